@@ -1,0 +1,49 @@
+# Two commands for a fresh clone: `make demo` and `make test`. Both create .venv and install on first use.
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+OUT ?= runs/demo
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo lint test test-slow test-all clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(STAMP) ## create .venv and install faceanon with its development tools
+
+$(BIN)/python:
+	@for name in python3.11 python3 python; do \
+	  if command -v $$name >/dev/null 2>&1 && $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "[install] creating $(VENV) with $$($$name --version)"; exec $$name -m venv $(VENV); fi; done; \
+	echo "error: faceanon needs Python 3.11 or newer and found none: install python3.11 and run make again" >&2; exit 2
+
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "[install] installing faceanon and its dependencies into $(VENV) (about 6 GB, a few minutes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+	@echo "[install] done"
+
+demo: $(STAMP) ## train DBAF briefly on the shipped bundle, test it, write a report (about 15 minutes on 2 cores)
+	@echo "[demo] stage 1, stage 2, test, report; results go to $(OUT)"
+	@$(BIN)/faceanon quickstart --out $(OUT)
+
+lint: $(STAMP) ## ruff and mypy
+	@echo "[lint] ruff check, ruff format --check, mypy"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+test: lint ## ruff, mypy and the default tests (no network)
+	@echo "[test] pytest, without the tests marked slow"
+	@$(BIN)/python -m pytest -m "not slow and not network"
+
+test-slow: $(STAMP) ## the tests marked slow: training, DDP, whole commands
+	@echo "[test-slow] pytest, the tests marked slow"
+	@$(BIN)/python -m pytest -m "slow and not network"
+
+test-all: test test-slow ## everything but the tests that need the internet
+
+clean: ## remove caches and build output; keeps .venv and runs/
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,214 @@
+"""DBAF, and HFORD, which is the same network under other names (IDM = CID, ARM = MAAR, cMLP = KRIA).
+
+- CID, contrastive identity disentanglement (DBAF eqs. 3-5): a transformer over the layers of the W+ code finds the
+  attributes A; the identity is what is left, I = C - A, and A + I' is drawn.
+- KRIA, key-driven identity edit (eqs. 14-19): per level of layers, an MLP on [I, w_key]; the key is three z, mapped by a
+  frozen copy of the generator's mapping network and repeated over the coarse, middle and fine layers.
+- MAAR, attention over encoder features (eqs. 6-8): CBAM on the maps at 16, 32 and 64 px, which take the place of the
+  generator's noise.
+
+Four deviations can be switched on, alone or together (docs/design.md says what each is worth): `keyed_path`, `blend`,
+`compensate`, and `train_encoder` in the stages' `trainable` lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from faceanon.backbones.base import Backbone
+from faceanon.networks.attention import CBAM, AttentionAxis, LayerTransformer
+from faceanon.networks.discriminants import Discriminants
+from faceanon.networks.frozen import Frozen
+from faceanon.networks.keyed import KeyedTurn
+from faceanon.networks.stylegan2_layers import EqualLinear
+from faceanon.types import Codes, FaceBatch
+from faceanon.weights.bundle import Bundle
+
+LEVELS = (4, 4)  # coarse and middle layers; the rest is fine (RiDDLE's groups, also in DBAF's released code)
+
+
+class KRIA(nn.Module):
+    """The MLP of one level: seven equalised linear layers and a plain one (released code; the paper says seven).
+
+    Args:
+        dim: Width D of a layer's code.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        widths = (2 * dim, 4 * dim, 2 * dim, dim, dim, dim, dim, dim)
+        layers = [EqualLinear(i, o, lr_mul=0.01, activate=True) for i, o in zip(widths, widths[1:], strict=False)]
+        self.net = nn.Sequential(*layers, nn.Linear(dim, dim))
+
+    def forward(self, identity: Tensor, key: Tensor) -> Tensor:
+        """Edit `(B, l, D)` under the mapped key `(B, D)`."""
+        edited: Tensor = self.net(torch.cat([identity, key[:, None].expand_as(identity)], -1))
+        return edited
+
+
+class MAAR(nn.Module):
+    """A 1x1 convolution to the generator's width, then CBAM, per resolution.
+
+    Args:
+        inputs: Channels of the encoder's maps by side in px.
+        outputs: Channels of the generator by side in px.
+    """
+
+    def __init__(self, inputs: dict[int, int], outputs: dict[int, int]) -> None:
+        super().__init__()
+        self.levels = nn.ModuleDict(
+            {str(side): nn.Sequential(nn.Conv2d(width, outputs[side], 1), CBAM(outputs[side])) for side, width in inputs.items()}
+        )
+
+    def forward(self, maps: dict[int, Tensor]) -> dict[int, Tensor]:
+        """Maps by side -> maps for the generator's noise inputs by side."""
+        return {side: self.levels[str(side)](item) for side, item in maps.items()}
+
+
+class DBAF(Backbone):
+    """DBAF / HFORD on any bundle. The defaults are the paper's side of every choice.
+
+    Args:
+        bundle: Bundle by name or folder.
+        cid_depth: Blocks of CID's transformer.
+        cid_heads: Its attention heads.
+        cid_head_dim: Width of a head.
+        cid_mlp_ratio: Hidden width of its feed-forward part, in code widths.
+        cid_dropout: Its dropout.
+        cid_axis: What it attends across: the `layers` of a picture (paper), or the `batch` (released code).
+        maar: Whether encoder features reach the generator; off is an ablation.
+        keyed_path: The identity code is a frozen recogniser's embedding, reduced to `code_dim` discriminant directions,
+            and the key turns it by an exactly invertible map, in KRIA's place.
+        code_dim: Length K of that code; even.
+        turn_away: How far beyond the right angle the key turns codes, as a cosine in [0, 1).
+        blend: A learned soft mask keeps the input's own pixels where nothing has to change: a skip map in RGB.
+        compensate: On recovery, a small network corrects the code that was read from the anonymized picture.
+    """
+
+    def __init__(
+        self,
+        bundle: str = "synth64",
+        cid_depth: int = 6,
+        cid_heads: int = 14,
+        cid_head_dim: int = 64,
+        cid_mlp_ratio: int = 4,
+        cid_dropout: float = 0.1,
+        cid_axis: AttentionAxis = "layers",
+        maar: bool = True,
+        keyed_path: bool = False,
+        code_dim: int = 32,
+        turn_away: float = 0.1,
+        blend: bool = False,
+        compensate: bool = False,
+    ) -> None:
+        super().__init__()
+        self.bundle = Bundle(bundle)
+        self.generator, self.encoder = self.bundle.generator(), self.bundle.encoder()
+        dim, layers = self.generator.style_dim, self.generator.n_latent
+        self.key_shape = (3, dim)  # type: ignore[assignment]
+        self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
+        self.cid = LayerTransformer(
+            layers, dim, cid_depth, cid_heads, cid_head_dim, cid_mlp_ratio * dim, cid_dropout, cid_axis  # type: ignore[arg-type, operator]
+        )
+        self.maar = MAAR(self.encoder.feature_channels, self.generator.channels) if maar else None  # type: ignore[arg-type]
+        self.keyed_path = keyed_path
+        if keyed_path:
+            self._add_keyed_path(code_dim, turn_away, layers, dim)  # type: ignore[arg-type]
+        else:
+            self.key_mapping = Frozen(self.bundle.generator().style)  # type: ignore[arg-type]
+            self.kria = nn.ModuleList(KRIA(dim) for _ in range(3))  # type: ignore[arg-type]
+        self.gate = _gate(self.generator.channels[self.image_size]) if blend else None  # type: ignore[index]
+        self.compensation = _compensation(layers * dim + code_dim, code_dim) if compensate and keyed_path else None  # type: ignore[operator]
+
+    def _add_keyed_path(self, code_dim: int, turn_away: float, layers: int, dim: int) -> None:
+        self.discriminants = Discriminants(self.bundle.entry("recogniser")["init"]["embedding"], code_dim)
+        self.turn = KeyedTurn(code_dim, turn_away)
+        self.expand = nn.Sequential(
+            nn.Linear(code_dim, 256), nn.LeakyReLU(0.2), nn.Linear(256, 256), nn.LeakyReLU(0.2),
+            nn.Linear(256, layers * dim), nn.Unflatten(1, (layers, dim)),
+        )
+        nn.init.normal_(self.expand[-2].weight, std=0.02)
+        nn.init.zeros_(self.expand[-2].bias)
+
+    def train(self, mode: bool = True) -> DBAF:
+        """Train mode, save for the encoder, whose batch statistics stay the prior's."""
+        super().train(mode)
+        self.encoder.eval()
+        return self
+
+    def encode(self, image: Tensor) -> Codes:
+        """Codes of `(B, 3, S, S)`: identity `(B, L, D)`, or `(B, K)` with `keyed_path`."""
+        codes, maps = self.encoder(image)
+        latent = codes + self.latent_avg
+        attributes = self.cid(latent)
+        if self.keyed_path:
+            identity = self.discriminants(self.bundle.recogniser(image))
+        else:
+            identity = latent - attributes  # DBAF eq. (4)
+        features = self.maar(maps) if self.maar is not None else None
+        return Codes(identity, attributes, features, image if self.gate is not None else None, latent)
+
+    def edit(self, codes: Codes, key: Tensor, inverse: bool = False) -> Codes:
+        """As the contract; on the way back the code is first corrected for what the picture lost of it."""
+        if inverse and self.compensation is not None and codes.latent is not None:
+            seen = torch.cat([self.turn.white(codes.identity), codes.latent.flatten(1)], 1)
+            codes = codes.with_identity(codes.identity + self.compensation(seen) @ self.turn.colour)
+        return super().edit(codes, key, inverse)
+
+    def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
+        """Edit the identity under `key` `(B, 3, D)`; KRIA is one network for both directions (eqs. 17 and 22)."""
+        if self.keyed_path:
+            turned: Tensor = self.turn(identity, key.flatten(1), inverse)
+            return turned
+        levels = identity.split([*LEVELS, identity.shape[1] - sum(LEVELS)], 1)
+        with torch.no_grad():
+            keys = self.key_mapping(key.flatten(0, 1)).unflatten(0, key.shape[:2])
+        return torch.cat([kria(level, keys[:, i]) for i, (kria, level) in enumerate(zip(self.kria, levels, strict=True))], 1)
+
+    def w_plus(self, codes: Codes) -> Tensor:
+        """Identity plus attributes, DBAF eq. (5): `(B, L, D)`."""
+        assert codes.attributes is not None
+        identity = self.expand(self.turn.white(codes.identity)) if self.keyed_path else codes.identity
+        return identity + codes.attributes
+
+    def decode(self, codes: Codes) -> Tensor:
+        """Draw `(B, 3, S, S)`; with `blend`, only where the mask says."""
+        drawn, last = self.generator.synthesis_features(self.w_plus(codes), features=codes.features)  # type: ignore[operator]
+        if self.gate is None:
+            return drawn  # type: ignore[no-any-return]
+        assert codes.image is not None
+        mask = torch.sigmoid(self.gate(torch.cat([last, drawn - codes.image], 1)))
+        blended: Tensor = mask * drawn + (1 - mask) * codes.image
+        return blended
+
+    @torch.no_grad()
+    def calibrate(self, batches: Iterable[FaceBatch]) -> None:
+        """Fit the discriminant directions and the whitening of the identity code; nothing without `keyed_path`."""
+        if not self.keyed_path:
+            return
+        embeddings, identities = [], []
+        for batch in batches:
+            embeddings.append(self.bundle.recogniser(batch.image))
+            identities.append(batch.identity)
+        stacked = torch.cat(embeddings)
+        self.discriminants.fit(stacked, torch.cat(identities))
+        self.turn.fit(self.discriminants(stacked))
+
+
+def _gate(channels: int) -> nn.Sequential:
+    """The mask's two convolutions; they start out drawing everything anew."""
+    gate = nn.Sequential(nn.Conv2d(channels + 3, 16, 3, padding=1), nn.LeakyReLU(0.2), nn.Conv2d(16, 1, 3, padding=1))
+    nn.init.zeros_(gate[-1].weight)  # type: ignore[arg-type]
+    nn.init.constant_(gate[-1].bias, 1.0)  # type: ignore[arg-type]
+    return gate
+
+
+def _compensation(inputs: int, code_dim: int) -> nn.Sequential:
+    """The correcting network; it starts out changing nothing."""
+    net = nn.Sequential(nn.Linear(inputs, 256), nn.LeakyReLU(0.2), nn.Linear(256, 128), nn.LeakyReLU(0.2), nn.Linear(128, code_dim))
+    nn.init.zeros_(net[-1].weight)  # type: ignore[arg-type]
+    nn.init.zeros_(net[-1].bias)  # type: ignore[arg-type]
+    return net

@@ -1,0 +1,68 @@
+"""`faceanon`: LightningCLI's fit, validate, test and predict, and the product's own commands."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from faceanon.errors import UserError
+
+TRAINING = ("fit", "validate", "test", "predict")
+COMMANDS = {
+    "anonymize": "replace the faces of a photo or of a folder of photos",
+    "recover": "bring the faces back with the password",
+    "report": "compare results of several tests in one page",
+    "backbones": "list the methods that ship with faceanon or that other packages announce",
+    "quickstart": "train, test and report on the embedded bundle (what `make demo` runs)",
+}
+
+
+def _usage() -> str:
+    lines = ["usage: faceanon COMMAND [...]", "", "train and test (Lightning; see faceanon fit --help):"]
+    lines += [f"  {name}" for name in TRAINING]
+    lines += ["", "use:"] + [f"  {name:<12}{text}" for name, text in COMMANDS.items()]
+    return "\n".join([*lines, "", "faceanon COMMAND --help teaches each one; --version prints the version."])
+
+
+def _command(name: str, arguments: list[str]) -> int:
+    """Run `faceanon.commands.<name>`, which offers `add_arguments(parser)` and `run(args) -> int`."""
+    module = importlib.import_module(f"faceanon.commands.{name}")
+    parser = argparse.ArgumentParser(
+        prog=f"faceanon {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    module.add_arguments(parser)
+    return int(module.run(parser.parse_args(arguments)))
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        0 done, 1 failed, 2 wrong usage or input.
+    """
+    arguments = list(sys.argv[1:] if args is None else args)
+    name = arguments[0] if arguments else "--help"
+    try:
+        if name in ("-h", "--help"):
+            print(_usage())
+        elif name == "--version":
+            from faceanon import __version__
+
+            print(__version__)
+        elif name in TRAINING:
+            from faceanon.training import run
+
+            run(arguments)
+        elif name in COMMANDS:
+            return _command(name, arguments[1:])
+        else:
+            raise UserError(f"no command {name!r}; run faceanon --help")
+    except UserError as error:
+        print(f"faceanon: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("faceanon: interrupted", file=sys.stderr)
+        return 130
+    return 0

@@ -1,0 +1,46 @@
+"""`faceanon report`: the figures of one or several tests as one HTML page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from faceanon.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("results", nargs="+", type=Path, help="results.json files, or the folders they are in")
+    parser.add_argument("--out", type=Path, default=Path("comparison.html"), help="page to write (%(default)s)")
+
+
+def column_labels(paths: list[Path]) -> list[str]:
+    """Shortest trailing parts of the paths that tell them apart.
+
+    Raises:
+        UserError: One path was given twice.
+    """
+    full = [path.resolve() for path in paths]
+    folders = [path.parent if path.name == "results.json" else path for path in full]
+    if len(set(folders)) < len(folders):
+        raise UserError("the same results were given twice; name each once")
+    for depth in range(1, max(len(folder.parts) for folder in folders) + 1):
+        labels = ["/".join(folder.parts[-depth:]) for folder in folders]
+        if len(set(labels)) == len(labels):
+            break
+    return labels
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the page and print its path.
+
+    Raises:
+        UserError: A file is missing or damaged, or the page cannot be written.
+    """
+    from faceanon.report.page import write_comparison
+    from faceanon.report.results import load_results
+
+    labels = column_labels(args.results)
+    results = [load_results(path) for path in args.results]
+    print(write_comparison(args.out, dict(zip(labels, results, strict=True))))
+    return 0

@@ -1,0 +1,118 @@
+"""FFHQ-style alignment: five points -> a turned square -> the model's face."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from faceanon.errors import UserError
+from faceanon.manifest import CropGeometry
+
+Box = tuple[int, int, int, int]
+MARGIN = 4  # pixels around the square: bicubic filters reach two, and a face smaller than the model's reaches more
+
+
+def geometry_from_points(points: NDArray[np.floating]) -> CropGeometry:
+    """The square of FFHQ (Karras et al. 2019): half its side is 2 eye distances or 1.8 eye-to-mouth distances.
+
+    Args:
+        points: `(5, 2)` x, y as in `Detection.points`.
+    """
+    left_eye, right_eye, _, left_mouth, right_mouth = np.asarray(points, dtype=np.float64)
+    eyes, mouth = (left_eye + right_eye) / 2, (left_mouth + right_mouth) / 2
+    across, down = right_eye - left_eye, mouth - eyes
+    direction = across + np.array([down[1], -down[0]])  # both say which way is right; the mean resists a bad point
+    half = max(2.0 * math.hypot(*across), 1.8 * math.hypot(*down))
+    axis = direction / max(math.hypot(*direction), 1e-9) * half
+    center = eyes + 0.1 * down
+    return CropGeometry(float(center[0]), float(center[1]), float(axis[0]), float(axis[1]))
+
+
+def whole_picture(width: int, height: int) -> CropGeometry:
+    """The geometry of a picture that is itself an aligned face.
+
+    Raises:
+        UserError: If the picture is not square.
+    """
+    if width != height:
+        raise UserError(f"an aligned face must be square, not {width}x{height} px; crop it, or leave --aligned away")
+    return CropGeometry(width / 2, height / 2, width / 2, 0.0)
+
+
+def crop_window(geometry: CropGeometry, width: int, height: int) -> Box:
+    """The upright box (left, top, right, bottom) around the square, within a photo of this size.
+
+    Raises:
+        UserError: If the square lies outside the photo.
+    """
+    reach = geometry.reach + MARGIN
+    left, right = math.floor(geometry.center_x - reach), math.ceil(geometry.center_x + reach)
+    top, bottom = math.floor(geometry.center_y - reach), math.ceil(geometry.center_y + reach)
+    box = max(left, 0), max(top, 0), min(right, width), min(bottom, height)
+    if box[2] - box[0] < 2 or box[3] - box[1] < 2:
+        raise UserError(f"a face at ({geometry.center_x:.0f}, {geometry.center_y:.0f}) is outside the photo's pixels")
+    return box
+
+
+def crop(photo: NDArray[np.uint8], geometry: CropGeometry, size: int) -> Tensor:
+    """The aligned face.
+
+    Args:
+        photo: RGB `(H, W, 3)` uint8.
+        geometry: Where the face lies; what sticks out of the photo is mirrored.
+        size: Side S of the face in pixels.
+
+    Returns:
+        `(3, S, S)` float32 in [-1, 1].
+    """
+    box = crop_window(geometry, photo.shape[1], photo.shape[0])
+    return crop_from_window(window_tensor(photo, box), geometry, box, size)
+
+
+def window_tensor(photo: NDArray[np.uint8], box: Box) -> Tensor:
+    """A copy of the photo's pixels in `box` as `(3, h, w)` float32 in [-1, 1]."""
+    left, top, right, bottom = box
+    pixels = np.array(photo[top:bottom, left:right])
+    return torch.from_numpy(pixels).permute(2, 0, 1).float() / 127.5 - 1
+
+
+def crop_from_window(window: Tensor, geometry: CropGeometry, box: Box, size: int) -> Tensor:
+    """`crop` from a window `(3, h, w)` that was cut out of the photo at `box`."""
+    times = max(1, math.ceil(geometry.side / size))  # samples across each pixel: whatever it covers is averaged
+    steps = (torch.arange(size * times, dtype=torch.float64) * 2 + 1) / (size * times) - 1
+    down, right = torch.meshgrid(steps, steps, indexing="ij")
+    x = geometry.center_x + geometry.axis_x * right - geometry.axis_y * down
+    y = geometry.center_y + geometry.axis_y * right + geometry.axis_x * down
+    left, top, right_edge, bottom = box
+    grid = torch.stack([2 * (x - left) / (right_edge - left) - 1, 2 * (y - top) / (bottom - top) - 1], -1)
+    fine = functional.grid_sample(
+        window[None], grid[None].float(), mode="bicubic", padding_mode="reflection", align_corners=False
+    )
+    return functional.avg_pool2d(fine, times)[0].clamp(-1, 1)
+
+
+def arrange_layers(geometries: Sequence[CropGeometry]) -> tuple[tuple[CropGeometry, ...], ...]:
+    """Split faces into layers whose windows do not overlap, in the given order within each layer.
+
+    A layer is one batch. Pasting layer after layer and taking them off in the opposite order brings overlapping
+    neighbours back, as a single pass would not.
+    """
+    layers: list[list[CropGeometry]] = []
+    for geometry in geometries:
+        free = next((layer for layer in layers if not any(_overlap(geometry, other) for other in layer)), None)
+        if free is None:
+            layers.append([geometry])
+        else:
+            free.append(geometry)
+    return tuple(tuple(layer) for layer in layers)
+
+
+def _overlap(one: CropGeometry, other: CropGeometry) -> bool:
+    reach = one.reach + other.reach + 2 * (MARGIN + 1)
+    return abs(one.center_x - other.center_x) < reach and abs(one.center_y - other.center_y) < reach

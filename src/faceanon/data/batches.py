@@ -1,0 +1,119 @@
+"""Which pictures make up a batch: shuffled for training, by person for testing, and who is held out."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from torch.utils.data import Sampler
+
+Row = tuple[int, bool]  # index of a picture, and whether it is mirrored
+
+
+def hold_out(names: Sequence[str], val: int, test: int, seed: int) -> tuple[set[str], set[str]]:
+    """Choose `val` and `test` of the names, disjoint; it depends on the names and the seed, not on their order."""
+    ranked = sorted(set(names), key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
+    return set(ranked[test : test + val]), set(ranked[:test])
+
+
+def by_person(labels: Sequence[int]) -> dict[int, list[int]]:
+    """Positions of every known label (>= 0), in order of label."""
+    groups: dict[int, list[int]] = {}
+    for position, label in enumerate(labels):
+        if label >= 0:
+            groups.setdefault(label, []).append(position)
+    return dict(sorted(groups.items()))
+
+
+def person_major(labels: Sequence[int], size: int) -> list[list[int]]:
+    """Batches in which a person with several pictures never stands alone, if `size` >= 3 allows.
+
+    Args:
+        labels: Person of every picture; -1 where unknown (those come last).
+        size: Most pictures a batch.
+    """
+    batches: list[list[int]] = [[]]
+    for positions in by_person(labels).values():
+        for piece in _pieces(positions, size, first=size - len(batches[-1])):
+            if len(batches[-1]) + len(piece) > size:
+                batches.append([])
+            batches[-1].extend(piece)
+    for position in (position for position, label in enumerate(labels) if label < 0):
+        if len(batches[-1]) == size:
+            batches.append([])
+        batches[-1].append(position)
+    return [batch for batch in batches if batch]
+
+
+def _pieces(positions: Sequence[int], size: int, first: int) -> Iterator[Sequence[int]]:
+    """Cut into pieces, the first of at most `first` and the rest of at most `size`, none of one picture alone."""
+    room = first if first >= min(2, len(positions)) else size
+    start = 0
+    while start < len(positions):
+        left = len(positions) - start
+        take = min(room, left)
+        if left - take == 1 and take > 2:
+            take -= 1
+        elif left - take == 1 and room < size:
+            room = size  # too little room to part them well: start on a fresh batch
+            continue
+        yield positions[start : start + take]
+        start, room = start + take, size
+
+
+class ShuffledBatches(Sampler[list[Row]]):
+    """Training batches, a fresh order each epoch that depends on nothing but seed and epoch.
+
+    A batch is one item of the sampler (the loader's `batch_size` is None), so Lightning deals whole batches to the
+    processes of a distributed run.
+
+    Args:
+        labels: Person of every picture, -1 where unknown.
+        size: Pictures a batch; fewer only if there are fewer in all.
+        seed: Start of the random order.
+        epoch: Gives the current epoch; called when an epoch starts.
+        pairs: Share of the rows that come as two different pictures of one person, at rows 2i and 2i + 1, in [0, 1].
+        mirror: Mirror every other picture at random.
+    """
+
+    def __init__(
+        self,
+        labels: Sequence[int],
+        size: int,
+        seed: int,
+        epoch: Callable[[], int],
+        pairs: float = 0.0,
+        mirror: bool = False,
+    ) -> None:
+        self.count = len(labels)
+        self.size = min(size, self.count)
+        self.seed, self.epoch, self.mirror = seed, epoch, mirror
+        self.groups: Mapping[int, list[int]] = {k: v for k, v in by_person(labels).items() if len(v) > 1}
+        self.pairs = int(pairs * self.size / 2) if self.groups else 0
+
+    def __len__(self) -> int:
+        return self.count // self.size
+
+    def __iter__(self) -> Iterator[list[Row]]:
+        rng = random.Random(f"{self.seed}/{self.epoch()}")
+        order = list(range(self.count))
+        rng.shuffle(order)
+        groups = list(self.groups.values())
+        for batch in range(len(self)):
+            rows = [row for _ in range(self.pairs) for row in rng.sample(rng.choice(groups), 2)]
+            rows += order[batch * self.size : (batch + 1) * self.size][: self.size - len(rows)]
+            yield [(row, self.mirror and rng.random() < 0.5) for row in rows]
+
+
+class FixedBatches(Sampler[list[Row]]):
+    """The same batches every time, for validation and test."""
+
+    def __init__(self, batches: Sequence[Sequence[int]]) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[list[Row]]:
+        return ([(row, False) for row in batch] for batch in self.batches)

@@ -1,0 +1,250 @@
+"""Any folder of face photographs as a datamodule."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import lightning as L
+from lightning.pytorch.utilities import rank_zero_only
+from torch.utils.data import DataLoader, Sampler
+
+from faceanon.data.batches import FixedBatches, Row, ShuffledBatches, hold_out, person_major
+from faceanon.data.faces import Faces, Pixels, Reader
+from faceanon.data.files import (
+    EXTENSIONS,
+    Box,
+    Layout,
+    Photo,
+    UnreadableError,
+    check_box,
+    list_photos,
+    name_identities,
+)
+from faceanon.errors import UserError
+from faceanon.types import FaceBatch
+
+Split = Literal["train", "val", "test"]
+_MOST_NAMED = 20
+_log = logging.getLogger(__name__)
+
+
+@rank_zero_only
+def _report(lines: Sequence[str]) -> None:
+    for line in lines:
+        _log.warning("%s", line)
+
+
+class FolderFaces(L.LightningDataModule):
+    """Faces from one or several folders, aligned already (see docs/how-to/own-photos.md).
+
+    Persons are held out whole: one of the validation or test split is never in training. Pictures without a known
+    person all go to training, unless no person is known at all; then the pictures themselves are split.
+
+    Args:
+        root: Folder, or several to join. Equal names of persons in two roots are two persons.
+        layout: `identity` (one folder a person, as LFW), `flat` (as FFHQ and CelebA-HQ) or `auto`.
+        image_size: Side of the faces in pixels; must be the bundle's.
+        batch_size: Pictures a batch, per process.
+        val_fraction: Share of the persons held out for validation.
+        test_fraction: Share of the persons held out for the test.
+        val_identities: Number of persons for validation, instead of the share.
+        test_identities: Number of persons for the test, instead of the share.
+        on_bad: Leave damaged files out (`skip`) or stop (`refuse`); both name them.
+        min_photos: Persons with fewer pictures are left out.
+        seed: Of the split and of the order of training.
+        workers: Threads that read at the start, and loader processes where memory does not hold all pictures.
+        crop: Left, top, right, bottom as fractions of every picture; None takes all of it.
+        mirror: Mirror training pictures at random.
+        same_identity_pairs: Share of a training batch made of pairs of one person, at rows 2i and 2i + 1.
+        extensions: Endings of picture files, lower case.
+        identities: CSV or blank-separated list (picture, person) that replaces the folders' names.
+        masks: Folder below each root with `.png` masks, one class index a pixel; None if there are none.
+        mask_order: New class of every stored class.
+        mask_mirror: Class of every (new) class in a mirrored picture; needed for `masks` with `mirror`.
+        memory_limit: Gigabytes of decoded pictures to hold; above it they are read from disk each time.
+    """
+
+    def __init__(
+        self,
+        root: str | list[str],
+        layout: Layout = "auto",
+        image_size: int = 64,
+        batch_size: int = 16,
+        val_fraction: float = 0.05,
+        test_fraction: float = 0.1,
+        val_identities: int | None = None,
+        test_identities: int | None = None,
+        on_bad: Literal["skip", "refuse"] = "skip",
+        min_photos: int = 1,
+        seed: int = 0,
+        workers: int = 2,
+        crop: Box | None = None,
+        mirror: bool = False,
+        same_identity_pairs: float = 0.0,
+        extensions: tuple[str, ...] = EXTENSIONS,
+        identities: str | None = None,
+        masks: str | None = None,
+        mask_order: list[int] | None = None,
+        mask_mirror: list[int] | None = None,
+        memory_limit: float = 4.0,
+    ) -> None:
+        super().__init__()
+        if masks and mirror and mask_mirror is None:
+            raise UserError("masks with mirror need mask_mirror: the class of every class in a mirrored picture")
+        if not (0 <= same_identity_pairs <= 1 and batch_size >= 1 and image_size >= 8):
+            raise UserError("same_identity_pairs is a share in [0, 1], batch_size at least 1, image_size at least 8")
+        self.roots = [Path(folder) for folder in ([root] if isinstance(root, str) else root)]
+        self.layout, self.image_size, self.batch_size, self.on_bad = layout, image_size, batch_size, on_bad
+        self.fractions, self.counts = (val_fraction, test_fraction), (val_identities, test_identities)
+        self.min_photos, self.seed, self.workers = min_photos, seed, workers
+        self.crop = None if crop is None else check_box(crop)
+        self.mirror, self.pairs, self.extensions = mirror, same_identity_pairs, extensions
+        self.identities, self.masks = identities, masks
+        self.mask_mirror, self.memory_limit = mask_mirror, memory_limit
+        self.read = Reader(image_size, self.crop, mask_order)
+        self.faces: dict[Split, Faces] = {}
+
+    def setup(self, stage: str | None = None) -> None:
+        """List, read and split the pictures once, whatever the stage.
+
+        Raises:
+            UserError: A root is missing or empty, a file is damaged and `on_bad` is `refuse`, or nothing is left.
+        """
+        if self.faces:
+            return
+        listed = [photo for number, root in enumerate(self.roots) for photo in self._list(number, root)]
+        decoded = self._decode(listed)
+        photos = self._often_enough(list(decoded))
+        names = sorted({photo.identity for photo in photos if photo.identity is not None})
+        number = {name: position for position, name in enumerate(names)}
+        kept = self._fits(len(photos))
+        for split, some in self._split(photos).items():
+            labels = [-1 if photo.identity is None else number[photo.identity] for photo in some]
+            pixels = [item for photo in some if (item := decoded.pop(photo)) is not None] if kept else None
+            self.faces[split] = Faces(some, labels, self.read, pixels, self.mask_mirror)
+
+    def _list(self, number: int, root: Path) -> list[Photo]:
+        photos = list_photos(root, self.layout, self.extensions, self.masks)
+        if self.identities is not None:
+            photos = name_identities(photos, Path(self.identities))
+        persons = (None if photo.identity is None else f"{number}/{photo.identity}" for photo in photos)
+        return [
+            replace(photo, name=f"{number}/{photo.name}", identity=person)
+            for photo, person in zip(photos, persons, strict=True)
+        ]
+
+    def _fits(self, count: int) -> bool:
+        return count * self.image_size**2 * (4 if self.masks else 3) <= self.memory_limit * 1e9
+
+    def _decode(self, photos: Sequence[Photo]) -> dict[Photo, Pixels | None]:
+        """Read everything once: what is readable, with its pixels if memory holds them all."""
+        decoded: dict[Photo, Pixels | None] = {}
+        bad: list[str] = []
+        cut, keep = 0, self._fits(len(photos))
+        with ThreadPoolExecutor(max(1, self.workers)) as pool:
+            for photo, result in zip(photos, pool.map(self._try, photos), strict=True):
+                if isinstance(result, UnreadableError):
+                    bad.append(str(result))
+                    continue
+                decoded[photo] = result[0] if keep else None
+                cut += not result[1]
+        self._report_bad(bad)
+        if not decoded:
+            raise UserError(f"none of the {len(photos)} pictures in {self._where()} can be read")
+        if cut:
+            _report([f"{cut} of {len(decoded)} pictures are not square and were cut at the centre: align faces first"])
+        return decoded
+
+    def _try(self, photo: Photo) -> tuple[Pixels, bool] | UnreadableError:
+        try:
+            return self.read(photo)
+        except UnreadableError as error:
+            return error
+
+    def _report_bad(self, bad: Sequence[str]) -> None:
+        named = list(bad[:_MOST_NAMED])
+        if len(bad) > _MOST_NAMED:
+            named.append(f"and {len(bad) - _MOST_NAMED} more")
+        if bad and self.on_bad == "refuse":
+            raise UserError(f"{len(bad)} damaged files; remove them or set on_bad to skip: " + "; ".join(named))
+        if bad:
+            _report([f"skipped {line}" for line in named])
+
+    def _often_enough(self, photos: list[Photo]) -> list[Photo]:
+        """Leave out persons with fewer than `min_photos` pictures."""
+        count = Counter(photo.identity for photo in photos)
+        kept = [photo for photo in photos if photo.identity is None or count[photo.identity] >= self.min_photos]
+        if not kept:
+            raise UserError(f"nobody in {self._where()} has {self.min_photos} pictures: lower min_photos")
+        if len(kept) < len(photos):
+            _report([f"left out {len(photos) - len(kept)} pictures of persons with fewer than {self.min_photos}"])
+        return kept
+
+    def _split(self, photos: Sequence[Photo]) -> dict[Split, list[Photo]]:
+        """Persons held out whole; the pictures themselves where nobody is known."""
+        known = {photo.identity for photo in photos if photo.identity is not None}
+        if not known and any(count is not None for count in self.counts):
+            raise UserError(f"no person is known in {self._where()}: set val_fraction and test_fraction instead")
+        names = known or {photo.name for photo in photos}
+        held = [self._count(which, len(names)) for which in (0, 1)]
+        val, test = hold_out(sorted(names), held[0], held[1], self.seed)
+        splits: dict[Split, list[Photo]] = {"train": [], "val": [], "test": []}
+        for photo in photos:
+            name = photo.identity if known else photo.name
+            splits["val" if name in val else "test" if name in test else "train"].append(photo)
+        if not splits["train"]:
+            raise UserError(
+                f"nothing is left to train on: {len(val)} of {len(names)} held out for validation, "
+                f"{len(test)} for the test; lower them or add pictures to {self._where()}"
+            )
+        return splits
+
+    def _count(self, which: int, total: int) -> int:
+        count, fraction = self.counts[which], self.fractions[which]
+        if count is not None:
+            return count
+        return max(round(fraction * total), int(fraction > 0 and total > 2))
+
+    def _where(self) -> str:
+        return ", ".join(str(root) for root in self.roots)
+
+    def train_dataloader(self) -> DataLoader[FaceBatch]:
+        """Shuffled batches; the order follows from seed and epoch alone."""
+        labels = self.faces["train"].labels
+        order = ShuffledBatches(labels, self.batch_size, self.seed, self._epoch, self.pairs, self.mirror)
+        return self._loader("train", order)
+
+    def val_dataloader(self) -> DataLoader[FaceBatch] | list[DataLoader[FaceBatch]]:
+        """Batches by person; none if nobody is held out for validation."""
+        return self._loader("val", self._by_person("val")) if len(self.faces["val"]) else []
+
+    def test_dataloader(self) -> DataLoader[FaceBatch]:
+        """Batches by person.
+
+        Raises:
+            UserError: Nobody is held out for the test.
+        """
+        if not len(self.faces["test"]):
+            raise UserError(f"nobody in {self._where()} is held out for the test: raise test_fraction")
+        return self._loader("test", self._by_person("test"))
+
+    def predict_dataloader(self) -> DataLoader[FaceBatch]:
+        """The test pictures."""
+        return self.test_dataloader()
+
+    def _epoch(self) -> int:
+        return self.trainer.current_epoch if self.trainer is not None else 0
+
+    def _by_person(self, split: Split) -> FixedBatches:
+        return FixedBatches(person_major(self.faces[split].labels, self.batch_size))
+
+    def _loader(self, split: Split, batches: Sampler[list[Row]]) -> DataLoader[FaceBatch]:
+        faces = self.faces[split]
+        workers = 0 if faces.cache is not None else self.workers  # slicing memory is faster than sending it
+        return DataLoader(faces, batch_size=None, sampler=batches, num_workers=workers, persistent_workers=workers > 0)

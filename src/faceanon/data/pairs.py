@@ -1,0 +1,68 @@
+"""Which picture of a batch lends its identity to which."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from faceanon.types import FaceBatch
+
+Pairing = Literal["roll", "mixed"]
+
+
+def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same_every: int = 3) -> Tensor:
+    """Row of the identity source for every row, `(B,)` int64.
+
+    Args:
+        batch: The batch.
+        batch_number: Counts batches from 0.
+        pairing: `roll`: each row's source is the row before it, and every `same_every`-th batch itself (DBAF's released
+            code). `mixed`: per row, at random, itself, another photo of the same person, or somebody else, a third each;
+            somebody else is a row whose swap exists in the batch, where there is one (crossed synthetic groups).
+        same_every: See `roll`.
+    """
+    rows = torch.arange(len(batch), device=batch.image.device)
+    if pairing == "roll":
+        return rows if batch_number % same_every == 0 else rows.roll(1)
+    same_person = batch.identity[:, None] == batch.identity[None]
+    known = batch.identity[:, None] >= 0
+    mate = _pick(same_person & known & (rows[:, None] != rows[None]), rows)
+    swapped = _swap_exists(batch)
+    others = torch.where(swapped.any(1, keepdim=True), swapped, ~(same_person & known))
+    stranger = _pick(others & (rows[:, None] != rows[None]), rows.roll(1))
+    choice = torch.rand(len(batch), device=batch.image.device)
+    return torch.where(choice < 1 / 3, rows, torch.where(choice < 2 / 3, mate, stranger))
+
+
+def swap_targets(batch: FaceBatch, source: Tensor) -> tuple[Tensor, Tensor]:
+    """The picture that shows the source's person with a row's own attributes, where the batch holds it.
+
+    Args:
+        batch: The batch.
+        source: `(B,)` rows, as `identity_sources` gives them.
+
+    Returns:
+        Row of that picture `(B,)` int64 (the row itself where there is none), and whether there is one `(B,)` bool.
+    """
+    rows = torch.arange(len(batch), device=source.device)
+    match = (batch.identity[source][:, None] == batch.identity[None]) & (batch.attribute[:, None] == batch.attribute[None])
+    match &= (batch.identity[source] >= 0)[:, None] & (batch.attribute >= 0)[:, None]
+    match |= (source == rows)[:, None] & (rows[:, None] == rows[None])
+    found = match.any(1)
+    return torch.where(found, match.float().argmax(1), rows), found
+
+
+def _swap_exists(batch: FaceBatch) -> Tensor:
+    """`(B, B)` bool: row j's person with row i's attributes is in the batch, and j is somebody else."""
+    same_attribute = (batch.attribute[:, None] == batch.attribute[None]) & (batch.attribute[:, None] >= 0)
+    same_person = (batch.identity[:, None] == batch.identity[None]) & (batch.identity[:, None] >= 0)
+    reachable = (same_attribute.float() @ same_person.float()) > 0
+    return reachable & ~same_person
+
+
+def _pick(allowed: Tensor, otherwise: Tensor) -> Tensor:
+    """A random allowed column for every row, or `otherwise` where none is."""
+    score = torch.rand(allowed.shape, device=allowed.device) * allowed
+    return torch.where(allowed.any(1), score.argmax(1), otherwise)

@@ -1,0 +1,5 @@
+"""Errors that a user can mend."""
+
+
+class UserError(Exception):
+    """A user's mistake: the message is one line that says what is wrong, where, and what to do. The CLI exits with 2."""

@@ -1,0 +1,218 @@
+"""Password + salt -> memory-hard KDF -> named key streams. Nothing else knows how a key is made.
+
+One `Secret` feeds every consumer through its own label, so the pattern that one part of a method draws tells nothing
+about another's. Training draws its random keys from the same streams (`Secret.random`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import os
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import NoReturn
+
+import numpy as np
+from argon2.low_level import Type, hash_secret_raw
+from numpy.typing import NDArray
+
+from faceanon.errors import UserError
+
+SALT_BYTES = 16
+MASTER_BYTES = 32
+MAX_MEMORY_KIB = 1 << 20  # 1 GiB: a manifest comes from outside, and must not be able to exhaust the machine
+MAX_ITERATIONS = 16
+MAX_LANES = 16
+
+
+@dataclass(frozen=True)
+class KdfParameters:
+    """Cost of turning a password into a key; public, stored beside every output.
+
+    The defaults are RFC 9106's second recommended option (64 MiB), about a tenth of a second on a laptop.
+
+    Args:
+        name: The function; only `argon2id`.
+        memory_kib: Memory in KiB, at least 8 a lane and at most 1 GiB.
+        iterations: Passes over the memory, 1 to 16.
+        lanes: Degree of parallelism, 1 to 16; part of the result, so never taken from the machine.
+        version: Version of the function, 19 for Argon2 1.3.
+
+    Raises:
+        UserError: If a value is out of its bounds.
+    """
+
+    name: str = "argon2id"
+    memory_kib: int = 65536
+    iterations: int = 3
+    lanes: int = 4
+    version: int = 19
+
+    def __post_init__(self) -> None:
+        if self.name != "argon2id":
+            raise UserError(f"key derivation: unknown function {self.name!r}; this version knows argon2id")
+        if self.version != 19:
+            raise UserError(f"key derivation: unknown argon2id version {self.version!r}; this version knows 19")
+        _check_bounds("lanes", self.lanes, 1, MAX_LANES)
+        _check_bounds("iterations", self.iterations, 1, MAX_ITERATIONS)
+        _check_bounds("memory_kib", self.memory_kib, 8 * self.lanes, MAX_MEMORY_KIB)
+
+    def to_dict(self) -> dict[str, str | int]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: object) -> KdfParameters:
+        """Read what `to_dict` wrote.
+
+        Raises:
+            UserError: If a key is missing or unknown, or a value is out of its bounds.
+        """
+        names = {field.name for field in fields(cls)}
+        if not isinstance(values, Mapping) or set(values) != names:
+            raise UserError(f"key derivation: expected exactly the parameters {', '.join(sorted(names))}")
+        return cls(**values)
+
+
+def _check_bounds(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise UserError(f"key derivation: {name} must be a whole number from {low} to {high}, not {value!r:.40}")
+
+
+def new_salt() -> bytes:
+    """16 fresh random bytes; public, one for each file or each run."""
+    return os.urandom(SALT_BYTES)
+
+
+class Secret:
+    """What a password stands for: a master key that can only be expanded into named streams.
+
+    It shows itself nowhere: `repr` hides it and pickling is refused.
+
+    Args:
+        master: 32 bytes of uniform key material.
+    """
+
+    __slots__ = ("_master",)
+
+    def __init__(self, master: bytes) -> None:
+        if len(master) != MASTER_BYTES:
+            raise ValueError(f"the master key must have {MASTER_BYTES} bytes, not {len(master)}")
+        self._master = bytes(master)
+
+    @classmethod
+    def from_password(cls, password: str, salt: bytes, parameters: KdfParameters | None = None) -> Secret:
+        """Derive the key of `password`; the same on every machine and in every version.
+
+        Args:
+            password: Any text; NFKC-normalised, so that every keyboard's way to type it counts as one.
+            salt: Public bytes, normally `new_salt()`; any length but zero.
+            parameters: Cost of the derivation; `KdfParameters()` when None.
+
+        Raises:
+            UserError: If the password is empty or not valid Unicode.
+            ValueError: If the salt is empty.
+        """
+        if not salt:
+            raise ValueError("the salt is empty; make one with new_salt()")
+        cost = parameters or KdfParameters()
+        return cls(
+            hash_secret_raw(
+                secret=_encode_password(password),
+                salt=hashlib.sha3_256(b"faceanon/salt/1" + salt).digest(),  # Argon2 itself refuses less than 8 bytes
+                time_cost=cost.iterations,
+                memory_cost=cost.memory_kib,
+                parallelism=cost.lanes,
+                hash_len=MASTER_BYTES,
+                type=Type.ID,
+                version=cost.version,
+            )
+        )
+
+    @classmethod
+    def random(cls, seed: int) -> Secret:
+        """A repeatable key for training and tests, from an integer of any size. It protects nothing."""
+        return cls(hashlib.sha3_256(f"faceanon/seed/1/{seed}".encode()).digest())
+
+    def stream(self, label: str, n: int) -> bytes:
+        """The first `n` bytes of the stream `label`: independent per label, and a prefix of any longer read."""
+        name = label.encode()
+        head = b"faceanon/stream/1" + self._master + len(name).to_bytes(4, "big")
+        return hashlib.shake_256(head + name).digest(n)
+
+    def uniform(self, label: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Uniform float32 in [0, 1) of `shape`, from the stream `label`."""
+        words = np.frombuffer(self.stream(label, 4 * math.prod(shape)), dtype="<u4")
+        return ((words >> 8) * 2.0**-24).astype(np.float32).reshape(shape)  # 24 bits: exact in float32, never 1
+
+    def normal(self, label: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Standard normal float32 of `shape`, from the stream `label` (Box-Muller in float64)."""
+        count = math.prod(shape)
+        pairs = np.frombuffer(self.stream(label, 16 * ((count + 1) // 2)), dtype="<u8").reshape(-1, 2)
+        unit = ((pairs >> 11) + 0.5) * 2.0**-53  # in (0, 1): the logarithm stays finite
+        radius, angle = np.sqrt(-2 * np.log(unit[:, 0])), 2 * np.pi * unit[:, 1]
+        both = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+        return both.reshape(-1)[:count].astype(np.float32).reshape(shape)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and hmac.compare_digest(self._master, other._master)
+
+    def __hash__(self) -> int:
+        return hash(self.stream("faceanon/hash", 8))
+
+    def __repr__(self) -> str:
+        return "Secret(hidden)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Secret cannot be pickled or copied to another process; derive it there from the password")
+
+    def __copy__(self) -> Secret:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Secret:
+        return self
+
+
+class Password:
+    """A password for one run: derives each salt's secret once, so a folder that shares its salt costs one derivation.
+
+    Args:
+        text: The password itself; kept, since recovery meets its salts one by one.
+        salt: Salt of what this run makes; a new one when None.
+        kdf: Cost of what this run makes.
+
+    Raises:
+        UserError: If the password is empty or not valid Unicode.
+    """
+
+    def __init__(self, text: str, salt: bytes | None = None, kdf: KdfParameters | None = None) -> None:
+        _encode_password(text)
+        self._text = text
+        self.salt, self.kdf = salt or new_salt(), kdf or KdfParameters()
+        self._known: dict[tuple[bytes, KdfParameters], Secret] = {}
+
+    def secret(self, salt: bytes | None = None, kdf: KdfParameters | None = None) -> Secret:
+        """The secret under `salt` and `kdf`, those of this run by default."""
+        place = salt or self.salt, kdf or self.kdf
+        if place not in self._known:
+            self._known[place] = Secret.from_password(self._text, *place)
+        return self._known[place]
+
+    def __repr__(self) -> str:
+        return "Password(hidden)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Password cannot be pickled or copied to another process")
+
+
+def _encode_password(password: str) -> bytes:
+    try:
+        encoded = unicodedata.normalize("NFKC", password).encode()
+    except UnicodeEncodeError:  # its own message would show the password
+        raise UserError("the password is not valid Unicode text; save it as UTF-8") from None
+    if not encoded:
+        raise UserError("the password is empty; give at least one character")
+    return encoded

@@ -1,0 +1,58 @@
+"""Terms on the embeddings of a frozen recogniser; all take unit vectors `(B, E)`."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+
+def cosine(first: Tensor, second: Tensor) -> Tensor:
+    """Row-wise cosine of unit vectors, `(B,)` in [-1, 1]."""
+    return (first * second).sum(-1)
+
+
+def attract(first: Tensor, second: Tensor) -> Tensor:
+    """Mean (1 - cos): the same person (DBAF eq. 30, the reversal term). Range [0, 2]."""
+    return (1 - cosine(first, second)).mean()
+
+
+def repel(first: Tensor, second: Tensor, margin: float = 0.0) -> Tensor:
+    """Mean max(cos, margin): different persons (DBAF eqs. 29, 31). No gradient below the margin."""
+    return cosine(first, second).clamp(min=margin).mean()
+
+
+def contrastive(output: Tensor, attribute_source: Tensor, same: Tensor, positive: float, negative: float) -> Tensor:
+    """CID's contrastive loss, DBAF eq. (9): near its source when identity and attributes come from one picture, else far.
+
+    Args:
+        output: `(B, E)` embeddings of the drawn faces.
+        attribute_source: `(B, E)` embeddings of the pictures that gave the attributes.
+        same: `(B,)` bool, whether that picture gave the identity too.
+        positive: Distance tau+ (1 - cos) below which a same pair is good enough.
+        negative: Distance tau- above which a different pair is.
+    """
+    distance = 1 - cosine(output, attribute_source)
+    near, far = (distance - positive).clamp(min=0), (negative - distance).clamp(min=0)
+    return (same * near + ~same * far).mean()
+
+
+def in_batch_identity(embedding: Tensor, identity: Tensor, scale: float = 16.0, margin: float = 0.2) -> Tensor:
+    """Softmax over the batch with a cosine margin on the positives: recognisers for any number of persons.
+
+    CosFace's margin (Wang et al., CVPR 2018, eq. 4) with the other pictures of the batch in place of class weights
+    (Khosla et al., NeurIPS 2020, eq. 2).
+
+    Args:
+        embedding: `(B, E)` unit vectors.
+        identity: `(B,)` int64; rows whose person appears once are anchors to nothing and only serve as negatives.
+        scale: Inverse temperature.
+        margin: Subtracted from the positives' cosine.
+    """
+    same = identity[:, None] == identity[None]
+    same.fill_diagonal_(fill_value=False)
+    logits = scale * (embedding @ embedding.T - margin * same)  # (B, B)
+    logits.diagonal().fill_(-1e4)
+    log_probability = F.log_softmax(logits.float(), dim=1)
+    anchors = same.any(1)
+    per_anchor = -(log_probability * same).sum(1) / same.sum(1).clamp(min=1)
+    return (per_anchor * anchors).sum() / anchors.sum().clamp(min=1)

@@ -1,0 +1,35 @@
+"""Regularisers of latent codes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+LatentNorm = Literal["spread", "delta", "square"]
+
+
+def latent_regulariser(w_plus: Tensor, form: LatentNorm = "spread") -> Tensor:
+    """Keep W+ codes `(B, L, D)` near W.
+
+    Args:
+        w_plus: The codes.
+        form: `spread`: sum over layers of ||w_i - mean w|| (DBAF eq. 13); `delta`: sum of ||w_i - w_0|| (HFORD, and e4e's
+            delta regularisation); `square`: mean of w^2 (DBAF's released code).
+    """
+    if form == "square":
+        return w_plus.square().mean()
+    centre = w_plus.mean(1, keepdim=True) if form == "spread" else w_plus[:, :1]
+    return (w_plus - centre).square().sum(-1).add(1e-12).sqrt().sum(1).mean()
+
+
+def sliced_wasserstein(first: Tensor, second: Tensor, directions: int = 64) -> Tensor:
+    """Squared sliced 2-Wasserstein distance between two clouds of as many points, `(N, D)` each.
+
+    Random projections come from torch's global generator.
+    """
+    projection = torch.randn(first.shape[1], directions, device=first.device)
+    projection = projection / projection.norm(dim=0)
+    a, b = (first @ projection).sort(0).values, (second @ projection).sort(0).values
+    return (a - b).square().mean()

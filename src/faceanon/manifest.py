@@ -1,0 +1,192 @@
+"""What travels inside an anonymized PNG: all that recovery needs, apart from the weights and the password.
+
+Nothing here is secret. Reading is strict, because the file comes from outside.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from faceanon.errors import UserError
+from faceanon.key import KdfParameters
+
+MANIFEST_VERSION = 1
+MAX_FACES = 10_000
+MAX_SIDE = 1 << 17
+_HEX = re.compile(r"[0-9a-f]*")
+
+
+@dataclass(frozen=True)
+class CropGeometry:
+    """Where an aligned face lies in its photo: a square, possibly turned.
+
+    Pixel i covers [i, i + 1), so the middle of the top left pixel is (0.5, 0.5). The face's right is `axis`, its down
+    is `axis` turned by 90 degrees, `(-axis_y, axis_x)`.
+
+    Args:
+        center_x: Middle of the square, in pixels of the photo.
+        center_y: Middle of the square, in pixels of the photo.
+        axis_x: From the middle to the middle of the face's right edge, in pixels.
+        axis_y: From the middle to the middle of the face's right edge, in pixels.
+    """
+
+    center_x: float
+    center_y: float
+    axis_x: float
+    axis_y: float
+
+    @property
+    def side(self) -> float:
+        """Side of the square in pixels of the photo."""
+        return 2 * math.hypot(self.axis_x, self.axis_y)
+
+    @property
+    def reach(self) -> float:
+        """Half the side of the upright box around the square, in pixels."""
+        return abs(self.axis_x) + abs(self.axis_y)
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain numbers for JSON."""
+        return {"center_x": self.center_x, "center_y": self.center_y, "axis_x": self.axis_x, "axis_y": self.axis_y}
+
+    @classmethod
+    def from_dict(cls, values: object) -> CropGeometry:
+        """Read what `to_dict` wrote.
+
+        Raises:
+            UserError: If a number is missing, unknown, not finite or absurd.
+        """
+        names = {field.name for field in fields(cls)}
+        if not isinstance(values, Mapping) or set(values) != names:
+            raise UserError(f"manifest: a face must have exactly {', '.join(sorted(names))}")
+        for name, value in values.items():
+            if not _is_number(value) or not abs(value) <= MAX_SIDE:
+                raise UserError(f"manifest: the face's {name} is not a sensible number: {value!r:.40}")
+        geometry = cls(**{name: float(value) for name, value in values.items()})
+        if geometry.side < 1:
+            raise UserError(f"manifest: a face of side {geometry.side:.3g} px is too small to exist")
+        return geometry
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The public record of one anonymized photo.
+
+    Args:
+        method: Import path of the backbone class.
+        model: Name of the model, for people to read.
+        weights: SHA-256 of the model's weights, 64 hex digits; recovery needs the same.
+        image_size: Side of the model's faces in pixels.
+        width: Width of the photo in pixels.
+        height: Height of the photo in pixels.
+        layers: Faces in the order they were pasted. Squares of one layer do not touch; recovery takes the layers
+            backwards, so that overlapping faces come back.
+        salt: Salt of the password, or None when the caller keeps the secret himself.
+        kdf: Cost of the key derivation, or None with `salt`.
+    """
+
+    method: str
+    model: str
+    weights: str
+    image_size: int
+    width: int
+    height: int
+    layers: tuple[tuple[CropGeometry, ...], ...]
+    salt: bytes | None = None
+    kdf: KdfParameters | None = None
+
+    @property
+    def faces(self) -> int:
+        """Number of faces."""
+        return sum(len(layer) for layer in self.layers)
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        values = {
+            "version": MANIFEST_VERSION,
+            "method": self.method,
+            "model": self.model,
+            "weights": self.weights,
+            "image_size": self.image_size,
+            "width": self.width,
+            "height": self.height,
+            "layers": [[geometry.to_dict() for geometry in layer] for layer in self.layers],
+            "salt": None if self.salt is None else self.salt.hex(),
+            "kdf": None if self.kdf is None else self.kdf.to_dict(),
+        }
+        return json.dumps(values, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Read what `to_json` wrote.
+
+        Raises:
+            UserError: If the text is no manifest of this version, or a value is missing, unknown or out of range.
+        """
+        values = _parse(text)
+        salt, kdf = values["salt"], values["kdf"]
+        if (salt is None) != (kdf is None):
+            raise UserError("manifest: salt and kdf must be given together")
+        return cls(
+            method=_text(values, "method"),
+            model=_text(values, "model"),
+            weights=_hex(values["weights"], "weights", 32).hex(),
+            image_size=_integer(values, "image_size", 8, 4096),
+            width=_integer(values, "width", 1, MAX_SIDE),
+            height=_integer(values, "height", 1, MAX_SIDE),
+            layers=_layers(values["layers"]),
+            salt=None if salt is None else _hex(salt, "salt", 16),
+            kdf=None if kdf is None else KdfParameters.from_dict(kdf),
+        )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _parse(text: str) -> dict[str, object]:
+    try:
+        values = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise UserError("manifest: not valid JSON; the picture's metadata is damaged") from error
+    if not isinstance(values, dict):
+        raise UserError("manifest: expected an object; the picture's metadata is damaged")
+    if values.get("version") != MANIFEST_VERSION:
+        version = values.get("version")
+        raise UserError(f"manifest: version {version!r:.40} is unknown here; this faceanon reads {MANIFEST_VERSION}")
+    expected = {field.name for field in fields(Manifest)} | {"version"}
+    if odd := sorted(expected.symmetric_difference(values)):
+        raise UserError(f"manifest: missing or unknown entries: {', '.join(odd[:5])!r:.120}")
+    return values
+
+
+def _text(values: Mapping[str, object], name: str) -> str:
+    value = values[name]
+    if not isinstance(value, str) or len(value) > 200 or not value.isprintable():
+        raise UserError(f"manifest: {name} must be a short text, not {value!r:.40}")
+    return value
+
+
+def _integer(values: Mapping[str, object], name: str, low: int, high: int) -> int:
+    value = values[name]
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise UserError(f"manifest: {name} must be a whole number from {low} to {high}, not {value!r:.40}")
+    return value
+
+
+def _hex(value: object, name: str, count: int) -> bytes:
+    if not isinstance(value, str) or len(value) != 2 * count or not _HEX.fullmatch(value):
+        raise UserError(f"manifest: {name} must be {2 * count} hex digits, not {value!r:.40}")
+    return bytes.fromhex(value)
+
+
+def _layers(value: object) -> tuple[tuple[CropGeometry, ...], ...]:
+    if not isinstance(value, list) or not all(isinstance(layer, list) and layer for layer in value):
+        raise UserError("manifest: layers must be lists of faces")
+    if not 1 <= sum(len(layer) for layer in value) <= MAX_FACES:
+        raise UserError(f"manifest: a photo must have between 1 and {MAX_FACES} faces")
+    return tuple(tuple(CropGeometry.from_dict(face) for face in layer) for layer in value)

@@ -1,0 +1,71 @@
+"""Checks at the edge of every metric: a wrong range or a NaN must not become a figure."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+TOLERANCE = 1e-3
+
+
+def check_finite(name: str, tensor: Tensor) -> Tensor:
+    """Return `tensor` in float32.
+
+    Raises:
+        ValueError: It holds a NaN or an infinity.
+    """
+    if not torch.isfinite(tensor).all():
+        raise ValueError(f"{name} holds NaN or infinite values; a figure made from it would mean nothing")
+    return tensor.float()
+
+
+def check_image(name: str, image: Tensor, low: float = -1.0, high: float = 1.0) -> Tensor:
+    """Return `(B, 3, S, S)` in float32.
+
+    Raises:
+        ValueError: Another shape, NaN or infinite values, or values outside [low, high].
+    """
+    if image.ndim != 4 or image.shape[1] != 3:
+        raise ValueError(f"{name} must have the shape (B, 3, H, W), got {tuple(image.shape)}")
+    image = check_finite(name, image)
+    if image.numel() and (image.min() < low - TOLERANCE or image.max() > high + TOLERANCE):
+        found = f"[{image.min():.3g}, {image.max():.3g}]"
+        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {found}; scale or clamp it first")
+    return image.clamp(low, high)
+
+
+def check_embedding(name: str, embedding: Tensor, ndim: int = 2) -> Tensor:
+    """Return embeddings `(B, ..., E)` in float32, of unit length.
+
+    Raises:
+        ValueError: Another number of axes, NaN or infinite values, or a vector of length zero.
+    """
+    if embedding.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} axes, the last one the embedding; got {tuple(embedding.shape)}")
+    embedding = check_finite(name, embedding)
+    length = embedding.norm(dim=-1, keepdim=True)
+    if (length < 1e-12).any():
+        raise ValueError(f"{name} holds an embedding of length zero; it has no direction to compare")
+    unit: Tensor = embedding / length
+    return unit
+
+
+def check_same_shape(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
+    """Refuse a pair of tensors of different shapes.
+
+    Raises:
+        ValueError: The shapes differ.
+    """
+    if tensor.shape != other.shape:
+        raise ValueError(f"{name} {tuple(tensor.shape)} and {other_name} {tuple(other.shape)} must have the same shape")
+
+
+def check_labels(name: str, labels: Tensor, count: int) -> Tensor:
+    """Return `(B,)` int64 labels.
+
+    Raises:
+        ValueError: Not one whole-number label a row.
+    """
+    if labels.shape != (count,) or labels.is_floating_point():
+        raise ValueError(f"{name} must be {count} whole numbers, one a row; got {labels.dtype} {tuple(labels.shape)}")
+    return labels.long()

@@ -1,0 +1,241 @@
+"""The whole test of one method on held-out faces: `update` per batch, `compute` once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from faceanon.metrics.appearance import AppearanceSuite, Parts
+from faceanon.metrics.checks import check_image, check_labels
+from faceanon.metrics.guards import find_warnings
+from faceanon.metrics.saved import saved
+from faceanon.metrics.suite import RecognitionSuite
+from faceanon.metrics.versions import VersionMaker, Versions, draw_keys
+from faceanon.types import FaceBatch
+
+if TYPE_CHECKING:
+    from faceanon.backbones.base import Backbone
+    from faceanon.weights.bundle import Bundle
+
+ROLES = ("judge", "recogniser", "parser", "landmarks", "perceptual")
+
+
+def network_or_none(bundle: Bundle, role: str) -> Any:  # noqa: ANN401 - each role has its own interface
+    """A frozen network of the bundle, or None where it has none for this role."""
+    has: Callable[[str], bool] | None = getattr(bundle, "has", None)
+    return None if has is not None and not has(role) else getattr(bundle, role, None)
+
+
+class Evaluation:
+    """Measure anonymization and recovery, with all pictures taken as they come back from a saved file.
+
+    Give it original pictures of held-out people, at least two of each, with identity labels. Keys are fresh for every
+    picture. Under DDP give each process its own part without padding, or duplicates count as genuine pairs.
+
+    After `compute`, `ci` has 95% intervals of the rates, `warnings` the ways in which the figures deceive, `scores` the
+    judge's cosines by kind of pair, `skipped` the figures that could not be computed, `samples` rows for image sheets.
+
+    Args:
+        bundle: Judge, recogniser, parser, landmarks, perceptual network; figures whose network is missing are skipped.
+        far: False accept rate that sets each recogniser's threshold, on pairs of originals of different people.
+        keys: Anonymizing keys per picture.
+        seed: Of the keys and of every draw.
+        jpeg_qualities: Extra levels of recovery, from a JPEG of each quality.
+        kffa_keys: Keys per picture for KFFA; 0 leaves it out. The papers use 50, which costs as many passes.
+        sample_rows: Number of faces kept for the sheets.
+
+    Raises:
+        ValueError: An argument is out of range, or the bundle has no recogniser at all.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        far: float = 1e-2,
+        keys: int = 2,
+        seed: int = 0,
+        jpeg_qualities: tuple[int, ...] = (75,),
+        kffa_keys: int = 0,
+        sample_rows: int = 8,
+    ) -> None:
+        if not 0 < far < 1:
+            raise ValueError(f"far must lie between 0 and 1, got {far}")
+        if keys < 2 or kffa_keys < 0 or kffa_keys == 1:
+            raise ValueError(f"keys must be at least 2, and kffa_keys 0 or at least 2; got {keys} and {kffa_keys}")
+        if not all(1 <= quality <= 100 for quality in jpeg_qualities):
+            raise ValueError(f"JPEG qualities lie from 1 to 100, got {jpeg_qualities}")
+        self.bundle, self.far, self.keys, self.seed = bundle, far, keys, seed
+        self.kffa_keys, self.sample_rows = kffa_keys, sample_rows
+        self.maker = VersionMaker(keys, seed, tuple(jpeg_qualities))
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything added."""
+        self.seen = 0
+        self.people: set[int] = set()
+        self.figures: dict[str, float] = {}
+        self.ci: dict[str, tuple[float, float]] = {}
+        self.scores: dict[str, Tensor] = {}
+        self.warnings: list[str] = []
+        self.skipped: list[str] = []
+        self.samples: dict[str, Tensor] = {}
+        self._codes_missing = self._irreversible = False
+        for name in ("suites", "appearance"):
+            self.__dict__.pop(name, None)
+
+    @cached_property
+    def networks(self) -> dict[str, Any]:
+        """The bundle's networks by role, None where it has none; built at the first batch."""
+        return {role: network_or_none(self.bundle, role) for role in ROLES}
+
+    @cached_property
+    def recognisers(self) -> dict[str, Callable[[Tensor], Tensor]]:
+        """Recognisers by name, the judge first."""
+        found = {}
+        for role in ("judge", "recogniser"):
+            name, net = getattr(self.bundle, f"{role}_name", role), self.networks[role]
+            if net is not None and name in found:
+                raise ValueError(f"judge and recogniser of bundle {self.bundle.name!r} have the same name {name!r}")
+            if net is not None:
+                found[name] = net
+        if not found:
+            raise ValueError(f"bundle {self.bundle.name!r} has no recogniser, so nobody can say who is who")
+        return found
+
+    @cached_property
+    def suites(self) -> dict[str, RecognitionSuite]:
+        """What each recogniser collects."""
+        return {name: RecognitionSuite(name, self.far, self.seed) for name in self.recognisers}
+
+    @cached_property
+    def appearance(self) -> AppearanceSuite:
+        """What is collected about the pictures."""
+        bundle, nets = self.bundle, self.networks
+        parts = Parts(bundle.image_size, nets["parser"], nets["landmarks"], nets["perceptual"])
+        if parts.parser is not None:
+            parts.face_classes, parts.head_classes = tuple(bundle.face_classes), tuple(bundle.head_classes)
+            parts.occluder_class = bundle.occluder_class
+        return AppearanceSuite(parts, self.seed)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the figures were made with, for the report."""
+        names = list(self.recognisers)
+        return {
+            "bundle": self.bundle.name,
+            "judge": names[0],
+            "white_box": names[1:] if self.networks["judge"] is not None else names,
+            "images": self.seen,
+            "people": len(self.people),
+            "far": self.far,
+            "keys": self.keys,
+            "seed": self.seed,
+        }
+
+    @torch.no_grad()
+    def update(self, batch: FaceBatch, backbone: Backbone) -> None:
+        """Anonymize, recover and compare one batch of originals.
+
+        Raises:
+            ValueError: Wrong shape or range, or NaN, in the batch or in what the backbone makes of it.
+        """
+        image = check_image("batch.image", batch.image)
+        identity = check_labels("batch.identity", batch.identity, len(batch))
+        self._move(image.device)
+        indices = self._indices(len(batch))
+        versions = self.maker.make(backbone, image, indices)
+        self._codes_missing |= versions.reconstruction is None
+        self._irreversible |= not backbone.reversible
+        for name, net in self.recognisers.items():
+            self.suites[name].update(embed(net, image, versions), identity)
+        self.appearance.update(batch, versions)
+        if self.kffa_keys:
+            self._kffa(image, backbone, indices)
+        self.people |= set(identity.tolist()) - {-1}
+        self.seen += len(batch)
+        self._keep_samples(image, versions)
+
+    def _move(self, device: torch.device) -> None:
+        """Networks are built on the CPU at first use; afterwards they follow the pictures."""
+        if self.networks and self.__dict__.get("_device") != device:
+            move = getattr(self.bundle, "to", None)
+            if move is not None:
+                move(device)
+            self._device = device
+
+    def _indices(self, count: int) -> list[int]:
+        """Numbers of the pictures over all processes, as a sampler without shuffling deals them."""
+        world, rank = 1, 0
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            world, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+        return [(self.seen + row) * world + rank for row in range(count)]
+
+    def _kffa(self, image: Tensor, backbone: Backbone, indices: list[int]) -> None:
+        embeddings: dict[str, list[Tensor]] = {name: [] for name in self.recognisers}
+        for number in range(self.kffa_keys):
+            key = draw_keys(backbone, self.seed, f"kffa{number}", indices).to(image.device)
+            anonymized = saved(backbone.anonymize(image, key))
+            for name, net in self.recognisers.items():
+                embeddings[name].append(net(anonymized))
+        for name, found in embeddings.items():
+            self.suites[name].update_angle(torch.stack(found, 1))
+
+    def _keep_samples(self, image: Tensor, versions: Versions) -> None:
+        rows = {"original": image, "anonymized, key 1": versions.anonymized[0]}
+        rows["anonymized, key 2"] = versions.anonymized[1]
+        if versions.wrong is not None:
+            rows |= {"recovered": versions.recovered["file"], "wrong key": versions.wrong}
+        for name, row in rows.items():
+            kept = self.samples.get(name, row[:0].cpu())
+            self.samples[name] = torch.cat([kept, row[: self.sample_rows - len(kept)].cpu()])
+
+    def compute(self) -> dict[str, float]:
+        """All figures by metric name, the judge's first; also fills `ci`, `scores`, `warnings` and `skipped`.
+
+        Raises:
+            ValueError: Nothing was added.
+        """
+        if not self.seen:
+            raise ValueError("nothing to compute: no batch was added")
+        self.figures, self.ci, self.scores, self.skipped = {}, {}, {}, self._missing()
+        for suite in self.suites.values():
+            verdict = suite.compute()
+            self.figures |= verdict.figures
+            self.ci |= verdict.ci
+            self.skipped += verdict.skipped
+            self.scores = self.scores or verdict.scores
+        self.figures |= self.appearance.compute()
+        self.warnings = find_warnings(self.figures, next(iter(self.suites)), self.far)
+        return self.figures
+
+    def _missing(self) -> list[str]:
+        """What could not be measured, and why."""
+        needs = {
+            "judge": "figures of a recogniser that trained nothing",
+            "recogniser": "figures of the training recogniser",
+            "parser": "parsing_iou, and regions of faces without ground truth",
+            "landmarks": "landmark_distance",
+            "perceptual": "lpips, kid",
+        }
+        found = [f"{what}: bundle has no {role}" for role, what in needs.items() if self.networks[role] is None]
+        if self._codes_missing:
+            found.append("self_verification, recovery_rate/*/latent: the method has no codes")
+        if self._irreversible:
+            found.append("recovery and wrong keys: the method is not reversible")
+        if not self.kffa_keys:
+            found.append("kffa: kffa_keys is 0")
+        return found
+
+
+def embed(net: Callable[[Tensor], Tensor], image: Tensor, versions: Versions) -> dict[str, Tensor]:
+    """Embeddings `(B, E)` by version; `anonymized` is `(B, K, E)`, one a key."""
+    found = {"original": net(image), "anonymized": torch.stack([net(face) for face in versions.anonymized], 1)}
+    found |= {f"recovered/{level}": net(face) for level, face in versions.recovered.items()}
+    for what, face in (("reconstruction", versions.reconstruction), ("wrong", versions.wrong)):
+        if face is not None:
+            found[what] = net(face)
+    return found

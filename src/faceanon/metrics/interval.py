@@ -1,0 +1,57 @@
+"""Confidence intervals of rates, with pictures of one person taken together."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+NORMAL_95 = 1.959963984540054
+CHUNK = 100  # bootstrap samples at a time, so that memory stays small
+
+
+def wilson(successes: float, trials: int) -> tuple[float, float]:
+    """Wilson's 95% interval of a rate; never of width zero, also at 0 and 1."""
+    rate, square = successes / trials, NORMAL_95**2
+    centre = (rate + square / (2 * trials)) / (1 + square / trials)
+    half = NORMAL_95 * math.sqrt(rate * (1 - rate) / trials + square / (4 * trials**2)) / (1 + square / trials)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def rate_interval(
+    values: NDArray[np.floating], people: NDArray[np.integer], draws: int = 1000, seed: int = 0
+) -> tuple[float, float]:
+    """95% interval of the mean of values in [0, 1], by the bootstrap over people.
+
+    Pictures of one person succeed and fail together, so people are drawn, not pictures. Where all values are 0 or all
+    are 1 a bootstrap would claim certainty; Wilson's interval over the number of people stands in. The recogniser's
+    threshold is taken as given.
+
+    Args:
+        values: `(N,)`; NaN rows do not count.
+        people: `(N,)` labels; each row with a negative label is a person of its own.
+        draws: Number of bootstrap samples.
+        seed: Of the draw.
+
+    Returns:
+        Lower and upper end; both NaN over nothing.
+    """
+    known = np.isfinite(values)
+    values, people = values[known].astype(float), people[known]
+    if not len(values):
+        return math.nan, math.nan
+    own = np.where(people < 0, -np.arange(1, len(people) + 1), people)
+    _, group = np.unique(own, return_inverse=True)
+    if group.max() == 0:
+        group = np.arange(len(values))
+    sums, counts = np.bincount(group, values), np.bincount(group)
+    if values.min() == values.max() and values[0] in (0.0, 1.0):
+        return wilson(values[0] * len(counts), len(counts))
+    rng = np.random.default_rng(seed)
+    means = np.empty(draws)
+    for start in range(0, draws, CHUNK):
+        chosen = rng.integers(len(counts), size=(len(means[start : start + CHUNK]), len(counts)))
+        means[start : start + CHUNK] = sums[chosen].sum(1) / counts[chosen].sum(1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)

@@ -1,0 +1,41 @@
+"""What a picture becomes in a file."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+
+def to_bytes(image: Tensor) -> Tensor:
+    """`(B, 3, S, S)` nominally in [-1, 1] -> uint8 `(B, S, S, 3)`, clamped and rounded to the nearest."""
+    return ((image.detach().float().clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 1).cpu()
+
+
+def from_bytes(pixels: Tensor, device: torch.device | str = "cpu") -> Tensor:
+    """Uint8 `(B, S, S, 3)` -> float32 `(B, 3, S, S)` in [-1, 1]."""
+    return pixels.to(device).permute(0, 3, 1, 2).float() / 127.5 - 1
+
+
+def saved(image: Tensor, quality: int | None = None) -> Tensor:
+    """Write every picture into a PNG, or a JPEG of some quality, and read it back.
+
+    Args:
+        image: `(B, 3, S, S)` nominally in [-1, 1].
+        quality: JPEG quality from 1 to 100; None for PNG.
+
+    Returns:
+        `(B, 3, S, S)` float32 on 256 levels in [-1, 1], on the device of `image`.
+    """
+    read = []
+    for pixels in to_bytes(image).numpy():
+        file = io.BytesIO()
+        if quality is None:
+            Image.fromarray(pixels).save(file, "PNG", compress_level=1)
+        else:
+            Image.fromarray(pixels).save(file, "JPEG", quality=quality)
+        read.append(torch.from_numpy(np.array(Image.open(file).convert("RGB"))))
+    return from_bytes(torch.stack(read), image.device)

@@ -1,0 +1,74 @@
+"""What an anonymized picture is still good for: where the face's parts lie, and what it is made of."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from faceanon.metrics.checks import check_finite, check_same_shape
+from faceanon.metrics.quality import Mean
+
+
+class LandmarkDistance(Mean):
+    """Mean Euclidean distance of landmarks, in pixels.
+
+    Args:
+        image_size: Side S of the pictures in pixels.
+    """
+
+    def __init__(self, image_size: int) -> None:
+        super().__init__()
+        if image_size < 1:
+            raise ValueError(f"image_size must be a positive number of pixels, got {image_size}")
+        self.image_size = image_size
+
+    def update(self, points: Tensor, reference: Tensor) -> None:  # type: ignore[override]
+        """Add pairs of `(B, K, 2)` in [-1, 1], whose unit is half a side.
+
+        Raises:
+            ValueError: Wrong shape, or NaN.
+        """
+        check_same_shape("points", points, "reference", reference)
+        if points.ndim != 3 or points.shape[-1] != 2:
+            raise ValueError(f"points must have the shape (B, K, 2), got {tuple(points.shape)}")
+        offset = check_finite("points", points) - check_finite("reference", reference)
+        super().update(offset.norm(dim=-1).mean(1) * self.image_size / 2)
+
+
+class ParsingIoU(Metric):
+    """Intersection over union of two label maps, per class over all pixels, then the mean of the classes that occur.
+
+    Args:
+        classes: Number of classes.
+    """
+
+    full_state_update = False
+    intersection: Tensor
+    union: Tensor
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.classes = classes
+        for name in ("intersection", "union"):
+            self.add_state(name, default=torch.zeros(classes, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, labels: Tensor, reference: Tensor) -> None:
+        """Add pairs of `(B, S, S)` int64 label maps.
+
+        Raises:
+            ValueError: Different shapes, or a label outside [0, classes).
+        """
+        check_same_shape("labels", labels, "reference", reference)
+        for name, item in (("labels", labels), ("reference", reference)):
+            if item.is_floating_point() or (item.numel() and (item.min() < 0 or item.max() >= self.classes)):
+                raise ValueError(f"{name} must be whole numbers from 0 to {self.classes - 1}")
+        both = torch.bincount(labels[labels == reference].flatten(), minlength=self.classes)
+        counts = [torch.bincount(item.flatten(), minlength=self.classes) for item in (labels, reference)]
+        self.intersection += both
+        self.union += counts[0] + counts[1] - both
+
+    def compute(self) -> Tensor:
+        """Mean over the classes that occur in either map; NaN over nothing."""
+        present = self.union > 0
+        return (self.intersection[present] / self.union[present]).mean()

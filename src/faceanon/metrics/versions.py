@@ -1,0 +1,96 @@
+"""All versions of a batch of faces that the evaluation compares: anonymized, recovered at each level, wrong key."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from faceanon.metrics.saved import saved
+from faceanon.types import Codes
+
+if TYPE_CHECKING:
+    from faceanon.backbones.base import Backbone
+
+
+@dataclass
+class Versions:
+    """Pictures `(B, 3, S, S)` in [-1, 1] made from one batch.
+
+    Args:
+        anonymized: One entry a key, as read back from an 8-bit file.
+        recovered: From the first anonymized picture, by honesty level.
+        reconstruction: `decode(encode(x))` as read back from a file; None without codes.
+        wrong: Recovered with a wrong key, as read back from a file; None for an irreversible method.
+    """
+
+    anonymized: list[Tensor]
+    recovered: dict[str, Tensor] = field(default_factory=dict)
+    reconstruction: Tensor | None = None
+    wrong: Tensor | None = None
+
+
+def draw_keys(backbone: Backbone, seed: int, role: str, indices: range | list[int]) -> Tensor:
+    """Fresh keys `(B, *key_shape)`, each from nothing but the seed, the role and the picture's index.
+
+    So the figures do not change with the batch size or with the number of processes.
+    """
+    keys = []
+    for index in indices:
+        digest = hashlib.sha256(f"faceanon/evaluation/{seed}/{role}/{index}".encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+        keys.append(backbone.sample_key(1, generator=generator))
+    return torch.cat(keys)
+
+
+def encode_or_none(backbone: Backbone, image: Tensor) -> Codes | None:
+    """The codes of `(B, 3, S, S)`, or None where the method says (`NotImplementedError`) that it has none."""
+    try:
+        return backbone.encode(image)
+    except NotImplementedError:
+        return None
+
+
+class VersionMaker:
+    """Run a backbone over pictures in every way the evaluation asks for.
+
+    Args:
+        keys: Anonymizing keys per picture, at least 2.
+        seed: Of all keys.
+        jpeg_qualities: One extra level of recovery each, from a JPEG.
+    """
+
+    def __init__(self, keys: int, seed: int, jpeg_qualities: tuple[int, ...]) -> None:
+        self.keys, self.seed, self.jpeg_qualities = keys, seed, jpeg_qualities
+
+    def make(self, backbone: Backbone, image: Tensor, indices: list[int]) -> Versions:
+        """All versions of `(B, 3, S, S)` in [-1, 1]; `indices` number the pictures over the whole test."""
+        keys = [self._key(backbone, f"key{i + 1}", image, indices) for i in range(self.keys)]
+        raw = backbone.anonymize(image, keys[0])
+        made = Versions([saved(raw), *(saved(backbone.anonymize(image, key)) for key in keys[1:])])
+        codes = encode_or_none(backbone, image)
+        if codes is not None:
+            made.reconstruction = saved(backbone.decode(codes))
+        if backbone.reversible:
+            made.recovered = self._recover(backbone, codes, raw, keys[0])
+            wrong = self._key(backbone, "wrong", image, indices)
+            made.wrong = saved(backbone.recover(made.anonymized[0], wrong))
+        return made
+
+    def _key(self, backbone: Backbone, role: str, image: Tensor, indices: list[int]) -> Tensor:
+        return draw_keys(backbone, self.seed, role, indices).to(image.device)
+
+    def _recover(self, backbone: Backbone, codes: Codes | None, raw: Tensor, key: Tensor) -> dict[str, Tensor]:
+        """Recovery at each level; `raw` is the anonymized picture before any rounding."""
+        levels: dict[str, Tensor] = {}
+        if codes is not None:
+            identity = backbone.transform(backbone.transform(codes.identity, key), key, inverse=True)
+            levels["latent"] = backbone.decode(codes.with_identity(identity)).clamp(-1, 1)
+        levels["image"] = backbone.recover(raw.clamp(-1, 1), key).clamp(-1, 1)
+        levels["file"] = saved(backbone.recover(saved(raw), key))
+        for quality in self.jpeg_qualities:
+            levels[f"jpeg{quality}"] = saved(backbone.recover(saved(raw, quality), key))
+        return levels

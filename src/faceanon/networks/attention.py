@@ -1,0 +1,100 @@
+"""The attention blocks of DBAF: CBAM over encoder features (MAAR) and a small transformer over W+ layers (CID)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+AttentionAxis = Literal["layers", "batch"]
+
+
+class CBAM(nn.Module):
+    """Channel attention, then spatial attention (Woo et al., ECCV 2018); DBAF eqs. (6)-(8).
+
+    Args:
+        channels: Channels C of the map.
+        reduction: The channel MLP's bottleneck is C / reduction.
+        kernel: Side of the spatial convolution.
+    """
+
+    def __init__(self, channels: int, reduction: int = 16, kernel: int = 7) -> None:
+        super().__init__()
+        hidden = max(1, channels // reduction)
+        self.mlp = nn.Sequential(nn.Linear(channels, hidden), nn.ReLU(), nn.Linear(hidden, channels))
+        self.spatial = nn.Sequential(nn.Conv2d(2, 1, kernel, padding=kernel // 2, bias=False), nn.BatchNorm2d(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, C, H, W)` -> the same shape."""
+        gate = torch.sigmoid(self.mlp(x.mean((2, 3))) + self.mlp(x.amax((2, 3))))
+        x = x * gate[:, :, None, None]
+        pooled = torch.cat([x.amax(1, keepdim=True), x.mean(1, keepdim=True)], 1)
+        return x * torch.sigmoid(self.spatial(pooled))
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention over `(N, T, D)`.
+
+    Args:
+        dim: Width D.
+        heads: Number of heads.
+        head_dim: Width of a head.
+        dropout: On the output.
+    """
+
+    def __init__(self, dim: int, heads: int, head_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(dim, 3 * heads * head_dim, bias=False)
+        self.out = nn.Sequential(nn.Linear(heads * head_dim, dim), nn.Dropout(dropout))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(N, T, D)` -> `(N, T, D)`."""
+        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        mixed = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        output: Tensor = self.out(mixed)
+        return output
+
+
+class LayerTransformer(nn.Module):
+    """CID's attribute branch: a pre-norm transformer whose tokens are the layers of a W+ code, DBAF eq. (3).
+
+    Args:
+        layers: Number L of tokens.
+        dim: Width D.
+        depth: Number of blocks.
+        heads: Attention heads.
+        head_dim: Width of a head.
+        mlp_dim: Hidden width of the feed-forward part.
+        dropout: After attention and in the feed-forward part.
+        axis: `layers` attends across the tokens of one picture; `batch` across the pictures of the batch, layer by
+            layer, as the released code does (its axes are swapped, so a result depends on its neighbours).
+    """
+
+    def __init__(
+        self, layers: int, dim: int, depth: int = 6, heads: int = 14, head_dim: int = 64, mlp_dim: int = 2048,
+        dropout: float = 0.1, axis: AttentionAxis = "layers",
+    ) -> None:
+        super().__init__()
+        self.axis = axis
+        self.project = nn.Linear(dim, dim)
+        self.position = nn.Parameter(torch.randn(layers, 1, dim) * 0.02)
+        self.blocks = nn.ModuleList()
+        for _ in range(depth):
+            feed = nn.Sequential(
+                nn.Linear(dim, mlp_dim), nn.GELU(), nn.Dropout(dropout), nn.Linear(mlp_dim, dim), nn.Dropout(dropout)
+            )
+            attention = Attention(dim, heads, head_dim, dropout)
+            self.blocks.append(nn.ModuleList([nn.LayerNorm(dim), attention, nn.LayerNorm(dim), feed]))
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """`(B, L, D)` -> attribute codes `(B, L, D)`."""
+        x = self.project(codes) + self.position[:, 0]
+        if self.axis == "batch":
+            x = x.transpose(0, 1)
+        for first_norm, attention, second_norm, feed in self.blocks:  # type: ignore[misc]
+            x = x + attention(first_norm(x))
+            x = x + feed(second_norm(x))
+        return x.transpose(0, 1) if self.axis == "batch" else x

@@ -1,0 +1,85 @@
+"""StyleGAN2 discriminator in the layout of the public PyTorch checkpoints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from faceanon.networks.stylegan2_layers import EqualConv2d, EqualLinear, FusedLeakyReLU
+from faceanon.networks.stylegan2_tables import channel_table
+from faceanon.networks.upfirdn import Resample, fast_layout
+
+
+class SkipDown(nn.Sequential):
+    """Blur, then 1 x 1 convolution, at half the resolution; the blur is evaluated only where the convolution looks."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(Resample((1, 1), down=2), EqualConv2d(in_channels, out_channels, 1))
+
+
+class ResBlock(nn.Module):
+    """Two 3 x 3 convolutions to half the resolution beside a skip, summed and divided by sqrt(2)."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Sequential(EqualConv2d(in_channels, in_channels, 3, padding=1), FusedLeakyReLU(in_channels))
+        self.conv2 = nn.Sequential(
+            Resample((2, 2)), EqualConv2d(in_channels, out_channels, 3, stride=2), FusedLeakyReLU(out_channels)
+        )
+        self.skip = SkipDown(in_channels, out_channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `(B, I, H, W)` to `(B, O, H / 2, W / 2)`."""
+        out: Tensor = (self.conv2(self.conv1(x)) + self.skip(x)) / math.sqrt(2)
+        return out
+
+
+def minibatch_stddev(x: Tensor, largest: int = 4) -> Tensor:
+    """Append one channel: the mean deviation among the samples of a group; `(B, C, H, W)` to `(B, C + 1, H, W)`.
+
+    The group is the largest divisor of B up to `largest`. For B below 5 or divisible by 4 that is the public network's
+    group; other batches, which the public network refuses, work too.
+    """
+    batch, channels, height, width = x.shape
+    group = max(size for size in range(1, largest + 1) if batch % size == 0)
+    y = x.reshape(group, batch // group, channels, height, width)  # sample i is in subgroup i mod (B / group)
+    deviation = torch.sqrt(y.var(0, unbiased=False) + 1e-8).mean((1, 2, 3))  # (B / group,)
+    return torch.cat([x, deviation.repeat(group).view(batch, 1, 1, 1).expand(-1, 1, height, width)], 1)
+
+
+class Discriminator(nn.Module):
+    """Tell pictures from drawings.
+
+    Args:
+        size: Side S of the image in px, a power of two from 8.
+        channel_multiplier: Widens the layers from 64 px up, 2 in the public checkpoints.
+        channels: Channels per resolution in px, instead of the public table.
+    """
+
+    def __init__(self, size: int, channel_multiplier: int = 2, channels: Mapping[int, int] | None = None) -> None:
+        super().__init__()
+        self.size = size
+        self.channels = channel_table(size, channel_multiplier, channels)
+        sides = sorted(self.channels, reverse=True)
+        widest, last = self.channels[size], self.channels[4]
+        self.convs = nn.Sequential(
+            nn.Sequential(EqualConv2d(3, widest, 1), FusedLeakyReLU(widest)),
+            *[ResBlock(self.channels[a], self.channels[b]) for a, b in zip(sides, sides[1:], strict=False)],
+        )
+        self.final_conv = nn.Sequential(EqualConv2d(last + 1, last, 3, padding=1), FusedLeakyReLU(last))
+        self.final_linear = nn.Sequential(EqualLinear(last * 16, last, activate=True), EqualLinear(last, 1))
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Logits `(B, 1)` of images `(B, 3, S, S)` in [-1, 1].
+
+        Raises:
+            ValueError: If the images are not S x S.
+        """
+        if image.shape[1:] != (3, self.size, self.size):
+            raise ValueError(f"image is {tuple(image.shape)}; this discriminator takes (B, 3, {self.size}, {self.size})")
+        x = self.final_conv(minibatch_stddev(self.convs(fast_layout(image))))
+        logits: Tensor = self.final_linear(x.flatten(1))
+        return logits

@@ -1,0 +1,151 @@
+"""Encoder4Editing: a face to a w+ code, in the layout of the public checkpoints (arXiv:2102.02766)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from faceanon.networks.irse import UNITS, WIDTHS, make_body, make_input_layer, run_trunk, stage_ends
+from faceanon.networks.stylegan2_layers import EqualLinear
+from faceanon.networks.stylegan2_tables import layer_count
+
+
+class StyleBlock(nn.Module):
+    """Stride-2 convolutions down to one pixel, then a linear layer: one row of the code.
+
+    Args:
+        channels: Channels of the map.
+        style_dim: Width D of the row.
+        side: Side of the map in px; log2(side) convolutions.
+    """
+
+    def __init__(self, channels: int, style_dim: int, side: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for _ in range(side.bit_length() - 1):
+            layers += [nn.Conv2d(channels, channels, 3, 2, 1), nn.LeakyReLU()]
+        self.convs = nn.Sequential(*layers)
+        self.linear = EqualLinear(channels, style_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `(B, channels, side, side)` to `(B, D)`.
+
+        Raises:
+            ValueError: If the map is too large to end in one pixel.
+        """
+        y = self.convs(x)
+        if y.shape[2:] != (1, 1):
+            raise ValueError(f"a map of {tuple(x.shape[2:])} px is too large for this style block; resize the image")
+        row: Tensor = self.linear(y.flatten(1))
+        return row
+
+
+def upsample_add(x: Tensor, lateral: Tensor) -> Tensor:
+    """Enlarge `x` to `lateral`'s size (bilinear, corners aligned) and add."""
+    return F.interpolate(x, size=lateral.shape[-2:], mode="bilinear", align_corners=True) + lateral
+
+
+class Encoder4Editing(nn.Module):
+    """Encode a face as w+: one base row for all layers plus a correction per layer.
+
+    The defaults are the public 256 px network. `latent_avg` is not added here.
+
+    Args:
+        stylegan_size: Side of the generator's images; sets the number of rows L.
+        style_dim: Width D of a row.
+        input_size: Side of the encoder's images in px. A side of 16 times a power of two.
+        widths: Channels of the input layer, then of the four stages; the last is also the feature pyramid's width.
+        units: Residual units per stage.
+        coarse_ind: First row that is read from the middle level of the pyramid.
+        middle_ind: First row that is read from the finest level.
+        feature_taps: Body indices after which maps are returned (-1: the input layer), at most one per resolution;
+            by default the ends of stages 2, 3 and 4, called c1, c2, c3 in the public code.
+
+    Attributes:
+        n_latent: Rows L of a code.
+        progressive_stage: Number of corrections that are added to the base row; the rest stay untrained. Not in the
+            state dict.
+        feature_channels: Channels of the returned maps by side in px, for images of `input_size`.
+    """
+
+    def __init__(
+        self,
+        stylegan_size: int = 256,
+        style_dim: int = 512,
+        input_size: int = 256,
+        widths: Sequence[int] = WIDTHS,
+        units: Sequence[int] = UNITS,
+        coarse_ind: int = 3,
+        middle_ind: int = 7,
+        feature_taps: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__()
+        self.stylegan_size, self.style_dim, self.input_size = stylegan_size, style_dim, input_size
+        self.coarse_ind, self.middle_ind = coarse_ind, middle_ind
+        self.n_latent = layer_count(stylegan_size)
+        self.progressive_stage = self.n_latent
+        ends = stage_ends(units)
+        self.pyramid_taps = ends[1:]
+        self.feature_taps = tuple(ends[1:] if feature_taps is None else feature_taps)
+        self.feature_channels = _feature_channels(input_size, widths, ends, self.feature_taps)
+        self.input_layer = make_input_layer(widths[0])
+        self.body = make_body(widths, units)
+        top = widths[-1]
+        self.styles = nn.ModuleList(
+            StyleBlock(top, style_dim, input_size >> (4 - self._level(row))) for row in range(self.n_latent)
+        )
+        self.latlayer1 = nn.Conv2d(widths[-2], top, 1)
+        self.latlayer2 = nn.Conv2d(widths[-3], top, 1)
+
+    def _level(self, row: int) -> int:
+        """Pyramid level that a row is read from: 0 coarse, 1 middle, 2 fine."""
+        return int(row >= self.coarse_ind) + int(row >= self.middle_ind)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
+        """Encode aligned faces.
+
+        Args:
+            image: `(B, 3, input_size, input_size)` in [-1, 1].
+
+        Returns:
+            Codes `(B, L, D)`, before the average code is added, and the maps of `feature_taps` keyed by side in px.
+        """
+        maps = run_trunk(self.input_layer, self.body, image, (*self.pyramid_taps, *self.feature_taps))
+        c1, c2, c3 = (maps[tap] for tap in self.pyramid_taps)
+        codes = self._codes(c1, c2, c3)
+        features = [maps[tap] for tap in self.feature_taps]
+        return codes, {feature.shape[-1]: feature for feature in features}
+
+    def pyramid(self, c1: Tensor, c2: Tensor, c3: Tensor, levels: int = 3) -> list[Tensor]:
+        """The first `levels` maps of the feature pyramid, coarse to fine: c3, p2, p1."""
+        maps = [c3]
+        for layer, lateral in ((self.latlayer1, c2), (self.latlayer2, c1)):
+            if len(maps) < levels:
+                maps.append(upsample_add(maps[-1], layer(lateral)))
+        return maps
+
+    def _codes(self, c1: Tensor, c2: Tensor, c3: Tensor) -> Tensor:
+        last = min(self.progressive_stage, self.n_latent - 1)
+        maps = self.pyramid(c1, c2, c3, self._level(last) + 1)
+        base: Tensor = self.styles[0](c3)
+        rows = [base] * self.n_latent
+        for row in range(1, last + 1):
+            rows[row] = base + self.styles[row](maps[self._level(row)])
+        return torch.stack(rows, 1)  # (B, L, D)
+
+
+def _feature_channels(input_size: int, widths: Sequence[int], ends: Sequence[int], taps: Sequence[int]) -> dict[int, int]:
+    """Channels by side in px of the maps after `taps`."""
+    table: dict[int, int] = {}
+    for tap in taps:
+        if not -1 <= tap <= ends[-1]:
+            raise ValueError(f"feature_taps has {tap}; body indices go from -1 (input layer) to {ends[-1]}")
+        stage = 0 if tap < 0 else 1 + next(i for i, end in enumerate(ends) if tap <= end)
+        side = input_size >> stage
+        if side in table:
+            raise ValueError(f"feature_taps {tuple(taps)} has two maps of {side} px")
+        table[side] = widths[stage]
+    return table

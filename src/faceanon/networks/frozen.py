@@ -1,0 +1,32 @@
+"""Pretrained networks that train nothing and are saved nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class Frozen(nn.Module):
+    """Hold a pretrained network outside the module tree: no parameters, no checkpoint keys, no DDP bucket, no EMA copy.
+
+    Gradients still flow through it to its input, and it follows `.to()`.
+
+    Args:
+        net: The network; put into eval mode, its parameters stop requiring gradients.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.__dict__["net"] = net.eval().requires_grad_(False)  # past nn.Module.__setattr__, so not registered
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Frozen:
+        self.net._apply(fn)
+        return super()._apply(fn, recurse)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Frozen:
+        return type(self)(self.net)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the network takes and gives
+        return self.net(*args, **kwargs)

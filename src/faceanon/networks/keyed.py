@@ -1,0 +1,64 @@
+"""Exactly invertible keyed maps of identity codes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class KeyedTurn(nn.Module):
+    """Turn a whitened code by a keyed, orthogonal, antisymmetric map: I' = mu + W^-1 (s J - c) W (I - mu).
+
+    J = Q J0 Q^T, where J0 turns each pair of axes by 90 degrees and Q is a product of Householder reflections along the
+    key's vectors. J is orthogonal and antisymmetric, so every code ends at the same angle from where it began, whatever
+    the key: cos = -c. The inverse is its transpose. Linear in the code: about K known pairs (I, I') under one key
+    reveal it, so this is obfuscation of the code, not encryption (docs/design.md).
+
+    Args:
+        dim: Length K of a code; even.
+        away: c in [0, 1), how far beyond the right angle codes are turned.
+    """
+
+    def __init__(self, dim: int, away: float = 0.1) -> None:
+        super().__init__()
+        if dim % 2:
+            raise ValueError(f"dim must be even, got {dim}")
+        self.dim, self.away = dim, away
+        self.register_buffer("mean", torch.zeros(dim))
+        self.register_buffer("whiten", torch.eye(dim))
+        self.register_buffer("colour", torch.eye(dim))
+
+    def fit(self, codes: Tensor) -> None:
+        """Measure mean and covariance of codes `(N, K)`."""
+        centred = codes - codes.mean(0)
+        values, vectors = torch.linalg.eigh(centred.T @ centred / len(codes))
+        values = values.clamp(min=1e-4 * float(values[-1]))
+        self.mean.copy_(codes.mean(0))
+        self.whiten.copy_(vectors @ torch.diag(values.rsqrt()) @ vectors.T)
+        self.colour.copy_(vectors @ torch.diag(values.sqrt()) @ vectors.T)
+
+    def white(self, code: Tensor) -> Tensor:
+        """Codes `(B, K)` with zero mean and unit covariance over the faces it was fitted on."""
+        return (code - self.mean) @ self.whiten
+
+    def forward(self, code: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
+        """Turn codes `(B, K)`, or turn them back.
+
+        Args:
+            code: `(B, K)`.
+            key: `(B, n)` standard normal numbers; the first `n // K` runs of K are the reflections.
+            inverse: Undo.
+        """
+        x = self.white(code)
+        vectors = key[:, : key.shape[1] // self.dim * self.dim].unflatten(1, (-1, self.dim))  # (B, m, K)
+        vectors = vectors / vectors.norm(dim=-1, keepdim=True).clamp(min=1e-12)
+        turned = x
+        for vector in vectors.unbind(1):
+            turned = turned - 2 * vector * (vector * turned).sum(-1, keepdim=True)
+        first, second = turned[:, 0::2], turned[:, 1::2]
+        turned = torch.stack([-second, first], -1).flatten(1)
+        for vector in vectors.flip(1).unbind(1):
+            turned = turned - 2 * vector * (vector * turned).sum(-1, keepdim=True)
+        sine = (1 - self.away**2) ** 0.5
+        result = (-sine if inverse else sine) * turned - self.away * x
+        return result @ self.colour + self.mean

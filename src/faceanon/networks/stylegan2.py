@@ -1,0 +1,151 @@
+"""StyleGAN2 generator in the layout of the public PyTorch checkpoints (Karras et al. 2020, arXiv:1912.04958)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from faceanon.networks.discriminator import Discriminator
+from faceanon.networks.stylegan2_layers import ConstantInput, EqualLinear, PixelNorm, StyledConv, ToRGB
+from faceanon.networks.stylegan2_tables import channel_table, layer_count
+
+__all__ = ["Discriminator", "Generator", "Noise"]
+
+Noise = Sequence[Tensor] | Literal["random"] | None
+
+
+class Generator(nn.Module):
+    """Draw faces from w+ codes.
+
+    Args:
+        size: Side S of the image in px, a power of two from 8.
+        style_dim: Width D of z and w.
+        n_mlp: Layers of the mapping network.
+        channel_multiplier: Widens the layers from 64 px up, 2 in the public checkpoints.
+        channels: Channels per resolution in px, instead of the public table.
+
+    Attributes:
+        n_latent: Rows L of a w+ code.
+        channels: Channels per resolution in px.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        style_dim: int = 512,
+        n_mlp: int = 8,
+        channel_multiplier: int = 2,
+        channels: Mapping[int, int] | None = None,
+    ) -> None:
+        super().__init__()
+        self.size, self.style_dim = size, style_dim
+        self.channels = channel_table(size, channel_multiplier, channels)
+        self.n_latent = layer_count(size)
+        sides = list(self.channels)
+        self.style = nn.Sequential(
+            PixelNorm(), *[EqualLinear(style_dim, style_dim, lr_mul=0.01, activate=True) for _ in range(n_mlp)]
+        )
+        self.input = ConstantInput(self.channels[4])
+        self.conv1 = StyledConv(self.channels[4], self.channels[4], style_dim)
+        self.to_rgb1 = ToRGB(self.channels[4], style_dim, upsample=False)
+        self.convs, self.to_rgbs = nn.ModuleList(), nn.ModuleList()
+        for before, side in zip(sides, sides[1:], strict=False):
+            width = self.channels[side]
+            self.convs.append(StyledConv(self.channels[before], width, style_dim, upsample=True))
+            self.convs.append(StyledConv(width, width, style_dim))
+            self.to_rgbs.append(ToRGB(width, style_dim))
+        self.noises = nn.Module()
+        for index, side in enumerate(self.noise_sides):
+            self.noises.register_buffer(f"noise_{index}", torch.randn(1, 1, side, side))
+
+    @property
+    def noise_sides(self) -> list[int]:
+        """Side in px of every layer's noise map."""
+        return [2 ** ((index + 5) // 2) for index in range(self.n_latent - 1)]
+
+    def mapping(self, z: Tensor, truncation: float = 1.0, mean_latent: Tensor | None = None) -> Tensor:
+        """Map z `(B, D)` to w `(B, D)`, pulled towards `mean_latent` `(1, D)` or `(D,)` if `truncation` < 1.
+
+        Raises:
+            ValueError: If `truncation` < 1 and there is no `mean_latent`.
+        """
+        w: Tensor = self.style(z)
+        if truncation >= 1:
+            return w
+        if mean_latent is None:
+            raise ValueError(f"truncation {truncation} needs mean_latent: pass Generator.mean_latent(4096)")
+        return mean_latent + truncation * (w - mean_latent)
+
+    @torch.no_grad()
+    def mean_latent(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Mean w `(1, D)` of `n` random z, drawn on the CPU."""
+        z = torch.randn(n, self.style_dim, generator=generator).to(self.input.input)
+        return self.mapping(z).mean(0, keepdim=True)
+
+    def synthesis(self, w_plus: Tensor, noise: Noise = None, features: Mapping[int, Tensor] | None = None) -> Tensor:
+        """Draw the faces of w+ codes.
+
+        Args:
+            w_plus: `(B, L, D)`, or w `(B, D)` used in every layer.
+            noise: None for the stored maps, "random" for fresh ones, or one `(B or 1, 1, r, r)` map per layer
+                (r from `noise_sides`).
+            features: Maps `(B, C or 1, r, r)` keyed by their side r in px, which take the place of the noise in both
+                layers of that resolution; C is `channels[r]`.
+
+        Returns:
+            `(B, 3, S, S)`, nominally in [-1, 1] and not clamped.
+
+        Raises:
+            ValueError: If codes, noise or features do not fit this generator.
+        """
+        return self.synthesis_features(w_plus, noise, features)[0]
+
+    def synthesis_features(
+        self, w_plus: Tensor, noise: Noise = None, features: Mapping[int, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """As `synthesis`, with the activations of the last layer `(B, channels[S], S, S)` beside the image."""
+        styles = self._styles(w_plus)
+        maps = self._noise_maps(w_plus.shape[0], noise, features or {})
+        x = self.conv1(self.input(w_plus.shape[0]), styles[0], maps[0])
+        image = self.to_rgb1(x, styles[1])
+        for block, to_rgb in enumerate(self.to_rgbs):
+            row = 2 * block + 1  # ToRGB shares its row of w+ with the first layer of the next resolution
+            x = self.convs[row - 1](x, styles[row], maps[row])
+            x = self.convs[row](x, styles[row + 1], maps[row + 1])
+            image = to_rgb(x, styles[row + 2], image)
+        return image, x
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Draw the faces of z `(B, D)` with the stored noise: `(B, 3, S, S)`."""
+        return self.synthesis(self.mapping(z))
+
+    def _styles(self, w_plus: Tensor) -> tuple[Tensor, ...]:
+        if w_plus.ndim == 2:
+            w_plus = w_plus[:, None].expand(-1, self.n_latent, -1)
+        if w_plus.shape[1:] != (self.n_latent, self.style_dim):
+            raise ValueError(
+                f"w_plus is {tuple(w_plus.shape)}; this generator takes (B, {self.n_latent}, {self.style_dim})"
+            )
+        return w_plus.unbind(1)
+
+    def _noise_maps(self, batch: int, noise: Noise, features: Mapping[int, Tensor]) -> list[Tensor]:
+        sides = self.noise_sides
+        for side, feature in features.items():
+            wanted = (side, side)
+            if side not in sides or feature.shape[1] not in (1, self.channels[side]) or feature.shape[2:] != wanted:
+                raise ValueError(
+                    f"features[{side}] is {tuple(feature.shape)}; resolutions and channels are {self.channels}"
+                )
+        if noise is None:
+            maps = list(self.noises.buffers())
+        elif isinstance(noise, str):
+            like = self.input.input
+            maps = [torch.randn(batch, 1, side, side, device=like.device, dtype=like.dtype) for side in sides]
+        else:
+            maps = list(noise)
+        if len(maps) != len(sides):
+            raise ValueError(f"noise has {len(maps)} maps; this generator takes {len(sides)} of sides {sides}")
+        return [features.get(side, item) for side, item in zip(sides, maps, strict=True)]

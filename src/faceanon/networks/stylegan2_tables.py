@@ -1,0 +1,26 @@
+"""Sizes that follow from the resolution of a StyleGAN2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def channel_table(size: int, multiplier: int = 2, channels: Mapping[int, int] | None = None) -> dict[int, int]:
+    """Channels per side in px, 4 to `size`: those given, or the public table.
+
+    Raises:
+        ValueError: If `size` is not a power of two from 8, or a resolution is missing from `channels`.
+    """
+    if size < 8 or size & (size - 1):
+        raise ValueError(f"size {size} is not a power of two from 8 up")
+    sides = [2**i for i in range(2, size.bit_length())]
+    if channels is None:
+        channels = {side: 512 if side <= 32 else 16384 * multiplier // side for side in sides}
+    if missing := [side for side in sides if side not in channels]:
+        raise ValueError(f"channels has no entry for {missing} px; a {size} px network needs {sides}")
+    return {side: int(channels[side]) for side in sides}
+
+
+def layer_count(size: int) -> int:
+    """Rows of a w+ code for images of side `size`: 10 at 64 px, 14 at 256 px, 18 at 1024 px."""
+    return 2 * (size.bit_length() - 1) - 2

@@ -1,0 +1,1 @@
+"""Tables, image sheets, plots, one HTML page."""

@@ -1,0 +1,135 @@
+"""One self-contained HTML page on a test, or on several side by side."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from torch import Tensor
+
+from faceanon.report.figures import better, explain, format_interval, format_value, grouped
+from faceanon.report.plots import history_plot, similarity_plot
+from faceanon.report.results import FILE_NAME, Results, dumps, run_meta
+from faceanon.report.sheets import png_bytes, sheet
+from faceanon.weights.files import write_atomic
+
+HEADLINE = ("deid_rate", "self_verification", "recovery_rate/{}/file", "wrong_key_rate", "key_similarity")
+
+
+def render(template: str, **values: object) -> bytes:
+    """Fill a template of this package; every value is escaped unless it is marked safe there."""
+    loader = jinja2.PackageLoader("faceanon.report")
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template(template).render(**values).encode()
+
+
+def data_uri(png: bytes) -> str:
+    """A PNG inside a page."""
+    return "data:image/png;base64," + base64.b64encode(png).decode()
+
+
+def family_rows(results: Sequence[Results], reference: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
+    """Figures by family, one cell per result, for the templates."""
+    names = list(dict.fromkeys(name for result in results for name in result.figures))
+    families = []
+    for family, members in grouped(names).items():
+        rows = [
+            {
+                "name": name,
+                "better": better(name),
+                "cells": [_cell(name, result) for result in results],
+                "reference": format_value(name, reference.get(name)) if reference else None,
+            }
+            for name in members
+        ]
+        families.append({"name": family, "about": explain(family), "rows": rows})
+    return families
+
+
+def _cell(name: str, result: Results) -> dict[str, str]:
+    interval = format_interval(name, result.ci.get(name))
+    return {"value": format_value(name, result.figures.get(name)), "interval": interval}
+
+
+def headline(results: Results) -> list[dict[str, str]]:
+    """The five figures that decide, by the judge."""
+    judge = results.meta.get("judge")
+    names = [part.format(judge) if "{}" in part else f"{part}/{judge}" for part in HEADLINE]
+    return [
+        {"title": explain(name).title, "value": format_value(name, results.figures[name]), "better": better(name)}
+        for name in names
+        if name in results.figures
+    ]
+
+
+def write_report(
+    directory: str | Path,
+    figures: Mapping[str, float],
+    samples: Mapping[str, Tensor],
+    meta: Mapping[str, Any],
+    reference: Mapping[str, float] | None = None,
+    warnings: Sequence[str] = (),
+    ci: Mapping[str, tuple[float, float]] | None = None,
+    history: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    scores: Mapping[str, Tensor | Sequence[float]] | None = None,
+    skipped: Sequence[str] = (),
+) -> Path:
+    """Write `results.json`, `samples.png` and `report.html`, each whole or not at all.
+
+    Args:
+        directory: Made if missing.
+        figures: Value by metric name, as `Evaluation.compute` gives them.
+        samples: `(N, 3, S, S)` in [-1, 1] by label; no sheet where empty.
+        meta: `Evaluation.meta` and whatever else is worth knowing; versions and the command are added.
+        reference: Figures of the shipped model.
+        warnings: `Evaluation.warnings`.
+        ci: `Evaluation.ci`.
+        history: `(step, value)` curves of the training by name.
+        scores: `Evaluation.scores`.
+        skipped: `Evaluation.skipped`.
+
+    Returns:
+        Path of the page.
+
+    Raises:
+        UserError: The folder cannot be written, or the disk is full.
+    """
+    folder = Path(directory)
+    results = Results(dict(figures), dict(ci or {}), {**run_meta(), **meta}, list(warnings), list(skipped))
+    png = png_bytes(sheet(samples)) if samples else None
+    write_atomic(folder / FILE_NAME, dumps(results))
+    if png is not None:
+        write_atomic(folder / "samples.png", png)
+    threshold = results.figures.get(f"threshold/{results.meta.get('judge')}")
+    page = render(
+        "report.html",
+        results=results,
+        headline=headline(results),
+        families=family_rows([results], reference),
+        has_reference=bool(reference),
+        sheet=data_uri(png) if png is not None else None,
+        similarity=similarity_plot(scores or {}, threshold),
+        history=history_plot(history or {}),
+    )
+    write_atomic(folder / "report.html", page)
+    return folder / "report.html"
+
+
+def write_comparison(path: str | Path, results: Mapping[str, Results]) -> Path:
+    """Write one page with the figures of several tests side by side.
+
+    Args:
+        path: The HTML file.
+        results: Results by the label of their column.
+
+    Raises:
+        UserError: The folder cannot be written, or the disk is full.
+    """
+    columns = list(results.values())
+    write_atomic(Path(path), render("compare.html", results=results, families=family_rows(columns)))
+    return Path(path)

@@ -1,0 +1,126 @@
+"""results.json: what a test found, in a form that strict JSON readers accept."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import faceanon
+from faceanon.errors import UserError
+
+SCHEMA = 1
+FILE_NAME = "results.json"
+
+
+@dataclass
+class Results:
+    """Outcome of one test.
+
+    Args:
+        figures: Value by metric name; may hold NaN and infinities.
+        ci: 95% interval by metric name.
+        meta: Versions, command, bundle, seed, counts.
+        warnings: Ways in which the figures deceive.
+        skipped: What could not be computed, and why.
+    """
+
+    figures: dict[str, float]
+    ci: dict[str, tuple[float, float]] = field(default_factory=dict)
+    meta: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+
+def git_commit() -> str | None:
+    """Commit of the checkout that this package runs from; None when it is installed, or git is missing."""
+    package = Path(faceanon.__file__).resolve().parent
+    top = package.parents[1]
+    if package != top / "src" / "faceanon" or not (top / ".git").exists():
+        return None
+    try:
+        command = ["git", "-C", str(top), "rev-parse", "HEAD"]
+        run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return run.stdout.strip()
+
+
+def run_meta() -> dict[str, Any]:
+    """Versions and command of this process."""
+    import torch
+
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    versions = {"faceanon": faceanon.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    return {**versions, "commit": git_commit(), "command": command}
+
+
+def number_out(value: float) -> float | str:
+    """JSON has no NaN and no infinity; they travel as words."""
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def plain(value: object) -> object:
+    """A value that strict JSON can hold: tuples become lists, paths and other objects become text."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return number_out(value)
+    return value if value is None or isinstance(value, (str, int)) else str(value)
+
+
+def dumps(results: Results) -> bytes:
+    """The file's content."""
+    content = {
+        "schema": SCHEMA,
+        "figures": {name: number_out(value) for name, value in results.figures.items()},
+        "ci": {name: [number_out(end) for end in interval] for name, interval in results.ci.items()},
+        "meta": plain(results.meta),
+        "warnings": results.warnings,
+        "skipped": results.skipped,
+    }
+    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
+
+
+def load_results(path: Path) -> Results:
+    """Read a results.json, or the one in a folder.
+
+    Raises:
+        UserError: Missing, or not such a file.
+    """
+    path = path / FILE_NAME if path.is_dir() else path
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror}); give a results.json or the folder it is in") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON ({error}); run `faceanon test` again to write it anew") from error
+    if not isinstance(content, dict) or not isinstance(content.get("figures"), dict):
+        raise UserError(f"{path} holds no figures; give a results.json that `faceanon test` wrote")
+    return _checked(content, path)
+
+
+def _checked(content: Mapping[str, Any], path: Path) -> Results:
+    if content.get("schema") != SCHEMA:
+        raise UserError(f"{path} has schema {content.get('schema')!r}, this version reads {SCHEMA}; run the test again")
+    try:
+        figures = {name: float(value) for name, value in content["figures"].items()}
+        ci = {name: _pair(interval) for name, interval in content.get("ci", {}).items()}
+        texts = [[str(text) for text in content.get(name, [])] for name in ("warnings", "skipped")]
+        return Results(figures, ci, dict(content.get("meta", {})), *texts)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{path} is damaged ({error}); run `faceanon test` again to write it anew") from error
+
+
+def _pair(interval: Sequence[float | str]) -> tuple[float, float]:
+    low, high = interval
+    return float(low), float(high)

@@ -1,0 +1,54 @@
+"""The figures as plain text, for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from faceanon.report.figures import better, explain, format_interval, format_value, grouped
+
+ARROWS = {"lower": "lower is better", "higher": "higher is better", "": ""}
+
+
+def format_table(
+    figures: Mapping[str, float],
+    reference: Mapping[str, float] | None = None,
+    ci: Mapping[str, tuple[float, float]] | None = None,
+) -> str:
+    """Rows grouped by family: figure, 95% interval, and the shipped model's figure beside it.
+
+    Args:
+        figures: Value by metric name.
+        reference: Figures of the shipped model, in a column of their own.
+        ci: Interval by metric name.
+    """
+    header = ["", "value", *(["95% interval"] if ci else []), *(["shipped"] if reference else [])]
+    rows: list[list[str] | str] = [header]
+    for family, names in grouped(list(figures)).items():
+        title = explain(family).title if explain(family).text else family
+        note = ARROWS[explain(family).better]
+        rows.append(f"{title} ({note})" if note else title)
+        for name in names:
+            row = ["  " + name, format_value(name, figures[name])]
+            row += [format_interval(name, ci.get(name))] if ci else []
+            row += [format_value(name, reference.get(name))] if reference else []
+            rows.append(row)
+    return _align(rows)
+
+
+def _align(rows: list[list[str] | str]) -> str:
+    cells = [row for row in rows if not isinstance(row, str)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    lines = []
+    for row in rows:
+        if isinstance(row, str):
+            lines.append(row)
+        else:
+            first = row[0].ljust(widths[0])
+            lines.append("  ".join([first, *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip())
+    return "\n".join(lines)
+
+
+def is_better(name: str, value: float, other: float) -> bool | None:
+    """Whether `value` beats `other`; None where neither direction is good."""
+    direction = better(name)
+    return None if not direction else (value < other) == (direction == "lower") and value != other

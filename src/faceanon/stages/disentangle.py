@@ -1,0 +1,187 @@
+"""Stage 1: learn to separate identity from attributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from lightning.pytorch.cli import OptimizerCallable
+from torch import Tensor
+
+from faceanon.backbones.base import Backbone
+from faceanon.data.pairs import Pairing, identity_sources, swap_targets
+from faceanon.losses import identity as identity_losses
+from faceanon.losses.adversarial import generator_loss
+from faceanon.losses.latent import LatentNorm, latent_regulariser
+from faceanon.losses.parsing import parse_loss
+from faceanon.losses.reconstruction import PixelNorm, gradient_loss, part_weight, pixel_loss
+from faceanon.optim import ranger
+from faceanon.stages.backbone_stage import BackboneStage
+from faceanon.stages.base import Schedule, weighted_sum
+from faceanon.types import FaceBatch
+
+
+@dataclass(frozen=True)
+class DisentangleWeights:
+    """Weights of stage 1's terms; 0 leaves a term out. The defaults are the DBAF paper's.
+
+    Args:
+        adversarial: Non-saturating GAN loss.
+        contrastive: CID's contrastive loss, eq. (9).
+        identity: Pull towards the identity source, 1 - cos (only in the released code, 0.5 there).
+        reconstruction: Pixel distance to the attribute source, eq. (12).
+        edges: L1 between gradients of the two.
+        perceptual: Perceptual distance of the two, eq. (10).
+        parsing: Parse loss of the two, eq. (11).
+        latent: Regulariser of the W+ code, eq. (13).
+    """
+
+    adversarial: float = 1.0
+    contrastive: float = 1.0
+    identity: float = 0.0
+    reconstruction: float = 3.5
+    edges: float = 0.0
+    perceptual: float = 1.0
+    parsing: float = 0.1
+    latent: float = 0.1
+
+
+class DisentangleStage(BackboneStage):
+    """Draw the face of one picture's identity and another's attributes, and compare it with both.
+
+    Args:
+        backbone: The method.
+        weights: Weights of the terms.
+        trainable: Prefixes of the backbone's parameters that train.
+        pairing: How identity sources are chosen (`data.pairs.identity_sources`).
+        crossed_targets: Compare with the very picture of that person with those attributes where the data hold it
+            (synthetic faces), instead of with the attribute source.
+        tau_positive: tau+ of eq. (9).
+        tau_negative: tau- of eq. (9).
+        reconstruction_norm: `l1` (paper) or `smooth_l1` (released code).
+        latent_norm: `spread` (DBAF), `delta` (HFORD) or `square` (released code).
+        part_emphasis: Brows, eyes, nose and mouth count 1 + this in the pixel terms, where parsing is known.
+        optimizer_g: Builds the backbone's optimizer.
+        optimizer_d: Builds the discriminator's.
+        init_from: Checkpoint (`.ckpt`) or exported folder whose backbone is loaded first.
+        export: Folder written when the training ends: weights and configuration, ready for `AnonymizeStage` and use.
+        samples_every: Batches between two sample sheets in the log folder and W&B; 0 draws none.
+        seed: Seed of pairings and dropout, beside rank and batch number.
+        r1_gamma: See `Stage`.
+        r1_interval: See `Stage`.
+        ema_half_life: See `Stage`.
+        gradient_clip: See `Stage`.
+        schedule: See `Stage`.
+        warmup: See `Stage`.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        weights: DisentangleWeights = DisentangleWeights(),
+        trainable: list[str] | None = None,
+        pairing: Pairing = "roll",
+        crossed_targets: bool = False,
+        tau_positive: float = 0.0,
+        tau_negative: float = 0.5,
+        reconstruction_norm: PixelNorm = "l1",
+        latent_norm: LatentNorm = "spread",
+        part_emphasis: float = 0.0,
+        optimizer_g: OptimizerCallable = ranger,
+        optimizer_d: OptimizerCallable = ranger,
+        init_from: Path | None = None,
+        export: Path | None = None,
+        samples_every: int = 500,
+        seed: int = 0,
+        r1_gamma: float = 10.0,
+        r1_interval: int = 16,
+        ema_half_life: int = 10_000,
+        gradient_clip: float = 0.0,
+        schedule: Schedule = "constant",
+        warmup: int = 0,
+    ) -> None:
+        super().__init__(
+            backbone, trainable, bool(weights.adversarial), optimizer_g, optimizer_d, init_from, export, samples_every, seed,
+            r1_gamma, r1_interval, ema_half_life, gradient_clip, schedule, warmup,
+        )
+        self.save_hyperparameters(ignore=["backbone"])
+        self.weights, self.pairing, self.crossed_targets = weights, pairing, crossed_targets
+        self.tau_positive, self.tau_negative = tau_positive, tau_negative
+        self.reconstruction_norm, self.latent_norm, self.part_emphasis = reconstruction_norm, latent_norm, part_emphasis
+
+    def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
+        """Discriminator, then backbone."""
+        source = identity_sources(batch, self.batches_seen - 1, self.pairing)
+        codes = self.backbone.encode(batch.image)
+        mixed = codes.with_identity(codes.identity[source])
+        fake = self.backbone.decode(mixed)
+        self.train_discriminator(batch.image, fake)
+        with self.toggled_optimizer(self.optimizer_list()[0]):
+            terms = self.generator_terms(batch, fake, source)
+            latent = self.backbone.w_plus(mixed)
+            if self.weights.latent and latent is not None:
+                terms["latent"] = latent_regulariser(latent, self.latent_norm)
+            self.step(self.optimizer_list()[0], weighted_sum(terms, self.weights))
+        self.finish_batch(terms, batch)
+
+    def generator_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:
+        """Named terms of the drawn pictures `(B, 3, S, S)`; `source` as in `data.pairs`."""
+        weights, nets = self.weights, self.bundle
+        target_rows = swap_targets(batch, source)[0] if self.crossed_targets else torch.arange(len(batch), device=self.device)
+        target = batch.image[target_rows]
+        emphasis = None
+        if self.part_emphasis and batch.parsing is not None:
+            emphasis = part_weight(batch.parsing[target_rows], nets.part_classes, self.part_emphasis)
+        terms: dict[str, Tensor] = {}
+        if weights.reconstruction:
+            terms["reconstruction"] = pixel_loss(fake, target, self.reconstruction_norm, emphasis)
+        if weights.edges:
+            terms["edges"] = gradient_loss(fake, target, emphasis)
+        if weights.perceptual:
+            terms["perceptual"] = nets.perceptual(fake, target).mean()
+        if weights.parsing:
+            terms["parsing"] = parse_loss(nets.parser(fake), nets.parser(target).detach(), nets.part_classes)
+        if weights.adversarial and self.discriminator is not None:
+            terms["adversarial"] = generator_loss(self.discriminator(fake))
+        return terms | self._identity_terms(batch, fake, source)
+
+    def _identity_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:
+        terms: dict[str, Tensor] = {}
+        if not (self.weights.contrastive or self.weights.identity):
+            return terms
+        with torch.no_grad():
+            originals = self.bundle.recogniser(batch.image)
+        drawn = self.bundle.recogniser(fake)
+        if self.weights.contrastive:
+            rows = torch.arange(len(batch), device=source.device)
+            known_same = (batch.identity == batch.identity[source]) & (batch.identity >= 0)
+            terms["contrastive"] = identity_losses.contrastive(
+                drawn, originals, (source == rows) | known_same, self.tau_positive, self.tau_negative
+            )
+        if self.weights.identity:
+            terms["identity"] = identity_losses.attract(drawn, originals[source])
+        return terms
+
+    @torch.no_grad()
+    def sample_rows(self, batch: FaceBatch) -> dict[str, Tensor]:
+        """Identity source, attribute source, their mixture, plain reconstruction."""
+        codes = self.ema.encode(batch.image)
+        mixed = self.ema.decode(codes.with_identity(codes.identity.roll(1, 0)))
+        rows = {"identity source": batch.image.roll(1, 0), "attribute source": batch.image, "mixture": mixed}
+        return rows | {"reconstruction": self.ema.decode(codes)}
+
+    def validation_step(self, batch: FaceBatch, batch_idx: int) -> None:
+        """PSNR of plain reconstructions; how near mixtures are to either source, by the recogniser that trains."""
+        codes = self.ema.encode(batch.image)
+        plain = self.ema.decode(codes).clamp(-1, 1)
+        turn = len(batch) // 2
+        mixed = self.ema.decode(codes.with_identity(codes.identity.roll(turn, 0))).clamp(-1, 1)
+        embedding, drawn = self.bundle.recogniser(batch.image), self.bundle.recogniser(mixed)
+        error = ((plain - batch.image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)
+        figures = {
+            "val_psnr": (-10 * error.log10()).mean(),
+            "val_cos_identity": (drawn * embedding.roll(turn, 0)).sum(1).mean(),
+            "val_cos_attribute": (drawn * embedding).sum(1).mean(),
+        }
+        self.log_dict(figures, batch_size=len(batch), prog_bar=True, sync_dist=True)

@@ -1,0 +1,77 @@
+"""Dataclasses that travel between the layers; shape and range per field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+from torch import Tensor
+
+
+def _map(item: object, function: Callable[[Tensor], Tensor]) -> object:
+    """Apply `function` to a tensor, or to each tensor of a dict; leave anything else."""
+    if isinstance(item, Tensor):
+        return function(item)
+    if isinstance(item, dict):
+        return {name: function(value) for name, value in item.items()}
+    return item
+
+
+@dataclass(frozen=True)
+class FaceBatch:
+    """Aligned faces with whatever is known about them.
+
+    Args:
+        image: `(B, 3, S, S)` float32 in [-1, 1].
+        identity: `(B,)` int64 label of the person; -1 where unknown.
+        attribute: `(B,)` int64 label of the picture's attribute set (pose, light, ...); -1 where unknown. Two rows with
+            the same attribute and different identity differ in nothing but the person (synthetic data only).
+        parsing: `(B, S, S)` int64 class of every pixel in the bundle's parsing order, or None.
+        landmarks: `(B, K, 2)` float32 (x, y) in [-1, 1], or None.
+        factors: `(B, F)` float32 ground truth of the renderer, identity factors first, or None.
+    """
+
+    image: Tensor
+    identity: Tensor
+    attribute: Tensor
+    parsing: Tensor | None = None
+    landmarks: Tensor | None = None
+    factors: Tensor | None = None
+
+    def __len__(self) -> int:
+        return self.image.shape[0]
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> FaceBatch:
+        """Apply `function` to every tensor, e.g. `lambda t: t[:4]`."""
+        return replace(self, **{f.name: _map(getattr(self, f.name), function) for f in fields(self)})  # type: ignore[arg-type]
+
+    def to(self, device: object) -> FaceBatch:
+        """Move every tensor; Lightning calls this."""
+        return self.map(lambda tensor: tensor.to(device))  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class Codes:
+    """What `Backbone.encode` finds in a face, and all that `Backbone.decode` needs.
+
+    Args:
+        identity: `(B, ...)` identity code; its shape is the backbone's own.
+        attributes: `(B, L, D)` attribute codes in W+, or None for a backbone without disentanglement.
+        features: Feature maps `(B, C, r, r)` keyed by their side r in pixels, or None.
+        image: `(B, 3, S, S)` the encoded picture itself, for backbones that blend with it, or None.
+        latent: `(B, L, D)` the encoder's own W+ code of the picture, or None.
+    """
+
+    identity: Tensor
+    attributes: Tensor | None = None
+    features: dict[int, Tensor] | None = None
+    image: Tensor | None = None
+    latent: Tensor | None = None
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Codes:
+        """Apply `function` to every tensor, e.g. to repeat or slice along the batch."""
+        return replace(self, **{f.name: _map(getattr(self, f.name), function) for f in fields(self)})  # type: ignore[arg-type]
+
+    def with_identity(self, identity: Tensor) -> Codes:
+        """The same attributes on another person."""
+        return replace(self, identity=identity)

@@ -1,0 +1,185 @@
+"""A bundle: everything pretrained that a method stands on, at one resolution, in one folder.
+
+`bundle.yaml` in the folder names, per role, the network's class, its arguments, its safetensors file and sha256. Only
+classes of `faceanon.networks` are built, so a stranger's bundle cannot name code of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor, nn
+
+from faceanon.errors import UserError
+from faceanon.networks.adapters import Normalised, PerceptualDistance
+from faceanon.networks.frozen import Frozen
+from faceanon.paths import checkpoints
+from faceanon.weights.files import load_strictly, load_tensors
+
+
+def bundle_path(name: str | Path) -> Path:
+    """Folder of a bundle, by name (in `checkpoints/`) or by path.
+
+    Raises:
+        UserError: There is no `bundle.yaml` in it.
+    """
+    for folder in (Path(name), checkpoints() / name):
+        if (folder / "bundle.yaml").is_file():
+            return folder
+    known = sorted(path.parent.name for path in checkpoints().glob("*/bundle.yaml"))
+    raise UserError(f"no bundle {str(name)!r}: give a folder with a bundle.yaml, or one of {', '.join(known) or 'none'}")
+
+
+def network_class(name: str) -> type[nn.Module]:
+    """A class of `faceanon.networks` by its import path.
+
+    Raises:
+        UserError: Another package's class, or no such class.
+    """
+    module, _, leaf = name.rpartition(".")
+    if not module.startswith("faceanon.networks."):
+        raise UserError(f"a bundle may only name networks of faceanon.networks, not {name!r}")
+    try:
+        found: type[nn.Module] = getattr(importlib.import_module(module), leaf)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"no network {name!r} in this version of faceanon; update it or fix bundle.yaml") from error
+    return found
+
+
+class Bundle:
+    """The pretrained networks of one resolution.
+
+    Frozen networks (`recogniser`, `judge`, `parser`, `landmarks`, `perceptual`) are built once and shared; `generator`,
+    `encoder` and `discriminator` are built anew at each call, for whoever trains them.
+
+    Args:
+        path: A folder with a `bundle.yaml`, or the name of one in `checkpoints/`.
+
+    Raises:
+        UserError: The bundle or one of its files is missing or corrupt.
+    """
+
+    def __init__(self, path: str | Path = "synth64") -> None:
+        self.folder = bundle_path(path)
+        self.spec: dict[str, Any] = yaml.safe_load((self.folder / "bundle.yaml").read_text())
+        self.name: str = self.spec["name"]
+        self.image_size: int = self.spec["image_size"]
+
+    @property
+    def face_classes(self) -> tuple[int, ...]:
+        """Parsing classes of the face: skin, brows, eyes, nose, mouth."""
+        return tuple(self.spec["parsing"]["face"])
+
+    @property
+    def head_classes(self) -> tuple[int, ...]:
+        """Parsing classes of the head: the face, hair, ears and neck, and what hides them."""
+        return tuple(self.spec["parsing"]["head"])
+
+    @property
+    def occluder_class(self) -> int | None:
+        """Parsing class of occluders, where the parser knows one."""
+        return self.spec["parsing"].get("occluder")
+
+    @property
+    def part_classes(self) -> tuple[int, ...]:
+        """Parsing classes whose logits the parse loss compares (eyes, nose, mouth)."""
+        return tuple(self.spec["parsing"]["parts"])
+
+    def has(self, role: str) -> bool:
+        """Whether the bundle holds a network for `role`."""
+        return role in self.spec["networks"]
+
+    def entry(self, role: str) -> dict[str, Any]:
+        """The lines of bundle.yaml on `role`.
+
+        Raises:
+            UserError: The bundle has none.
+        """
+        if not self.has(role):
+            raise UserError(f"bundle {self.name!r} ({self.folder}) has no {role}; train or import one first")
+        found: dict[str, Any] = self.spec["networks"][role]
+        return found
+
+    def build(self, role: str, weights: bool = True) -> nn.Module:
+        """A new network for `role`, with its trained weights unless told otherwise."""
+        entry = self.entry(role)
+        net = network_class(entry["class"])(**entry.get("init", {}))
+        if weights:
+            path = self.folder / entry["file"]
+            load_strictly(net, load_tensors(path, entry.get("sha256")), str(path))
+        return net
+
+    def fingerprint(self, role: str) -> str:
+        """The sha256 of a role's weights, which ties codes to the generator they belong to."""
+        return str(self.entry(role).get("sha256", "untrained"))
+
+    def _normalised(self, role: str) -> Callable[[Tensor], Tensor]:
+        entry = self.entry(role)
+        return Frozen(Normalised(self.build(role), entry.get("input_size"), entry.get("crop")))
+
+    @cached_property
+    def recogniser(self) -> Callable[[Tensor], Tensor]:
+        """`(B, 3, S, S)` in [-1, 1] -> L2-normalised `(B, E)`; the recogniser that losses may use."""
+        return self._normalised("recogniser")
+
+    @cached_property
+    def judge(self) -> Callable[[Tensor], Tensor]:
+        """A recogniser that no loss has seen; `(B, 3, S, S)` in [-1, 1] -> L2-normalised `(B, E)`."""
+        return self._normalised("judge")
+
+    @property
+    def recogniser_name(self) -> str:
+        """Name of the training recogniser in logs and results."""
+        return str(self.entry("recogniser")["name"])
+
+    @property
+    def judge_name(self) -> str:
+        """Name of the judge in logs and results."""
+        return str(self.entry("judge")["name"])
+
+    @cached_property
+    def parser(self) -> Callable[[Tensor], Tensor]:
+        """`(B, 3, S, S)` in [-1, 1] -> logits `(B, C, S, S)`."""
+        return Frozen(self.build("parser"))
+
+    @cached_property
+    def landmarks(self) -> Callable[[Tensor], Tensor]:
+        """`(B, 3, S, S)` in [-1, 1] -> `(B, K, 2)` in [-1, 1]."""
+        return Frozen(self.build("landmarks"))
+
+    @cached_property
+    def perceptual(self) -> PerceptualDistance:
+        """`(a, b)` -> `(B,)` distance; `.features(x)` -> `(B, F)` pooled features."""
+        return PerceptualDistance(Frozen(self.build("perceptual")))
+
+    def generator(self) -> nn.Module:
+        """A new StyleGAN2 generator with the bundle's weights."""
+        return self.build("generator")
+
+    def encoder(self) -> nn.Module:
+        """A new W+ encoder of that generator."""
+        return self.build("encoder")
+
+    def discriminator(self) -> nn.Module:
+        """A new discriminator: the bundle's, or an untrained one where it ships none."""
+        return self.build("discriminator", weights="file" in self.entry("discriminator"))
+
+    @cached_property
+    def latent_avg(self) -> Tensor:
+        """`(L, D)` added to the encoder's codes."""
+        entry = self.entry("encoder")
+        tensors = load_tensors(self.folder / entry["latent_avg"], entry.get("latent_avg_sha256"))
+        return tensors["latent_avg"]
+
+    def to(self, device: torch.device | str) -> Bundle:
+        """Move the frozen networks built so far."""
+        for role in ("recogniser", "judge", "parser", "landmarks", "perceptual"):
+            if role in self.__dict__:
+                self.__dict__[role].to(device)
+        return self

@@ -1,0 +1,93 @@
+"""Safetensors on disk: hashed, written atomically, loaded strictly."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from faceanon.errors import UserError
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write `data` so that `path` is either the old file or the whole new one.
+
+    Raises:
+        UserError: The folder cannot be written, or the disk is full.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            temporary = Path(file.name)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
+        raise UserError(f"cannot write {path}: {reason}; free some space or choose another folder") from error
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> str:
+    """Write tensors as safetensors; returns the file's sha256."""
+    data = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, metadata)
+    write_atomic(path, data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def load_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
+    """Read a safetensors file.
+
+    Args:
+        path: The file.
+        expected: Its sha256, checked when given.
+
+    Raises:
+        UserError: Missing, corrupt, or another file than expected.
+    """
+    if not path.is_file():
+        raise UserError(f"weights not found: {path}; check the path, or train them (docs/tutorials/train.md)")
+    if expected is not None and sha256(path) != expected:
+        raise UserError(f"{path} is not the file its card describes (sha256 differs); restore it, e.g. with git checkout")
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is not a readable safetensors file ({error}); fetch or train it again") from error
+
+
+def load_strictly(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
+    """Load every key, and no other, with equal shapes.
+
+    Raises:
+        UserError: Keys or shapes differ; the message names the first few and their source.
+    """
+    own = module.state_dict()
+    missing, unexpected = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    reshaped = [
+        f"{name} {tuple(tensors[name].shape)} instead of {tuple(own[name].shape)}"
+        for name in sorted(own.keys() & tensors.keys())
+        if own[name].shape != tensors[name].shape
+    ]
+    if missing or unexpected or reshaped:
+        parts = [f"{len(f)} {label} (e.g. {f[0]})" for label, f in
+                 (("missing", missing), ("unexpected", unexpected), ("of another shape", reshaped)) if f]
+        name = type(module).__name__
+        raise UserError(f"{source} does not fit {name}: {', '.join(parts)}; use the configuration it was trained with")
+    module.load_state_dict(dict(tensors))

@@ -1,0 +1,35 @@
+"""Write the sha256 of every file that a bundle names into its bundle.yaml: `python -m faceanon.weights.seal FOLDER`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from faceanon.weights.files import sha256, write_atomic
+
+_FILE = re.compile(r"^(?P<indent> +)(?P<key>file|latent_avg): (?P<name>\S+)$")
+
+
+def seal(folder: Path) -> list[str]:
+    """Put a `sha256` (or `latent_avg_sha256`) line behind each file's line; returns the names of missing files."""
+    path, missing, lines = folder / "bundle.yaml", [], []
+    for line in path.read_text().splitlines():
+        if re.match(r"^ +(latent_avg_)?sha256: ", line):
+            continue
+        lines.append(line)
+        match = _FILE.match(line)
+        if match is None:
+            continue
+        if (folder / match["name"]).is_file():
+            key = "sha256" if match["key"] == "file" else "latent_avg_sha256"
+            lines.append(f"{match['indent']}{key}: {sha256(folder / match['name'])}")
+        else:
+            missing.append(match["name"])
+    write_atomic(path, ("\n".join(lines) + "\n").encode())
+    return missing
+
+
+if __name__ == "__main__":
+    for name in seal(Path(sys.argv[1])):
+        print(f"not there yet: {name}")

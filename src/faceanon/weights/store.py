@@ -1,0 +1,161 @@
+"""Trained backbones on disk: `weights.safetensors` and `model.yaml` in one folder, or a Lightning checkpoint of one's own."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pickle
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from faceanon import __version__
+from faceanon.backbones.base import Backbone
+from faceanon.errors import UserError
+from faceanon.paths import checkpoints
+from faceanon.weights.files import load_strictly, load_tensors, save_tensors, sha256, write_atomic
+
+WEIGHTS, CARD = "weights.safetensors", "model.yaml"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A trained backbone as it lies on disk.
+
+    Args:
+        class_path: Import path of its class.
+        init_args: Its constructor's arguments.
+        bundle: Name and generator fingerprint of the bundle it was trained on.
+        tensors: Its state dict.
+        sha256: Of the weights file.
+        source: Where it was read.
+    """
+
+    class_path: str
+    init_args: dict[str, Any]
+    bundle: dict[str, str]
+    tensors: dict[str, Tensor]
+    sha256: str
+    source: str
+
+
+def default_model() -> Path:
+    """The trained backbone that ships with faceanon, for procedural faces."""
+    return checkpoints() / "dbaf_synth64"
+
+
+def description(backbone: Backbone) -> dict[str, Any]:
+    """What a card says of a backbone: class, arguments, bundle."""
+    kind = type(backbone)
+    bundle = {"name": backbone.bundle.name, "generator": backbone.bundle.fingerprint("generator")}
+    return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": backbone.init_args, "bundle": bundle}
+
+
+def save_backbone(backbone: Backbone, folder: Path) -> str:
+    """Write weights and card into `folder`; returns the sha256 of the weights."""
+    digest = save_tensors(folder / WEIGHTS, backbone.state_dict())
+    card = {**description(backbone), "faceanon": __version__, "sha256": digest}
+    write_atomic(folder / CARD, yaml.safe_dump(card, sort_keys=False).encode())
+    return digest
+
+
+def read(path: str | Path) -> Saved:
+    """Read an exported folder or a `.ckpt`; nothing in it is executed.
+
+    Raises:
+        UserError: Missing, corrupt, or not a backbone.
+    """
+    path = Path(path)
+    if path.is_dir():
+        if not (path / CARD).is_file():
+            raise UserError(f"{path} holds no {CARD}: give the folder that training exported, or a .ckpt file")
+        card = yaml.safe_load((path / CARD).read_text())
+        tensors = load_tensors(path / WEIGHTS, card["sha256"])
+        return Saved(card["class_path"], card["init_args"], card["bundle"], tensors, card["sha256"], str(path))
+    if not path.is_file():
+        raise UserError(f"no model at {path}: give a folder that training exported, or a .ckpt file")
+    return _read_checkpoint(path)
+
+
+def _read_checkpoint(path: Path) -> Saved:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        card, state = content["faceanon"], content["state_dict"]
+    except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
+        raise UserError(f"{path} is not a checkpoint of a faceanon stage, or it is damaged; train again or choose another") from error
+    tensors = {name.removeprefix("ema."): value for name, value in state.items() if name.startswith("ema.")}
+    return Saved(card["class_path"], card["init_args"], card["bundle"], tensors, sha256(path), str(path))
+
+
+def load_into(backbone: Backbone, path: str | Path) -> None:
+    """Load an earlier stage's backbone strictly; class, arguments and bundle have to agree.
+
+    Raises:
+        UserError: They do not; the message names both sides.
+    """
+    saved, own = read(path), description(backbone)
+    for what, theirs, mine in (
+        ("backbone", saved.class_path, own["class_path"]),
+        ("bundle", saved.bundle, own["bundle"]),
+        ("backbone arguments", _without_bundle(saved.init_args), _without_bundle(own["init_args"])),
+    ):
+        if theirs != mine:
+            raise UserError(f"init_from {saved.source} has {what} {theirs}, this run has {mine}; use the same configuration")
+    load_strictly(backbone, saved.tensors, saved.source)
+
+
+def _without_bundle(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The bundle is compared by its fingerprint: its path may differ between machines."""
+    return {name: value for name, value in arguments.items() if name != "bundle"}
+
+
+def load_backbone(path: str | Path) -> tuple[Backbone, str]:
+    """Build a trained backbone in eval mode.
+
+    Args:
+        path: An exported folder or a `.ckpt`.
+
+    Returns:
+        The backbone and the sha256 of its weights.
+
+    Raises:
+        UserError: Missing or corrupt, an unknown class, or another bundle than it was trained on.
+    """
+    saved = read(path)
+    backbone = backbone_class(saved.class_path)(**saved.init_args)
+    found = description(backbone)["bundle"]
+    if found["generator"] != saved.bundle["generator"]:
+        raise UserError(f"{saved.source} was trained on bundle {saved.bundle}, but here it is {found}; install that bundle")
+    load_strictly(backbone, saved.tensors, saved.source)
+    return backbone.eval().requires_grad_(False), saved.sha256
+
+
+def backbone_class(class_path: str) -> type[Backbone]:
+    """A shipped backbone, or one that an installed package announces under `faceanon.backbones`.
+
+    Raises:
+        UserError: Any other class: a stranger's model must not name code to import.
+    """
+    announced = {entry.value.replace(":", ".") for entry in entry_points(group="faceanon.backbones")}
+    if not class_path.startswith("faceanon.backbones.") and class_path not in announced:
+        raise UserError(f"no backbone {class_path!r}: install the package that announces it (group faceanon.backbones)")
+    module, _, name = class_path.rpartition(".")
+    try:
+        found: type[Backbone] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"cannot import backbone {class_path!r}: {error}") from error
+    return found
+
+
+def shipped_figures() -> dict[str, float] | None:
+    """Test figures of the model that ships with faceanon, or None where it does not lie beside the package."""
+    path = default_model() / "results.json"
+    if not path.is_file():
+        return None
+    figures: dict[str, float] = json.loads(path.read_text())["figures"]
+    return figures

@@ -1,0 +1,51 @@
+"""A complete bundle of tiny untrained networks, for tests that need the wiring and not the figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import yaml
+
+from faceanon.weights.bundle import network_class
+from faceanon.weights.files import save_tensors
+from faceanon.weights.seal import seal
+
+NETWORKS = {
+    "recogniser": ("critics.ConvRecogniser", {"image_size": 64, "widths": [4, 8, 8, 8], "embedding": 32}),
+    "judge": ("critics.ConvRecogniser", {"image_size": 64, "widths": [4, 4, 8, 8], "embedding": 16}),
+    "parser": ("critics.UNetParser", {"n_classes": 10, "widths": [4, 4, 8]}),
+    "landmarks": ("critics.LandmarkNet", {"image_size": 64, "points": 16, "widths": [4, 4, 8, 8]}),
+    "perceptual": ("critics.PerceptualNet", {"widths": [4, 4, 8]}),
+    "generator": (
+        "stylegan2.Generator",
+        {"size": 64, "style_dim": 16, "n_mlp": 2, "channels": {4: 16, 8: 16, 16: 16, 32: 8, 64: 8}},
+    ),
+    "encoder": (
+        "e4e.Encoder4Editing",
+        {
+            "stylegan_size": 64, "style_dim": 16, "input_size": 64, "widths": [8, 8, 16, 16, 16], "units": [1, 1, 1, 1],
+            "coarse_ind": 3, "middle_ind": 10, "feature_taps": [-1, 0, 1],
+        },
+    ),
+    "discriminator": ("stylegan2.Discriminator", {"size": 64, "channels": {4: 8, 8: 8, 16: 8, 32: 8, 64: 8}}),
+}
+
+
+def make_tiny_bundle(folder: Path, seed: int = 0) -> Path:
+    """Write the bundle into `folder`; deterministic from the seed."""
+    entries = {}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        for role, (name, init) in NETWORKS.items():
+            path = f"faceanon.networks.{name}"
+            net = network_class(path)(**init)
+            save_tensors(folder / f"{role}.safetensors", net.state_dict())
+            entries[role] = {"name": f"tiny_{role}", "class": path, "init": init, "file": f"{role}.safetensors"}
+    save_tensors(folder / "latent_avg.safetensors", {"latent_avg": torch.zeros(10, 16)})
+    entries["encoder"]["latent_avg"] = "latent_avg.safetensors"
+    parsing = {"face": [1, 4, 5, 6, 7], "head": [1, 2, 3, 4, 5, 6, 7, 9], "parts": [4, 5, 6, 7], "occluder": 9}
+    spec = {"name": "tiny64", "image_size": 64, "parsing": parsing, "networks": entries}
+    (folder / "bundle.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+    assert seal(folder) == []
+    return folder

@@ -1,0 +1,84 @@
+"""What every test runs under: no network, no real argv, few threads, caches in a temporary folder."""
+
+import ipaddress
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[1]
+
+os.environ["WANDB_MODE"] = "offline"
+os.environ.setdefault("WANDB_SILENT", "true")
+
+
+class NetworkBlockedError(RuntimeError):
+    """A test tried to leave the machine."""
+
+
+def _is_local(address: object) -> bool:
+    if not isinstance(address, tuple):
+        return True  # a path: Unix socket
+    host = str(address[0]).split("%", 1)[0]
+    if host in ("", "localhost", socket.gethostname()):
+        return True
+    try:
+        parsed = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return parsed.is_loopback or parsed.is_unspecified
+
+
+@pytest.fixture(autouse=True)
+def no_network(request, monkeypatch):
+    """Let sockets reach this machine alone, unless the test is marked `network`."""
+    if request.node.get_closest_marker("network"):
+        return
+    for name in ("connect", "connect_ex"):
+        real = getattr(socket.socket, name)
+
+        def guarded(self, address, real=real):
+            if not _is_local(address):
+                raise NetworkBlockedError(f"a test tried to reach {address}; mark it `network` or give it local data")
+            return real(self, address)
+
+        monkeypatch.setattr(socket.socket, name, guarded)
+
+
+@pytest.fixture(autouse=True)
+def clean_argv(monkeypatch):
+    """LightningCLI warns when pytest's own arguments are in sys.argv (Lightning #18545)."""
+    monkeypatch.setattr(sys, "argv", ["faceanon"])
+
+
+@pytest.fixture(autouse=True)
+def private_caches(tmp_path_factory, monkeypatch):
+    """Caches that a test fills or reads are its own."""
+    home = tmp_path_factory.mktemp("cache")
+    for variable in ("TORCH_HOME", "HF_HOME", "XDG_CACHE_HOME", "WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
+        monkeypatch.setenv(variable, str(home))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_threads():
+    """Two threads are plenty for tiny tensors, and results do not hang on the machine."""
+    import torch
+
+    torch.set_num_threads(min(2, os.cpu_count() or 1))
+
+
+@pytest.fixture(scope="session")
+def repo():
+    """The repository's root."""
+    return REPO
+
+
+@pytest.fixture(scope="session")
+def shared():
+    """The folder `shared` beside the repository: golden tensors and test photographs."""
+    folder = REPO.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip(f"no folder {folder}: golden tensors and test photographs are kept beside the repository")
+    return folder

@@ -24,8 +24,14 @@ NETWORKS = {
     "encoder": (
         "e4e.Encoder4Editing",
         {
-            "stylegan_size": 64, "style_dim": 16, "input_size": 64, "widths": [8, 8, 16, 16, 16], "units": [1, 1, 1, 1],
-            "coarse_ind": 3, "middle_ind": 10, "feature_taps": [-1, 0, 1],
+            "stylegan_size": 64,
+            "style_dim": 16,
+            "input_size": 64,
+            "widths": [8, 8, 16, 16, 16],
+            "units": [1, 1, 1, 1],
+            "coarse_ind": 3,
+            "middle_ind": 10,
+            "feature_taps": [-1, 0, 1],
         },
     ),
     "discriminator": ("stylegan2.Discriminator", {"size": 64, "channels": {4: 8, 8: 8, 16: 8, 32: 8, 64: 8}}),

@@ -63,16 +63,24 @@ def private_caches(tmp_path_factory, monkeypatch):
 
 @pytest.fixture(scope="session", autouse=True)
 def few_threads():
-    """Two threads are plenty for tiny tensors, and results do not hang on the machine."""
+    """One thread: on tiny tensors several mostly wait for each other, and results do not hang on the machine."""
     import torch
 
-    torch.set_num_threads(min(2, os.cpu_count() or 1))
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
 def repo():
     """The repository's root."""
     return REPO
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(tmp_path_factory):
+    """A complete bundle of tiny untrained networks."""
+    from bundles import make_tiny_bundle
+
+    return make_tiny_bundle(tmp_path_factory.mktemp("tiny64"))
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fakes import FixedDetector, KeyedTint
 from PIL import Image
 
 from faceanon.data.detect import Detection
@@ -13,6 +12,7 @@ from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password, Secret
 from faceanon.manifest import Manifest
 from faceanon.pipeline import NoFaceError, Pipeline, anonymize_file, recover_file
+from fakes import FixedDetector, KeyedTint
 
 CHEAP = KdfParameters(memory_kib=64, iterations=1, lanes=1)
 RIGHT, WRONG = Secret.random(1), Secret.random(2)

@@ -87,7 +87,7 @@ class Pipeline:
         """A pipeline from a trained model.
 
         Args:
-            path: Folder of a model or the name of a shipped one.
+            path: Folder of a trained model, or a `.ckpt`.
             detector: Finds the faces; MTCNN when None.
             device: Where the backbone runs.
             batch: Most faces in one call of the backbone.
@@ -253,8 +253,7 @@ def anonymize_file(
         pipeline: The model.
         source: Any picture.
         target: The PNG to write.
-        password: One object serves any number of files; they share one salt, so the same person becomes the same
-            stranger in all of them.
+        password: Files of one object share its salt: the same person becomes the same stranger in all.
         aligned: The picture is itself one aligned square face.
 
     Raises:
@@ -268,12 +267,6 @@ def anonymize_file(
 
 def recover_file(pipeline: Pipeline, source: Path, target: Path, password: Password) -> Outcome:
     """Recover a PNG of `anonymize_file`.
-
-    Args:
-        pipeline: With the weights the source was made with.
-        source: The anonymized PNG.
-        target: The PNG to write.
-        password: The one it was made with.
 
     Raises:
         UserError: If the source carries no usable manifest or fits another model, or the target cannot be written.

@@ -3,7 +3,6 @@ import sys
 
 import numpy as np
 import pytest
-from fakes import FixedDetector, KeyedTint
 from PIL import Image
 
 from faceanon.commands import _files, anonymize, recover
@@ -12,6 +11,7 @@ from faceanon.data.photo import load_photo
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.pipeline import Pipeline
+from fakes import FixedDetector, KeyedTint
 
 
 @pytest.fixture(autouse=True)

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -145,4 +147,4 @@ def test_layers_hold_no_neighbours():
     assert len(layers) == 3
     for layer in layers:
         places = sorted(face.center_x for face in layer)
-        assert all(right - left >= 60 for left, right in zip(places, places[1:], strict=False))
+        assert all(right - left >= 60 for left, right in pairwise(places))

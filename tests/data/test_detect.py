@@ -12,6 +12,15 @@ from faceanon.data.synthetic.render import render
 from faceanon.errors import UserError
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Hundreds of tiny calls: on a busy machine a second thread makes them slower by far."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def detector():
     return MtcnnDetector()

@@ -71,7 +71,7 @@ FACE = MANIFEST.layers[0][0].to_dict()
     ],
 )
 def test_damaged_manifest_is_refused(values):
-    with pytest.raises(UserError, match="manifest|key derivation") as caught:
+    with pytest.raises(UserError, match=r"manifest|key derivation") as caught:
         Manifest.from_json(json.dumps(values))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
@@ -161,7 +161,7 @@ def test_huge_pictures_are_refused_before_decoding(tmp_path, monkeypatch):
 
 
 def test_only_png_is_written(tmp_path):
-    with pytest.raises(UserError, match="must be a .png"):
+    with pytest.raises(UserError, match=r"must be a \.png"):
         write_photo(tmp_path / "a.jpg", LoadedPhoto(PIXELS))
     assert not list(tmp_path.iterdir())
 

@@ -3,8 +3,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-
-from faceanon.metrics.evaluation import Evaluation
 from metric_fakes import (
     PEOPLE,
     PHOTOS,
@@ -19,6 +17,8 @@ from metric_fakes import (
     Shift,
     faces,
 )
+
+from faceanon.metrics.evaluation import Evaluation
 
 
 def evaluate(backbone, batch=None, size=36, **options):
@@ -56,10 +56,22 @@ def test_every_promised_figure_is_there(ideal):
     for what in ("psnr", "mse", "ssim", "lpips"):
         assert {f"{what}/{level}" for level in [*levels, "anonymized/file", "wrong/file"]} <= set(figures)
     assert {f"psnr_face/{level}" for level in levels} <= set(figures)
-    others = {"psnr_background/anonymized/file", "psnr_outside_face/anonymized/file", "occluder_psnr/anonymized/file",
-              "occluder_psnr/recovered/file", "landmark_distance/anonymized", "parsing_iou/recovered", "kid", "kid_std",
-              "kffa/judge", "id_cos/judge/anonymized", "id_cos/judge/keys", "wrong_anonymized_similarity/judge",
-              "threshold/judge", "recovery_copy_rate"}
+    others = {
+        "psnr_background/anonymized/file",
+        "psnr_outside_face/anonymized/file",
+        "occluder_psnr/anonymized/file",
+        "occluder_psnr/recovered/file",
+        "landmark_distance/anonymized",
+        "parsing_iou/recovered",
+        "kid",
+        "kid_std",
+        "kffa/judge",
+        "id_cos/judge/anonymized",
+        "id_cos/judge/keys",
+        "wrong_anonymized_similarity/judge",
+        "threshold/judge",
+        "recovery_copy_rate",
+    }
     assert others <= set(figures)
     assert next(iter(figures)).split("/")[1] == "judge"
     assert all(math.isfinite(value) for value in figures.values())
@@ -82,8 +94,10 @@ def test_intervals_hold_their_figures(ideal):
 
 def test_meta_names_judge_and_white_box(ideal):
     meta = ideal[0].meta
-    assert meta["judge"] == "judge" and meta["white_box"] == ["trainer"]
-    assert meta["images"] == PEOPLE * PHOTOS and meta["people"] == PEOPLE
+    assert meta["judge"] == "judge"
+    assert meta["white_box"] == ["trainer"]
+    assert meta["images"] == PEOPLE * PHOTOS
+    assert meta["people"] == PEOPLE
 
 
 def test_samples_and_scores(ideal):
@@ -167,7 +181,8 @@ def test_missing_networks_are_skipped_and_named():
     evaluation = Evaluation(bundle)
     evaluation.update(faces(truth=False), Shift())
     figures = evaluation.compute()
-    assert "deid_rate/judge" in figures and "deid_rate/trainer" not in figures
+    assert "deid_rate/judge" in figures
+    assert "deid_rate/trainer" not in figures
     assert not any(name.startswith(("lpips", "kid", "landmark", "parsing", "psnr_")) for name in figures)
     for role in ("parser", "landmarks", "perceptual", "recogniser"):
         assert any(f"no {role}" in text for text in evaluation.skipped)

@@ -43,7 +43,8 @@ def test_equal_pictures_reach_the_ceiling_and_lpips_is_left_out(pair):
     metric.update(pair[0], pair[0])
     found = metric.compute()
     assert set(found) == {"mse", "psnr", "ssim"}
-    assert found["psnr"] == 100 and found["mse"] == 0
+    assert found["psnr"] == 100
+    assert found["mse"] == 0
 
 
 def test_masked_psnr_equals_numpy_and_skips_empty_masks(pair):
@@ -109,9 +110,18 @@ def test_bad_input_is_named(pair):
     image = pair[0]
     broken = image.clone()
     broken[0, 0, 0, 0] = math.nan
-    for bad, message in [(image * 2, r"\[-1, 1\]"), (broken, "NaN"), (image[:, :1], "shape"), (image[:2], "same shape")]:
+    for bad, message in [
+        (image * 2, r"\[-1, 1\]"),
+        (broken, "NaN"),
+        (image[:, :1], "shape"),
+        (image[:2], "same shape"),
+    ]:
         with pytest.raises(ValueError, match=message):
             ImageQuality().update(bad, image if bad.shape != image[:, :1].shape else bad)
+    with pytest.raises(ValueError, match="window"):
+        ImageQuality().update(image[..., :10], image[..., :10])
+    with pytest.raises(ValueError, match="NaN"):
+        saved(broken)
     with pytest.raises(ValueError, match="bool"):
         MaskedPSNR().update(image, image, torch.ones(5, 32, 32))
     with pytest.raises(ValueError, match="features"):

@@ -79,7 +79,8 @@ def test_no_second_person_gives_nan_not_a_threshold():
     metric = Verification()
     metric.update(torch.eye(4), torch.tensor([-1, -1, 3, 3]))
     found = metric.compute()
-    assert math.isnan(found["threshold"]) and math.isnan(found["tar"])
+    assert math.isnan(found["threshold"])
+    assert math.isnan(found["tar"])
 
 
 def test_match_rate_counts_each_row_once():

@@ -70,8 +70,16 @@ class Page(HTMLParser):
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report") / "new"
     path = write_report(
-        folder, FIGURES, samples(), META, reference={"deid_rate/judge": 0.011}, warnings=["key <b>ignored</b>"], ci=CI,
-        history={"val_deid": [(0, 1.0), (10, 0.5), (20, math.nan)]}, scores=scores(), skipped=["fid: needs a GPU"],
+        folder,
+        FIGURES,
+        samples(),
+        META,
+        reference={"deid_rate/judge": 0.011},
+        warnings=["key <b>ignored</b>"],
+        ci=CI,
+        history={"val_deid": [(0, 1.0), (10, 0.5), (20, math.nan)]},
+        scores=scores(),
+        skipped=["fid: needs a GPU"],
     )
     return path, path.read_text(encoding="utf-8")
 
@@ -89,8 +97,21 @@ def test_page_stands_alone(page):
 
 def test_page_says_everything(page):
     text = Page(page[1]).text
-    for part in ("2.5 %", "99.5 %", "1.0 to 5.0", "1.1 %", "28.12 dB", "inf", "nan", "lower is better", "my_own/figure",
-                 "white-box", "fid: needs a GPU", "40 pictures of 20 people", explain("deid_rate/x").text):
+    for part in (
+        "2.5 %",
+        "99.5 %",
+        "1.0 to 5.0",
+        "1.1 %",
+        "28.12 dB",
+        "inf",
+        "nan",
+        "lower is better",
+        "my_own/figure",
+        "white-box",
+        "fid: needs a GPU",
+        "40 pictures of 20 people",
+        explain("deid_rate/x").text,
+    ):
         assert part in text, part
 
 
@@ -108,24 +129,30 @@ def test_ids_of_the_two_plots_do_not_collide(page):
 def test_json_is_strict_and_comes_back(page):
     path = page[0].parent / "results.json"
     content = json.loads(path.read_text(), parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-    assert content["meta"]["faceanon"] and "command" in content["meta"] and "commit" in content["meta"]
+    assert content["meta"]["faceanon"]
+    assert "command" in content["meta"]
+    assert "commit" in content["meta"]
     results = load_results(page[0].parent)
     assert results.figures == pytest.approx(FIGURES, nan_ok=True)
     assert results.ci["deid_rate/judge"] == (0.01, 0.05)
-    assert results.warnings == ["key <b>ignored</b>"] and results.meta["bundle"] == "synth64"
+    assert results.warnings == ["key <b>ignored</b>"]
+    assert results.meta["bundle"] == "synth64"
 
 
 def test_report_without_pictures_plots_or_meta(tmp_path):
     text = write_report(tmp_path, {"deid_rate/judge": 0.5}, {}, {}).read_text()
     Page(text)
-    assert "<svg" not in text and "<img" not in text
+    assert "<svg" not in text
+    assert "<img" not in text
     assert not (tmp_path / "samples.png").exists()
 
 
 def test_meta_may_hold_paths_tuples_and_nan(tmp_path):
     write_report(tmp_path, {}, {}, {"folder": tmp_path, "shape": (1, 2), "loss": math.nan})
     meta = load_results(tmp_path).meta
-    assert meta["shape"] == [1, 2] and meta["loss"] == "nan" and meta["folder"] == str(tmp_path)
+    assert meta["shape"] == [1, 2]
+    assert meta["loss"] == "nan"
+    assert meta["folder"] == str(tmp_path)
 
 
 def test_folder_that_cannot_be_made(tmp_path):
@@ -147,9 +174,12 @@ def test_table_has_groups_intervals_and_reference():
 
 def test_every_explanation_is_whole():
     for family, explanation in EXPLANATIONS.items():
-        assert explanation.title and explanation.text.endswith("."), family
-    assert better("rank1/judge/anonymized") == "lower" and better("rank1/judge/recovered") == "higher"
-    assert better("deid_rate/judge") == "lower" and better("nobody/knows") == ""
+        assert explanation.title, family
+        assert explanation.text.endswith("."), family
+    assert better("rank1/judge/anonymized") == "lower"
+    assert better("rank1/judge/recovered") == "higher"
+    assert better("deid_rate/judge") == "lower"
+    assert better("nobody/knows") == ""
     assert better("psnr/wrong/file") == ""
 
 
@@ -162,7 +192,8 @@ def test_formats():
 def test_sheet_draws_rows_under_labels():
     rows = {"white": torch.ones(3, 3, 8, 8), "red": torch.tensor([1.0, -1, -1]).view(1, 3, 1, 1).expand(2, 3, 8, 8)}
     image = sheet(rows, scale=3)
-    assert image.width == 3 * (24 + 2) and image.height == 2 * (18 + 24 + 2)
+    assert image.width == 3 * (24 + 2)
+    assert image.height == 2 * (18 + 24 + 2)
     assert image.getpixel((5, 44 + 18 + 5)) == (255, 0, 0)
     assert image.getpixel((26 + 5, 44 + 18 + 5)) == (255, 0, 0)
     assert image.getpixel((2 * 26 + 5, 44 + 18 + 5)) == (255, 255, 255)
@@ -206,7 +237,8 @@ def test_command_labels_tell_results_apart(tmp_path):
         write_report(tmp_path / name, {"kid": 0.1}, {}, {})
     run_command(tmp_path / "x/run", tmp_path / "y/run", "--out", tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
-    assert "<th>x/run</th>" in text and "<th>y/run</th>" in text
+    assert "<th>x/run</th>" in text
+    assert "<th>y/run</th>" in text
 
 
 @pytest.mark.parametrize(
@@ -227,7 +259,8 @@ def test_bad_results_are_one_clear_line(tmp_path, content, message):
         path.write_text(content)
     with pytest.raises(UserError, match=message) as caught:
         run_command(path, "--out", tmp_path / "page.html")
-    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
     assert not (tmp_path / "page.html").exists()
 
 

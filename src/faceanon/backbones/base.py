@@ -94,5 +94,5 @@ class Backbone(nn.Module, ABC):
         key = secret.normal(f"faceanon/{type(self).__name__}/key", self.key_shape)
         return torch.from_numpy(key).expand(batch, *self.key_shape).clone()
 
-    def calibrate(self, batches: Iterable[FaceBatch]) -> None:  # noqa: B027 - most methods have nothing to measure
+    def calibrate(self, batches: Iterable[FaceBatch]) -> None:
         """Measure statistics of the training faces once, before stage 1 starts."""

@@ -2,18 +2,19 @@
 
 - CID, contrastive identity disentanglement (DBAF eqs. 3-5): a transformer over the layers of the W+ code finds the
   attributes A; the identity is what is left, I = C - A, and A + I' is drawn.
-- KRIA, key-driven identity edit (eqs. 14-19): per level of layers, an MLP on [I, w_key]; the key is three z, mapped by a
-  frozen copy of the generator's mapping network and repeated over the coarse, middle and fine layers.
+- KRIA, key-driven identity edit (eqs. 14-19): per level of layers, an MLP on [I, w_key]. The key is three z, mapped by
+  a frozen copy of the generator's mapping network and repeated over the coarse, middle and fine layers.
 - MAAR, attention over encoder features (eqs. 6-8): CBAM on the maps at 16, 32 and 64 px, which take the place of the
   generator's noise.
 
 Four deviations can be switched on, alone or together (docs/design.md says what each is worth): `keyed_path`, `blend`,
-`compensate`, and `train_encoder` in the stages' `trainable` lists.
+`compensate`, and a trained encoder (in the stages' `trainable` lists).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +41,7 @@ class KRIA(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         widths = (2 * dim, 4 * dim, 2 * dim, dim, dim, dim, dim, dim)
-        layers = [EqualLinear(i, o, lr_mul=0.01, activate=True) for i, o in zip(widths, widths[1:], strict=False)]
+        layers = [EqualLinear(i, o, lr_mul=0.01, activate=True) for i, o in pairwise(widths)]
         self.net = nn.Sequential(*layers, nn.Linear(dim, dim))
 
     def forward(self, identity: Tensor, key: Tensor) -> Tensor:
@@ -60,7 +61,10 @@ class MAAR(nn.Module):
     def __init__(self, inputs: dict[int, int], outputs: dict[int, int]) -> None:
         super().__init__()
         self.levels = nn.ModuleDict(
-            {str(side): nn.Sequential(nn.Conv2d(width, outputs[side], 1), CBAM(outputs[side])) for side, width in inputs.items()}
+            {
+                str(side): nn.Sequential(nn.Conv2d(width, outputs[side], 1), CBAM(outputs[side]))
+                for side, width in inputs.items()
+            }
         )
 
     def forward(self, maps: dict[int, Tensor]) -> dict[int, Tensor]:
@@ -108,30 +112,36 @@ class DBAF(Backbone):
         self.bundle = Bundle(bundle)
         self.generator, self.encoder = self.bundle.generator(), self.bundle.encoder()
         dim, layers = self.generator.style_dim, self.generator.n_latent
-        self.key_shape = (3, dim)  # type: ignore[assignment]
+        self.key_shape = (3, dim)
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         self.cid = LayerTransformer(
-            layers, dim, cid_depth, cid_heads, cid_head_dim, cid_mlp_ratio * dim, cid_dropout, cid_axis  # type: ignore[arg-type, operator]
+            layers,
+            dim,
+            cid_depth,
+            cid_heads,
+            cid_head_dim,
+            cid_mlp_ratio * dim,
+            cid_dropout,
+            cid_axis,
         )
-        self.maar = MAAR(self.encoder.feature_channels, self.generator.channels) if maar else None  # type: ignore[arg-type]
+        self.maar = MAAR(self.encoder.feature_channels, self.generator.channels) if maar else None
         self.keyed_path = keyed_path
         if keyed_path:
-            self._add_keyed_path(code_dim, turn_away, layers, dim)  # type: ignore[arg-type]
+            self._add_keyed_path(code_dim, turn_away, layers, dim)
         else:
-            self.key_mapping = Frozen(self.bundle.generator().style)  # type: ignore[arg-type]
-            self.kria = nn.ModuleList(KRIA(dim) for _ in range(3))  # type: ignore[arg-type]
-        self.gate = _gate(self.generator.channels[self.image_size]) if blend else None  # type: ignore[index]
-        self.compensation = _compensation(layers * dim + code_dim, code_dim) if compensate and keyed_path else None  # type: ignore[operator]
+            self.key_mapping = Frozen(self.bundle.generator().style)
+            self.kria = nn.ModuleList(KRIA(dim) for _ in range(3))
+        self.gate = _gate(self.generator.channels[self.image_size]) if blend else None
+        self.compensation = _compensation(layers * dim + code_dim, code_dim) if compensate and keyed_path else None
 
     def _add_keyed_path(self, code_dim: int, turn_away: float, layers: int, dim: int) -> None:
         self.discriminants = Discriminants(self.bundle.entry("recogniser")["init"]["embedding"], code_dim)
         self.turn = KeyedTurn(code_dim, turn_away)
-        self.expand = nn.Sequential(
-            nn.Linear(code_dim, 256), nn.LeakyReLU(0.2), nn.Linear(256, 256), nn.LeakyReLU(0.2),
-            nn.Linear(256, layers * dim), nn.Unflatten(1, (layers, dim)),
-        )
-        nn.init.normal_(self.expand[-2].weight, std=0.02)
-        nn.init.zeros_(self.expand[-2].bias)
+        last = nn.Linear(256, layers * dim)
+        nn.init.normal_(last.weight, std=0.02)
+        nn.init.zeros_(last.bias)
+        hidden = [nn.Linear(code_dim, 256), nn.LeakyReLU(0.2), nn.Linear(256, 256), nn.LeakyReLU(0.2)]
+        self.expand = nn.Sequential(*hidden, last, nn.Unflatten(1, (layers, dim)))
 
     def train(self, mode: bool = True) -> DBAF:
         """Train mode, save for the encoder, whose batch statistics stay the prior's."""
@@ -144,12 +154,13 @@ class DBAF(Backbone):
         codes, maps = self.encoder(image)
         latent = codes + self.latent_avg
         attributes = self.cid(latent)
-        if self.keyed_path:
-            identity = self.discriminants(self.bundle.recogniser(image))
-        else:
-            identity = latent - attributes  # DBAF eq. (4)
+        identity = self._recognised(image) if self.keyed_path else latent - attributes  # DBAF eq. (4)
         features = self.maar(maps) if self.maar is not None else None
         return Codes(identity, attributes, features, image if self.gate is not None else None, latent)
+
+    def _recognised(self, image: Tensor) -> Tensor:
+        code: Tensor = self.discriminants(self.bundle.recogniser(image))
+        return code
 
     def edit(self, codes: Codes, key: Tensor, inverse: bool = False) -> Codes:
         """As the contract; on the way back the code is first corrected for what the picture lost of it."""
@@ -163,10 +174,12 @@ class DBAF(Backbone):
         if self.keyed_path:
             turned: Tensor = self.turn(identity, key.flatten(1), inverse)
             return turned
-        levels = identity.split([*LEVELS, identity.shape[1] - sum(LEVELS)], 1)
+        levels = torch.split(identity, [*LEVELS, identity.shape[1] - sum(LEVELS)], 1)
         with torch.no_grad():
             keys = self.key_mapping(key.flatten(0, 1)).unflatten(0, key.shape[:2])
-        return torch.cat([kria(level, keys[:, i]) for i, (kria, level) in enumerate(zip(self.kria, levels, strict=True))], 1)
+        return torch.cat(
+            [kria(level, keys[:, i]) for i, (kria, level) in enumerate(zip(self.kria, levels, strict=True))], 1
+        )
 
     def w_plus(self, codes: Codes) -> Tensor:
         """Identity plus attributes, DBAF eq. (5): `(B, L, D)`."""
@@ -176,9 +189,9 @@ class DBAF(Backbone):
 
     def decode(self, codes: Codes) -> Tensor:
         """Draw `(B, 3, S, S)`; with `blend`, only where the mask says."""
-        drawn, last = self.generator.synthesis_features(self.w_plus(codes), features=codes.features)  # type: ignore[operator]
+        drawn, last = self.generator.synthesis_features(self.w_plus(codes), features=codes.features)
         if self.gate is None:
-            return drawn  # type: ignore[no-any-return]
+            return drawn
         assert codes.image is not None
         mask = torch.sigmoid(self.gate(torch.cat([last, drawn - codes.image], 1)))
         blended: Tensor = mask * drawn + (1 - mask) * codes.image
@@ -200,15 +213,15 @@ class DBAF(Backbone):
 
 def _gate(channels: int) -> nn.Sequential:
     """The mask's two convolutions; they start out drawing everything anew."""
-    gate = nn.Sequential(nn.Conv2d(channels + 3, 16, 3, padding=1), nn.LeakyReLU(0.2), nn.Conv2d(16, 1, 3, padding=1))
-    nn.init.zeros_(gate[-1].weight)  # type: ignore[arg-type]
-    nn.init.constant_(gate[-1].bias, 1.0)  # type: ignore[arg-type]
-    return gate
+    last = nn.Conv2d(16, 1, 3, padding=1)
+    nn.init.zeros_(last.weight)
+    nn.init.constant_(last.bias, 1.0)  # type: ignore[arg-type]
+    return nn.Sequential(nn.Conv2d(channels + 3, 16, 3, padding=1), nn.LeakyReLU(0.2), last)
 
 
 def _compensation(inputs: int, code_dim: int) -> nn.Sequential:
     """The correcting network; it starts out changing nothing."""
-    net = nn.Sequential(nn.Linear(inputs, 256), nn.LeakyReLU(0.2), nn.Linear(256, 128), nn.LeakyReLU(0.2), nn.Linear(128, code_dim))
-    nn.init.zeros_(net[-1].weight)  # type: ignore[arg-type]
-    nn.init.zeros_(net[-1].bias)  # type: ignore[arg-type]
-    return net
+    last = nn.Linear(128, code_dim)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(nn.Linear(inputs, 256), nn.LeakyReLU(0.2), nn.Linear(256, 128), nn.LeakyReLU(0.2), last)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Job = tuple[Path, Path]
 MODEL_HELP = (
-    "folder of a trained model, or the name of a shipped one (default: dbaf_synth64, trained on procedural faces only: "
+    "folder of a trained model, or a .ckpt of your own training (default: dbaf_synth64, for procedural faces only: "
     "good for trying faceanon out and for synth64 pictures; train on photographs before you use it on people)"
 )
 

@@ -18,9 +18,9 @@ def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same
     Args:
         batch: The batch.
         batch_number: Counts batches from 0.
-        pairing: `roll`: each row's source is the row before it, and every `same_every`-th batch itself (DBAF's released
-            code). `mixed`: per row, at random, itself, another photo of the same person, or somebody else, a third each;
-            somebody else is a row whose swap exists in the batch, where there is one (crossed synthetic groups).
+        pairing: `roll`: each row's source is the row before it, and every `same_every`-th batch itself (DBAF's
+            released code). `mixed`: per row, at random, itself, another photo of the same person, or somebody else, a
+            third each; somebody else is a row whose swap exists in the batch, where one is (crossed synthetic groups).
         same_every: See `roll`.
     """
     rows = torch.arange(len(batch), device=batch.image.device)
@@ -47,7 +47,9 @@ def swap_targets(batch: FaceBatch, source: Tensor) -> tuple[Tensor, Tensor]:
         Row of that picture `(B,)` int64 (the row itself where there is none), and whether there is one `(B,)` bool.
     """
     rows = torch.arange(len(batch), device=source.device)
-    match = (batch.identity[source][:, None] == batch.identity[None]) & (batch.attribute[:, None] == batch.attribute[None])
+    match = (batch.identity[source][:, None] == batch.identity[None]) & (
+        batch.attribute[:, None] == batch.attribute[None]
+    )
     match &= (batch.identity[source] >= 0)[:, None] & (batch.attribute >= 0)[:, None]
     match |= (source == rows)[:, None] & (rows[:, None] == rows[None])
     found = match.any(1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from faceanon.losses.identity import in_batch_identity
 from faceanon.types import FaceBatch
@@ -38,8 +38,13 @@ class IdentityObjective(Objective):
     """
 
     def __init__(
-        self, embedding: int = 128, factors: int = 0, factor_weight: float = 1.0, scale: float = 16.0,
-        margin: float = 0.2, noise: float = 0.03,
+        self,
+        embedding: int = 128,
+        factors: int = 0,
+        factor_weight: float = 1.0,
+        scale: float = 16.0,
+        margin: float = 0.2,
+        noise: float = 0.03,
     ) -> None:
         super().__init__()
         self.head = nn.Linear(embedding, factors) if factors else None
@@ -69,6 +74,8 @@ class ParsingObjective(Objective):
         class_weights: One weight a class.
     """
 
+    class_weights: Tensor
+
     def __init__(self, class_weights: Sequence[float]) -> None:
         super().__init__()
         self.register_buffer("class_weights", torch.tensor(class_weights))
@@ -81,7 +88,7 @@ class ParsingObjective(Objective):
         """`iou`, the mean over the classes present, and pixel `accuracy`."""
         found, truth = network(batch.image).argmax(1), _parsing(batch)
         ious = []
-        for label in range(len(self.class_weights)):  # type: ignore[arg-type]
+        for label in range(len(self.class_weights)):
             union = ((found == label) | (truth == label)).sum()
             if union:
                 ious.append(((found == label) & (truth == label)).sum() / union)

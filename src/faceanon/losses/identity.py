@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 
 def cosine(first: Tensor, second: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ def repel(first: Tensor, second: Tensor, margin: float = 0.0) -> Tensor:
 
 
 def contrastive(output: Tensor, attribute_source: Tensor, same: Tensor, positive: float, negative: float) -> Tensor:
-    """CID's contrastive loss, DBAF eq. (9): near its source when identity and attributes come from one picture, else far.
+    """CID's contrastive loss, DBAF eq. (9): near the attribute source if it gave the identity too, else far.
 
     Args:
         output: `(B, E)` embeddings of the drawn faces.

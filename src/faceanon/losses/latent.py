@@ -15,8 +15,8 @@ def latent_regulariser(w_plus: Tensor, form: LatentNorm = "spread") -> Tensor:
 
     Args:
         w_plus: The codes.
-        form: `spread`: sum over layers of ||w_i - mean w|| (DBAF eq. 13); `delta`: sum of ||w_i - w_0|| (HFORD, and e4e's
-            delta regularisation); `square`: mean of w^2 (DBAF's released code).
+        form: `spread`: sum over layers of ||w_i - mean w|| (DBAF eq. 13); `delta`: sum of ||w_i - w_0|| (HFORD,
+            and e4e's delta regularisation); `square`: mean of w^2 (DBAF's released code).
     """
     if form == "square":
         return w_plus.square().mean()
@@ -32,4 +32,5 @@ def sliced_wasserstein(first: Tensor, second: Tensor, directions: int = 64) -> T
     projection = torch.randn(first.shape[1], directions, device=first.device)
     projection = projection / projection.norm(dim=0)
     a, b = (first @ projection).sort(0).values, (second @ projection).sort(0).values
-    return (a - b).square().mean()
+    distance: Tensor = (a - b).square().mean()
+    return distance

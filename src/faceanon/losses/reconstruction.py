@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 PixelNorm = Literal["l1", "smooth_l1", "l2"]
 _NORMS = {"l1": F.l1_loss, "smooth_l1": F.smooth_l1_loss, "l2": F.mse_loss}

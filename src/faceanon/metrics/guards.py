@@ -25,12 +25,18 @@ def find_warnings(figures: Mapping[str, float], judge: str, far: float) -> list[
     checks = [
         (deid > 0.5, f"nothing is anonymized: {deid:.0%} of the anonymized faces are still accepted as the original"),
         (keys > 0.9, f"the key is ignored: two keys give the same person in {keys:.0%} of the pairs"),
-        (reconstruction < 0.9, f"blur passes for anonymity: only {reconstruction:.0%} of plain reconstructions are "
-         "recognised, so a low de-identification rate proves nothing"),
+        (
+            reconstruction < 0.9,
+            f"blur passes for anonymity: only {reconstruction:.0%} of plain reconstructions are "
+            "recognised, so a low de-identification rate proves nothing",
+        ),
         (copies > 0.5, f"recovery copies its input: {copies:.0%} of the recovered pictures are the anonymized ones"),
         (wrong > 0.5, f"the lock is open: {wrong:.0%} of the faces come back under a wrong key"),
-        (image - recovery > 0.2, f"recovery does not survive the file: {image:.0%} from the float picture, "
-         f"{recovery:.0%} from the saved one"),
+        (
+            image - recovery > 0.2,
+            f"recovery does not survive the file: {image:.0%} from the float picture, "
+            f"{recovery:.0%} from the saved one",
+        ),
         (tar < 0.8, f"the judge is weak: it accepts only {tar:.0%} of true pairs, so it misses people"),
         (threshold > 0.95, f"the judge confuses people: its threshold is a cosine of {threshold:.3f}"),
     ]  # a missing figure is NaN, and no comparison with NaN holds

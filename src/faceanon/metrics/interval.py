@@ -16,7 +16,7 @@ def wilson(successes: float, trials: int) -> tuple[float, float]:
     rate, square = successes / trials, NORMAL_95**2
     centre = (rate + square / (2 * trials)) / (1 + square / trials)
     half = NORMAL_95 * math.sqrt(rate * (1 - rate) / trials + square / (4 * trials**2)) / (1 + square / trials)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    return (centre - half if successes > 0 else 0.0), (centre + half if successes < trials else 1.0)
 
 
 def rate_interval(

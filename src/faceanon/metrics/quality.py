@@ -13,11 +13,28 @@ from torchmetrics.utilities import dim_zero_cat
 from faceanon.metrics.checks import check_finite, check_image, check_same_shape
 
 PSNR_CEILING = 100.0
+WINDOW = 11
 
 
 def psnr(mse: Tensor) -> Tensor:
     """Decibels of mean squared errors on [0, 1], at most 100: equal pictures must not make a mean infinite."""
     return -10 * torch.log10(mse.clamp_min(10 ** (-PSNR_CEILING / 10)))
+
+
+def ssim(image: Tensor, reference: Tensor) -> Tensor:
+    """SSIM `(B,)` of pairs `(B, 3, S, S)` in [0, 1]: gaussian window of 11 pixels, sigma 1.5, where it fits whole.
+
+    Raises:
+        ValueError: A side is smaller than the window.
+    """
+    if min(image.shape[-2:]) < WINDOW:
+        raise ValueError(f"SSIM's window needs sides of at least {WINDOW} pixels, got {tuple(image.shape[-2:])}")
+    _, maps = structural_similarity_index_measure(
+        image, reference, data_range=1.0, reduction="none", return_full_image=True
+    )
+    edge = WINDOW // 2  # torchmetrics also averages over a reflected border, which Wang et al. and others leave out
+    inner: Tensor = maps[..., edge:-edge, edge:-edge].mean((1, 2, 3))
+    return inner
 
 
 class Mean(Metric):
@@ -49,8 +66,8 @@ class Mean(Metric):
 class ImageQuality(Metric):
     """Mean over pictures of MSE, PSNR, SSIM and a perceptual distance.
 
-    MSE is on pixels in [0, 1]: a quarter of what papers print that compute it on [-1, 1]. SSIM has Wang's gaussian
-    window, 11 pixels and sigma 1.5. Means are over pictures, not over pixels of all pictures, and PSNR ends at 100 dB.
+    MSE is on pixels in [0, 1]: a quarter of what papers print that compute it on [-1, 1]. Means are over pictures, not
+    over pixels of all pictures, and PSNR ends at 100 dB.
     """
 
     full_state_update = False
@@ -76,9 +93,7 @@ class ImageQuality(Metric):
         image = (check_image("image", image) + 1) / 2
         reference = (check_image("reference", reference) + 1) / 2
         mse = (image - reference).double().square().mean((1, 2, 3))
-        ssim = structural_similarity_index_measure(image, reference, data_range=1.0, reduction="none")
-        assert isinstance(ssim, Tensor)
-        self.totals += torch.stack([mse.sum(), psnr(mse).sum(), ssim.double().sum()])
+        self.totals += torch.stack([mse.sum(), psnr(mse).sum(), ssim(image, reference).double().sum()])
         self.count += len(image)
         if distance is not None:
             self.distances += check_finite("distance", distance).double().sum()
@@ -86,8 +101,8 @@ class ImageQuality(Metric):
 
     def compute(self) -> dict[str, Tensor]:
         """`mse`, `psnr`, `ssim`, and `lpips` where distances were given."""
-        mse, decibels, ssim = self.totals / self.count
-        found = {"mse": mse, "psnr": decibels, "ssim": ssim}
+        mse, decibels, similarity = self.totals / self.count
+        found = {"mse": mse, "psnr": decibels, "ssim": similarity}
         return {**found, "lpips": self.distances / self.measured} if self.measured > 0 else found
 
 

@@ -9,10 +9,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from faceanon.metrics.checks import check_finite
+
 
 def to_bytes(image: Tensor) -> Tensor:
-    """`(B, 3, S, S)` nominally in [-1, 1] -> uint8 `(B, S, S, 3)`, clamped and rounded to the nearest."""
-    return ((image.detach().float().clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 1).cpu()
+    """`(B, 3, S, S)` nominally in [-1, 1] -> uint8 `(B, S, S, 3)`, clamped and rounded to the nearest.
+
+    Raises:
+        ValueError: NaN or infinite values, which would pass for black.
+    """
+    return ((check_finite("picture", image.detach()).clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 1).cpu()
 
 
 def from_bytes(pixels: Tensor, device: torch.device | str = "cpu") -> Tensor:
@@ -29,6 +35,9 @@ def saved(image: Tensor, quality: int | None = None) -> Tensor:
 
     Returns:
         `(B, 3, S, S)` float32 on 256 levels in [-1, 1], on the device of `image`.
+
+    Raises:
+        ValueError: NaN or infinite values.
     """
     read = []
     for pixels in to_bytes(image).numpy():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 
 class Normalised(nn.Module):
@@ -35,7 +35,7 @@ class Normalised(nn.Module):
 class PerceptualDistance(nn.Module):
     """LPIPS' distance without its learned linear layers, on any network that returns a list of feature maps.
 
-    Zhang et al., "The Unreasonable Effectiveness of Deep Features as a Perceptual Metric", CVPR 2018, eq. (1) with w = 1.
+    Zhang et al., "The Unreasonable Effectiveness of Deep Features as a Perceptual Metric", CVPR 2018, eq. (1), w = 1.
 
     Args:
         net: `(B, 3, S, S)` in [-1, 1] -> list of `(B, C, h, w)`.

@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 AttentionAxis = Literal["layers", "batch"]
 
@@ -58,6 +58,22 @@ class Attention(nn.Module):
         return output
 
 
+class Block(nn.Module):
+    """Pre-norm attention and feed-forward part, each added to its input; arguments as in `LayerTransformer`."""
+
+    def __init__(self, dim: int, heads: int, head_dim: int, mlp_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.attention = nn.Sequential(nn.LayerNorm(dim), Attention(dim, heads, head_dim, dropout))
+        hidden = [nn.Linear(dim, mlp_dim), nn.GELU(), nn.Dropout(dropout), nn.Linear(mlp_dim, dim), nn.Dropout(dropout)]
+        self.feed = nn.Sequential(nn.LayerNorm(dim), *hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(N, T, D)` -> `(N, T, D)`."""
+        x = x + self.attention(x)
+        output: Tensor = x + self.feed(x)
+        return output
+
+
 class LayerTransformer(nn.Module):
     """CID's attribute branch: a pre-norm transformer whose tokens are the layers of a W+ code, DBAF eq. (3).
 
@@ -74,27 +90,26 @@ class LayerTransformer(nn.Module):
     """
 
     def __init__(
-        self, layers: int, dim: int, depth: int = 6, heads: int = 14, head_dim: int = 64, mlp_dim: int = 2048,
-        dropout: float = 0.1, axis: AttentionAxis = "layers",
+        self,
+        layers: int,
+        dim: int,
+        depth: int = 6,
+        heads: int = 14,
+        head_dim: int = 64,
+        mlp_dim: int = 2048,
+        dropout: float = 0.1,
+        axis: AttentionAxis = "layers",
     ) -> None:
         super().__init__()
         self.axis = axis
         self.project = nn.Linear(dim, dim)
         self.position = nn.Parameter(torch.randn(layers, 1, dim) * 0.02)
-        self.blocks = nn.ModuleList()
-        for _ in range(depth):
-            feed = nn.Sequential(
-                nn.Linear(dim, mlp_dim), nn.GELU(), nn.Dropout(dropout), nn.Linear(mlp_dim, dim), nn.Dropout(dropout)
-            )
-            attention = Attention(dim, heads, head_dim, dropout)
-            self.blocks.append(nn.ModuleList([nn.LayerNorm(dim), attention, nn.LayerNorm(dim), feed]))
+        self.blocks = nn.Sequential(*(Block(dim, heads, head_dim, mlp_dim, dropout) for _ in range(depth)))
 
     def forward(self, codes: Tensor) -> Tensor:
         """`(B, L, D)` -> attribute codes `(B, L, D)`."""
-        x = self.project(codes) + self.position[:, 0]
+        x: Tensor = self.project(codes) + self.position[:, 0]
         if self.axis == "batch":
             x = x.transpose(0, 1)
-        for first_norm, attention, second_norm, feed in self.blocks:  # type: ignore[misc]
-            x = x + attention(first_norm(x))
-            x = x + feed(second_norm(x))
+        x = self.blocks(x)
         return x.transpose(0, 1) if self.axis == "batch" else x

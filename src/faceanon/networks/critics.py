@@ -1,11 +1,11 @@
-"""Compact networks that look at faces: the judge, the parser, the landmark net and the perceptual net of small bundles."""
+"""Compact networks that look at faces: judge, parser, landmark net and perceptual net of small bundles."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from torch import Tensor, cat, nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 
 def block(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
@@ -31,7 +31,9 @@ class ConvRecogniser(nn.Module):
             layers += [block(inputs, outputs, 2), block(outputs, outputs)]
         side = image_size >> len(widths)
         self.trunk = nn.Sequential(*layers)
-        self.head = nn.Sequential(nn.Flatten(), nn.Linear(widths[-1] * side * side, embedding), nn.BatchNorm1d(embedding))
+        self.head = nn.Sequential(
+            nn.Flatten(), nn.Linear(widths[-1] * side * side, embedding), nn.BatchNorm1d(embedding)
+        )
 
     def forward(self, image: Tensor) -> Tensor:
         """`(B, 3, S, S)` in [-1, 1] -> `(B, E)`, not normalised."""
@@ -92,7 +94,7 @@ class LandmarkNet(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         """`(B, 3, S, S)` in [-1, 1] -> `(B, K, 2)` (x, y) in [-1, 1]."""
         points: Tensor = self.net(image)
-        return points.unflatten(1, (-1, 2))
+        return points.reshape(len(points), -1, 2)
 
 
 class PerceptualNet(nn.Module):

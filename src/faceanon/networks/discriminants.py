@@ -16,6 +16,9 @@ class Discriminants(nn.Module):
         outputs: Length K of the code, at most E.
     """
 
+    mean: Tensor
+    directions: Tensor
+
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
         self.outputs = outputs
@@ -52,10 +55,11 @@ class Discriminants(nn.Module):
 def _within(x: Tensor, identity: Tensor) -> Tensor | None:
     """Covariance `(E, E)` of embeddings around their persons' means; None where no person has two photos."""
     known = identity >= 0
-    labels, index, counts = identity[known].unique(return_inverse=True, return_counts=True)
+    labels, index, counts = torch.unique(identity[known], return_inverse=True, return_counts=True)
     if not (counts > 1).any():
         return None
     rows = x[known]
     sums = torch.zeros(len(labels), x.shape[1], dtype=x.dtype, device=x.device).index_add_(0, index, rows)
     centred = (rows - (sums / counts[:, None])[index])[counts[index] > 1]
-    return centred.T @ centred / max(1, len(centred) - int((counts > 1).sum()))
+    covariance: Tensor = centred.T @ centred / max(1, len(centred) - int((counts > 1).sum()))
+    return covariance

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -67,7 +68,7 @@ class Discriminator(nn.Module):
         widest, last = self.channels[size], self.channels[4]
         self.convs = nn.Sequential(
             nn.Sequential(EqualConv2d(3, widest, 1), FusedLeakyReLU(widest)),
-            *[ResBlock(self.channels[a], self.channels[b]) for a, b in zip(sides, sides[1:], strict=False)],
+            *[ResBlock(self.channels[a], self.channels[b]) for a, b in pairwise(sides)],
         )
         self.final_conv = nn.Sequential(EqualConv2d(last + 1, last, 3, padding=1), FusedLeakyReLU(last))
         self.final_linear = nn.Sequential(EqualLinear(last * 16, last, activate=True), EqualLinear(last, 1))
@@ -79,7 +80,8 @@ class Discriminator(nn.Module):
             ValueError: If the images are not S x S.
         """
         if image.shape[1:] != (3, self.size, self.size):
-            raise ValueError(f"image is {tuple(image.shape)}; this discriminator takes (B, 3, {self.size}, {self.size})")
+            wanted = f"(B, 3, {self.size}, {self.size})"
+            raise ValueError(f"image is {tuple(image.shape)}; this discriminator takes {wanted}")
         x = self.final_conv(minibatch_stddev(self.convs(fast_layout(image))))
         logits: Tensor = self.final_linear(x.flatten(1))
         return logits

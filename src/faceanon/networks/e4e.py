@@ -137,7 +137,9 @@ class Encoder4Editing(nn.Module):
         return torch.stack(rows, 1)  # (B, L, D)
 
 
-def _feature_channels(input_size: int, widths: Sequence[int], ends: Sequence[int], taps: Sequence[int]) -> dict[int, int]:
+def _feature_channels(
+    input_size: int, widths: Sequence[int], ends: Sequence[int], taps: Sequence[int]
+) -> dict[int, int]:
     """Channels by side in px of the maps after `taps`."""
     table: dict[int, int] = {}
     for tap in taps:

@@ -17,16 +17,20 @@ class Frozen(nn.Module):
         net: The network; put into eval mode, its parameters stop requiring gradients.
     """
 
+    net: nn.Module
+
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.__dict__["net"] = net.eval().requires_grad_(False)  # past nn.Module.__setattr__, so not registered
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Frozen:
-        self.net._apply(fn)
-        return super()._apply(fn, recurse)
+        self.net._apply(fn)  # type: ignore[no-untyped-call]
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Frozen:
         return type(self)(self.net)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the network takes and gives
+        """Call the network."""
         return self.net(*args, **kwargs)

@@ -25,6 +25,7 @@ class SEModule(nn.Module):
         self.fc2 = nn.Conv2d(inner, channels, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Gate `(B, C, H, W)`."""
         gate = F.relu(self.fc1(x.mean((2, 3), keepdim=True)))
         return x * torch.sigmoid(self.fc2(gate))
 

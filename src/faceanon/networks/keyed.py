@@ -19,6 +19,10 @@ class KeyedTurn(nn.Module):
         away: c in [0, 1), how far beyond the right angle codes are turned.
     """
 
+    mean: Tensor
+    whiten: Tensor
+    colour: Tensor
+
     def __init__(self, dim: int, away: float = 0.1) -> None:
         super().__init__()
         if dim % 2:
@@ -50,7 +54,7 @@ class KeyedTurn(nn.Module):
             inverse: Undo.
         """
         x = self.white(code)
-        vectors = key[:, : key.shape[1] // self.dim * self.dim].unflatten(1, (-1, self.dim))  # (B, m, K)
+        vectors = key[:, : key.shape[1] // self.dim * self.dim].reshape(len(key), -1, self.dim)  # (B, m, K)
         vectors = vectors / vectors.norm(dim=-1, keepdim=True).clamp(min=1e-12)
         turned = x
         for vector in vectors.unbind(1):
@@ -61,4 +65,5 @@ class KeyedTurn(nn.Module):
             turned = turned - 2 * vector * (vector * turned).sum(-1, keepdim=True)
         sine = (1 - self.away**2) ** 0.5
         result = (-sine if inverse else sine) * turned - self.away * x
-        return result @ self.colour + self.mean
+        coloured: Tensor = result @ self.colour + self.mean
+        return coloured

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -52,7 +53,7 @@ class Generator(nn.Module):
         self.conv1 = StyledConv(self.channels[4], self.channels[4], style_dim)
         self.to_rgb1 = ToRGB(self.channels[4], style_dim, upsample=False)
         self.convs, self.to_rgbs = nn.ModuleList(), nn.ModuleList()
-        for before, side in zip(sides, sides[1:], strict=False):
+        for before, side in pairwise(sides):
             width = self.channels[side]
             self.convs.append(StyledConv(self.channels[before], width, style_dim, upsample=True))
             self.convs.append(StyledConv(width, width, style_dim))

@@ -30,53 +30,133 @@ class Explanation:
 
 _E = Explanation
 EXPLANATIONS: dict[str, Explanation] = {
-    "deid_rate": _E("Still recognised", "Share of anonymized faces that the recogniser still accepts as the person in "
-                    "the very picture they were made from.", "lower", "%", 1),
-    "self_verification": _E("Plain reconstructions recognised", "Share of faces still recognised after the method only "
-                            "draws them again, without a key. If this is low, the method blurs, and a low share of "
-                            "recognised anonymized faces proves nothing.", "higher", "%", 1),
-    "deid_rate_gallery": _E("Still recognised from another picture", "Share of anonymized faces accepted as the same "
-                            "person as in another, untouched picture. Compare with true pairs accepted.",
-                            "lower", "%", 1),
-    "recovery_rate": _E("Recovered", "Share of faces recovered with the right key that are accepted as the original. "
-                        "latent: codes never leave memory; image: from the float picture; file: from the saved 8-bit "
-                        "PNG, the one that counts; jpeg75: from a JPEG of that quality.", "higher", "%", 1),
-    "wrong_key_rate": _E("Recovered with a wrong key", "Share of faces that a wrong key brings back all the same.",
-                         "lower", "%", 1),
-    "key_similarity": _E("Two keys, one stranger", "Share of pictures whose versions under two keys are accepted as "
-                         "one person. Near 100 % the key is ignored.", "lower", "%", 1),
-    "wrong_anonymized_similarity": _E("Wrong key shows the anonymized face", "Share of wrong-key results accepted as "
-                                      "the anonymized person: the key that failed is easy to notice.", "lower", "%", 1),
-    "rank1": _E("Found among all other pictures", "Share of faces whose nearest picture, among all originals but their "
-                "own, shows the right person. For anonymized lower is better, for original and recovered higher.",
-                "", "%", 1),
-    "tar_at_far": _E("True pairs accepted", "Share of pairs of untouched pictures of one person that the recogniser "
-                     "accepts, at the false accept rate in the name: how good the recogniser is.", "higher", "%", 1),
+    "deid_rate": _E(
+        "Still recognised",
+        "Share of anonymized faces that the recogniser still accepts as the person in "
+        "the very picture they were made from.",
+        "lower",
+        "%",
+        1,
+    ),
+    "self_verification": _E(
+        "Plain reconstructions recognised",
+        "Share of faces still recognised after the method only "
+        "draws them again, without a key. If this is low, the method blurs, and a low share of "
+        "recognised anonymized faces proves nothing.",
+        "higher",
+        "%",
+        1,
+    ),
+    "deid_rate_gallery": _E(
+        "Still recognised from another picture",
+        "Share of anonymized faces accepted as the same "
+        "person as in another, untouched picture. Compare with true pairs accepted.",
+        "lower",
+        "%",
+        1,
+    ),
+    "recovery_rate": _E(
+        "Recovered",
+        "Share of faces recovered with the right key that are accepted as the original. "
+        "latent: codes never leave memory; image: from the float picture; file: from the saved 8-bit "
+        "PNG, the one that counts; jpeg75: from a JPEG of that quality.",
+        "higher",
+        "%",
+        1,
+    ),
+    "wrong_key_rate": _E(
+        "Recovered with a wrong key", "Share of faces that a wrong key brings back all the same.", "lower", "%", 1
+    ),
+    "key_similarity": _E(
+        "Two keys, one stranger",
+        "Share of pictures whose versions under two keys are accepted as one person. Near 100 % the key is ignored.",
+        "lower",
+        "%",
+        1,
+    ),
+    "wrong_anonymized_similarity": _E(
+        "Wrong key shows the anonymized face",
+        "Share of wrong-key results accepted as the anonymized person: the key that failed is easy to notice.",
+        "lower",
+        "%",
+        1,
+    ),
+    "rank1": _E(
+        "Found among all other pictures",
+        "Share of faces whose nearest picture, among all originals but their "
+        "own, shows the right person. For anonymized lower is better, for original and recovered higher.",
+        "",
+        "%",
+        1,
+    ),
+    "tar_at_far": _E(
+        "True pairs accepted",
+        "Share of pairs of untouched pictures of one person that the recogniser "
+        "accepts, at the false accept rate in the name: how good the recogniser is.",
+        "higher",
+        "%",
+        1,
+    ),
     "threshold": _E("Threshold", "Cosine above which a pair is accepted, set on pairs of different people."),
-    "id_cos": _E("Mean cosine to the original", "Mean similarity of the pairs named (keys: between two keys; "
-                 "wrong_anonymized: wrong-key result to anonymized face)."),
-    "kffa": _E("Angle between keys (KFFA, our reading)", "Mean angle between the strangers that many keys make of one "
-               "face; 90 degrees is unrelated.", "higher", "°", 1),
-    "psnr": _E("PSNR", "Fidelity to the original. For anonymized pictures it says how much of the picture stayed.",
-               "higher", " dB", 2),
+    "id_cos": _E(
+        "Mean cosine to the original",
+        "Mean similarity of the pairs named (keys: between two keys; "
+        "wrong_anonymized: wrong-key result to anonymized face).",
+    ),
+    "kffa": _E(
+        "Angle between keys (KFFA, our reading)",
+        "Mean angle between the strangers that many keys make of one face; 90 degrees is unrelated.",
+        "higher",
+        "°",
+        1,
+    ),
+    "psnr": _E(
+        "PSNR",
+        "Fidelity to the original. For anonymized pictures it says how much of the picture stayed.",
+        "higher",
+        " dB",
+        2,
+    ),
     "psnr_face": _E("PSNR of the face", "The same inside the face.", "higher", " dB", 2),
     "psnr_background": _E("PSNR of the background", "The same outside the head.", "higher", " dB", 2),
-    "psnr_outside_face": _E("PSNR outside the face", "The same everywhere but in the face, hair included.",
-                            "higher", " dB", 2),
+    "psnr_outside_face": _E(
+        "PSNR outside the face", "The same everywhere but in the face, hair included.", "higher", " dB", 2
+    ),
     "occluder_psnr": _E("PSNR of glasses, masks, hands", "The same on what lies before the face.", "higher", " dB", 2),
-    "mse": _E("MSE", "Mean squared error of pixels in [0, 1]; papers that use [-1, 1] print four times as much.",
-              "lower", "", 5),
+    "mse": _E(
+        "MSE",
+        "Mean squared error of pixels in [0, 1]; papers that use [-1, 1] print four times as much.",
+        "lower",
+        "",
+        5,
+    ),
     "ssim": _E("SSIM", "Structural similarity to the original.", "higher"),
-    "lpips": _E("Perceptual distance", "LPIPS' formula on the bundle's own perceptual network; compares within one "
-                "bundle only.", "lower", "", 4),
-    "landmark_distance": _E("Landmarks moved by", "Mean distance of facial landmarks to those of the original: pose "
-                            "and expression kept.", "lower", " px", 2),
+    "lpips": _E(
+        "Perceptual distance",
+        "LPIPS' formula on the bundle's own perceptual network; compares within one bundle only.",
+        "lower",
+        "",
+        4,
+    ),
+    "landmark_distance": _E(
+        "Landmarks moved by",
+        "Mean distance of facial landmarks to those of the original: pose and expression kept.",
+        "lower",
+        " px",
+        2,
+    ),
     "parsing_iou": _E("Parsing IoU", "Agreement of face parts (hair, eyes, mouth, ...) with the original.", "higher"),
-    "kid": _E("KID", "Distance between the looks of originals and anonymized pictures, on the bundle's own features.",
-              "lower", "", 5),
+    "kid": _E(
+        "KID",
+        "Distance between the looks of originals and anonymized pictures, on the bundle's own features.",
+        "lower",
+        "",
+        5,
+    ),
     "kid_std": _E("KID, spread", "Standard deviation of KID over its random subsets.", "", "", 5),
-    "recovery_copy_rate": _E("Recovery did nothing", "Share of recovered pictures that equal the anonymized ones.",
-                             "lower", "%", 1),
+    "recovery_copy_rate": _E(
+        "Recovery did nothing", "Share of recovered pictures that equal the anonymized ones.", "lower", "%", 1
+    ),
 }
 UNKNOWN = Explanation("Other", "")
 

@@ -44,7 +44,7 @@ def similarity_plot(scores: Mapping[str, Tensor | Sequence[float]], threshold: f
     arrays = {kind: array for kind, array in arrays.items() if array.size}
     if not arrays:
         return ""
-    figure = Figure(figsize=(6, 0.95 * len(arrays) + 0.6))
+    figure = Figure(figsize=(6, 1.05 * len(arrays) + 0.6), layout="constrained")
     axes = figure.subplots(len(arrays), 1, sharex=True, squeeze=False)[:, 0]
     edges = np.linspace(min(-0.3, *(float(array.min()) for array in arrays.values())), 1.0, 70)
     for axis, (kind, array) in zip(axes, arrays.items(), strict=True):

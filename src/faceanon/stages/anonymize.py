@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
 from faceanon.losses.adversarial import generator_loss
@@ -138,8 +138,21 @@ class AnonymizeStage(BackboneStage):
         warmup: int = 0,
     ) -> None:
         super().__init__(
-            backbone, trainable, bool(weights.adversarial), optimizer_g, optimizer_d, init_from, export, samples_every, seed,
-            r1_gamma, r1_interval, ema_half_life, gradient_clip, schedule, warmup,
+            backbone,
+            trainable,
+            bool(weights.adversarial),
+            optimizer_g,
+            optimizer_d,
+            init_from,
+            export,
+            samples_every,
+            seed,
+            r1_gamma,
+            r1_interval,
+            ema_half_life,
+            gradient_clip,
+            schedule,
+            warmup,
         )
         self.save_hyperparameters(ignore=["backbone"])
         self.weights, self.loop, self.margin, self.clamp_recovery = weights, loop, margin, clamp_recovery
@@ -227,7 +240,9 @@ class AnonymizeStage(BackboneStage):
             emphasis = None
             if self.part_emphasis and batch.parsing is not None:
                 emphasis = part_weight(batch.parsing, self.bundle.part_classes, self.part_emphasis)
-            terms["recovery"] = pixel_loss(recovered, batch.image, "l1", emphasis) + gradient_loss(recovered, batch.image, emphasis)
+            terms["recovery"] = pixel_loss(recovered, batch.image, "l1", emphasis) + gradient_loss(
+                recovered, batch.image, emphasis
+            )
         if self.weights.recovery_perceptual:
             terms["recovery_perceptual"] = self.bundle.perceptual(recovered, batch.image).mean()
         return terms
@@ -236,7 +251,9 @@ class AnonymizeStage(BackboneStage):
         terms: dict[str, Tensor] = {}
         if self.weights.latent:
             codes = [self.backbone.w_plus(branches.edited), self.backbone.w_plus(branches.recovered)]
-            terms["latent"] = torch.stack([latent_regulariser(c, self.latent_norm) for c in codes if c is not None]).mean()
+            terms["latent"] = torch.stack(
+                [latent_regulariser(c, self.latent_norm) for c in codes if c is not None]
+            ).mean()
         if self.weights.code:
             terms["code"] = _relative(branches.recovered.identity, branches.original.identity)
         if self.weights.target and branches.found is not None:
@@ -304,8 +321,15 @@ class AnonymizeStage(BackboneStage):
             return
         shipped = shipped_figures()
         page = write_report(
-            self.report, figures, evaluation.samples, evaluation.meta, reference=shipped, warnings=evaluation.warnings,
-            ci=evaluation.ci, scores=evaluation.scores, skipped=evaluation.skipped,
+            self.report,
+            figures,
+            evaluation.samples,
+            evaluation.meta,
+            reference=shipped,
+            warnings=evaluation.warnings,
+            ci=evaluation.ci,
+            scores=evaluation.scores,
+            skipped=evaluation.skipped,
         )
         print(format_table(figures, shipped, evaluation.ci))
         print(f"report: {page.resolve()}")

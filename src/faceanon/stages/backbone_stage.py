@@ -69,7 +69,9 @@ class BackboneStage(Stage):
         self.bundle.to(self.device)
         if self.trainer.ckpt_path is None and not self.initialised:
             loader = self.trainer.datamodule.train_dataloader()  # type: ignore[attr-defined]
-            batches: Iterator[FaceBatch] = (batch.to(self.device) for batch in islice(iter(loader), CALIBRATION_BATCHES))
+            batches: Iterator[FaceBatch] = (
+                batch.to(self.device) for batch in islice(iter(loader), CALIBRATION_BATCHES)
+            )
             self.backbone.calibrate(batches)
             for mine, theirs in zip(self.ema.buffers(), self.backbone.buffers(), strict=True):
                 mine.copy_(theirs)

@@ -33,8 +33,13 @@ class Stage(L.LightningModule, ABC):
     """
 
     def __init__(
-        self, r1_gamma: float = 10.0, r1_interval: int = 16, ema_half_life: int = 10_000, gradient_clip: float = 0.0,
-        schedule: Schedule = "constant", warmup: int = 0,
+        self,
+        r1_gamma: float = 10.0,
+        r1_interval: int = 16,
+        ema_half_life: int = 10_000,
+        gradient_clip: float = 0.0,
+        schedule: Schedule = "constant",
+        warmup: int = 0,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False

@@ -27,12 +27,15 @@ class CriticStage(L.LightningModule):
     """
 
     def __init__(
-        self, network: nn.Module, objective: Objective, optimizer: OptimizerCallable = torch.optim.AdamW,
+        self,
+        network: nn.Module,
+        objective: Objective,
+        optimizer: OptimizerCallable = torch.optim.AdamW,
         export: Path | None = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters(ignore=["network", "objective"])
-        self.network, self.objective = network.to(memory_format=torch.channels_last), objective  # type: ignore[call-overload]
+        self.network, self.objective = network.to(memory_format=torch.channels_last), objective
         self.optimizer, self.export = optimizer, export
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
@@ -49,7 +52,9 @@ class CriticStage(L.LightningModule):
     def training_step(self, batch: FaceBatch, batch_idx: int) -> Tensor:
         """The sum of the objective's terms."""
         terms = self.objective.terms(self.network, batch)
-        self.log_dict({f"train/{name}": term.detach() for name, term in terms.items()}, batch_size=len(batch), prog_bar=True)
+        self.log_dict(
+            {f"train/{name}": term.detach() for name, term in terms.items()}, batch_size=len(batch), prog_bar=True
+        )
         return torch.stack(list(terms.values())).sum()
 
     def validation_step(self, batch: FaceBatch, batch_idx: int) -> None:

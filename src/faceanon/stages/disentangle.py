@@ -102,8 +102,21 @@ class DisentangleStage(BackboneStage):
         warmup: int = 0,
     ) -> None:
         super().__init__(
-            backbone, trainable, bool(weights.adversarial), optimizer_g, optimizer_d, init_from, export, samples_every, seed,
-            r1_gamma, r1_interval, ema_half_life, gradient_clip, schedule, warmup,
+            backbone,
+            trainable,
+            bool(weights.adversarial),
+            optimizer_g,
+            optimizer_d,
+            init_from,
+            export,
+            samples_every,
+            seed,
+            r1_gamma,
+            r1_interval,
+            ema_half_life,
+            gradient_clip,
+            schedule,
+            warmup,
         )
         self.save_hyperparameters(ignore=["backbone"])
         self.weights, self.pairing, self.crossed_targets = weights, pairing, crossed_targets
@@ -128,7 +141,9 @@ class DisentangleStage(BackboneStage):
     def generator_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:
         """Named terms of the drawn pictures `(B, 3, S, S)`; `source` as in `data.pairs`."""
         weights, nets = self.weights, self.bundle
-        target_rows = swap_targets(batch, source)[0] if self.crossed_targets else torch.arange(len(batch), device=self.device)
+        target_rows = (
+            swap_targets(batch, source)[0] if self.crossed_targets else torch.arange(len(batch), device=self.device)
+        )
         target = batch.image[target_rows]
         emphasis = None
         if self.part_emphasis and batch.parsing is not None:

@@ -14,6 +14,8 @@ from faceanon.losses.adversarial import generator_loss
 from faceanon.losses.identity import attract
 from faceanon.losses.latent import latent_regulariser, sliced_wasserstein
 from faceanon.losses.reconstruction import gradient_loss, part_weight, pixel_loss
+from faceanon.networks.e4e import Encoder4Editing
+from faceanon.networks.stylegan2 import Generator
 from faceanon.stages.base import Schedule, Stage, average_copy, channels_last, weighted_sum
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
@@ -51,14 +53,21 @@ class Prior(nn.Module):
         encoder: Pictures to W+.
     """
 
-    def __init__(self, generator: nn.Module, encoder: nn.Module) -> None:
+    def __init__(self, generator: Generator, encoder: Encoder4Editing) -> None:
         super().__init__()
         self.generator, self.encoder = generator, encoder
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """`(B, 3, S, S)` -> its reconstruction and its codes `(B, L, D)`."""
         codes, _ = self.encoder(image)
-        return self.generator.synthesis(codes), codes  # type: ignore[operator]
+        return self.generator.synthesis(codes), codes
+
+
+def _open_noise_inputs(generator: nn.Module, strength: float = 0.1) -> None:
+    """Start the noise strengths above 0: at 0 a later stage with a frozen generator could send no features through."""
+    for name, parameter in generator.named_parameters():
+        if name.endswith("noise.weight"):
+            nn.init.constant_(parameter, strength)
 
 
 class PriorStage(Stage):
@@ -86,8 +95,8 @@ class PriorStage(Stage):
 
     def __init__(
         self,
-        generator: nn.Module,
-        encoder: nn.Module,
+        generator: Generator,
+        encoder: Encoder4Editing,
         discriminator: nn.Module | None = None,
         bundle: str = "synth64",
         weights: PriorWeights = PriorWeights(),
@@ -109,6 +118,8 @@ class PriorStage(Stage):
         self.prior = Prior(generator, encoder)
         if init_from is not None:
             self._load(init_from)
+        else:
+            _open_noise_inputs(generator)
         channels_last(self.prior)
         self.ema = average_copy(self.prior)
         self.discriminator = discriminator
@@ -156,8 +167,8 @@ class PriorStage(Stage):
         weight = None
         if batch.parsing is not None and self.part_emphasis:
             weight = part_weight(batch.parsing, self.bundle.part_classes, self.part_emphasis)
-        z = torch.randn(len(image), self.prior.generator.style_dim, device=self.device)  # type: ignore[arg-type]
-        w = self.prior.generator.mapping(z)  # type: ignore[operator]
+        z = torch.randn(len(image), self.prior.generator.style_dim, device=self.device)
+        w = self.prior.generator.mapping(z)
         layer = torch.randint(codes.shape[1], (len(codes),), device=self.device)
         encoded = codes.detach()[torch.arange(len(codes), device=self.device), layer]
         terms = {
@@ -170,7 +181,7 @@ class PriorStage(Stage):
         }
         if self.adversarial and self.discriminator is not None:
             half = len(image) // 2
-            samples = self.prior.generator.synthesis(w[:half, None].expand(-1, codes.shape[1], -1))  # type: ignore[operator]
+            samples = self.prior.generator.synthesis(w[:half, None].expand(-1, codes.shape[1], -1))
             output = torch.cat([samples, output[half:]])
             terms["adversarial"] = generator_loss(self.discriminator(output))
         return terms, output
@@ -204,6 +215,6 @@ class PriorStage(Stage):
         for role, part in parts.items():
             if isinstance(part, nn.Module):
                 save_tensors(self.export / f"{role}.safetensors", part.state_dict())
-        generator = self.ema.generator
-        average = torch.zeros(generator.n_latent, generator.style_dim)  # type: ignore[union-attr, arg-type]
+        generator = self.prior.generator
+        average = torch.zeros(generator.n_latent, generator.style_dim)
         save_tensors(self.export / "latent_avg.safetensors", {"latent_avg": average})

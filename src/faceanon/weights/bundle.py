@@ -6,6 +6,7 @@ classes of `faceanon.networks` are built, so a stranger's bundle cannot name cod
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from collections.abc import Callable
 from functools import cached_property
@@ -18,7 +19,9 @@ from torch import Tensor, nn
 
 from faceanon.errors import UserError
 from faceanon.networks.adapters import Normalised, PerceptualDistance
+from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.frozen import Frozen
+from faceanon.networks.stylegan2 import Generator
 from faceanon.paths import checkpoints
 from faceanon.weights.files import load_strictly, load_tensors
 
@@ -33,7 +36,9 @@ def bundle_path(name: str | Path) -> Path:
         if (folder / "bundle.yaml").is_file():
             return folder
     known = sorted(path.parent.name for path in checkpoints().glob("*/bundle.yaml"))
-    raise UserError(f"no bundle {str(name)!r}: give a folder with a bundle.yaml, or one of {', '.join(known) or 'none'}")
+    raise UserError(
+        f"no bundle {str(name)!r}: give a folder with a bundle.yaml, or one of {', '.join(known) or 'none'}"
+    )
 
 
 def network_class(name: str) -> type[nn.Module]:
@@ -84,7 +89,8 @@ class Bundle:
     @property
     def occluder_class(self) -> int | None:
         """Parsing class of occluders, where the parser knows one."""
-        return self.spec["parsing"].get("occluder")
+        found: int | None = self.spec["parsing"].get("occluder")
+        return found
 
     @property
     def part_classes(self) -> tuple[int, ...]:
@@ -115,9 +121,11 @@ class Bundle:
             load_strictly(net, load_tensors(path, entry.get("sha256")), str(path))
         return net
 
-    def fingerprint(self, role: str) -> str:
-        """The sha256 of a role's weights, which ties codes to the generator they belong to."""
-        return str(self.entry(role).get("sha256", "untrained"))
+    @property
+    def fingerprint(self) -> str:
+        """Hash over the weights that codes depend on: generator, encoder and training recogniser."""
+        parts = [str(self.entry(role).get("sha256")) for role in ("generator", "encoder", "recogniser")]
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
     def _normalised(self, role: str) -> Callable[[Tensor], Tensor]:
         entry = self.entry(role)
@@ -158,13 +166,17 @@ class Bundle:
         """`(a, b)` -> `(B,)` distance; `.features(x)` -> `(B, F)` pooled features."""
         return PerceptualDistance(Frozen(self.build("perceptual")))
 
-    def generator(self) -> nn.Module:
+    def generator(self) -> Generator:
         """A new StyleGAN2 generator with the bundle's weights."""
-        return self.build("generator")
+        net = self.build("generator")
+        assert isinstance(net, Generator)
+        return net
 
-    def encoder(self) -> nn.Module:
+    def encoder(self) -> Encoder4Editing:
         """A new W+ encoder of that generator."""
-        return self.build("encoder")
+        net = self.build("encoder")
+        assert isinstance(net, Encoder4Editing)
+        return net
 
     def discriminator(self) -> nn.Module:
         """A new discriminator: the bundle's, or an untrained one where it ships none."""

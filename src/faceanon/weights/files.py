@@ -65,7 +65,9 @@ def load_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
     if not path.is_file():
         raise UserError(f"weights not found: {path}; check the path, or train them (docs/tutorials/train.md)")
     if expected is not None and sha256(path) != expected:
-        raise UserError(f"{path} is not the file its card describes (sha256 differs); restore it, e.g. with git checkout")
+        raise UserError(
+            f"{path} is not the file its card describes (sha256 differs); restore it, e.g. with git checkout"
+        )
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
@@ -86,8 +88,11 @@ def load_strictly(module: nn.Module, tensors: Mapping[str, Tensor], source: str)
         if own[name].shape != tensors[name].shape
     ]
     if missing or unexpected or reshaped:
-        parts = [f"{len(f)} {label} (e.g. {f[0]})" for label, f in
-                 (("missing", missing), ("unexpected", unexpected), ("of another shape", reshaped)) if f]
+        parts = [
+            f"{len(f)} {label} (e.g. {f[0]})"
+            for label, f in (("missing", missing), ("unexpected", unexpected), ("of another shape", reshaped))
+            if f
+        ]
         name = type(module).__name__
         raise UserError(f"{source} does not fit {name}: {', '.join(parts)}; use the configuration it was trained with")
     module.load_state_dict(dict(tensors))

@@ -1,4 +1,4 @@
-"""Trained backbones on disk: `weights.safetensors` and `model.yaml` in one folder, or a Lightning checkpoint of one's own."""
+"""Trained backbones on disk: a folder of `weights.safetensors` and `model.yaml`, or one's own Lightning checkpoint."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Saved:
     Args:
         class_path: Import path of its class.
         init_args: Its constructor's arguments.
-        bundle: Name and generator fingerprint of the bundle it was trained on.
+        bundle: Name and fingerprint of the bundle it was trained on.
         tensors: Its state dict.
         sha256: Of the weights file.
         source: Where it was read.
@@ -52,7 +52,7 @@ def default_model() -> Path:
 def description(backbone: Backbone) -> dict[str, Any]:
     """What a card says of a backbone: class, arguments, bundle."""
     kind = type(backbone)
-    bundle = {"name": backbone.bundle.name, "generator": backbone.bundle.fingerprint("generator")}
+    bundle = {"name": backbone.bundle.name, "fingerprint": backbone.bundle.fingerprint}
     return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": backbone.init_args, "bundle": bundle}
 
 
@@ -65,12 +65,12 @@ def save_backbone(backbone: Backbone, folder: Path) -> str:
 
 
 def read(path: str | Path) -> Saved:
-    """Read an exported folder or a `.ckpt`; nothing in it is executed.
+    """Read an exported folder, one of `checkpoints/` by name, or a `.ckpt`; nothing in it is executed.
 
     Raises:
         UserError: Missing, corrupt, or not a backbone.
     """
-    path = Path(path)
+    path = next((found for found in (Path(path), checkpoints() / path) if found.exists()), Path(path))
     if path.is_dir():
         if not (path / CARD).is_file():
             raise UserError(f"{path} holds no {CARD}: give the folder that training exported, or a .ckpt file")
@@ -87,7 +87,9 @@ def _read_checkpoint(path: Path) -> Saved:
         content = torch.load(path, map_location="cpu", weights_only=True)
         card, state = content["faceanon"], content["state_dict"]
     except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
-        raise UserError(f"{path} is not a checkpoint of a faceanon stage, or it is damaged; train again or choose another") from error
+        raise UserError(
+            f"{path} is not a checkpoint of a faceanon stage, or it is damaged; train again or choose another"
+        ) from error
     tensors = {name.removeprefix("ema."): value for name, value in state.items() if name.startswith("ema.")}
     return Saved(card["class_path"], card["init_args"], card["bundle"], tensors, sha256(path), str(path))
 
@@ -105,7 +107,9 @@ def load_into(backbone: Backbone, path: str | Path) -> None:
         ("backbone arguments", _without_bundle(saved.init_args), _without_bundle(own["init_args"])),
     ):
         if theirs != mine:
-            raise UserError(f"init_from {saved.source} has {what} {theirs}, this run has {mine}; use the same configuration")
+            raise UserError(
+                f"init_from {saved.source} has {what} {theirs}, this run has {mine}; use the same configuration"
+            )
     load_strictly(backbone, saved.tensors, saved.source)
 
 
@@ -129,8 +133,10 @@ def load_backbone(path: str | Path) -> tuple[Backbone, str]:
     saved = read(path)
     backbone = backbone_class(saved.class_path)(**saved.init_args)
     found = description(backbone)["bundle"]
-    if found["generator"] != saved.bundle["generator"]:
-        raise UserError(f"{saved.source} was trained on bundle {saved.bundle}, but here it is {found}; install that bundle")
+    if found["fingerprint"] != saved.bundle["fingerprint"]:
+        raise UserError(
+            f"{saved.source} was trained on bundle {saved.bundle}, but here it is {found}; install that bundle"
+        )
     load_strictly(backbone, saved.tensors, saved.source)
     return backbone.eval().requires_grad_(False), saved.sha256
 

@@ -137,6 +137,8 @@ class DBAF(Backbone):
     def _add_keyed_path(self, code_dim: int, turn_away: float, layers: int, dim: int) -> None:
         self.discriminants = Discriminants(self.bundle.entry("recogniser")["init"]["embedding"], code_dim)
         self.turn = KeyedTurn(code_dim, turn_away)
+        nn.init.eye_(self.cid.project.weight)  # the attributes start out as the whole code, which the prior can draw
+        nn.init.zeros_(self.cid.project.bias)
         last = nn.Linear(256, layers * dim)
         nn.init.normal_(last.weight, std=0.02)
         nn.init.zeros_(last.bias)

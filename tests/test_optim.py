@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from faceanon.optim import ranger
+from faceanon.optim import Ranger
 
 VARIANTS = {
     "default": {},
@@ -27,7 +27,7 @@ def test_ranger_follows_the_published_code(shared, variant):
     parameters = {
         key: torch.nn.Parameter(torch.from_numpy(recipe.normal(f"rg:{key}", shape))) for key, shape in shapes.items()
     }
-    optimizer = ranger(parameters.values(), lr=0.01, **VARIANTS[variant])
+    optimizer = Ranger(parameters.values(), lr=0.01, **VARIANTS[variant])
     for step in range(25):
         for key, parameter in parameters.items():
             parameter.grad = torch.from_numpy(recipe.normal(f"rg:{key}:g{step + 1}", shapes[key]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import sys
 from collections.abc import Sequence
@@ -61,6 +62,11 @@ def main(args: Sequence[str] | None = None) -> int:
             raise UserError(f"no command {name!r}; run faceanon --help")
     except UserError as error:
         print(f"faceanon: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"faceanon: no space left on the disk {error.filename or ''}; free some, then resume", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("faceanon: interrupted", file=sys.stderr)

@@ -2,4 +2,4 @@
 
 
 class UserError(Exception):
-    """A user's mistake: the message is one line that says what is wrong, where, and what to do. The CLI exits with 2."""
+    """A user's mistake; the message is one line: what is wrong, where, and what to do. The CLI exits with 2."""

@@ -5,20 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import pytorch_optimizer
 from torch import Tensor
-from torch.optim import Optimizer
 
 
-def ranger(
-    params: Iterable[Tensor] | Iterable[dict[str, Any]],
-    lr: float = 1e-4,
-    betas: tuple[float, float] = (0.95, 0.999),
-    eps: float = 1e-5,
-    weight_decay: float = 0.0,
-    alpha: float = 0.5,
-    k: int = 6,
-    gc_conv_only: bool = False,
-) -> Optimizer:
+class Ranger(pytorch_optimizer.Ranger):  # type: ignore[misc]  # a class, since jsonargparse takes no function with arguments
     """Ranger as e4e, pSp and RiDDLE train with it: RAdam, Lookahead and centred gradients.
 
     It is `pytorch_optimizer.Ranger` with `degenerated_to_sgd=True`: in the first steps, where the variance is not yet
@@ -36,17 +27,26 @@ def ranger(
         k: Steps between two Lookahead updates.
         gc_conv_only: Centre the gradients of convolutions only, not of every weight of two or more dimensions.
     """
-    from pytorch_optimizer import Ranger  # a slow import that other optimizers need not wait for
 
-    optimizer: Optimizer = Ranger(
-        params,
-        lr=lr,
-        betas=betas,
-        eps=eps,
-        weight_decay=weight_decay,
-        alpha=alpha,
-        k=k,
-        gc_conv_only=gc_conv_only,
-        degenerated_to_sgd=True,
-    )
-    return optimizer
+    def __init__(
+        self,
+        params: Iterable[Tensor] | Iterable[dict[str, Any]],
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.95, 0.999),
+        eps: float = 1e-5,
+        weight_decay: float = 0.0,
+        alpha: float = 0.5,
+        k: int = 6,
+        gc_conv_only: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            lr=lr,
+            betas=betas,
+            eps=eps,
+            weight_decay=weight_decay,
+            alpha=alpha,
+            k=k,
+            gc_conv_only=gc_conv_only,
+            degenerated_to_sgd=True,
+        )

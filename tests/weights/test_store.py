@@ -3,9 +3,9 @@ import os
 import pytest
 import torch
 import yaml
-from bundles import make_tiny_bundle
 from safetensors.torch import save_file
 
+from bundles import make_tiny_bundle
 from faceanon.backbones.dbaf import DBAF
 from faceanon.errors import UserError
 from faceanon.weights.bundle import Bundle

@@ -12,24 +12,59 @@ from torch.nn import functional as F
 class Normalised(nn.Module):
     """A recogniser on the bundle's own pictures: crop, resize, embed, L2-normalise.
 
+    Where the crop has to grow it is interpolated bilinearly from its exact place; where it shrinks it is cut at whole
+    pixels and averaged.
+
     Args:
-        net: `(B, 3, s, s)` in [-1, 1] -> `(B, E)`.
-        input_size: Side s the network wants, in pixels; None takes pictures as they come.
+        net: `(B, 3, h, w)` in [-1, 1] -> `(B, E)`.
+        input_size: Side the network wants, in pixels, or `(h, w)`; None takes pictures as they come.
         crop: Rows and columns `(top, bottom, left, right)` kept first, as fractions of the side; None keeps all.
     """
 
-    def __init__(self, net: nn.Module, input_size: int | None = None, crop: Sequence[float] | None = None) -> None:
+    def __init__(
+        self, net: nn.Module, input_size: int | Sequence[int] | None = None, crop: Sequence[float] | None = None
+    ) -> None:
         super().__init__()
-        self.net, self.input_size, self.crop = net, input_size, crop
+        self.net, self.crop = net, crop
+        self.input_size: tuple[int, int] | None = None
+        if input_size is not None:
+            height, width = (input_size, input_size) if isinstance(input_size, int) else input_size
+            self.input_size = (height, width)
 
     def forward(self, image: Tensor) -> Tensor:
         """`(B, 3, S, S)` in [-1, 1] -> `(B, E)` of unit length."""
+        return F.normalize(self.net(self._prepared(image)))
+
+    def _prepared(self, image: Tensor) -> Tensor:
+        side = image.shape[-1]
+        top, bottom, left, right = (fraction * side for fraction in self.crop or (0.0, 1.0, 0.0, 1.0))
+        if self.input_size is not None:
+            height, width = self.input_size
+            if height > bottom - top or width > right - left:
+                rows = bilinear_weights(image, top, bottom, height)
+                columns = bilinear_weights(image, left, right, width)
+                return rows @ image @ columns.T
         if self.crop is not None:
-            top, bottom, left, right = (round(fraction * image.shape[-1]) for fraction in self.crop)
-            image = image[..., top:bottom, left:right]
-        if self.input_size is not None and image.shape[-1] != self.input_size:
+            image = image[..., round(top) : round(bottom), round(left) : round(right)]
+        if self.input_size is not None and image.shape[-2:] != self.input_size:
             image = F.adaptive_avg_pool2d(image, self.input_size)
-        return F.normalize(self.net(image))
+        return image
+
+
+def bilinear_weights(image: Tensor, start: float, stop: float, count: int) -> Tensor:
+    """Weights `(count, S)` that sample a side of `image` at `count` pixel centres spread from `start` to `stop`.
+
+    Args:
+        image: `(B, C, S, S)`; gives S, type and device.
+        start: First edge, in pixels; samples beyond the picture repeat its border.
+        stop: Last edge.
+        count: Number of samples.
+    """
+    side = image.shape[-1]
+    steps = torch.arange(count, device=image.device, dtype=torch.float32)
+    centres = (start + (steps + 0.5) * (stop - start) / count - 0.5).clamp(0, side - 1)
+    distance = centres[:, None] - torch.arange(side, device=image.device)
+    return (1 - distance.abs()).clamp(min=0).to(image.dtype)
 
 
 class PerceptualDistance(nn.Module):

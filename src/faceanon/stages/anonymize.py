@@ -18,7 +18,7 @@ from faceanon.losses.latent import LatentNorm, latent_regulariser
 from faceanon.losses.parsing import parse_loss
 from faceanon.losses.reconstruction import PixelNorm, gradient_loss, part_weight, pixel_loss, round_to_8_bit
 from faceanon.metrics.evaluation import Evaluation
-from faceanon.optim import ranger
+from faceanon.optim import Ranger
 from faceanon.report.page import write_report
 from faceanon.report.table import format_table
 from faceanon.stages.backbone_stage import BackboneStage
@@ -123,8 +123,8 @@ class AnonymizeStage(BackboneStage):
         reconstruction_norm: PixelNorm = "l1",
         latent_norm: LatentNorm = "spread",
         part_emphasis: float = 0.0,
-        optimizer_g: OptimizerCallable = ranger,
-        optimizer_d: OptimizerCallable = ranger,
+        optimizer_g: OptimizerCallable = Ranger,
+        optimizer_d: OptimizerCallable = Ranger,
         init_from: Path | None = None,
         export: Path | None = None,
         report: Path = Path("runs/report"),

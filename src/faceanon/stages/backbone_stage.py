@@ -65,16 +65,21 @@ class BackboneStage(Stage):
         return optimizers
 
     def on_fit_start(self) -> None:
-        """Move the frozen networks; measure the backbone's statistics once, on a fresh start."""
+        """Move the frozen networks; on a fresh start measure the backbone's statistics once, the same on every rank."""
         self.bundle.to(self.device)
+        self.sample_folder = Path(self.trainer.log_dir or self.trainer.default_root_dir) / "samples"
         if self.trainer.ckpt_path is None and not self.initialised:
             loader = self.trainer.datamodule.train_dataloader()  # type: ignore[attr-defined]
             batches: Iterator[FaceBatch] = (
                 batch.to(self.device) for batch in islice(iter(loader), CALIBRATION_BATCHES)
             )
             self.backbone.calibrate(batches)
-            for mine, theirs in zip(self.ema.buffers(), self.backbone.buffers(), strict=True):
-                mine.copy_(theirs)
+            measured = self.trainer.strategy.broadcast(
+                {name: item.cpu() for name, item in self.backbone.named_buffers()}
+            )
+            for module in (self.backbone, self.ema):
+                for name, buffer in module.named_buffers():
+                    buffer.copy_(measured[name])
 
     def on_train_batch_start(self, batch: FaceBatch, batch_idx: int) -> None:
         """Random draws depend on seed, rank and batch number alone, so a resumed run repeats them."""
@@ -103,7 +108,7 @@ class BackboneStage(Stage):
     def on_train_batch_end(self, outputs: object, batch: FaceBatch, batch_idx: int) -> None:
         """Draw the fixed sample sheet when it is due."""
         if self.samples_every and self.batches_seen % self.samples_every == 0 and self.trainer.is_global_zero:
-            save_samples(self, self.sample_rows(self._sample_batch()))
+            save_samples(self, self.sample_rows(self._sample_batch()), self.sample_folder)
 
     def _sample_batch(self) -> FaceBatch:
         """The first eight validation faces, always the same."""

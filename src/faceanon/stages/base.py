@@ -15,6 +15,7 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from faceanon.errors import UserError
 from faceanon.losses.adversarial import discriminator_loss, r1_penalty
 
 Schedule = Literal["constant", "cosine"]
@@ -132,14 +133,14 @@ def trainable(module: nn.Module, prefixes: Iterable[str]) -> list[nn.Parameter]:
     """Parameters whose names start with one of the prefixes; the others stop requiring gradients.
 
     Raises:
-        ValueError: A prefix fits no parameter.
+        UserError: A prefix fits no parameter.
     """
     prefixes = list(prefixes)
     named: list[tuple[str, nn.Parameter]] = list(module.named_parameters())
     for prefix in prefixes:
         if not any(name.startswith(prefix) for name, _ in named):
             parts = sorted({name.split(".")[0] for name, _ in named})
-            raise ValueError(f"trainable: no parameter starts with {prefix!r}; the parts are {', '.join(parts)}")
+            raise UserError(f"trainable: no parameter starts with {prefix!r}; the parts are {', '.join(parts)}")
     chosen = []
     for name, parameter in named:
         parameter.requires_grad_(any(name.startswith(prefix) for prefix in prefixes))

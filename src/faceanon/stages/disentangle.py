@@ -16,7 +16,7 @@ from faceanon.losses.adversarial import generator_loss
 from faceanon.losses.latent import LatentNorm, latent_regulariser
 from faceanon.losses.parsing import parse_loss
 from faceanon.losses.reconstruction import PixelNorm, gradient_loss, part_weight, pixel_loss
-from faceanon.optim import ranger
+from faceanon.optim import Ranger
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.base import Schedule, weighted_sum
 from faceanon.types import FaceBatch
@@ -88,8 +88,8 @@ class DisentangleStage(BackboneStage):
         reconstruction_norm: PixelNorm = "l1",
         latent_norm: LatentNorm = "spread",
         part_emphasis: float = 0.0,
-        optimizer_g: OptimizerCallable = ranger,
-        optimizer_d: OptimizerCallable = ranger,
+        optimizer_g: OptimizerCallable = Ranger,
+        optimizer_d: OptimizerCallable = Ranger,
         init_from: Path | None = None,
         export: Path | None = None,
         samples_every: int = 500,

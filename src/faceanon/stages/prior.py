@@ -214,7 +214,7 @@ class PriorStage(Stage):
         parts = {"generator": self.ema.generator, "encoder": self.ema.encoder, "discriminator": self.discriminator}
         for role, part in parts.items():
             if isinstance(part, nn.Module):
-                save_tensors(self.export / f"{role}.safetensors", part.state_dict())
+                save_tensors(self.export / f"{role}.safetensors", part.state_dict(), half=True)
         generator = self.prior.generator
         average = torch.zeros(generator.n_latent, generator.style_dim)
         save_tensors(self.export / "latent_avg.safetensors", {"latent_avg": average})

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
@@ -45,9 +46,23 @@ def write_atomic(path: Path, data: bytes) -> None:
         raise UserError(f"cannot write {path}: {reason}; free some space or choose another folder") from error
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> str:
-    """Write tensors as safetensors; returns the file's sha256."""
-    data = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, metadata)
+def save_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None, half: bool = False
+) -> str:
+    """Write tensors as safetensors; returns the file's sha256.
+
+    Args:
+        path: The file; its folder is made.
+        tensors: By name.
+        metadata: Text that travels in the file's head.
+        half: Store weights (two dimensions or more) as float16, half the size; loading widens them again.
+    """
+
+    def stored(tensor: Tensor) -> Tensor:
+        narrow = half and tensor.ndim > 1 and tensor.is_floating_point()
+        return tensor.detach().cpu().to(torch.float16 if narrow else tensor.dtype).contiguous().clone()
+
+    data = save({name: stored(tensor) for name, tensor in tensors.items()}, metadata)
     write_atomic(path, data)
     return hashlib.sha256(data).hexdigest()
 

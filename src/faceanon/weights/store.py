@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import pickle
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -58,7 +57,7 @@ def description(backbone: Backbone) -> dict[str, Any]:
 
 def save_backbone(backbone: Backbone, folder: Path) -> str:
     """Write weights and card into `folder`; returns the sha256 of the weights."""
-    digest = save_tensors(folder / WEIGHTS, backbone.state_dict())
+    digest = save_tensors(folder / WEIGHTS, backbone.state_dict(), half=True)
     card = {**description(backbone), "faceanon": __version__, "sha256": digest}
     write_atomic(folder / CARD, yaml.safe_dump(card, sort_keys=False).encode())
     return digest
@@ -86,7 +85,7 @@ def _read_checkpoint(path: Path) -> Saved:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         card, state = content["faceanon"], content["state_dict"]
-    except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
+    except Exception as error:  # rubbish makes the unpickler raise whatever it stumbles over
         raise UserError(
             f"{path} is not a checkpoint of a faceanon stage, or it is damaged; train again or choose another"
         ) from error

@@ -1,0 +1,91 @@
+"""MobileFace's second identification network, a recogniser in the manner of MobileNetV2 (published for MXNet)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+EPS = 1e-3  # MXNet's default, which the published graph leaves as it is
+
+
+class Inverted(nn.Module):
+    """Widen, convolve each channel, narrow linearly; a residual where the stride is 1."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        wide = inputs * expansion
+        self.residual = stride == 1
+        self.expand = nn.Sequential(nn.Conv2d(inputs, wide, 1, bias=False), nn.BatchNorm2d(wide, EPS), nn.ReLU6())
+        self.depthwise = nn.Sequential(
+            nn.Conv2d(wide, wide, 3, stride, 1, groups=wide, bias=False), nn.BatchNorm2d(wide, EPS), nn.ReLU6()
+        )
+        self.project = nn.Sequential(nn.Conv2d(wide, outputs, 1, bias=False), nn.BatchNorm2d(outputs, EPS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, I, H, W)` -> `(B, O, H / stride, W / stride)`, rounded up."""
+        out: Tensor = self.project(self.depthwise(self.expand(x)))
+        return x + out if self.residual else out
+
+
+class MobileFaceV2(nn.Module):
+    """A recogniser for ArcFace's crop of 112 px.
+
+    Args:
+        embedding: Length E of the embedding.
+        widths: Channels of the stem, then of each stage; a stage is one block of stride 2 and two residual ones.
+        expansion: Inner width of a block over its input's.
+    """
+
+    def __init__(
+        self, embedding: int = 256, widths: tuple[int, ...] = (32, 32, 32, 64, 128), expansion: int = 3
+    ) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, widths[0], 3, 2, 1), nn.BatchNorm2d(widths[0], EPS), nn.ReLU6())
+        blocks: list[nn.Module] = []
+        for inputs, outputs in pairwise(widths):
+            blocks += [Inverted(inputs, outputs, 2, expansion)]
+            blocks += [Inverted(outputs, outputs, 1, expansion) for _ in range(2)]
+        self.blocks = nn.Sequential(*blocks)
+        side = -(-112 // 2 ** len(widths))
+        self.head = nn.Sequential(
+            nn.Flatten(), nn.Linear(widths[-1] * side * side, embedding, bias=False), nn.BatchNorm1d(embedding, EPS)
+        )
+
+    def forward(self, image: Tensor) -> Tensor:
+        """`(B, 3, 112, 112)` RGB in [-1, 1] -> `(B, E)`, not normalised."""
+        embedding: Tensor = self.head(self.blocks(self.stem(image * (127.5 / 128))))
+        return embedding
+
+
+def convert_mobileface_v2(public: Mapping[str, Tensor], blocks: int = 12) -> dict[str, Tensor]:
+    """State dict of `MobileFaceV2` from the published one.
+
+    Args:
+        public: Tensors by MXNet's names behind `arg__` or `aux__`, e.g. `arg__convolution0_weight`.
+        blocks: Number of blocks, of three convolutions each.
+
+    Raises:
+        KeyError: A tensor is missing.
+    """
+    layers = [("stem", "conv1", "bn1")]
+    for block in range(blocks):
+        for number, part in enumerate(("expand", "depthwise", "project"), 3 * block):
+            layers.append((f"blocks.{block}.{part}", f"convolution{number}", f"batchnorm{number}"))
+    state = {"stem.0.bias": public["arg__conv1_bias"], "head.1.weight": public["arg__fc5_weight"]}
+    for ours, conv, norm in layers:
+        state[f"{ours}.0.weight"] = public[f"arg__{conv}_weight"]
+        state |= _norm(f"{ours}.1", norm, public)
+    return state | _norm("head.2", "fc5_bn", public)
+
+
+def _norm(ours: str, theirs: str, public: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        f"{ours}.weight": public[f"arg__{theirs}_gamma"],
+        f"{ours}.bias": public[f"arg__{theirs}_beta"],
+        f"{ours}.running_mean": public[f"aux__{theirs}_moving_mean"],
+        f"{ours}.running_var": public[f"aux__{theirs}_moving_var"],
+        f"{ours}.num_batches_tracked": torch.tensor(0),
+    }

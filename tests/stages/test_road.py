@@ -1,0 +1,100 @@
+"""The whole road as a user walks it: both stages, test, report, a picture there and back."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from stage_probes import REPO, losses, words
+
+from faceanon.data.synthetic.crossed import stream
+from faceanon.data.synthetic.factors import sample_attributes, sample_identity
+from faceanon.data.synthetic.render import render
+
+pytestmark = pytest.mark.slow
+
+FACES = (
+    "--data.init_args.train_groups=16",
+    "--data.init_args.val_identities=4",
+    "--data.init_args.test_identities=12",
+)
+
+
+def faceanon(*command, code=0, **environment):
+    """Run the command as a user would; gives back its standard output and error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "faceanon", *(str(word) for word in command)],
+        env={**os.environ, "PYTHONPATH": str(REPO / "src"), "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == code, done.stderr[-3000:]
+    return done.stdout, done.stderr
+
+
+def stage(number, bundle, out, **options):
+    return [*words(f"dbaf_keyed_s{number}", bundle, out, blobs=False, **options), *FACES]
+
+
+@pytest.fixture(scope="module")
+def models(tiny_bundle, tmp_path_factory):
+    """Folder in which both stages were trained: `1/model` and `2/model`."""
+    out = tmp_path_factory.mktemp("road")
+    faceanon("fit", *stage(1, tiny_bundle, out / "1", samples_every=4), "--trainer.max_epochs=2")
+    faceanon("fit", *stage(2, tiny_bundle, out / "2", samples_every=2, init_from=out / "1/model"))
+    return out
+
+
+def test_stages_log_and_export(models):
+    first, second = losses(models / "1"), losses(models / "2")
+    assert {"contrastive", "identity", "reconstruction", "edges", "perceptual"} == {name[8:] for name in first}
+    assert len(first["train/g/edges"]) == 8
+    terms = {
+        "identity",
+        "recovered_identity",
+        "perceptual",
+        "recovery",
+        "recovery_perceptual",
+        "code",
+        "target",
+        "anchor",
+    }
+    assert terms == {name[8:] for name in second}
+    assert len(second["train/g/recovery"]) == 4
+    for folder, sheets in (("1", 2), ("2", 2)):
+        found = sorted((models / folder).rglob("samples/*.png"))
+        assert len(found) == sheets
+        assert all(Image.open(path).size > (64, 64) for path in found)
+        assert {path.name for path in (models / folder / "model").iterdir()} == {"model.yaml", "weights.safetensors"}
+
+
+def test_test_writes_table_json_and_page(models, tiny_bundle, tmp_path):
+    options = {"init_from": models / "2/model", "report": tmp_path / "report"}
+    out, _ = faceanon("test", *stage(2, tiny_bundle, tmp_path, **options))
+    figures = json.loads((tmp_path / "report/results.json").read_text())["figures"]
+    for name in ("deid_rate/tiny_judge", "recovery_rate/tiny_judge/file", "wrong_key_rate/tiny_judge"):
+        assert 0 <= figures[name] <= 1, name
+    page = (tmp_path / "report/report.html").read_text()
+    assert page.lstrip().lower().startswith("<!doctype html")
+    assert "deid_rate" in page
+    assert "deid_rate" in out
+    assert str(tmp_path / "report/report.html") in out
+
+
+def test_a_picture_there_and_back_in_other_processes(models, tmp_path):
+    generator = stream("road")
+    face = render(sample_identity(1, generator), sample_attributes(1, generator, 0.0), 64).image[0]
+    pixels = ((face + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
+    Image.fromarray(pixels).save(tmp_path / "face.png")
+    model = ("--model", models / "2/model", "--password-env", "PW")
+    faceanon("anonymize", tmp_path / "face.png", tmp_path / "hidden.png", "--aligned", *model, PW="right")
+    for name in ("right", "wrong"):
+        faceanon("recover", tmp_path / "hidden.png", tmp_path / f"{name}.png", *model, PW=name)
+    pictures = [np.asarray(Image.open(tmp_path / f"{name}.png")).astype(int) for name in ("hidden", "right", "wrong")]
+    assert all(picture.shape == (64, 64, 3) for picture in pictures)
+    assert np.abs(pictures[1] - pictures[2]).mean() > 0
+    assert np.abs(pictures[0] - pixels).mean() > 0

@@ -1,0 +1,97 @@
+"""Every shipped YAML goes through the real command line's parser."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bundles import make_tiny_bundle
+from faceanon import training
+from faceanon.backbones.base import Backbone
+from faceanon.errors import UserError
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+
+
+def names(folder):
+    return sorted(path.relative_to(CONFIGS).as_posix() for path in (CONFIGS / folder).glob("*.yaml"))
+
+
+class ParsedOnly(training.FaceAnonCLI):
+    """Stops behind the parser: nothing is built and nothing runs."""
+
+    def before_instantiate_classes(self):
+        super().before_instantiate_classes()
+        raise StopIteration(self.config[self.subcommand])
+
+
+@pytest.fixture
+def parse(monkeypatch):
+    """`faceanon fit WORDS` as far as the checked configuration."""
+    monkeypatch.setattr(training, "FaceAnonCLI", ParsedOnly)
+
+    def parsed(*words):
+        with pytest.raises(StopIteration) as caught:
+            training.run(["fit", *(str(word) for word in words)])
+        return caught.value.value
+
+    return parsed
+
+
+@pytest.mark.parametrize("name", [*names("."), *names("critics")])
+def test_a_config_is_accepted(parse, name):
+    written = yaml.safe_load((CONFIGS / name).read_text())
+    config = parse("--config", CONFIGS / name)
+    assert config.model.class_path.rsplit(".", 1)[-1] == written["model"]["class_path"].rsplit(".", 1)[-1]
+    assert config.trainer.max_epochs == written["trainer"]["max_epochs"]
+    if "weights" in written["model"]["init_args"]:
+        assert vars(config.model.init_args.weights).items() >= written["model"]["init_args"]["weights"].items()
+
+
+@pytest.mark.parametrize("name", names("trainer"))
+def test_a_trainer_config_is_accepted_behind_a_stage(parse, name):
+    written = yaml.safe_load((CONFIGS / name).read_text())["trainer"]
+    config = parse("--config", CONFIGS / "dbaf_s1.yaml", "--config", CONFIGS / name)
+    assert {key: config.trainer[key] for key in written} == written
+    assert config.trainer.max_epochs == 5
+
+
+@pytest.mark.parametrize("name", names("bundle"))
+def test_a_bundle_config_moves_backbone_and_data(parse, name):
+    written = yaml.safe_load((CONFIGS / name).read_text())
+    config = parse("--config", CONFIGS / "dbaf_s1.yaml", "--config", CONFIGS / name)
+    bundle = written["model"]["init_args"]["backbone"]["init_args"]["bundle"]
+    assert config.model.init_args.backbone.init_args.bundle == bundle
+    assert config.model.init_args.trainable == ["cid", "maar"]
+
+
+@pytest.mark.parametrize("name", names("data"))
+def test_a_data_config_is_accepted(parse, name):
+    config = parse("--config", CONFIGS / "dbaf_s1.yaml", f"--data={CONFIGS / name}")
+    assert config.data.class_path == yaml.safe_load((CONFIGS / name).read_text())["class_path"]
+
+
+@pytest.mark.parametrize("name", names("backbone"))
+def test_a_backbone_preset_is_built_on_another_bundle(parse, name, tiny_bundle):
+    words = [
+        f"--model.init_args.backbone={CONFIGS / name}",
+        f"--model.init_args.backbone.init_args.bundle={tiny_bundle}",
+    ]
+    spec = parse("--config", CONFIGS / "dbaf_s1.yaml", *words).model.init_args.backbone
+    module, _, leaf = spec.class_path.rpartition(".")
+    backbone = getattr(__import__(module, fromlist=[leaf]), leaf)(**vars(spec.init_args))
+    assert isinstance(backbone, Backbone)
+    assert backbone.bundle.name == "tiny64"
+    written = yaml.safe_load((CONFIGS / name).read_text())["init_args"]
+    assert {**written, "bundle": str(tiny_bundle)}.items() <= backbone.init_args.items()
+
+
+def test_the_parser_would_notice(parse):
+    with pytest.raises(UserError, match="widht"):
+        parse("--config", CONFIGS / "dbaf_s1.yaml", "--model.init_args.widht=3")
+
+
+def test_the_tiny_bundle_has_every_role_of_the_embedded_one(tmp_path):
+    embedded = yaml.safe_load((CONFIGS.parent / "checkpoints/synth64/bundle.yaml").read_text())["networks"]
+    tiny = yaml.safe_load((make_tiny_bundle(tmp_path) / "bundle.yaml").read_text())["networks"]
+    assert set(embedded) <= set(tiny)

@@ -1,0 +1,189 @@
+"""Make a bundle of the testbed's public weights: `python tests/testbed_bundle.py runs/testbed64`.
+
+The folder must lie outside what git tracks: these weights were trained on photographs of real people. Generator and
+encoder are missing until `faceanon fit --config configs/real/prior.yaml` has written them there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+from torch import Tensor
+
+from faceanon.errors import UserError
+from faceanon.networks.mobileface_v2 import convert_mobileface_v2
+from faceanon.networks.squeezenet import convert_squeezenet
+from faceanon.networks.unet_small import convert_small_unet
+from faceanon.weights.bundle import network_class
+from faceanon.weights.files import load_strictly, save_tensors
+from faceanon.weights.seal import seal
+
+TESTBED = Path(__file__).resolve().parents[2] / "shared" / "testbed"
+CLASSES = ["background", "skin", "nose", "eye_g", "l_eye", "r_eye", "l_brow", "r_brow", "l_ear", "r_ear"]
+CLASSES += ["mouth", "u_lip", "l_lip", "hair", "hat", "ear_r", "neck_l", "neck", "cloth"]
+PARSING = {
+    "classes": CLASSES,
+    "face": [1, 2, 4, 5, 6, 7, 10, 11, 12],
+    "head": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17],
+    "parts": [2, 4, 5, 6, 7, 10, 11, 12],
+}
+# The crop that needs no landmarks, in a 256 px FFHQ frame; casia's leaves out 8 of its 112 columns on each side.
+LEFT, TOP, SIDE = 35.4, 27.9, 189.3
+MARGIN = SIDE * 8 / 112
+
+
+def crop(margin: float = 0.0) -> list[float]:
+    """Rows and columns of the recognisers' crop, as fractions of the side."""
+    edges = (TOP, TOP + SIDE, LEFT + margin, LEFT + SIDE - margin)
+    return [round(edge / 256, 6) for edge in edges]
+
+
+def recognisers(judge: str) -> dict[str, dict[str, object]]:
+    """bundle.yaml's entries of the recogniser that trains and of the one that judges."""
+    entries: dict[str, dict[str, object]] = {
+        "mobilefacenet_casia": {
+            "name": "mobilefacenet_casia",
+            "class": "faceanon.networks.mobileface.MobileFaceNet",
+            "init": {"embedding": 128},
+            "input_size": [112, 96],
+            "crop": crop(MARGIN),
+        },
+        "mobileface_v2": {
+            "name": "mobileface_v2",
+            "class": "faceanon.networks.mobileface_v2.MobileFaceV2",
+            "init": {"embedding": 256},
+            "input_size": 112,
+            "crop": crop(),
+        },
+    }
+    second = entries.pop(judge)
+    return {"recogniser": entries.popitem()[1], "judge": second}
+
+
+def networks(image_size: int, parser_size: int, judge: str) -> dict[str, dict[str, object]]:
+    """bundle.yaml's entries of the networks whose weights are at hand."""
+    return recognisers(judge) | {
+        "parser": {
+            "class": "faceanon.networks.unet_small.SmallUNet",
+            "init": {"n_classes": 19, "working_size": max(parser_size, image_size)},
+        },
+        "perceptual": {"class": "faceanon.networks.squeezenet.SqueezeNetFeatures", "init": {}},
+    }
+
+
+def prior(image_size: int) -> dict[str, dict[str, object]]:
+    """bundle.yaml's entries of what PriorStage trains; the same shapes as in configs/real/prior.yaml."""
+    if image_size != 64:
+        raise UserError(f"image size {image_size}: the prior's shapes are written down for 64 px only; add others here")
+    generator = {"size": 64, "style_dim": 192, "n_mlp": 4, "channels": {4: 192, 8: 160, 16: 96, 32: 48, 64: 24}}
+    encoder = {
+        "stylegan_size": 64,
+        "style_dim": 192,
+        "input_size": 64,
+        "widths": [16, 24, 48, 96, 128],
+        "units": [1, 1, 2, 1],
+        "coarse_ind": 3,
+        "middle_ind": 10,
+        "feature_taps": [-1, 0, 1],
+    }
+    return {
+        "generator": {
+            "class": "faceanon.networks.stylegan2.Generator",
+            "init": generator,
+            "file": "generator.safetensors",
+        },
+        "encoder": {
+            "class": "faceanon.networks.e4e.Encoder4Editing",
+            "init": encoder,
+            "file": "encoder.safetensors",
+            "latent_avg": "latent_avg.safetensors",
+        },
+        "discriminator": {
+            "class": "faceanon.networks.stylegan2.Discriminator",
+            "init": {"size": 64, "channels": {4: 96, 8: 96, 16: 64, 32: 32, 64: 16}},
+        },
+    }
+
+
+def public_weights(testbed: Path) -> dict[str, Mapping[str, Tensor]]:
+    """State dicts by name or role, in our layouts."""
+    folder = testbed / "weights"
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}: the testbed lies beside the checkout, or give --testbed")
+
+    def load(name: str) -> dict[str, Tensor]:
+        if name.endswith(".npz"):
+            with np.load(folder / name) as file:
+                return {key: torch.from_numpy(file[key]) for key in file.files}
+        found: dict[str, Tensor] = torch.load(folder / name, map_location="cpu", weights_only=True)
+        return found
+
+    return {
+        "mobilefacenet_casia": load("recognition/mobilefacenet_casia_068.ckpt")["net_state_dict"],  # type: ignore[dict-item]
+        "mobileface_v2": convert_mobileface_v2(load("recognition/mobileface_v2.npz")),
+        "parser": convert_small_unet(load("parsing/unet_small_19.pth")),
+        "perceptual": convert_squeezenet(load("perceptual/squeezenet11_features.npz")),
+    }
+
+
+def make_testbed_bundle(
+    folder: Path,
+    image_size: int = 64,
+    testbed: Path = TESTBED,
+    parser_size: int = 128,
+    judge: str = "mobileface_v2",
+) -> list[str]:
+    """Write weights and bundle.yaml; returns the names of the files that PriorStage has yet to write.
+
+    Args:
+        folder: Where; outside what git tracks.
+        image_size: Side S of the bundle's pictures; only 64 so far.
+        testbed: The folder with `weights/`.
+        parser_size: Side at which the parser looks; 256 is what it was trained at, 128 costs a quarter.
+        judge: The recogniser that judges, `mobileface_v2` or `mobilefacenet_casia`; the other one trains.
+    """
+    entries, untrained = networks(image_size, parser_size, judge), prior(image_size)
+    public = public_weights(testbed)
+    for role in entries:
+        state = public[str(entries[role].get("name", role))]
+        net = network_class(str(entries[role]["class"]))(**entries[role]["init"])  # type: ignore[arg-type]
+        load_strictly(net, state, role)
+        entries[role]["file"] = f"{role}.safetensors"
+        save_tensors(folder / f"{role}.safetensors", net.state_dict())
+    spec = {
+        "name": f"testbed{image_size}",
+        "image_size": image_size,
+        "licence": "internal tests only: weights trained on photographs of real people; see the testbed's MANIFEST",
+        "parsing": PARSING,
+        "networks": entries | untrained,
+    }
+    (folder / "bundle.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+    return seal(folder)
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--image-size", type=int, default=64)
+    parser.add_argument("--parser-size", type=int, default=128)
+    parser.add_argument("--judge", default="mobileface_v2", choices=("mobileface_v2", "mobilefacenet_casia"))
+    parser.add_argument("--testbed", type=Path, default=TESTBED)
+    given = parser.parse_args()
+    try:
+        missing = make_testbed_bundle(given.folder, given.image_size, given.testbed, given.parser_size, given.judge)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"{given.folder}: done; the prior has yet to write {', '.join(missing) or 'nothing'}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 import torch
 
+from faceanon.errors import UserError
 from faceanon.networks.adapters import Normalised, PerceptualDistance
 from faceanon.networks.mobileface import MobileFaceNet
 from faceanon.networks.mobileface_v2 import MobileFaceV2, convert_mobileface_v2
 from faceanon.networks.squeezenet import SqueezeNetFeatures, convert_squeezenet
 from faceanon.networks.unet_small import CHANNEL_OF_CLASS, SmallUNet, convert_small_unet
+from faceanon.weights.bundle import Bundle
+from testbed_bundle import make_testbed_bundle
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +81,21 @@ def test_squeezenet_equals_the_public_network(testbed, rms_error):
     for other in (1, 2):
         expected = float(golden[f"dist_0_{other}"][0])
         assert float(distance(images[:1], images[other : other + 1])[0]) == pytest.approx(expected, rel=1e-4)
+
+
+@torch.no_grad()
+def test_the_bundle_of_these_weights_works_at_64_px(testbed, tmp_path):
+    missing = make_testbed_bundle(tmp_path, testbed=testbed, parser_size=64, judge="mobilefacenet_casia")
+    assert missing == ["generator.safetensors", "encoder.safetensors", "latent_avg.safetensors"]
+    bundle, image = Bundle(tmp_path), torch.rand(2, 3, 64, 64) * 2 - 1
+    assert (bundle.recogniser_name, bundle.judge_name) == ("mobileface_v2", "mobilefacenet_casia")
+    for net, length in ((bundle.recogniser, 256), (bundle.judge, 128)):
+        torch.testing.assert_close(net(image).norm(dim=1), torch.ones(2))
+        assert net(image).shape == (2, length)
+    assert bundle.parser(image).shape == (2, 19, 64, 64)
+    assert not bundle.has("landmarks")
+    with pytest.raises(UserError, match="64 px only"):
+        make_testbed_bundle(tmp_path / "larger", image_size=128, testbed=testbed)
 
 
 class Looks(torch.nn.Module):

@@ -93,8 +93,8 @@ class RankNotes(L.Callback):
 
     def on_train_end(self, trainer, pl_module):
         digest = hashlib.sha256()
-        for _, value in sorted(pl_module.state_dict().items()):
-            digest.update(value.contiguous().numpy().tobytes())
+        for _, value in sorted(pl_module.named_parameters()):
+            digest.update(value.detach().contiguous().numpy().tobytes())
         note = {"people": self.people, "weights": digest.hexdigest(), "world": trainer.world_size}
         Path(self.folder, f"rank{trainer.global_rank}.json").write_text(json.dumps(note))
 

@@ -20,6 +20,7 @@ def test_four_steps_with_an_adversarial_half_become_a_bundle(tiny_bundle, tmp_pa
             f"model.init_args.{role}.init_args": NETWORKS[role][1] for role in ("generator", "encoder", "discriminator")
         },
         "model.init_args.bundle": tiny_bundle,
+        "data.init_args.batch_size": 8,
         "model.init_args.adversarial_from": 0.7,  # batch 3 of 4
         "model.init_args.export": bundle,
         "trainer.callbacks": [SAVE_LAST],

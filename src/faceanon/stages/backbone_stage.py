@@ -15,10 +15,9 @@ from torch.optim import Optimizer
 
 from faceanon.backbones.base import Backbone
 from faceanon.callbacks.samples import save_samples
-from faceanon.errors import UserError
 from faceanon.stages.base import Schedule, Stage, average_copy, channels_last, trainable
 from faceanon.types import FaceBatch
-from faceanon.weights.store import description, load_into, save_backbone
+from faceanon.weights.store import check_fit, description, load_into, save_backbone
 
 CALIBRATION_BATCHES = 100
 
@@ -135,6 +134,4 @@ class BackboneStage(Stage):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint of another backbone or bundle before its tensors are compared one by one."""
-        theirs, mine = checkpoint.get("faceanon"), description(self.backbone)
-        if theirs != mine:
-            raise UserError(f"the checkpoint holds {theirs}, this run has {mine}; use the same configuration")
+        check_fit(checkpoint.get("faceanon"), self.backbone, "the checkpoint")

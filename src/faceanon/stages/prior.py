@@ -14,8 +14,10 @@ from faceanon.losses.adversarial import generator_loss
 from faceanon.losses.identity import attract
 from faceanon.losses.latent import latent_regulariser, sliced_wasserstein
 from faceanon.losses.reconstruction import gradient_loss, part_weight, pixel_loss
+from faceanon.metrics.prior import PriorExam
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.stylegan2 import Generator
+from faceanon.report.page import write_report
 from faceanon.stages.base import Schedule, Stage, average_copy, channels_last, weighted_sum
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
@@ -85,6 +87,7 @@ class PriorStage(Stage):
         optimizer_d: Builds the discriminator's.
         init_from: Folder with `generator.safetensors` and `encoder.safetensors` to start from.
         export: Folder written when the training ends.
+        report: Folder of `faceanon test`'s report.
         r1_gamma: See `Stage`.
         r1_interval: See `Stage`.
         ema_half_life: See `Stage`.
@@ -106,6 +109,7 @@ class PriorStage(Stage):
         optimizer_d: OptimizerCallable = torch.optim.Adam,
         init_from: Path | None = None,
         export: Path | None = None,
+        report: Path = Path("runs/prior_report"),
         r1_gamma: float = 1.0,
         r1_interval: int = 16,
         ema_half_life: int = 3_000,
@@ -125,7 +129,7 @@ class PriorStage(Stage):
         self.discriminator = discriminator
         self.bundle = Bundle(bundle)
         self.weights, self.adversarial_from, self.part_emphasis = weights, adversarial_from, part_emphasis
-        self.optimizer_g, self.optimizer_d, self.export = optimizer_g, optimizer_d, export
+        self.optimizer_g, self.optimizer_d, self.export, self.report = optimizer_g, optimizer_d, export, report
 
     def _load(self, folder: Path) -> None:
         from faceanon.weights.files import load_strictly, load_tensors
@@ -206,6 +210,22 @@ class PriorStage(Stage):
             "val_judge_cos": (self.bundle.judge(output) * self.bundle.judge(batch.image)).sum(1).mean(),
         }
         self.log_dict(figures, batch_size=len(batch), prog_bar=True)
+
+    def on_test_start(self) -> None:
+        """Begin a fresh examination."""
+        self.on_fit_start()
+        self.exam = PriorExam(self.bundle, self.ema)
+
+    def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
+        """Add held-out faces and as many samples."""
+        self.exam.update(batch)
+
+    def on_test_epoch_end(self) -> None:
+        """Log, print and write the figures; a sheet of reconstructions and samples beside them."""
+        figures = self.exam.compute()
+        self.log_dict(figures)
+        page = write_report(self.report, figures, self.exam.samples, {"bundle": self.bundle.name})
+        print(f"report: {page.resolve()}")
 
     def on_fit_end(self) -> None:
         """Write the averaged weights where `export` says."""

@@ -55,9 +55,9 @@ def description(backbone: Backbone) -> dict[str, Any]:
     return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": backbone.init_args, "bundle": bundle}
 
 
-def save_backbone(backbone: Backbone, folder: Path) -> str:
-    """Write weights and card into `folder`; returns the sha256 of the weights."""
-    digest = save_tensors(folder / WEIGHTS, backbone.state_dict(), half=True)
+def save_backbone(backbone: Backbone, folder: Path, half: bool = False) -> str:
+    """Write weights and card into `folder`, with `half` in float16 to ship; returns the sha256 of the weights."""
+    digest = save_tensors(folder / WEIGHTS, backbone.state_dict(), half=half)
     card = {**description(backbone), "faceanon": __version__, "sha256": digest}
     write_atomic(folder / CARD, yaml.safe_dump(card, sort_keys=False).encode())
     return digest
@@ -99,17 +99,34 @@ def load_into(backbone: Backbone, path: str | Path) -> None:
     Raises:
         UserError: They do not; the message names both sides.
     """
-    saved, own = read(path), description(backbone)
+    saved = read(path)
+    found = {"class_path": saved.class_path, "init_args": saved.init_args, "bundle": saved.bundle}
+    check_fit(found, backbone, f"init_from {saved.source}")
+    load_strictly(backbone, saved.tensors, saved.source)
+
+
+def check_fit(saved: dict[str, Any] | None, backbone: Backbone, source: str) -> None:
+    """Compare a `description` with a backbone: class, bundle, then arguments.
+
+    Raises:
+        UserError: They differ; the message names the differing parts of both sides.
+    """
+    if saved is None:
+        raise UserError(f"{source} holds no backbone; give one of a stage that trains a backbone")
+    own = description(backbone)
+    arguments = [_without_bundle(card["init_args"]) for card in (saved, own)]
     for what, theirs, mine in (
-        ("backbone", saved.class_path, own["class_path"]),
-        ("bundle", saved.bundle, own["bundle"]),
-        ("backbone arguments", _without_bundle(saved.init_args), _without_bundle(own["init_args"])),
+        ("backbone", saved["class_path"], own["class_path"]),
+        ("bundle", saved["bundle"], own["bundle"]),
+        ("backbone arguments", _beside(*arguments), _beside(*reversed(arguments))),
     ):
         if theirs != mine:
-            raise UserError(
-                f"init_from {saved.source} has {what} {theirs}, this run has {mine}; use the same configuration"
-            )
-    load_strictly(backbone, saved.tensors, saved.source)
+            raise UserError(f"{source} has {what} {theirs}, this run has {mine}; use the same configuration")
+
+
+def _beside(some: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """The entries of `some` that `others` lacks or has otherwise."""
+    return {name: value for name, value in some.items() if name not in others or others[name] != value}
 
 
 def _without_bundle(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,72 @@
+"""How good a prior is: reconstructions through W+, and samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from faceanon.metrics.quality import ImageQuality, KernelDistance
+from faceanon.metrics.recognition import PairSimilarity, Verification, match_rate
+from faceanon.networks.stylegan2 import Generator
+from faceanon.types import FaceBatch
+
+if TYPE_CHECKING:
+    from faceanon.weights.bundle import Bundle
+
+
+class TrainedPrior(Protocol):
+    """A generator and the encoder that belongs to it."""
+
+    generator: Generator
+
+    def __call__(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """`(B, 3, S, S)` -> its reconstruction and its codes `(B, L, D)`."""
+
+
+class PriorExam:
+    """Self-verification by the judge, PSNR, SSIM, perceptual distance and KID, on held-out faces.
+
+    Args:
+        bundle: Judge and perceptual net.
+        prior: What is examined.
+        far: False accept rate that sets the judge's threshold.
+        seed: Of the samples.
+    """
+
+    def __init__(self, bundle: Bundle, prior: TrainedPrior, far: float = 1e-2, seed: int = 0) -> None:
+        self.bundle, self.prior = bundle, prior
+        self.generator = torch.Generator().manual_seed(seed)
+        self.verification, self.similarity = Verification(far), PairSimilarity()
+        self.quality, self.kid, self.kid_samples = ImageQuality(), KernelDistance(), KernelDistance()
+        self.samples: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def update(self, batch: FaceBatch) -> None:
+        """Add held-out faces, and draw as many samples."""
+        image, perceptual = batch.image, self.bundle.perceptual
+        output = self.prior(image)[0].clamp(-1, 1)
+        z = torch.randn(len(image), self.prior.generator.style_dim, generator=self.generator).to(image)
+        drawn = self.prior.generator(z).clamp(-1, 1)
+        embedding = self.bundle.judge(image)
+        self.verification.update(embedding, batch.identity)
+        self.similarity.update(self.bundle.judge(output), embedding)
+        self.quality.update(output, image, perceptual(output, image))
+        real = perceptual.features(image)
+        self.kid.update(real, perceptual.features(output))
+        self.kid_samples.update(real, perceptual.features(drawn))
+        if not self.samples:
+            self.samples = {"original": image[:8], "reconstruction": output[:8], "sample of the mapping": drawn[:8]}
+
+    def compute(self) -> dict[str, float]:
+        """Figures by name."""
+        name = self.bundle.judge_name
+        threshold = float(self.verification.compute()["threshold"])
+        rate = float(match_rate(self.similarity.compute(), threshold).mean())
+        figures = {f"self_verification/{name}": rate, f"threshold/{name}": threshold}
+        quality = {key: float(value) for key, value in self.quality.compute().items()}
+        figures |= {f"{key}/reconstruction/image": value for key, value in quality.items()}
+        for label, metric in (("reconstruction", self.kid), ("samples", self.kid_samples)):
+            figures |= {f"kid_{key}/{label}": float(value) for key, value in metric.compute().items()}
+        return figures

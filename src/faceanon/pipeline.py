@@ -76,6 +76,8 @@ class Pipeline:
     ) -> None:
         self.device = torch.device(device)
         self.backbone = backbone.to(self.device).eval()
+        if (bundle := getattr(backbone, "bundle", None)) is not None:
+            bundle.to(self.device)  # frozen networks lie outside the module tree
         self.weights = weights or _hash_weights(backbone)
         self.name, self.batch = name, batch
         self._detector = detector

@@ -60,6 +60,7 @@ class Codes:
         features: Feature maps `(B, C, r, r)` keyed by their side r in pixels, or None.
         image: `(B, 3, S, S)` the encoded picture itself, for backbones that blend with it, or None.
         latent: `(B, L, D)` the encoder's own W+ code of the picture, or None.
+        mask: `(B, 1, S, S)` in [0, 1], where `decode` draws anew and where it keeps `image`, or None.
     """
 
     identity: Tensor
@@ -67,6 +68,7 @@ class Codes:
     features: dict[int, Tensor] | None = None
     image: Tensor | None = None
     latent: Tensor | None = None
+    mask: Tensor | None = None
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Codes:
         """Apply `function` to every tensor, e.g. to repeat or slice along the batch."""

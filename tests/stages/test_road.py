@@ -36,6 +36,11 @@ def faceanon(*command, code=0, **environment):
     return done.stdout, done.stderr
 
 
+def pixels_of(path):
+    with Image.open(path) as picture:
+        return np.asarray(picture.convert("RGB")).astype(int)
+
+
 def stage(number, bundle, out, **options):
     return [*words(f"dbaf_keyed_s{number}", bundle, out, blobs=False, **options), *FACES]
 
@@ -68,7 +73,7 @@ def test_stages_log_and_export(models):
     for folder, sheets in (("1", 2), ("2", 2)):
         found = sorted((models / folder).rglob("samples/*.png"))
         assert len(found) == sheets
-        assert all(Image.open(path).size > (64, 64) for path in found)
+        assert all(pixels_of(path).shape > (64, 64, 3) for path in found)
         assert {path.name for path in (models / folder / "model").iterdir()} == {"model.yaml", "weights.safetensors"}
 
 
@@ -94,7 +99,7 @@ def test_a_picture_there_and_back_in_other_processes(models, tmp_path):
     faceanon("anonymize", tmp_path / "face.png", tmp_path / "hidden.png", "--aligned", *model, PW="right")
     for name in ("right", "wrong"):
         faceanon("recover", tmp_path / "hidden.png", tmp_path / f"{name}.png", *model, PW=name)
-    pictures = [np.asarray(Image.open(tmp_path / f"{name}.png")).astype(int) for name in ("hidden", "right", "wrong")]
+    pictures = [pixels_of(tmp_path / f"{name}.png") for name in ("hidden", "right", "wrong")]
     assert all(picture.shape == (64, 64, 3) for picture in pictures)
     assert np.abs(pictures[1] - pictures[2]).mean() > 0
     assert np.abs(pictures[0] - pixels).mean() > 0

@@ -18,6 +18,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
 from faceanon.networks.attention import CBAM, AttentionAxis, LayerTransformer
@@ -88,7 +89,7 @@ class DBAF(Backbone):
             and the key turns it by an exactly invertible map, in KRIA's place.
         code_dim: Length K of that code; even.
         turn_away: How far beyond the right angle the key turns codes, as a cosine in [0, 1).
-        blend: A learned soft mask keeps the input's own pixels where nothing has to change: a skip map in RGB.
+        blend: Draw only inside the parser's face and neck, softly widened; elsewhere the input's own pixels stay.
         compensate: On recovery, a small network corrects the code that was read from the anonymized picture.
     """
 
@@ -131,7 +132,7 @@ class DBAF(Backbone):
         else:
             self.key_mapping = Frozen(self.bundle.generator().style)
             self.kria = nn.ModuleList(KRIA(dim) for _ in range(3))
-        self.gate = _gate(self.generator.channels[self.image_size]) if blend else None
+        self.blend = blend
         self.compensation = _compensation(layers * dim + code_dim, code_dim) if compensate and keyed_path else None
 
     def _add_keyed_path(self, code_dim: int, turn_away: float, layers: int, dim: int) -> None:
@@ -158,7 +159,8 @@ class DBAF(Backbone):
         attributes = self.cid(latent)
         identity = self._recognised(image) if self.keyed_path else latent - attributes  # DBAF eq. (4)
         features = self.maar(maps) if self.maar is not None else None
-        return Codes(identity, attributes, features, image if self.gate is not None else None, latent)
+        mask = self._face_mask(image) if self.blend else None
+        return Codes(identity, attributes, features, image if self.blend else None, latent, mask)
 
     def _recognised(self, image: Tensor) -> Tensor:
         code: Tensor = self.discriminants(self.bundle.recogniser(image))
@@ -191,13 +193,19 @@ class DBAF(Backbone):
 
     def decode(self, codes: Codes) -> Tensor:
         """Draw `(B, 3, S, S)`; with `blend`, only where the mask says."""
-        drawn, last = self.generator.synthesis_features(self.w_plus(codes), features=codes.features)
-        if self.gate is None:
+        drawn = self.generator.synthesis(self.w_plus(codes), features=codes.features)
+        if codes.mask is None or codes.image is None:
             return drawn
-        assert codes.image is not None
-        mask = torch.sigmoid(self.gate(torch.cat([last, drawn - codes.image], 1)))
-        blended: Tensor = mask * drawn + (1 - mask) * codes.image
-        return blended
+        return codes.image + codes.mask * (drawn - codes.image)
+
+    @torch.no_grad()
+    def _face_mask(self, image: Tensor) -> Tensor:
+        """Soft mask `(B, 1, S, S)` of what makes a person: the parser's face and neck, wider by a sixteenth of S."""
+        edited = torch.tensor(self.bundle.edited_classes, device=image.device)
+        face = torch.isin(self.bundle.parser(image.detach()).argmax(1), edited).float()[:, None]
+        reach = self.image_size // 16
+        wide = F.max_pool2d(face, 2 * reach + 1, 1, reach)
+        return F.avg_pool2d(wide, reach + 1, 1, reach // 2, count_include_pad=False)
 
     @torch.no_grad()
     def calibrate(self, batches: Iterable[FaceBatch]) -> None:
@@ -211,14 +219,6 @@ class DBAF(Backbone):
         stacked = torch.cat(embeddings)
         self.discriminants.fit(stacked, torch.cat(identities))
         self.turn.fit(self.discriminants(stacked))
-
-
-def _gate(channels: int) -> nn.Sequential:
-    """The mask's two convolutions; they start out drawing everything anew."""
-    last = nn.Conv2d(16, 1, 3, padding=1)
-    nn.init.zeros_(last.weight)
-    nn.init.constant_(last.bias, 1.0)  # type: ignore[arg-type]
-    return nn.Sequential(nn.Conv2d(channels + 3, 16, 3, padding=1), nn.LeakyReLU(0.2), last)
 
 
 def _compensation(inputs: int, code_dim: int) -> nn.Sequential:

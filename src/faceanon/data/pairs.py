@@ -19,8 +19,8 @@ def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same
         batch: The batch.
         batch_number: Counts batches from 0.
         pairing: `roll`: each row's source is the row before it, and every `same_every`-th batch itself (DBAF's
-            released code). `mixed`: per row, at random, itself, another photo of the same person, or somebody else, a
-            third each; somebody else is a row whose swap exists in the batch, where one is (crossed synthetic groups).
+            released code). `mixed`: per row, at random, itself or another photo of the same person, a quarter each,
+            or somebody else; somebody else is a row whose swap exists in the batch, where one is (crossed groups).
         same_every: See `roll`.
     """
     rows = torch.arange(len(batch), device=batch.image.device)
@@ -33,7 +33,7 @@ def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same
     others = torch.where(swapped.any(1, keepdim=True), swapped, ~(same_person & known))
     stranger = _pick(others & (rows[:, None] != rows[None]), rows.roll(1))
     choice = torch.rand(len(batch), device=batch.image.device)
-    return torch.where(choice < 1 / 3, rows, torch.where(choice < 2 / 3, mate, stranger))
+    return torch.where(choice < 1 / 4, rows, torch.where(choice < 1 / 2, mate, stranger))
 
 
 def swap_targets(batch: FaceBatch, source: Tensor) -> tuple[Tensor, Tensor]:

@@ -75,6 +75,7 @@ class Bundle:
         self.spec: dict[str, Any] = yaml.safe_load((self.folder / "bundle.yaml").read_text())
         self.name: str = self.spec["name"]
         self.image_size: int = self.spec["image_size"]
+        self.device = torch.device("cpu")
 
     @property
     def face_classes(self) -> tuple[int, ...]:
@@ -85,6 +86,11 @@ class Bundle:
     def head_classes(self) -> tuple[int, ...]:
         """Parsing classes of the head: the face, hair, ears and neck, and what hides them."""
         return tuple(self.spec["parsing"]["head"])
+
+    @property
+    def edited_classes(self) -> tuple[int, ...]:
+        """Parsing classes that a blending method draws anew: the face and the skin around it."""
+        return tuple(self.spec["parsing"].get("edited", self.spec["parsing"]["face"]))
 
     @property
     def occluder_class(self) -> int | None:
@@ -129,7 +135,7 @@ class Bundle:
 
     def _normalised(self, role: str) -> Callable[[Tensor], Tensor]:
         entry = self.entry(role)
-        return Frozen(Normalised(self.build(role), entry.get("input_size"), entry.get("crop")))
+        return Frozen(Normalised(self.build(role), entry.get("input_size"), entry.get("crop"))).to(self.device)
 
     @cached_property
     def recogniser(self) -> Callable[[Tensor], Tensor]:
@@ -154,17 +160,17 @@ class Bundle:
     @cached_property
     def parser(self) -> Callable[[Tensor], Tensor]:
         """`(B, 3, S, S)` in [-1, 1] -> logits `(B, C, S, S)`."""
-        return Frozen(self.build("parser"))
+        return Frozen(self.build("parser")).to(self.device)
 
     @cached_property
     def landmarks(self) -> Callable[[Tensor], Tensor]:
         """`(B, 3, S, S)` in [-1, 1] -> `(B, K, 2)` in [-1, 1]."""
-        return Frozen(self.build("landmarks"))
+        return Frozen(self.build("landmarks")).to(self.device)
 
     @cached_property
     def perceptual(self) -> PerceptualDistance:
         """`(a, b)` -> `(B,)` distance; `.features(x)` -> `(B, F)` pooled features."""
-        return PerceptualDistance(Frozen(self.build("perceptual")))
+        return PerceptualDistance(Frozen(self.build("perceptual"))).to(self.device)
 
     def generator(self) -> Generator:
         """A new StyleGAN2 generator with the bundle's weights."""
@@ -190,7 +196,8 @@ class Bundle:
         return tensors["latent_avg"]
 
     def to(self, device: torch.device | str) -> Bundle:
-        """Move the frozen networks built so far."""
+        """Move the frozen networks: those built so far now, the others when they are."""
+        self.device = torch.device(device)
         for role in ("recogniser", "judge", "parser", "landmarks", "perceptual"):
             if role in self.__dict__:
                 self.__dict__[role].to(device)

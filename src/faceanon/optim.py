@@ -9,7 +9,7 @@ import pytorch_optimizer
 from torch import Tensor
 
 
-class Ranger(pytorch_optimizer.Ranger):  # type: ignore[misc]  # a class, since jsonargparse takes no function with arguments
+class Ranger(pytorch_optimizer.Ranger):  # a class, since jsonargparse takes no function with arguments
     """Ranger as e4e, pSp and RiDDLE train with it: RAdam, Lookahead and centred gradients.
 
     It is `pytorch_optimizer.Ranger` with `degenerated_to_sgd=True`: in the first steps, where the variance is not yet

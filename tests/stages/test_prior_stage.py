@@ -46,7 +46,8 @@ def test_four_steps_with_an_adversarial_half_become_a_bundle(tiny_bundle, tmp_pa
     made = Bundle(bundle)
     for role, trained in (("generator", stage.ema.generator), ("encoder", stage.ema.encoder)):
         loaded, before = getattr(made, role)().state_dict(), getattr(Bundle(tiny_bundle), role)().state_dict()
-        assert all(torch.equal(loaded[name], value) for name, value in trained.state_dict().items()), role
+        for name, value in trained.state_dict().items():
+            torch.testing.assert_close(loaded[name], value, rtol=1e-3, atol=1e-7, msg=name)  # written as float16
         assert any(not torch.equal(loaded[name], value) for name, value in before.items()), role
     assert made.discriminator().state_dict().keys() == stage.discriminator.state_dict().keys()
     assert made.latent_avg.shape == (10, 16)

@@ -133,6 +133,7 @@ class DBAF(Backbone):
             self.key_mapping = Frozen(self.bundle.generator().style)
             self.kria = nn.ModuleList(KRIA(dim) for _ in range(3))
         self.blend = blend
+        self.encoder.eval()  # Lightning does not call `train` when a fit starts
         self.compensation = _compensation(layers * dim + code_dim, code_dim) if compensate and keyed_path else None
 
     def _add_keyed_path(self, code_dim: int, turn_away: float, layers: int, dim: int) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from faceanon.errors import UserError
 
@@ -168,7 +168,7 @@ def _open(path: Path) -> Image.Image:
         with Image.open(path) as image:
             image.load()
             return ImageOps.exif_transpose(image)
-    except Image.UnidentifiedImageError as error:
+    except UnidentifiedImageError as error:
         raise UnreadableError(f"{path}: not a picture, or of an unknown format") from error
     except FileNotFoundError as error:
         raise UnreadableError(f"{path}: no such file") from error

@@ -204,7 +204,7 @@ class AnonymizeStage(BackboneStage):
         if weights.reconstruction:
             terms["reconstruction"] = 5 * pixel_loss(pictures, five, self.reconstruction_norm)
         if weights.perceptual:
-            maps = [_repeat(item, 5) for item in _detached(nets.perceptual.maps(image))]
+            maps = [_repeat(item.detach(), 5) for item in nets.perceptual.maps(image)]
             terms["perceptual"] = nets.perceptual(pictures, maps).mean()
         if weights.parsing:
             logits = _repeat(nets.parser(image).detach(), 5)
@@ -338,10 +338,6 @@ class AnonymizeStage(BackboneStage):
 def _repeat(item: Tensor, times: int) -> Tensor:
     """`(B, ...)` -> `(times B, ...)`, whole batches behind each other."""
     return item.repeat(times, *[1] * (item.ndim - 1))
-
-
-def _detached(maps: list[Tensor]) -> list[Tensor]:
-    return [item.detach() for item in maps]
 
 
 def _relative(found: Tensor, wanted: Tensor) -> Tensor:

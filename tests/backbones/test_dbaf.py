@@ -3,6 +3,7 @@ import torch
 
 from faceanon.backbones.dbaf import DBAF
 from faceanon.key import Secret
+from faceanon.networks.keyed import KeyedTurn
 from faceanon.types import FaceBatch
 
 SMALL = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}
@@ -72,6 +73,19 @@ def test_the_keyed_path_is_exactly_invertible_and_a_wrong_key_is_not_the_inverse
     assert (backbone.transform(edited, wrong, inverse=True) - identity).abs().max() > 0.1 * scale
     white, turned = backbone.turn.white(identity), backbone.turn.white(edited)
     torch.testing.assert_close(torch.cosine_similarity(white, turned), torch.full((4,), -0.1), atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+def test_the_key_can_turn_a_part_of_the_code_and_leave_the_rest():
+    turn = KeyedTurn(8, 4)
+    turn.fit(torch.randn(500, 8) @ torch.randn(8, 8))
+    code, key = torch.randn(3, 8), torch.randn(3, 24)
+    turned = turn(code, key)
+    torch.testing.assert_close(turn(turned, key, inverse=True), code, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(turn.white(turned)[:, 4:], turn.white(code)[:, 4:], atol=1e-4, rtol=1e-4)
+    assert (turn.white(turned)[:, :4] - turn.white(code)[:, :4]).abs().min(0).values.max() > 0.1
+    with pytest.raises(ValueError, match="even"):
+        KeyedTurn(8, 3)
 
 
 def test_gradients_reach_what_trains_and_are_finite(backbone, images):

@@ -88,6 +88,7 @@ class DBAF(Backbone):
         keyed_path: The identity code is a frozen recogniser's embedding, reduced to `code_dim` discriminant directions,
             and the key turns it by an exactly invertible map, in KRIA's place.
         code_dim: Length K of that code; even.
+        turn_dim: Number of leading entries of the code that the key turns; even. By default all.
         turn_away: How far beyond the right angle the key turns codes, as a cosine in [0, 1).
         blend: Draw only inside the parser's face and neck, softly widened; elsewhere the input's own pixels stay.
         compensate: On recovery, a small network corrects the code that was read from the anonymized picture.
@@ -105,6 +106,7 @@ class DBAF(Backbone):
         maar: bool = True,
         keyed_path: bool = False,
         code_dim: int = 32,
+        turn_dim: int | None = None,
         turn_away: float = 0.1,
         blend: bool = False,
         compensate: bool = False,
@@ -128,7 +130,7 @@ class DBAF(Backbone):
         self.maar = MAAR(self.encoder.feature_channels, self.generator.channels) if maar else None
         self.keyed_path = keyed_path
         if keyed_path:
-            self._add_keyed_path(code_dim, turn_away, layers, dim)
+            self._add_keyed_path(code_dim, turn_dim or code_dim, turn_away, layers, dim)
         else:
             self.key_mapping = Frozen(self.bundle.generator().style)
             self.kria = nn.ModuleList(KRIA(dim) for _ in range(3))
@@ -136,9 +138,9 @@ class DBAF(Backbone):
         self.encoder.eval()  # Lightning does not call `train` when a fit starts
         self.compensation = _compensation(layers * dim + code_dim, code_dim) if compensate and keyed_path else None
 
-    def _add_keyed_path(self, code_dim: int, turn_away: float, layers: int, dim: int) -> None:
+    def _add_keyed_path(self, code_dim: int, turn_dim: int, turn_away: float, layers: int, dim: int) -> None:
         self.discriminants = Discriminants(self.bundle.entry("recogniser")["init"]["embedding"], code_dim)
-        self.turn = KeyedTurn(code_dim, turn_away)
+        self.turn = KeyedTurn(code_dim, turn_dim, turn_away)
         nn.init.eye_(self.cid.project.weight)  # the attributes start out as the whole code, which the prior can draw
         nn.init.zeros_(self.cid.project.bias)
         last = nn.Linear(256, layers * dim)

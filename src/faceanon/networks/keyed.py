@@ -15,7 +15,9 @@ class KeyedTurn(nn.Module):
     reveal it, so this is obfuscation of the code, not encryption (docs/design.md).
 
     Args:
-        dim: Length K of a code; even.
+        dim: Length K of a code.
+        turned: Number T of leading entries that are turned, even; the others stay. Entries that no picture can
+            show come back as noise, and turning would spread that noise over those that matter.
         away: c in [0, 1), how far beyond the right angle codes are turned.
     """
 
@@ -23,11 +25,11 @@ class KeyedTurn(nn.Module):
     whiten: Tensor
     colour: Tensor
 
-    def __init__(self, dim: int, away: float = 0.1) -> None:
+    def __init__(self, dim: int, turned: int, away: float = 0.1) -> None:
         super().__init__()
-        if dim % 2:
-            raise ValueError(f"dim must be even, got {dim}")
-        self.dim, self.away = dim, away
+        if turned % 2 or not 0 < turned <= dim:
+            raise ValueError(f"turned must be even, at least 2 and at most {dim}, got {turned}")
+        self.dim, self.turned, self.away = dim, turned, away
         self.register_buffer("mean", torch.zeros(dim))
         self.register_buffer("whiten", torch.eye(dim))
         self.register_buffer("colour", torch.eye(dim))
@@ -50,11 +52,12 @@ class KeyedTurn(nn.Module):
 
         Args:
             code: `(B, K)`.
-            key: `(B, n)` standard normal numbers; the first `n // K` runs of K are the reflections.
+            key: `(B, n)` standard normal numbers; the first `n // T` runs of T are the reflections.
             inverse: Undo.
         """
-        x = self.white(code)
-        vectors = key[:, : key.shape[1] // self.dim * self.dim].reshape(len(key), -1, self.dim)  # (B, m, K)
+        white = self.white(code)
+        x, rest = white[:, : self.turned], white[:, self.turned :]
+        vectors = key[:, : key.shape[1] // self.turned * self.turned].reshape(len(key), -1, self.turned)  # (B, m, T)
         vectors = vectors / vectors.norm(dim=-1, keepdim=True).clamp(min=1e-12)
         turned = x
         for vector in vectors.unbind(1):
@@ -65,5 +68,5 @@ class KeyedTurn(nn.Module):
             turned = turned - 2 * vector * (vector * turned).sum(-1, keepdim=True)
         sine = (1 - self.away**2) ** 0.5
         result = (-sine if inverse else sine) * turned - self.away * x
-        coloured: Tensor = result @ self.colour + self.mean
+        coloured: Tensor = torch.cat([result, rest], 1) @ self.colour + self.mean
         return coloured

@@ -68,6 +68,7 @@ def run(arguments: Sequence[str]) -> FaceAnonCLI:
     try:
         # The averaged copy and the encoder stay in eval mode on purpose.
         warnings.filterwarnings("ignore", r"Found \d+ module\(s\) in eval mode")
+        warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)")  # Lightning's own, torch >= 2.9
         return FaceAnonCLI(
             L.LightningModule,
             L.LightningDataModule,

@@ -12,16 +12,20 @@ TWO_EPOCHS = ("--trainer.max_epochs=2",)
 
 
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")  # the resumed run writes elsewhere, to compare
-@pytest.mark.parametrize("config", ["dbaf_keyed_s1", "dbaf_s2"])  # Adam, cosine, no GAN; Ranger, GAN
+@pytest.mark.parametrize("config", ["dbaf_keyed_s1", "dbaf_s2", "dbaf_keyed_s2"])  # Adam, no GAN; Ranger, GAN; anchor
 def test_resume_after_an_interrupt(tiny_bundle, tmp_path, config):
     whole, broken, resumed = tmp_path / "whole", tmp_path / "broken", tmp_path / "resumed"
-    fit(config, tiny_bundle, whole, more=TWO_EPOCHS)
+    more = TWO_EPOCHS
+    if config == "dbaf_keyed_s2":
+        fit("dbaf_keyed_s1", tiny_bundle, tmp_path / "first")
+        more = (*TWO_EPOCHS, f"--model.init_args.init_from={tmp_path / 'first' / 'model'}")
+    fit(config, tiny_bundle, whole, more=more)
     stop = {"class_path": "stage_probes.Interrupt", "init_args": {"epoch": 1, "batch": 2}}
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        fit(config, tiny_bundle, broken, stop, more=TWO_EPOCHS)
+        fit(config, tiny_bundle, broken, stop, more=more)
     assert not (broken / "model").exists()
     (last,) = Path(broken).rglob("last.ckpt")
-    fit(config, tiny_bundle, resumed, more=(*TWO_EPOCHS, f"--ckpt_path={last}"))
+    fit(config, tiny_bundle, resumed, more=(*more, f"--ckpt_path={last}"))
 
     expected, found = losses(whole), losses(resumed)
     assert expected.keys() >= found.keys()

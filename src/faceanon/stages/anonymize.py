@@ -158,14 +158,16 @@ class AnonymizeStage(BackboneStage):
         self.weights, self.loop, self.margin, self.clamp_recovery = weights, loop, margin, clamp_recovery
         self.reconstruction_norm, self.latent_norm, self.part_emphasis = reconstruction_norm, latent_norm, part_emphasis
         self.report = report
-        self.teacher: list[Backbone] = []  # a list, so that it is no submodule
+        # A list, so that it is no submodule; taken now, since a resumed run loads its checkpoint before the fit starts.
+        self.teacher = [average_copy(backbone)] if weights.anchor and init_from is not None else []
         self.evaluation: Evaluation | None = None
 
     def on_fit_start(self) -> None:
         """Keep the backbone as stage 1 left it where the anchor term asks for it."""
         super().on_fit_start()
-        if self.weights.anchor:
-            self.teacher = [average_copy(self.backbone)]  # type: ignore[list-item]
+        if self.weights.anchor and not self.teacher:
+            self.teacher = [average_copy(self.backbone)]
+        self.teacher = [teacher.to(self.device) for teacher in self.teacher]
 
     def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Discriminator, then backbone."""

@@ -50,7 +50,7 @@ class BackboneStage(Stage):
             load_into(backbone, init_from)
         channels_last(backbone)
         self.prefixes = trainable_prefixes
-        self.ema: Backbone = average_copy(backbone)  # type: ignore[assignment]
+        self.ema = average_copy(backbone)
         self.discriminator = self.bundle.discriminator() if adversarial else None
         self.optimizer_g, self.optimizer_d = optimizer_g, optimizer_d
         self.export, self.samples_every, self.seed = export, samples_every, seed

@@ -7,7 +7,7 @@ from abc import ABC
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import lightning as L
 import torch
@@ -19,6 +19,7 @@ from faceanon.errors import UserError
 from faceanon.losses.adversarial import discriminator_loss, r1_penalty
 
 Schedule = Literal["constant", "cosine"]
+M = TypeVar("M", bound=nn.Module)
 
 
 class Stage(L.LightningModule, ABC):
@@ -124,7 +125,7 @@ def channels_last(module: nn.Module) -> None:
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
 
-def average_copy(module: nn.Module) -> nn.Module:
+def average_copy(module: M) -> M:
     """A copy for the moving average, in eval mode, without gradients."""
     return deepcopy(module).eval().requires_grad_(False)
 

@@ -125,7 +125,7 @@ class PriorStage(Stage):
         else:
             _open_noise_inputs(generator)
         channels_last(self.prior)
-        self.ema: Prior = average_copy(self.prior)  # type: ignore[assignment]
+        self.ema: Prior = average_copy(self.prior)
         self.discriminator = discriminator
         self.bundle = Bundle(bundle)
         self.weights, self.adversarial_from, self.part_emphasis = weights, adversarial_from, part_emphasis

@@ -50,7 +50,14 @@ def make_tiny_bundle(folder: Path, seed: int = 0) -> Path:
             entries[role] = {"name": f"tiny_{role}", "class": path, "init": init, "file": f"{role}.safetensors"}
     save_tensors(folder / "latent_avg.safetensors", {"latent_avg": torch.zeros(10, 16)})
     entries["encoder"]["latent_avg"] = "latent_avg.safetensors"
-    parsing = {"face": [1, 4, 5, 6, 7], "head": [1, 2, 3, 4, 5, 6, 7, 9], "parts": [4, 5, 6, 7], "occluder": 9}
+    # An untrained parser may see one class everywhere: all count as edited, so that a blending method draws something.
+    parsing = {
+        "edited": list(range(10)),
+        "face": [1, 4, 5, 6, 7],
+        "head": [1, 2, 3, 4, 5, 6, 7, 9],
+        "parts": [4, 5, 6, 7],
+        "occluder": 9,
+    }
     spec = {"name": "tiny64", "image_size": 64, "parsing": parsing, "networks": entries}
     (folder / "bundle.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
     assert seal(folder) == []

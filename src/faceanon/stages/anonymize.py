@@ -318,7 +318,7 @@ class AnonymizeStage(BackboneStage):
         evaluation = self.evaluation
         assert evaluation is not None
         figures = evaluation.compute()
-        self.log_dict({name: value for name, value in figures.items() if value == value}, logger=True)
+        self.log_dict({name: value for name, value in figures.items() if value == value}, logger=bool(self.trainer.loggers))
         if not self.trainer.is_global_zero:
             return
         shipped = shipped_figures()

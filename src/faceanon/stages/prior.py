@@ -223,7 +223,7 @@ class PriorStage(Stage):
     def on_test_epoch_end(self) -> None:
         """Log, print and write the figures; a sheet of reconstructions and samples beside them."""
         figures = self.exam.compute()
-        self.log_dict(figures)
+        self.log_dict(figures, logger=bool(self.trainer.loggers))
         page = write_report(self.report, figures, self.exam.samples, {"bundle": self.bundle.name})
         print(f"report: {page.resolve()}")
 

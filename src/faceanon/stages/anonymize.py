@@ -318,7 +318,8 @@ class AnonymizeStage(BackboneStage):
         evaluation = self.evaluation
         assert evaluation is not None
         figures = evaluation.compute()
-        self.log_dict({name: value for name, value in figures.items() if value == value}, logger=bool(self.trainer.loggers))
+        finite = {name: value for name, value in figures.items() if value == value}
+        self.log_dict(finite, logger=bool(self.trainer.loggers))
         if not self.trainer.is_global_zero:
             return
         shipped = shipped_figures()

@@ -114,7 +114,6 @@ class FactorObjective(Objective):
     Args:
         channels: Channels of the network's maps, finest first.
         factors: Number of columns of `FaceBatch.factors`.
-        scale: Standard deviation of each factor is divided out when given.
     """
 
     def __init__(self, channels: Sequence[int], factors: int) -> None:

@@ -96,7 +96,7 @@ class BackboneStage(Stage):
         self.log_terms("train/d", terms, len(real))
 
     def finish_batch(self, terms: dict[str, Tensor], batch: FaceBatch) -> None:
-        """Average, log, and now and then draw a sheet."""
+        """Average and log."""
         self.update_ema(self.ema, self.backbone, len(batch))
         self.log_terms("train/g", terms, len(batch))
 

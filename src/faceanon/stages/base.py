@@ -7,7 +7,7 @@ from abc import ABC
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import asdict
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import lightning as L
 import torch
@@ -148,8 +148,3 @@ def trainable(module: nn.Module, prefixes: Iterable[str]) -> list[nn.Parameter]:
         if parameter.requires_grad:
             chosen.append(parameter)
     return chosen
-
-
-def prefixed(state: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Entries of a state dict under `prefix.`, without it."""
-    return {name[len(prefix) + 1 :]: value for name, value in state.items() if name.startswith(prefix + ".")}

@@ -21,7 +21,7 @@ from faceanon.report.page import write_report
 from faceanon.stages.base import Schedule, Stage, average_copy, channels_last, weighted_sum
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.files import save_tensors
+from faceanon.weights.files import load_strictly, load_tensors, save_tensors
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,6 @@ class PriorStage(Stage):
         self.optimizer_g, self.optimizer_d, self.export, self.report = optimizer_g, optimizer_d, export, report
 
     def _load(self, folder: Path) -> None:
-        from faceanon.weights.files import load_strictly, load_tensors
-
         for role in ("generator", "encoder"):
             path = folder / f"{role}.safetensors"
             load_strictly(getattr(self.prior, role), load_tensors(path), str(path))

@@ -7,7 +7,7 @@ from faceanon.networks.keyed import KeyedTurn
 from faceanon.types import FaceBatch
 
 SMALL = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}
-KEYED = {**SMALL, "keyed_path": True, "code_dim": 16, "blend": True, "compensate": True}
+KEYED = {**SMALL, "keyed_path": True, "code_dim": 16, "blend": True, "reader": True}
 
 
 @pytest.fixture(scope="module")

@@ -73,13 +73,17 @@ class Backbone(nn.Module, ABC):
         """The codes of somebody else, or with `inverse` of the person behind them."""
         return codes.with_identity(self.transform(codes.identity, key, inverse))
 
+    def encode_anonymized(self, image: Tensor) -> Codes:
+        """Codes of a picture that this method drew; a method may read its own drawings with another network."""
+        return self.encode(image)
+
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
         """Replace the person in `(B, 3, S, S)`; not clamped."""
         return self.decode(self.edit(self.encode(image), key))
 
     def recover(self, image: Tensor, key: Tensor) -> Tensor:
         """Bring the person back from an anonymized `(B, 3, S, S)`; not clamped."""
-        return self.decode(self.edit(self.encode(image), key, inverse=True))
+        return self.decode(self.edit(self.encode_anonymized(image), key, inverse=True))
 
     def w_plus(self, codes: Codes) -> Tensor | None:
         """The W+ codes `(B, L, D)` that `decode` draws, for latent regularisers; None where there are none."""

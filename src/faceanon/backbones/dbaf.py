@@ -8,12 +8,12 @@
   generator's noise.
 
 Four deviations can be switched on, alone or together (docs/design.md says what each is worth): `keyed_path`, `blend`,
-`compensate`, and a trained encoder (in the stages' `trainable` lists).
+`reader`, and a trained encoder (in the stages' `trainable` lists).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 import torch
@@ -91,7 +91,8 @@ class DBAF(Backbone):
         turn_dim: Number of leading entries of the code that the key turns; even. By default all.
         turn_away: How far beyond the right angle the key turns codes, as a cosine in [0, 1).
         blend: Draw only inside the parser's face and neck, softly widened; elsewhere the input's own pixels stay.
-        compensate: On recovery, a small network corrects the code that was read from the anonymized picture.
+        reader: The code of an anonymized picture is read by a copy of the recogniser that stage 2 trains, and corrected by
+            a small network that also sees the picture's W+ code; needs `keyed_path`.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class DBAF(Backbone):
         turn_dim: int | None = None,
         turn_away: float = 0.1,
         blend: bool = False,
-        compensate: bool = False,
+        reader: bool = False,
     ) -> None:
         super().__init__()
         self.bundle = Bundle(bundle)
@@ -136,7 +137,10 @@ class DBAF(Backbone):
             self.kria = nn.ModuleList(KRIA(dim) for _ in range(3))
         self.blend = blend
         self.encoder.eval()  # Lightning does not call `train` when a fit starts
-        self.compensation = _compensation(layers * dim + code_dim, code_dim) if compensate and keyed_path else None
+        self.reader: nn.Module | None = None
+        if reader and keyed_path:
+            self.reader = self.bundle.trainable_recogniser().eval()
+            self.compensation = _compensation(layers * dim + code_dim, code_dim)
 
     def _add_keyed_path(self, code_dim: int, turn_dim: int, turn_away: float, layers: int, dim: int) -> None:
         self.discriminants = Discriminants(self.bundle.entry("recogniser")["init"]["embedding"], code_dim)
@@ -150,31 +154,40 @@ class DBAF(Backbone):
         self.expand = nn.Sequential(*hidden, last, nn.Unflatten(1, (layers, dim)))
 
     def train(self, mode: bool = True) -> DBAF:
-        """Train mode, save for the encoder, whose batch statistics stay the prior's."""
+        """Train mode, save for encoder and reader, whose batch statistics stay as they came."""
         super().train(mode)
         self.encoder.eval()
+        if self.reader is not None:
+            self.reader.eval()
         return self
 
     def encode(self, image: Tensor) -> Codes:
         """Codes of `(B, 3, S, S)`: identity `(B, L, D)`, or `(B, K)` with `keyed_path`."""
-        codes, maps = self.encoder(image)
+        return self._encode(image, self._recognised if self.keyed_path else None)
+
+    def encode_anonymized(self, image: Tensor) -> Codes:
+        """As `encode`, with the identity read by the trained reader where there is one."""
+        return self.encode(image) if self.reader is None else self._encode(image, self._read)
+
+    def _encode(self, image: Tensor, identify: Callable[[Tensor, Tensor], Tensor] | None) -> Codes:
+        codes, maps = self.encoder.with_features(image)
         latent = codes + self.latent_avg
         attributes = self.cid(latent)
-        identity = self._recognised(image) if self.keyed_path else latent - attributes  # DBAF eq. (4)
+        identity = latent - attributes if identify is None else identify(image, latent)  # DBAF eq. (4)
         features = self.maar(maps) if self.maar is not None else None
         mask = self._face_mask(image) if self.blend else None
         return Codes(identity, attributes, features, image if self.blend else None, latent, mask)
 
-    def _recognised(self, image: Tensor) -> Tensor:
+    def _recognised(self, image: Tensor, latent: Tensor) -> Tensor:
         code: Tensor = self.discriminants(self.bundle.recogniser(image))
         return code
 
-    def edit(self, codes: Codes, key: Tensor, inverse: bool = False) -> Codes:
-        """As the contract; on the way back the code is first corrected for what the picture lost of it."""
-        if inverse and self.compensation is not None and codes.latent is not None:
-            seen = torch.cat([self.turn.white(codes.identity), codes.latent.flatten(1)], 1)
-            codes = codes.with_identity(codes.identity + self.compensation(seen) @ self.turn.colour)
-        return super().edit(codes, key, inverse)
+    def _read(self, image: Tensor, latent: Tensor) -> Tensor:
+        assert self.reader is not None
+        read = self.discriminants(self.reader(image))
+        seen = torch.cat([self.turn.white(read), latent.flatten(1)], 1)
+        code: Tensor = read + self.compensation(seen) @ self.turn.colour
+        return code
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """Edit the identity under `key` `(B, 3, D)`; KRIA is one network for both directions (eqs. 17 and 22)."""

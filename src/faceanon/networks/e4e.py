@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -48,10 +49,12 @@ def upsample_add(x: Tensor, lateral: Tensor) -> Tensor:
     return F.interpolate(x, size=lateral.shape[-2:], mode="bilinear", align_corners=True) + lateral
 
 
-class Encoder4Editing(nn.Module):
-    """Encode a face as w+: one base row for all layers plus a correction per layer.
+class PyramidEncoder(nn.Module, ABC):
+    """What e4e and pSp share: IR-SE trunk, feature pyramid of three levels, one style block per row of the code.
 
-    The defaults are the public 256 px network. `latent_avg` is not added here.
+    Subclasses say how rows become a code. Both have the same keys and shapes, so a file of one loads into the other and
+    gives nonsense: the checkpoint's `opts["encoder_type"]` tells them apart. `with_features` is their common call. The
+    defaults are the public 256 px networks; `latent_avg` is not added here.
 
     Args:
         stylegan_size: Side of the generator's images; sets the number of rows L.
@@ -63,11 +66,10 @@ class Encoder4Editing(nn.Module):
         middle_ind: First row that is read from the finest level.
         feature_taps: Body indices after which maps are returned (-1: the input layer), at most one per resolution;
             by default the ends of stages 2, 3 and 4, called c1, c2, c3 in the public code.
+        input_nc: Channels I of the input: 3, or what a public pSp file says in `opts` (labels or sketches to faces).
 
     Attributes:
         n_latent: Rows L of a code.
-        progressive_stage: Number of corrections that are added to the base row; the rest stay untrained. Not in the
-            state dict.
         feature_channels: Channels of the returned maps by side in px, for images of `input_size`.
     """
 
@@ -81,17 +83,19 @@ class Encoder4Editing(nn.Module):
         coarse_ind: int = 3,
         middle_ind: int = 7,
         feature_taps: Sequence[int] | None = None,
+        input_nc: int = 3,
     ) -> None:
         super().__init__()
         self.stylegan_size, self.style_dim, self.input_size = stylegan_size, style_dim, input_size
         self.coarse_ind, self.middle_ind = coarse_ind, middle_ind
         self.n_latent = layer_count(stylegan_size)
-        self.progressive_stage = self.n_latent
         ends = stage_ends(units)
         self.pyramid_taps = ends[1:]
         self.feature_taps = tuple(ends[1:] if feature_taps is None else feature_taps)
         self.feature_channels = _feature_channels(input_size, widths, ends, self.feature_taps)
         self.input_layer = make_input_layer(widths[0])
+        if input_nc != 3:
+            self.input_layer[0] = nn.Conv2d(input_nc, widths[0], 3, 1, 1, bias=False)
         self.body = make_body(widths, units)
         top = widths[-1]
         self.styles = nn.ModuleList(
@@ -100,18 +104,17 @@ class Encoder4Editing(nn.Module):
         self.latlayer1 = nn.Conv2d(widths[-2], top, 1)
         self.latlayer2 = nn.Conv2d(widths[-3], top, 1)
 
-    def _level(self, row: int) -> int:
-        """Pyramid level that a row is read from: 0 coarse, 1 middle, 2 fine."""
-        return int(row >= self.coarse_ind) + int(row >= self.middle_ind)
-
-    def forward(self, image: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
-        """Encode aligned faces.
+    def with_features(self, image: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
+        """Encode aligned faces; the call that works for either encoder.
 
         Args:
-            image: `(B, 3, input_size, input_size)` in [-1, 1].
+            image: `(B, I, input_size, input_size)`, faces in [-1, 1].
 
         Returns:
             Codes `(B, L, D)`, before the average code is added, and the maps of `feature_taps` keyed by side in px.
+
+        Raises:
+            ValueError: If the image is larger than `input_size`.
         """
         maps = run_trunk(self.input_layer, self.body, image, (*self.pyramid_taps, *self.feature_taps))
         c1, c2, c3 = (maps[tap] for tap in self.pyramid_taps)
@@ -127,8 +130,33 @@ class Encoder4Editing(nn.Module):
                 maps.append(upsample_add(maps[-1], layer(lateral)))
         return maps
 
+    @abstractmethod
     def _codes(self, c1: Tensor, c2: Tensor, c3: Tensor) -> Tensor:
-        last = min(self.progressive_stage, self.n_latent - 1)
+        """Codes `(B, L, D)` from the trunk's maps, fine to coarse."""
+
+    def _level(self, row: int) -> int:
+        """Pyramid level that a row is read from: 0 coarse, 1 middle, 2 fine."""
+        return int(row >= self.coarse_ind) + int(row >= self.middle_ind)
+
+
+class Encoder4Editing(PyramidEncoder):
+    """Encode a face as w+: one base row for all layers plus a correction per layer. Arguments as `PyramidEncoder`.
+
+    Attributes:
+        progressive_stage: Number of corrections that are added to the base row, None for all; the rest stay untrained.
+            Not in the state dict.
+    """
+
+    progressive_stage: int | None = None
+
+    def forward(self, image: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
+        """Codes and feature maps of `(B, I, input_size, input_size)`, as `with_features`."""
+        return self.with_features(image)
+
+    def _codes(self, c1: Tensor, c2: Tensor, c3: Tensor) -> Tensor:
+        last = self.n_latent - 1
+        if self.progressive_stage is not None:
+            last = min(self.progressive_stage, last)
         maps = self.pyramid(c1, c2, c3, self._level(last) + 1)
         base: Tensor = self.styles[0](c3)
         rows = [base] * self.n_latent

@@ -19,11 +19,13 @@ from torch import Tensor, nn
 
 from faceanon.errors import UserError
 from faceanon.networks.adapters import Normalised, PerceptualDistance
-from faceanon.networks.e4e import Encoder4Editing
+from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.frozen import Frozen
+from faceanon.networks.lpips_net import Lpips, LpipsDistance
+from faceanon.networks.onnx_recogniser import OnnxRecogniser
 from faceanon.networks.stylegan2 import Generator
 from faceanon.paths import checkpoints
-from faceanon.weights.files import load_strictly, load_tensors
+from faceanon.weights.files import load_strictly, load_tensors, sha256
 
 
 def bundle_path(name: str | Path) -> Path:
@@ -121,11 +123,31 @@ class Bundle:
     def build(self, role: str, weights: bool = True) -> nn.Module:
         """A new network for `role`, with its trained weights unless told otherwise."""
         entry = self.entry(role)
-        net = network_class(entry["class"])(**entry.get("init", {}))
+        kind = network_class(entry["class"])
+        if issubclass(kind, OnnxRecogniser):
+            return self._judging(kind, role)
+        net = kind(**entry.get("init", {}))
         if weights:
             path = self.folder / entry["file"]
             load_strictly(net, load_tensors(path, entry.get("sha256")), str(path))
         return net
+
+    def _judging(self, kind: type[OnnxRecogniser], role: str) -> OnnxRecogniser:
+        """A network whose weights are the ONNX file itself; it has no gradients.
+
+        Raises:
+            UserError: Wanted as anything but the judge, or the file is missing or another one.
+        """
+        entry = self.entry(role)
+        if role != "judge":
+            raise UserError(
+                f"bundle {self.name!r} ({self.folder}) names {entry['file']} as {role}: ONNX networks have no "
+                "gradients, so they can only be the judge; name another network there"
+            )
+        path = self.folder / Path(entry["file"]).expanduser()
+        if path.is_file() and entry.get("sha256") not in (None, sha256(path)):
+            raise UserError(f"{path} is not the file that bundle.yaml describes (sha256 differs); restore it")
+        return kind(path, **entry.get("init", {}))
 
     @property
     def fingerprint(self) -> str:
@@ -133,19 +155,23 @@ class Bundle:
         parts = [str(self.entry(role).get("sha256")) for role in ("generator", "encoder", "recogniser")]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
-    def _normalised(self, role: str) -> Callable[[Tensor], Tensor]:
+    def _normalised(self, role: str) -> Normalised:
         entry = self.entry(role)
-        return Frozen(Normalised(self.build(role), entry.get("input_size"), entry.get("crop"))).to(self.device)
+        return Normalised(self.build(role), entry.get("input_size"), entry.get("crop"))
+
+    def trainable_recogniser(self) -> Normalised:
+        """A new copy of the training recogniser, for whoever trains it."""
+        return self._normalised("recogniser")
 
     @cached_property
     def recogniser(self) -> Callable[[Tensor], Tensor]:
         """`(B, 3, S, S)` in [-1, 1] -> L2-normalised `(B, E)`; the recogniser that losses may use."""
-        return self._normalised("recogniser")
+        return Frozen(self._normalised("recogniser")).to(self.device)
 
     @cached_property
     def judge(self) -> Callable[[Tensor], Tensor]:
         """A recogniser that no loss has seen; `(B, 3, S, S)` in [-1, 1] -> L2-normalised `(B, E)`."""
-        return self._normalised("judge")
+        return Frozen(self._normalised("judge")).to(self.device)
 
     @property
     def recogniser_name(self) -> str:
@@ -170,7 +196,9 @@ class Bundle:
     @cached_property
     def perceptual(self) -> PerceptualDistance:
         """`(a, b)` -> `(B,)` distance; `.features(x)` -> `(B, F)` pooled features."""
-        return PerceptualDistance(Frozen(self.build("perceptual"))).to(self.device)
+        net = self.build("perceptual")
+        distance = LpipsDistance(Frozen(net)) if isinstance(net, Lpips) else PerceptualDistance(Frozen(net))
+        return distance.to(self.device)
 
     def generator(self) -> Generator:
         """A new StyleGAN2 generator with the bundle's weights."""
@@ -178,10 +206,10 @@ class Bundle:
         assert isinstance(net, Generator)
         return net
 
-    def encoder(self) -> Encoder4Editing:
+    def encoder(self) -> PyramidEncoder:
         """A new W+ encoder of that generator."""
         net = self.build("encoder")
-        assert isinstance(net, Encoder4Editing)
+        assert isinstance(net, PyramidEncoder)
         return net
 
     def discriminator(self) -> nn.Module:

@@ -1,0 +1,52 @@
+"""The two orders in which public face parsers number the same 19 classes, and the way between them.
+
+`l_` and `r_` are the left and right of the person shown: the left eye lies at the right of a picture.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+CELEBAMASK_HQ = (
+    "background", "skin", "nose", "eye_g", "l_eye", "r_eye", "l_brow", "r_brow", "l_ear", "r_ear",
+    "mouth", "u_lip", "l_lip", "hair", "hat", "ear_r", "neck_l", "neck", "cloth",
+)  # fmt: skip
+"""Order of CelebAMask-HQ's masks, of its own U-Net (`parsenet.pth`) and of DBAF's and RiDDLE's parse loss."""
+
+BISENET = (
+    "background", "skin", "l_brow", "r_brow", "l_eye", "r_eye", "eye_g", "l_ear", "r_ear", "ear_r",
+    "nose", "mouth", "u_lip", "l_lip", "neck", "neck_l", "cloth", "hair", "hat",
+)  # fmt: skip
+"""Order of face-parsing.PyTorch's BiSeNet (`79999_iter.pth`)."""
+
+CELEBAMASK_HQ_OF_BISENET = tuple(CELEBAMASK_HQ.index(name) for name in BISENET)
+"""`[b]` is CelebAMask-HQ's number of BiSeNet's class b: use it to renumber BiSeNet's label maps."""
+
+BISENET_OF_CELEBAMASK_HQ = tuple(BISENET.index(name) for name in CELEBAMASK_HQ)
+"""`[c]` is BiSeNet's number of CelebAMask-HQ's class c: use it to reorder BiSeNet's channels."""
+
+PARTS = ("nose", "l_eye", "r_eye", "mouth", "u_lip", "l_lip")
+"""Classes whose logits the published parse loss of RiDDLE compares."""
+
+
+def class_numbers(names: tuple[str, ...], order: tuple[str, ...] = CELEBAMASK_HQ) -> tuple[int, ...]:
+    """Numbers of classes in an order, e.g. of `PARTS`: (2, 4, 5, 10, 11, 12).
+
+    Raises:
+        ValueError: The order has no such class.
+    """
+    unknown = [name for name in names if name not in order]
+    if unknown:
+        raise ValueError(f"no parsing class {unknown[0]!r}; there are {', '.join(order)}")
+    return tuple(order.index(name) for name in names)
+
+
+def bisenet_logits_to_celebamask_hq(logits: Tensor) -> Tensor:
+    """Channels of `(B, 19, H, W)` in CelebAMask-HQ's order, from BiSeNet's."""
+    return logits[:, list(BISENET_OF_CELEBAMASK_HQ)]
+
+
+def bisenet_labels_to_celebamask_hq(labels: Tensor) -> Tensor:
+    """Integer class maps of any shape in CelebAMask-HQ's order, from BiSeNet's."""
+    return torch.tensor(CELEBAMASK_HQ_OF_BISENET, device=labels.device)[labels.long()]

@@ -33,6 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--min-face", type=float, default=20, metavar="PX", help="side of the smallest face to look for (default: 20)"
     )
+    parser.add_argument(
+        "--detector",
+        metavar="FILE",
+        help="find faces by this SCRFD network, e.g. det_10g.onnx of InsightFace's buffalo_l (default: MTCNN)",
+    )
     add_password_arguments(parser)
 
 
@@ -42,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument, the password, the model or (unless skipped) a photo is unusable.
     """
-    from faceanon.data.detect import MtcnnConfig, MtcnnDetector
+    from faceanon.data.detect import MtcnnConfig, MtcnnDetector, ScrfdDetector
     from faceanon.data.photo import SUFFIXES
     from faceanon.pipeline import anonymize_file
 
@@ -52,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
     password = read_password(args.password_env, args.password_file, confirm=True)
     pipeline = load_pipeline(args.model, args.device)
     if not args.aligned:
-        pipeline.detector = MtcnnDetector(config, pipeline.device)
+        own = args.detector
+        pipeline.detector = ScrfdDetector(own, args.min_face) if own else MtcnnDetector(config, pipeline.device)
     tally = run_jobs(
         jobs,
         lambda photo, png: anonymize_file(pipeline, photo, png, password, args.aligned),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from torchvision.ops import nms, roi_align
 
 from faceanon.errors import UserError
 from faceanon.networks.mtcnn import load_mtcnn
+from faceanon.networks.scrfd import Scrfd
 
 CELL = 12  # what one cell of P-Net sees, in pixels of its input
 STRIDE = 2
@@ -151,6 +153,27 @@ class MtcnnDetector:
         boxes, scores, points = boxes[keep], scores[keep], points[keep]
         keep = _suppress_nested(boxes, scores)
         return boxes[keep], scores[keep], points[keep]
+
+
+class ScrfdDetector:
+    """SCRFD from a file of an InsightFace pack.
+
+    Args:
+        path: The ONNX file, e.g. det_10g.onnx.
+        min_face: Smaller faces are left out, by their size in pixels of the photo.
+
+    Raises:
+        UserError: If the file or the package insightface is missing, or the file is no such detector.
+    """
+
+    def __init__(self, path: str | Path, min_face: float = 20) -> None:
+        self.net, self.min_face = Scrfd(path), min_face
+
+    def detect(self, image: NDArray[np.uint8]) -> list[Detection]:
+        """Faces of an RGB photo `(H, W, 3)` uint8, the largest first."""
+        rows = zip(*self.net(image), strict=True)
+        found = [Detection(tuple(box.tolist()), float(score), points) for box, score, points in rows]
+        return sorted((face for face in found if face.size >= self.min_face), key=lambda face: -face.size)
 
 
 def _pyramid(photo: Tensor, min_face: float, factor: float) -> Iterator[float]:

@@ -15,7 +15,7 @@ from faceanon.losses.identity import attract
 from faceanon.losses.latent import latent_regulariser, sliced_wasserstein
 from faceanon.losses.reconstruction import gradient_loss, part_weight, pixel_loss
 from faceanon.metrics.prior import PriorExam
-from faceanon.networks.e4e import Encoder4Editing
+from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.stylegan2 import Generator
 from faceanon.report.page import write_report
 from faceanon.stages.base import Schedule, Stage, average_copy, channels_last, weighted_sum
@@ -55,13 +55,13 @@ class Prior(nn.Module):
         encoder: Pictures to W+.
     """
 
-    def __init__(self, generator: Generator, encoder: Encoder4Editing) -> None:
+    def __init__(self, generator: Generator, encoder: PyramidEncoder) -> None:
         super().__init__()
         self.generator, self.encoder = generator, encoder
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """`(B, 3, S, S)` -> its reconstruction and its codes `(B, L, D)`."""
-        codes, _ = self.encoder(image)
+        codes, _ = self.encoder.with_features(image)
         return self.generator.synthesis(codes), codes
 
 
@@ -77,7 +77,7 @@ class PriorStage(Stage):
 
     Args:
         generator: A `faceanon.networks.stylegan2.Generator`.
-        encoder: A `faceanon.networks.e4e.Encoder4Editing` of the same size.
+        encoder: A W+ encoder (`e4e.Encoder4Editing`, `psp.GradualStyleEncoder`) of the same size.
         discriminator: Needed when the adversarial weight is not 0.
         bundle: Bundle whose recogniser and perceptual net the losses use.
         weights: Weights of the terms.
@@ -99,7 +99,7 @@ class PriorStage(Stage):
     def __init__(
         self,
         generator: Generator,
-        encoder: Encoder4Editing,
+        encoder: PyramidEncoder,
         discriminator: nn.Module | None = None,
         bundle: str = "synth64",
         weights: PriorWeights = PriorWeights(),

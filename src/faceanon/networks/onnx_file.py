@@ -1,0 +1,47 @@
+"""ONNX files of InsightFace's packs: opened from this disk, never downloaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from faceanon.errors import UserError
+
+PACKS = (
+    "InsightFace's packs (buffalo_l, buffalo_m, buffalo_s) are for non-commercial research only; the authors publish "
+    "them at https://github.com/deepinsight/insightface/releases/tag/v0.7"
+)
+
+
+def open_session(path: str | Path, role: str, examples: str) -> tuple[Path, Any]:
+    """The file's path and an `onnxruntime.InferenceSession` on it, on the GPU where onnxruntime can.
+
+    Args:
+        path: The file; `~` is the home folder.
+        role: What it is wanted as, e.g. "detector".
+        examples: Files that fit.
+
+    Raises:
+        UserError: The file is missing or no ONNX file, or a package is.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise UserError(f"no file {path} for the {role}: unpack {examples} there; {PACKS}")
+    try:
+        import insightface  # noqa: F401 - it turns onnxruntime's telemetry off, so it comes first
+        import onnxruntime
+    except ImportError as error:
+        raise UserError(f"ONNX networks need the package {error.name}; run: pip install 'insightface>=2.1'") from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3  # the packs' files declare fixed shapes and then give others: warnings at each call
+    wanted = ("CUDAExecutionProvider", "CPUExecutionProvider")
+    available = onnxruntime.get_available_providers()
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, [name for name in wanted if name in available])
+    except Exception as error:  # onnxruntime's own have no common base class
+        reason = str(error).split("\n")[0]
+        raise UserError(f"{path} is not a readable ONNX file ({reason}); unpack {examples} again") from error
+    return path, session

@@ -15,6 +15,8 @@ COMMANDS = {
     "anonymize": "replace the faces of a photo or of a folder of photos",
     "recover": "bring the faces back with the password",
     "report": "compare results of several tests in one page",
+    "export": "write a model's generator and encoder in the public layouts, for other tools",
+    "weights": "list, import, verify and show pretrained networks from public checkpoints",
     "backbones": "list the methods that ship with faceanon or that other packages announce",
     "quickstart": "train, test and report on the embedded bundle (what `make demo` runs)",
 }

@@ -1,0 +1,211 @@
+"""Bring your own pretrained networks: list what is known, import what you have, verify and show it.
+
+    faceanon weights list
+    faceanon weights import stylegan2-ffhq-256.pt e4e_ffhq_encode_256.pt model_ir_se50.pth --as ffhq256
+    faceanon weights verify ffhq256 --faces photos/aligned
+    faceanon weights show ffhq256
+
+Nothing is fetched: get the files from their authors (`list` says where, and on which terms). Files are recognised by
+what is in them, never by name, and no code in them is run. docs/how-to/bring-your-own-networks.md tells the whole way.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from faceanon.errors import UserError
+
+if TYPE_CHECKING:
+    from faceanon.weights.public import Found, PublicFile
+
+IMPORT = """Convert public checkpoints to safetensors and write or extend a bundle, all of it or nothing.
+
+    faceanon weights import stylegan2-ffhq-256.pt e4e_ffhq_encode_256.pt --as ffhq256
+    faceanon weights import model_ir_se50.pth 79999_iter.pth --as ffhq256        (extends it)
+    faceanon weights import ffhq.pkl --as models/nvidia1024                      (a path: elsewhere)
+
+An e4e or pSp file brings its own generator; next to another generator it is refused. What a file lacks of noise maps,
+blur kernels and latent_avg is made up for, and that is said.
+"""
+VERIFY = """Check a bundle: sha256 of every file, strict loading, pairing, and reconstructions of sample faces.
+
+    faceanon weights verify ffhq256
+    faceanon weights verify ffhq256 --faces photos/aligned
+
+Exit code 0 if all is well or only to be judged by you (warning), 1 if something FAILED.
+"""
+SHOW = """Say what a file or a bundle is: networks, tensors, parameters, keys, options, fingerprint, sha256.
+
+    faceanon weights show e4e_ffhq_encode.pt
+    faceanon weights show ffhq256
+"""
+LIST = """Print the public checkpoints that faceanon reads: role, licence, size, where to get them, what is here.
+
+    faceanon weights list
+    faceanon weights list --role parser
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare list, import, verify and show."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="{list,import,verify,show}")
+
+    def action(name: str, text: str) -> argparse.ArgumentParser:
+        summary = text.split(".", 1)[0].split(":", 1)[0].lower()
+        formatter = argparse.RawDescriptionHelpFormatter
+        return actions.add_parser(name, help=summary, description=text, formatter_class=formatter)
+
+    listing = action("list", LIST)
+    listing.add_argument("--role", help="only this role, e.g. generator, encoder, recogniser, judge, parser")
+    importing = action("import", IMPORT)
+    importing.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="checkpoints, .pkl, or InsightFace's pack"
+    )
+    importing.add_argument("--as", dest="bundle", required=True, metavar="BUNDLE", help="name of the bundle, or a path")
+    importing.add_argument("--replace", action="store_true", help="take the place of networks that are there already")
+    importing.add_argument(
+        "--encoder-type",
+        choices=("Encoder4Editing", "GradualStyleEncoder"),
+        help="e4e or pSp, for an encoder whose file does not say (their keys are the same)",
+    )
+    verifying = action("verify", VERIFY)
+    verifying.add_argument("bundle", metavar="BUNDLE", help="name of a bundle, or its folder")
+    verifying.add_argument(
+        "--faces", type=Path, metavar="FOLDER", help="aligned faces to reconstruct (default: drawn ones)"
+    )
+    showing = action("show", SHOW)
+    showing.add_argument("what", metavar="FILE_OR_BUNDLE", help="a file, a folder, or the name of a bundle")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do one of the four.
+
+    Raises:
+        UserError: Something is missing, damaged, unknown, or does not belong together.
+    """
+    actions = {"list": _list, "import": _import, "verify": _verify, "show": _show}
+    return actions[args.action](args)
+
+
+def _print(text: str) -> None:
+    from rich.console import Console
+
+    Console().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _list(args: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from faceanon.weights.catalog import catalog, on_disk
+
+    here = on_disk()
+    shown = [entry for entry in catalog() if args.role is None or args.role in entry.role.split(", ")]
+    if not shown:
+        roles = sorted({role for entry in catalog() for role in entry.role.split(", ")})
+        raise UserError(f"nothing known for role {args.role!r}; roles are {', '.join(roles)}")
+    table = Table("role", "network", "px", "file", "licence", "commercial", "size", "sha256", "where", "here in")
+    for entry in shown:
+        sizes = str(entry.resolution or "any")
+        digest = entry.sha256[:12] if entry.sha256 else "unknown"
+        files, where = "\n".join(entry.files), entry.published.removeprefix("https://")
+        bundles = ", ".join(here.get(entry.id, [])) or "-"
+        cells = (entry.role, entry.title, sizes, files, entry.licence, entry.commercial, entry.size, digest, where)
+        table.add_row(*cells, bundles)
+    console = Console()
+    if not console.is_terminal:
+        console.width = 1000  # a pipe has no width of its own: do not fold what somebody searches
+    console.print(table)
+    return 0
+
+
+def _import(args: argparse.Namespace) -> int:
+    from faceanon.weights.importing import bundle_folder, import_files
+    from faceanon.weights.public import read_public
+
+    bundle_folder(args.bundle)  # a bad name shows before gigabytes are read
+    files = [read_public(path, args.encoder_type) for path in args.files]
+    folder, lines = import_files(files, args.bundle, args.replace)
+    for line in lines:
+        _print(line)
+    _print(f"bundle {folder.name}: {folder}; next: faceanon weights verify {args.bundle}")
+    return 0
+
+
+def _verify(args: argparse.Namespace) -> int:
+    from faceanon.weights.verify import verify
+
+    failed = 0
+    for check in verify(args.bundle, args.faces):
+        failed += check.verdict == "FAILED"
+        _print(f"{check.verdict:<8} {check.text}")
+    return 1 if failed else 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    from faceanon.weights.bundle import bundle_path
+    from faceanon.weights.public import read_public
+
+    path = Path(args.what)
+    if path.is_file() or (path.is_dir() and not (path / "bundle.yaml").is_file()):
+        _show_file(read_public(path))
+    else:
+        _show_bundle(bundle_path(args.what))
+    return 0
+
+
+def _show_file(file: PublicFile) -> None:
+    _print(f"{file.path}\nsha256 {file.sha256}\ntop-level keys: {_some(list(file.keys))}")
+    for found in file.found:
+        _print(_described(found))
+    if file.pack is not None:
+        _print("InsightFace pack:" + "".join(f"\n  {name}: {what}" for name, what in file.pack.files.items()))
+    if file.opts:
+        _print("opts: " + ", ".join(f"{name}={value}" for name, value in sorted(file.opts.items())))
+
+
+def _described(found: Found) -> str:
+    from faceanon.weights.catalog import published
+    from faceanon.weights.pairing import generator_fingerprint
+
+    count = sum(tensor.numel() for tensor in found.tensors.values())
+    lines = [f"{found.layout.title} ({found.name}): {len(found.tensors)} tensors, {count / 1e6:.2f} M numbers"]
+    lines += [f"  {name}: {value}" for name, value in found.init.items()]
+    if found.latent_avg is not None:
+        lines.append(f"  latent_avg: {tuple(found.latent_avg.shape)}")
+    if found.layout.role == "generator":
+        lines.append(f"  fingerprint: {generator_fingerprint(found.tensors)}")
+    known = published(found.layout.kind, found.size, found.name)
+    lines.append(f"  licence: {known.licence} (commercial use: {known.commercial})" if known else "  licence: unknown")
+    return "\n".join(lines + [f"  {note}" for note in found.notes])
+
+
+def _show_bundle(folder: Path) -> None:
+    from faceanon.weights.bundle import Bundle
+    from faceanon.weights.files import load_tensors
+
+    bundle = Bundle(folder)
+    _print(f"bundle {bundle.name}, {bundle.image_size} px: {folder}")
+    for role, entry in {**bundle.spec["networks"], **bundle.spec.get("parts", {})}.items():
+        tensors = load_tensors(folder / entry["file"]) if "file" in entry else {}
+        count = sum(tensor.numel() for tensor in tensors.values())
+        network = entry.get("class", "no network").rsplit(".", 1)[-1]
+        _print(f"{role}: {entry.get('name', '')} {network}, {len(tensors)} tensors, {count / 1e6:.2f} M numbers")
+        _print("".join(f"  {name}: {value}\n" for name, value in _lines(entry).items()).rstrip("\n"))
+    for role, entry in bundle.spec.get("packs", {}).items():
+        _print(f"{role}: {', '.join(entry['files'])}")
+
+
+def _lines(entry: dict[str, Any]) -> dict[str, Any]:
+    """What to tell of an entry, short names first."""
+    source = entry.get("source", {})
+    shown = {name: entry[name] for name in ("init", "file", "sha256", "fingerprint", "generator") if name in entry}
+    return shown | {
+        f"source {name}": source[name] for name in ("file", "sha256", "licence", "commercial") if name in source
+    }
+
+
+def _some(keys: list[str]) -> str:
+    return ", ".join(keys[:8]) + (f", ... ({len(keys)} keys)" if len(keys) > 8 else "")

@@ -77,3 +77,46 @@ class Codes:
     def with_identity(self, identity: Tensor) -> Codes:
         """The same attributes on another person."""
         return replace(self, identity=identity)
+
+
+@dataclass(frozen=True)
+class Branches:
+    """The five pictures of a batch and the codes behind them; or only the two that one key needs.
+
+    Args:
+        pictures: `(5 B, 3, S, S)`: anonymized under two keys, recovered, opened with two wrong keys; or `(2 B, ...)`:
+            anonymized under one key, recovered.
+        original: Codes of the originals.
+        edited: Codes the anonymized pictures were drawn from, `(2 B, ...)` or `(B, ...)`.
+        found: Codes found in the first anonymized picture; None in a `latent` loop.
+        recovered: Codes the recovered picture was drawn from, `(B, ...)`.
+        keys: `(4 B, ...)`: first key, second key, two wrong keys; or `(B, ...)`: the one key.
+    """
+
+    pictures: Tensor
+    original: Codes
+    edited: Codes
+    found: Codes | None
+    recovered: Codes
+    keys: Tensor
+
+    @property
+    def size(self) -> int:
+        """Number of originals, B."""
+        return len(self.recovered.identity)
+
+    @property
+    def versions(self) -> int:
+        """Pictures drawn of each original: five or two."""
+        return len(self.pictures) // self.size
+
+    @property
+    def anonymized(self) -> Tensor:
+        """`(2 B, 3, S, S)`, first key, then second; or `(B, 3, S, S)`."""
+        return self.pictures[: self.recovered_rows.start]
+
+    @property
+    def recovered_rows(self) -> slice:
+        """Where the recovered pictures stand in `pictures`."""
+        start = (2 if self.versions == 5 else 1) * self.size
+        return slice(start, start + self.size)

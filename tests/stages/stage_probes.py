@@ -9,6 +9,7 @@ import lightning as L
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from faceanon.data.jitter import EXACT, CropJitter, JitteredTraining
 from faceanon.data.synthetic.datamodule import BlockSampler
 from faceanon.training import run
 from faceanon.types import FaceBatch
@@ -43,11 +44,14 @@ class Rows(Dataset):
         return self.faces.map(lambda item: item[rows])
 
 
-class BlobFaces(L.LightningDataModule):
+class BlobFaces(JitteredTraining, L.LightningDataModule):
     """Training batches whose order depends on the epoch alone, as those of the procedural faces."""
 
-    def __init__(self, groups: int = 8, batch_size: int = 8, seed: int = 0) -> None:
+    jitter_group = 4
+
+    def __init__(self, groups: int = 8, batch_size: int = 8, seed: int = 0, jitter: CropJitter = EXACT) -> None:
         super().__init__()
+        self.jitter = jitter
         self.groups, self.batch_size, self.seed = groups, batch_size, seed
 
     def _loader(self, faces, shuffle):

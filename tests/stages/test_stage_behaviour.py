@@ -4,10 +4,15 @@ import math
 
 import pytest
 import torch
-from stage_probes import checkpoint, fit, losses
+from stage_probes import REPO, SMALL_CID, checkpoint, crossed_faces, fit, logged, losses
 
+from faceanon.backbones.dbaf import DBAF
 from faceanon.errors import UserError
-from faceanon.stages import base
+from faceanon.losses.reconstruction import round_to_8_bit
+from faceanon.stages import AnonymizeStage, base
+from faceanon.stages.anonymize_terms import AnonymizeTerms, AnonymizeWeights
+from faceanon.training import run
+from faceanon.types import Branches, Codes
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.files import load_tensors
 
@@ -95,6 +100,12 @@ class TestAdversarialStage:
         assert not [name for name in names if any(role in name for role in bundle_roles)]
         assert not any(parameter.requires_grad for parameter in cli.model.bundle.recogniser.net.parameters())
 
+    def test_settings_of_the_base_classes_are_in_the_checkpoint(self, trained):
+        settings = checkpoint(trained[1])["hyper_parameters"]
+        assert settings["samples_every"] == settings["r1_interval"] == 3
+        assert settings["trainable"] == ["cid", "maar"]
+        assert {"tau_negative", "seed", "ema_half_life", "warmup"} <= set(settings)
+
     def test_sample_sheets(self, trained):
         names = sorted(path.name for path in trained[1].rglob("samples/*.png"))
         assert names == ["batch_0000003.png", "batch_0000006.png"]
@@ -105,6 +116,24 @@ def test_no_discriminator_without_the_adversarial_term(tiny_bundle, tmp_path):
     assert cli.model.discriminator is None
     assert not [name for name in losses(tmp_path) if name.startswith("train/d")]
     assert {name.split(".")[0] for name in checkpoint(tmp_path)["state_dict"]} == {"backbone", "ema"}
+
+
+@pytest.mark.parametrize(("setting", "wrong"), [("samples_every", "often"), ("schedule", "linear"), ("warmpu", 3)])
+def test_settings_of_the_base_classes_are_checked_by_name_and_type(setting, wrong):
+    config = str(REPO / "configs/dbaf_s2.yaml")
+    with pytest.raises(UserError, match=setting):
+        run(["fit", "--config", config, f"--model.init_args.{setting}={wrong}", "--print_config"])
+
+
+@pytest.mark.parametrize("name", ["DisentangleStage", "AnonymizeStage"])
+def test_help_explains_the_settings_of_the_base_classes(capsys, name):
+    with pytest.raises(SystemExit):
+        run(["fit", "--model.help", f"faceanon.stages.{name}"])
+    out = " ".join(capsys.readouterr().out.split())
+    for setting, words in (("trainable", "Prefixes"), ("export", "Folder written"), ("r1_gamma", "Weight of R1")):
+        assert f"--model.{setting} {setting.upper()}" in out
+        assert words in out
+    assert "--model.adversarial " not in out
 
 
 def test_a_wrong_prefix_names_the_parts(tiny_bundle, tmp_path):
@@ -119,6 +148,74 @@ def test_every_loop_runs(tiny_bundle, tmp_path, loop):
     assert ("train/g/target" in terms) == (loop != "latent")  # the codes found in a picture, where one was read
     assert {"train/g/code", "train/g/recovery", "train/g/anchor", "train/g/recovered_identity"} <= set(terms)
     assert all(math.isfinite(value) for values in terms.values() for value in values)
+    (error,) = [value for value in logged(tmp_path)["val_code_error"] if value is not None]
+    (correlation,) = [value for value in logged(tmp_path)["val_code_correlation"] if value is not None]
+    assert error > 0
+    assert -1 <= correlation <= 1
+
+
+class TestSavedNoise:
+    """Noise on the picture that recovery reads."""
+
+    @pytest.fixture
+    def backbone(self, tiny_bundle):
+        return DBAF(tiny_bundle, **SMALL_CID, keyed_path=True, code_dim=16)
+
+    def read(self, backbone, monkeypatch, **settings):
+        """All pictures of the first drawing, and the first half of them as they are read back."""
+        stage, calls = AnonymizeStage(backbone, **settings), {"decode": [], "encode_anonymized": []}
+
+        def spy(name, real):
+            def spied(given):
+                answer = real(given)
+                calls[name].append(answer if name == "decode" else given)
+                return answer
+
+            monkeypatch.setattr(backbone, name, spied)
+
+        spy("decode", backbone.decode)
+        spy("encode_anonymized", backbone.encode_anonymized)
+        torch.manual_seed(0)
+        stage.draw(crossed_faces(2, 0).image)
+        return calls["decode"][0], calls["encode_anonymized"][0]
+
+    @pytest.mark.parametrize("loop", ["image", "file"])
+    def test_its_deviation_is_in_8_bit_steps(self, backbone, monkeypatch, loop):
+        drawn, read = (item.detach() for item in self.read(backbone, monkeypatch, loop=loop, saved_noise=3.0))
+        drawn = drawn[: len(read)]
+        steps = (read - drawn)[drawn.abs() < 0.8] * 127.5
+        assert float(steps.std()) == pytest.approx((9 + (loop == "file") / 12) ** 0.5, rel=0.03)
+        whole = (read + 1) * 127.5
+        assert torch.allclose(whole, whole.round(), atol=1e-3) == (loop == "file")
+
+    def test_without_it_the_picture_is_only_rounded(self, backbone, monkeypatch):
+        drawn, read = self.read(backbone, monkeypatch)
+        assert torch.equal(read, round_to_8_bit(drawn[: len(read)]))
+
+    def test_gradients_pass_as_if_there_were_none(self, backbone, monkeypatch):
+        drawn, read = self.read(backbone, monkeypatch, saved_noise=2.0)
+        (gradient,) = torch.autograd.grad(read.sum(), drawn)
+        first = slice(0, len(read))
+        inside = drawn[first].abs() < 0.8
+        assert torch.equal(gradient[first][inside], torch.ones_like(gradient[first][inside]))
+
+    @pytest.mark.parametrize("wrong", [{"saved_noise": -1.0}, {"saved_noise": 1.0, "loop": "latent"}])
+    def test_what_makes_no_sense_is_refused(self, backbone, wrong):
+        with pytest.raises(UserError, match="saved_noise"):
+            AnonymizeStage(backbone, **wrong)
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_the_recovered_pictures_distance_is_the_same_alone_and_among_five(tiny_bundle, both):
+    weights = AnonymizeWeights(perceptual=float(both), recovery_perceptual=1.0)
+    bundle, batch = Bundle(tiny_bundle), crossed_faces(1, 0)
+    codes = Codes(torch.zeros(4, 2))
+    pictures = torch.rand(20, 3, 64, 64, generator=torch.Generator().manual_seed(1)) - 0.5
+    branches = Branches(pictures, codes, codes, None, codes, torch.zeros(16, 2))
+    terms = AnonymizeTerms(bundle, weights, 0.1, False, "l1", 0.0)(batch, branches)
+    alone = bundle.perceptual(pictures[8:12], batch.image).mean()
+    torch.testing.assert_close(terms["recovery_perceptual"], alone)
+    assert ("perceptual" in terms) == both
 
 
 @pytest.mark.parametrize("config", ["dbaf_s1", "dbaf_keyed_s2"])

@@ -26,6 +26,7 @@ from faceanon.data.files import (
     list_photos,
     name_identities,
 )
+from faceanon.data.jitter import EXACT, CropJitter, JitteredTraining
 from faceanon.errors import UserError
 from faceanon.types import FaceBatch
 
@@ -40,7 +41,7 @@ def _report(lines: Sequence[str]) -> None:
         _log.warning("%s", line)
 
 
-class FolderFaces(L.LightningDataModule):
+class FolderFaces(JitteredTraining, L.LightningDataModule):
     """Faces from one or several folders, aligned already (see docs/how-to/own-photos.md).
 
     Persons are held out whole: one of the validation or test split is never in training. Pictures without a known
@@ -68,6 +69,7 @@ class FolderFaces(L.LightningDataModule):
         mask_order: New class of every stored class.
         mask_mirror: Class of every (new) class in a mirrored picture; needed for `masks` with `mirror`.
         memory_limit: Gigabytes of decoded pictures to hold; above it they are read from disk each time.
+        jitter: Random crops in training, each picture its own; none by default.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class FolderFaces(L.LightningDataModule):
         mask_order: list[int] | None = None,
         mask_mirror: list[int] | None = None,
         memory_limit: float = 4.0,
+        jitter: CropJitter = EXACT,
     ) -> None:
         super().__init__()
         if masks and mirror and mask_mirror is None:
@@ -106,7 +109,7 @@ class FolderFaces(L.LightningDataModule):
         self.crop = None if crop is None else check_box(crop)
         self.mirror, self.pairs, self.extensions = mirror, same_identity_pairs, extensions
         self.identities, self.masks = identities, masks
-        self.mask_mirror, self.memory_limit = mask_mirror, memory_limit
+        self.mask_mirror, self.memory_limit, self.jitter = mask_mirror, memory_limit, jitter
         self.read = Reader(image_size, self.crop, mask_order)
         self.faces: dict[Split, Faces] = {}
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from faceanon.types import FaceBatch
 
-Pairing = Literal["roll", "mixed"]
+Pairing = Literal["self", "roll", "mixed"]
 
 
 def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same_every: int = 3) -> Tensor:
@@ -18,12 +18,14 @@ def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same
     Args:
         batch: The batch.
         batch_number: Counts batches from 0.
-        pairing: `roll`: each row's source is the row before it, and every `same_every`-th batch itself (DBAF's
+        pairing: `self`: each row itself. `roll`: the row before it, and every `same_every`-th batch itself (DBAF's
             released code). `mixed`: per row, at random, itself or another photo of the same person, a quarter each,
             or somebody else; somebody else is a row whose swap exists in the batch, where one is (crossed groups).
         same_every: See `roll`.
     """
     rows = torch.arange(len(batch), device=batch.image.device)
+    if pairing == "self":
+        return rows
     if pairing == "roll":
         return rows if batch_number % same_every == 0 else rows.roll(1)
     same_person = batch.identity[:, None] == batch.identity[None]

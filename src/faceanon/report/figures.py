@@ -97,6 +97,13 @@ EXPLANATIONS: dict[str, Explanation] = {
         "%",
         1,
     ),
+    "auc": _E(
+        "Area under the ROC curve",
+        "Probability that a pair of pictures of one person scores above a pair of two persons.",
+        "higher",
+        "",
+        4,
+    ),
     "threshold": _E("Threshold", "Cosine above which a pair is accepted, set on pairs of different people."),
     "id_cos": _E(
         "Mean cosine to the original",
@@ -146,6 +153,12 @@ EXPLANATIONS: dict[str, Explanation] = {
         2,
     ),
     "parsing_iou": _E("Parsing IoU", "Agreement of face parts (hair, eyes, mouth, ...) with the original.", "higher"),
+    "pixel_accuracy": _E("Pixels labelled rightly", "Share of all pixels.", "higher", "%", 1),
+    "probe_r2": _E(
+        "Factors read off the features",
+        "Share of the variance of what the renderer drew that a linear probe on the network's features explains.",
+        "higher",
+    ),
     "kid": _E(
         "KID",
         "Distance between the looks of originals and anonymized pictures, on the bundle's own features.",

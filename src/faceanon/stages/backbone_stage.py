@@ -15,7 +15,9 @@ from torch.optim import Optimizer
 
 from faceanon.backbones.base import Backbone
 from faceanon.callbacks.samples import save_samples
-from faceanon.stages.base import Schedule, Stage, average_copy, channels_last, trainable
+from faceanon.errors import UserError
+from faceanon.optim import Ranger
+from faceanon.stages.base import Stage, average_copy, channels_last, trainable_parameters
 from faceanon.types import FaceBatch
 from faceanon.weights.store import check_fit, description, load_into, save_backbone
 
@@ -23,42 +25,71 @@ CALIBRATION_BATCHES = 100
 
 
 class BackboneStage(Stage):
-    """Base of `DisentangleStage` and `AnonymizeStage`; see there for the arguments."""
+    """Base of `DisentangleStage` and `AnonymizeStage`.
+
+    Args:
+        backbone: The method.
+        adversarial: Whether a discriminator trains too.
+        trainable: Prefixes of the backbone's parameters that train; None trains all.
+        optimizer_g: Builds the backbone's optimizer.
+        optimizer_d: Builds the discriminator's.
+        init_from: Checkpoint (`.ckpt`) or exported folder whose backbone is loaded first: stage 1's for stage 2; for
+            `faceanon test`, the model to test.
+        export: Folder written when the training ends: weights and configuration, ready for the next stage and for use.
+        extra_weights: Weights of the backbone's own terms (its `disentangle_terms` or `anonymize_terms`), by name.
+        samples_every: Batches between two sample sheets in the log folder and W&B; 0 draws none.
+        seed: Seed of keys, pairings and dropout, beside rank and batch number.
+        kwargs: Settings of `Stage`.
+    """
 
     def __init__(
         self,
         backbone: Backbone,
-        trainable_prefixes: list[str] | None,
         adversarial: bool,
-        optimizer_g: OptimizerCallable,
-        optimizer_d: OptimizerCallable,
-        init_from: Path | None,
-        export: Path | None,
-        samples_every: int,
-        seed: int,
-        r1_gamma: float,
-        r1_interval: int,
-        ema_half_life: int,
-        gradient_clip: float,
-        schedule: Schedule,
-        warmup: int,
+        trainable: list[str] | None = None,
+        optimizer_g: OptimizerCallable = Ranger,
+        optimizer_d: OptimizerCallable = Ranger,
+        init_from: Path | None = None,
+        export: Path | None = None,
+        extra_weights: dict[str, float] | None = None,
+        samples_every: int = 500,
+        seed: int = 0,
+        **kwargs: Any,  # noqa: ANN401 - jsonargparse reads names and types off the base class
     ) -> None:
-        super().__init__(r1_gamma, r1_interval, ema_half_life, gradient_clip, schedule, warmup)
+        super().__init__(**kwargs)
         self.backbone, self.bundle = backbone, backbone.bundle
         self.initialised = init_from is not None
         if init_from is not None:
             load_into(backbone, init_from)
         channels_last(backbone)
-        self.prefixes = trainable_prefixes
+        self.prefixes = trainable
         self.ema = average_copy(backbone)
         self.discriminator = self.bundle.discriminator() if adversarial else None
         self.optimizer_g, self.optimizer_d = optimizer_g, optimizer_d
         self.export, self.samples_every, self.seed = export, samples_every, seed
+        self.extra_weights = extra_weights or {}
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """Names of the backbone's own terms whose weight is not 0."""
+        return frozenset(name for name, weight in self.extra_weights.items() if weight)
+
+    def own_terms(self, terms: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The backbone's own terms, once it is clear that it knows all that are weighed.
+
+        Raises:
+            UserError: `extra_weights` names a term that the backbone does not have.
+        """
+        unknown = sorted(self.wanted - set(terms))
+        if unknown:
+            kind = type(self.backbone).__name__
+            raise UserError(f"extra_weights: {kind} has no {', '.join(unknown)} in this stage; see its documentation")
+        return terms
 
     def configure_optimizers(self) -> list[Optimizer]:
         """The backbone's first, the discriminator's second."""
         prefixes = self.prefixes or [""]
-        optimizers = [self.optimizer_g(trainable(self.backbone, prefixes))]
+        optimizers = [self.optimizer_g(trainable_parameters(self.backbone, prefixes))]
         if self.discriminator is not None:
             optimizers.append(self.optimizer_d(self.discriminator.parameters()))
         return optimizers

@@ -112,9 +112,9 @@ class Stage(L.LightningModule, ABC):
         self.log_dict(named, batch_size=batch_size, on_step=True, on_epoch=False)
 
 
-def weighted_sum(terms: Mapping[str, Tensor], weights: object) -> Tensor:
-    """Sum of terms times the fields of a dataclass of weights with the same names."""
-    table: dict[str, float] = asdict(weights)  # type: ignore[call-overload]
+def weighted_sum(terms: Mapping[str, Tensor], weights: object, extra: Mapping[str, float] | None = None) -> Tensor:
+    """Sum of terms times the fields of a dataclass of weights with the same names, or times those in `extra`."""
+    table: dict[str, float] = {**asdict(weights), **(extra or {})}  # type: ignore[call-overload]
     return torch.stack([table[name] * value for name, value in terms.items()]).sum()
 
 
@@ -130,14 +130,16 @@ def average_copy(module: M) -> M:
     return deepcopy(module).eval().requires_grad_(False)
 
 
-def trainable(module: nn.Module, prefixes: Iterable[str]) -> list[nn.Parameter]:
+def trainable_parameters(module: nn.Module, prefixes: Iterable[str]) -> list[nn.Parameter]:
     """Parameters whose names start with one of the prefixes; the others stop requiring gradients.
 
     Raises:
-        UserError: A prefix fits no parameter.
+        UserError: A prefix fits no parameter, or there are none.
     """
     prefixes = list(prefixes)
     named: list[tuple[str, nn.Parameter]] = list(module.named_parameters())
+    if not named:
+        raise UserError(f"{type(module).__name__} has nothing to train; use it as it is: faceanon backbones --save")
     for prefix in prefixes:
         if not any(name.startswith(prefix) for name, _ in named):
             parts = sorted({name.split(".")[0] for name, _ in named})

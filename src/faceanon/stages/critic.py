@@ -12,8 +12,12 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
 from faceanon.losses.critics import Objective
+from faceanon.metrics.critics import CriticExam, critic_exam
+from faceanon.report.page import write_report
+from faceanon.report.table import format_table
 from faceanon.types import FaceBatch
-from faceanon.weights.files import save_tensors
+from faceanon.weights.bundle import Bundle
+from faceanon.weights.files import load_strictly, load_tensors, save_tensors
 
 
 class CriticStage(L.LightningModule):
@@ -24,6 +28,13 @@ class CriticStage(L.LightningModule):
         objective: What it learns.
         optimizer: Builds the optimizer from parameters.
         export: Safetensors file written when the training ends, ready for a bundle.
+        init_from: Safetensors file to start from or to test, or a bundle's folder, whose network for `role` is taken.
+        role: What the network is in a bundle, and its name in the report.
+        labels: Names of the classes or landmarks in the report, in their order; numbers by default.
+        report: Folder of `faceanon test`'s reports; the one on this network goes into `<role>` in it.
+
+    Raises:
+        UserError: `init_from` is missing, corrupt, does not fit the network, or is a bundle and `role` is not in it.
     """
 
     def __init__(
@@ -32,11 +43,19 @@ class CriticStage(L.LightningModule):
         objective: Objective,
         optimizer: OptimizerCallable = torch.optim.AdamW,
         export: Path | None = None,
+        init_from: Path | None = None,
+        role: str = "critic",
+        labels: list[str] | None = None,
+        report: Path = Path("runs/critics"),
     ) -> None:
         super().__init__()
         self.save_hyperparameters(ignore=["network", "objective"])
         self.network, self.objective = network.to(memory_format=torch.channels_last), objective
         self.optimizer, self.export = optimizer, export
+        self.role, self.labels, self.report = role, labels or [], report / role
+        self.init_from = init_from
+        if init_from is not None:
+            load_strictly(self.network, *_trained(init_from, role))
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """One optimizer over network and heads; the rate rises for 50 steps and falls to 0 along a cosine."""
@@ -62,7 +81,38 @@ class CriticStage(L.LightningModule):
         figures = self.objective.figures(self.network, batch)
         self.log_dict({f"val_{name}": value for name, value in figures.items()}, batch_size=len(batch), prog_bar=True)
 
+    def on_test_start(self) -> None:
+        """Begin a fresh examination."""
+        self.exam: CriticExam | None = None
+
+    def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
+        """Add held-out faces."""
+        self.exam = self.exam or critic_exam(self.objective, self.role, self.labels, batch.image.shape[-1])
+        self.exam.update(self.network, batch)
+
+    def on_test_epoch_end(self) -> None:
+        """Log, print and write the figures."""
+        assert self.exam is not None
+        figures = self.exam.compute()
+        self.log_dict(figures, logger=bool(self.trainer.loggers))
+        if not self.trainer.is_global_zero:
+            return
+        network = f"{type(self.network).__module__}.{type(self.network).__qualname__}"
+        meta = {"role": self.role, "network": network, "weights": self.init_from}
+        page = write_report(self.report, figures, {}, meta)
+        print(format_table(figures))
+        print(f"report: {page.resolve()}")
+
     def on_fit_end(self) -> None:
         """Write the network where `export` says."""
         if self.export is not None and self.trainer.is_global_zero:
             save_tensors(self.export, self.network.state_dict(), {"class": type(self.network).__name__})
+
+
+def _trained(source: Path, role: str) -> tuple[dict[str, Tensor], str]:
+    """Tensors of a file, or of a bundle's network for `role`, and where they lay."""
+    if source.is_dir():
+        entry = Bundle(source).entry(role)
+        path = source / entry["file"]
+        return load_tensors(path, entry.get("sha256")), str(path)
+    return load_tensors(source), str(source)

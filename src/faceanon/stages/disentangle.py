@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import torch
-from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor
 
 from faceanon.backbones.base import Backbone
@@ -16,9 +15,8 @@ from faceanon.losses.adversarial import generator_loss
 from faceanon.losses.latent import LatentNorm, latent_regulariser
 from faceanon.losses.parsing import parse_loss
 from faceanon.losses.reconstruction import PixelNorm, gradient_loss, part_weight, pixel_loss
-from faceanon.optim import Ranger
 from faceanon.stages.backbone_stage import BackboneStage
-from faceanon.stages.base import Schedule, weighted_sum
+from faceanon.stages.base import weighted_sum
 from faceanon.types import FaceBatch
 
 
@@ -53,7 +51,6 @@ class DisentangleStage(BackboneStage):
     Args:
         backbone: The method.
         weights: Weights of the terms.
-        trainable: Prefixes of the backbone's parameters that train.
         pairing: How identity sources are chosen (`data.pairs.identity_sources`).
         crossed_targets: Compare with the very picture of that person with those attributes where the data hold it
             (synthetic faces), instead of with the attribute source.
@@ -62,25 +59,13 @@ class DisentangleStage(BackboneStage):
         reconstruction_norm: `l1` (paper) or `smooth_l1` (released code).
         latent_norm: `spread` (DBAF), `delta` (HFORD) or `square` (released code).
         part_emphasis: Brows, eyes, nose and mouth count 1 + this in the pixel terms, where parsing is known.
-        optimizer_g: Builds the backbone's optimizer.
-        optimizer_d: Builds the discriminator's.
-        init_from: Checkpoint (`.ckpt`) or exported folder whose backbone is loaded first.
-        export: Folder written when the training ends: weights and configuration, ready for `AnonymizeStage` and use.
-        samples_every: Batches between two sample sheets in the log folder and W&B; 0 draws none.
-        seed: Seed of pairings and dropout, beside rank and batch number.
-        r1_gamma: See `Stage`.
-        r1_interval: See `Stage`.
-        ema_half_life: See `Stage`.
-        gradient_clip: See `Stage`.
-        schedule: See `Stage`.
-        warmup: See `Stage`.
+        kwargs: Settings of `BackboneStage` and `Stage`.
     """
 
     def __init__(
         self,
         backbone: Backbone,
         weights: DisentangleWeights = DisentangleWeights(),
-        trainable: list[str] | None = None,
         pairing: Pairing = "roll",
         crossed_targets: bool = False,
         tau_positive: float = 0.0,
@@ -88,36 +73,9 @@ class DisentangleStage(BackboneStage):
         reconstruction_norm: PixelNorm = "l1",
         latent_norm: LatentNorm = "spread",
         part_emphasis: float = 0.0,
-        optimizer_g: OptimizerCallable = Ranger,
-        optimizer_d: OptimizerCallable = Ranger,
-        init_from: Path | None = None,
-        export: Path | None = None,
-        samples_every: int = 500,
-        seed: int = 0,
-        r1_gamma: float = 10.0,
-        r1_interval: int = 16,
-        ema_half_life: int = 10_000,
-        gradient_clip: float = 0.0,
-        schedule: Schedule = "constant",
-        warmup: int = 0,
+        **kwargs: Any,  # noqa: ANN401 - jsonargparse reads names and types off the base class
     ) -> None:
-        super().__init__(
-            backbone,
-            trainable,
-            bool(weights.adversarial),
-            optimizer_g,
-            optimizer_d,
-            init_from,
-            export,
-            samples_every,
-            seed,
-            r1_gamma,
-            r1_interval,
-            ema_half_life,
-            gradient_clip,
-            schedule,
-            warmup,
-        )
+        super().__init__(backbone, adversarial=bool(weights.adversarial), **kwargs)
         self.save_hyperparameters(ignore=["backbone"])
         self.weights, self.pairing, self.crossed_targets = weights, pairing, crossed_targets
         self.tau_positive, self.tau_negative = tau_positive, tau_negative
@@ -135,7 +93,8 @@ class DisentangleStage(BackboneStage):
             latent = self.backbone.w_plus(mixed)
             if self.weights.latent and latent is not None:
                 terms["latent"] = latent_regulariser(latent, self.latent_norm)
-            self.step(self.optimizer_list()[0], weighted_sum(terms, self.weights))
+            terms |= self.own_terms(self.backbone.disentangle_terms(batch, fake, source, self.wanted))
+            self.step(self.optimizer_list()[0], weighted_sum(terms, self.weights, self.extra_weights))
         self.finish_batch(terms, batch)
 
     def generator_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:

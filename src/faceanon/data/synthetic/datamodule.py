@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import torch
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, DistributedSampler
 
+from faceanon.data.jitter import EXACT, CropJitter, JitteredTraining
 from faceanon.data.synthetic.crossed import GROUP, SyntheticSet, crossed_roll, held_out_roll, stream
 from faceanon.errors import UserError
 from faceanon.types import FaceBatch
@@ -59,7 +61,7 @@ class BlockSampler(DistributedSampler[FaceBatch]):
         return -(-len(self._mine()) // self.per_batch)
 
 
-class SyntheticFaces(LightningDataModule):
+class SyntheticFaces(JitteredTraining, LightningDataModule):
     """Procedural faces with full ground truth, rendered once into memory.
 
     Batches are `FaceBatch` with parsing, landmarks and factors (columns: `crossed.FACTORS`). Training batches hold
@@ -77,6 +79,7 @@ class SyntheticFaces(LightningDataModule):
         occlusion: Share of pictures with an occluder, in [0, 1].
         seed: Seed of the training set and of its order.
         workers: Worker processes of the loaders; slicing memory rarely needs any.
+        jitter: Random crops in training, the same for all four rows of a group; none by default.
 
     Raises:
         UserError: `batch_size` is not a multiple of 4, another number is out of range, or there are fewer groups than
@@ -94,6 +97,7 @@ class SyntheticFaces(LightningDataModule):
         occlusion: float = 0.3,
         seed: int = 0,
         workers: int = 0,
+        jitter: CropJitter = EXACT,
     ) -> None:
         super().__init__()
         sizes = {
@@ -110,10 +114,12 @@ class SyntheticFaces(LightningDataModule):
             raise UserError(f"SyntheticFaces: batch_size is {batch_size}; give a multiple of {GROUP} (whole groups)")
         if not 0 <= occlusion <= 1:
             raise UserError(f"SyntheticFaces: occlusion is {occlusion}; give a share between 0 and 1")
-        self.save_hyperparameters()
+        self.save_hyperparameters(ignore=["jitter"])
+        self.save_hyperparameters({"jitter": asdict(jitter)})  # plain numbers, so that checkpoints hold no class
         self.image_size, self.train_groups, self.photos = image_size, train_groups, photos
         self.held_out = {"val": val_identities, "test": test_identities}
         self.batch_size, self.occlusion, self.seed, self.workers = batch_size, occlusion, seed, workers
+        self.jitter, self.jitter_group = jitter, GROUP
         self._sets: dict[str, SyntheticSet] = {}
 
     def setup(self, stage: str) -> None:

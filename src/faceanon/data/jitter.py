@@ -1,0 +1,101 @@
+"""Small random shifts, scales and turns of training pictures, such as a detector's crops have."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from faceanon.data.synthetic.crossed import stream
+from faceanon.errors import UserError
+from faceanon.types import FaceBatch
+
+
+@dataclass(frozen=True)
+class CropJitter:
+    """How far crops of training pictures may be off; the default leaves them as they are.
+
+    Args:
+        scale: Largest change of the crop's side, as a share of it: 0.1 for 10 %.
+        shift: Largest move along each axis, as a share of the side.
+        rotation: Largest rotation, in degrees.
+
+    Raises:
+        UserError: A number is negative, or so large that the face would leave the picture.
+    """
+
+    scale: float = 0.0
+    shift: float = 0.0
+    rotation: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field, most in zip(fields(self), (0.5, 0.5, 180.0), strict=True):
+            value = getattr(self, field.name)
+            if not 0 <= value <= most:
+                raise UserError(f"jitter: {field.name} is {value}; give a number between 0 and {most:g}")
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, field.name) for field in fields(self))
+
+    def __call__(self, batch: FaceBatch, generator: torch.Generator, group: int = 1) -> FaceBatch:
+        """The batch as other crops of the same pictures would show it.
+
+        Image (bilinear, the border repeated), parsing (nearest) and landmarks move together; `factors` stay those of
+        the exact crop.
+
+        Args:
+            batch: B pictures.
+            generator: Source of the draws, on the CPU, so that every device draws alike.
+            group: So many consecutive rows move alike (crossed groups, whose members are compared pixel by pixel).
+
+        Raises:
+            ValueError: B is no multiple of `group`.
+        """
+        if not self:
+            return batch
+        if len(batch) % group:
+            raise ValueError(f"a batch of {len(batch)} rows does not hold whole groups of {group}")
+        crops = self.draw(len(batch) // group, generator).repeat_interleave(group, 0).to(batch.image.device)
+        grid = F.affine_grid(crops, [len(batch), 1, *batch.image.shape[2:]], align_corners=False)
+        image = F.grid_sample(batch.image, grid, "bilinear", "border", align_corners=False)
+        parsing, landmarks = batch.parsing, batch.landmarks
+        if parsing is not None:
+            labels = parsing[:, None].to(grid.dtype)
+            parsing = F.grid_sample(labels, grid, "nearest", "border", align_corners=False)[:, 0].to(parsing.dtype)
+        if landmarks is not None:
+            landmarks = torch.linalg.solve(crops[:, :, :2], (landmarks - crops[:, None, :, 2]).mT).mT
+        return replace(batch, image=image, parsing=parsing, landmarks=landmarks)
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Random crops `(count, 2, 3)`; applied to (x, y, 1) in the new picture, its place in the exact one."""
+        drawn = 2 * torch.rand(count, 4, generator=generator) - 1
+        side, angle = 1 + self.scale * drawn[:, 0], math.radians(self.rotation) * drawn[:, 1]
+        across, down = side * angle.cos(), side * angle.sin()
+        turned = torch.stack([across, -down, down, across], 1).reshape(-1, 2, 2)
+        return torch.cat([turned, 2 * self.shift * drawn[:, 2:, None]], 2)
+
+
+EXACT = CropJitter()
+
+
+class JitteredTraining:
+    """Mixin, before `LightningDataModule` among the bases: jitters training batches on the device they train on.
+
+    It stands with the data, not with the stages: what a crop looks like is theirs, and all stages get it at once.
+    """
+
+    jitter: CropJitter = EXACT
+    jitter_group: int = 1
+    seed: int
+    trainer: Any
+
+    def on_after_batch_transfer(self, batch: FaceBatch, dataloader_idx: int) -> FaceBatch:
+        """The draws depend on seed, rank and batch number alone, so a resumed run repeats them."""
+        if not self.jitter or self.trainer is None or not self.trainer.training:
+            return batch
+        number = self.trainer.fit_loop.total_batch_idx + 1  # Lightning counts a batch after its transfer
+        return self.jitter(batch, stream("jitter", self.seed, self.trainer.global_rank, number), self.jitter_group)

@@ -1,0 +1,218 @@
+"""How good the networks of a bundle are that judge pictures: recognisers, parsers, landmark and perceptual nets."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchmetrics import MeanMetric
+
+from faceanon.errors import UserError
+from faceanon.losses.critics import FactorObjective, IdentityObjective, LandmarkObjective, Objective, ParsingObjective
+from faceanon.metrics.recognition import Verification, threshold_at_far
+from faceanon.metrics.utility import LandmarkDistance, ParsingIoU
+from faceanon.types import FaceBatch
+
+FARS = (1e-2, 1e-3)
+
+
+class CriticExam(ABC):
+    """Figures of one network over held-out faces."""
+
+    @abstractmethod
+    def update(self, network: nn.Module, batch: FaceBatch) -> None:
+        """Add a batch."""
+
+    @abstractmethod
+    def compute(self) -> dict[str, float]:
+        """Figures by name."""
+
+
+def critic_exam(objective: Objective, name: str, labels: Sequence[str], image_size: int) -> CriticExam:
+    """The examination that belongs to what a network was trained for.
+
+    Args:
+        objective: What it was trained for; an objective that is not known here is examined by its own `figures`.
+        name: Of the network, in the figures.
+        labels: Names of classes or landmarks, in their order; numbers where there are none.
+        image_size: Side of the pictures in pixels.
+    """
+    if isinstance(objective, IdentityObjective):
+        return RecogniserExam(name)
+    if isinstance(objective, ParsingObjective):
+        return ParserExam(labels, len(objective.class_weights))
+    if isinstance(objective, LandmarkObjective):
+        return LandmarkExam(labels, image_size)
+    if isinstance(objective, FactorObjective):
+        return ProbeExam(name)
+    return OwnFigures(objective, name)
+
+
+class RecogniserExam(CriticExam):
+    """Area under the ROC curve of all pairs of pictures, and the true accept rate at each false accept rate.
+
+    Args:
+        name: Of the recogniser.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name, self.verification = name, Verification(FARS[0])
+
+    def update(self, network: nn.Module, batch: FaceBatch) -> None:
+        """Add the embeddings of `batch`."""
+        self.verification.update(F.normalize(network(batch.image)), batch.identity)
+
+    def compute(self) -> dict[str, float]:
+        """`auc`, `tar_at_far` and the `threshold` that evaluations use.
+
+        Raises:
+            UserError: The faces offer no pair of one person, or none of two.
+        """
+        found = self.verification.compute()
+        genuine, impostor = found["genuine"], found["impostor"]
+        if not (genuine.numel() and impostor.numel()):
+            raise UserError("a recogniser is tested on several persons with two pictures each; the data hold none")
+        figures = {f"auc/{self.name}": area_under_roc(genuine, impostor)}
+        for far in FARS:
+            rate = (genuine > threshold_at_far(impostor, far)).float().mean()
+            figures[f"tar_at_far/{self.name}/{far:g}"] = float(rate)
+        return figures | {f"threshold/{self.name}": float(found["threshold"])}
+
+
+def area_under_roc(genuine: Tensor, impostor: Tensor) -> float:
+    """Probability that a genuine score `(P,)` exceeds an impostor score `(Q,)`; ties count half."""
+    impostor = impostor.sort().values
+    below = torch.searchsorted(impostor, genuine.contiguous())
+    not_above = torch.searchsorted(impostor, genuine.contiguous(), right=True)
+    return float((below + not_above).double().mean() / 2 / len(impostor))
+
+
+class ParserExam(CriticExam):
+    """Intersection over union with the true labels, per class over all pixels.
+
+    Args:
+        labels: Names of the classes.
+        classes: Their number.
+    """
+
+    def __init__(self, labels: Sequence[str], classes: int) -> None:
+        self.labels, self.iou = _names(labels, classes, "classes"), ParsingIoU(classes)
+        self.accuracy = MeanMetric()
+
+    def update(self, network: nn.Module, batch: FaceBatch) -> None:
+        """Add the label maps of `batch`."""
+        truth = _needed(batch.parsing, "parsing masks")
+        found = network(batch.image).argmax(1)
+        self.iou.to(found.device).update(found, truth)
+        self.accuracy.to(found.device).update((found == truth).float())
+
+    def compute(self) -> dict[str, float]:
+        """`parsing_iou` of every class that occurs, their `mean`, and `pixel_accuracy`."""
+        per_class = (self.iou.intersection / self.iou.union).tolist()  # 0 / 0 is NaN: the class does not occur
+        figures = {f"parsing_iou/{label}": value for label, value in zip(self.labels, per_class, strict=True)}
+        figures = {name: value for name, value in figures.items() if not math.isnan(value)}
+        mean, accuracy = float(self.iou.compute()), float(self.accuracy.compute())
+        return {"parsing_iou/mean": mean, **figures, "pixel_accuracy": accuracy}
+
+
+class LandmarkExam(CriticExam):
+    """Mean distance to the true landmarks, in pixels.
+
+    Args:
+        labels: Names of the landmarks.
+        image_size: Side of the pictures in pixels.
+    """
+
+    def __init__(self, labels: Sequence[str], image_size: int) -> None:
+        self.labels, self.image_size = labels, image_size
+        self.distance, self.each = LandmarkDistance(image_size), list[LandmarkDistance]()
+
+    def update(self, network: nn.Module, batch: FaceBatch) -> None:
+        """Add the landmarks of `batch`."""
+        truth = _needed(batch.landmarks, "landmarks")
+        found = network(batch.image)
+        self.each = self.each or [LandmarkDistance(self.image_size).to(found.device) for _ in range(truth.shape[1])]
+        self.distance.to(found.device).update(found, truth)
+        for point, metric in enumerate(self.each):
+            metric.update(found[:, [point]], truth[:, [point]])
+
+    def compute(self) -> dict[str, float]:
+        """`landmark_distance`: the mean, and each landmark's."""
+        names = _names(self.labels, len(self.each), "landmarks")
+        each = {f"landmark_distance/{name}": float(m.compute()) for name, m in zip(names, self.each, strict=True)}
+        return {"landmark_distance/mean": float(self.distance.compute()), **each}
+
+
+class ProbeExam(CriticExam):
+    """What a linear probe reads about the renderer's factors off a network's last map, pooled to 4 x 4.
+
+    It needs nothing that was trained beside the network, so shipped weights can be examined. The probe is a ridge
+    regression on the first half of the pictures (persons follow each other, so these are other persons); the second
+    half decides.
+
+    Args:
+        name: Of the network.
+        ridge: Penalty, in units of the number of features.
+    """
+
+    def __init__(self, name: str, ridge: float = 0.1) -> None:
+        self.name, self.ridge = name, ridge
+        self.features, self.factors = list[Tensor](), list[Tensor]()
+
+    def update(self, network: nn.Module, batch: FaceBatch) -> None:
+        """Add maps and factors of `batch`."""
+        self.factors.append(_needed(batch.factors, "the renderer's factors"))
+        self.features.append(F.adaptive_avg_pool2d(network(batch.image)[-1], 4).flatten(1))
+
+    def compute(self) -> dict[str, float]:
+        """`probe_r2`: the share of the factors' variance that the probe explains, averaged over the factors."""
+        features, factors = torch.cat(self.features).double(), torch.cat(self.factors).double()
+        half = len(features) // 2
+        features = (features - features[:half].mean(0)) / features[:half].std(0).clamp(min=1e-6)
+        middle = factors[:half].mean(0)
+        kernel = features @ features[:half].T  # (N, N / 2)
+        damped = kernel[:half] + self.ridge * features.shape[1] * torch.eye(half, device=kernel.device)
+        found = kernel[half:] @ torch.linalg.solve(damped, factors[:half] - middle) + middle
+        truth = factors[half:]
+        spread = (truth - truth.mean(0)).square().sum(0)
+        varies = spread > 1e-9
+        r2 = 1 - (found - truth).square().sum(0)[varies] / spread[varies]
+        return {f"probe_r2/{self.name}": float(r2.mean())}
+
+
+class OwnFigures(CriticExam):
+    """Mean over pictures of an objective's own validation figures.
+
+    Args:
+        objective: The objective, with the heads it was trained with.
+        name: Of the network.
+    """
+
+    def __init__(self, objective: Objective, name: str) -> None:
+        self.objective, self.name = objective, name
+        self.means: dict[str, MeanMetric] = {}
+
+    def update(self, network: nn.Module, batch: FaceBatch) -> None:
+        """Add the figures of `batch`."""
+        for key, value in self.objective.figures(network, batch).items():
+            self.means.setdefault(key, MeanMetric().to(value.device)).update(value, len(batch))
+
+    def compute(self) -> dict[str, float]:
+        """The objective's names, with the network's behind."""
+        return {f"{key}/{self.name}": float(mean.compute()) for key, mean in self.means.items()}
+
+
+def _needed(truth: Tensor | None, what: str) -> Tensor:
+    if truth is None:
+        raise UserError(f"this test needs {what}, which the data do not bring; use data that do, e.g. SyntheticFaces")
+    return truth
+
+
+def _names(labels: Sequence[str], count: int, what: str) -> Sequence[str]:
+    if labels and len(labels) != count:
+        raise UserError(f"labels names {len(labels)} {what}, the network has {count}; give one name each, or none")
+    return labels or [str(number) for number in range(count)]

@@ -1,0 +1,160 @@
+"""What stage 2 wants of its five pictures: the terms that frozen networks and ground truth measure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from faceanon.losses.identity import attract, repel
+from faceanon.losses.parsing import parse_loss
+from faceanon.losses.reconstruction import PixelNorm, gradient_loss, part_weight, pixel_loss
+from faceanon.types import Branches, FaceBatch
+from faceanon.weights.bundle import Bundle
+
+
+@dataclass(frozen=True)
+class AnonymizeWeights:
+    """Weights of stage 2's terms; 0 leaves a term out. The defaults are the DBAF paper's.
+
+    Args:
+        adversarial: Non-saturating GAN loss on all five pictures.
+        identity: Eqs. (29)-(32): away from the original and from each other, and back with the right key.
+        recovered_identity: Further weight on bringing the identity back.
+        reconstruction: Pixel distance of all five pictures to the original.
+        perceptual: Perceptual distance, likewise.
+        parsing: Parse loss, likewise.
+        latent: Regulariser of the W+ codes.
+        recovery: Pixel distance and edges of the recovered picture alone.
+        recovery_perceptual: Perceptual distance of the recovered picture alone.
+        code: Distance between the identity code recovered and the original's, in its own variance.
+        target: Distance between the code found in an anonymized picture and the one it was drawn from, likewise.
+        anchor: Pixel distance of anonymized pictures to what the backbone drew for them before this stage.
+    """
+
+    adversarial: float = 1.0
+    identity: float = 2.0
+    recovered_identity: float = 0.0
+    reconstruction: float = 0.05
+    perceptual: float = 1.0
+    parsing: float = 0.1
+    latent: float = 0.1
+    recovery: float = 0.0
+    recovery_perceptual: float = 0.0
+    code: float = 0.0
+    target: float = 0.0
+    anchor: float = 0.0
+
+
+PAPER_WEIGHTS = AnonymizeWeights()
+
+
+@dataclass(frozen=True)
+class AnonymizeTerms:
+    """The terms on pictures and codes that need no trained network beside the backbone.
+
+    Args:
+        bundle: The frozen networks.
+        weights: Which terms are wanted.
+        margin: Cosine below which two faces count as different enough.
+        clamp_recovery: Stop pulling the recovered identity when 1 - cos falls below the margin.
+        reconstruction_norm: Distance of `reconstruction`.
+        part_emphasis: Brows, eyes, nose and mouth count 1 + this in `recovery`, where parsing is known.
+    """
+
+    bundle: Bundle
+    weights: AnonymizeWeights
+    margin: float
+    clamp_recovery: bool
+    reconstruction_norm: PixelNorm
+    part_emphasis: float
+
+    def __call__(self, batch: FaceBatch, branches: Branches) -> dict[str, Tensor]:
+        """Unweighted terms by name; those whose weight is 0 are left out."""
+        return {
+            **self._pictures(batch.image, branches),
+            **self._perceptual(batch.image, branches),
+            **self._identity(batch.image, branches),
+            **self._recovery(batch, branches),
+            **self._codes(branches),
+        }
+
+    def _pictures(self, image: Tensor, branches: Branches) -> dict[str, Tensor]:
+        """All that was drawn against the original."""
+        terms: dict[str, Tensor] = {}
+        pictures, nets, count = branches.pictures, self.bundle, branches.versions
+        if self.weights.reconstruction:
+            terms["reconstruction"] = count * pixel_loss(pictures, repeat(image, count), self.reconstruction_norm)
+        if self.weights.parsing:
+            logits = repeat(nets.parser(image).detach(), count)
+            terms["parsing"] = parse_loss(nets.parser(pictures), logits, nets.part_classes)
+        return terms
+
+    def _perceptual(self, image: Tensor, branches: Branches) -> dict[str, Tensor]:
+        """All pictures and the recovered alone share the maps of both."""
+        weights, distance = self.weights, self.bundle.perceptual
+        if weights.perceptual:
+            maps = [repeat(item.detach(), branches.versions) for item in distance.maps(image)]
+            found = distance(branches.pictures, maps)
+            terms = {"perceptual": found.mean()}
+            return terms | self._recovered_alone(found[branches.recovered_rows])
+        if weights.recovery_perceptual:
+            return self._recovered_alone(distance(branches.pictures[branches.recovered_rows], image))
+        return {}
+
+    def _recovered_alone(self, distance: Tensor) -> dict[str, Tensor]:
+        return {"recovery_perceptual": distance.mean()} if self.weights.recovery_perceptual else {}
+
+    def _identity(self, image: Tensor, branches: Branches) -> dict[str, Tensor]:
+        """DBAF eqs. (29)-(32), averaged as the released code does: three pairs, one pull, five pairs."""
+        if not (self.weights.identity or self.weights.recovered_identity):
+            return {}
+        with torch.no_grad():
+            original = self.bundle.recogniser(image)
+        first, *others = self.bundle.recogniser(branches.pictures).split(branches.size)
+        if len(others) == 1:
+            (recovered,) = others
+            different, wrong = [(first, original)], [(first, recovered)]
+        else:
+            second, recovered, wrong1, wrong2 = others
+            different = [(first, original), (second, original), (first, second)]
+            wrong = [(wrong1, recovered), (wrong2, recovered), (wrong1, wrong2), (wrong1, original), (wrong2, original)]
+        back = attract(recovered, original)
+        if self.clamp_recovery:
+            back = back.clamp(min=self.margin)
+        apart = [torch.stack([repel(a, b, self.margin) for a, b in pairs]).mean() for pairs in (different, wrong)]
+        terms = {"identity": apart[0] + apart[1] + back}
+        return terms | ({"recovered_identity": back} if self.weights.recovered_identity else {})
+
+    def _recovery(self, batch: FaceBatch, branches: Branches) -> dict[str, Tensor]:
+        """What the paper lacks: pixels and edges of the recovered picture alone."""
+        if not self.weights.recovery:
+            return {}
+        emphasis = None
+        if self.part_emphasis and batch.parsing is not None:
+            emphasis = part_weight(batch.parsing, self.bundle.part_classes, self.part_emphasis)
+        recovered = branches.pictures[branches.recovered_rows]
+        pixels = pixel_loss(recovered, batch.image, "l1", emphasis)
+        return {"recovery": pixels + gradient_loss(recovered, batch.image, emphasis)}
+
+    def _codes(self, branches: Branches) -> dict[str, Tensor]:
+        terms: dict[str, Tensor] = {}
+        if self.weights.code:
+            terms["code"] = relative_error(branches.recovered.identity, branches.original.identity)
+        if self.weights.target and branches.found is not None:
+            wanted = branches.edited.identity[: branches.size]
+            terms["target"] = relative_error(branches.found.identity, wanted)
+        return terms
+
+
+def repeat(item: Tensor, times: int) -> Tensor:
+    """`(B, ...)` -> `(times B, ...)`, whole batches behind each other."""
+    return item.repeat(times, *[1] * (item.ndim - 1))
+
+
+def relative_error(found: Tensor, wanted: Tensor) -> Tensor:
+    """Mean squared difference of codes over the wanted codes' variance; no gradient flows into `wanted`."""
+    wanted = wanted.detach()
+    return F.mse_loss(found, wanted) / wanted.var().clamp(min=1e-8)

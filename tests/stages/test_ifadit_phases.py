@@ -1,0 +1,113 @@
+"""Both phases of iFADIT and their ablations, two batches each, through the command line's own door."""
+
+import json
+
+import pytest
+import torch
+from stage_probes import REPO, checkpoint, losses, words
+
+from faceanon.backbones.ifadit import IFADIT
+from faceanon.errors import UserError
+from faceanon.training import run
+
+GROUPS = {
+    f"{group}_{kind}" for group in ("anonymized", "recovered", "plain") for kind in ("image", "identity", "landmarks")
+}
+ALL = GROUPS | {"inter_identity", "inter_key"}
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def overlays(*names):
+    return [word for name in names for word in ("--config", str(REPO / f"configs/ablation/{name}.yaml"))]
+
+
+def fit(config, bundle, out, *more, **options):
+    """Two batches of the shipped configuration, through the command line's own door."""
+    out.mkdir()
+    options = {"backbone__init_args__flow_hidden": 32, **options}
+    return run(
+        [
+            "fit",
+            *words(config, bundle, out, **options),
+            "--trainer.max_epochs=1",
+            "--trainer.limit_train_batches=2",
+            *more,
+        ]
+    )
+
+
+def changed(out, start):
+    """Parts of the backbone whose parameters differ from `start`, by their first name."""
+    state = {
+        name.removeprefix("backbone."): v
+        for name, v in checkpoint(out)["state_dict"].items()
+        if name.startswith("backbone.")
+    }
+    return {name.split(".")[0] for name, value in state.items() if not torch.equal(value, start[name])}
+
+
+@pytest.fixture(scope="module")
+def phase_one(tiny_bundle, tmp_path_factory):
+    out = tmp_path_factory.mktemp("ifadit") / "s1"
+    fit("ifadit_s1", tiny_bundle, out)
+    return out
+
+
+def trained(out):
+    return {
+        name.removeprefix("ema."): v for name, v in checkpoint(out)["state_dict"].items() if name.startswith("ema.")
+    }
+
+
+def test_phase_one_trains_encoder_and_mapper(phase_one, tiny_bundle):
+    state = checkpoint(phase_one)["state_dict"]
+    bundled = IFADIT(str(tiny_bundle)).encoder.state_dict()
+    assert any(not torch.equal(state[f"backbone.encoder.{name}"], value) for name, value in bundled.items())
+    assert set(losses(phase_one)) == {"train/g/image", "train/g/identity_l1", "train/g/landmarks"}
+    assert len(losses(phase_one)["train/g/image"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("ablation", "parts", "lacking"),
+    [
+        (None, {"flow", "compensation"}, set()),
+        slow("ifadit_no_diversity", {"flow", "compensation"}, {"inter_identity", "inter_key"}),
+        slow("ifadit_no_image", {"flow", "compensation"}, {"anonymized_image", "recovered_image"}),
+        slow("ifadit_no_icl", {"flow"}, set()),
+    ],
+)
+def test_phase_two_and_its_ablations_train_what_they_say(phase_one, tiny_bundle, tmp_path, ablation, parts, lacking):
+    out = tmp_path / "s2"
+    more = overlays(ablation) if ablation else []
+    fit("ifadit_s2", tiny_bundle, out, *more, init_from=phase_one / "model")
+    assert changed(out, trained(phase_one)) == parts
+    phase_two = {name for name in ALL if not name.startswith("plain")} - lacking
+    assert {name.removeprefix("train/g/") for name in losses(out)} == phase_two
+    assert (out / "model/weights.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_a_single_phase_trains_everything(tiny_bundle, tmp_path):
+    fit("ifadit_s2", tiny_bundle, tmp_path / "s", *overlays("ifadit_single_phase"))
+    assert {name.removeprefix("train/g/") for name in losses(tmp_path / "s")} == ALL
+    fresh = IFADIT(str(tiny_bundle), flow_hidden=32).state_dict()
+    assert {"encoder", "mapper", "flow", "compensation"} <= changed(tmp_path / "s", fresh)
+
+
+def test_cross_identity_batches_and_the_released_preset_train(tiny_bundle, tmp_path):
+    released = f"--model.init_args.backbone={REPO / 'configs/backbone/ifadit_released.yaml'}"
+    bundle = f"--model.init_args.backbone.init_args.bundle={tiny_bundle}"
+    out = tmp_path / "s"
+    fit("ifadit_s1", tiny_bundle, out, *overlays("ifadit_cross"), released, bundle)
+    assert losses(out)["train/g/image"][1] == 0  # the second batch mixes persons
+    card = (out / "model/model.yaml").read_text()
+    assert "all_in_one" in card
+
+
+def test_an_unknown_term_is_one_clear_line(tiny_bundle, tmp_path):
+    weights = json.dumps({"inter_key": 1.0, "inter_kye": 1.0})
+    with pytest.raises(UserError, match=r"extra_weights: IFADIT has no inter_kye"):
+        fit("ifadit_s2", tiny_bundle, tmp_path / "s", extra_weights=weights)

@@ -22,6 +22,10 @@ class KeyedTint(Backbone):
     def image_size(self):
         return self.size
 
+    @property
+    def framing(self):
+        return {"scale": 1.0, "right": 0.0, "down": 0.0}
+
     def encode(self, image):
         raise NotImplementedError
 

@@ -22,7 +22,7 @@ from PIL import Image
 from torch import Tensor
 
 from faceanon.backbones.base import Backbone
-from faceanon.data.align import arrange_layers, crop, geometry_from_points, whole_picture
+from faceanon.data.align import arrange_layers, crop, geometry_from_points, reframed, whole_picture
 from faceanon.data.detect import Detector, MtcnnDetector
 from faceanon.data.paste import FEATHER, paste
 from faceanon.data.photo import LoadedPhoto, Photo, load_photo, read_manifest, to_image, write_photo
@@ -166,7 +166,8 @@ class Pipeline:
         height, width = photo.pixels.shape[:2]
         if aligned:
             return ((whole_picture(width, height),),)
-        found = [geometry_from_points(face.points) for face in self.detector.detect(photo.pixels)]
+        framing = self.backbone.framing
+        found = [reframed(geometry_from_points(face.points), **framing) for face in self.detector.detect(photo.pixels)]
         if not found:
             raise NoFaceError(f"no face found in {photo.name}; for a picture that is itself a face say --aligned")
         return arrange_layers(found)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from faceanon.data.align import arrange_layers, crop, geometry_from_points, whole_picture
+from faceanon.data.align import arrange_layers, crop, geometry_from_points, reframed, whole_picture
 from faceanon.data.paste import paste
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
@@ -148,3 +148,11 @@ def test_layers_hold_no_neighbours():
     for layer in layers:
         places = sorted(face.center_x for face in layer)
         assert all(right - left >= 60 for left, right in pairwise(places))
+
+
+def test_reframed_square_moves_along_the_faces_own_axes():
+    turned = CropGeometry(100, 100, 0, 20)  # its right is the photo's down, its down the photo's left
+    moved = reframed(turned, 0.5, 0.1, 0.25)
+    assert (moved.center_x, moved.center_y) == pytest.approx((90, 104))
+    assert (moved.axis_x, moved.axis_y) == pytest.approx((0, 10))
+    assert reframed(turned, 1, 0, 0) == turned

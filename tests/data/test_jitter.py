@@ -120,3 +120,10 @@ def test_only_training_is_jittered_and_a_second_run_repeats_it(tmp_path):
     assert torch.equal(moved["train"], again["train"])
     (checkpoint,) = folder.rglob("*.ckpt")
     assert torch.load(checkpoint, weights_only=True)["epoch"] == 0  # settings in it are plain numbers
+
+
+def test_share_of_the_crops_stays_exact():
+    drawn = CropJitter(scale=0.2, shift=0.1, rotation=5, share=0.25).draw(400, torch.Generator().manual_seed(0))
+    still = (drawn == torch.eye(2, 3)).all((1, 2)).float().mean()
+    assert 0.68 < still < 0.82
+    assert not CropJitter(scale=0.2, share=0.0)

@@ -34,6 +34,24 @@ def geometry_from_points(points: NDArray[np.floating]) -> CropGeometry:
     return CropGeometry(float(center[0]), float(center[1]), float(axis[0]), float(axis[1]))
 
 
+def reframed(geometry: CropGeometry, scale: float, right: float, down: float) -> CropGeometry:
+    """FFHQ's square, moved to where a bundle's faces were framed when it was trained.
+
+    Args:
+        geometry: The square of `geometry_from_points`.
+        scale: Side of the wanted square over this one's.
+        right: How far the wanted middle lies towards the face's right edge, in sides of this square.
+        down: How far towards the chin, likewise.
+    """
+    x, y = 2 * geometry.axis_x, 2 * geometry.axis_y  # one side to the right; down is that, turned: (-y, x)
+    return CropGeometry(
+        geometry.center_x + right * x - down * y,
+        geometry.center_y + right * y + down * x,
+        geometry.axis_x * scale,
+        geometry.axis_y * scale,
+    )
+
+
 def whole_picture(width: int, height: int) -> CropGeometry:
     """The geometry of a picture that is itself an aligned face.
 

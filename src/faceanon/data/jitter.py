@@ -23,6 +23,7 @@ class CropJitter:
         scale: Largest change of the crop's side, as a share of it: 0.1 for 10 %.
         shift: Largest move along each axis, as a share of the side.
         rotation: Largest rotation, in degrees.
+        share: Share of the crops that move at all; the others stay sharp, as resampling blurs a little.
 
     Raises:
         UserError: A number is negative, or so large that the face would leave the picture.
@@ -31,15 +32,16 @@ class CropJitter:
     scale: float = 0.0
     shift: float = 0.0
     rotation: float = 0.0
+    share: float = 1.0
 
     def __post_init__(self) -> None:
-        for field, most in zip(fields(self), (0.5, 0.5, 180.0), strict=True):
+        for field, most in zip(fields(self), (0.5, 0.5, 180.0, 1.0), strict=True):
             value = getattr(self, field.name)
             if not 0 <= value <= most:
                 raise UserError(f"jitter: {field.name} is {value}; give a number between 0 and {most:g}")
 
     def __bool__(self) -> bool:
-        return any(getattr(self, field.name) for field in fields(self))
+        return self.share > 0 and any((self.scale, self.shift, self.rotation))
 
     def __call__(self, batch: FaceBatch, generator: torch.Generator, group: int = 1) -> FaceBatch:
         """The batch as other crops of the same pictures would show it.
@@ -72,7 +74,8 @@ class CropJitter:
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Random crops `(count, 2, 3)`; applied to (x, y, 1) in the new picture, its place in the exact one."""
-        drawn = 2 * torch.rand(count, 4, generator=generator) - 1
+        uniform = torch.rand(count, 5, generator=generator)
+        drawn = (2 * uniform[:, :4] - 1) * (uniform[:, 4:] < self.share)
         side, angle = 1 + self.scale * drawn[:, 0], math.radians(self.rotation) * drawn[:, 1]
         across, down = side * angle.cos(), side * angle.sin()
         turned = torch.stack([across, -down, down, across], 1).reshape(-1, 2, 2)

@@ -76,6 +76,8 @@ class AnonymizeStage(BackboneStage):
             raise UserError(f"branches_every is {branches_every}; give 1 (every batch) or more")
         super().__init__(backbone, adversarial=bool(weights.adversarial), **kwargs)
         self.save_hyperparameters(ignore=["backbone"])
+        wanted = {"perceptual": weights.perceptual or weights.recovery_perceptual, "parser": weights.parsing}
+        self.bundle.require("recogniser", "judge", *(role for role, weight in wanted.items() if weight))
         self.weights, self.loop, self.saved_noise, self.latent_norm = weights, loop, saved_noise, latent_norm
         self.terms = AnonymizeTerms(self.bundle, weights, margin, clamp_recovery, reconstruction_norm, part_emphasis)
         self.report, self.protocol, self.branches_every = report, protocol, branches_every

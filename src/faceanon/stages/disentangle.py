@@ -77,6 +77,8 @@ class DisentangleStage(BackboneStage):
     ) -> None:
         super().__init__(backbone, adversarial=bool(weights.adversarial), **kwargs)
         self.save_hyperparameters(ignore=["backbone"])
+        wanted = {"perceptual": weights.perceptual, "parser": weights.parsing}
+        self.bundle.require("recogniser", *(role for role, weight in wanted.items() if weight))
         self.weights, self.pairing, self.crossed_targets = weights, pairing, crossed_targets
         self.tau_positive, self.tau_negative = tau_positive, tau_negative
         self.reconstruction_norm, self.latent_norm, self.part_emphasis = reconstruction_norm, latent_norm, part_emphasis

@@ -26,6 +26,7 @@ from faceanon.networks.onnx_recogniser import OnnxRecogniser
 from faceanon.networks.stylegan2 import Generator
 from faceanon.paths import checkpoints
 from faceanon.weights.files import load_strictly, load_tensors, sha256
+from faceanon.weights.missing import missing_bundle, missing_roles
 
 
 def bundle_path(name: str | Path) -> Path:
@@ -37,6 +38,8 @@ def bundle_path(name: str | Path) -> Path:
     for folder in (Path(name), checkpoints() / name):
         if (folder / "bundle.yaml").is_file():
             return folder
+    if advice := missing_bundle(name):
+        raise UserError(f"no bundle {str(name)!r} yet: {advice}")
     known = sorted(path.parent.name for path in checkpoints().glob("*/bundle.yaml"))
     raise UserError(
         f"no bundle {str(name)!r}: give a folder with a bundle.yaml, or one of {', '.join(known) or 'none'}"
@@ -80,34 +83,67 @@ class Bundle:
         self.device = torch.device("cpu")
 
     @property
+    def framing(self) -> dict[str, float]:
+        """How the bundle's faces are framed, against FFHQ's square around MTCNN's points; see `data.align.reframed`."""
+        return {"scale": 1.0, "right": 0.0, "down": 0.0} | self.spec.get("framing", {})
+
+    @property
+    def parsing(self) -> dict[str, Any]:
+        """Class numbers by what they are for, in the order of the bundle's parser.
+
+        Raises:
+            UserError: It has no parser, or one whose classes nobody has named.
+        """
+        if "parsing" not in self.spec:
+            self.require("parser")
+            raise UserError(
+                f"{self.folder / 'bundle.yaml'} does not say which classes of its parser are the face: "
+                "add `parsing:` with face, edited, head and parts, as checkpoints/synth64/bundle.yaml has it"
+            )
+        found: dict[str, Any] = self.spec["parsing"]
+        return found
+
+    @property
     def face_classes(self) -> tuple[int, ...]:
         """Parsing classes of the face: skin, brows, eyes, nose, mouth."""
-        return tuple(self.spec["parsing"]["face"])
+        return tuple(self.parsing["face"])
 
     @property
     def head_classes(self) -> tuple[int, ...]:
         """Parsing classes of the head: the face, hair, ears and neck, and what hides them."""
-        return tuple(self.spec["parsing"]["head"])
+        return tuple(self.parsing["head"])
 
     @property
     def edited_classes(self) -> tuple[int, ...]:
         """Parsing classes that a blending method draws anew: the face and the skin around it."""
-        return tuple(self.spec["parsing"].get("edited", self.spec["parsing"]["face"]))
+        return tuple(self.parsing.get("edited", self.parsing["face"]))
 
     @property
     def occluder_class(self) -> int | None:
         """Parsing class of occluders, where the parser knows one."""
-        found: int | None = self.spec["parsing"].get("occluder")
+        found: int | None = self.parsing.get("occluder")
         return found
 
     @property
     def part_classes(self) -> tuple[int, ...]:
         """Parsing classes whose logits the parse loss compares (eyes, nose, mouth)."""
-        return tuple(self.spec["parsing"]["parts"])
+        return tuple(self.parsing["parts"])
 
     def has(self, role: str) -> bool:
         """Whether the bundle holds a network for `role`."""
         return role in self.spec["networks"]
+
+    def require(self, *roles: str) -> None:
+        """Check that the bundle holds networks, before anything long begins.
+
+        Raises:
+            UserError: It lacks some; one message names the published file, its licence and the import command of each.
+        """
+        lacking = [role for role in roles if not self.has(role)]
+        if lacking:
+            place = self.folder.name if self.folder.parent == checkpoints() else self.folder
+            advice = missing_roles(lacking, place, self.image_size)
+            raise UserError(f"bundle {self.name!r} ({self.folder}) has no {', no '.join(lacking)}; {advice}")
 
     def entry(self, role: str) -> dict[str, Any]:
         """The lines of bundle.yaml on `role`.
@@ -115,8 +151,7 @@ class Bundle:
         Raises:
             UserError: The bundle has none.
         """
-        if not self.has(role):
-            raise UserError(f"bundle {self.name!r} ({self.folder}) has no {role}; train or import one first")
+        self.require(role)
         found: dict[str, Any] = self.spec["networks"][role]
         return found
 
@@ -126,7 +161,8 @@ class Bundle:
         kind = network_class(entry["class"])
         if issubclass(kind, OnnxRecogniser):
             return self._judging(kind, role)
-        net = kind(**entry.get("init", {}))
+        with torch.random.fork_rng(devices=[]):  # else a network built late would shift a resumed run's random numbers
+            net = kind(**entry.get("init", {}))
         if weights:
             path = self.folder / entry["file"]
             load_strictly(net, load_tensors(path, entry.get("sha256")), str(path))
@@ -139,7 +175,7 @@ class Bundle:
             UserError: Wanted as anything but the judge, or the file is missing or another one.
         """
         entry = self.entry(role)
-        if role != "judge":
+        if role.split("_")[0] != "judge":
             raise UserError(
                 f"bundle {self.name!r} ({self.folder}) names {entry['file']} as {role}: ONNX networks have no "
                 "gradients, so they can only be the judge; name another network there"
@@ -172,6 +208,12 @@ class Bundle:
     def judge(self) -> Callable[[Tensor], Tensor]:
         """A recogniser that no loss has seen; `(B, 3, S, S)` in [-1, 1] -> L2-normalised `(B, E)`."""
         return Frozen(self._normalised("judge")).to(self.device)
+
+    @cached_property
+    def further_judges(self) -> dict[str, Callable[[Tensor], Tensor]]:
+        """Judges beside `judge` (roles `judge_<name>`), by their names in results."""
+        roles = [role for role in self.spec["networks"] if role.startswith("judge_")]
+        return {self.entry(role)["name"]: Frozen(self._normalised(role)).to(self.device) for role in roles}
 
     @property
     def recogniser_name(self) -> str:
@@ -229,4 +271,6 @@ class Bundle:
         for role in ("recogniser", "judge", "parser", "landmarks", "perceptual"):
             if role in self.__dict__:
                 self.__dict__[role].to(device)
+        for judge in self.__dict__.get("further_judges", {}).values():
+            judge.to(device)
         return self

@@ -134,8 +134,9 @@ class Staging:
     def _enter(self, role: str, entry: dict[str, Any]) -> None:
         section = "networks" if "class" in entry else "parts"
         self.spec.setdefault(section, {})[role] = entry
-        if role == "parser" and "parsing" in entry:
-            self.spec["parsing"] = entry["parsing"]
+        if role == "parser":
+            self.spec.pop("parsing", None)  # of the parser that was there
+            self.spec |= {"parsing": entry["parsing"]} if "parsing" in entry else {}
 
     @cached_property
     def _generator(self) -> Generator | None:

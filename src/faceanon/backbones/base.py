@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from faceanon.key import Secret
-from faceanon.types import Codes, FaceBatch
+from faceanon.types import Branches, Codes, FaceBatch
 
 if TYPE_CHECKING:
     from faceanon.weights.bundle import Bundle
@@ -28,11 +28,22 @@ class Backbone(nn.Module, ABC):
         bundle: The pretrained networks the method stands on.
         init_args: The constructor's arguments, as given or by default; plain values.
         reversible: Whether `recover` brings the original back.
+        exact: Whether it does so to the last bit of an 8-bit picture, or, for a method with codes, whether
+            `transform(..., inverse=True)` undoes `transform` up to rounding; both whatever the weights.
         key_shape: Shape of one key, without the batch.
+        key_bits: Size of the key space in bits, at most the 256 of a `Secret`; None for a method that takes no key.
+        trained_by: Names of the stages that train it; empty for a method that needs no training.
+        paper: Authors, title, where and when; what `faceanon backbones` shows.
+        licence: Terms of the paper's own code and weights, neither of which is used here.
     """
 
     reversible: bool = True
+    exact: bool = False
     key_shape: tuple[int, ...]
+    key_bits: int | None = 256
+    trained_by: tuple[str, ...] = ("DisentangleStage", "AnonymizeStage")
+    paper: str = ""
+    licence: str = ""
     bundle: Bundle
     init_args: dict[str, Any]
 
@@ -56,6 +67,11 @@ class Backbone(nn.Module, ABC):
     def image_size(self) -> int:
         """Side S of the images, in pixels."""
         return self.bundle.image_size
+
+    @property
+    def framing(self) -> dict[str, float]:
+        """Where the faces it knows lie, against FFHQ's square; arguments of `data.align.reframed`."""
+        return self.bundle.framing
 
     @abstractmethod
     def encode(self, image: Tensor) -> Codes:
@@ -97,6 +113,23 @@ class Backbone(nn.Module, ABC):
         """The key of a password, `(batch, *key_shape)`: one key repeated, so one person stays one stranger."""
         key = secret.normal(f"faceanon/{type(self).__name__}/key", self.key_shape)
         return torch.from_numpy(key).expand(batch, *self.key_shape).clone()
+
+    def disentangle_terms(
+        self, batch: FaceBatch, drawn: Tensor, source: Tensor, wanted: Collection[str]
+    ) -> dict[str, Tensor]:
+        """Stage 1's terms of this method alone, unweighted: those of `wanted` that it knows.
+
+        Args:
+            batch: The attribute sources.
+            drawn: `(B, 3, S, S)`, the faces of the identity sources with these attributes; what stage 1 trains.
+            source: `(B,)` row of every identity source.
+            wanted: Names in the stage's `extra_weights`.
+        """
+        return {}
+
+    def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
+        """As `disentangle_terms`, for stage 2 and its five pictures a face."""
+        return {}
 
     def calibrate(self, batches: Iterable[FaceBatch]) -> None:
         """Measure statistics of the training faces once, before stage 1 starts."""

@@ -91,9 +91,14 @@ class DBAF(Backbone):
         turn_dim: Number of leading entries of the code that the key turns; even. By default all.
         turn_away: How far beyond the right angle the key turns codes, as a cosine in [0, 1).
         blend: Draw only inside the parser's face and neck, softly widened; elsewhere the input's own pixels stay.
-        reader: The code of an anonymized picture is read by a copy of the recogniser that stage 2 trains, and corrected by
-            a small network that also sees the picture's W+ code; needs `keyed_path`.
+        reader: The code of an anonymized picture is read by a copy of the recogniser that stage 2 trains, and corrected
+            by a small network that also sees the picture's W+ code; needs `keyed_path`.
     """
+
+    paper = "Zhu et al., Disentangle Before Anonymize (DBAF), arXiv:2311.08786, and HFORD by the same authors"
+    licence = "the authors' code of DBAF is MIT; nothing of it is used"
+
+    latent_avg: Tensor
 
     def __init__(
         self,

@@ -1,30 +1,130 @@
 """List the methods: those that ship with faceanon, and those that installed packages announce.
 
-A package announces a backbone under the entry point group `faceanon.backbones`; see docs/how-to/own-backbone.md.
+  faceanon backbones
+  faceanon backbones --save scramble runs/scramble
+
+--save writes a method that needs no training as a model, for anonymize, recover and test; with the others, train first.
+A package announces a backbone under the entry point group `faceanon.backbones`; see docs/how-to/add-a-backbone.md.
+Exit code: 0 done, 2 wrong usage or input (nothing is written).
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from faceanon.errors import UserError
 from faceanon.paths import configs
+
+if TYPE_CHECKING:
+    from faceanon.backbones.base import Backbone
+
+INDENT = 18
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A method as it is listed.
+
+    Args:
+        name: Name of its YAML, or of its entry point.
+        class_path: Import path of its class.
+        init_args: Arguments in the YAML.
+        remark: Comment at the head of the YAML, or the package that announces it.
+    """
+
+    name: str
+    class_path: str
+    init_args: dict[str, Any]
+    remark: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """No arguments."""
+    """Add this command's arguments."""
+    parser.add_argument(
+        "--save", nargs=2, metavar=("NAME", "FOLDER"), help="write an untrained method as a model into FOLDER"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print one line a preset: its YAML, its class, the first comment of the YAML."""
+    """Print a paragraph a preset, or save one.
+
+    Raises:
+        UserError: No such preset to save, or it has to be trained.
+    """
+    if args.save is not None:
+        print(save(args.save[0], Path(args.save[1])))
+        return 0
+    for listed in (*shipped(), *announced()):
+        print("\n".join(paragraph(listed)))
+    return 0
+
+
+def shipped() -> Iterator[Listed]:
+    """The presets in configs/backbone/."""
     for path in sorted((configs() / "backbone").glob("*.yaml")):
         text = path.read_text()
-        comment = text.splitlines()[0].lstrip("# ") if text.startswith("#") else ""
-        print(f"{path.stem:<16}{yaml.safe_load(text)['class_path']:<36}{comment}")
+        spec = yaml.safe_load(text)
+        remark = " ".join(line.lstrip("# ") for line in itertools.takewhile(_is_comment, text.splitlines()))
+        yield Listed(path.stem, spec["class_path"], spec.get("init_args") or {}, remark)
+
+
+def _is_comment(line: str) -> bool:
+    return line.startswith("#")
+
+
+def announced() -> Iterator[Listed]:
+    """The backbones of other packages."""
     for entry in sorted(entry_points(group="faceanon.backbones"), key=lambda item: item.name):
-        print(
-            f"{entry.name:<16}{entry.value.replace(':', '.'):<36}from package {entry.dist.name if entry.dist else '?'}"
-        )
-    return 0
+        package = entry.dist.name if entry.dist else "?"
+        yield Listed(entry.name, entry.value.replace(":", "."), {}, f"from package {package}")
+
+
+def paragraph(listed: Listed) -> Iterator[str]:
+    """Lines on one method; a stranger's package that does not import is said to be so."""
+    from faceanon.weights.store import backbone_class  # here: it imports torch, and --help should not
+
+    yield f"{listed.name:<{INDENT}}{listed.class_path}"
+    try:
+        lines = facts(backbone_class(listed.class_path))
+    except UserError as error:
+        lines = [str(error)]
+    for line in (*lines, listed.remark):
+        yield from textwrap.wrap(line, 118, initial_indent=" " * INDENT, subsequent_indent=" " * INDENT)
+
+
+def facts(kind: type[Backbone]) -> list[str]:
+    """What a class says of itself: paper; way back, key and stages; licence."""
+    back = (
+        "not reversible" if not kind.reversible else "reversible, by an exact inverse" if kind.exact else "reversible"
+    )
+    key = "no key" if kind.key_bits is None else f"key of {kind.key_bits} bits"
+    stages = f"trained by {', '.join(kind.trained_by)}" if kind.trained_by else "needs no training"
+    found = [f"{back}; {key}; {stages}", kind.licence and f"licence: {kind.licence}"]
+    return [line for line in (kind.paper, *found) if line]
+
+
+def save(name: str, folder: Path) -> str:
+    """Write the untrained preset `name` into `folder`; returns a line for the user.
+
+    Raises:
+        UserError: There is none, or it has to be trained.
+    """
+    from faceanon.weights.store import backbone_class, save_backbone
+
+    found = {listed.name: listed for listed in (*announced(), *shipped())}
+    if name not in found:
+        raise UserError(f"no backbone {name!r}: there are {', '.join(sorted(found))}")
+    kind = backbone_class(found[name].class_path)
+    if kind.trained_by:
+        raise UserError(f"{name} has to be trained first, by {', '.join(kind.trained_by)}; see faceanon fit --help")
+    save_backbone(kind(**found[name].init_args), folder)
+    return f"{name}: {folder}; give it by --model to anonymize and recover"

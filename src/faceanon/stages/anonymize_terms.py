@@ -113,7 +113,7 @@ class AnonymizeTerms:
             return {}
         with torch.no_grad():
             original = self.bundle.recogniser(image)
-        first, *others = self.bundle.recogniser(branches.pictures).split(branches.size)
+        first, *others = self.bundle.recogniser(branches.pictures).chunk(branches.versions)
         if len(others) == 1:
             (recovered,) = others
             different, wrong = [(first, original)], [(first, recovered)]

@@ -85,7 +85,8 @@ class Bundle:
     @property
     def framing(self) -> dict[str, float]:
         """How the bundle's faces are framed, against FFHQ's square around MTCNN's points; see `data.align.reframed`."""
-        return {"scale": 1.0, "right": 0.0, "down": 0.0} | self.spec.get("framing", {})
+        measured: dict[str, float] = self.spec.get("framing", {})
+        return {"scale": 1.0, "right": 0.0, "down": 0.0} | measured
 
     @property
     def parsing(self) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""A backbone for faceanon."""

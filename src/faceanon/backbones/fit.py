@@ -1,0 +1,174 @@
+"""FIT: one image-to-image network that takes a face and a password, and the face back with the inverse password.
+
+Gu, Luo, Ryoo and Lee, "Password-conditioned Anonymization and Deanonymization with Face Identity Transformers",
+ECCV 2020 (arXiv:1911.11759).
+
+- The password p is a string of bits. Each bit is a constant channel beside the picture's three, +1/2 or -1/2.
+- The network is a ResNet between two convolutions of stride 2 and two resize convolutions (that of CycleGAN).
+- T(T(I, p), p^-1) = I, where p^-1 inverts every bit; any other password has to give yet another face. Whoever tries
+  them all needs 2^16 attempts at the paper's 16 bits, which protects nothing; `password_bits` can be any number.
+- A second network reads the password off the pictures before and after (`reader`, the paper's L_aux), without which the
+  first learns to ignore it. It trains along and is used for nothing else.
+
+The code of a picture is the picture itself, and `transform` is the network: so stage 2 trains FIT like any other
+method, and `decode(encode(x))` is x.
+
+What differs: one discriminator, where the paper has three of several scales, and the logistic loss instead of least
+squares; the bundle's frozen recogniser, where the paper fine-tunes SphereFace with labels against the generator; a bit
+at a time is read, where the paper reads groups of four; recovery starts from the saved picture. Weights are in
+configs/fit_s2.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from faceanon.backbones.base import Backbone
+from faceanon.errors import UserError
+from faceanon.key import Secret
+from faceanon.types import Branches, Codes, FaceBatch
+from faceanon.weights.bundle import Bundle
+
+HALF = 0.5
+
+
+class Residual(nn.Module):
+    """Two 3 x 3 convolutions beside a skip.
+
+    Args:
+        width: Channels.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(*_conv(width, width, 3), nn.ReLU(), *_conv(width, width, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, C, H, W)` -> the same shape."""
+        out: Tensor = x + self.body(x)
+        return out
+
+
+class Translator(nn.Sequential):
+    """Picture and password channels to a picture in [-1, 1].
+
+    Args:
+        inputs: Channels that come in.
+        width: Channels at full resolution; twice and four times as many at a half and a quarter.
+        blocks: Residual blocks at a quarter.
+    """
+
+    def __init__(self, inputs: int, width: int, blocks: int) -> None:
+        up = nn.Upsample(scale_factor=2, mode="nearest")
+        super().__init__(
+            *_conv(inputs, width, 7),
+            nn.ReLU(),
+            *_conv(width, 2 * width, 3, stride=2),
+            nn.ReLU(),
+            *_conv(2 * width, 4 * width, 3, stride=2),
+            nn.ReLU(),
+            *(Residual(4 * width) for _ in range(blocks)),
+            up,
+            *_conv(4 * width, 2 * width, 3),
+            nn.ReLU(),
+            up,
+            *_conv(2 * width, width, 3),
+            nn.ReLU(),
+            nn.Conv2d(width, 3, 7, padding=3, padding_mode="reflect"),
+            nn.Tanh(),
+        )
+
+
+class PasswordReader(nn.Sequential):
+    """The picture before and after, `(B, 6, S, S)`, to one logit a bit, `(B, N)`.
+
+    Args:
+        bits: Number N of bits.
+        width: Channels after the first of four convolutions of stride 2.
+    """
+
+    def __init__(self, bits: int, width: int) -> None:
+        widths = [6, width, 2 * width, 4 * width, 4 * width]
+        convolutions = [
+            part
+            for inputs, outputs in pairwise(widths)
+            for part in (nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.LeakyReLU(0.2))
+        ]
+        super().__init__(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], bits))
+
+
+class FIT(Backbone):
+    """FIT on any bundle, of which it uses recogniser and discriminator in training alone.
+
+    Args:
+        bundle: Bundle by name or folder; S is a multiple of 4.
+        password_bits: Length N of a password; the paper's is 16.
+        width: Channels of the network at full resolution; the paper's is 64.
+        blocks: Its residual blocks; the paper's are 9.
+
+    Raises:
+        UserError: There are no bits.
+    """
+
+    key_bits = 16
+    trained_by = ("AnonymizeStage",)
+    paper = "Gu et al., Password-conditioned Anonymization with Face Identity Transformers, ECCV 2020"
+    licence = "the authors' code is Apache-2.0; nothing of it is used"
+
+    def __init__(self, bundle: str = "synth64", password_bits: int = 16, width: int = 64, blocks: int = 9) -> None:
+        super().__init__()
+        if password_bits < 1:
+            raise UserError(
+                f"password_bits is {password_bits}; give at least 1, and 128 where it should protect something"
+            )
+        self.bundle = Bundle(bundle)
+        self.key_shape, self.key_bits = (password_bits,), min(password_bits, 256)
+        self.translator = Translator(3 + password_bits, width, blocks)
+        self.reader = PasswordReader(password_bits, max(8, width // 2))
+
+    def sample_key(self, batch: int, generator: torch.Generator | None = None) -> Tensor:
+        """Random passwords `(batch, N)` of -1/2 and +1/2."""
+        return torch.randint(2, (batch, *self.key_shape), generator=generator).float() - HALF
+
+    def key_from_secret(self, secret: Secret, batch: int) -> Tensor:
+        """The bits of a password, `(batch, N)`."""
+        bits = [byte & 1 for byte in secret.stream("faceanon/FIT/key", *self.key_shape)]
+        return (torch.tensor(bits).float() - HALF).expand(batch, -1).clone()
+
+    def encode(self, image: Tensor) -> Codes:
+        """The picture `(B, 3, S, S)` itself as identity."""
+        return Codes(image)
+
+    def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
+        """The network on pictures `(B, 3, S, S)` under passwords `(B, N)`, inverted bit by bit with `inverse`."""
+        password = (-key if inverse else key)[:, :, None, None].to(identity.dtype)
+        channels = password.expand(-1, -1, *identity.shape[-2:])
+        changed: Tensor = self.translator(torch.cat([identity, channels], 1))
+        return changed
+
+    def decode(self, codes: Codes) -> Tensor:
+        """The picture that the code is."""
+        return codes.identity
+
+    def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
+        """`password`: cross-entropy of reading it off anonymized, recovered and wrongly opened pictures (L_aux)."""
+        if "password" not in wanted:
+            return {}
+        size = branches.size
+        first, second, recovered, *wrong = torch.split(branches.pictures, size)
+        keys = torch.split(branches.keys, size)
+        pairs = [(batch.image, first), (batch.image, second), (first, recovered), *((first, item) for item in wrong)]
+        bits = torch.cat([keys[0], keys[1], -keys[0], -keys[2], -keys[3]]) + HALF
+        logits = self.reader(torch.cat([torch.cat(pair, 1) for pair in pairs]))
+        return {"password": F.binary_cross_entropy_with_logits(logits, bits.to(logits.dtype))}
+
+
+def _conv(inputs: int, outputs: int, side: int, stride: int = 1) -> list[nn.Module]:
+    """A convolution with reflected borders, and batch norm."""
+    conv = nn.Conv2d(inputs, outputs, side, stride, padding=side // 2, padding_mode="reflect", bias=False)
+    return [conv, nn.BatchNorm2d(outputs)]

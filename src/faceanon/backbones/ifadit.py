@@ -1,0 +1,261 @@
+"""iFADIT: Invertible Face Anonymization via Disentangled Identity Transform (Yuan et al., arXiv:2501.04390).
+
+- Identity z is a frozen recogniser's embedding, attributes a are a pSp code of L rows, and M([R(z), a]), with z
+  repeated for every row, is the W+ code that a frozen StyleGAN2 draws.
+- SIF (eqs. 5-8, `networks/flow.py`): z' = T(z, s), a flow under the secret s; its inverse is exact.
+- KeyGen: password -> KDF -> bytes -> [-1, 1] -> the generator's mapping network, frozen -> s.
+- ICL (`networks/compensation.py`) corrects the code read from an anonymized picture before T is inverted.
+- Refinement, at inference alone: outside a soft mask of the parser's face the pixels of the input stay.
+- Phase I trains encoder and M on reconstruction, phase II SIF and ICL alone (`disentangle_terms`, `anonymize_terms`).
+
+Our readings, where the paper says nothing that we know of, and our deviations:
+
+- the code is sqrt(E) times the unit embedding, so that its entries are as large as the secret's; cosines do not see it;
+- the generator's mean code is added to what M puts out, as a bias that is known from the start;
+- ICL is added to the code and starts at nothing; the released one replaces it (`compensation_residual`);
+- widths of SIF's sub-networks, number of blocks, the clamp's constant, and the size at which they see a code;
+- the forms of the identity term away from the original, and of both diversity terms: mean max(cos, 0). Diversity is
+  asked of the codes that the flow gives, between persons under one secret for the whole batch;
+- the two weight sets of eq. (21): one for the faces that hide (anonymized, and opened with a wrong key), one for the
+  recovered face. Their values in configs/ifadit_s2.yaml are ours;
+- in training every picture has its own key; the released code draws one a batch.
+
+Nothing of the released code is copied; `ifadit_released` turns on what it does otherwise (table in docs/design.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from faceanon.backbones.base import Backbone
+from faceanon.key import Secret
+from faceanon.losses.diversity import inter_identity, inter_key
+from faceanon.losses.identity import repel
+from faceanon.losses.structure import structure_loss
+from faceanon.networks.compensation import IdentityCompensation, mlp
+from faceanon.networks.flow import FlowKind, SecureIdentityFlow
+from faceanon.networks.frozen import Frozen
+from faceanon.types import Branches, Codes, FaceBatch
+from faceanon.weights.bundle import Bundle
+
+Background = Literal["input", "original", "none"]
+
+
+class IFADIT(Backbone):
+    """iFADIT on any bundle; the encoder is the bundle's own, e4e or pSp. The defaults are the paper's side.
+
+    Args:
+        bundle: Bundle by name or folder.
+        flow: `realnvp` (paper) or `all_in_one` (released code).
+        flow_blocks: Blocks of the flow.
+        flow_hidden: Width of the sub-networks of `realnvp`.
+        flow_bound: Largest log scale of a coupling; the released code has 2.
+        compensation_residual: Whether ICL is added to the code that it reads, or replaces it (released code).
+        key_range: Entries of a key: bytes spread over [-1, 1] (`signed`, paper), or U[0.5, 1] (`upper`, released code).
+        encoder_range: Values that the attribute encoder sees: [-1, 1] (`signed`), or [0, 1] (`unit`, released code).
+        background: Whose pixels stay outside the mask at inference. `input`: the picture at hand; on recovery that is
+            the anonymized file, all that the recovering side has. `original`: the original's, on recovery too
+            (released code), for whoever passes it to `recover`. `none`: nothing stays.
+        mask_growth: How far the mask reaches beyond the face, as a fraction of S (released code: 5 / 256, its kernel).
+        mask_blur: Side of the Gaussian that softens the mask, as a fraction of S (released code: 15 / 256).
+    """
+
+    exact = True
+    paper = "Yuan et al., iFADIT: Invertible Face Anonymization via Disentangled Identity Transform, arXiv:2501.04390"
+    licence = "the authors' code is for evaluation only, without a licence; nothing of it is used"
+
+    latent_avg: Tensor
+
+    def __init__(
+        self,
+        bundle: str = "synth64",
+        flow: FlowKind = "realnvp",
+        flow_blocks: int = 4,
+        flow_hidden: int = 512,
+        flow_bound: float = 1.0,
+        compensation_residual: bool = True,
+        key_range: Literal["signed", "upper"] = "signed",
+        encoder_range: Literal["signed", "unit"] = "signed",
+        background: Background = "input",
+        mask_growth: float = 0.0,
+        mask_blur: float = 0.0586,
+    ) -> None:
+        super().__init__()
+        self.bundle = Bundle(bundle)
+        self.generator, self.encoder = self.bundle.generator(), self.bundle.encoder().eval()
+        dim, self.layers = self.generator.style_dim, self.generator.n_latent
+        self.code_dim = int(self.bundle.entry("recogniser").get("init", {}).get("embedding", 512))
+        self.key_shape, self.key_bits = (dim,), min(8 * dim, 256)
+        self.key_mapping = Frozen(self.bundle.generator().style)
+        self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
+        self.mapper = mlp(self.code_dim + dim, dim, dim)
+        self.flow = SecureIdentityFlow(self.code_dim, dim, flow_blocks, flow, flow_hidden, flow_bound)
+        self.compensation = IdentityCompensation(self.code_dim, compensation_residual)
+        self.key_range, self.encoder_range, self.background = key_range, encoder_range, background
+        self.mask_growth, self.mask_blur = mask_growth, mask_blur
+
+    def train(self, mode: bool = True) -> IFADIT:
+        """Train mode, save for the encoder, whose batch statistics stay as they came."""
+        super().train(mode)
+        self.encoder.eval()
+        return self
+
+    def encode(self, image: Tensor) -> Codes:
+        """Codes of `(B, 3, S, S)`: identity `(B, E)`, attributes `(B, L, D)`; in eval mode the mask too."""
+        identity = self.code_dim**0.5 * self.bundle.recogniser(image)
+        attributes, _ = self.encoder.with_features(image if self.encoder_range == "signed" else (image + 1) / 2)
+        if self.training or self.background == "none":
+            return Codes(identity, attributes)
+        return Codes(identity, attributes, image=image, mask=self._soft_mask(image))
+
+    def encode_anonymized(self, image: Tensor) -> Codes:
+        """As `encode`, with the identity corrected by ICL."""
+        codes = self.encode(image)
+        return codes.with_identity(self.compensation(codes.identity))
+
+    def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
+        """T(z, s), or its inverse, of `(B, E)` under `(B, D)`."""
+        with torch.no_grad():
+            secret = self.key_mapping(key)
+        moved: Tensor = self.flow(identity, secret, inverse)
+        return moved
+
+    def w_plus(self, codes: Codes) -> Tensor:
+        """M([R(z), a]): `(B, L, D)`."""
+        assert codes.attributes is not None
+        repeated = codes.identity[:, None].expand(-1, self.layers, -1)
+        latent: Tensor = self.mapper(torch.cat([repeated, codes.attributes], -1))
+        return latent + self.latent_avg
+
+    def decode(self, codes: Codes) -> Tensor:
+        """Draw `(B, 3, S, S)`; where the codes carry a mask, only inside it."""
+        drawn = self.generator.synthesis(self.w_plus(codes))
+        if codes.mask is None or codes.image is None:
+            return drawn
+        return codes.image + codes.mask * (drawn - codes.image)
+
+    def recover(self, image: Tensor, key: Tensor, original: Tensor | None = None) -> Tensor:
+        """Bring the person back from `(B, 3, S, S)`.
+
+        Args:
+            image: The anonymized picture.
+            key: Its key `(B, D)`.
+            original: `(B, 3, S, S)` whose background and mask a backbone with `background: original` uses, as the
+                released evaluation does, which has it at hand. A file's recipient has not: without it the anonymized
+                picture stands in, which outside its mask holds the original's own pixels.
+
+        Raises:
+            ValueError: `original` is given to a backbone that must not look at it.
+        """
+        codes = self.edit(self.encode_anonymized(image), key, inverse=True)
+        if original is None:
+            return self.decode(codes)
+        if self.background != "original":
+            raise ValueError(f"recover got the original, but background is {self.background!r}; leave it out")
+        drawn = self.generator.synthesis(self.w_plus(codes))
+        return original + self._soft_mask(original) * (drawn - original)
+
+    def sample_key(self, batch: int, generator: torch.Generator | None = None) -> Tensor:
+        """Random keys `(batch, D)`: bytes spread over [-1, 1], or U[0.5, 1]."""
+        shape = (batch, *self.key_shape)
+        if self.key_range == "upper":
+            return (torch.rand(shape, generator=generator) + 1) / 2
+        return torch.randint(0, 256, shape, generator=generator) / 127.5 - 1
+
+    def key_from_secret(self, secret: Secret, batch: int) -> Tensor:
+        """KeyGen's first half: a byte of the secret's stream for every entry (or 24 bits of it, for U[0.5, 1])."""
+        label = f"faceanon/{type(self).__name__}/key"
+        if self.key_range == "upper":
+            key = (torch.from_numpy(secret.uniform(label, self.key_shape)) + 1) / 2
+        else:
+            key = torch.tensor(list(secret.stream(label, self.key_shape[0]))) / 127.5 - 1
+        return key.expand(batch, *self.key_shape).clone()
+
+    def disentangle_terms(
+        self, batch: FaceBatch, drawn: Tensor, source: Tensor, wanted: Collection[str]
+    ) -> dict[str, Tensor]:
+        """Phase I: `image` (0.84 (1 - SSIM) + 0.16 L1), `identity_l1` and `landmarks` (both L1).
+
+        The paper reconstructs (`pairing: self`). Where a pairing mixes persons, as in the method that iFADIT builds on
+        (Nitzan et al., "Face identity disentanglement via latent space mapping"), `image` leaves those rows out.
+        """
+        terms: dict[str, Tensor] = {}
+        if "image" in wanted:
+            own = source == torch.arange(len(source), device=source.device)
+            terms["image"] = structure_loss(drawn[own], batch.image[own]) if own.any() else drawn.sum() * 0
+        if "identity_l1" in wanted:
+            with torch.no_grad():
+                target = self.bundle.recogniser(batch.image)[source]
+            terms["identity_l1"] = F.l1_loss(self.bundle.recogniser(drawn), target)
+        if "landmarks" in wanted:
+            terms["landmarks"] = self._landmark_distance(drawn, batch.image)
+        return terms
+
+    def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
+        """Phase II, eq. (21), by group and kind: `GROUP_image`, `GROUP_identity`, `GROUP_landmarks`.
+
+        The groups are `anonymized` (both keys, and both wrong keys), `recovered`, and `plain`: what the codes of the
+        original draw, which is phase I's objective, for training in a single phase. Beside them `inter_identity` and
+        `inter_key`.
+        """
+        hidden = torch.cat([branches.anonymized, branches.pictures[branches.recovered_rows.stop :]])
+        groups = {"anonymized": hidden, "recovered": branches.pictures[branches.recovered_rows]}
+        if any(name.startswith("plain_") for name in wanted):
+            groups["plain"] = self.decode(branches.original)
+        terms: dict[str, Tensor] = {}
+        for group, pictures in groups.items():
+            kinds = {name.removeprefix(f"{group}_") for name in wanted if name.startswith(f"{group}_")}
+            found = self._against_original(pictures, batch.image, group != "anonymized", kinds)
+            terms |= {f"{group}_{kind}": term for kind, term in found.items()}
+        if "inter_identity" in wanted:
+            one_key = branches.keys[:1].expand(len(batch), -1)
+            terms["inter_identity"] = inter_identity(
+                self.transform(branches.original.identity, one_key), batch.identity
+            )
+        if "inter_key" in wanted:
+            terms["inter_key"] = inter_key(*branches.edited.identity.chunk(2))
+        return terms
+
+    def _against_original(self, drawn: Tensor, image: Tensor, same: bool, kinds: set[str]) -> dict[str, Tensor]:
+        """Terms of `(n B, 3, S, S)` drawn for `(B, 3, S, S)`, which show the same person or must not."""
+        terms: dict[str, Tensor] = {}
+        image = image.repeat(len(drawn) // len(image), 1, 1, 1)
+        if "image" in kinds:
+            terms["image"] = structure_loss(drawn, image)
+        if "identity" in kinds:
+            with torch.no_grad():
+                target = self.bundle.recogniser(image)
+            found = self.bundle.recogniser(drawn)
+            terms["identity"] = F.l1_loss(found, target) if same else repel(found, target)
+        if "landmarks" in kinds:
+            terms["landmarks"] = self._landmark_distance(drawn, image)
+        return terms
+
+    def _landmark_distance(self, drawn: Tensor, image: Tensor) -> Tensor:
+        with torch.no_grad():
+            target = self.bundle.landmarks(image)
+        return F.l1_loss(self.bundle.landmarks(drawn), target)
+
+    @torch.no_grad()
+    def _soft_mask(self, image: Tensor) -> Tensor:
+        """Soft mask `(B, 1, S, S)` of the parser's face and neck."""
+        edited = torch.tensor(self.bundle.edited_classes, device=image.device)
+        mask = torch.isin(self.bundle.parser(image).argmax(1), edited).to(image)[:, None]
+        reach = round(self.mask_growth * self.image_size / 2)
+        return gaussian_blur(F.max_pool2d(mask, 2 * reach + 1, 1, reach), self.mask_blur * self.image_size)
+
+
+def gaussian_blur(mask: Tensor, side: float) -> Tensor:
+    """Blur `(B, 1, S, S)` with a Gaussian of about `side` pixels; sigma follows from the side as OpenCV has it."""
+    sigma = 0.3 * ((side - 1) * 0.5 - 1) + 0.8
+    reach = max(1, round(2.7 * sigma))
+    steps = torch.arange(-reach, reach + 1, device=mask.device, dtype=mask.dtype)
+    weights = (-(steps**2) / (2 * sigma**2)).exp()
+    weights = (weights / weights.sum())[None, None]
+    padded = F.pad(mask, [reach] * 4, mode="replicate")
+    return F.conv2d(F.conv2d(padded, weights[..., None]), weights[:, :, None])

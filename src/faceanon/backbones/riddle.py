@@ -1,0 +1,89 @@
+"""RiDDLE: encrypt the W+ code of a face with a transformer, and decrypt it with the same network.
+
+Li, Wang, Zhao, Dong and Tan, "RiDDLE: Reversible and Diversified De-identification with Latent Encryptor", CVPR 2023
+(arXiv:2303.05171).
+
+- The code of a picture is its inverted W+ code, all of it: identity and attributes are not told apart.
+- The password is a z, mapped to W by a frozen copy of the generator's mapping network and given to every layer.
+- The encryptor has one decoder layer for each group of layers (coarse, middle, fine); the code attends to itself and to
+  the password, and what comes out is the new code. Encryption and decryption are the same call: which of the two it is,
+  the network has to see from the code.
+
+What differs: the groups are 4, 4 and the rest on generators of any size (the published split is 4, 4, 6 at 256 px); the
+picture is read by the bundle's own W+ encoder; the training closes the loop through the saved picture (`loop: file`),
+where the published code hands the codes on. Training terms are in configs/riddle_s2.yaml.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from faceanon.backbones.base import Backbone
+from faceanon.networks.frozen import Frozen
+from faceanon.networks.riddle_mapper import TransformerMapperSplit
+from faceanon.types import Codes
+from faceanon.weights.bundle import Bundle
+
+COARSE, MIDDLE = 4, 4
+
+
+class Riddle(Backbone):
+    """RiDDLE on any bundle. The defaults are the published training script's.
+
+    Args:
+        bundle: Bundle by name or folder; the width of its codes is a multiple of 4.
+        add_linear: Pass code and password through a linear layer each first (in the published checkpoint).
+        add_pos_embedding: Add a learnt vector per layer to the code (likewise).
+        norm: Whether the encryptor has layer norms.
+    """
+
+    trained_by = ("AnonymizeStage",)
+    paper = "Li et al., RiDDLE: Reversible and Diversified De-identification with Latent Encryptor, CVPR 2023"
+    licence = "the authors' code and weights carry no licence; nothing of them is used"
+
+    latent_avg: Tensor
+
+    def __init__(
+        self,
+        bundle: str = "synth64",
+        add_linear: bool = False,
+        add_pos_embedding: bool = False,
+        norm: bool = True,
+    ) -> None:
+        super().__init__()
+        self.bundle = Bundle(bundle)
+        self.generator, self.encoder = self.bundle.generator(), self.bundle.encoder()
+        dim, layers = self.generator.style_dim, self.generator.n_latent
+        self.key_shape = (dim,)
+        self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
+        self.key_mapping = Frozen(self.bundle.generator().style)
+        split = (COARSE, MIDDLE, layers - COARSE - MIDDLE)
+        self.mapper = TransformerMapperSplit(split, add_linear, add_pos_embedding, norm, dim)
+        self.encoder.eval()  # Lightning does not call `train` when a fit starts
+
+    def train(self, mode: bool = True) -> Riddle:
+        """Train mode, save for the encoder, whose batch statistics stay as they came."""
+        super().train(mode)
+        self.encoder.eval()
+        return self
+
+    def encode(self, image: Tensor) -> Codes:
+        """The W+ code of `(B, 3, S, S)` as identity `(B, L, D)`; there are no attributes beside it."""
+        codes, _ = self.encoder.with_features(image)
+        return Codes(codes + self.latent_avg)
+
+    def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
+        """Encrypt or decrypt `(B, L, D)` under `key` `(B, D)`; `inverse` changes nothing."""
+        with torch.no_grad():
+            password = self.key_mapping(key)
+        changed: Tensor = self.mapper(identity, password)
+        return changed
+
+    def w_plus(self, codes: Codes) -> Tensor:
+        """The code itself, `(B, L, D)`."""
+        return codes.identity
+
+    def decode(self, codes: Codes) -> Tensor:
+        """Draw `(B, 3, S, S)`."""
+        return self.generator.synthesis(codes.identity)

@@ -1,3 +1,4 @@
+import html
 import math
 from dataclasses import replace
 
@@ -18,7 +19,13 @@ from metric_fakes import (
     faces,
 )
 
+from faceanon.data.detect import Detection
 from faceanon.metrics.evaluation import Evaluation
+from faceanon.metrics.guards import find_faults
+from faceanon.metrics.protocol import load_protocol
+from faceanon.metrics.readings import Reading
+from faceanon.report.page import write_report
+from faceanon.report.results import load_results
 
 
 def evaluate(backbone, batch=None, size=36, **options):
@@ -65,6 +72,15 @@ def test_every_promised_figure_is_there(ideal):
         "parsing_iou/recovered",
         "kid",
         "kid_std",
+        "fid",
+        "parsing_iou_outside/anonymized",
+        "eer/judge/original",
+        "eer/judge/anonymized",
+        "auc/judge/recovered",
+        "tar_at_far/judge/0.001",
+        "rank5/judge/anonymized",
+        "id_l1/judge/anonymized",
+        "key_diversity/judge/mean",
         "kffa/judge",
         "id_cos/judge/anonymized",
         "id_cos/judge/keys",
@@ -75,7 +91,12 @@ def test_every_promised_figure_is_there(ideal):
     assert others <= set(figures)
     assert next(iter(figures)).split("/")[1] == "judge"
     assert all(math.isfinite(value) for value in figures.values())
-    assert {"deid_rate/judge", "recovery_rate/judge/file", "self_verification/trainer"} <= set(evaluation.ci)
+    rates = [
+        name for name in figures if name.split("/")[0].endswith("_rate") or name.startswith(("rank", "tar_", "eer"))
+    ]
+    without = {"recovery_copy_rate"}
+    assert set(rates) - without <= set(evaluation.ci)
+    assert {"deid_rate/judge", "eer/judge/anonymized", "tar_at_far/judge/0.01", "kid"} <= set(evaluation.ci)
     assert evaluation.skipped == []
 
 
@@ -128,19 +149,33 @@ def test_reset_forgets(ideal):
 @pytest.mark.parametrize(
     ("method", "warning"),
     [
-        (PassThrough, "nothing is anonymized"),
-        (PassThrough, "recovery copies its input"),
-        (PassThrough, "the lock is open"),
-        (Blur, "blur passes for anonymity"),
-        (KeyIgnored, "the key is ignored"),
-        (KeyIgnored, "the lock is open"),
-        (CopyRecovery, "recovery copies its input"),
-        (FloatSmuggler, "does not survive the file"),
+        (PassThrough, {"deid_rate/judge": "nothing is anonymized"}),
+        (PassThrough, {"recovery_copy_rate": "recovery copies its input"}),
+        (PassThrough, {"wrong_key_rate/judge": "the lock is open", "key_similarity/judge": "the key is ignored"}),
+        (Blur, {"self_verification/judge": "blur passes for anonymity"}),
+        (KeyIgnored, {"key_similarity/judge": "the key is ignored", "wrong_key_rate/judge": "the lock is open"}),
+        (CopyRecovery, {"recovery_copy_rate": "copies its input", "mse/recovered/file": "no nearer to the original"}),
+        (FloatSmuggler, {"recovery_rate/judge/file": "does not survive the file"}),
     ],
 )
-def test_bad_methods_are_caught(method, warning):
-    evaluation, _ = evaluate(method())
-    assert any(warning in text for text in evaluation.warnings), evaluation.warnings
+def test_bad_methods_are_caught_at_the_figure_that_shows_it(method, warning, tmp_path):
+    evaluation, figures = evaluate(method())
+    for figure, text in warning.items():
+        assert text in evaluation.faults[figure]
+        assert figure in figures
+    assert list(evaluation.faults.values()) == evaluation.warnings
+    page = write_report(tmp_path, figures, {}, evaluation.meta, warnings=evaluation.warnings).read_text()
+    top = page[: page.index("<table")]
+    assert all(html.escape(evaluation.faults[figure]) in top for figure in warning)
+    assert load_results(tmp_path).warnings == evaluation.warnings
+
+
+def test_people_found_below_the_threshold_are_a_fault():
+    figures = {"deid_rate/j": 0.1, "rank1/j/anonymized": 0.8, "rank1/j/original": 0.9}
+    assert "people are still found: 80%" in find_faults(figures, "j", 0.01)["rank1/j/anonymized"]
+    assert find_faults({**figures, "rank1/j/anonymized": 0.2}, "j", 0.01) == {}
+    assert find_faults({}, "j", 0.01) == {}
+    assert "kid" in find_faults({"kid": math.nan}, "j", 0.01)["finite"]
 
 
 def test_pass_through_is_recognised_every_time():
@@ -223,3 +258,59 @@ def test_broken_method_and_bad_batches_are_named():
 def test_bad_options_are_refused(options):
     with pytest.raises(ValueError):  # noqa: PT011 - four messages
         Evaluation(FakeBundle(), **options)
+
+
+def followed(**changes):
+    """synth64's protocol, made to fit the 36 fake faces."""
+    protocol = load_protocol("synth64-v1")
+    pictures = replace(protocol.pictures, images=36, people=12, factors_sha256=None, signature=(), image_size=24)
+    reading = Reading("l2_1.1", "judge", "l2", 1.1)
+    matching = replace(protocol.matching, readings=(reading, replace(reading, recogniser="nobody")))
+    changes = {"pictures": pictures, "matching": matching, "kid_subset_size": 20, "draws": 100} | changes
+    return replace(protocol, **changes)
+
+
+def test_a_protocol_sets_the_choices_and_signs_the_results():
+    protocol = followed(keys=3, kffa_keys=2, jpeg_qualities=(50,), seed=4)
+    evaluation, figures = evaluate(Shift(), protocol=protocol)
+    assert {"psnr/recovered/jpeg50", "kffa/judge", "recognition_rate/judge/anonymized/l2_1.1"} <= set(figures)
+    assert "psnr/recovered/jpeg75" not in figures
+    assert not any("nobody" in name for name in figures)
+    assert (evaluation.meta["keys"], evaluation.meta["seed"]) == (3, 4)
+    signed = evaluation.meta["protocol"]
+    assert (signed["name"], signed["version"], signed["deviations"]) == ("synth64", 1, [])
+    assert len(signed["pictures_sha256"]) == 64
+    assert len(evaluation.meta["method_sha256"]) == 64
+    assert evaluation.warnings == []
+
+
+def test_reading_equals_its_cosine():
+    evaluation, figures = evaluate(Shift(), protocol=followed())
+    expected = (evaluation.scores["anonymized"] > 0.395).float().mean()
+    assert figures["recognition_rate/judge/anonymized/l2_1.1"] == pytest.approx(float(expected))
+    assert "recognition_rate/judge/anonymized/l2_1.1" in evaluation.ci
+
+
+def test_a_test_on_other_pictures_says_so_on_top():
+    evaluation, _ = evaluate(Shift(), faces(6), protocol=followed())
+    (warning,) = evaluation.warnings
+    assert warning == "protocol synth64-v1 was not followed: 18 images instead of 36; 6 people instead of 12"
+    assert evaluation.meta["protocol"]["deviations"]
+
+
+def test_detectors_are_asked_about_every_version():
+    class Everywhere:
+        def detect(self, image):
+            return [Detection((0, 0, 9, 9), 1.0, image[:5, 0, :2].astype(float))]
+
+    evaluation, figures = evaluate(Shift(), detectors={"everywhere": Everywhere()})
+    for name in ("detection_rate/everywhere", "detection_rate/everywhere/recovered"):
+        assert figures[name] == 1
+    assert figures["box_distance/everywhere"] == 0
+    assert figures["landmark_distance/everywhere"] > figures["landmark_distance/everywhere/recovered"] == 0
+    assert evaluation.ci["detection_rate/everywhere"][1] == 1
+
+
+def test_a_seed_of_ones_own_is_a_deviation():
+    evaluation, _ = evaluate(Shift(), protocol=followed(), seed=3)
+    assert evaluation.meta["protocol"]["deviations"] == ["seed 3 instead of 0"]

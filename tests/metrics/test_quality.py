@@ -6,7 +6,8 @@ import torch
 from skimage.metrics import mean_squared_error, peak_signal_noise_ratio, structural_similarity
 from torchmetrics.image.kid import poly_mmd
 
-from faceanon.metrics.quality import ImageQuality, KernelDistance, MaskedPSNR, Mean, polynomial_mmd
+from faceanon.metrics.features import KernelDistance, polynomial_mmd
+from faceanon.metrics.quality import ImageQuality, MaskedPSNR, Mean
 from faceanon.metrics.saved import saved, to_bytes
 
 

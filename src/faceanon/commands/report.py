@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from faceanon.errors import UserError
@@ -11,6 +12,11 @@ from faceanon.errors import UserError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.add_argument("results", nargs="+", type=Path, help="results.json files, or the folders they are in")
+    parser.add_argument(
+        "--across-protocols",
+        action="store_true",
+        help="put results of different protocols side by side, marked as such",
+    )
     parser.add_argument("--out", type=Path, default=Path("comparison.html"), help="page to write (%(default)s)")
 
 
@@ -35,12 +41,19 @@ def run(args: argparse.Namespace) -> int:
     """Write the page and print its path.
 
     Raises:
-        UserError: A file is missing or damaged, or the page cannot be written.
+        UserError: A file is missing or damaged, results of different protocols were given without
+            `--across-protocols`, or the page cannot be written.
     """
+    from faceanon.metrics.comparison import check_comparable, protocol_label
     from faceanon.report.page import write_comparison
     from faceanon.report.results import load_results
 
     labels = column_labels(args.results)
     results = [load_results(path) for path in args.results]
+    metas = [result.meta for result in results]
+    marks = check_comparable(dict(zip(labels, metas, strict=True)), args.across_protocols)
+    if marks:
+        labels = [f"{label} [{protocol_label(meta)}]" for label, meta in zip(labels, metas, strict=True)]
+        print(*marks, sep="\n", file=sys.stderr)
     print(write_comparison(args.out, dict(zip(labels, results, strict=True))))
     return 0

@@ -10,12 +10,16 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from faceanon.metrics.quality import ImageQuality, KernelDistance, MaskedPSNR, Mean
+from faceanon.data.synthetic.crossed import FACTORS
+from faceanon.metrics.features import FrechetDistance, KernelDistance, kid_interval
+from faceanon.metrics.probe import EXPRESSION, POSE, AttributeProbe
+from faceanon.metrics.quality import ImageQuality, MaskedPSNR, Mean
 from faceanon.metrics.utility import LandmarkDistance, ParsingIoU
 from faceanon.metrics.versions import Versions
 from faceanon.types import FaceBatch
 
 Network = Callable[..., Tensor]
+PROBED = POSE + EXPRESSION
 COPY_DISTANCE = 2 / 255  # on [0, 1]: nearer than this on average, nothing was changed
 
 
@@ -39,11 +43,17 @@ class AppearanceSuite:
     Args:
         parts: Networks of the bundle.
         seed: Of KID's subsets.
+        kid_subsets: Their number.
+        kid_subset_size: Pictures in each.
+        ci: 95% intervals by metric name, after `compute`.
     """
 
     parts: Parts
     seed: int = 0
+    kid_subsets: int = 100
+    kid_subset_size: int = 200
     metrics: dict[str, Metric] = field(default_factory=dict)
+    ci: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def update(self, batch: FaceBatch, versions: Versions) -> None:
         """Add a batch and the versions made from it."""
@@ -56,7 +66,7 @@ class AppearanceSuite:
         self._regions(batch, images)
         for what in ("anonymized", "recovered"):
             if f"{what}/file" in images:
-                self._utility(what, images[f"{what}/file"], batch.image)
+                self._utility(what, images[f"{what}/file"], batch)
         self._features(batch.image, versions.anonymized[0])
         if "file" in versions.recovered:
             self._copies(versions)
@@ -96,21 +106,41 @@ class AppearanceSuite:
             found["occluder"] = labels == self.parts.occluder_class
         return found
 
-    def _utility(self, what: str, image: Tensor, original: Tensor) -> None:
+    def _utility(self, what: str, image: Tensor, batch: FaceBatch) -> None:
         size, device = self.parts.image_size, image.device
         if self.parts.landmarks is not None:
             metric = self._metric(f"landmark_distance/{what}", lambda: LandmarkDistance(size), device)
-            metric.update(self.parts.landmarks(image), self.parts.landmarks(original))
+            points, reference = self.parts.landmarks(image), self.parts.landmarks(batch.image)
+            metric.update(points, reference)
+            self._attributes(what, points, reference, batch)
         if self.parts.parser is not None:
-            logits, reference = self.parts.parser(image), self.parts.parser(original)
-            metric = self._metric(f"parsing_iou/{what}", lambda: ParsingIoU(reference.shape[1]), device)
+            self._parsing(what, self.parts.parser(image), self.parts.parser(batch.image))
+
+    def _parsing(self, what: str, logits: Tensor, reference: Tensor) -> None:
+        """Agreement over all classes, and over those that are no part of the face."""
+        count, face = logits.shape[1], self.parts.face_classes
+        for name, without in (("parsing_iou", ()), ("parsing_iou_outside", face)):
+            metric = self._metric(f"{name}/{what}", lambda w=without: ParsingIoU(count, w), logits.device)  # type: ignore[misc]
             metric.update(logits.argmax(1), reference.argmax(1))
+
+    def _attributes(self, what: str, points: Tensor, reference: Tensor, batch: FaceBatch) -> None:
+        """Pose and expression, on procedural faces, whose factors are known."""
+        if batch.factors is None or batch.factors.shape[1] != len(FACTORS):
+            return
+        columns = [FACTORS.index(name) for name in PROBED]
+        metric = self._metric(f"attribute/{what}", lambda: AttributeProbe(PROBED), points.device)
+        metric.update(points, reference, batch.factors[:, columns], batch.identity)
 
     def _features(self, original: Tensor, anonymized: Tensor) -> None:
         features = getattr(self.parts.perceptual, "features", None)
         if features is not None:
-            metric = self._metric("kid", lambda: KernelDistance(seed=self.seed), original.device)
-            metric.update(features(original), features(anonymized))
+            real, fake = features(original), features(anonymized)
+            kid = self._metric("kid", self._kid, original.device)
+            kid.update(real, fake)
+            self._metric("fid", lambda: FrechetDistance(real.shape[1]), original.device).update(real, fake)
+
+    def _kid(self) -> KernelDistance:
+        return KernelDistance(self.kid_subsets, self.kid_subset_size, self.seed)
 
     def _copies(self, versions: Versions) -> None:
         change = (versions.recovered["file"] - versions.anonymized[0]).abs().mean((1, 2, 3)) / 2
@@ -125,9 +155,21 @@ class AppearanceSuite:
                 figures |= {f"{key}/{name.removeprefix('quality/')}": float(v) for key, v in value.items()}
             elif name == "kid":
                 figures |= {"kid": float(value["mean"]), "kid_std": float(value["std"])}
+                self.ci["kid"] = kid_interval(value)
+            elif name.startswith("attribute/"):
+                figures |= attribute_figures(name.removeprefix("attribute/"), value)
             else:
                 figures[name.replace("psnr_occluder", "occluder_psnr")] = float(value)
         return {name: value for name, value in figures.items() if not empty_region(name, value)}
+
+
+def attribute_figures(what: str, found: dict[str, Tensor]) -> dict[str, float]:
+    """`attribute_r2/<factor>/<what>`, and `/original` beside it once."""
+    figures = {}
+    for name, value in found.items():
+        factor, side = name.split("/")
+        figures[f"attribute_r2/{factor}/{what if side == 'changed' else 'original'}"] = float(value)
+    return figures
 
 
 def empty_region(name: str, value: float) -> bool:

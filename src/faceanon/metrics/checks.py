@@ -8,6 +8,17 @@ from torch import Tensor
 TOLERANCE = 1e-3
 
 
+def check_not_empty(name: str, tensor: Tensor) -> Tensor:
+    """Return `tensor`.
+
+    Raises:
+        ValueError: It holds nothing.
+    """
+    if not tensor.numel():
+        raise ValueError(f"{name} is empty, shape {tuple(tensor.shape)}; give at least one row")
+    return tensor
+
+
 def check_finite(name: str, tensor: Tensor) -> Tensor:
     """Return `tensor` in float32.
 
@@ -23,12 +34,12 @@ def check_image(name: str, image: Tensor, low: float = -1.0, high: float = 1.0) 
     """Return `(B, 3, S, S)` in float32.
 
     Raises:
-        ValueError: Another shape, NaN or infinite values, or values outside [low, high].
+        ValueError: Another shape, no row, NaN or infinite values, or values outside [low, high].
     """
     if image.ndim != 4 or image.shape[1] != 3:
         raise ValueError(f"{name} must have the shape (B, 3, H, W), got {tuple(image.shape)}")
-    image = check_finite(name, image)
-    if image.numel() and (image.min() < low - TOLERANCE or image.max() > high + TOLERANCE):
+    image = check_finite(name, check_not_empty(name, image))
+    if image.min() < low - TOLERANCE or image.max() > high + TOLERANCE:
         found = f"[{image.min():.3g}, {image.max():.3g}]"
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {found}; scale or clamp it first")
     return image.clamp(low, high)
@@ -38,11 +49,11 @@ def check_embedding(name: str, embedding: Tensor, ndim: int = 2) -> Tensor:
     """Return embeddings `(B, ..., E)` in float32, of unit length.
 
     Raises:
-        ValueError: Another number of axes, NaN or infinite values, or a vector of length zero.
+        ValueError: Another number of axes, no row, NaN or infinite values, or a vector of length zero.
     """
     if embedding.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} axes, the last one the embedding; got {tuple(embedding.shape)}")
-    embedding = check_finite(name, embedding)
+    embedding = check_finite(name, check_not_empty(name, embedding))
     length = embedding.norm(dim=-1, keepdim=True)
     if (length < 1e-12).any():
         raise ValueError(f"{name} holds an embedding of length zero; it has no direction to compare")

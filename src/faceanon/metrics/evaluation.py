@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torchmetrics.utilities import dim_zero_cat
 
 from faceanon.metrics.appearance import AppearanceSuite, Parts
 from faceanon.metrics.checks import check_image, check_labels
-from faceanon.metrics.guards import find_warnings
+from faceanon.metrics.detection import DetectionSuite, make_detector
+from faceanon.metrics.guards import find_faults
+from faceanon.metrics.pictures import PictureCheck, Seen
+from faceanon.metrics.protocol import Protocol, stamp
 from faceanon.metrics.saved import saved
+from faceanon.metrics.stamps import backbone_sha256, bundle_hashes, row_numbers
 from faceanon.metrics.suite import RecognitionSuite
 from faceanon.metrics.versions import VersionMaker, Versions, draw_keys
 from faceanon.types import FaceBatch
 
 if TYPE_CHECKING:
     from faceanon.backbones.base import Backbone
+    from faceanon.data.detect import Detector
     from faceanon.weights.bundle import Bundle
 
 ROLES = ("judge", "recogniser", "parser", "landmarks", "perceptual")
@@ -36,17 +42,21 @@ class Evaluation:
     Give it original pictures of held-out people, at least two of each, with identity labels. Keys are fresh for every
     picture. Under DDP give each process its own part without padding, or duplicates count as genuine pairs.
 
-    After `compute`, `ci` has 95% intervals of the rates, `warnings` the ways in which the figures deceive, `scores` the
-    judge's cosines by kind of pair, `skipped` the figures that could not be computed, `samples` rows for image sheets.
+    After `compute`, `ci` has 95% intervals of the rates, `faults` the ways in which the figures deceive, by figure,
+    `warnings` the same as sentences, `scores` the judge's cosines by kind of pair, `skipped` the figures that could not
+    be computed, `samples` rows for image sheets.
 
     Args:
         bundle: Judge, recogniser, parser, landmarks, perceptual network; figures whose network is missing are skipped.
         far: False accept rate that sets each recogniser's threshold, on pairs of originals of different people.
         keys: Anonymizing keys per picture.
-        seed: Of the keys and of every draw.
+        seed: Of the keys and of every draw; the protocol's, or 0, where None.
         jpeg_qualities: Extra levels of recovery, from a JPEG of each quality.
         kffa_keys: Keys per picture for KFFA; 0 leaves it out. The papers use 50, which costs as many passes.
         sample_rows: Number of faces kept for the sheets.
+        protocol: Sets all of the above but `sample_rows`; `compute` then says where the test did not follow it, a
+            `seed` of one's own included.
+        detectors: Face detectors by name, beside those that the protocol names.
 
     Raises:
         ValueError: An argument is out of range, or the bundle has no recogniser at all.
@@ -57,34 +67,45 @@ class Evaluation:
         bundle: Bundle,
         far: float = 1e-2,
         keys: int = 2,
-        seed: int = 0,
+        seed: int | None = None,
         jpeg_qualities: tuple[int, ...] = (75,),
         kffa_keys: int = 0,
         sample_rows: int = 8,
+        protocol: Protocol | None = None,
+        detectors: Mapping[str, Detector] | None = None,
     ) -> None:
+        if protocol is not None:
+            far, keys = protocol.matching.far, protocol.keys
+            seed = protocol.seed if seed is None else seed
+            jpeg_qualities, kffa_keys = protocol.jpeg_qualities, protocol.kffa_keys
         if not 0 < far < 1:
             raise ValueError(f"far must lie between 0 and 1, got {far}")
         if keys < 2 or kffa_keys < 0 or kffa_keys == 1:
             raise ValueError(f"keys must be at least 2, and kffa_keys 0 or at least 2; got {keys} and {kffa_keys}")
         if not all(1 <= quality <= 100 for quality in jpeg_qualities):
             raise ValueError(f"JPEG qualities lie from 1 to 100, got {jpeg_qualities}")
-        self.bundle, self.far, self.keys, self.seed = bundle, far, keys, seed
+        self.bundle, self.far, self.keys, self.seed = bundle, far, keys, seed or 0
         self.kffa_keys, self.sample_rows = kffa_keys, sample_rows
-        self.maker = VersionMaker(keys, seed, tuple(jpeg_qualities))
+        self.protocol, self.detectors = protocol, dict(detectors or {})
+        self.maker = VersionMaker(keys, self.seed, tuple(jpeg_qualities))
         self.reset()
 
     def reset(self) -> None:
         """Forget everything added."""
         self.seen = 0
-        self.people: set[int] = set()
+        self.total: Seen | None = None
         self.figures: dict[str, float] = {}
         self.ci: dict[str, tuple[float, float]] = {}
         self.scores: dict[str, Tensor] = {}
+        self.faults: dict[str, str] = {}
         self.warnings: list[str] = []
         self.skipped: list[str] = []
         self.samples: dict[str, Tensor] = {}
+        self.pictures = PictureCheck()
+        self.followed: dict[str, Any] = {}
+        self.method_sha256: str | None = None
         self._codes_missing = self._irreversible = False
-        for name in ("suites", "appearance"):
+        for name in ("suites", "appearance", "detection"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -94,14 +115,16 @@ class Evaluation:
 
     @cached_property
     def recognisers(self) -> dict[str, Callable[[Tensor], Tensor]]:
-        """Recognisers by name, the judge first."""
-        found = {}
+        """Recognisers by name, the judge first, then further judges, then the training recogniser."""
+        found: dict[str, Callable[[Tensor], Tensor]] = {}
         for role in ("judge", "recogniser"):
             name, net = getattr(self.bundle, f"{role}_name", role), self.networks[role]
             if net is not None and name in found:
                 raise ValueError(f"judge and recogniser of bundle {self.bundle.name!r} have the same name {name!r}")
             if net is not None:
                 found[name] = net
+            if role == "judge":
+                found |= getattr(self.bundle, "further_judges", {})
         if not found:
             raise ValueError(f"bundle {self.bundle.name!r} has no recogniser, so nobody can say who is who")
         return found
@@ -109,7 +132,19 @@ class Evaluation:
     @cached_property
     def suites(self) -> dict[str, RecognitionSuite]:
         """What each recogniser collects."""
-        return {name: RecognitionSuite(name, self.far, self.seed) for name in self.recognisers}
+        options: dict[str, Any] = {}
+        if self.protocol is not None:
+            matching = self.protocol.matching
+            options = {"fars": matching.fars, "ranks": matching.ranks, "readings": matching.readings}
+            options["draws"] = self.protocol.draws
+        return {name: RecognitionSuite(name, self.far, self.seed, **options) for name in self.recognisers}
+
+    @cached_property
+    def detection(self) -> DetectionSuite:
+        """What is collected about detectors; those of the protocol are built at the first batch."""
+        named = () if self.protocol is None else self.protocol.detectors
+        made = {name: make_detector(name, self.bundle.image_size) for name in named if name not in self.detectors}
+        return DetectionSuite(made | self.detectors, seed=self.seed)
 
     @cached_property
     def appearance(self) -> AppearanceSuite:
@@ -119,21 +154,26 @@ class Evaluation:
         if parts.parser is not None:
             parts.face_classes, parts.head_classes = tuple(bundle.face_classes), tuple(bundle.head_classes)
             parts.occluder_class = bundle.occluder_class
-        return AppearanceSuite(parts, self.seed)
+        if self.protocol is None:
+            return AppearanceSuite(parts, self.seed)
+        return AppearanceSuite(parts, self.seed, self.protocol.kid_subsets, self.protocol.kid_subset_size)
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What the figures were made with, for the report."""
+        """What the figures were made with, for the report; complete after `compute`."""
         names = list(self.recognisers)
         return {
             "bundle": self.bundle.name,
             "judge": names[0],
-            "white_box": names[1:] if self.networks["judge"] is not None else names,
-            "images": self.seen,
-            "people": len(self.people),
+            "white_box": names[-1:] if self.networks["recogniser"] is not None else [],
+            "images": self.seen if self.total is None else self.total.images,
+            "people": 0 if self.total is None else self.total.people,
             "far": self.far,
             "keys": self.keys,
             "seed": self.seed,
+            "weights": bundle_hashes(self.bundle),
+            "method_sha256": self.method_sha256,
+            **({"protocol": self.followed} if self.followed else {}),
         }
 
     @torch.no_grad()
@@ -146,16 +186,20 @@ class Evaluation:
         image = check_image("batch.image", batch.image)
         identity = check_labels("batch.identity", batch.identity, len(batch))
         self._move(image.device)
-        indices = self._indices(len(batch))
+        indices = row_numbers(batch)
+        self.pictures.to(image.device).update(batch)
+        self.method_sha256 = self.method_sha256 or backbone_sha256(backbone)
         versions = self.maker.make(backbone, image, indices)
         self._codes_missing |= versions.reconstruction is None
         self._irreversible |= not backbone.reversible
         for name, net in self.recognisers.items():
             self.suites[name].update(embed(net, image, versions), identity)
         self.appearance.update(batch, versions)
+        changed = {"anonymized": versions.anonymized[0]}
+        changed |= {"recovered": versions.recovered["file"]} if "file" in versions.recovered else {}
+        self.detection.update(image, changed)
         if self.kffa_keys:
             self._kffa(image, backbone, indices)
-        self.people |= set(identity.tolist()) - {-1}
         self.seen += len(batch)
         self._keep_samples(image, versions)
 
@@ -166,13 +210,6 @@ class Evaluation:
             if move is not None:
                 move(device)
             self._device = device
-
-    def _indices(self, count: int) -> list[int]:
-        """Numbers of the pictures over all processes, as a sampler without shuffling deals them."""
-        world, rank = 1, 0
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            world, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
-        return [(self.seen + row) * world + rank for row in range(count)]
 
     def _kffa(self, image: Tensor, backbone: Backbone, indices: list[int]) -> None:
         embeddings: dict[str, list[Tensor]] = {name: [] for name in self.recognisers}
@@ -202,15 +239,41 @@ class Evaluation:
         if not self.seen:
             raise ValueError("nothing to compute: no batch was added")
         self.figures, self.ci, self.scores, self.skipped = {}, {}, {}, self._missing()
+        self.total = self.pictures.seen()
         for suite in self.suites.values():
             verdict = suite.compute()
             self.figures |= verdict.figures
             self.ci |= verdict.ci
             self.skipped += verdict.skipped
             self.scores = self.scores or verdict.scores
-        self.figures |= self.appearance.compute()
-        self.warnings = find_warnings(self.figures, next(iter(self.suites)), self.far)
+        self._appearance_figures()
+        self.faults = find_faults(self.figures, next(iter(self.suites)), self.far)
+        self._follow(self.total)
+        self.warnings = list(self.faults.values())
         return self.figures
+
+    def _appearance_figures(self) -> None:
+        """Figures on pictures and detectors, with the intervals of those that have one."""
+        self.figures |= self.appearance.compute()
+        self.ci |= self.appearance.ci
+        if self.detection.metrics:
+            with self.pictures.sync_context():
+                people = dim_zero_cat(self.pictures.identity)
+            figures, intervals = self.detection.compute(people)
+            self.figures |= figures
+            self.ci |= intervals
+
+    def _follow(self, seen: Seen) -> None:
+        """Say where the test did not follow its protocol."""
+        if self.protocol is None:
+            return
+        self.followed = stamp(self.protocol, seen, bundle_hashes(self.bundle))
+        deviations: list[str] = self.followed["deviations"]
+        if self.seed != self.protocol.seed:
+            deviations.append(f"seed {self.seed} instead of {self.protocol.seed}")
+        if deviations:
+            listed = "; ".join(deviations)
+            self.faults["protocol"] = f"protocol {self.protocol.label} was not followed: {listed}"
 
     def _missing(self) -> list[str]:
         """What could not be measured, and why."""
@@ -219,7 +282,7 @@ class Evaluation:
             "recogniser": "figures of the training recogniser",
             "parser": "parsing_iou, and regions of faces without ground truth",
             "landmarks": "landmark_distance",
-            "perceptual": "lpips, kid",
+            "perceptual": "lpips, fid, kid",
         }
         found = [f"{what}: bundle has no {role}" for role, what in needs.items() if self.networks[role] is None]
         if self._codes_missing:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+Get = Callable[[str], float]
 
 
-def find_warnings(figures: Mapping[str, float], judge: str, far: float) -> list[str]:
-    """One sentence for each known way in which good figures deceive.
+def find_faults(figures: Mapping[str, float], judge: str, far: float) -> dict[str, str]:
+    """One sentence for each known way in which good figures deceive, by the figure that gives it away.
 
     Args:
         figures: What `Evaluation.compute` found.
@@ -18,28 +20,82 @@ def find_warnings(figures: Mapping[str, float], judge: str, far: float) -> list[
     def get(name: str) -> float:
         return figures.get(name, math.nan)
 
-    deid, recovery = get(f"deid_rate/{judge}"), get(f"recovery_rate/{judge}/file")
-    image, wrong = get(f"recovery_rate/{judge}/image"), get(f"wrong_key_rate/{judge}")
-    keys, reconstruction = get(f"key_similarity/{judge}"), get(f"self_verification/{judge}")
-    tar, threshold, copies = get(f"tar_at_far/{judge}/{far:g}"), get(f"threshold/{judge}"), get("recovery_copy_rate")
-    checks = [
-        (deid > 0.5, f"nothing is anonymized: {deid:.0%} of the anonymized faces are still accepted as the original"),
-        (keys > 0.9, f"the key is ignored: two keys give the same person in {keys:.0%} of the pairs"),
+    checks = [*_anonymity(get, judge), *_recovery(get, judge), *_judge(get, judge, far)]
+    found = {name: text for name, fails, text in checks if fails}  # no comparison with a missing figure's NaN holds
+    broken = [name for name, value in figures.items() if not math.isfinite(value)]
+    return found | ({"finite": f"not finite: {', '.join(sorted(broken))}"} if broken else {})
+
+
+def _anonymity(get: Get, judge: str) -> list[tuple[str, bool, str]]:
+    names = ("deid_rate", "key_similarity", "self_verification")
+    deid, keys, reconstruction = (get(f"{name}/{judge}") for name in names)
+    found, again = get(f"rank1/{judge}/anonymized"), get(f"rank1/{judge}/original")
+    return [
         (
+            f"deid_rate/{judge}",
+            deid > 0.5,
+            f"nothing is anonymized: {deid:.0%} of the anonymized faces are still accepted as the original",
+        ),
+        (
+            f"rank1/{judge}/anonymized",
+            deid <= 0.5 and found > 0.5 * again > 0,
+            f"people are still found: {found:.0%} of the anonymized faces lead to another picture of their person, "
+            f"of the originals {again:.0%}, though few pass the threshold",
+        ),
+        (
+            f"key_similarity/{judge}",
+            keys > 0.9,
+            f"the key is ignored: two keys give the same person in {keys:.0%} of the pairs",
+        ),
+        (
+            f"self_verification/{judge}",
             reconstruction < 0.9,
             f"blur passes for anonymity: only {reconstruction:.0%} of plain reconstructions are "
             "recognised, so a low de-identification rate proves nothing",
         ),
-        (copies > 0.5, f"recovery copies its input: {copies:.0%} of the recovered pictures are the anonymized ones"),
-        (wrong > 0.5, f"the lock is open: {wrong:.0%} of the faces come back under a wrong key"),
+    ]
+
+
+def _recovery(get: Get, judge: str) -> list[tuple[str, bool, str]]:
+    recovery, image = (get(f"recovery_rate/{judge}/{level}") for level in ("file", "image"))
+    wrong, copies = get(f"wrong_key_rate/{judge}"), get("recovery_copy_rate")
+    before, after = get("mse/anonymized/file"), get("mse/recovered/file")
+    return [
         (
+            "recovery_copy_rate",
+            copies > 0.5,
+            f"recovery copies its input: {copies:.0%} of the recovered pictures are the anonymized ones",
+        ),
+        (
+            f"wrong_key_rate/{judge}",
+            wrong > 0.5,
+            f"the lock is open: {wrong:.0%} of the faces come back under a wrong key",
+        ),
+        (
+            f"recovery_rate/{judge}/file",
             image - recovery > 0.2,
             f"recovery does not survive the file: {image:.0%} from the float picture, "
             f"{recovery:.0%} from the saved one",
         ),
-        (tar < 0.8, f"the judge is weak: it accepts only {tar:.0%} of true pairs, so it misses people"),
-        (threshold > 0.95, f"the judge confuses people: its threshold is a cosine of {threshold:.3f}"),
-    ]  # a missing figure is NaN, and no comparison with NaN holds
-    broken = [name for name, value in figures.items() if not math.isfinite(value)]
-    found = [text for fails, text in checks if fails]
-    return found + ([f"not finite: {', '.join(sorted(broken))}"] if broken else [])
+        (
+            "mse/recovered/file",
+            after >= before > 0,
+            f"recovery is no nearer to the original than the anonymized picture: MSE {after:.4f} against {before:.4f}",
+        ),
+    ]
+
+
+def _judge(get: Get, judge: str, far: float) -> list[tuple[str, bool, str]]:
+    tar, threshold = get(f"tar_at_far/{judge}/{far:g}"), get(f"threshold/{judge}")
+    return [
+        (
+            f"tar_at_far/{judge}/{far:g}",
+            tar < 0.8,
+            f"the judge is weak: it accepts only {tar:.0%} of true pairs, so it misses people",
+        ),
+        (
+            f"threshold/{judge}",
+            threshold > 0.95,
+            f"the judge confuses people: its threshold is a cosine of {threshold:.3f}",
+        ),
+    ]

@@ -47,7 +47,7 @@ def rate_interval(
         group = np.arange(len(values))
     sums, counts = np.bincount(group, values), np.bincount(group)
     if values.min() == values.max() and values[0] in (0.0, 1.0):
-        return wilson(values[0] * len(counts), len(counts))
+        return wilson(float(values[0]) * len(counts), len(counts))
     rng = np.random.default_rng(seed)
     means = np.empty(draws)
     for start in range(0, draws, CHUNK):

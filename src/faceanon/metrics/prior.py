@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from faceanon.metrics.quality import ImageQuality, KernelDistance
+from faceanon.metrics.features import KernelDistance
+from faceanon.metrics.quality import ImageQuality
 from faceanon.metrics.recognition import PairSimilarity, Verification, match_rate
 from faceanon.networks.stylegan2 import Generator
 from faceanon.types import FaceBatch

@@ -1,16 +1,13 @@
-"""How near one picture is to another: PSNR, MSE, SSIM, perceptual distance, KID. Pixels are taken in [0, 1]."""
+"""How near one picture is to another: PSNR, MSE, SSIM, perceptual distance. Pixels are taken in [0, 1]."""
 
 from __future__ import annotations
-
-import math
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.functional.image import structural_similarity_index_measure
-from torchmetrics.utilities import dim_zero_cat
 
-from faceanon.metrics.checks import check_finite, check_image, check_same_shape
+from faceanon.metrics.checks import check_finite, check_image, check_not_empty, check_same_shape
 
 PSNR_CEILING = 100.0
 WINDOW = 11
@@ -51,6 +48,14 @@ class Mean(Metric):
 
     def update(self, value: Tensor) -> None:
         """Add `(B,)` values.
+
+        Raises:
+            ValueError: No value, NaN or infinite values.
+        """
+        self.add(check_not_empty("value", value))
+
+    def add(self, value: Tensor) -> None:
+        """Add `(B,)` values, of which there may be none.
 
         Raises:
             ValueError: NaN or infinite values.
@@ -123,61 +128,4 @@ class MaskedPSNR(Mean):
         pixels = mask.sum((1, 2))
         some = pixels > 0
         mse = (error.square().mean(1) * mask).sum((1, 2))[some] / pixels[some]
-        super().update(psnr(mse))
-
-
-class KernelDistance(Metric):
-    """KID: unbiased squared MMD with the kernel (x.y / F + 1)^3 between two sets of features, over random subsets.
-
-    Binkowski et al., "Demystifying MMD GANs", ICLR 2018. The features are the bundle's own, so values compare between
-    methods on one bundle, never with published KIDs on Inception features.
-
-    Args:
-        subsets: Number of random subsets.
-        subset_size: Pictures in each; all of them where there are fewer.
-        seed: Of the draw.
-    """
-
-    full_state_update = False
-    real: list[Tensor]
-    fake: list[Tensor]
-
-    def __init__(self, subsets: int = 100, subset_size: int = 200, seed: int = 0) -> None:
-        super().__init__()
-        self.subsets, self.subset_size, self.seed = subsets, subset_size, seed
-        self.add_state("real", default=[], dist_reduce_fx="cat")
-        self.add_state("fake", default=[], dist_reduce_fx="cat")
-
-    def update(self, real: Tensor, fake: Tensor) -> None:
-        """Add `(B, F)` features of both sets.
-
-        Raises:
-            ValueError: Wrong shape, or NaN.
-        """
-        if real.ndim != 2 or fake.ndim != 2 or real.shape[1] != fake.shape[1]:
-            raise ValueError(f"features must be (B, F) with one F, got {tuple(real.shape)} and {tuple(fake.shape)}")
-        self.real.append(check_finite("real", real))
-        self.fake.append(check_finite("fake", fake))
-
-    def compute(self) -> dict[str, Tensor]:
-        """`mean` and `std` over the subsets; NaN with fewer than two pictures."""
-        real, fake = dim_zero_cat(self.real).double(), dim_zero_cat(self.fake).double()
-        size = min(self.subset_size, len(real), len(fake))
-        if size < 2:
-            nothing = real.new_tensor(math.nan)
-            return {"mean": nothing, "std": nothing}
-        generator = torch.Generator().manual_seed(self.seed)
-        values = []
-        for _ in range(self.subsets):
-            own, other = (torch.randperm(len(f), generator=generator)[:size].to(f.device) for f in (real, fake))
-            values.append(polynomial_mmd(real[own], fake[other]))
-        found = torch.stack(values)
-        return {"mean": found.mean(), "std": found.std(correction=0)}
-
-
-def polynomial_mmd(real: Tensor, fake: Tensor) -> Tensor:
-    """Unbiased squared MMD between `(m, F)` and `(m, F)` features, kernel (x.y / F + 1)^3."""
-    count, width = real.shape
-    own, other, cross = ((a @ b.T / width + 1) ** 3 for a, b in ((real, real), (fake, fake), (real, fake)))
-    within = own.sum() - own.trace() + other.sum() - other.trace()
-    return within / (count * (count - 1)) - 2 * cross.mean()
+        self.add(psnr(mse))

@@ -33,41 +33,53 @@ def threshold_at_far(impostor: Tensor, far: float) -> float:
     return float(impostor.topk(allowed + 1).values[-1])
 
 
-def genuine_scores(embedding: Tensor, identity: Tensor) -> Tensor:
-    """Cosines `(P,)` of all pairs of pictures of one known person.
+def genuine_pairs(identity: Tensor) -> Tensor:
+    """Rows `(2, P)` of all pairs of pictures of one known person.
 
     Args:
-        embedding: `(N, E)` of unit length.
         identity: `(N,)`; -1 where unknown.
     """
-    scores = [embedding.new_zeros(0)]
+    found = [identity.new_zeros(2, 0)]
     for label in torch.unique(identity[identity >= 0]):
-        own = embedding[identity == label]
-        row, column = torch.triu_indices(len(own), len(own), offset=1, device=own.device)
-        scores.append((own @ own.T)[row, column])
-    return torch.cat(scores)
+        own = torch.nonzero(identity == label).squeeze(1)
+        found.append(own[torch.triu_indices(len(own), len(own), offset=1, device=own.device)])
+    return torch.cat(found, 1)
 
 
-def impostor_scores(embedding: Tensor, identity: Tensor, max_pairs: int = MAX_PAIRS, seed: int = 0) -> Tensor:
-    """Cosines `(P,)` of pairs of pictures of different known people: all pairs, or a random part of very many.
+def impostor_pairs(identity: Tensor, max_pairs: int = MAX_PAIRS, seed: int = 0) -> Tensor:
+    """Rows `(2, P)` of pairs of pictures of different known people: all pairs, or a random part of very many.
 
     Args:
-        embedding: `(N, E)` of unit length.
         identity: `(N,)`; -1 where unknown.
         max_pairs: Above this number of pairs, as many are drawn at random instead.
         seed: Of that draw.
     """
-    embedding, identity = embedding[identity >= 0], identity[identity >= 0]
-    count = len(embedding)
+    known = torch.nonzero(identity >= 0).squeeze(1)
+    count = len(known)
     if count * (count - 1) // 2 <= max_pairs:
-        row, column = torch.triu_indices(count, count, offset=1, device=embedding.device)
+        pairs = torch.triu_indices(count, count, offset=1, device=identity.device)
     else:
+        known = known[identity[known].argsort(stable=True)]
         generator = torch.Generator().manual_seed(seed)
-        row, column = torch.randint(count, (2, max_pairs), generator=generator).to(embedding.device)
-    different = identity[row] != identity[column]
-    row, column = row[different], column[different]
-    parts = zip(row.split(CHUNK * CHUNK), column.split(CHUNK * CHUNK), strict=True)
+        pairs = torch.randint(count, (2, max_pairs), generator=generator).to(identity.device)
+    first, second = known[pairs]
+    return torch.stack([first, second])[:, identity[first] != identity[second]]
+
+
+def pair_scores(embedding: Tensor, pairs: Tensor) -> Tensor:
+    """Cosines `(P,)` of rows `(2, P)` of unit embeddings `(N, E)`."""
+    parts = zip(*(rows.split(CHUNK * CHUNK) for rows in pairs), strict=True)
     return torch.cat([embedding.new_zeros(0), *((embedding[i] * embedding[j]).sum(-1) for i, j in parts)])
+
+
+def genuine_scores(embedding: Tensor, identity: Tensor) -> Tensor:
+    """Cosines `(P,)` of `genuine_pairs` of `(N, E)` embeddings of unit length."""
+    return pair_scores(embedding, genuine_pairs(identity))
+
+
+def impostor_scores(embedding: Tensor, identity: Tensor, max_pairs: int = MAX_PAIRS, seed: int = 0) -> Tensor:
+    """Cosines `(P,)` of `impostor_pairs` of `(N, E)` embeddings of unit length."""
+    return pair_scores(embedding, impostor_pairs(identity, max_pairs, seed))
 
 
 class Verification(Metric):
@@ -101,17 +113,18 @@ class Verification(Metric):
         self.identity.append(check_labels("identity", identity, len(embedding)))
 
     def compute(self) -> dict[str, Tensor]:
-        """Give `impostor` and `genuine` scores, `identity` `(N,)`, `threshold` and `tar`.
+        """Give `impostor` and `genuine` scores, their `*_people`, `identity` `(N,)`, `threshold` and `tar`.
 
         `threshold` is NaN without impostor pairs, `tar` without genuine or impostor pairs.
         """
         embedding, identity = dim_zero_cat(self.embedding), dim_zero_cat(self.identity)
-        impostor = impostor_scores(embedding, identity, self.max_pairs, self.seed)
-        genuine = genuine_scores(embedding, identity)
+        strangers, same = impostor_pairs(identity, self.max_pairs, self.seed), genuine_pairs(identity)
+        impostor, genuine = pair_scores(embedding, strangers), pair_scores(embedding, same)
         threshold = threshold_at_far(impostor, self.far) if impostor.numel() else math.nan
         tar = (genuine > threshold).float().mean() if impostor.numel() else embedding.new_tensor(math.nan)
         found = {"impostor": impostor, "genuine": genuine, "identity": identity, "tar": tar}
-        return {**found, "threshold": embedding.new_tensor(threshold)}
+        people = {"impostor_people": identity[strangers].T, "genuine_people": identity[same[0]]}
+        return {**found, **people, "threshold": embedding.new_tensor(threshold)}
 
 
 class PairSimilarity(Metric):
@@ -119,10 +132,12 @@ class PairSimilarity(Metric):
 
     full_state_update = False
     cosine: list[Tensor]
+    distance: list[Tensor]
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_state("cosine", default=[], dist_reduce_fx="cat")
+        for name in ("cosine", "distance"):
+            self.add_state(name, default=[], dist_reduce_fx="cat")
 
     def update(self, embedding: Tensor, reference: Tensor) -> None:
         """Add pairs: `(B, E)` against `(B, E)`, or `(B, P, E)` for P pairs a row.
@@ -134,10 +149,15 @@ class PairSimilarity(Metric):
         embedding = check_embedding("embedding", embedding, embedding.ndim)
         reference = check_embedding("reference", reference, reference.ndim)
         self.cosine.append((embedding * reference).sum(-1))
+        self.distance.append((embedding - reference).abs().sum(-1))
 
     def compute(self) -> Tensor:
         """Cosines `(N,)` or `(N, P)` in the order of the updates."""
         return dim_zero_cat(self.cosine)
+
+    def l1(self) -> Tensor:
+        """Mean city-block distance of the unit embeddings; inside `sync_context` over all processes."""
+        return dim_zero_cat(self.distance).double().mean()
 
 
 def match_rate(cosine: Tensor, threshold: float) -> Tensor:
@@ -191,13 +211,45 @@ class Identification(Metric):
             rows.append((similarity, same))
         return rows
 
-    def hits(self) -> Tensor:
-        """Per probe 1 or 0, and NaN where the person has no other picture: `(N,)`."""
+    def ranks(self) -> Tensor:
+        """Per probe the place of the first picture of its person, 1 the best, NaN where there is none: `(N,)`."""
         found = []
         for similarity, same in self._rows():
-            hit = same.gather(1, similarity.argmax(1, keepdim=True)).squeeze(1).float()
-            found.append(hit.masked_fill(~same.any(1), math.nan))
+            best = similarity.masked_fill(~same, -math.inf).amax(1, keepdim=True)
+            place = 1 + ((similarity > best) & ~same).sum(1)
+            found.append(place.float().masked_fill(~same.any(1), math.nan))
         return torch.cat(found)
+
+    def hits(self, rank: int = 1) -> Tensor:
+        """Per probe 1 or 0, and NaN where the person has no other picture: `(N,)`.
+
+        Raises:
+            ValueError: `rank` is below 1.
+        """
+        if rank < 1:
+            raise ValueError(f"rank must be at least 1, got {rank}")
+        ranks = self.ranks()
+        return (ranks <= rank).float().masked_fill(ranks.isnan(), math.nan)
+
+    def pairs(self) -> dict[str, Tensor]:
+        """Cosines of probes with *other* originals: `genuine`, `impostor`, and their `*_people`, known people only.
+
+        Above `MAX_PAIRS` impostor pairs, every so-many-th is kept.
+        """
+        identity = dim_zero_cat(self.identity)
+        found: dict[str, list[Tensor]] = {"genuine": [], "genuine_people": [], "impostor": [], "impostor_people": []}
+        step, start = max(1, len(identity) ** 2 // MAX_PAIRS), 0
+        for similarity, same in self._rows():
+            label = identity[start : start + len(similarity)]
+            strangers = (label[:, None] != identity) & (label[:, None] >= 0) & (identity >= 0)
+            row, column = (indices[::step] for indices in torch.nonzero(strangers, as_tuple=True))
+            own, other = torch.nonzero(same, as_tuple=True)
+            found["genuine"].append(similarity[own, other])
+            found["genuine_people"].append(label[own])
+            found["impostor"].append(similarity[row, column])
+            found["impostor_people"].append(torch.stack([label[row], identity[column]], 1))
+            start += len(similarity)
+        return {name: torch.cat(parts) for name, parts in found.items()}
 
     def gallery_rate(self, threshold: float) -> Tensor:
         """Per probe the share of accepted other pictures of its person, NaN where there is none: `(N,)`."""

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from faceanon.metrics.diversity import KeyAngle, key_pairs
+from faceanon.metrics.diversity import KeyAngle, KeySpread, key_pairs
 from faceanon.metrics.interval import rate_interval
+from faceanon.metrics.readings import Reading
 from faceanon.metrics.recognition import Identification, PairSimilarity, Verification, match_rate
+from faceanon.metrics.roc import Pairs, curve_intervals, roc
+
+FARS = (1e-2, 1e-3)
+RANKS = (1, 5)
 
 
 @dataclass
@@ -36,14 +42,29 @@ class RecognitionSuite:
         name: The recogniser's name in metric names.
         far: False accept rate that sets the threshold.
         seed: Of the impostor draw and the bootstrap.
+        fars: False accept rates at which the true accept rate is reported, beside `far`.
+        ranks: Ranks of identification.
+        readings: Thresholds that papers print; those of other recognisers are passed over.
+        draws: Bootstrap samples behind every interval.
     """
 
-    def __init__(self, name: str, far: float, seed: int = 0) -> None:
-        self.name, self.far, self.seed = name, far, seed
+    def __init__(
+        self,
+        name: str,
+        far: float,
+        seed: int = 0,
+        fars: Sequence[float] = FARS,
+        ranks: Sequence[int] = RANKS,
+        readings: Sequence[Reading] = (),
+        draws: int = 1000,
+    ) -> None:
+        self.name, self.far, self.seed, self.draws = name, far, seed, draws
+        self.fars, self.ranks = tuple(dict.fromkeys((far, *fars))), tuple(ranks)
+        self.readings = [reading for reading in readings if reading.recogniser == name]
         self.originals = Verification(far, seed=seed)
         self.pairs: dict[str, PairSimilarity] = {}
         self.lookups: dict[str, Identification] = {}
-        self.angle = KeyAngle()
+        self.angle, self.spread = KeyAngle(), KeySpread()
 
     def update(self, embeddings: dict[str, Tensor], identity: Tensor) -> None:
         """Add a batch.
@@ -69,8 +90,9 @@ class RecognitionSuite:
             self._look_up("recovered", embeddings["recovered/file"], original, identity)
 
     def update_angle(self, embedding: Tensor) -> None:
-        """Add `(B, K, E)` embeddings under many keys, for KFFA."""
+        """Add `(B, K, E)` embeddings under many keys, for KFFA and key diversity."""
         self.angle.to(embedding.device).update(embedding)
+        self.spread.to(embedding.device).update(embedding)
 
     def _pair(self, what: str, embedding: Tensor, reference: Tensor) -> None:
         self.pairs.setdefault(what, PairSimilarity()).to(embedding.device).update(embedding, reference)
@@ -90,10 +112,15 @@ class RecognitionSuite:
             verdict.skipped.append(f"all rates of {self.name}: no two known people, so no threshold")
         else:
             verdict.figures[f"threshold/{self.name}"] = threshold
-            self._rates(verdict, cosines, threshold, people)
-        self._lookup_figures(verdict, float(known["tar"]), threshold, people)
+            for what, cosine in cosines.items():
+                self._matches(verdict, rate_name(what, self.name), cosine, threshold, people)
+        self._readings(verdict, cosines, people)
+        self._curve(verdict, "original", known, self.fars)
+        self._lookup_figures(verdict, threshold, people)
         if self.angle.update_called:
             verdict.figures[f"kffa/{self.name}"] = float(self.angle.compute())
+            found = self.spread.compute()
+            verdict.figures |= {f"key_diversity/{self.name}/{what}": float(v) for what, v in found.items()}
         return verdict
 
     def _scores(self, verdict: Verdict, known: dict[str, Tensor], cosines: dict[str, Tensor]) -> None:
@@ -102,32 +129,63 @@ class RecognitionSuite:
         for what, cosine in cosines.items():
             verdict.scores[what] = cosine.flatten().cpu()
             verdict.figures[f"id_cos/{self.name}/{what}"] = float(cosine.mean())
+            with self.pairs[what].sync_context():
+                verdict.figures[f"id_l1/{self.name}/{what}"] = float(self.pairs[what].l1())
 
-    def _rates(self, verdict: Verdict, cosines: dict[str, Tensor], threshold: float, people: Tensor) -> None:
-        for what, cosine in cosines.items():
-            rate = match_rate(cosine.reshape(len(people), -1), threshold)
-            self._rate(verdict, rate_name(what, self.name), rate, people)
+    def _matches(self, verdict: Verdict, name: str, cosine: Tensor, threshold: float, people: Tensor) -> None:
+        self._rate(verdict, name, match_rate(cosine.reshape(len(people), -1), threshold), people)
 
-    def _lookup_figures(self, verdict: Verdict, tar: float, threshold: float, people: Tensor) -> None:
+    def _readings(self, verdict: Verdict, cosines: dict[str, Tensor], people: Tensor) -> None:
+        """The rates at the thresholds that papers print; they need no impostors."""
+        for reading in self.readings:
+            for what, cosine in cosines.items():
+                name = f"recognition_rate/{self.name}/{what}/{reading.name}"
+                self._matches(verdict, name, cosine, reading.cosine, people)
+
+    def _curve(self, verdict: Verdict, what: str, found: Mapping[str, Tensor], fars: Sequence[float]) -> None:
+        """Equal error rate, area under the curve and true accept rates, with intervals over people."""
+        pairs = as_pairs(found)
+        if not pairs.usable:
+            if what == "original":
+                reason = "needs two known people with two pictures each"
+                verdict.skipped.append(f"tar_at_far, eer, auc, deid_rate_gallery of {self.name}: {reason}")
+            return
+        curve = roc(pairs.genuine, pairs.impostor)
+        values = {"eer": curve.eer, "auc": curve.auc, **{f"tar/{far:g}": curve.tar_at(far) for far in fars}}
+        intervals = curve_intervals(pairs, fars, min(self.draws, 200), self.seed)
+        for key, value in values.items():
+            name = f"{key}/{self.name}/{what}"
+            if key.startswith("tar/"):
+                name = f"tar_at_far/{self.name}/{key.removeprefix('tar/')}"
+            verdict.figures[name], verdict.ci[name] = value, intervals[key]
+
+    def _lookup_figures(self, verdict: Verdict, threshold: float, people: Tensor) -> None:
         """Figures that need a second picture of the same person."""
-        if math.isnan(tar):
-            reason = "needs two known people with two pictures each"
-            verdict.skipped.append(f"tar_at_far, deid_rate_gallery of {self.name}: {reason}")
-        else:
-            verdict.figures[f"tar_at_far/{self.name}/{self.far:g}"] = tar
         for what, metric in self.lookups.items():
             with metric.sync_context():
-                hits, accepted = metric.hits(), metric.gallery_rate(threshold)
-            if hits.isnan().all():
+                ranks, accepted = metric.ranks(), metric.gallery_rate(threshold)
+                pairs = metric.pairs()
+            if ranks.isnan().all():
                 verdict.skipped.append(f"rank1/{self.name}/{what}: no person has a second picture")
                 continue
-            self._rate(verdict, f"rank1/{self.name}/{what}", hits, people)
-            if what == "anonymized" and not math.isnan(tar):
+            for rank in self.ranks:
+                hits = (ranks <= rank).float().masked_fill(ranks.isnan(), math.nan)
+                self._rate(verdict, f"rank{rank}/{self.name}/{what}", hits, people)
+            if what != "original":
+                self._curve(verdict, what, pairs, ())
+            if what == "anonymized" and not math.isnan(threshold):
                 self._rate(verdict, f"deid_rate_gallery/{self.name}", accepted, people)
 
     def _rate(self, verdict: Verdict, name: str, values: Tensor, people: Tensor) -> None:
         verdict.figures[name] = float(values.nanmean())
-        verdict.ci[name] = rate_interval(values.cpu().numpy(), people.cpu().numpy(), seed=self.seed)
+        verdict.ci[name] = rate_interval(values.cpu().numpy(), people.cpu().numpy(), self.draws, self.seed)
+
+
+def as_pairs(found: Mapping[str, Tensor]) -> Pairs:
+    """The scores and people that `Verification.compute` and `Identification.pairs` give, as numpy sees them."""
+    genuine, impostor = (found[name].reshape(-1).double().cpu().numpy() for name in ("genuine", "impostor"))
+    own = found["genuine_people"].reshape(-1).cpu().numpy()
+    return Pairs(genuine, own, impostor, found["impostor_people"].reshape(-1, 2).cpu().numpy())
 
 
 def rate_name(what: str, recogniser: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from faceanon.metrics.checks import check_finite, check_same_shape
+from faceanon.metrics.checks import check_finite, check_not_empty, check_same_shape
 from faceanon.metrics.quality import Mean
 
 
@@ -41,15 +43,22 @@ class ParsingIoU(Metric):
 
     Args:
         classes: Number of classes.
+        without: Classes left out of the mean, such as the parts of the face, which a new person changes.
+
+    Raises:
+        ValueError: `without` leaves nothing, or names a class that there is not.
     """
 
     full_state_update = False
     intersection: Tensor
     union: Tensor
 
-    def __init__(self, classes: int) -> None:
+    def __init__(self, classes: int, without: Iterable[int] = ()) -> None:
         super().__init__()
         self.classes = classes
+        self.counted = sorted(set(range(classes)) - set(without))
+        if not self.counted or len(self.counted) + len(set(without)) != classes:
+            raise ValueError(f"without must leave some of the classes 0 to {classes - 1}, got {sorted(set(without))}")
         for name in ("intersection", "union"):
             self.add_state(name, default=torch.zeros(classes, dtype=torch.int64), dist_reduce_fx="sum")
 
@@ -57,9 +66,9 @@ class ParsingIoU(Metric):
         """Add pairs of `(B, S, S)` int64 label maps.
 
         Raises:
-            ValueError: Different shapes, or a label outside [0, classes).
+            ValueError: Different shapes, no pixel, or a label outside [0, classes).
         """
-        check_same_shape("labels", labels, "reference", reference)
+        check_same_shape("labels", check_not_empty("labels", labels), "reference", reference)
         for name, item in (("labels", labels), ("reference", reference)):
             if item.is_floating_point() or (item.numel() and (item.min() < 0 or item.max() >= self.classes)):
                 raise ValueError(f"{name} must be whole numbers from 0 to {self.classes - 1}")
@@ -70,5 +79,5 @@ class ParsingIoU(Metric):
 
     def compute(self) -> Tensor:
         """Mean over the classes that occur in either map; NaN over nothing."""
-        present = self.union > 0
-        return (self.intersection[present] / self.union[present]).mean()
+        intersection, union = self.intersection[self.counted], self.union[self.counted]
+        return (intersection[union > 0] / union[union > 0]).mean()

@@ -1,0 +1,58 @@
+"""Which results may stand side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from faceanon.errors import UserError
+
+NONE = "no protocol"
+
+
+def protocol_label(meta: Mapping[str, Any]) -> str:
+    """Protocol behind results, from their `meta`: `synth64-v1`, marked where it was not followed or was edited."""
+    stamped = meta.get("protocol")
+    if not isinstance(stamped, Mapping):
+        return NONE
+    label = f"{stamped.get('name')}-v{stamped.get('version')}"
+    deviations = stamped.get("deviations") or []
+    return f"{label} with changes ({'; '.join(map(str, deviations))})" if deviations else label
+
+
+def check_comparable(metas: Mapping[str, Mapping[str, Any]], across: bool = False) -> list[str]:
+    """Refuse, or with `across` mark, results of different protocols.
+
+    Results compare if all followed one version of one protocol. Those that deviated from it compare with each other
+    where they saw the same pictures and deviated alike; so do old results that name no protocol.
+
+    Args:
+        metas: `meta` by the label of its column.
+        across: Allow it; the marks then belong on top of the page.
+
+    Returns:
+        Sentences for the reader; empty where everything compares.
+
+    Raises:
+        UserError: They do not compare, and `across` was not asked for.
+    """
+    kinds: dict[tuple[str, ...], list[str]] = {}
+    for column, meta in metas.items():
+        kinds.setdefault(_kind(meta), []).append(column)
+    if len(kinds) < 2:
+        return []
+    listed = "; ".join(f"{', '.join(columns)}: {protocol_label(metas[columns[0]])}" for columns in kinds.values())
+    if not across:
+        raise UserError(
+            f"results of different protocols do not compare ({listed}); test anew or add --across-protocols"
+        )
+    return [f"these columns do not compare, their protocols differ: {listed}"]
+
+
+def _kind(meta: Mapping[str, Any]) -> tuple[str, ...]:
+    """What must be equal for results to compare."""
+    stamped = meta.get("protocol")
+    if not isinstance(stamped, Mapping):
+        return (NONE,)
+    kind = (protocol_label(meta), str(stamped.get("sha256")))
+    return (*kind, str(stamped.get("pictures_sha256"))) if stamped.get("deviations") else kind

@@ -1,0 +1,169 @@
+"""What face detectors still make of a changed picture: found or not, where, and with which points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
+
+from faceanon.data.detect import Detection, Detector, MtcnnConfig, MtcnnDetector
+from faceanon.errors import UserError
+from faceanon.metrics.checks import check_image
+from faceanon.metrics.interval import rate_interval
+from faceanon.metrics.saved import to_bytes
+
+SMALLEST = 12  # pixels; faces fill the picture, so anything small is no face
+
+
+def make_detector(name: str, side: int) -> Detector:
+    """A detector by the name that protocols use, for faces that fill pictures of `side` pixels.
+
+    Raises:
+        UserError: An unknown name.
+    """
+    if name != "mtcnn":
+        raise UserError(f"no detector {name!r}: a protocol may name mtcnn; hand others to Evaluation(detectors=...)")
+    return MtcnnDetector(MtcnnConfig(min_face=max(SMALLEST, side / 4)))
+
+
+class DlibDetector:
+    """dlib's frontal face detector (one upsampling) with its 68 points; dlib and its file are the user's to bring.
+
+    Args:
+        predictor: Path of `shape_predictor_68_face_landmarks.dat`.
+
+    Raises:
+        UserError: The file or the package dlib is missing.
+    """
+
+    def __init__(self, predictor: str | Path) -> None:
+        if not Path(predictor).is_file():
+            raise UserError(f"no file {predictor}: give dlib's shape_predictor_68_face_landmarks.dat")
+        try:
+            import dlib  # type: ignore[import-not-found, unused-ignore]
+        except ImportError as error:
+            raise UserError("the dlib detector needs the package dlib; run: pip install dlib") from error
+        self._detector: Any = dlib.get_frontal_face_detector()
+        self._predictor: Any = dlib.shape_predictor(str(predictor))
+
+    def detect(self, image: NDArray[np.uint8]) -> list[Detection]:
+        """Faces of an RGB photo `(H, W, 3)` uint8 with `(68, 2)` points, the largest first."""
+        boxes, scores, _ = self._detector.run(image, 1, 0.0)
+        found = []
+        for box, score in zip(boxes, scores, strict=True):
+            shape = self._predictor(image, box)
+            points = np.array([(part.x, part.y) for part in shape.parts()], dtype=np.float64)
+            edges = (float(box.left()), float(box.top()), float(box.right()), float(box.bottom()))
+            found.append(Detection(edges, float(score), points))
+        return sorted(found, key=lambda face: -face.size)
+
+
+def largest_faces(detector: Detector, image: Tensor) -> list[Detection | None]:
+    """The largest face of each of `(B, 3, S, S)` in [-1, 1], None where the detector finds nothing.
+
+    Raises:
+        ValueError: Wrong shape or range, no row, or NaN.
+    """
+    pixels = to_bytes(check_image("image", image)).numpy()
+    return [next(iter(detector.detect(picture)), None) for picture in pixels]
+
+
+class DetectorAgreement(Metric):
+    """Detection rate, and how far boxes and points have moved where a face is found before and after.
+
+    The box distance is the mean over the four edges of the absolute difference (iFADIT), the landmark distance the mean
+    over both coordinates of all points of the absolute difference (RiDDLE); both in pixels.
+    """
+
+    full_state_update = False
+    found: list[Tensor]
+    distance: list[Tensor]
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("found", "distance"):
+            self.add_state(name, default=[], dist_reduce_fx="cat")
+
+    def update(self, faces: Sequence[Detection | None], reference: Sequence[Detection | None]) -> None:
+        """Add what was found in changed pictures, and in their originals.
+
+        Raises:
+            ValueError: Different numbers of pictures, none at all, or faces with different numbers of points.
+        """
+        if len(faces) != len(reference) or not faces:
+            raise ValueError(f"give as many faces as originals, at least one; got {len(faces)} and {len(reference)}")
+        rows = [_distances(face, other) for face, other in zip(faces, reference, strict=True)]
+        self.found.append(torch.tensor([float(face is not None) for face in faces], device=self.device))
+        self.distance.append(torch.tensor(rows, dtype=torch.float64, device=self.device))
+
+    def rows(self) -> Tensor:
+        """1 where a face was found in the changed picture, else 0: `(N,)`."""
+        return dim_zero_cat(self.found)
+
+    def compute(self) -> dict[str, Tensor]:
+        """`detection_rate`, `box_distance`, `landmark_distance`; distances are NaN where no face was found twice."""
+        box, points = dim_zero_cat(self.distance).reshape(-1, 2).nanmean(0)
+        return {"detection_rate": self.rows().mean(), "box_distance": box, "landmark_distance": points}
+
+
+def _distances(face: Detection | None, other: Detection | None) -> tuple[float, float]:
+    if face is None or other is None:
+        return float("nan"), float("nan")
+    if face.points.shape != other.points.shape:
+        raise ValueError(f"faces must have the same points, got {face.points.shape} and {other.points.shape}")
+    box = float(np.abs(np.subtract(face.box, other.box)).mean())
+    return box, float(np.abs(face.points - other.points).mean())
+
+
+class DetectionSuite:
+    """Every detector's opinion of originals, anonymized and recovered pictures.
+
+    Args:
+        detectors: By name.
+        draws: Bootstrap samples behind an interval.
+        seed: Of the bootstrap.
+    """
+
+    def __init__(self, detectors: Mapping[str, Detector], draws: int = 1000, seed: int = 0) -> None:
+        self.detectors, self.draws, self.seed = detectors, draws, seed
+        self.metrics: dict[str, DetectorAgreement] = {}
+
+    def update(self, original: Tensor, versions: Mapping[str, Tensor]) -> None:
+        """Add originals `(B, 3, S, S)` in [-1, 1], and versions of them by name (`anonymized`, `recovered`)."""
+        for name, detector in self.detectors.items():
+            reference = largest_faces(detector, original)
+            self._metric(f"{name}/original", original).update(reference, reference)
+            for what, image in versions.items():
+                self._metric(f"{name}/{what}", image).update(largest_faces(detector, image), reference)
+
+    def _metric(self, name: str, image: Tensor) -> DetectorAgreement:
+        make: Callable[[], DetectorAgreement] = DetectorAgreement
+        if name not in self.metrics:
+            self.metrics[name] = make().to(image.device)
+        return self.metrics[name]
+
+    def compute(self, people: Tensor) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
+        """Value and interval by metric name; `people` `(N,)` are the labels over the whole test.
+
+        Figures of the anonymized pictures carry no suffix; those of originals and recovered pictures do.
+        """
+        figures, intervals = {}, {}
+        for key, metric in self.metrics.items():
+            detector, what = key.rsplit("/", 1)
+            suffix = "" if what == "anonymized" else f"/{what}"
+            values = metric.compute()
+            with metric.sync_context():
+                rows = metric.rows().cpu().numpy()
+            for name, value in values.items():
+                if value == value and (what != "original" or name == "detection_rate"):
+                    figures[f"{name}/{detector}{suffix}"] = float(value)
+            rate = rate_interval(rows, people.cpu().numpy(), self.draws, self.seed)
+            intervals[f"detection_rate/{detector}{suffix}"] = rate
+        return figures, intervals

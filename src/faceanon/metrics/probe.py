@@ -1,0 +1,103 @@
+"""Whether pose and expression stay, where the data knows them: read off the landmarks by a linear probe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
+
+from faceanon.metrics.checks import check_finite, check_labels, check_not_empty, check_same_shape
+
+POSE = ("yaw", "pitch", "roll")
+EXPRESSION = ("mouth_open", "smile", "brow_raise", "blink", "gaze_x", "gaze_y")
+RIDGE = 1e-2  # relative to the mean variance of the landmarks' coordinates
+LEAST_ROWS = 8
+
+
+class AttributeProbe(Metric):
+    """How well landmarks of changed pictures still tell the true pose and expression.
+
+    On half of the people a ridge regression learns from the landmarks of *original* pictures to the true factors; on
+    the other half it reads original and changed pictures, and the halves change places. A factor that it cannot read
+    off the originals says nothing about the changed ones; so both figures are given.
+
+    Args:
+        names: The factors, in the order of their columns.
+    """
+
+    full_state_update = False
+    changed: list[Tensor]
+    original: list[Tensor]
+    factors: list[Tensor]
+    identity: list[Tensor]
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
+        self.names = tuple(names)
+        for name in ("changed", "original", "factors", "identity"):
+            self.add_state(name, default=[], dist_reduce_fx="cat")
+
+    def update(self, changed: Tensor, original: Tensor, factors: Tensor, identity: Tensor) -> None:
+        """Add landmarks `(B, K, 2)` in [-1, 1] of changed and original pictures, true factors, and labels.
+
+        Args:
+            changed: Landmarks of the changed pictures.
+            original: Landmarks of the originals.
+            factors: `(B, F)`, one column a name.
+            identity: `(B,)` labels of the people.
+
+        Raises:
+            ValueError: Wrong shapes, no row, or NaN.
+        """
+        check_same_shape("changed", check_not_empty("changed", changed), "original", original)
+        if factors.shape != (len(changed), len(self.names)):
+            raise ValueError(f"factors must be {(len(changed), len(self.names))}, got {tuple(factors.shape)}")
+        self.changed.append(check_finite("changed", changed).flatten(1))
+        self.original.append(check_finite("original", original).flatten(1))
+        self.factors.append(check_finite("factors", factors))
+        self.identity.append(check_labels("identity", identity, len(changed)))
+
+    def compute(self) -> dict[str, Tensor]:
+        """`<name>/changed` and `<name>/original`: R^2 of each factor, 1 is read exactly, 0 no better than the mean.
+
+        Empty with fewer than two people or too few pictures.
+        """
+        states = (self.changed, self.original, self.factors)
+        changed, original, factors = (dim_zero_cat(state).double() for state in states)
+        labels, half = torch.unique(dim_zero_cat(self.identity), return_inverse=True)
+        if len(labels) < 2 or len(factors) < LEAST_ROWS:
+            return {}
+        read = {"changed": torch.zeros_like(factors), "original": torch.zeros_like(factors)}
+        for side in (0, 1):
+            learn, test = half % 2 == side, half % 2 != side
+            weights = ridge(original[learn], factors[learn])
+            for what, points in (("changed", changed), ("original", original)):
+                read[what][test] = apply_ridge(weights, points[test])
+        scores = {what: determination(values, factors) for what, values in read.items()}
+        return {f"{name}/{what}": score[i] for what, score in scores.items() for i, name in enumerate(self.names)}
+
+
+def ridge(points: Tensor, factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights `(D, F)` and the means of both sides, from `(N, D)` to `(N, F)`."""
+    centre, mean = points.mean(0), factors.mean(0)
+    x = points - centre
+    penalty = RIDGE * x.square().sum() / x.shape[1]
+    eye = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+    weights = torch.linalg.solve(x.T @ x + penalty.clamp(min=1e-12) * eye, x.T @ (factors - mean))
+    return weights, centre, mean
+
+
+def apply_ridge(fitted: tuple[Tensor, Tensor, Tensor], points: Tensor) -> Tensor:
+    """Factors `(N, F)` read off `(N, D)`."""
+    weights, centre, mean = fitted
+    return (points - centre) @ weights + mean
+
+
+def determination(found: Tensor, truth: Tensor) -> Tensor:
+    """R^2 `(F,)`: 1 minus squared error over variance; 0 where the truth does not vary."""
+    spread = (truth - truth.mean(0)).square().sum(0)
+    error = (found - truth).square().sum(0)
+    return torch.where(spread > 1e-12, 1 - error / spread.clamp(min=1e-12), torch.zeros_like(spread))

@@ -1,0 +1,176 @@
+"""Verification as a curve: ROC, its area, equal error rate, true accept rates, and their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from faceanon.metrics.interval import wilson
+
+Array = NDArray[np.float64]
+MOST_PAIRS = 200_000  # in the bootstrap; the figures themselves use all
+PERCENTILES = (0.025, 0.975)
+
+
+@dataclass(frozen=True)
+class Roc:
+    """Rates at every distinct threshold, from none accepted to all.
+
+    Args:
+        threshold: `(T,)` descending, the first infinite; a pair is accepted at or above it.
+        far: `(T,)` share of impostor pairs accepted.
+        tar: `(T,)` share of genuine pairs accepted.
+    """
+
+    threshold: Array
+    far: Array
+    tar: Array
+
+    def tar_at(self, far: float) -> float:
+        """Greatest true accept rate whose false accept rate does not exceed `far`.
+
+        Raises:
+            ValueError: `far` is not in (0, 1).
+        """
+        if not 0 < far < 1:
+            raise ValueError(f"far must lie between 0 and 1, got {far}")
+        return float(self.tar[np.searchsorted(self.far, far + 1e-12, side="right") - 1])
+
+    @property
+    def eer(self) -> float:
+        """Equal error rate: where false accepts equal false rejects, on the straight lines between the points."""
+        excess = self.far + self.tar - 1
+        right = int(np.argmax(excess >= 0))
+        left = max(right - 1, 0)
+        rise = excess[right] - excess[left]
+        share = -excess[left] / rise if rise > 0 else 0.0
+        return float(self.far[left] + share * (self.far[right] - self.far[left]))
+
+    @property
+    def auc(self) -> float:
+        """Area under the curve: the probability that a genuine pair scores higher; ties count half."""
+        return float((np.diff(self.far) * (self.tar[1:] + self.tar[:-1]) / 2).sum())
+
+
+def roc(genuine: Tensor | Array, impostor: Tensor | Array) -> Roc:
+    """The curve from scores of genuine `(P,)` and impostor `(Q,)` pairs; higher means more alike.
+
+    Raises:
+        ValueError: Either is empty, or holds NaN.
+    """
+    scores = [np.asarray(item, dtype=np.float64).reshape(-1) for item in (genuine, impostor)]
+    for name, item in zip(("genuine", "impostor"), scores, strict=True):
+        if not item.size:
+            raise ValueError(f"no {name} pairs: a ROC needs two people, with two pictures each")
+        if not np.isfinite(item).all():
+            raise ValueError(f"{name} scores hold NaN or infinite values; a figure made from them would mean nothing")
+    order = _Order(*scores)
+    return order.curve(np.ones(len(scores[0])), np.ones(len(scores[1])))
+
+
+class _Order:
+    """Scores sorted once, so that the curve under many weights costs two sums each.
+
+    Args:
+        genuine: `(P,)`.
+        impostor: `(Q,)`.
+    """
+
+    def __init__(self, genuine: Array, impostor: Array) -> None:
+        scores = np.concatenate([genuine, impostor])
+        self.order = np.argsort(-scores, kind="stable")
+        ranked = scores[self.order]
+        self.ends = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)  # last of every group of ties
+        self.threshold = np.concatenate([[math.inf], ranked[self.ends]])
+        self.genuine = self.order < len(genuine)
+
+    def curve(self, genuine: Array, impostor: Array) -> Roc:
+        """The curve with every pair counted by its weight."""
+        weight = np.concatenate([genuine, impostor])[self.order]
+        rates = []
+        for mask in (~self.genuine, self.genuine):
+            total = np.cumsum(np.where(mask, weight, 0.0))
+            rates.append(np.concatenate([[0.0], total[self.ends] / total[-1]]))
+        return Roc(self.threshold, *rates)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Scores of pairs and who is in them; people by number, pictures of one person share it.
+
+    Args:
+        genuine: `(P,)` scores.
+        genuine_people: `(P,)`.
+        impostor: `(Q,)` scores.
+        impostor_people: `(Q, 2)`.
+    """
+
+    genuine: Array
+    genuine_people: NDArray[np.int64]
+    impostor: Array
+    impostor_people: NDArray[np.int64]
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is a pair of either kind."""
+        return bool(self.genuine.size and self.impostor.size)
+
+    def thinned(self, most: int, seed: int) -> Pairs:
+        """At most `most` pairs of either kind, drawn at random."""
+        rng = np.random.default_rng(seed)
+        parts: list[NDArray[np.int64]] = []
+        for scores in (self.genuine, self.impostor):
+            rows = np.arange(len(scores))
+            parts.append(rows if len(rows) <= most else np.sort(rng.choice(rows, most, replace=False)))
+        own, other = parts
+        return Pairs(self.genuine[own], self.genuine_people[own], self.impostor[other], self.impostor_people[other])
+
+
+def curve_intervals(
+    pairs: Pairs, fars: Sequence[float], draws: int = 200, seed: int = 0
+) -> dict[str, tuple[float, float]]:
+    """95% intervals of `eer`, `auc` and `tar/<far>`, by the bootstrap over people.
+
+    A person drawn m times brings each pair within m times, and each pair with somebody drawn n times m n times.
+
+    Args:
+        pairs: All pairs; very many are thinned.
+        fars: False accept rates.
+        draws: Number of bootstrap samples; those without a pair of either kind do not count.
+        seed: Of the draw.
+
+    Returns:
+        Interval by name; NaN with fewer than two people, or no usable sample.
+    """
+    pairs = pairs.thinned(MOST_PAIRS, seed)
+    people, numbers = np.unique(
+        np.concatenate([pairs.genuine_people, pairs.impostor_people.reshape(-1)]), return_inverse=True
+    )
+    own, other = numbers[: len(pairs.genuine)], numbers[len(pairs.genuine) :].reshape(-1, 2)
+    order, rng = _Order(pairs.genuine, pairs.impostor), np.random.default_rng(seed)
+    found: dict[str, list[float]] = {name: [] for name in ("eer", "auc", *(f"tar/{far:g}" for far in fars))}
+    for _ in range(draws):
+        times = np.bincount(rng.integers(len(people), size=len(people)), minlength=len(people)).astype(np.float64)
+        genuine, impostor = times[own], times[other].prod(1)
+        if not (genuine.any() and impostor.any()):
+            continue
+        curve = order.curve(genuine, impostor)
+        values = [curve.eer, curve.auc, *(curve.tar_at(far) for far in fars)]
+        for name, value in zip(found, values, strict=True):
+            found[name].append(value)
+    return {name: _interval(values, len(np.unique(own))) for name, values in found.items()}
+
+
+def _interval(values: list[float], people: int) -> tuple[float, float]:
+    """Wilson's interval over the people stands in where every sample gave 0 or every one gave 1."""
+    if not values:
+        return math.nan, math.nan
+    if min(values) == max(values) and round(values[0], 12) in (0, 1):
+        return wilson(round(values[0]) * people, people)
+    low, high = np.quantile(values, PERCENTILES)
+    return float(low), float(high)

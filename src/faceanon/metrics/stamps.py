@@ -1,0 +1,46 @@
+"""What went into a test: hashes of networks and method, and a number for every picture."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from faceanon.metrics.pictures import row_digests
+from faceanon.metrics.saved import to_bytes
+from faceanon.types import FaceBatch
+
+if TYPE_CHECKING:
+    from faceanon.weights.bundle import Bundle
+
+SPLIT = 1_000_000_000  # labels of held-out procedural pictures count up from a multiple of this
+
+
+def bundle_hashes(bundle: Bundle) -> dict[str, str]:
+    """sha256 of the weights by role, as the bundle states them; FID and KID use the perceptual network's features."""
+    spec: dict[str, Any] = getattr(bundle, "spec", {})
+    entries = spec.get("networks", {}).items()
+    found = {role: str(entry["sha256"]) for role, entry in entries if entry.get("sha256") is not None}
+    return found | ({"features": found["perceptual"]} if "perceptual" in found else {})
+
+
+def backbone_sha256(backbone: nn.Module) -> str:
+    """Hash over names, shapes and values of a method's state."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(backbone.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def row_numbers(batch: FaceBatch) -> list[int]:
+    """A number for every picture, from which its keys are drawn; the same in any batch and on any process.
+
+    Procedural pictures have one of their own. That of a photograph is its content; equal photographs get equal keys.
+    """
+    if batch.factors is not None and bool((batch.attribute >= SPLIT).all()):
+        return [int(label) % SPLIT for label in batch.attribute.tolist()]
+    found: list[int] = row_digests(to_bytes(batch.image)).tolist()
+    return found

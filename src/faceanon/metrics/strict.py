@@ -1,0 +1,73 @@
+"""Plain data from a YAML file to frozen dataclasses, strictly: unknown, missing and mistyped entries are errors."""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from faceanon.errors import UserError
+
+T = TypeVar("T")
+NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+
+
+def typed(cls: type[T], data: object, where: str) -> T:
+    """Build a dataclass of numbers, texts, Literals, `X | None`, tuples `(X, ...)` and other dataclasses.
+
+    Args:
+        cls: The dataclass; fields with a default may be left out.
+        data: What a YAML reader gave.
+        where: File, and place in it, for messages.
+
+    Raises:
+        UserError: An entry is unknown, missing, or of another type; the message names file and place.
+    """
+    if not isinstance(data, Mapping):
+        raise UserError(f"{where}: expected entries `name: value`, got {data!r}")
+    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+    unknown = sorted(set(map(str, data)) - set(known))
+    if unknown:
+        raise UserError(f"{where}: unknown entry {unknown[0]!r}; known are {', '.join(known)}")
+    needed = [name for name, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
+    missing = [name for name in needed if name not in data]
+    if missing:
+        raise UserError(f"{where}: entry {missing[0]!r} is missing; a protocol states every choice")
+    hints = get_type_hints(cls)
+    return cls(**{str(name): _value(hints[str(name)], item, f"{where}: {name}") for name, item in data.items()})
+
+
+def _value(hint: Any, item: object, where: str) -> object:  # noqa: ANN401 - a type
+    """`item` as `hint` wants it."""
+    if get_origin(hint) in (Union, types.UnionType):
+        inner = [option for option in get_args(hint) if option is not type(None)]
+        return None if item is None else _value(inner[0], item, where)
+    if get_origin(hint) is Literal:
+        if item not in get_args(hint):
+            raise UserError(f"{where} must be one of {', '.join(map(str, get_args(hint)))}, got {item!r}")
+        return item
+    if get_origin(hint) is tuple:
+        return _tuple(get_args(hint), item, where)
+    if is_dataclass(hint):
+        return typed(hint, item, where)  # type: ignore[arg-type]
+    return _plain(hint, item, where)
+
+
+def _tuple(hints: tuple[Any, ...], item: object, where: str) -> tuple[object, ...]:
+    if not isinstance(item, list):
+        raise UserError(f"{where} must be a list, got {item!r}")
+    if hints[-1] is not Ellipsis and len(hints) != len(item):
+        raise UserError(f"{where} must have {len(hints)} entries, got {len(item)}")
+    each = [hints[0]] * len(item) if hints[-1] is Ellipsis else hints
+    return tuple(_value(hint, one, f"{where}[{i}]") for i, (hint, one) in enumerate(zip(each, item, strict=True)))
+
+
+def _plain(hint: type, item: object, where: str) -> object:
+    if hint is float and isinstance(item, int) and not isinstance(item, bool):
+        return float(item)
+    wrong = not isinstance(item, hint) or (isinstance(item, bool) and hint is not bool)
+    if wrong or (isinstance(item, float) and not math.isfinite(item)):
+        raise UserError(f"{where} must be {NAMES[hint]}, got {item!r}")
+    return item

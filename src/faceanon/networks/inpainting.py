@@ -1,0 +1,139 @@
+"""U-Nets that fill a hole: one told who to draw at its narrowest point, one modulated in every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from faceanon.networks.stylegan2_layers import SLOPE, EqualLinear, FusedLeakyReLU, ModulatedConv2d, PixelNorm
+
+GROUPS = 4
+
+
+class Normed(nn.Sequential):
+    """3 x 3 convolution, group norm, leaky ReLU.
+
+    Args:
+        inputs: Channels before.
+        outputs: Channels after, a multiple of 4.
+        stride: 2 halves the side.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
+        convolution = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        super().__init__(convolution, nn.GroupNorm(GROUPS, outputs), nn.LeakyReLU(SLOPE))
+
+
+class ContextEncoder(nn.Module):
+    """One map at full size, then one for every halving.
+
+    Args:
+        inputs: Channels of the context.
+        widths: Channels of the maps, finest first; multiples of 4.
+    """
+
+    def __init__(self, inputs: int, widths: Sequence[int]) -> None:
+        super().__init__()
+        strides = [1] + [2] * (len(widths) - 1)
+        pairs = pairwise((inputs, *widths))
+        self.levels = nn.ModuleList(
+            Normed(before, after, stride) for (before, after), stride in zip(pairs, strides, strict=True)
+        )
+
+    def forward(self, context: Tensor) -> list[Tensor]:
+        """`(B, I, S, S)` -> maps `(B, C, S / 2^i, S / 2^i)`, i from 0."""
+        maps: list[Tensor] = []
+        for level in self.levels:
+            context = level(context)
+            maps.append(context)
+        return maps
+
+
+class IdentityUNet(nn.Module):
+    """U-Net into whose narrowest map a vector is unfolded.
+
+    Args:
+        inputs: Channels of the context.
+        key_dim: Length K of the vector.
+        image_size: Side S in pixels, a multiple of 2^(levels - 1).
+        widths: Channels of the maps, finest first; multiples of 4.
+    """
+
+    def __init__(self, inputs: int, key_dim: int, image_size: int, widths: Sequence[int]) -> None:
+        super().__init__()
+        side, deepest = image_size >> (len(widths) - 1), widths[-1]
+        self.encoder = ContextEncoder(inputs, widths)
+        self.unfold = nn.Sequential(nn.Linear(key_dim, deepest * side * side), nn.Unflatten(1, (deepest, side, side)))
+        self.join = Normed(2 * deepest, deepest)
+        steps = list(pairwise(reversed(widths)))
+        self.ups = nn.ModuleList(
+            nn.Sequential(Normed(deep + fine, fine), Normed(fine, fine)) for deep, fine in steps
+        )
+        self.head = nn.Conv2d(widths[0], 3, 3, padding=1)
+
+    def forward(self, context: Tensor, key: Tensor) -> Tensor:
+        """`(B, I, S, S)` and `(B, K)` -> `(B, 3, S, S)` in [-1, 1]."""
+        maps = self.encoder(context)
+        x = self.join(torch.cat([maps.pop(), self.unfold(key)], 1))
+        for up in self.ups:
+            x = up(torch.cat([_doubled(x), maps.pop()], 1))
+        return self.head(x).tanh()
+
+
+class StyledBlock(nn.Module):
+    """Modulated convolution, bias, leaky ReLU.
+
+    Args:
+        inputs: Channels before.
+        outputs: Channels after.
+        style_dim: Width D of the style.
+    """
+
+    def __init__(self, inputs: int, outputs: int, style_dim: int) -> None:
+        super().__init__()
+        self.conv = ModulatedConv2d(inputs, outputs, 3, style_dim)
+        self.activate = FusedLeakyReLU(outputs)
+
+    def forward(self, x: Tensor, style: Tensor) -> Tensor:
+        """`(B, I, H, W)` under styles `(B, D)` -> `(B, O, H, W)`."""
+        out: Tensor = self.activate(self.conv(x, style))
+        return out
+
+
+class StyleUNet(nn.Module):
+    """U-Net whose decoder is modulated by a mapped z, as StyleGAN2's layers are.
+
+    Args:
+        inputs: Channels of the context.
+        style_dim: Width D of z and of the styles.
+        widths: Channels of the maps, finest first; multiples of 4.
+        mapping_layers: Layers between z and the styles.
+    """
+
+    def __init__(self, inputs: int, style_dim: int, widths: Sequence[int], mapping_layers: int = 4) -> None:
+        super().__init__()
+        mapped = [EqualLinear(style_dim, style_dim, lr_mul=0.01, activate=True) for _ in range(mapping_layers)]
+        self.mapping = nn.Sequential(PixelNorm(), *mapped)
+        self.encoder = ContextEncoder(inputs, widths)
+        self.middle = StyledBlock(widths[-1], widths[-1], style_dim)
+        steps = list(pairwise(reversed(widths)))
+        self.first = nn.ModuleList(StyledBlock(deep + fine, fine, style_dim) for deep, fine in steps)
+        self.second = nn.ModuleList(StyledBlock(fine, fine, style_dim) for _, fine in steps)
+        self.head = nn.Conv2d(widths[0], 3, 1)
+
+    def forward(self, context: Tensor, z: Tensor) -> Tensor:
+        """`(B, I, S, S)` and `(B, D)` -> `(B, 3, S, S)`, not clamped."""
+        style, maps = self.mapping(z), self.encoder(context)
+        x = self.middle(maps.pop(), style)
+        for first, second in zip(self.first, self.second, strict=True):
+            x = second(first(torch.cat([_doubled(x), maps.pop()], 1), style), style)
+        drawn: Tensor = self.head(x)
+        return drawn
+
+
+def _doubled(x: Tensor) -> Tensor:
+    return F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)

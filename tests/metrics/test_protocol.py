@@ -1,0 +1,301 @@
+import argparse
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from faceanon.errors import UserError
+from faceanon.metrics.comparison import check_comparable, protocol_label
+from faceanon.metrics.pictures import PictureCheck, Seen, find_pictures, read_list
+from faceanon.metrics.protocol import folder, known, load_protocol, stamp
+from faceanon.types import FaceBatch
+from faceanon.weights.files import sha256
+
+SYNTH = "synth64-v1"
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A protocol with some entries changed, as a file."""
+
+    def write(change):
+        data = yaml.safe_load((folder() / f"{SYNTH}.yaml").read_text())
+        change(data)
+        path = tmp_path / "own-v1.yaml"
+        path.write_text(yaml.safe_dump(data))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("label", known())
+def test_a_shipped_protocol_is_whole_and_named_after_itself(label):
+    protocol = load_protocol(label)
+    assert protocol.label == label
+    assert protocol.about
+    for reading in protocol.matching.readings:
+        assert -1 < reading.cosine < 1
+    names = [(reading.recogniser, reading.name) for reading in protocol.matching.readings]
+    assert len(set(names)) == len(names)
+    if protocol.pictures.source == "folder" and protocol.pictures.files:
+        listed = protocol.file_list()
+        assert len(listed) == protocol.pictures.images
+        assert len(set(listed.values())) == protocol.pictures.people
+
+
+def test_the_papers_threshold_has_every_reading():
+    found = {(r.recogniser, r.name): r.cosine for r in load_protocol("dbaf-v1").matching.readings}
+    assert found[("facenet_casia", "l2_1.1")] == pytest.approx(0.395)
+    assert found[("facenet_vggface2", "squared_l2_1.1")] == pytest.approx(0.45)
+    assert found[("ir_se50", "one_minus_cosine_0.8")] == pytest.approx(0.2)
+
+
+def test_synth64_names_the_networks_of_its_bundle(repo):
+    entries = yaml.safe_load((repo / "checkpoints/synth64/bundle.yaml").read_text())["networks"]
+    for role, network in vars(load_protocol(SYNTH).networks).items():
+        entry = entries["perceptual" if role == "features" else role]
+        assert network.sha256 == entry["sha256"]
+        assert network.name == entry.get("name", entry["class"].rsplit(".", 1)[1])
+
+
+def test_synth64_describes_the_first_faces_of_its_split():
+    """All 400 take half a minute to draw; the factors behind them take none."""
+    from faceanon.data.synthetic.crossed import held_out_roll
+    from faceanon.metrics.pictures import combined, row_digests
+
+    pictures = load_protocol(SYNTH).pictures
+    roll = held_out_roll("test", pictures.people, pictures.photos, pictures.occlusion, 0)
+    factors = torch.cat([roll.identity, roll.attributes], 1)
+    assert len(factors) == pictures.images
+    assert combined(row_digests(factors)) == pictures.factors_sha256
+
+
+@pytest.mark.slow
+def test_synth64_describes_the_pictures_to_the_pixel():
+    from faceanon.data.synthetic.datamodule import SyntheticFaces
+
+    data = SyntheticFaces()
+    data.setup("test")
+    check = PictureCheck()
+    for batch in data.test_dataloader():
+        check.update(batch)
+    protocol = load_protocol(SYNTH)
+    weights = {role: network.sha256 for role, network in vars(protocol.networks).items()}
+    assert protocol.deviations(check.seen(), weights) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.pop("keys"), "entry 'keys' is missing"),
+        (lambda d: d.update(kyes=2), "unknown entry 'kyes'"),
+        (lambda d: d.update(keys="two"), "keys must be a whole number, got 'two'"),
+        (lambda d: d.update(keys=True), "keys must be a whole number, got True"),
+        (lambda d: d.update(keys=1), "keys must be at least 2"),
+        (lambda d: d.update(schema=7), "schema must be 1, got 7"),
+        (lambda d: d.update(version=0), "version must be at least 1"),
+        (lambda d: d.update(jpeg_qualities=[101]), "jpeg_qualities lie from 1 to 100"),
+        (lambda d: d.update(jpeg_qualities=75), "jpeg_qualities must be a list, got 75"),
+        (lambda d: d.update(detectors=["mtcnn", 3]), r"detectors\[1\] must be text, got 3"),
+        (lambda d: d.update(kid_subset_size=401), "kid_subset_size"),
+        (lambda d: d["pictures"].update(source="web"), "pictures: source must be one of synthetic, folder, got 'web'"),
+        (lambda d: d["pictures"].update(people=500), "people must be from 2 to the number of images"),
+        (lambda d: d["pictures"].update(low=float("nan")), "low must be a number, got nan"),
+        (lambda d: d["pictures"].update(signature=[0.5]), "signature must have 48 numbers"),
+        (lambda d: d["pictures"].update(source="folder"), "a folder needs files"),
+        (lambda d: d["matching"].update(far=0), "false accept rates"),
+        (lambda d: d["matching"].update(ranks=[0]), "ranks start at 1"),
+        (lambda d: d["networks"]["judge"].update(crop=[0, 1]), "crop must have 4 entries, got 2"),
+        (lambda d: d.update(networks=None), "networks: expected entries"),
+        (
+            lambda d: d["matching"].update(
+                readings=[{"name": "x", "recogniser": "r", "distance": "l2", "threshold": 9.0}]
+            ),
+            "reading 'x': a threshold of 9.0 on l2 accepts every pair or none",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_file_and_entry(written, change, message):
+    with pytest.raises(UserError, match=message) as caught:
+        load_protocol(written(change))
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("own-v1.yaml")
+
+
+def test_no_such_protocol_and_no_yaml(tmp_path):
+    with pytest.raises(UserError, match=r"no protocol 'lfw-v3'.*synth64-v1"):
+        load_protocol("lfw-v3")
+    (tmp_path / "bad.yaml").write_text("a: [1\nb: 2")
+    with pytest.raises(UserError, match="is no YAML") as caught:
+        load_protocol(tmp_path / "bad.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_every_choice_changes_the_digest():
+    protocol = load_protocol(SYNTH)
+    assert dataclasses.replace(protocol, about="other words").digest == protocol.digest
+    pictures = dataclasses.replace(protocol.pictures, occlusion=0.0)
+    for changed in ({"keys": 3}, {"seed": 1}, {"pictures": pictures}, {"version": 2}):
+        assert dataclasses.replace(protocol, **changed).digest != protocol.digest
+
+
+def seen_by(protocol, **changes):
+    pictures = protocol.pictures
+    return dataclasses.replace(
+        Seen(pictures.images, pictures.people, pictures.signature, "0" * 64, pictures.factors_sha256), **changes
+    )
+
+
+def test_deviations_are_named():
+    protocol = load_protocol(SYNTH)
+    assert protocol.deviations(seen_by(protocol), {"judge": protocol.networks.judge.sha256}) == []
+    assert protocol.deviations(seen_by(protocol), {}) == []
+    moved = (protocol.pictures.signature[0] + 0.001, *protocol.pictures.signature[1:])
+    found = protocol.deviations(
+        seen_by(protocol, images=8, people=4, signature=moved, factors_sha256=None), {"judge": "f" * 64}
+    )
+    assert found == [
+        "8 images instead of 400",
+        "4 people instead of 200",
+        "other procedural faces (their factors differ)",
+        "other pictures (their signature differs)",
+        "another judge (its weights are not conv_judge's)",
+    ]
+
+
+def batch(count=6, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    image = torch.rand(count, 3, 16, 16, generator=generator) * 2 - 1
+    return FaceBatch(image, torch.arange(count) // 2, torch.arange(count), factors=image[:, :, 0, 0])
+
+
+def fingerprint(*batches):
+    check = PictureCheck()
+    for item in batches:
+        check.update(item)
+    return check.seen()
+
+
+def test_fingerprint_knows_pictures_in_any_order():
+    whole = batch()
+    turned = whole.map(lambda t: t.flip(0))
+    assert fingerprint(whole) == fingerprint(turned.map(lambda t: t[:2]), turned.map(lambda t: t[2:]))
+    assert (fingerprint(whole).images, fingerprint(whole).people) == (6, 3)
+    other = fingerprint(batch(seed=1))
+    assert other.sha256 != fingerprint(whole).sha256
+    assert other.factors_sha256 != fingerprint(whole).factors_sha256
+    photographs = dataclasses.replace(whole, factors=None)
+    assert fingerprint(photographs).factors_sha256 is None
+
+
+def test_signature_forgives_rounding_and_sees_a_moved_part():
+    whole = batch()
+    rounded = dataclasses.replace(whole, image=(whole.image + 1e-5).clamp(-1, 1))
+    moved = dataclasses.replace(whole, image=whole.image.roll(1, -1))
+
+    def gap(other):
+        pairs = zip(fingerprint(whole).signature, fingerprint(other).signature, strict=True)
+        return max(abs(a - b) for a, b in pairs)
+
+    assert gap(rounded) < 2e-4 < gap(moved)
+
+
+def test_pictures_are_found_by_content(tmp_path):
+    paths = [tmp_path / name for name in ("a.jpg", "b.jpg", "c.jpg")]
+    for path in paths:
+        path.write_bytes(path.name.encode())
+    listed = tmp_path / "list.sha256"
+    listed.write_text(f"# who\n{sha256(paths[2])} p00\n{sha256(paths[0])} p01  # a note\n")
+    assert find_pictures(read_list(listed), paths) == [(paths[2], "p00"), (paths[0], "p01")]
+    with pytest.raises(UserError, match="1 of the protocol's 2 pictures are not among the 2 files"):
+        find_pictures(read_list(listed), paths[:2])
+    listed.write_text("abc p00\n")
+    with pytest.raises(UserError, match=r"list.sha256:1: expected a new sha256 and a person"):
+        read_list(listed)
+    with pytest.raises(UserError, match="no picture list"):
+        read_list(tmp_path / "none")
+    with pytest.raises(UserError, match="lists no picture files"):
+        load_protocol("dbaf-v1").file_list()
+
+
+def meta(protocol, **changes):
+    return {"protocol": stamp(protocol, seen_by(protocol, **changes), {})}
+
+
+def test_results_of_one_protocol_compare_and_others_are_refused():
+    one = load_protocol(SYNTH)
+    two = dataclasses.replace(one, version=2)
+    assert check_comparable({"a": meta(one), "b": meta(one)}) == []
+    assert check_comparable({"a": {}, "b": {}}) == []
+    for other in (meta(two), {}, meta(one, images=8), meta(dataclasses.replace(one, keys=3))):
+        with pytest.raises(UserError, match="--across-protocols") as caught:
+            check_comparable({"a": meta(one), "b": other})
+        assert "\n" not in str(caught.value)
+        (mark,) = check_comparable({"a": meta(one), "b": other}, across=True)
+        assert "do not compare" in mark
+        assert "a: synth64-v1" in mark
+    alike = meta(one, images=8), meta(one, images=8)
+    assert check_comparable(dict(zip("ab", alike, strict=True))) == []
+    elsewhere = meta(one, images=8, sha256="1" * 64)
+    with pytest.raises(UserError, match="8 images instead of 400"):
+        check_comparable({"a": alike[0], "b": elsewhere})
+
+
+def test_label_survives_results_json():
+    text = json.loads(json.dumps(meta(load_protocol(SYNTH), images=8)))
+    assert protocol_label(text) == "synth64-v1 with changes (8 images instead of 400)"
+    assert protocol_label({}) == "no protocol"
+
+
+def test_every_entry_is_in_the_reference(repo):
+    page = (repo / "docs/reference/protocol.md").read_text(encoding="utf-8")
+    written = set(re.findall(r"`([\w.]+)`", page))
+
+    def names(kind, prefix=""):
+        for field in dataclasses.fields(kind):
+            yield prefix + field.name
+
+    from faceanon.metrics import protocol as module
+    from faceanon.metrics.readings import Reading
+
+    kinds = {
+        "": module.Protocol,
+        "pictures.": module.Pictures,
+        "matching.": module.Matching,
+        "networks.": module.Networks,
+    }
+    wanted = {name for prefix, kind in kinds.items() for name in names(kind, prefix)}
+    wanted |= set(names(Reading)) | set(names(module.Network))
+    assert wanted - {"pictures", "networks", "matching"} <= written
+    assert Path(folder()).is_dir()
+
+
+def test_the_report_refuses_or_marks_other_protocols(tmp_path, capsys):
+    from faceanon.commands import report
+    from faceanon.report.results import Results, dumps
+
+    one = load_protocol(SYNTH)
+    paths = []
+    for name, stamped in (("a", meta(one)), ("b", meta(dataclasses.replace(one, version=2))), ("c", meta(one))):
+        paths.append(tmp_path / name)
+        paths[-1].mkdir()
+        (paths[-1] / "results.json").write_bytes(dumps(Results({"kid": 0.5}, meta=stamped)))
+
+    def run(*words):
+        parser = argparse.ArgumentParser()
+        report.add_arguments(parser)
+        out = tmp_path / "page.html"
+        report.run(parser.parse_args([*map(str, words), "--out", str(out)]))
+        return out.read_text()
+
+    assert "synth64" not in run(paths[0], paths[2])
+    with pytest.raises(UserError, match=r"b: synth64-v2.*--across-protocols"):
+        run(paths[0], paths[1])
+    page = run(paths[0], paths[1], "--across-protocols")
+    assert "a [synth64-v1]" in page
+    assert "b [synth64-v2]" in page
+    assert "do not compare" in capsys.readouterr().err

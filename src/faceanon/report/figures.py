@@ -104,6 +104,22 @@ EXPLANATIONS: dict[str, Explanation] = {
         "",
         4,
     ),
+    "eer": _E(
+        "Equal error rate",
+        "Where false accepts and false rejects are equally many. Of anonymized pictures against other photos of the "
+        "person: near 50 % means that they tell nothing of who it was.",
+        "lower",
+        "%",
+        1,
+    ),
+    "recognition_rate": _E(
+        "Recognised, as a paper counts it",
+        "Share of pairs below the distance that a paper names; the name says which reading of it.",
+        "",
+        "%",
+        1,
+    ),
+    "id_l1": _E("L1 between embeddings", "Mean absolute difference of embeddings; small is alike."),
     "threshold": _E("Threshold", "Cosine above which a pair is accepted, set on pairs of different people."),
     "id_cos": _E(
         "Mean cosine to the original",
@@ -117,6 +133,7 @@ EXPLANATIONS: dict[str, Explanation] = {
         "°",
         1,
     ),
+    "key_diversity": _E("Diversity over keys", "Mean 1 - cosine between the strangers of many keys.", "higher"),
     "psnr": _E(
         "PSNR",
         "Fidelity to the original. For anonymized pictures it says how much of the picture stayed.",
@@ -152,6 +169,14 @@ EXPLANATIONS: dict[str, Explanation] = {
         " px",
         2,
     ),
+    "detection_rate": _E("Faces found", "Share of pictures in which the detector finds a face.", "higher", "%", 1),
+    "box_distance": _E("Boxes moved by", "Mean L1 distance of detection boxes to the original's.", "lower", " px", 2),
+    "parsing_iou_outside": _E("Parsing IoU outside the face", "The same over what anonymizing should keep.", "higher"),
+    "attribute_r2": _E(
+        "Pose and expression kept",
+        "Share of the variance of the drawn pose and expression that landmarks of the result still explain.",
+        "higher",
+    ),
     "parsing_iou": _E("Parsing IoU", "Agreement of face parts (hair, eyes, mouth, ...) with the original.", "higher"),
     "pixel_accuracy": _E("Pixels labelled rightly", "Share of all pixels.", "higher", "%", 1),
     "probe_r2": _E(
@@ -159,6 +184,7 @@ EXPLANATIONS: dict[str, Explanation] = {
         "Share of the variance of what the renderer drew that a linear probe on the network's features explains.",
         "higher",
     ),
+    "fid": _E("FID", "Fréchet distance on the bundle's own features; biased for few pictures.", "lower", "", 3),
     "kid": _E(
         "KID",
         "Distance between the looks of originals and anonymized pictures, on the bundle's own features.",
@@ -176,13 +202,16 @@ UNKNOWN = Explanation("Other", "")
 
 def explain(name: str) -> Explanation:
     """The family of a metric name such as `psnr/recovered/file`."""
-    return EXPLANATIONS.get(name.split("/")[0], UNKNOWN)
+    family = name.split("/")[0]
+    return EXPLANATIONS.get("rank1" if family.startswith("rank") else family, UNKNOWN)
 
 
 def better(name: str) -> Better:
     """Which direction is good for one figure."""
-    if name.startswith("rank1/"):
+    if name.startswith("rank"):
         return "lower" if name.endswith("/anonymized") else "higher"
+    if name.endswith("/anonymized") and name.startswith(("auc/", "eer/")):
+        return "lower" if name.startswith("auc/") else "higher"
     if name.startswith(("psnr", "ssim")) and "/wrong/" in name:
         return ""
     return explain(name).better

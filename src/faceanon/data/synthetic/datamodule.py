@@ -114,8 +114,8 @@ class SyntheticFaces(JitteredTraining, LightningDataModule):
             raise UserError(f"SyntheticFaces: batch_size is {batch_size}; give a multiple of {GROUP} (whole groups)")
         if not 0 <= occlusion <= 1:
             raise UserError(f"SyntheticFaces: occlusion is {occlusion}; give a share between 0 and 1")
-        self.save_hyperparameters(ignore=["jitter"])
-        self.save_hyperparameters({"jitter": asdict(jitter)})  # plain numbers, so that checkpoints hold no class
+        self.save_hyperparameters(ignore=["jitter"], logger=False)
+        self.save_hyperparameters({"jitter": asdict(jitter)}, logger=False)  # plain numbers: no class in checkpoints
         self.image_size, self.train_groups, self.photos = image_size, train_groups, photos
         self.held_out = {"val": val_identities, "test": test_identities}
         self.batch_size, self.occlusion, self.seed, self.workers = batch_size, occlusion, seed, workers

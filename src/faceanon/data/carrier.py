@@ -1,0 +1,152 @@
+"""How a manifest travels: in PNG as iTXt, in JPEG and WebP as XMP, or in a JSON file beside the picture."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from xml.sax.saxutils import escape, unescape
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from faceanon.errors import UserError
+
+MANIFEST_KEY = "faceanon"
+WRITABLE = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
+JPEG_QUALITY = 95
+SIDECAR_SUFFIX = ".faceanon.json"
+MAX_TEXT_BYTES = 4_000_000
+
+_HEAD = "http://ns.adobe.com/xap/1.0/\0".encode()
+_PACKET = (
+    '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?><x:xmpmeta xmlns:x="adobe:ns:meta/">'
+    '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
+    '<rdf:Description rdf:about="" xmlns:faceanon="urn:faceanon:1"><faceanon:manifest>{text}</faceanon:manifest>'
+    '</rdf:Description></rdf:RDF></x:xmpmeta><?xpacket end="w"?>'
+)
+_ELEMENT = re.compile(rb"<faceanon:manifest>(.*?)</faceanon:manifest>", re.DOTALL)
+_SEGMENT_LIMIT = 65533  # what the two bytes of a JPEG segment's length leave
+
+
+def sidecar_of(path: Path) -> Path:
+    """Where the manifest of `path` lies when it is not in the file."""
+    return path.with_name(path.name + SIDECAR_SUFFIX)
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a name that says no format we write.
+
+    Raises:
+        UserError: If the name does not end in .png, .jpg, .jpeg or .webp.
+    """
+    if path.suffix.lower() not in WRITABLE:
+        raise UserError(
+            f"{path}: the output must be a .png or .webp, which keep pixels exact, or a .jpg; all carry recovery data"
+        )
+
+
+def is_lossless(path: Path, quality: int | None) -> bool:
+    """Whether `path`, written at `quality`, keeps every pixel."""
+    kind = WRITABLE.get(path.suffix.lower())
+    return kind == "PNG" or (kind == "WEBP" and quality is None)
+
+
+def encode(
+    pixels: NDArray[np.uint8],
+    alpha: NDArray[np.uint8] | None,
+    icc: bytes | None,
+    manifest: str | None,
+    path: Path,
+    quality: int | None = None,
+) -> bytes:
+    """A file of the format that `path` names, with nothing in it but pixels, profile and manifest.
+
+    Args:
+        pixels: RGB `(H, W, 3)` uint8.
+        alpha: `(H, W)` uint8, or None.
+        icc: Colour profile, or None.
+        manifest: JSON, or None.
+        path: Only its ending counts.
+        quality: 1 to 100 for JPEG (95 by default) and WebP (exact by default); PNG is always exact.
+
+    Raises:
+        UserError: If the format cannot hold what it should.
+    """
+    check_suffix(path)
+    kind, data = WRITABLE[path.suffix.lower()], io.BytesIO()
+    image = Image.fromarray(pixels if alpha is None else np.dstack([pixels, alpha]))
+    if max(image.size) > 16383 and kind == "WEBP":
+        raise UserError(f"{path}: WebP holds at most 16383 pixels a side; write PNG instead")
+    if kind == "PNG":
+        chunks = PngInfo()
+        if manifest is not None:
+            chunks.add_itxt(MANIFEST_KEY, manifest)
+        image.save(data, "PNG", pnginfo=chunks, icc_profile=icc)
+    elif kind == "WEBP":
+        xmp = b"" if manifest is None else _packet(manifest)
+        options = {"lossless": True} if quality is None else {"quality": quality}
+        image.save(data, "WEBP", xmp=xmp, icc_profile=icc or b"", exact=True, **options)
+    else:
+        if alpha is not None:
+            raise UserError(f"{path}: JPEG keeps no transparency; write PNG or WebP instead")
+        image.save(data, "JPEG", quality=quality or JPEG_QUALITY, subsampling=0, icc_profile=icc)
+        return data.getvalue() if manifest is None else _with_segment(data.getvalue(), _packet(manifest), path)
+    return data.getvalue()
+
+
+def embedded(image: Image.Image) -> str | None:
+    """The manifest inside an opened picture, or None."""
+    text = image.info.get(MANIFEST_KEY)
+    if text is not None:
+        return str(text)
+    xmp = image.info.get("xmp")
+    found = _ELEMENT.search(xmp.encode() if isinstance(xmp, str) else xmp) if isinstance(xmp, (bytes, str)) else None
+    return None if found is None else unescape(found[1].decode("utf-8", "replace"))
+
+
+def read_sidecar(path: Path) -> str | None:
+    """The text beside `path`, or None where there is none.
+
+    Raises:
+        UserError: If it cannot be read.
+    """
+    sidecar = sidecar_of(path)
+    if not sidecar.is_file():
+        return None
+    return read_text(sidecar)
+
+
+def read_text(path: Path) -> str:
+    """A small UTF-8 file.
+
+    Raises:
+        UserError: If it cannot be read, is too long, or is no text.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_TEXT_BYTES + 1)
+        if len(data) > MAX_TEXT_BYTES:
+            raise UserError(f"{path} is longer than {MAX_TEXT_BYTES} bytes; is it the right file?")
+        return data.decode("utf-8")
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text; is it the right file?") from error
+
+
+def _packet(manifest: str) -> bytes:
+    return _PACKET.format(text=escape(manifest)).encode()
+
+
+def _with_segment(jpeg: bytes, packet: bytes, path: Path) -> bytes:
+    """Put an APP1 segment behind the start and the JFIF head."""
+    body = _HEAD + packet
+    if len(body) > _SEGMENT_LIMIT:
+        raise UserError(f"{path}: too many faces for the metadata of a JPEG; write PNG or WebP, or add --sidecar")
+    place = 2
+    if jpeg[2:4] == b"\xff\xe0":
+        place += 2 + int.from_bytes(jpeg[4:6], "big")
+    return jpeg[:place] + b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body + jpeg[place:]

@@ -1,0 +1,153 @@
+"""Any picture file to upright 8-bit sRGB pixels, with its transparency beside them.
+
+A picture comes from outside and may be damaged or made to harm: sizes are checked before anything is decoded, and
+whatever Pillow raises becomes one line that names the file.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageCms, UnidentifiedImageError
+
+from faceanon.errors import UserError
+
+MAX_PIXELS = 80_000_000  # 240 MB of pixels; below the size at which Pillow itself starts to warn
+ORIENTATION = 0x0112
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_FILTERS = threading.Lock()  # the warning filters belong to the process, and several threads decode
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What a picture shows.
+
+    Args:
+        pixels: RGB `(H, W, 3)` uint8, upright; white where the picture is fully transparent, whatever is hidden there.
+        alpha: `(H, W)` uint8 opacity, or None where all is opaque.
+        notes: What was odd about the file and did not matter.
+    """
+
+    pixels: NDArray[np.uint8]
+    alpha: NDArray[np.uint8] | None
+    notes: tuple[str, ...]
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Image.Image]:
+    """The picture at `path`, not yet decoded; its errors, also later ones, are one line each.
+
+    Raises:
+        UserError: If the file is missing, damaged, no picture, or too large.
+    """
+    try:
+        with _FILTERS, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = Image.open(path)
+        with image:
+            yield image
+    except (UserError, MemoryError):
+        raise
+    except FileNotFoundError as error:
+        raise UserError(f"no such picture: {path}") from error
+    except UnidentifiedImageError as error:
+        raise UserError(f"{path} is not a picture that can be read; convert it to PNG or JPEG") from error
+    except Image.DecompressionBombError as error:
+        raise UserError(_too_large(str(path))) from error
+    except Exception as error:  # on damaged files Pillow raises nearly every class there is
+        reason = (str(error).splitlines() or [""])[0][:120] or type(error).__name__
+        raise UserError(f"{path} cannot be read ({reason}); the file is damaged or cut short") from error
+
+
+def decode(image: Image.Image, name: str, convert_profile: bool = True) -> Decoded:
+    """Upright 8-bit sRGB: EXIF orientation and colour profile applied; grey, palette, 16 bit and CMYK become RGB.
+
+    Args:
+        image: An opened picture.
+        name: What to call it in messages.
+        convert_profile: Convert colours to sRGB by the picture's profile; if not, they stay as they are.
+
+    Raises:
+        UserError: If the picture is too large, an animation, or of floating point numbers.
+    """
+    _check(image, name)
+    notes: list[str] = []
+    icc = image.info.get("icc_profile") if convert_profile else None
+    image.load()
+    image = _upright(image, notes)
+    if image.mode.startswith("I"):
+        image = _narrow(image)
+    alpha = None
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        alpha = np.array(image.getchannel("A"), dtype=np.uint8)
+        image = image.convert("RGB")
+    elif image.mode in ("1", "P", "YCbCr", "HSV"):
+        image = image.convert("RGB")
+    if isinstance(icc, bytes) and icc:
+        image = _to_srgb(image, icc, notes)
+    pixels = np.array(image.convert("RGB"), dtype=np.uint8)
+    if alpha is not None and alpha.min() == 255:
+        alpha = None
+    if alpha is not None:
+        pixels[alpha == 0] = 255  # what nobody sees must not carry a face through
+    return Decoded(pixels, alpha, tuple(notes))
+
+
+def _too_large(name: str) -> str:
+    return f"{name} has more than {MAX_PIXELS // 1_000_000} million pixels; make it smaller first"
+
+
+def _check(image: Image.Image, name: str) -> None:
+    if image.width * image.height > MAX_PIXELS:
+        raise UserError(_too_large(name))
+    if image.mode == "F":
+        raise UserError(
+            f"{name}: a picture of floating point numbers has no defined white; convert it to 8 or 16 bit first"
+        )
+    frames = getattr(image, "n_frames", 1)
+    if frames > 1 and image.format != "MPO":  # phones add views to a photo this way; the first one is the photo
+        raise UserError(f"{name} holds {frames} pictures (an animation, or pages); save each as a file of its own")
+
+
+def _upright(image: Image.Image, notes: list[str]) -> Image.Image:
+    try:
+        turn = TURNS.get(image.getexif().get(ORIENTATION, 1))
+    except Exception:  # as in `opened`; a camera's notes are not worth the picture
+        notes.append("damaged EXIF data ignored")
+        return image
+    return image if turn is None else image.transpose(turn)
+
+
+def _narrow(image: Image.Image) -> Image.Image:
+    """16 bits a pixel, in 16 or 32 bit words, to 8; Pillow's own conversion clips at 255."""
+    wide = np.asarray(image).astype(np.int64)
+    return Image.fromarray((wide.clip(0, 65535) // 257).astype(np.uint8))
+
+
+def _to_srgb(image: Image.Image, icc: bytes, notes: list[str]) -> Image.Image:
+    try:
+        profile = ImageCms.ImageCmsProfile(io.BytesIO(icc))
+        if "sRGB" in ImageCms.getProfileDescription(profile):
+            return image
+        converted = ImageCms.profileToProfile(image, profile, ImageCms.createProfile("sRGB"), outputMode="RGB")
+    except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
+        notes.append("unusable colour profile ignored, colours taken as sRGB")
+        return image
+    return image if converted is None else converted

@@ -1,10 +1,12 @@
 """Write files in the layouts of the public checkpoints, full size, with made-up weights.
 
   python tests/public_files.py OUT_FOLDER [--only NAME...]
+  python tests/public_files.py OUT_FOLDER --faces 8          (drawn faces of 256 px instead, a folder a person)
 
-Keys and shapes come from the golden manifests, numbers from the golden recipe, both in the folder `shared` beside the
-checkout: the nets draw and see something, but nothing was trained and nobody's face is in them. All files together take
-2.8 GB; encoder and generator files belong together as the public ones do. Tests take `small_files` instead.
+Keys and shapes come from the golden manifests (or from our own networks and torchvision's where there is none), numbers
+from the golden recipe, both in the folder `shared` beside the checkout: the nets draw and see something, but nothing
+was trained and nobody's face is in them. All files together take 3.1 GB; encoder and generator files belong together as
+the public ones do. Tests take `small_files` instead.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from torch import Tensor, nn
 
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.irse import IRSE
+from faceanon.networks.landmarks68 import Landmarks68
 from faceanon.networks.psp import GradualStyleEncoder
 from faceanon.networks.stylegan2 import Discriminator, Generator
+from faceanon.networks.unet import UNetParser
 
 GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
 State = dict[str, Tensor]
@@ -119,6 +123,27 @@ def _mapper(recipe: Recipe) -> dict[str, Any]:
     return {"mapper_state_dict": state, "opts": {"add_linear": True, "add_pos_embedding": True}, "global_step": 90000}
 
 
+def _unrecorded(net: nn.Module) -> Callable[[Recipe], State]:
+    """State of a network that has no golden manifest: its own keys and shapes, the recipe's numbers."""
+
+    def state(recipe: Recipe) -> State:
+        shapes = {name: tuple(value.shape) for name, value in net.state_dict().items()}
+        return {name: torch.from_numpy(value) for name, value in recipe.recipe.state_dict(shapes, "generic2").items()}
+
+    return state
+
+
+def _landmarks(recipe: Recipe) -> dict[str, Any]:
+    return {"state_dict": _unrecorded(Landmarks68())(recipe), "epoch": 60}
+
+
+def _alexnet(recipe: Recipe) -> State:
+    from torchvision.models import alexnet
+
+    with torch.device("meta"):
+        return _unrecorded(alexnet(weights=None))(recipe)
+
+
 FILES: dict[str, Callable[[Recipe], dict[str, Any]]] = {
     "stylegan2-ffhq-256.pt": _stylegan2,
     "550000.pt": _rosinality_550000,
@@ -129,6 +154,9 @@ FILES: dict[str, Callable[[Recipe], dict[str, Any]]] = {
     "20180402-114759-vggface2.pt": lambda recipe: recipe.state("inception_resnet_v1_vggface2", "generic2"),
     "20180408-102900-casia-webface.pt": lambda recipe: recipe.state("inception_resnet_v1_casia", "generic2"),
     "iteration_90000.pt": _mapper,
+    "parsenet.pth": lambda recipe: _unrecorded(UNetParser())(recipe),
+    "mobilefacenet_model_best.pth.tar": _landmarks,
+    "alexnet-owt-7be5be79.pth": _alexnet,
 }
 """What each full-size file holds, by the name under which the public one is known."""
 
@@ -188,13 +216,30 @@ def small_files(folder: Path, seed: int = 0) -> dict[str, Path]:
     return {Path(name).stem: folder / name for name in contents}
 
 
+def write_faces(folder: Path, groups: int, side: int = 256) -> None:
+    """Draw faces into `folder/PERSON/NUMBER.png`: two pictures each of two persons a group."""
+    from PIL import Image
+
+    from faceanon.data.synthetic.crossed import SyntheticSet, crossed_roll
+
+    rows = SyntheticSet(crossed_roll(groups, 0, 0.0), side)[list(range(4 * groups))]
+    pixels = ((rows.image + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy()
+    for number, (picture, person) in enumerate(zip(pixels, rows.identity.tolist(), strict=True)):
+        (folder / f"{person:03}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(folder / f"{person:03}" / f"{number}.png")
+
+
 def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, metavar="OUT_FOLDER")
     parser.add_argument("--only", nargs="+", choices=sorted(FILES), metavar="NAME", help=", ".join(FILES))
     parser.add_argument("--golden", type=Path, default=GOLDEN)
+    parser.add_argument("--faces", type=int, metavar="GROUPS", help="draw faces instead: 4 pictures a group")
     given = parser.parse_args()
+    if given.faces:
+        write_faces(given.folder, given.faces)
+        return 0
     for path in write_full_files(given.folder, given.only, given.golden):
         print(f"{path} ({path.stat().st_size / 1e6:.0f} MB)")
     return 0

@@ -83,31 +83,34 @@ class Codes:
 class Branches:
     """The five pictures of a batch and the codes behind them; or only the two that one key needs.
 
+    A method that is not reversible has the anonymized pictures alone.
+
     Args:
         pictures: `(5 B, 3, S, S)`: anonymized under two keys, recovered, opened with two wrong keys; or `(2 B, ...)`:
-            anonymized under one key, recovered.
+            anonymized under one key, recovered. Without a way back `(2 B, ...)`, or `(B, ...)`: anonymized.
         original: Codes of the originals.
         edited: Codes the anonymized pictures were drawn from, `(2 B, ...)` or `(B, ...)`.
         found: Codes found in the first anonymized picture; None in a `latent` loop.
-        recovered: Codes the recovered picture was drawn from, `(B, ...)`.
-        keys: `(4 B, ...)`: first key, second key, two wrong keys; or `(B, ...)`: the one key.
+        recovered: Codes the recovered picture was drawn from, `(B, ...)`; None without a way back.
+        keys: `(4 B, ...)`: first key, second key, two wrong keys; or `(B, ...)`: the one key. Without a way back those
+            of the anonymized pictures.
     """
 
     pictures: Tensor
     original: Codes
     edited: Codes
     found: Codes | None
-    recovered: Codes
+    recovered: Codes | None
     keys: Tensor
 
     @property
     def size(self) -> int:
         """Number of originals, B."""
-        return len(self.recovered.identity)
+        return len(self.original.identity)
 
     @property
     def versions(self) -> int:
-        """Pictures drawn of each original: five or two."""
+        """Pictures drawn of each original: five or two; two or one without a way back."""
         return len(self.pictures) // self.size
 
     @property
@@ -117,6 +120,8 @@ class Branches:
 
     @property
     def recovered_rows(self) -> slice:
-        """Where the recovered pictures stand in `pictures`."""
+        """Where the recovered pictures stand in `pictures`; behind its end where there are none."""
+        if self.recovered is None:
+            return slice(len(self.pictures), len(self.pictures))
         start = (2 if self.versions == 5 else 1) * self.size
         return slice(start, start + self.size)

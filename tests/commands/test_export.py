@@ -83,6 +83,7 @@ def test_the_files_have_the_public_top_level(model, tmp_path):
     assert options["encoder_type"] == "Encoder4Editing"
     assert options["stylegan_size"] == options["output_size"] == 64
     assert options["start_from_latent_avg"] is True
+    assert options.pop("feature_taps") == [-1, 0, 1]
     assert all(isinstance(value, str | int | bool) for value in options.values())
 
 

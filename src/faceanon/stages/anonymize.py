@@ -18,7 +18,7 @@ from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.protocol import load_protocol
 from faceanon.report.page import write_report
 from faceanon.report.table import format_table
-from faceanon.stages.anonymize_terms import PAPER_WEIGHTS, AnonymizeTerms, AnonymizeWeights, repeat
+from faceanon.stages.anonymize_terms import ON_THE_WAY_BACK, PAPER_WEIGHTS, AnonymizeTerms, AnonymizeWeights, repeat
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.base import average_copy, weighted_sum
 from faceanon.types import Branches, Codes, FaceBatch
@@ -30,6 +30,8 @@ Loop = Literal["file", "image", "latent"]
 class AnonymizeStage(BackboneStage):
     """Anonymize under two keys, recover one of them, try two wrong keys; two batched generator calls.
 
+    A method that is not reversible only anonymizes under two keys.
+
     Args:
         backbone: The method, as in stage 1.
         weights: Weights of the terms.
@@ -37,9 +39,9 @@ class AnonymizeStage(BackboneStage):
             picture (`image`, the papers' equations 20-28), or its codes (`latent`, the released code).
         saved_noise: Standard deviation, in steps of 8 bits, of noise on the anonymized picture before it is read back,
             so that recovery does not hang on the last bit. 0 adds none.
-        branches_every: Batches between two that draw all five pictures and train a backbone's own terms (1: papers). The
-            others draw one anonymized and the recovered picture, at less than half the cost: enough where the key works
-            by construction.
+        branches_every: Batches between two that draw all five pictures and train a backbone's own terms (1: papers).
+            The others draw one anonymized and the recovered picture, at less than half the cost: enough where the key
+            works by construction.
         margin: Cosine below which two faces count as different enough.
         clamp_recovery: Stop pulling the recovered identity when 1 - cos falls below the margin (released code).
         reconstruction_norm: `l1` (paper) or `smooth_l1` (released code).
@@ -51,7 +53,7 @@ class AnonymizeStage(BackboneStage):
 
     Raises:
         UserError: `saved_noise` is negative, or given for a `latent` loop, which reads no picture; `branches_every` is
-            below 1.
+            below 1; a weight on the way back of a method that has none.
     """
 
     def __init__(
@@ -74,6 +76,9 @@ class AnonymizeStage(BackboneStage):
             raise UserError(f"saved_noise is {saved_noise} in loop {loop}; give 0, or more with loop file or image")
         if branches_every < 1:
             raise UserError(f"branches_every is {branches_every}; give 1 (every batch) or more")
+        back = [name for name in ON_THE_WAY_BACK if getattr(weights, name)]
+        if back and not backbone.reversible:
+            raise UserError(f"{type(backbone).__name__} is not reversible: set the weights of {', '.join(back)} to 0")
         super().__init__(backbone, adversarial=bool(weights.adversarial), **kwargs)
         self.save_hyperparameters(ignore=["backbone"])
         wanted = {"perceptual": weights.perceptual or weights.recovery_perceptual, "parser": weights.parsing}
@@ -95,11 +100,12 @@ class AnonymizeStage(BackboneStage):
 
     def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Discriminator, then backbone."""
-        branches = self.draw(batch.image, (self.batches_seen - 1) % self.branches_every == 0)
+        complete = (self.batches_seen - 1) % self.branches_every == 0
+        branches = self.draw(batch.image, complete)
         self.train_discriminator(batch.image, branches.pictures)
         with self.toggled_optimizer(self.optimizer_list()[0]):
             terms = self.generator_terms(batch, branches)
-            if branches.versions == 5:
+            if complete:
                 terms |= self.own_terms(self.backbone.anonymize_terms(batch, branches, self.wanted))
             self.step(self.optimizer_list()[0], weighted_sum(terms, self.weights, self.extra_weights))
         self.finish_batch(terms, batch)
@@ -107,6 +113,8 @@ class AnonymizeStage(BackboneStage):
     def draw(self, image: Tensor, all_five: bool = True) -> Branches:
         """The branches for originals `(B, 3, S, S)`: all five, or only one anonymized and the recovered picture."""
         backbone, size = self.backbone, len(image)
+        if not backbone.reversible:
+            return self._draw_one_way(image, 2 if all_five else 1)
         keys = backbone.sample_key((4 if all_five else 1) * size).to(image)
         forth, back = keys[: 2 * size], torch.cat([keys[:size], keys[2 * size :]])
         # Drawn with the keys: frozen networks that are built on first use take random numbers in a resumed run's first
@@ -123,6 +131,13 @@ class AnonymizeStage(BackboneStage):
         pictures = torch.cat([anonymized, backbone.decode(opened)])
         return Branches(pictures, original, edited, found, opened.map(lambda item: item[:size]), keys)
 
+    def _draw_one_way(self, image: Tensor, count: int) -> Branches:
+        """Anonymized pictures alone, under so many keys."""
+        keys = self.backbone.sample_key(count * len(image)).to(image)
+        original = self.backbone.encode(image)
+        edited = self.backbone.edit(original.map(lambda item: repeat(item, count)), keys)
+        return Branches(self.backbone.decode(edited), original, edited, None, None, keys)
+
     def _saved(self, anonymized: Tensor, noise: Tensor | None) -> Tensor:
         """Pictures `(B, 3, S, S)` as they are read back in training; gradients pass as if nothing had happened."""
         noisy = anonymized if noise is None else anonymized + noise
@@ -135,9 +150,9 @@ class AnonymizeStage(BackboneStage):
             terms["adversarial"] = generator_loss(self.discriminator(branches.pictures))
         terms |= self.terms(batch, branches)
         if self.weights.latent:
-            codes = [self.backbone.w_plus(branches.edited), self.backbone.w_plus(branches.recovered)]
-            norms = [latent_regulariser(code, self.latent_norm) for code in codes if code is not None]
-            terms["latent"] = torch.stack(norms).mean()
+            drawn = [codes for codes in (branches.edited, branches.recovered) if codes is not None]
+            found = [code for code in map(self.backbone.w_plus, drawn) if code is not None]
+            terms["latent"] = torch.stack([latent_regulariser(code, self.latent_norm) for code in found]).mean()
         if self.weights.anchor:
             with torch.no_grad():
                 before = self.teacher[0].decode(self._as_before(branches, batch.image))
@@ -160,10 +175,14 @@ class AnonymizeStage(BackboneStage):
         ema = self.ema
         first, second, wrong1, wrong2 = self._sample_keys(batch).chunk(4)
         saved = round_to_8_bit(ema.anonymize(batch.image, first))
-        return {
+        rows = {
             "original": batch.image,
             "anonymized, key 1": saved,
             "anonymized, key 2": ema.anonymize(batch.image, second),
+        }
+        if not ema.reversible:
+            return rows
+        return rows | {
             "recovered": ema.recover(saved, first),
             "wrong key 1": ema.recover(saved, wrong1),
             "wrong key 2": ema.recover(saved, wrong2),
@@ -175,16 +194,19 @@ class AnonymizeStage(BackboneStage):
         judge = self.bundle.judge
         embedded = {name: judge(row) for name, row in rows.items()}
         original = embedded["original"]
-        error = ((rows["recovered"] - batch.image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)
         figures = {
-            "val_psnr_recovered": (-10 * error.log10()).mean(),
             "val_cos_anonymized": (embedded["anonymized, key 1"] * original).sum(1).mean(),
-            "val_cos_recovered": (embedded["recovered"] * original).sum(1).mean(),
-            "val_cos_wrong": (embedded["wrong key 1"] * original).sum(1).mean(),
             "val_cos_keys": (embedded["anonymized, key 1"] * embedded["anonymized, key 2"]).sum(1).mean(),
         }
+        if self.backbone.reversible:
+            error = ((rows["recovered"] - batch.image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)
+            figures |= {
+                "val_psnr_recovered": (-10 * error.log10()).mean(),
+                "val_cos_recovered": (embedded["recovered"] * original).sum(1).mean(),
+                "val_cos_wrong": (embedded["wrong key 1"] * original).sum(1).mean(),
+            }
+            self._compare_codes(batch, rows["anonymized, key 1"])
         self.log_dict(figures, batch_size=len(batch), prog_bar=True, sync_dist=True)
-        self._compare_codes(batch, rows["anonymized, key 1"])
 
     @torch.no_grad()
     def _compare_codes(self, batch: FaceBatch, saved: Tensor) -> None:
@@ -195,6 +217,8 @@ class AnonymizeStage(BackboneStage):
 
     def on_validation_epoch_end(self) -> None:
         """Log how well identity codes come back, over all validation faces."""
+        if not self.backbone.reversible:
+            return
         figures = {f"val_code_{name}": value for name, value in self.code_agreement.compute().items()}
         self.log_dict(figures)
         self.code_agreement.reset()

@@ -49,6 +49,7 @@ class AnonymizeWeights:
 
 
 PAPER_WEIGHTS = AnonymizeWeights()
+ON_THE_WAY_BACK = ("recovered_identity", "recovery", "recovery_perceptual", "code", "target")
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,9 @@ class AnonymizeTerms:
         with torch.no_grad():
             original = self.bundle.recogniser(image)
         first, *others = self.bundle.recogniser(branches.pictures).chunk(branches.versions)
+        if branches.recovered is None:
+            pairs = [(first, original), *((second, original) for second in others), *((first, s) for s in others)]
+            return {"identity": torch.stack([repel(a, b, self.margin) for a, b in pairs]).mean()}
         if len(others) == 1:
             (recovered,) = others
             different, wrong = [(first, original)], [(first, recovered)]
@@ -141,7 +145,7 @@ class AnonymizeTerms:
 
     def _codes(self, branches: Branches) -> dict[str, Tensor]:
         terms: dict[str, Tensor] = {}
-        if self.weights.code:
+        if self.weights.code and branches.recovered is not None:
             terms["code"] = relative_error(branches.recovered.identity, branches.original.identity)
         if self.weights.target and branches.found is not None:
             wanted = branches.edited.identity[: branches.size]

@@ -50,7 +50,10 @@ def convert(found: Found, source: str) -> Converted:
             raise UserError(f"{source}: {name} has values that are not finite; get the file again")
     if found.layout.network is None:
         return Converted(tensors, (), None)
-    net = network_class(found.layout.network)(**found.init)
+    try:
+        net = network_class(found.layout.network)(**found.init)
+    except ValueError as error:
+        raise UserError(f"{source}: a {found.layout.title} whose sizes do not fit together: {error}") from error
     own = net.state_dict()
     missing = sorted(own.keys() - tensors.keys())
     noise = [name for name in missing if _NOISE.fullmatch(name)]

@@ -118,12 +118,17 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _plain(opts: object) -> dict[str, Any]:
-    """Options that are plain values."""
+    """Options that are plain values, or lists of whole numbers."""
     if isinstance(opts, argparse.Namespace):
         opts = vars(opts)
     if not isinstance(opts, Mapping):
         return {}
-    return {str(name): value for name, value in opts.items() if isinstance(value, str | int | float | bool | None)}
+    return {
+        str(name): value
+        for name, value in opts.items()
+        if isinstance(value, str | int | float | bool | None)
+        or (isinstance(value, list) and all(isinstance(item, int) for item in value))
+    }
 
 
 def _tensors(value: object) -> dict[str, Tensor] | None:
@@ -193,6 +198,8 @@ def _encoder(state: State, opts: dict[str, Any], average: Tensor | None, path: P
     found = _named(ENCODERS[kind], state, path)
     if found.init["input_nc"] != 3:
         raise UserError(f"{path} encodes pictures of {found.init['input_nc']} channels (sketches or labels), not faces")
+    if isinstance(opts.get("feature_taps"), list):  # from our own export
+        found = replace(found, init={**found.init, "feature_taps": opts["feature_taps"]})
     offset = bool(opts.get("start_from_latent_avg", kind == "Encoder4Editing"))
     return replace(found, latent_avg=average, start_from_latent_avg=offset)
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from faceanon.errors import UserError
+from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.stylegan2 import Generator
 from faceanon.paths import checkpoints
 from faceanon.weights.bundle import Bundle
@@ -38,7 +39,7 @@ class Exportable:
     """
 
     generator: Generator
-    encoder: nn.Module
+    encoder: PyramidEncoder
     latent_avg: Tensor
     source: str
 
@@ -68,7 +69,7 @@ def exportable(generator: object, encoder: object, latent_avg: object, source: s
     """
     if not isinstance(generator, Generator):
         raise UserError(f"{source} has {_named(generator)} as its generator; only StyleGAN2 has a public layout")
-    if not isinstance(encoder, nn.Module) or _class(encoder) not in ENCODER_TYPES:
+    if not isinstance(encoder, PyramidEncoder) or _class(encoder) not in ENCODER_TYPES:
         raise UserError(f"{source} has {_named(encoder)} as its encoder; only e4e and pSp have a public layout")
     rows = (generator.n_latent, generator.style_dim)
     if not isinstance(latent_avg, Tensor) or latent_avg.shape != rows:
@@ -106,6 +107,8 @@ def encoder_content(parts: Exportable) -> dict[str, Any]:
         "learn_in_w": False,
         "start_from_latent_avg": True,
     }
+    if parts.encoder.feature_taps != tuple(parts.encoder.pyramid_taps):
+        options["feature_taps"] = list(parts.encoder.feature_taps)  # ours alone: no public file has other taps
     return {"state_dict": state, "latent_avg": parts.latent_avg, "opts": options}
 
 
@@ -113,7 +116,7 @@ def has_public_widths(parts: Exportable) -> bool:
     """Whether every shape is that of the public networks at this size; tools that build theirs fixed need that."""
     with torch.device("meta"):
         pairs = [(parts.generator, Generator(parts.generator.size))]
-        pairs += [(parts.encoder, type(parts.encoder)(stylegan_size=parts.generator.size))]  # type: ignore[list-item]
+        pairs += [(parts.encoder, type(parts.encoder)(stylegan_size=parts.generator.size))]
     return all(_shapes(own.state_dict()) == _shapes(public.state_dict()) for own, public in pairs)
 
 

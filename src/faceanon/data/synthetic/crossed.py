@@ -113,10 +113,11 @@ class SyntheticSet(torch.utils.data.Dataset[FaceBatch]):
         roll: Who is in which picture.
         size: Side of the pictures in pixels.
         progress: Title of the progress bar.
+        parsing: Whether batches bring the class of every pixel.
     """
 
-    def __init__(self, roll: Roll, size: int, progress: str | None = None) -> None:
-        self.roll = roll
+    def __init__(self, roll: Roll, size: int, progress: str | None = None, parsing: bool = True) -> None:
+        self.roll, self.parsing = roll, parsing
         self.photos = render_in_chunks(roll.identity, roll.attributes, size, progress=progress)
         self.factors = torch.cat([roll.identity, roll.attributes], dim=1)
 
@@ -129,7 +130,7 @@ class SyntheticSet(torch.utils.data.Dataset[FaceBatch]):
             image=self.photos.image[index].float().div_(127.5).sub_(1),
             identity=self.roll.identity_label[index],
             attribute=self.roll.attribute_label[index],
-            parsing=self.photos.parsing[index].long(),
+            parsing=self.photos.parsing[index].long() if self.parsing else None,
             landmarks=self.photos.landmarks[index],
             factors=self.factors[index],
         )

@@ -80,6 +80,8 @@ class SyntheticFaces(JitteredTraining, LightningDataModule):
         seed: Seed of the training set and of its order.
         workers: Worker processes of the loaders; slicing memory rarely needs any.
         jitter: Random crops in training, the same for all four rows of a group; none by default.
+        parsing: Whether batches bring the class of every pixel. The numbers are synth64's, so leave them out for a
+            bundle whose parser has other classes.
 
     Raises:
         UserError: `batch_size` is not a multiple of 4, another number is out of range, or there are fewer groups than
@@ -98,6 +100,7 @@ class SyntheticFaces(JitteredTraining, LightningDataModule):
         seed: int = 0,
         workers: int = 0,
         jitter: CropJitter = EXACT,
+        parsing: bool = True,
     ) -> None:
         super().__init__()
         sizes = {
@@ -119,7 +122,7 @@ class SyntheticFaces(JitteredTraining, LightningDataModule):
         self.image_size, self.train_groups, self.photos = image_size, train_groups, photos
         self.held_out = {"val": val_identities, "test": test_identities}
         self.batch_size, self.occlusion, self.seed, self.workers = batch_size, occlusion, seed, workers
-        self.jitter, self.jitter_group = jitter, GROUP
+        self.jitter, self.jitter_group, self.parsing = jitter, GROUP, parsing
         self._sets: dict[str, SyntheticSet] = {}
 
     def setup(self, stage: str) -> None:
@@ -133,7 +136,7 @@ class SyntheticFaces(JitteredTraining, LightningDataModule):
             roll = crossed_roll(self.train_groups, self.seed, self.occlusion)
         else:
             roll = held_out_roll(split, self.held_out[split], self.photos, self.occlusion, _FIRST_LABEL[split])
-        return SyntheticSet(roll, self.image_size, progress=f"drawing {split} faces")
+        return SyntheticSet(roll, self.image_size, f"drawing {split} faces", self.parsing)
 
     def _loader(self, split: str) -> DataLoader[FaceBatch]:
         train = split == "train"

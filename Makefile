@@ -3,9 +3,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT ?= runs/demo
+ZOO_OUT ?= runs/zoo
+ZOO_STEPS ?= 600
+ZOO_SEEDS ?= 0 1 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo lint test test-slow test-all clean
+.PHONY: help install demo zoo lint test test-slow test-all clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,6 +30,10 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 demo: $(STAMP) ## train DBAF briefly on the shipped bundle, test it, write a report (about 15 minutes on 2 cores)
 	@echo "[demo] stage 1, stage 2, test, report; results go to $(OUT)"
 	@$(BIN)/faceanon quickstart --out $(OUT)
+
+zoo: $(STAMP) ## train and test every method alike, one table; goes on where it stopped (hours; ZOO_STEPS, ZOO_SEEDS)
+	@echo "[zoo] $(ZOO_STEPS) batches a method, seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)"
+	@$(BIN)/faceanon zoo --steps $(ZOO_STEPS) --seeds $(ZOO_SEEDS) --out $(ZOO_OUT)
 
 lint: $(STAMP) ## ruff and mypy
 	@echo "[lint] ruff check, ruff format --check, mypy"

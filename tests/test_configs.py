@@ -1,14 +1,19 @@
 """Every shipped YAML goes through the real command line's parser."""
 
+import re
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from bundles import make_tiny_bundle
 from faceanon import training
 from faceanon.backbones.base import Backbone
+from faceanon.backbones.dbaf import DBAF
 from faceanon.errors import UserError
+from faceanon.stages.base import trainable_parameters
+from faceanon.testing import smooth_faces
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
@@ -84,6 +89,39 @@ def test_a_backbone_preset_is_built_on_another_bundle(parse, name, tiny_bundle):
     assert backbone.bundle.name == "tiny64"
     written = yaml.safe_load((CONFIGS / name).read_text())["init_args"]
     assert {**written, "bundle": str(tiny_bundle)}.items() <= backbone.init_args.items()
+
+
+def flat(tree, prefix=""):
+    """Leaves of a nested dict by dotted name."""
+    for key, value in tree.items():
+        if isinstance(value, dict) and not key.endswith("weights"):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+@pytest.mark.parametrize("name", names("ablation"))
+def test_an_ablation_says_behind_which_config_it_goes_and_changes_it(parse, name):
+    text = (CONFIGS / name).read_text()
+    (base,) = re.findall(r"behind --config configs/(\w+\.yaml)", text)
+    before, after = parse("--config", CONFIGS / base), parse("--config", CONFIGS / base, "--config", CONFIGS / name)
+    written = dict(flat(yaml.safe_load(text)))
+    assert {key: after[key] for key in written} == written
+    assert {key: before[key] for key in written} != written
+
+
+@pytest.mark.parametrize("name", [name for name in names("ablation") if name.startswith("ablation/dbaf")])
+def test_the_parts_that_an_ablation_of_dbaf_trains_are_there(parse, name, tiny_bundle):
+    (base,) = re.findall(r"behind --config configs/(\w+\.yaml)", (CONFIGS / name).read_text())
+    config = parse("--config", CONFIGS / base, "--config", CONFIGS / name).model.init_args
+    backbone = DBAF(**{**vars(config.backbone.init_args), "bundle": str(tiny_bundle)})
+    assert trainable_parameters(backbone, config.trainable)
+    parts = {part.split(".")[0] for part, item in backbone.named_parameters() if item.requires_grad}
+    assert parts == set(config.trainable)
+    assert ("cid" in dict(backbone.named_children())) == ("no_cid" not in name)
+    key = backbone.sample_key(2, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert backbone.eval().anonymize(smooth_faces(64)[:2], key).isfinite().all()
 
 
 def test_the_parser_would_notice(parse):

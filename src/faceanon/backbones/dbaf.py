@@ -18,9 +18,10 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
+from faceanon.backbones.region import face_hole, softened
+from faceanon.errors import UserError
 from faceanon.networks.attention import CBAM, AttentionAxis, LayerTransformer
 from faceanon.networks.discriminants import Discriminants
 from faceanon.networks.frozen import Frozen
@@ -78,7 +79,7 @@ class DBAF(Backbone):
 
     Args:
         bundle: Bundle by name or folder.
-        cid_depth: Blocks of CID's transformer.
+        cid_depth: Blocks of CID's transformer. 0 leaves CID out, an ablation: the whole code is the identity.
         cid_heads: Its attention heads.
         cid_head_dim: Width of a head.
         cid_mlp_ratio: Hidden width of its feed-forward part, in code widths.
@@ -93,6 +94,9 @@ class DBAF(Backbone):
         blend: Draw only inside the parser's face and neck, softly widened; elsewhere the input's own pixels stay.
         reader: The code of an anonymized picture is read by a copy of the recogniser that stage 2 trains, and corrected
             by a small network that also sees the picture's W+ code; needs `keyed_path`.
+
+    Raises:
+        UserError: `keyed_path` without CID.
     """
 
     paper = "Zhu et al., Disentangle Before Anonymize (DBAF), arXiv:2311.08786, and HFORD by the same authors"
@@ -123,19 +127,16 @@ class DBAF(Backbone):
         dim, layers = self.generator.style_dim, self.generator.n_latent
         self.key_shape = (3, dim)
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
-        self.cid = LayerTransformer(
-            layers,
-            dim,
-            cid_depth,
-            cid_heads,
-            cid_head_dim,
-            cid_mlp_ratio * dim,
-            cid_dropout,
-            cid_axis,
-        )
+        widths = (cid_heads, cid_head_dim, cid_mlp_ratio * dim)
+        cid = LayerTransformer(layers, dim, cid_depth, *widths, cid_dropout, cid_axis) if cid_depth else None
+        self.cid = cid
         self.maar = MAAR(self.encoder.feature_channels, self.generator.channels) if maar else None
         self.keyed_path = keyed_path
         if keyed_path:
+            if cid is None:
+                raise UserError("keyed_path reads attributes with CID; give it a cid_depth of at least 1")
+            nn.init.eye_(cid.project.weight)  # the attributes start out as the whole code, which the prior can draw
+            nn.init.zeros_(cid.project.bias)
             self._add_keyed_path(code_dim, turn_dim or code_dim, turn_away, layers, dim)
         else:
             self.key_mapping = Frozen(self.bundle.generator().style)
@@ -150,8 +151,6 @@ class DBAF(Backbone):
     def _add_keyed_path(self, code_dim: int, turn_dim: int, turn_away: float, layers: int, dim: int) -> None:
         self.discriminants = Discriminants(self.bundle.entry("recogniser")["init"]["embedding"], code_dim)
         self.turn = KeyedTurn(code_dim, turn_dim, turn_away)
-        nn.init.eye_(self.cid.project.weight)  # the attributes start out as the whole code, which the prior can draw
-        nn.init.zeros_(self.cid.project.bias)
         last = nn.Linear(256, layers * dim)
         nn.init.normal_(last.weight, std=0.02)
         nn.init.zeros_(last.bias)
@@ -177,10 +176,10 @@ class DBAF(Backbone):
     def _encode(self, image: Tensor, identify: Callable[[Tensor, Tensor], Tensor] | None) -> Codes:
         codes, maps = self.encoder.with_features(image)
         latent = codes + self.latent_avg
-        attributes = self.cid(latent)
+        attributes = torch.zeros_like(latent) if self.cid is None else self.cid(latent)
         identity = latent - attributes if identify is None else identify(image, latent)  # DBAF eq. (4)
         features = self.maar(maps) if self.maar is not None else None
-        mask = self._face_mask(image) if self.blend else None
+        mask = softened(face_hole(self.bundle, image)) if self.blend else None
         return Codes(identity, attributes, features, image if self.blend else None, latent, mask)
 
     def _recognised(self, image: Tensor, latent: Tensor) -> Tensor:
@@ -218,15 +217,6 @@ class DBAF(Backbone):
         if codes.mask is None or codes.image is None:
             return drawn
         return codes.image + codes.mask * (drawn - codes.image)
-
-    @torch.no_grad()
-    def _face_mask(self, image: Tensor) -> Tensor:
-        """Soft mask `(B, 1, S, S)` of what makes a person: the parser's face and neck, wider by a sixteenth of S."""
-        edited = torch.tensor(self.bundle.edited_classes, device=image.device)
-        face = torch.isin(self.bundle.parser(image.detach()).argmax(1), edited).float()[:, None]
-        reach = self.image_size // 16
-        wide = F.max_pool2d(face, 2 * reach + 1, 1, reach)
-        return F.avg_pool2d(wide, reach + 1, 1, reach // 2, count_include_pad=False)
 
     @torch.no_grad()
     def calibrate(self, batches: Iterable[FaceBatch]) -> None:

@@ -70,9 +70,7 @@ class IdentityUNet(nn.Module):
         self.unfold = nn.Sequential(nn.Linear(key_dim, deepest * side * side), nn.Unflatten(1, (deepest, side, side)))
         self.join = Normed(2 * deepest, deepest)
         steps = list(pairwise(reversed(widths)))
-        self.ups = nn.ModuleList(
-            nn.Sequential(Normed(deep + fine, fine), Normed(fine, fine)) for deep, fine in steps
-        )
+        self.ups = nn.ModuleList(nn.Sequential(Normed(deep + fine, fine), Normed(fine, fine)) for deep, fine in steps)
         self.head = nn.Conv2d(widths[0], 3, 3, padding=1)
 
     def forward(self, context: Tensor, key: Tensor) -> Tensor:
@@ -81,7 +79,8 @@ class IdentityUNet(nn.Module):
         x = self.join(torch.cat([maps.pop(), self.unfold(key)], 1))
         for up in self.ups:
             x = up(torch.cat([_doubled(x), maps.pop()], 1))
-        return self.head(x).tanh()
+        drawn: Tensor = self.head(x).tanh()
+        return drawn
 
 
 class StyledBlock(nn.Module):

@@ -1,0 +1,89 @@
+"""CIAGAN in its essence: landmarks and surroundings say how to draw, a vector says whom.
+
+Maximov, Elezi and Leal-Taixe, "CIAGAN: Conditional Identity Anonymization Generative Adversarial Networks", CVPR 2020
+(arXiv:2005.09544).
+
+- The generator is a U-Net. It sees the picture with the face cut out, and the face's landmarks, which keep the pose;
+  the identity vector enters at its narrowest map.
+- A discriminator asks for real faces; a Siamese network asks that all faces drawn under one vector are one person.
+- There is no reconstruction of the original, and no way back.
+
+What differs, and why:
+
+- The identity vector is a key of real numbers. In the paper it is the one-hot of a person in the training set, whom
+  the result then resembles: a key has neither a limit of persons nor somebody else's face.
+- So nobody's photographs pull the result; `guidance` asks, with the bundle's recogniser in place of the Siamese
+  network, that faces under one key are near and those under different keys far (a softmax over the batch, in place of
+  contrastive loss and Proxy-NCA). Stage 2's `identity` pushes away from the original, which the paper leaves to chance.
+- The discriminator sees pictures alone, so it cannot ask for the pose; `pose`, L1 between landmarks, does.
+- All the bundle's landmarks are drawn, as dots; the paper draws jaw, mouth and bridge of the nose, as lines.
+- The hole is the parser's face and neck; the paper cuts along the landmarks. Outside it the pixels stay.
+- The logistic loss with R1 instead of least squares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from faceanon.backbones.inpainting import WIDTHS, Inpainting
+from faceanon.losses.identity import in_batch_identity
+from faceanon.networks.inpainting import IdentityUNet
+from faceanon.types import Branches, FaceBatch
+
+DOT = 1 / 48  # standard deviation of a landmark's dot, in sides of the picture
+
+
+class CIAGAN(Inpainting):
+    """CIAGAN's essence on any bundle with landmarks and parser.
+
+    Args:
+        bundle: Bundle by name or folder.
+        key_dim: Length K of the vector that says whom to draw.
+        widths: Channels of the U-Net's maps, finest first; multiples of 4. None gives those of 64 px on a processor.
+    """
+
+    paper = "Maximov et al., CIAGAN: Conditional Identity Anonymization Generative Adversarial Networks, CVPR 2020"
+    licence = "nothing of the authors' code and weights is used"
+
+    def __init__(self, bundle: str = "synth64", key_dim: int = 128, widths: list[int] | None = None) -> None:
+        widths = WIDTHS if widths is None else widths
+        super().__init__(bundle, key_dim, widths)
+        self.bundle.require("landmarks", "recogniser")
+        self.unet = IdentityUNet(5, key_dim, self.image_size, widths)
+
+    def context(self, image: Tensor, hole: Tensor) -> Tensor:
+        """Surroundings, hole, and the landmarks of `(B, 3, S, S)` as dots: `(B, 5, S, S)`."""
+        with torch.no_grad():
+            points = self.bundle.landmarks(image)
+        return torch.cat([super().context(image, hole), dots(points, image.shape[-1]).to(image)], 1)
+
+    def draw(self, context: Tensor, identity: Tensor) -> Tensor:
+        """`(B, 5, S, S)` and `(B, K)` to `(B, 3, S, S)` in [-1, 1]."""
+        drawn: Tensor = self.unet(context, identity)
+        return drawn
+
+    def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
+        """`guidance`: one key, one person; `pose`: landmarks stay. For `guidance` every key draws a second face."""
+        terms: dict[str, Tensor] = {}
+        if "guidance" in wanted:
+            size = branches.size
+            keys = branches.keys[:size]
+            others = self.decode(self.edit(branches.original.map(lambda item: item.roll(1, 0)), keys))
+            embeddings = self.bundle.recogniser(torch.cat([branches.pictures[:size], others]))
+            terms["guidance"] = in_batch_identity(embeddings, torch.arange(size, device=keys.device).repeat(2))
+        if "pose" in wanted:
+            with torch.no_grad():
+                points = self.bundle.landmarks(batch.image).repeat(branches.versions, 1, 1)
+            terms["pose"] = F.l1_loss(self.bundle.landmarks(branches.pictures), points)
+        return terms
+
+
+def dots(points: Tensor, side: int) -> Tensor:
+    """One channel `(B, 1, side, side)` in [0, 1] with a dot at each of `(B, P, 2)` (x, y) in [-1, 1]."""
+    steps = (torch.arange(side, device=points.device) + 0.5) / side * 2 - 1
+    x, y = ((-((steps - points[..., axis, None]) / (2 * DOT)).square() / 2).exp() for axis in (0, 1))
+    return (y[..., :, None] * x[..., None, :]).amax(1, keepdim=True)

@@ -1,0 +1,25 @@
+"""Where in a picture the person is."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from faceanon.weights.bundle import Bundle
+
+
+@torch.no_grad()
+def face_hole(bundle: Bundle, image: Tensor) -> Tensor:
+    """`(B, 1, S, S)`: 1 where the parser sees face or neck, wider by a sixteenth of S, else 0."""
+    edited = torch.tensor(bundle.edited_classes, device=image.device)
+    face = torch.isin(bundle.parser(image.detach()).argmax(1), edited).float()[:, None]
+    reach = bundle.image_size // 16
+    wide: Tensor = F.max_pool2d(face, 2 * reach + 1, 1, reach)
+    return wide
+
+
+def softened(hole: Tensor) -> Tensor:
+    """`(B, 1, S, S)` with edges a sixteenth of S wide."""
+    reach = hole.shape[-1] // 16
+    return F.avg_pool2d(hole, reach + 1, 1, reach // 2, count_include_pad=False)

@@ -1,0 +1,92 @@
+"""One table on many methods: what each figure is over the seeds, as Markdown and as plain values."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from faceanon.report.figures import better, format_value
+
+ARROWS = {"lower": " ↓", "higher": " ↑", "": ""}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table.
+
+    Args:
+        group: What it is about.
+        title: Heading.
+        name: Metric name; `{judge}` and `{recogniser}` stand for the bundle's.
+    """
+
+    group: str
+    title: str
+    name: str
+
+
+COLUMNS = (
+    Column("anonymity", "recognised, same picture", "deid_rate/{judge}"),
+    Column("anonymity", "recognised, other picture", "deid_rate_gallery/{judge}"),
+    Column("anonymity", "same, training recogniser", "deid_rate/{recogniser}"),
+    Column("recovery", "recovered from the file", "recovery_rate/{judge}/file"),
+    Column("recovery", "PSNR", "psnr/recovered/file"),
+    Column("wrong key", "opened", "wrong_key_rate/{judge}"),
+    Column("quality", "KID", "kid"),
+    Column("quality", "landmarks moved", "landmark_distance/anonymized"),
+    Column("quality", "parsing kept", "parsing_iou/anonymized"),
+    Column("diversity", "two keys alike", "key_similarity/{judge}"),
+    Column("cost", "training, CPU min", "cost/train_cpu_minutes"),
+    Column("cost", "ms a face", "cost/milliseconds_per_face"),
+    Column("cost", "parameters, M", "cost/parameters_millions"),
+)
+
+
+def named(judge: str, recogniser: str) -> list[Column]:
+    """The columns with the bundle's names in them."""
+    return [Column(c.group, c.title, c.name.format(judge=judge, recogniser=recogniser)) for c in COLUMNS]
+
+
+def summary(runs: Sequence[Mapping[str, float]], columns: Sequence[Column]) -> dict[str, dict[str, float]]:
+    """Mean over the seeds, and standard deviation where there are several, by metric; what no run has is left out.
+
+    Args:
+        runs: Value by metric name, a run each.
+        columns: What is wanted.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for column in columns:
+        values = [run[column.name] for run in runs if column.name in run and math.isfinite(run[column.name])]
+        if values:
+            found[column.name] = {"mean": statistics.fmean(values)}
+            if len(values) > 1:
+                found[column.name]["std"] = statistics.stdev(values)
+    return found
+
+
+def markdown(methods: Mapping[str, Mapping[str, Mapping[str, float]]], columns: Sequence[Column]) -> str:
+    """The table: a row a method, its `summary` in the cells.
+
+    Args:
+        methods: `summary` by method.
+        columns: The columns, those of one group beside each other.
+    """
+    heads = [f"{column.group}: {column.title}{ARROWS[better(column.name)]}" for column in columns]
+    rows = [["method", *heads], ["---"] + ["---:"] * len(columns)]
+    rows += [
+        [name, *(_cell(column.name, found.get(column.name)) for column in columns)] for name, found in methods.items()
+    ]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+
+
+def _cell(name: str, value: Mapping[str, float] | None) -> str:
+    if value is None:
+        return "-"
+    text = _number(name, value["mean"])
+    return f"{text} ± {_number(name, value['std'])}" if "std" in value else text
+
+
+def _number(name: str, value: float) -> str:
+    return f"{value:.1f}" if name.startswith("cost/") else format_value(name, value)

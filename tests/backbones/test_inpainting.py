@@ -1,0 +1,127 @@
+"""CIAGAN and DeepPrivacy: what they may see, and what trains them."""
+
+import pytest
+import torch
+from backbone_training import trained_parts
+
+from faceanon.backbones.ciagan import CIAGAN, dots
+from faceanon.backbones.deepprivacy import DeepPrivacy
+from faceanon.errors import UserError
+from faceanon.stages import AnonymizeStage
+from faceanon.stages.anonymize_terms import AnonymizeWeights
+from faceanon.testing import smooth_faces
+from faceanon.types import Branches, FaceBatch
+
+SMALL = {"key_dim": 8, "widths": [4, 8, 8]}
+
+
+@pytest.fixture(params=[CIAGAN, DeepPrivacy], ids=lambda kind: kind.__name__)
+def backbone(request, tiny_bundle, monkeypatch):
+    torch.manual_seed(0)
+    backbone = request.param(str(tiny_bundle), **SMALL).eval()
+    hole = torch.zeros(1, 1, 64, 64)
+    hole[..., 20:44, 16:48] = 1
+    monkeypatch.setattr(
+        "faceanon.backbones.inpainting.face_hole", lambda bundle, image: hole.expand(len(image), -1, -1, -1)
+    )
+    points = torch.linspace(-0.3, 0.3, 16)[:, None].expand(16, 2)
+    monkeypatch.setitem(backbone.bundle.__dict__, "landmarks", lambda image: points.expand(len(image), -1, -1))
+    return backbone
+
+
+@torch.no_grad()
+def test_nothing_of_the_face_reaches_the_result(backbone):
+    images, key = smooth_faces(64), backbone.sample_key(4)
+    others = images.clone()
+    others[..., 20:44, 16:48] = 0.7
+    assert torch.equal(backbone.anonymize(images, key), backbone.anonymize(others, key))
+    others[..., :10, :] = -0.7
+    assert not torch.equal(
+        backbone.anonymize(images, key)[..., 20:44, 16:48], backbone.anonymize(others, key)[..., 20:44, 16:48]
+    )
+
+
+@torch.no_grad()
+def test_the_surroundings_stay_and_the_key_chooses(backbone):
+    images, key = smooth_faces(64), backbone.sample_key(4)
+    drawn, again = backbone.anonymize(images, key), backbone.anonymize(images, backbone.sample_key(4))
+    changed = (drawn != images).any(1)
+    assert changed[:, 20:44, 16:48].all()
+    assert not changed[:, :17].any()
+    assert not changed[:, 47:].any()
+    assert not torch.equal(drawn, again)
+    codes = backbone.encode(images)
+    assert not codes.identity.any()
+    assert torch.equal(backbone.transform(codes.identity, key), key)
+
+
+def test_there_is_no_way_back(backbone):
+    with pytest.raises(NotImplementedError, match="cannot be undone"):
+        backbone.recover(smooth_faces(64), backbone.sample_key(4))
+    with pytest.raises(NotImplementedError, match="cannot be undone"):
+        backbone.transform(torch.zeros(4, 8), backbone.sample_key(4), inverse=True)
+
+
+def test_dots_lie_at_the_landmarks():
+    points = torch.tensor([[[-0.5, 0.25], [0.5, 0.25]]])
+    found = dots(points, 64)
+    assert found.shape == (1, 1, 64, 64)
+    for column in (15, 16, 47, 48):
+        assert found[0, 0, 39:41, column].min() > 0.85
+    assert found[0, 0, 40, 32] < 0.01
+
+
+def test_guidance_asks_for_one_person_under_one_key(tiny_bundle, monkeypatch):
+    backbone = CIAGAN(str(tiny_bundle), **SMALL).eval()
+    batch = FaceBatch(smooth_faces(64), torch.arange(4), torch.arange(4))
+    keys, codes = backbone.sample_key(8), backbone.encode(batch.image)
+    embeddings = torch.eye(32)[:4].repeat(2, 1)
+    branches = Branches(torch.rand(8, 3, 64, 64), codes, codes, None, None, keys)
+    seen = []
+    monkeypatch.setitem(backbone.bundle.__dict__, "recogniser", lambda image: seen.append(image) or embeddings)
+    good = backbone.anonymize_terms(batch, branches, {"guidance"})
+    embeddings = embeddings.roll(1, 0)
+    embeddings[4:] = embeddings[4:].roll(1, 0)
+    bad = backbone.anonymize_terms(batch, branches, {"guidance"})
+    assert good["guidance"] < 0.01 < 1 < bad["guidance"]
+    with torch.no_grad():
+        expected = backbone.anonymize(batch.image.roll(1, 0), keys[:4])
+    torch.testing.assert_close(seen[0][4:], expected)
+    assert backbone.anonymize_terms(batch, branches, set()) == {}
+
+
+@pytest.mark.parametrize("widths", [[4], [4, 6], [0, 4], [4] * 9])
+def test_widths_that_do_not_fit(tiny_bundle, widths):
+    with pytest.raises(UserError, match="widths"):
+        DeepPrivacy(str(tiny_bundle), widths=widths)
+
+
+@pytest.mark.parametrize(
+    ("name", "terms"),
+    [("ciagan", {"adversarial", "identity", "guidance", "pose"}), ("deepprivacy", {"adversarial", "perceptual"})],
+)
+def test_the_stage_trains_methods_without_a_way_back(tiny_bundle, tmp_path, name, terms):
+    widths = "--model.init_args.backbone.init_args.widths=[4, 8, 8]"
+    changed, logged = trained_parts(f"{name}_s2", tiny_bundle, tmp_path, widths)
+    assert changed == {"unet"}
+    assert logged == terms
+
+
+def test_a_weight_on_the_way_back_is_refused(tiny_bundle):
+    with pytest.raises(UserError, match="DeepPrivacy is not reversible: set the weights of recovery, code to 0"):
+        AnonymizeStage(DeepPrivacy(str(tiny_bundle), **SMALL), AnonymizeWeights(recovery=1.0, code=1.0))
+
+
+def test_the_stage_draws_two_strangers_or_one(tiny_bundle):
+    stage = AnonymizeStage(DeepPrivacy(str(tiny_bundle), **SMALL), AnonymizeWeights(latent=0.0))
+    images = smooth_faces(64)
+    for complete, count in ((True, 2), (False, 1)):
+        branches = stage.draw(images, complete)
+        assert (branches.size, branches.versions, len(branches.keys)) == (4, count, 4 * count)
+        assert branches.recovered is branches.found is None
+        assert torch.equal(branches.anonymized, branches.pictures)
+        assert len(branches.pictures[branches.recovered_rows]) == 0
+        terms = stage.generator_terms(FaceBatch(images, torch.arange(4), torch.arange(4)), branches)
+        assert {"identity", "reconstruction", "perceptual", "parsing", "adversarial"} == set(terms)
+    rows = stage.sample_rows(FaceBatch(images, torch.arange(4), torch.arange(4)))
+    assert set(rows) == {"original", "anonymized, key 1", "anonymized, key 2"}

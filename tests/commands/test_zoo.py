@@ -1,0 +1,79 @@
+import json
+
+import pytest
+
+from faceanon import training
+from faceanon.cli import main
+from faceanon.commands import _zoo
+from faceanon.errors import UserError
+from faceanon.report.zoo import Column, markdown, summary
+
+
+def zoo(bundle, out, *words):
+    return main(["zoo", "--steps", "2", "--batch", "4", "--bundle", str(bundle), "--test-identities", "4",
+                 "--out", str(out), *words])  # fmt: skip
+
+
+def test_two_methods_go_into_one_table_and_nothing_is_repeated(tiny_bundle, tmp_path, monkeypatch, capsys):
+    words = ["--methods", "riddle", "blur", "--seeds", "1"]
+    assert zoo(tiny_bundle, tmp_path, *words) == 0
+    content = json.loads((tmp_path / "zoo.json").read_text())
+    assert set(content["methods"]) == {"riddle", "blur"}
+    assert set(content["methods"]["riddle"]["seeds"]) == {"1"}
+    assert set(content["methods"]["blur"]["seeds"]) == {"0"}  # nothing of it is random
+    riddle = content["methods"]["riddle"]["summary"]
+    assert 0 <= riddle["recovery_rate/tiny_judge/file"]["mean"] <= 1
+    assert riddle["cost/train_cpu_minutes"]["mean"] > 0
+    assert "recovery_rate/tiny_judge/file" not in content["methods"]["blur"]["summary"]
+    cost = json.loads((tmp_path / "riddle/seed1/riddle_s2/cost.json").read_text())
+    assert (cost["batches"], cost["batch"]) == (2, 4)
+    lines = (tmp_path / "zoo.md").read_text().splitlines()
+    assert [line.split("|")[1].strip() for line in lines[2:]] == ["method", "---", "riddle", "blur"]
+    assert {path.name for path in (tmp_path / "sheets").iterdir()} == {"riddle.png", "blur.png", "all.png"}
+
+    monkeypatch.setattr(training, "run", lambda words: pytest.fail(f"ran again: {words[:3]}"))
+    assert zoo(tiny_bundle, tmp_path, *words) == 0
+    assert zoo(tiny_bundle, tmp_path, *words, "--test-identities", "5") == 2
+    assert "other settings" in capsys.readouterr().err
+
+
+def test_the_steps_are_shared_between_the_stages(tmp_path, monkeypatch):
+    seen = []
+
+    def fit(stage, seed, place, settings, batches, start):
+        seen.append((stage, batches, start))
+
+    monkeypatch.setattr(_zoo, "_fit", fit)
+    (method,) = _zoo.find_methods(["dbaf"])
+    model = _zoo.prepare(method, 0, tmp_path, _zoo.Settings(7))
+    assert seen == [("dbaf_s1", 4, None), ("dbaf_s2", 3, tmp_path / "dbaf_s1/model")]
+    assert model == tmp_path / "dbaf_s2/model"
+
+
+def test_all_methods_are_those_that_can_be_had():
+    methods = {method.listed.name: method.stages for method in _zoo.find_methods(None)}
+    assert methods["fit"] == ("fit_s2",)
+    assert methods["ifadit"] == ("ifadit_s1", "ifadit_s2")
+    assert methods["falco"] == methods["scramble"] == ()
+    assert {"ciagan", "deepprivacy", "dbaf", "dbaf_keyed", "hford", "riddle", "rotation"} <= set(methods)
+
+
+@pytest.mark.parametrize(("name", "problem"), [("nobody", "there are"), ("ifadit_released", "no config")])
+def test_unknown_methods_and_those_without_configs(name, problem):
+    with pytest.raises(UserError, match=problem):
+        _zoo.find_methods([name])
+
+
+def test_the_table_says_mean_and_spread():
+    columns = [Column("anonymity", "recognised", "deid_rate/judge"), Column("quality", "KID", "kid")]
+    table = {
+        "one": summary([{"deid_rate/judge": 0.1}, {"deid_rate/judge": 0.3}], columns),
+        "two": summary([{"deid_rate/judge": 0.5, "kid": float("nan")}], columns),
+    }
+    assert table["one"]["deid_rate/judge"] == {"mean": pytest.approx(0.2), "std": pytest.approx(0.1414, abs=1e-4)}
+    assert markdown(table, columns).splitlines() == [
+        "| method | anonymity: recognised ↓ | quality: KID ↓ |",
+        "| --- | ---: | ---: |",
+        "| one | 20.0 % ± 14.1 % | - |",
+        "| two | 50.0 % | - |",
+    ]

@@ -1,0 +1,167 @@
+"""`anonymize` and `recover` on one video file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from faceanon.errors import UserError
+
+if TYPE_CHECKING:
+    from faceanon.key import Password
+    from faceanon.pipeline import Pipeline
+    from faceanon.video.anonymize import VideoOutcome
+    from faceanon.video.passes import Progress as Told
+    from faceanon.video.writer import Quality
+
+SUFFIXES = frozenset({".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".ts", ".webm", ".wmv"})
+OUTPUTS = frozenset({".mkv", ".mov", ".mp4"})
+PHOTOS_ONLY = ("list_faces", "aligned", "select", "exclude", "quality", "csv", "like")
+
+
+def is_video(path: str | Path) -> bool:
+    """Whether the file is a video, by its ending."""
+    return Path(path).suffix.lower() in SUFFIXES and not Path(path).is_dir()
+
+
+def add_video_arguments(parser: argparse.ArgumentParser, follow: bool) -> None:
+    """Add what only videos need; with `follow` also how faces are followed."""
+    group = parser.add_argument_group("videos (IN and OUT are .mp4, .mov or .mkv; IN also .webm, .avi and others)")
+    group.add_argument(
+        "--crf",
+        type=int,
+        default=10,
+        metavar="N",
+        help="0 (best, largest) to 40; recovery needs good quality (default: 10)",
+    )
+    group.add_argument(
+        "--full-colour",
+        action="store_true",
+        help="keep colour at full resolution: better recovery for the same size, but not every player shows it",
+    )
+    group.add_argument("--lossless", action="store_true", help="keep every pixel exactly; large files")
+    if not follow:
+        return
+    group.add_argument(
+        "--every", type=int, default=1, metavar="N", help="look for faces on every Nth frame only (default: 1)"
+    )
+    group.add_argument(
+        "--max-gap",
+        type=float,
+        default=1.0,
+        metavar="S",
+        help="cover a face that is lost and found again for up to this many seconds between (default: 1)",
+    )
+    group.add_argument(
+        "--strict", action="store_true", help="exit 1 and write nothing if a followed face is uncovered in some frame"
+    )
+
+
+def check_video(args: argparse.Namespace) -> tuple[Path, Path]:
+    """IN and OUT, checked before any work is done.
+
+    Raises:
+        UserError: If IN is missing, or OUT exists, has another ending or is IN.
+    """
+    if args.output is None:
+        raise UserError("name OUT, the video to write")
+    if odd := [name for name in PHOTOS_ONLY if getattr(args, name, None)]:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in odd)
+        raise UserError(f"{options}: for photos only; leave it away for {args.input}")
+    source, target = Path(args.input), Path(args.output)
+    if not source.is_file():
+        raise UserError(f"no such file: {source}")
+    if target.is_dir():
+        target = target / f"{source.stem}.mp4"
+    if target.suffix.lower() not in OUTPUTS:
+        raise UserError(f"{target}: a video is written as .mp4, .mov or .mkv; name OUT so")
+    if target.exists() and target.samefile(source):
+        raise UserError(f"{target} is the input itself; write to another file")
+    if target.exists() and not args.overwrite:
+        raise UserError(f"{target} exists; give --overwrite to replace it")
+    return source, target
+
+
+def quality_of(args: argparse.Namespace) -> Quality:
+    """How to write, from the arguments."""
+    from faceanon.video.writer import Quality
+
+    return Quality(args.crf, args.lossless, args.full_colour)
+
+
+def anonymize_one(args: argparse.Namespace, paths: tuple[Path, Path], pipeline: Pipeline, password: Password) -> int:
+    """Anonymize a video and say what was done; 1 if `--strict` refused."""
+    from faceanon.video.anonymize import UncoveredError, VideoOptions, anonymize_video
+    from faceanon.video.tracks import TrackOptions
+
+    options = VideoOptions(TrackOptions(args.every, args.max_gap), quality_of(args), args.strict, args.sidecar)
+    try:
+        with _progress() as told:
+            outcome = anonymize_video(pipeline, *paths, password, options, told)
+    except UncoveredError as error:
+        print(f"faceanon: {error}; raise --max-gap, or leave --strict away and look there", file=sys.stderr)
+        return 1
+    for line in summary(outcome, paths[1]):
+        _say(line)
+    return 0
+
+
+def recover_one(args: argparse.Namespace, paths: tuple[Path, Path], pipeline: Pipeline, password: Password) -> int:
+    """Recover a video and say what was done."""
+    from faceanon.video.recover import recover_video
+
+    with _progress() as told:
+        done = recover_video(pipeline, *paths, password, quality_of(args), told)
+    _say(
+        f"recovered {done.tracks} face(s), {done.faces} times in {done.frames} frames -> {paths[1]}; from a file"
+        f" written as {done.written}"
+    )
+    return 0
+
+
+def summary(outcome: VideoOutcome, target: Path) -> Iterator[str]:
+    """What was done to a video, in lines."""
+    from faceanon.video.anonymize import describe_missing
+
+    for report in outcome.tracks:
+        track, flicker = report.track, report.flicker
+        first, last = (track.segments[0].start, track.segments[-1].stop - 1) if track.segments else (0, 0)
+        figure = "" if flicker is None else f", flicker {flicker:.2f}"
+        yield f"face {track.number}: {track.covered} frame(s), {first} to {last}, seen in {len(track.seen)}{figure}"
+    tracks = tuple(report.track for report in outcome.tracks)
+    if any(track.missing for track in tracks):
+        yield f"warning: {describe_missing(tracks)}; look there, or raise --max-gap"
+    if outcome.recovery is not None:
+        before, after = outcome.recovery
+        loss = max(before - after, 0)
+        yield f"recovery: {after:.1f} dB PSNR from this file, {loss:.1f} dB less than without compression"
+    if outcome.dropped:
+        yield f"not copied: {', '.join(outcome.dropped)}"
+    if outcome.sidecar is not None:
+        yield f"recovery needs {outcome.sidecar} beside the video"
+    yield f"anonymized {len(tracks)} face(s) in {outcome.frames} frame(s) -> {target}"
+
+
+def _say(line: str) -> None:
+    Console().print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _progress() -> Iterator[Told]:
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        known: dict[str, TaskID] = {}
+
+        def told(stage: str, done: int, total: int) -> None:
+            if stage not in known:
+                known[stage] = bars.add_task(stage, total=total or None)
+            bars.update(known[stage], completed=done)
+
+        yield told

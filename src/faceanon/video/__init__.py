@@ -1,0 +1,1 @@
+"""Videos: one stranger a track, and back from the written file."""

@@ -1,0 +1,189 @@
+"""A video in, a video out from which the password brings the faces back.
+
+Three passes, none of which keeps the frames: find the faces and join them to tracks; read each track's identity code
+off a few of its faces; draw. One key and one code a track: one stranger from beginning to end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from faceanon.data.align import geometry_from_points, reframed
+from faceanon.data.carrier import sidecar_of
+from faceanon.key import Password
+from faceanon.manifest import Manifest
+from faceanon.pipeline import NoFaceError, Pipeline
+from faceanon.video.faces import Change
+from faceanon.video.flicker import FlickerMeter
+from faceanon.video.frames import Frame, VideoInfo, read_frames, read_info
+from faceanon.video.passes import Progress, mean_identities, silent, write_changed
+from faceanon.video.probe import Probe
+from faceanon.video.record import VideoRecord, fits_inside
+from faceanon.video.tracks import Track, Tracker, TrackOptions
+from faceanon.video.writer import Quality, VideoWriter
+from faceanon.weights.files import write_atomic
+
+
+class UncoveredError(Exception):
+    """A track has frames in which its face would stay readable; nothing was written."""
+
+
+@dataclass(frozen=True)
+class VideoOptions:
+    """How a video is anonymized.
+
+    Args:
+        follow: How faces are found and followed.
+        quality: How the video is written.
+        strict: Refuse to write if a track has uncovered frames.
+        sidecar: Write what recovery needs beside the video instead of into it.
+        probe: Measure what compression costs recovery, on a few faces.
+    """
+
+    follow: TrackOptions = field(default_factory=TrackOptions)
+    quality: Quality = field(default_factory=Quality)
+    strict: bool = False
+    sidecar: bool = False
+    probe: bool = True
+
+
+@dataclass(frozen=True)
+class TrackReport:
+    """What was done to one track.
+
+    Args:
+        track: The track.
+        flicker: Frame-to-frame change of the drawn face over the original's; None where the original stood still.
+    """
+
+    track: Track
+    flicker: float | None
+
+
+@dataclass(frozen=True)
+class VideoOutcome:
+    """What was done to a video.
+
+    Args:
+        frames: Number of frames.
+        tracks: What was done to each track.
+        flicker: Over all tracks.
+        recovery: PSNR in dB of recovered against original faces, from frames not yet compressed and from the written
+            file; None where it was not measured.
+        sidecar: The file beside the video that recovery needs, or None.
+        dropped: Streams that were not copied.
+    """
+
+    frames: int
+    tracks: tuple[TrackReport, ...]
+    flicker: float | None
+    recovery: tuple[float, float] | None
+    sidecar: Path | None
+    dropped: tuple[str, ...]
+
+
+def anonymize_video(
+    pipeline: Pipeline,
+    source: Path,
+    target: Path,
+    password: Password,
+    options: VideoOptions | None = None,
+    progress: Progress = silent,
+) -> VideoOutcome:
+    """Replace every face of a video file.
+
+    Args:
+        pipeline: The model.
+        source: The video.
+        target: The video to write: .mp4, .mov or .mkv.
+        password: Brings the faces back; its salt goes into the file.
+        options: How.
+        progress: Told what is being done, frames done and frames in all.
+
+    Raises:
+        UserError: If the source cannot be read or the target not written.
+        NoFaceError: If no frame shows a face; nothing is written.
+        UncoveredError: If `strict` and a track has uncovered frames; nothing is written.
+    """
+    options = options or VideoOptions()
+    info = read_info(source)
+    tracks, frames = find_tracks(pipeline, source, info, options.follow, progress)
+    if options.strict and any(track.missing for track in tracks):
+        raise UncoveredError(f"{source}: {describe_missing(tracks)}; nothing was written (--strict)")
+    shared = replace(_manifest(pipeline, info), salt=password.salt, kdf=password.kdf, encoding=str(options.quality))
+    segments = tuple(segment for track in tracks for segment in track.segments)
+    record = VideoRecord(shared, frames, segments)
+    text = record.to_json()
+    inside = fits_inside(target, text) and not options.sidecar
+    change, meter = Change(pipeline, password.secret()), FlickerMeter()
+    means = mean_identities(source, change, record, progress)
+    probe = Probe.of(record, pipeline) if options.probe and pipeline.backbone.reversible else None
+
+    def seen(frame: int, track: int, before: Tensor, after: Tensor) -> None:
+        meter.add(track, frame, before, after)
+        if probe is not None:
+            probe.before(frame, track, before)
+
+    with VideoWriter(target, source, info, options.quality, text if inside else None) as writer:
+        write_changed(source, writer, change, record, means, seen, probe.pasted if probe else _ignore, progress)
+        recovery = probe.measure(writer.temporary, replace(change, inverse=True)) if probe else None
+        if not inside:
+            write_atomic(sidecar_of(target), text.encode())
+        writer.publish()
+    if inside:  # one of an earlier run would describe another video
+        sidecar_of(target).unlink(missing_ok=True)
+    reports = tuple(TrackReport(track, meter.of(track.number)) for track in tracks)
+    sidecar = None if inside else sidecar_of(target)
+    return VideoOutcome(frames, reports, meter.overall(), recovery, sidecar, info.dropped)
+
+
+def find_tracks(
+    pipeline: Pipeline, source: Path, info: VideoInfo, options: TrackOptions, progress: Progress = silent
+) -> tuple[tuple[Track, ...], int]:
+    """Find and follow the faces; also the number of frames.
+
+    Raises:
+        UserError: If the video cannot be read.
+        NoFaceError: If no frame shows a face.
+    """
+    tracker, frames, framing = Tracker(info.rate, options), 0, pipeline.backbone.framing
+    for frame in read_frames(source):
+        frames = frame.index + 1
+        if tracker.wants(frame.index, frame.pixels):
+            found = pipeline.detector.detect(frame.pixels)
+            squares = [reframed(geometry_from_points(face.points), **framing) for face in found]
+            tracker.add(frame.index, found, squares)
+        progress("detection", frames, info.frames)
+    tracks = tracker.finish(frames, info.width, info.height)
+    if not any(track.segments for track in tracks):
+        raise NoFaceError(f"no face found in {source}; nothing was written")
+    return tracks, frames
+
+
+def describe_missing(tracks: tuple[Track, ...], most: int = 5) -> str:
+    """One line that names the tracks with uncovered frames."""
+    open_ = [track for track in tracks if track.missing]
+    spans = [f"{start}-{stop - 1} (face {track.number})" for track in open_ for start, stop in track.missing]
+    rest = f" and {len(spans) - most} more" if len(spans) > most else ""
+    count = sum(stop - start for track in open_ for start, stop in track.missing)
+    return f"{len(open_)} face(s) not covered in {count} frame(s): {', '.join(spans[:most])}{rest}"
+
+
+def _ignore(frame: Frame) -> None:
+    return None
+
+
+def _manifest(pipeline: Pipeline, info: VideoInfo) -> Manifest:
+    kind = type(pipeline.backbone)
+    return Manifest(
+        method=f"{kind.__module__}.{kind.__qualname__}",
+        model=pipeline.name,
+        weights=pipeline.weights,
+        image_size=pipeline.backbone.image_size,
+        width=info.width,
+        height=info.height,
+        layers=(),
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from faceanon.errors import UserError
 from faceanon.networks.e4e import PyramidEncoder
@@ -115,7 +115,7 @@ def encoder_content(parts: Exportable) -> dict[str, Any]:
 def has_public_widths(parts: Exportable) -> bool:
     """Whether every shape is that of the public networks at this size; tools that build theirs fixed need that."""
     with torch.device("meta"):
-        pairs = [(parts.generator, Generator(parts.generator.size))]
+        pairs: list[tuple[nn.Module, nn.Module]] = [(parts.generator, Generator(parts.generator.size))]
         pairs += [(parts.encoder, type(parts.encoder)(stylegan_size=parts.generator.size))]
     return all(_shapes(own.state_dict()) == _shapes(public.state_dict()) for own, public in pairs)
 

@@ -43,7 +43,7 @@ lint: $(STAMP) ## ruff and mypy
 
 test: lint ## ruff, mypy and the default tests (no network)
 	@echo "[test] pytest, without the tests marked slow"
-	@$(BIN)/python -m pytest -m "not slow and not network"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not network"
 
 test-slow: $(STAMP) ## the tests marked slow: training, DDP, whole commands
 	@echo "[test-slow] pytest, the tests marked slow"

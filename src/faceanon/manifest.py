@@ -1,4 +1,4 @@
-"""What travels inside an anonymized PNG: all that recovery needs, apart from the weights and the password.
+"""What travels inside an anonymized picture: all that recovery needs, apart from the weights and the password.
 
 Nothing here is secret. Reading is strict, because the file comes from outside.
 """
@@ -14,7 +14,8 @@ from dataclasses import dataclass, fields
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2
+READABLE_VERSIONS = (1, 2)  # 1 had neither `hidden` nor `encoding`
 MAX_FACES = 10_000
 MAX_SIDE = 1 << 17
 _HEX = re.compile(r"[0-9a-f]*")
@@ -73,6 +74,37 @@ class CropGeometry:
 
 
 @dataclass(frozen=True)
+class HiddenFace:
+    """A face that was hidden for good, by a classical method.
+
+    Args:
+        box: x1, y1, x2, y2 in pixels of the photo.
+        by: `blur`, `pixelate` or `mask`.
+    """
+
+    box: tuple[float, float, float, float]
+    by: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values for JSON."""
+        return {"box": [round(edge, 1) for edge in self.box], "by": self.by}
+
+    @classmethod
+    def from_dict(cls, values: object) -> HiddenFace:
+        """Read what `to_dict` wrote.
+
+        Raises:
+            UserError: If an entry is missing or unknown, or no sensible number.
+        """
+        if not isinstance(values, Mapping) or set(values) != {"box", "by"}:
+            raise UserError("manifest: a hidden face must have exactly box, by")
+        box = values["box"]
+        if not isinstance(box, list) or len(box) != 4 or not all(_is_number(e) and abs(e) <= MAX_SIDE for e in box):
+            raise UserError(f"manifest: the box of a hidden face is not four sensible numbers: {box!r:.40}")
+        return cls((float(box[0]), float(box[1]), float(box[2]), float(box[3])), _text(values, "by"))
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The public record of one anonymized photo.
 
@@ -87,6 +119,8 @@ class Manifest:
             backwards, so that overlapping faces come back.
         salt: Salt of the password, or None when the caller keeps the secret himself.
         kdf: Cost of the key derivation, or None with `salt`.
+        hidden: Faces that were hidden for good, so that nothing brings them back.
+        encoding: How the picture was written, for people to read, such as `PNG` or `JPEG 95`.
     """
 
     method: str
@@ -98,10 +132,12 @@ class Manifest:
     layers: tuple[tuple[CropGeometry, ...], ...]
     salt: bytes | None = None
     kdf: KdfParameters | None = None
+    hidden: tuple[HiddenFace, ...] = ()
+    encoding: str = "PNG"
 
     @property
     def faces(self) -> int:
-        """Number of faces."""
+        """Number of faces that can be brought back."""
         return sum(len(layer) for layer in self.layers)
 
     def to_json(self) -> str:
@@ -117,6 +153,8 @@ class Manifest:
             "layers": [[geometry.to_dict() for geometry in layer] for layer in self.layers],
             "salt": None if self.salt is None else self.salt.hex(),
             "kdf": None if self.kdf is None else self.kdf.to_dict(),
+            "hidden": [face.to_dict() for face in self.hidden],
+            "encoding": self.encoding,
         }
         return json.dumps(values, separators=(",", ":"))
 
@@ -125,9 +163,10 @@ class Manifest:
         """Read what `to_json` wrote.
 
         Raises:
-            UserError: If the text is no manifest of this version, or a value is missing, unknown or out of range.
+            UserError: If the text is no manifest of a known version, or a value is missing, unknown or out of range.
         """
         values = _parse(text)
+        hidden = _hidden(values["hidden"])
         salt, kdf = values["salt"], values["kdf"]
         if (salt is None) != (kdf is None):
             raise UserError("manifest: salt and kdf must be given together")
@@ -138,9 +177,11 @@ class Manifest:
             image_size=_integer(values, "image_size", 8, 4096),
             width=_integer(values, "width", 1, MAX_SIDE),
             height=_integer(values, "height", 1, MAX_SIDE),
-            layers=_layers(values["layers"]),
+            layers=_layers(values["layers"], len(hidden)),
             salt=None if salt is None else _hex(salt, "salt", 16),
             kdf=None if kdf is None else KdfParameters.from_dict(kdf),
+            hidden=hidden,
+            encoding=_text(values, "encoding"),
         )
 
 
@@ -150,18 +191,22 @@ def _is_number(value: object) -> bool:
 
 def _parse(text: str) -> dict[str, object]:
     try:
-        values = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+        values: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise UserError("manifest: not valid JSON; the picture's metadata is damaged") from error
     if not isinstance(values, dict):
         raise UserError("manifest: expected an object; the picture's metadata is damaged")
-    if values.get("version") != MANIFEST_VERSION:
-        version = values.get("version")
-        raise UserError(f"manifest: version {version!r:.40} is unknown here; this faceanon reads {MANIFEST_VERSION}")
+    entries: dict[str, object] = values
+    version = entries.get("version")
+    if version not in READABLE_VERSIONS:
+        known = " and ".join(map(str, READABLE_VERSIONS))
+        raise UserError(f"manifest: version {version!r:.40} is unknown here; this faceanon reads {known}")
+    if version == 1:
+        entries = {"hidden": [], "encoding": "PNG"} | entries
     expected = {field.name for field in fields(Manifest)} | {"version"}
-    if odd := sorted(expected.symmetric_difference(values)):
+    if odd := sorted(expected.symmetric_difference(entries)):
         raise UserError(f"manifest: missing or unknown entries: {', '.join(odd[:5])!r:.120}")
-    return values
+    return entries
 
 
 def _text(values: Mapping[str, object], name: str) -> str:
@@ -184,9 +229,15 @@ def _hex(value: object, name: str, count: int) -> bytes:
     return bytes.fromhex(value)
 
 
-def _layers(value: object) -> tuple[tuple[CropGeometry, ...], ...]:
+def _layers(value: object, hidden: int) -> tuple[tuple[CropGeometry, ...], ...]:
     if not isinstance(value, list) or not all(isinstance(layer, list) and layer for layer in value):
         raise UserError("manifest: layers must be lists of faces")
-    if not 1 <= sum(len(layer) for layer in value) <= MAX_FACES:
+    if not 1 <= sum(len(layer) for layer in value) + hidden <= MAX_FACES:
         raise UserError(f"manifest: a photo must have between 1 and {MAX_FACES} faces")
     return tuple(tuple(CropGeometry.from_dict(face) for face in layer) for layer in value)
+
+
+def _hidden(value: object) -> tuple[HiddenFace, ...]:
+    if not isinstance(value, list):
+        raise UserError("manifest: hidden must be a list of faces")
+    return tuple(HiddenFace.from_dict(face) for face in value)

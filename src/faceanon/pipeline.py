@@ -4,15 +4,14 @@
 
 Recovery is the same line from the saved photo' with the inverse transform. It detects nothing: the manifest inside
 photo' says where the faces are. Faces whose squares overlap are taken one layer after another, and recovered in the
-opposite order.
+opposite order. What is done to a photo is a generator that yields faces and is sent changed ones (`Steps`), so that
+`batch/engine.py` can put the faces of many photos into one call of the backbone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,35 +21,19 @@ from PIL import Image
 from torch import Tensor
 
 from faceanon.backbones.base import Backbone
-from faceanon.data.align import arrange_layers, crop, geometry_from_points, reframed, whole_picture
+from faceanon.batch.steps import Layers, Outcome, Steps, anonymizing, recovering
+from faceanon.batch.tasks import AnonymizeTask, Output, RecoverTask, run_task
+from faceanon.data.align import arrange_layers, whole_picture
 from faceanon.data.detect import Detector, MtcnnDetector
-from faceanon.data.paste import FEATHER, paste
-from faceanon.data.photo import LoadedPhoto, Photo, load_photo, read_manifest, to_image, write_photo
+from faceanon.data.found import Face, Policy, check_aligned, judge, squares
+from faceanon.data.photo import LoadedPhoto, Photo, load_photo, read_manifest, to_image
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password, Secret
-from faceanon.manifest import CropGeometry, Manifest
-
-Layers = Sequence[Sequence[CropGeometry]]
+from faceanon.manifest import Manifest
 
 
 class NoFaceError(UserError):
     """The photo shows no face that the detector finds."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What was done to a photo.
-
-    Args:
-        photo: The new photo; its manifest is None after recovery.
-        faces: Number of faces.
-        coarse: How many of them are smaller in the photo than in the model: hidden all the same, but recovered less
-            exactly.
-    """
-
-    photo: LoadedPhoto
-    faces: int
-    coarse: int
 
 
 class Pipeline:
@@ -63,6 +46,7 @@ class Pipeline:
         name: Name of the model, for people.
         device: Where the backbone runs.
         batch: Most faces in one call of the backbone.
+        policy: Which faces are for the model, and what hides the others.
     """
 
     def __init__(
@@ -73,13 +57,14 @@ class Pipeline:
         name: str = "unnamed",
         device: torch.device | str = "cpu",
         batch: int = 16,
+        policy: Policy | None = None,
     ) -> None:
         self.device = torch.device(device)
         self.backbone = backbone.to(self.device).eval()
         if (bundle := getattr(backbone, "bundle", None)) is not None:
             bundle.to(self.device)  # frozen networks lie outside the module tree
         self.weights = weights or _hash_weights(backbone)
-        self.name, self.batch = name, batch
+        self.name, self.batch, self.policy = name, batch, policy or Policy()
         self._detector = detector
 
     @classmethod
@@ -153,24 +138,32 @@ class Pipeline:
         if manifest is None:
             if not aligned:
                 warnings.warn("no manifest: detecting the anonymized faces again; recovery is inexact", stacklevel=2)
-            manifest = self._describe(loaded, self.find(loaded, aligned))
+            manifest = self.describe(loaded, self.find(loaded, aligned))
         return _like(photo, self.recover_photo(loaded, secret, manifest).photo)
 
-    def find(self, photo: LoadedPhoto, aligned: bool = False) -> Layers:
-        """Where the faces are, in layers.
+    def faces(self, photo: LoadedPhoto, aligned: bool = False) -> list[Face]:
+        """The faces of a photo, numbered, with what is to be done to each; nothing is changed.
 
         Raises:
             NoFaceError: If there is none.
-            UserError: If an aligned picture is not square.
+            UserError: If an aligned picture is not square, or the policy names a face that is not there.
         """
         height, width = photo.pixels.shape[:2]
         if aligned:
-            return ((whole_picture(width, height),),)
-        framing = self.backbone.framing
-        found = [reframed(geometry_from_points(face.points), **framing) for face in self.detector.detect(photo.pixels)]
-        if not found:
+            check_aligned(width, height, photo.name)
+            return [Face(1, (0.0, 0.0, width, height), 1.0, whole_picture(width, height), "model")]
+        if not (found := self.detector.detect(photo.pixels)):
             raise NoFaceError(f"no face found in {photo.name}; for a picture that is itself a face say --aligned")
-        return arrange_layers(found)
+        return judge(found, width, height, self.backbone.framing, self.policy, photo.name)
+
+    def find(self, photo: LoadedPhoto, aligned: bool = False) -> Layers:
+        """Where the faces are that the model can be applied to, in layers.
+
+        Raises:
+            NoFaceError: If no face is found.
+            UserError: If an aligned picture is not square.
+        """
+        return arrange_layers(squares(self.faces(photo, aligned)))
 
     def anonymize_photo(
         self,
@@ -181,12 +174,7 @@ class Pipeline:
         kdf: KdfParameters | None = None,
     ) -> Outcome:
         """`anonymize` on a decoded photo; `salt` and `kdf` go into the manifest."""
-        layers = self.find(photo, aligned)
-        pixels = photo.pixels.copy()
-        for layer in layers:
-            self._replace(pixels, layer, secret, self.backbone.anonymize)
-        manifest = replace(self._describe(photo, layers), salt=salt, kdf=kdf)
-        return self._outcome(replace(photo, pixels=pixels, manifest=manifest.to_json()), layers)
+        return self.drive(anonymizing(self, photo, aligned, salt, kdf), secret)
 
     def recover_photo(self, photo: LoadedPhoto, secret: Secret, manifest: Manifest) -> Outcome:
         """`recover` on a decoded photo.
@@ -194,11 +182,35 @@ class Pipeline:
         Raises:
             UserError: If the method cannot recover, or the photo was made with other weights.
         """
-        self.check(manifest, photo.name)
-        pixels = photo.pixels.copy()
-        for layer in reversed(manifest.layers):
-            self._replace(pixels, layer, secret, self.backbone.recover)
-        return self._outcome(replace(photo, pixels=pixels, manifest=None), manifest.layers)
+        return self.drive(recovering(self, photo, manifest), secret, inverse=True)
+
+    def drive(self, steps: Steps, secret: Secret, inverse: bool = False) -> Outcome:
+        """Take `steps` to their end, alone."""
+        changed = None
+        while True:
+            try:
+                faces = steps.send(changed) if changed is not None else next(steps)
+            except StopIteration as end:
+                outcome: Outcome = end.value
+                return outcome
+            keys = self.backbone.key_from_secret(secret, 1).expand(len(faces), *self.backbone.key_shape)
+            parts = [slice(start, start + self.batch) for start in range(0, len(faces), self.batch)]
+            changed = torch.cat([self.change(faces[part], keys[part], inverse) for part in parts])
+
+    @torch.inference_mode()
+    def change(self, faces: Tensor, keys: Tensor, inverse: bool = False) -> Tensor:
+        """One call of the backbone.
+
+        Args:
+            faces: `(B, 3, S, S)` in [-1, 1], on the CPU.
+            keys: `(B, *key_shape)`.
+            inverse: Recover instead of anonymize.
+
+        Returns:
+            `(B, 3, S, S)` on the CPU, not clamped.
+        """
+        method = self.backbone.recover if inverse else self.backbone.anonymize
+        return method(faces.to(self.device), keys.to(self.device)).float().cpu()
 
     def check(self, manifest: Manifest, name: str) -> None:
         """Refuse what this model cannot recover.
@@ -212,24 +224,8 @@ class Pipeline:
             theirs, ours = f"{manifest.model} ({manifest.weights[:12]})", f"{self.name} ({self.weights[:12]})"
             raise UserError(f"{name} was anonymized with {theirs} but the model is {ours}; give the former by --model")
 
-    @torch.inference_mode()
-    def _replace(
-        self,
-        pixels: NDArray[np.uint8],
-        layer: Sequence[CropGeometry],
-        secret: Secret,
-        change: Callable[[Tensor, Tensor], Tensor],
-    ) -> None:
-        """Change the faces of one layer in place."""
-        size = self.backbone.image_size
-        for start in range(0, len(layer), self.batch):
-            part = layer[start : start + self.batch]
-            faces = torch.stack([crop(pixels, geometry, size) for geometry in part]).to(self.device)  # (B, 3, S, S)
-            key = self.backbone.key_from_secret(secret, len(part)).to(self.device)
-            for face, geometry in zip(change(faces, key), part, strict=True):
-                paste(pixels, face, geometry, feather=0 if _fills(geometry, pixels) else FEATHER)
-
-    def _describe(self, photo: LoadedPhoto, layers: Layers) -> Manifest:
+    def describe(self, photo: LoadedPhoto, layers: Layers) -> Manifest:
+        """The manifest of a photo whose faces lie in these layers."""
         height, width = photo.pixels.shape[:2]
         kind = type(self.backbone)
         return Manifest(
@@ -242,52 +238,54 @@ class Pipeline:
             layers=tuple(tuple(layer) for layer in layers),
         )
 
-    def _outcome(self, photo: LoadedPhoto, layers: Layers) -> Outcome:
-        sides = [geometry.side for layer in layers for geometry in layer]
-        return Outcome(photo, len(sides), sum(side < self.backbone.image_size for side in sides))
-
 
 def anonymize_file(
-    pipeline: Pipeline, source: Path, target: Path, password: Password, aligned: bool = False
+    pipeline: Pipeline,
+    source: Path,
+    target: Path,
+    password: Password,
+    aligned: bool = False,
+    output: Output | None = None,
 ) -> Outcome:
-    """Anonymize a picture file into a PNG from which the password brings it back.
+    """Anonymize a picture file into one from which the password brings it back.
 
     Args:
         pipeline: The model.
         source: Any picture.
-        target: The PNG to write.
+        target: The file to write; PNG and WebP keep pixels exact, JPEG does not.
         password: Files of one object share its salt: the same person becomes the same stranger in all.
         aligned: The picture is itself one aligned square face.
+        output: Quality, and where the manifest goes.
 
     Raises:
         UserError: If the source cannot be read or shows no face, or the target cannot be written.
     """
-    photo = load_photo(source)
-    outcome = pipeline.anonymize_photo(photo, password.secret(), aligned, password.salt, password.kdf)
-    write_photo(target, outcome.photo)
-    return outcome
+    return run_task(AnonymizeTask(pipeline, source, target, password, aligned=aligned, output=output or Output()))
 
 
-def recover_file(pipeline: Pipeline, source: Path, target: Path, password: Password) -> Outcome:
-    """Recover a PNG of `anonymize_file`.
+def recover_file(
+    pipeline: Pipeline,
+    source: Path,
+    target: Path,
+    password: Password,
+    output: Output | None = None,
+    like: Manifest | None = None,
+) -> Outcome:
+    """Recover a file of `anonymize_file`.
+
+    Args:
+        pipeline: The model.
+        source: The anonymized picture, with its manifest inside or beside it.
+        target: The file to write.
+        password: What it was anonymized with.
+        output: Quality of the target.
+        like: Manifest of another file of the same run: where `source` has lost its own, the faces are detected again
+            and the salt is taken from here.
 
     Raises:
         UserError: If the source carries no usable manifest or fits another model, or the target cannot be written.
     """
-    photo = load_photo(source)
-    manifest = read_manifest(photo)
-    pipeline.check(manifest, photo.name)
-    if manifest.salt is None or manifest.kdf is None:
-        raise UserError(f"{source} was made with a secret of its own, not with a password; recover it in Python")
-    outcome = pipeline.recover_photo(photo, password.secret(manifest.salt, manifest.kdf), manifest)
-    write_photo(target, outcome.photo)
-    return outcome
-
-
-def _fills(geometry: CropGeometry, pixels: NDArray[np.uint8]) -> bool:
-    """Whether the square is the whole picture: no background, so no soft edge."""
-    height, width = pixels.shape[:2]
-    return width == height and geometry == whole_picture(width, height)
+    return run_task(RecoverTask(pipeline, source, target, password, output=output or Output(), like=like))
 
 
 def _hash_weights(backbone: Backbone) -> str:

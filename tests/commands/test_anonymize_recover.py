@@ -1,4 +1,5 @@
 import argparse
+import csv
 import sys
 
 import numpy as np
@@ -7,6 +8,8 @@ from PIL import Image
 
 from faceanon.commands import _files, anonymize, recover
 from faceanon.commands._secret import read_password
+from faceanon.data import detect
+from faceanon.data.detect import Detection
 from faceanon.data.photo import load_photo
 from faceanon.errors import UserError
 from faceanon.key import Secret
@@ -75,18 +78,68 @@ def test_folder_is_mirrored_and_bad_files_are_named(tmp_path, capsys):
     assert len(salts) == 1
 
 
+def found_faces(monkeypatch):
+    """Two faces in every picture, of 40 and 10 px."""
+    shape = np.array([[-0.5, 0], [0.5, 0], [0, 0.5], [-0.4, 1], [0.4, 1]])
+    big = Detection((12, 12, 52, 52), 0.9, shape * 12 + np.array([32, 26]))
+    tiny = Detection((52, 52, 62, 62), 0.8, shape * 3 + np.array([57, 55]))
+    monkeypatch.setattr(detect, "MtcnnDetector", lambda config, device: FixedDetector([big, tiny]))
+
+
+def test_list_faces_numbers_them_and_writes_nothing(tmp_path, capsys, monkeypatch):
+    found_faces(monkeypatch)
+    source = make_face(tmp_path / "a.png")
+    assert call(anonymize, source, "--list-faces") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:] == [
+        "  face 1: 40 px at (32, 32), score 0.90: model",
+        "  face 2: 10 px at (57, 57), score 0.80: blur (smaller than 20 px)",
+    ]
+    assert call(anonymize, source, "--list-faces", "--exclude", "1", "--small-faces", "mask") == 0
+    assert "left (as asked)" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_faces_are_chosen_by_number_and_reported(tmp_path, capsys, monkeypatch):
+    found_faces(monkeypatch)
+    source = make_face(tmp_path / "in/a.png")
+    one = source, tmp_path / "b.png", "--password-env", "PW"
+    assert call(anonymize, *one, "--exclude", "1") == 0
+    out = capsys.readouterr().out
+    assert "1 hidden for good instead" in out
+    assert "1 left readable, as asked" in out
+    with pytest.raises(UserError, match=r"every face of .*b\.png was hidden for good \(blur\)"):
+        call(recover, tmp_path / "b.png", tmp_path / "c.png", "--password-env", "PW")
+    for words, message in (
+        (("--select", "x"), "takes numbers"),
+        (("--select", "7"), "has no face 7"),
+        (("--small-faces", "refuse"), "face 2 cannot be given"),
+    ):
+        with pytest.raises(UserError, match=message):
+            call(anonymize, *one, "--overwrite", *words)
+    with pytest.raises(UserError, match="of one photo"):
+        call(anonymize, tmp_path / "in", tmp_path / "out", "--select", "1")
+    assert call(anonymize, tmp_path / "in", tmp_path / "out", "--password-env", "PW", "--csv", tmp_path / "t.csv") == 0
+    rows = list(csv.DictReader((tmp_path / "t.csv").read_text().splitlines()))
+    assert [(row["face"], row["done_by"], row["note"]) for row in rows] == [
+        ("1", "model", ""),
+        ("2", "blur", "smaller than 20 px"),
+    ]
+
+
 def test_stop_refuses_at_the_first_bad_file(tmp_path):
     make_face(tmp_path / "in/z.png")
     (tmp_path / "in/a.jpg").write_text("no picture")
     with pytest.raises(UserError, match=r"a\.jpg"):
         call(anonymize, tmp_path / "in", tmp_path / "out", "--aligned", "--password-env", "PW", "--on-error", "stop")
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out/a.png").exists()
 
 
 def test_nothing_done_is_code_two(tmp_path, capsys):
     make_face(tmp_path / "in/a.png")
     assert call(recover, tmp_path / "in", tmp_path / "out", "--password-env", "PW") == 2
     assert "carries no faceanon data" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
 
 
 def test_photo_without_a_face_writes_nothing(tmp_path):
@@ -104,7 +157,7 @@ def test_photo_without_a_face_writes_nothing(tmp_path):
         ("in", "taken.png", "is a file"),
         ("empty", "out", "no pictures in"),
         ("twins", "out", "would all become"),
-        ("in/a.png", "b.jpg", "must end in .png"),
+        ("in/a.png", "b.bmp", "must end in .png"),
         ("in/a.png", "in/a.png", "is the input itself"),
         ("in/a.png", "taken.png", "--overwrite"),
     ],

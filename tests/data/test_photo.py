@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from faceanon.data import photo as module
+from faceanon.data import decode as module
 from faceanon.data.photo import LoadedPhoto, load_photo, read_manifest, to_image, write_photo
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters
@@ -47,7 +47,11 @@ FACE = MANIFEST.layers[0][0].to_dict()
 @pytest.mark.parametrize(
     "values",
     [
-        change(version=2),
+        change(version=3),
+        change(hidden=1),
+        change(hidden=[{"box": [1, 2, 3], "by": "blur"}]),
+        change(hidden=[{"box": [1, 2, 3, 4], "by": 5}]),
+        change(encoding=None),
         change(extra=1),
         {key: value for key, value in change().items() if key != "layers"},
         change(layers=[]),
@@ -160,9 +164,9 @@ def test_huge_pictures_are_refused_before_decoding(tmp_path, monkeypatch):
         load_photo(tmp_path / "a.png")
 
 
-def test_only_png_is_written(tmp_path):
+def test_only_formats_that_carry_a_manifest_are_written(tmp_path):
     with pytest.raises(UserError, match=r"must be a \.png"):
-        write_photo(tmp_path / "a.jpg", LoadedPhoto(PIXELS))
+        write_photo(tmp_path / "a.bmp", LoadedPhoto(PIXELS))
     assert not list(tmp_path.iterdir())
 
 

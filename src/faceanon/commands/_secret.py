@@ -1,9 +1,13 @@
-"""Where a password comes from: an environment variable, a file, or the keyboard. Never the command line."""
+"""Where a password comes from: an environment variable, a file, the system's keyring, or the keyboard.
+
+Never the command line, unless somebody insists.
+"""
 
 from __future__ import annotations
 
 import argparse
 import getpass
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -12,10 +16,22 @@ from faceanon.errors import UserError
 from faceanon.key import Password
 
 MAX_BYTES = 4096
+SERVICE = "faceanon"
+SOURCES = ("--password-env", "--password-file", "--password-keyring", "--insecure-password")
+
+
+class _Typed:
+    """A password from the command line that shows itself in no `repr`, such as that of a namespace."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return "(hidden)"
 
 
 def add_password_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--password-env` and `--password-file`."""
+    """Add the options that name a source; without one the password is asked for."""
     group = parser.add_argument_group(
         "password", "Asked for on the terminal by default. Words on a command line show in process lists and histories."
     )
@@ -23,25 +39,60 @@ def add_password_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--password-file", metavar="FILE", help="UTF-8 file that holds the password; its last line end is dropped"
     )
+    group.add_argument(
+        "--password-keyring",
+        metavar="NAME",
+        help="entry of the system's keyring, stored once by `python -m keyring set faceanon NAME`",
+    )
+    group.add_argument(
+        "--insecure-password",
+        metavar="TEXT",
+        type=_Typed,
+        help="the password itself, for all to see who may list processes; for tests",
+    )
 
 
-def read_password(env: str | None, file: str | None, confirm: bool) -> Password:
+def password_of(args: argparse.Namespace, confirm: bool) -> Password:
+    """The password from the source that the arguments name.
+
+    Args:
+        args: With the options of `add_password_arguments`.
+        confirm: Ask twice on the terminal.
+
+    Raises:
+        UserError: As `read_password`.
+    """
+    typed = None if args.insecure_password is None else args.insecure_password.text
+    return read_password(args.password_env, args.password_file, confirm, args.password_keyring, typed)
+
+
+def read_password(
+    env: str | None, file: str | None, confirm: bool, keyring: str | None = None, insecure: str | None = None
+) -> Password:
     """The password from its one source.
 
     Args:
         env: Name of an environment variable, or None.
         file: Path of a file, or None.
         confirm: Ask twice on the terminal, since a typing error would lock the faces away for good.
+        keyring: Name of an entry in the system's keyring, or None.
+        insecure: The password itself, or None.
 
     Raises:
         UserError: If there are two sources or none, or the source is empty or unreadable.
     """
-    if env is not None and file is not None:
-        raise UserError("give either --password-env or --password-file, not both")
+    given = [name for name, value in zip(SOURCES, (env, file, keyring, insecure), strict=True) if value is not None]
+    if len(given) > 1:
+        raise UserError(f"give either {' or '.join(given)}, not both")
     if env is not None:
         return Password(_from_environment(env))
     if file is not None:
         return Password(_from_file(Path(file)))
+    if keyring is not None:
+        return Password(_from_keyring(keyring))
+    if insecure is not None:
+        print("faceanon: a password on the command line shows in process lists and histories", file=sys.stderr)
+        return Password(insecure)
     if not sys.stdin.isatty():
         raise UserError("no password and no terminal to ask on; give --password-env NAME or --password-file FILE")
     return Password(_from_terminal(confirm))
@@ -66,6 +117,21 @@ def _from_file(path: Path) -> str:
         return data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:  # its own message would show a part of the password
         raise UserError(f"the password file {path} is not UTF-8 text; save it as UTF-8") from None
+
+
+def _from_keyring(name: str) -> str:
+    try:
+        keyring = importlib.import_module("keyring")
+        refusal = importlib.import_module("keyring.errors").KeyringError
+    except ImportError:
+        raise UserError("--password-keyring needs the package keyring: pip install 'faceanon[keyring]'") from None
+    try:
+        text: str | None = keyring.get_password(SERVICE, name)
+    except refusal as error:
+        raise UserError(f"the system's keyring does not open ({type(error).__name__}); unlock or set it up") from None
+    if text is None:  # the name is not shown, as above
+        raise UserError(f"no such entry in the keyring; store it by: python -m keyring set {SERVICE} NAME")
+    return text
 
 
 def _from_terminal(confirm: bool) -> str:

@@ -1,15 +1,19 @@
 """Replace every face of a photo, or of each photo in a folder, by a stranger's.
 
-The same password brings the faces back (`faceanon recover`); without it they stay hidden. Each output is a PNG that
-carries what recovery needs besides the password: where the faces are, the salt, the model's name and hash. Keep the
-PNG as it is: scaling it or saving it as JPEG loses the way back. EXIF data such as the place are not copied.
+The same password brings the faces back (`faceanon recover`); without it they stay hidden. Each output carries what
+recovery needs besides the password: where the faces are, the salt, the model's name and hash. Keep the file as it is:
+scaling it or saving it anew loses the way back. EXIF data such as the place are not copied.
 
   faceanon anonymize party.jpg party_anon.png
+  faceanon anonymize party.jpg --list-faces                       # number the faces, change nothing
+  faceanon anonymize party.jpg party_anon.png --exclude 2         # leave face 2 as it is
   FACEANON_PW=... faceanon anonymize photos/ hidden/ --password-env FACEANON_PW
   faceanon anonymize face.png out.png --aligned --password-file secret.txt
+  faceanon anonymize party.mp4 party_anon.mp4 --strict            # one stranger for each face that is followed
 
-All photos of one run share a salt, so a person becomes the same stranger in each. A face that the detector does not
-find stays as it is: look at the results before you publish them.
+All photos of one run share a salt, so a person becomes the same stranger in each. A face that is too small for the
+model is hidden for good by --small-faces, and counted. A face that the detector does not find stays as it is: look at
+the results before you publish them.
 Exit code: 0 done, 1 failed, 2 wrong usage or input (a photo without a face counts as such; nothing is written).
 """
 
@@ -17,28 +21,61 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from faceanon.commands._files import add_file_arguments, finish, load_pipeline, plan, run_jobs
-from faceanon.commands._secret import add_password_arguments, read_password
+from faceanon.commands._files import add_file_arguments, load_pipeline, pictures, plan
+from faceanon.commands._run import prepare_folder, quiet_pictures, run_folder, run_one
+from faceanon.commands._secret import add_password_arguments, password_of
+from faceanon.commands._video import add_video_arguments, anonymize_one, check_video, is_video
+from faceanon.errors import UserError
+
+if TYPE_CHECKING:
+    from faceanon.data.found import Policy
+    from faceanon.pipeline import Pipeline
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
-    add_file_arguments(parser, "photo")
+    add_file_arguments(parser, "photo", output_needed=False)
     parser.add_argument(
+        "--sidecar",
+        action="store_true",
+        help="write the recovery data beside the file (NAME.faceanon.json) instead of into it",
+    )
+    _add_face_arguments(parser)
+    add_video_arguments(parser, follow=True)
+    add_password_arguments(parser)
+
+
+def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("faces")
+    group.add_argument(
         "--aligned",
         action="store_true",
         help="pictures are aligned square faces (synth64, FFHQ, CelebA-HQ): take each whole and detect nothing",
     )
-    parser.add_argument(
-        "--min-face", type=float, default=20, metavar="PX", help="side of the smallest face to look for (default: 20)"
+    group.add_argument(
+        "--min-face",
+        type=float,
+        default=20,
+        metavar="PX",
+        help="faces below this side are not for the model; they are looked for down to 0.6 of it (default: 20)",
     )
-    parser.add_argument(
+    group.add_argument(
+        "--small-faces",
+        choices=("blur", "pixelate", "mask", "refuse"),
+        default="blur",
+        help="what hides, for good, faces that the model cannot be applied to; refuse: leave such photos undone "
+        "(default: blur)",
+    )
+    group.add_argument("--list-faces", action="store_true", help="number the faces and say what would be done; no OUT")
+    group.add_argument("--select", metavar="N,N", help="change these faces only, by number; one photo")
+    group.add_argument("--exclude", metavar="N,N", help="leave these faces readable, by number; one photo")
+    group.add_argument(
         "--detector",
         metavar="FILE",
         help="find faces by this SCRFD network, e.g. det_10g.onnx of InsightFace's buffalo_l (default: MTCNN)",
     )
-    add_password_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,21 +84,92 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument, the password, the model or (unless skipped) a photo is unusable.
     """
-    from faceanon.data.detect import MtcnnConfig, MtcnnDetector, ScrfdDetector
+    from faceanon.batch.tasks import AnonymizeTask, Output
     from faceanon.data.photo import SUFFIXES
     from faceanon.pipeline import anonymize_file
 
-    source, target = Path(args.input), Path(args.output)
-    config = MtcnnConfig(min_face=args.min_face)
-    jobs = plan(source, target, SUFFIXES, args.overwrite)
-    password = read_password(args.password_env, args.password_file, confirm=True)
-    pipeline = load_pipeline(args.model, args.device)
-    if not args.aligned:
-        own = args.detector
-        pipeline.detector = ScrfdDetector(own, args.min_face) if own else MtcnnDetector(config, pipeline.device)
-    tally = run_jobs(
-        jobs,
-        lambda photo, png: anonymize_file(pipeline, photo, png, password, args.aligned),
-        skip=source.is_dir() and args.on_error == "skip",
+    quiet_pictures()
+    source, policy = Path(args.input), _policy(args)
+    if args.output is None and not args.list_faces:
+        raise UserError("name OUT, the file or folder to write; or give --list-faces to write nothing")
+    if is_video(source):
+        paths, password = check_video(args), password_of(args, confirm=True)
+        return anonymize_one(args, paths, _pipeline(args, policy), password)
+    if args.list_faces:
+        return _list_faces(args, source, policy)
+    target, output = Path(args.output), Output(args.quality, args.sidecar)
+    jobs = plan(source, target, SUFFIXES, args.overwrite, f".{args.format}")
+    settings = {name: getattr(args, name) for name in ("aligned", "min_face", "small_faces", "format", "sidecar")}
+    settings |= {"command": "anonymize", "quality": args.quality, "detector": args.detector}
+    folder = prepare_folder(args, source, target, jobs, settings) if source.is_dir() else None
+    password = password_of(args, confirm=True)
+    pipeline = _pipeline(args, policy)
+    if folder is None:
+        photo, file = jobs[0]
+        do = lambda: anonymize_file(pipeline, photo, file, password, args.aligned, output)  # noqa: E731
+        return run_one(do, target, "anonymized", args.csv)
+    return run_folder(
+        args,
+        folder,
+        pipeline,
+        password,
+        lambda photo, file, salt, kdf: AnonymizeTask(pipeline, photo, file, password, salt, kdf, args.aligned, output),
+        "anonymized",
     )
-    return finish(tally, "anonymized", target)
+
+
+def _policy(args: argparse.Namespace) -> Policy:
+    from faceanon.data.found import Policy
+
+    select, exclude = _numbers(args.select, "--select"), _numbers(args.exclude, "--exclude")
+    if (select or exclude) and (Path(args.input).is_dir() or args.aligned):
+        raise UserError("--select and --exclude number the faces of one photo; they fit no folder and no --aligned")
+    return Policy(args.min_face, args.small_faces, select, exclude or frozenset())
+
+
+def _numbers(text: str | None, option: str) -> frozenset[int] | None:
+    if text is None:
+        return None
+    try:
+        return frozenset(int(word) for word in text.split(","))
+    except ValueError as error:
+        raise UserError(f"{option} takes numbers of faces such as 1,3 (see --list-faces), not {text!r:.40}") from error
+
+
+def _pipeline(args: argparse.Namespace, policy: Policy) -> Pipeline:
+    from faceanon.data.detect import CELL, MtcnnConfig, MtcnnDetector, ScrfdDetector
+    from faceanon.data.found import SEARCH
+
+    pipeline = load_pipeline(args.model, args.device)
+    pipeline.policy = policy
+    if not args.aligned:
+        least = max(CELL, SEARCH * policy.min_face)
+        own = args.detector
+        found = ScrfdDetector(own, least) if own else MtcnnDetector(MtcnnConfig(min_face=least), pipeline.device)
+        pipeline.detector = found
+    return pipeline
+
+
+def _list_faces(args: argparse.Namespace, source: Path, policy: Policy) -> int:
+    from faceanon.data.photo import SUFFIXES, load_photo
+
+    if args.output is not None:
+        raise UserError("--list-faces writes nothing; leave OUT away")
+    if not source.exists():
+        raise UserError(f"no such file or folder: {source}")
+    files = pictures(source, SUFFIXES) if source.is_dir() else [source]
+    pipeline = _pipeline(args, policy)
+    shown = 0
+    for file in files:
+        try:
+            faces = pipeline.faces(load_photo(file), args.aligned)
+        except UserError as error:
+            if not source.is_dir() or args.on_error == "stop":
+                raise
+            print(f"skipped: {error}")
+            continue
+        shown += 1
+        print(file)
+        for face in faces:
+            print(f"  {face.describe()}")
+    return 0 if shown else 2

@@ -1,13 +1,17 @@
-"""Bring the faces of anonymized PNGs back with the password they were hidden with.
+"""Bring the faces of anonymized pictures back with the password they were hidden with.
 
-Needs the PNG as `faceanon anonymize` wrote it, the same model and the same password; nothing else is stored anywhere.
+Needs the file as `faceanon anonymize` wrote it, the same model and the same password; nothing else is stored anywhere.
 A wrong password cannot be told from a right one by the program: it draws yet another stranger.
 
   faceanon recover party_anon.png party.png
   FACEANON_PW=... faceanon recover hidden/ photos/ --password-env FACEANON_PW
+  faceanon recover sent_by_chat.jpg party.png --like hidden/other.png
 
-Exit code: 0 done, 1 failed, 2 wrong usage or input (no faceanon data in the picture, another
-model; nothing is written).
+A file whose metadata were stripped has lost the salt and the places of its faces. --like takes the salt from any other
+file of the same run (a picture, its .faceanon.json, or the folder of the run), and the faces are detected again, less
+exactly.
+Exit code: 0 done, 1 failed, 2 wrong usage or input (no faceanon data in the picture, another model; nothing is
+written).
 """
 
 from __future__ import annotations
@@ -15,13 +19,21 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from faceanon.commands._files import add_file_arguments, finish, load_pipeline, plan, run_jobs
-from faceanon.commands._secret import add_password_arguments, read_password
+from faceanon.commands._files import OUTPUT_SUFFIXES, add_file_arguments, load_pipeline, plan
+from faceanon.commands._run import prepare_folder, quiet_pictures, run_folder, run_one
+from faceanon.commands._secret import add_password_arguments, password_of
+from faceanon.commands._video import add_video_arguments, check_video, is_video, recover_one
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
-    add_file_arguments(parser, "anonymized PNG")
+    add_file_arguments(parser, "anonymized picture")
+    parser.add_argument(
+        "--like",
+        metavar="FILE",
+        help="another file of the same run, for pictures that have lost their recovery data",
+    )
+    add_video_arguments(parser, follow=False)
     add_password_arguments(parser)
 
 
@@ -31,15 +43,30 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument, the password, the model or (unless skipped) a picture is unusable.
     """
+    from faceanon.batch.tasks import Output, RecoverTask
+    from faceanon.data.sibling import manifest_like
     from faceanon.pipeline import recover_file
 
-    source, target = Path(args.input), Path(args.output)
-    jobs = plan(source, target, frozenset({".png"}), args.overwrite)
-    password = read_password(args.password_env, args.password_file, confirm=False)
+    quiet_pictures()
+    if is_video(args.input):
+        paths, password = check_video(args), password_of(args, confirm=False)
+        return recover_one(args, paths, load_pipeline(args.model, args.device), password)
+    source, target, output = Path(args.input), Path(args.output), Output(args.quality)
+    jobs = plan(source, target, frozenset(OUTPUT_SUFFIXES), args.overwrite, f".{args.format}")
+    settings = {"command": "recover", "format": args.format, "quality": args.quality, "like": args.like}
+    folder = prepare_folder(args, source, target, jobs, settings) if source.is_dir() else None
+    like = None if args.like is None else manifest_like(Path(args.like))
+    password = password_of(args, confirm=False)
     pipeline = load_pipeline(args.model, args.device)
-    tally = run_jobs(
-        jobs,
-        lambda png, photo: recover_file(pipeline, png, photo, password),
-        skip=source.is_dir() and args.on_error == "skip",
+    if folder is None:
+        picture, file = jobs[0]
+        do = lambda: recover_file(pipeline, picture, file, password, output, like)  # noqa: E731
+        return run_one(do, target, "recovered", args.csv)
+    return run_folder(
+        args,
+        folder,
+        pipeline,
+        password,
+        lambda picture, file, salt, kdf: RecoverTask(pipeline, picture, file, password, output, like),
+        "recovered",
     )
-    return finish(tally, "recovered", target)

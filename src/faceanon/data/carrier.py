@@ -20,7 +20,7 @@ JPEG_QUALITY = 95
 SIDECAR_SUFFIX = ".faceanon.json"
 MAX_TEXT_BYTES = 4_000_000
 
-_HEAD = "http://ns.adobe.com/xap/1.0/\0".encode()
+_HEAD = b"http://ns.adobe.com/xap/1.0/\0"
 _PACKET = (
     '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?><x:xmpmeta xmlns:x="adobe:ns:meta/">'
     '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'

@@ -110,6 +110,12 @@ def decode(image: Image.Image, name: str, convert_profile: bool = True) -> Decod
     return Decoded(pixels, alpha, tuple(notes))
 
 
+def decode_bytes(data: bytes) -> Decoded:
+    """What a file that was just encoded shows."""
+    with Image.open(io.BytesIO(data)) as image:
+        return decode(image, "a picture", convert_profile=False)
+
+
 def _too_large(name: str) -> str:
     return f"{name} has more than {MAX_PIXELS // 1_000_000} million pixels; make it smaller first"
 

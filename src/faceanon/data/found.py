@@ -125,6 +125,19 @@ def judge(
     return faces
 
 
+def check_aligned(width: int, height: int, name: str) -> None:
+    """Refuse what is no aligned face.
+
+    Raises:
+        UserError: If the picture is not square, or too small for anybody to be seen.
+    """
+    if width != height:
+        advice = "crop it, or leave --aligned away"
+        raise UserError(f"{name}: an aligned face must be square, not {width}x{height} px; {advice}")
+    if width < LEAST_SIDE:
+        raise UserError(f"{name}: {width}x{height} px are too few for a face; give a larger picture")
+
+
 def refuse_hopeless(faces: Sequence[Face], name: str) -> None:
     """Stop at a face that must not be hidden in another way.
 
@@ -135,6 +148,11 @@ def refuse_hopeless(faces: Sequence[Face], name: str) -> None:
         if face.treatment == "refuse":
             advice = "say what hides it by --small-faces"
             raise UserError(f"{name}: face {face.number} cannot be given to the model ({face.reason}); {advice}")
+
+
+def squares(faces: Sequence[Face]) -> list[CropGeometry]:
+    """The squares of the faces that are for the model."""
+    return [face.geometry for face in faces if face.geometry is not None and face.treatment == "model"]
 
 
 def hide(pixels: NDArray[np.uint8], face: Face) -> None:

@@ -1,0 +1,136 @@
+"""Many photos at once: threads decode, find, crop, paste and encode while the backbone works on full batches.
+
+    decode, find, crop (threads) --> faces of many photos --> backbone (this thread) --> paste, encode (threads)
+
+Every call of the backbone has the same number of rows, so that a photo's result does not hang on which photos it shared
+a call with: what a resumed run writes is what an uninterrupted one would have written.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from faceanon.batch.steps import Outcome, Steps
+from faceanon.batch.tasks import Task
+from faceanon.errors import UserError
+
+if TYPE_CHECKING:
+    from faceanon.pipeline import Pipeline
+
+MOST_PIXELS = 400_000_000  # decoded at once, about 2.4 GB with their copies
+
+
+@dataclass
+class _Flight:
+    """A photo between start and finish."""
+
+    task: Task
+    steps: Steps
+    key: Tensor  # (1, *key_shape)
+    pixels: int
+    faces: Tensor | None = None  # (B, 3, S, S), waiting for the backbone
+    changed: list[Tensor] = field(default_factory=list)
+
+
+def run_tasks(
+    pipeline: Pipeline, tasks: Iterable[Task], workers: int, rows: int
+) -> Iterator[tuple[Task, Outcome | UserError]]:
+    """Do tasks of one kind, several at a time.
+
+    Args:
+        pipeline: The model.
+        tasks: All hide, or all recover.
+        workers: Threads that decode, paste and encode.
+        rows: Faces in one call of the backbone, at least 1; fewer are filled up with copies.
+
+    Yields:
+        Each task, in the order in which they end, with what was done or the user's mistake; other errors are raised.
+    """
+    engine = _Engine(pipeline, iter(tasks), workers, rows)
+    try:
+        yield from engine.run()
+    finally:
+        engine.pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Engine:
+    def __init__(self, pipeline: Pipeline, tasks: Iterator[Task], workers: int, rows: int) -> None:
+        self.pipeline, self.tasks, self.rows = pipeline, tasks, rows
+        self.pool = ThreadPoolExecutor(workers, thread_name_prefix="faceanon")
+        self.window = 2 * rows + workers
+        self.working: dict[Future[_Flight | Outcome], Task] = {}
+        self.queue: deque[tuple[_Flight, int]] = deque()  # rows that wait for the backbone
+        self.sizes: dict[int, int] = {}  # pixels of every photo in flight, by the identity of its task
+
+    def run(self) -> Iterator[tuple[Task, Outcome | UserError]]:
+        while True:
+            self._refill()
+            if len(self.queue) >= self.rows or (self.queue and not self.working):
+                self._call()
+            elif self.working:
+                done, _ = wait(self.working, return_when=FIRST_COMPLETED)
+                yield from self._collect(done)
+            else:
+                return
+
+    def _refill(self) -> None:
+        while len(self.sizes) < self.window and sum(self.sizes.values()) < MOST_PIXELS:
+            task = next(self.tasks, None)
+            if task is None:
+                return
+            self.sizes[id(task)] = 0
+            self.working[self.pool.submit(self._start, task)] = task
+
+    def _collect(self, done: Iterable[Future[_Flight | Outcome]]) -> Iterator[tuple[Task, Outcome | UserError]]:
+        for future in done:
+            task = self.working.pop(future)
+            try:
+                result = future.result()
+            except UserError as error:
+                del self.sizes[id(task)]
+                yield task, error
+                continue
+            if isinstance(result, Outcome):
+                del self.sizes[id(task)]
+                yield task, result
+            elif result.faces is not None:
+                self.sizes[id(task)] = result.pixels
+                self.queue.extend((result, row) for row in range(len(result.faces)))
+
+    def _call(self) -> None:
+        """Give the backbone its next rows, and finished photos back to the threads."""
+        taken = [self.queue.popleft() for _ in range(min(self.rows, len(self.queue)))]
+        filled = list(chain(taken, [taken[-1]] * (self.rows - len(taken))))
+        faces = torch.stack([flight.faces[row] for flight, row in filled if flight.faces is not None])
+        keys = torch.cat([flight.key for flight, _ in filled])
+        changed = self.pipeline.change(faces, keys, filled[0][0].task.inverse)
+        for (flight, _), face in zip(taken, changed, strict=False):
+            flight.changed.append(face)
+            if flight.faces is not None and len(flight.changed) == len(flight.faces):
+                self.working[self.pool.submit(self._advance, flight)] = flight.task
+
+    def _start(self, task: Task) -> _Flight | Outcome:
+        steps, secret = task.start()
+        flight = _Flight(task, steps, self.pipeline.backbone.key_from_secret(secret, 1), task.pixels)
+        return self._advance(flight)
+
+    def _advance(self, flight: _Flight) -> _Flight | Outcome:
+        """To the next faces for the backbone, or to the end."""
+        try:
+            if flight.faces is None:
+                faces = next(flight.steps)
+            else:
+                changed, flight.changed = torch.stack(flight.changed), []
+                faces = flight.steps.send(changed)
+        except StopIteration as end:
+            return flight.task.finish(end.value)
+        flight.faces = faces
+        return flight

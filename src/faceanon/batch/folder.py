@@ -1,0 +1,248 @@
+"""A run over a folder that can be killed at any moment and gone on with.
+
+A photo is written whole or not at all, and noted in the journal when it is there. The same command again skips what is
+noted and does the rest under the salt of the first time, so a person stays the same stranger throughout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from faceanon.batch.engine import run_tasks
+from faceanon.batch.journal import JOURNAL_NAME, History, Journal, read_journal
+from faceanon.batch.steps import Outcome, Steps
+from faceanon.batch.tasks import Task
+from faceanon.data.carrier import encode
+from faceanon.data.decode import decode_bytes
+from faceanon.data.photo import load_photo
+from faceanon.errors import UserError
+from faceanon.key import KdfParameters, Password, Secret
+
+if TYPE_CHECKING:
+    from faceanon.data.found import Face
+    from faceanon.pipeline import Pipeline
+
+Job = tuple[Path, Path]
+MakeTask = Callable[[Path, Path, bytes, KdfParameters], Task]
+_TEMPORARY = re.compile(r"(faceanon\.json\.)?[a-z0-9_]{8}")  # how `write_atomic` ends its unfinished files
+
+
+@dataclass
+class FolderPlan:
+    """A run that was checked and has not begun.
+
+    Args:
+        source: Folder of the originals.
+        target: Folder of the results.
+        jobs: Which file becomes which.
+        settings: What decides the results; a run is gone on with under the same ones only.
+        history: What an earlier run did, or None.
+        whole: Good bytes of its journal.
+    """
+
+    source: Path
+    target: Path
+    jobs: Sequence[Job]
+    settings: dict[str, Any]
+    history: History | None = None
+    whole: int = 0
+
+    def name(self, path: Path) -> str:
+        """What the journal calls a source."""
+        return path.relative_to(self.source).as_posix()
+
+    def finished(self, job: Job) -> bool:
+        """Whether an earlier run has done this, and both files are as it left them."""
+        source, target = job
+        return self.history is not None and target.is_file() and self.history.finished(self.name(source), stamp(source))
+
+
+def stamp(path: Path) -> str:
+    """Changes when the file does; tells nothing of its size or time by itself."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ""
+    return hashlib.sha256(f"{status.st_size} {status.st_mtime_ns}".encode()).hexdigest()[:16]
+
+
+def plan_folder(
+    source: Path, target: Path, jobs: Sequence[Job], settings: Mapping[str, Any], overwrite: bool
+) -> FolderPlan:
+    """Check a run against what is in the target folder already.
+
+    Raises:
+        UserError: If there is a run with other settings, or an output exists that no run of ours wrote.
+    """
+    history, whole = (None, 0) if overwrite else read_journal(target / JOURNAL_NAME)
+    plan = FolderPlan(source, target, jobs, dict(settings), history, whole)
+    if history is not None:
+        _check_settings(history.head.get("settings"), plan.settings, target)
+    ours = set() if history is None else history.begun
+    for _, output in jobs:
+        if not overwrite and output.exists() and output.relative_to(target).as_posix() not in ours:
+            raise UserError(f"{output} exists; give --overwrite to replace it")
+    return plan
+
+
+def _check_settings(theirs: object, ours: Mapping[str, Any], target: Path) -> None:
+    if not isinstance(theirs, dict):
+        raise UserError(f"{target / JOURNAL_NAME} is damaged; give --overwrite to start again")
+    for name in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(name) != ours.get(name):
+            was = f"{name} {theirs.get(name)!s:.60}, not {ours.get(name)!s:.60}"
+            raise UserError(f"{target} holds a run with {was}; give the same again, or --overwrite to start anew")
+
+
+@dataclass
+class FolderRun:
+    """A run under way; `results` does it.
+
+    Args:
+        plan: What is to be done.
+        pipeline: The model.
+        password: Of the run; its salt is used if the run is new.
+        make: Makes a task from source, target, salt and cost of the derivation.
+        workers: Threads beside the backbone.
+    """
+
+    plan: FolderPlan
+    pipeline: Pipeline
+    password: Password = field(repr=False)
+    make: MakeTask
+    workers: int
+    lines: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        history = self.plan.history
+        own = {"weights": self.pipeline.weights, "salt": self.password.salt.hex(), "kdf": self.password.kdf.to_dict()}
+        self.head: dict[str, Any] = {"settings": self.plan.settings, **own} if history is None else history.head
+        try:
+            self.salt = bytes.fromhex(self.head["salt"])
+            self.kdf = KdfParameters.from_dict(self.head["kdf"])
+        except (KeyError, TypeError, ValueError) as error:
+            line = f"{self.plan.target / JOURNAL_NAME} is damaged; give --overwrite to start again"
+            raise UserError(line) from error
+        if self.head.get("weights") != self.pipeline.weights:
+            raise UserError(f"{self.plan.target} holds a run of another model; give that one, or --overwrite")
+        self.todo = [job for job in self.plan.jobs if not self.plan.finished(job)]
+        self.lines.update({} if history is None else history.last)
+
+    def results(self) -> Generator[tuple[Task, Outcome | UserError], None, None]:
+        """Do what is left; every finished photo is in the journal before it is yielded.
+
+        Raises:
+            UserError: If the run is gone on with under another password, or the journal cannot be written.
+        """
+        if self.todo and len(self.todo) < len(self.plan.jobs):
+            self._check_password()
+        whole = self.plan.whole if self.plan.history is not None else None
+        rows = min(self.pipeline.batch, len(self.plan.jobs))
+        with Journal(self.plan.target / JOURNAL_NAME, self.head, whole) as journal:
+            self._clean()
+            tasks = (_Noted(self._task(job), self, journal) for job in self.todo)
+            try:
+                for task, result in run_tasks(self.pipeline, tasks, self.workers, rows):
+                    if isinstance(result, UserError):
+                        name = self.plan.name(task.source)
+                        self.note(journal, {"event": "failed", "source": name, "error": str(result)})
+                    yield task, result
+            finally:
+                if not self.anything_done:
+                    journal.discard()
+
+    @property
+    def anything_done(self) -> bool:
+        """Whether this run or an earlier one has done a photo."""
+        return any(line["event"] == "done" for line in self.lines.values())
+
+    def note(self, journal: Journal, line: dict[str, Any]) -> None:
+        """Remember how a photo ended."""
+        journal.write(line)
+        self.lines[line["source"]] = line
+
+    def _task(self, job: Job) -> Task:
+        return self.make(*job, self.salt, self.kdf)
+
+    def _clean(self) -> None:
+        """Remove what a kill left of files that were being written."""
+        begun = set() if self.plan.history is None else self.plan.history.begun
+        for _, output in self.todo:
+            if output.relative_to(self.plan.target).as_posix() in begun and output.parent.is_dir():
+                prefix = f".{output.name}."
+                for path in output.parent.iterdir():
+                    if path.name.startswith(prefix) and _TEMPORARY.fullmatch(path.name.removeprefix(prefix)):
+                        path.unlink(missing_ok=True)
+
+    def _check_password(self) -> None:
+        """Do one finished photo again: nothing stored tells a right password from a wrong one, but a result does."""
+        for job in self.plan.jobs:
+            line = self.lines.get(self.plan.name(job[0]), {})
+            if self.plan.finished(job) and line.get("by_model", 0):
+                task = self._task(job)
+                steps, secret = task.start()
+                outcome = self.pipeline.drive(steps, secret, task.inverse)
+                if not _agree(outcome, job):
+                    raise UserError(
+                        f"{job[1]} was made with another password; give that one, or --overwrite to start anew"
+                    )
+                return
+
+
+def _agree(outcome: Outcome, job: Job) -> bool:
+    """Whether a result is the one on the disk, up to the rounding of another batch or the noise of its format."""
+    photo = outcome.photo
+    before, there = load_photo(job[0]).pixels.astype(int), load_photo(job[1]).pixels.astype(int)
+    again = decode_bytes(encode(photo.pixels, photo.alpha, photo.icc, None, job[1])).pixels.astype(int)
+    if again.shape != there.shape:
+        return False
+    changed = np.abs(again - before).max(-1) > 8
+    other = (np.abs(again - there).max(-1) > 24) & changed
+    return bool(other.sum() <= 0.05 * changed.sum())
+
+
+class _Noted:
+    """A task that notes in the journal when it begins to write and when it has written."""
+
+    def __init__(self, task: Task, run: FolderRun, journal: Journal) -> None:
+        self.task, self.run, self.journal = task, run, journal
+        self.pipeline, self.source, self.target, self.inverse = task.pipeline, task.source, task.target, task.inverse
+        self.stamp, self.pixels = stamp(task.source), 0
+
+    def start(self) -> tuple[Steps, Secret]:
+        started = self.task.start()
+        self.pixels = self.task.pixels
+        return started
+
+    def finish(self, outcome: Outcome) -> Outcome:
+        plan = self.run.plan
+        target = self.target.relative_to(plan.target).as_posix()
+        self.journal.write({"event": "begin", "target": target}, durable=True)
+        outcome = self.task.finish(outcome)
+        line: dict[str, Any] = {
+            "event": "done",
+            "source": plan.name(self.source),
+            "target": target,
+            "stamp": self.stamp,
+        }
+        line |= {"by_model": outcome.faces - (0 if self.inverse else outcome.hidden), "hidden": outcome.hidden}
+        line |= {"faces": [_face(face) for face in outcome.records], "notes": list(outcome.photo.notes)}
+        self.run.note(self.journal, line)
+        return outcome
+
+
+def _face(face: Face) -> dict[str, Any]:
+    return {
+        "number": face.number,
+        "box": [round(edge, 1) for edge in face.box],
+        "score": round(face.score, 4),
+        "by": face.treatment,
+        "why": face.reason,
+    }

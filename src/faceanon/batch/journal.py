@@ -1,0 +1,145 @@
+"""What a run over a folder has done so far: one JSON line an event, only ever appended to.
+
+The first line says what the run is; a run with other settings is refused. A kill may cut the last line short, and
+nothing else. The salt and the cost of the key derivation are public; the password is not here, nor anything made of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from faceanon.errors import UserError
+
+JOURNAL_NAME = ".faceanon-journal.jsonl"
+VERSION = 1
+
+
+@dataclass
+class History:
+    """What a journal tells.
+
+    Args:
+        head: What the run is.
+        begun: Targets that may have been written, or begun to be.
+        last: By source, its last `done` or `failed` line.
+    """
+
+    head: dict[str, Any]
+    begun: set[str] = field(default_factory=set)
+    last: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def finished(self, source: str, stamp: str) -> bool:
+        """Whether `source`, unchanged since, has been done."""
+        line = self.last.get(source)
+        return line is not None and line["event"] == "done" and line["stamp"] == stamp
+
+
+def read_journal(path: Path) -> tuple[History | None, int]:
+    """What the journal at `path` tells, and how many of its bytes are whole lines.
+
+    Returns:
+        None and 0 where there is none, or a kill left less than its first line.
+
+    Raises:
+        UserError: If it is no journal of this version.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None, 0
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    whole = data.rfind(b"\n") + 1
+    try:
+        lines = [json.loads(line) for line in data[:whole].splitlines()]
+        if not lines:
+            return None, 0
+        history = History(dict(lines[0]["run"]))
+        if lines[0]["version"] != VERSION:
+            raise ValueError("another version")
+        for line in lines[1:]:
+            _note(history, line)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is no journal of this version; give --overwrite to start again") from error
+    return history, whole
+
+
+def _note(history: History, line: dict[str, Any]) -> None:
+    if line["event"] == "begin":
+        history.begun.add(line["target"])
+    else:
+        history.last[line["source"]] = {"stamp": "", **line}
+
+
+class Journal:
+    """A journal being written; one process at a time.
+
+    Args:
+        path: The file; made with its folder.
+        head: What the run is, for a new journal.
+        whole: How many bytes of an existing one are good; what follows is cut off. None starts a new one.
+
+    Raises:
+        UserError: If another run writes to it, or it cannot be written.
+    """
+
+    def __init__(self, path: Path, head: dict[str, Any], whole: int | None = None) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab", buffering=0)
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}") from error
+        try:
+            _lock(self._file.fileno(), path)
+        except UserError:
+            self._file.close()
+            raise
+        self._file.truncate(whole or 0)
+        if not whole:
+            self.write({"version": VERSION, "run": head})
+
+    def write(self, line: dict[str, Any], durable: bool = False) -> None:
+        """Append one event; whole at once, so that threads and kills cannot mix lines.
+
+        Args:
+            line: The event.
+            durable: Wait until it is on the disk.
+        """
+        self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        if durable:
+            os.fsync(self._file.fileno())
+
+    def discard(self) -> None:
+        """Remove the journal of a run that has done nothing, and its folder if that is empty."""
+        self.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.path.parent.rmdir()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Put everything on the disk and let others in."""
+        with contextlib.suppress(OSError):
+            os.fsync(self._file.fileno())
+        self._file.close()
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # not on Windows; there two runs over one folder are the user's own care
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise UserError(f"another run is writing to {path.parent}; wait for it, or choose another folder") from error

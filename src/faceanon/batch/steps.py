@@ -1,0 +1,150 @@
+"""What is done to one photo, as generators: they yield faces for the backbone and are sent the changed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from faceanon.data.align import arrange_layers, crop, whole_picture
+from faceanon.data.found import SMALL_FACES, Face, hide, refuse_hopeless
+from faceanon.data.paste import FEATHER, paste
+from faceanon.data.photo import LoadedPhoto
+from faceanon.errors import UserError
+from faceanon.key import KdfParameters
+from faceanon.manifest import CropGeometry, HiddenFace, Manifest
+
+if TYPE_CHECKING:
+    from faceanon.pipeline import Pipeline
+
+MOST_FACES = 64  # of one photo held at once, however many a manifest claims
+Layers = Sequence[Sequence[CropGeometry]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was done to a photo.
+
+    Args:
+        photo: The new photo; its manifest is None after recovery.
+        faces: Number of faces that were changed.
+        coarse: How many of them are smaller in the photo than in the model: hidden all the same, but recovered less
+            exactly.
+        hidden: How many of them were hidden for good by a classical method.
+        left: Number of faces that were left as they are because it was asked for.
+        records: Every face that was found, with what was done to it; empty after recovery.
+        redetected: Whether recovery had no manifest and looked for the anonymized faces itself.
+    """
+
+    photo: LoadedPhoto
+    faces: int
+    coarse: int
+    hidden: int = 0
+    left: int = 0
+    records: tuple[Face, ...] = ()
+    redetected: bool = False
+
+
+Steps = Generator[Tensor, Tensor, Outcome]
+
+
+def anonymizing(
+    pipeline: Pipeline,
+    photo: LoadedPhoto,
+    aligned: bool = False,
+    salt: bytes | None = None,
+    kdf: KdfParameters | None = None,
+    encoding: str = "PNG",
+) -> Steps:
+    """Replace every face of a photo; what the model cannot be applied to is hidden first, by the pipeline's policy.
+
+    Args:
+        pipeline: Finds the faces, and says how large the model's are.
+        photo: The original.
+        aligned: The picture is itself one aligned square face.
+        salt: For the manifest.
+        kdf: For the manifest.
+        encoding: For the manifest.
+
+    Yields:
+        Faces `(B, 3, S, S)` in [-1, 1]; is to be sent as many anonymized ones.
+
+    Raises:
+        UserError: If there is no face, none is wanted, or one must not be hidden in another way.
+    """
+    faces = pipeline.faces(photo, aligned)
+    refuse_hopeless(faces, photo.name)
+    pixels = photo.pixels.copy()
+    for face in faces:
+        if face.treatment in SMALL_FACES:
+            hide(pixels, face)
+    owner = {face.geometry: face for face in faces if face.geometry is not None and face.treatment == "model"}
+    layers = []
+    for layer in arrange_layers(list(owner)):
+        failed = yield from _pass(pixels, layer, pipeline.backbone.image_size)
+        for geometry in failed:
+            spoilt = owner[geometry].hidden_by(pipeline.policy.small, "the model failed on it")
+            refuse_hopeless([spoilt], photo.name)
+            hide(pixels, spoilt)
+            faces[spoilt.number - 1] = spoilt
+        layers.append([geometry for geometry in layer if geometry not in failed])
+    manifest = pipeline.describe(photo, [layer for layer in layers if layer])
+    hidden = tuple(HiddenFace(face.box, face.treatment) for face in faces if face.treatment in SMALL_FACES)
+    manifest = replace(manifest, salt=salt, kdf=kdf, hidden=hidden, encoding=encoding)
+    return _outcome(replace(photo, pixels=pixels), manifest, faces, pipeline.backbone.image_size)
+
+
+def recovering(pipeline: Pipeline, photo: LoadedPhoto, manifest: Manifest) -> Steps:
+    """Bring every face of a photo back, the layers in the opposite order.
+
+    Raises:
+        UserError: If the method cannot recover, the photo was made with other weights, or its faces are no faces.
+    """
+    pipeline.check(manifest, photo.name)
+    pixels = photo.pixels.copy()
+    for layer in reversed(manifest.layers):
+        if (yield from _pass(pixels, layer, pipeline.backbone.image_size)):
+            raise UserError(f"{photo.name}: the model gives no picture for one of its faces; is the file damaged?")
+    coarse = _coarse(manifest.layers, pipeline.backbone.image_size)
+    hidden = len(manifest.hidden)
+    return Outcome(replace(photo, pixels=pixels, manifest=None), manifest.faces, coarse, hidden)
+
+
+def _pass(
+    pixels: NDArray[np.uint8], layer: Sequence[CropGeometry], size: int
+) -> Generator[Tensor, Tensor, set[CropGeometry]]:
+    """Change the faces of one layer in place; those the model gave no finite picture for are returned."""
+    failed = set()
+    for start in range(0, len(layer), MOST_FACES):
+        part = layer[start : start + MOST_FACES]
+        changed = yield torch.stack([crop(pixels, geometry, size) for geometry in part])
+        for face, geometry in zip(changed, part, strict=True):
+            if face.isfinite().all():
+                paste(pixels, face, geometry, feather=0 if _fills(geometry, pixels) else FEATHER)
+            else:
+                failed.add(geometry)
+    return failed
+
+
+def _outcome(photo: LoadedPhoto, manifest: Manifest, faces: Sequence[Face], size: int) -> Outcome:
+    changed = manifest.faces + len(manifest.hidden)
+    if changed == 0:
+        raise UserError(f"{photo.name}: every face is excluded, so there is nothing to do")
+    left = sum(face.treatment == "left" for face in faces)
+    photo = replace(photo, manifest=manifest.to_json())
+    return Outcome(photo, changed, _coarse(manifest.layers, size), len(manifest.hidden), left, tuple(faces))
+
+
+def _coarse(layers: Layers, size: int) -> int:
+    return sum(geometry.side < size for layer in layers for geometry in layer)
+
+
+def _fills(geometry: CropGeometry, pixels: NDArray[np.uint8]) -> bool:
+    """Whether the square is the whole picture: no background, so no soft edge."""
+    height, width = pixels.shape[:2]
+    return width == height and geometry == whole_picture(width, height)

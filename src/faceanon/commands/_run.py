@@ -1,0 +1,151 @@
+"""One photo, or a folder of photos with a progress bar, a summary, a table, and named failures."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from faceanon.errors import UserError
+
+if TYPE_CHECKING:
+    from faceanon.batch.folder import FolderPlan, FolderRun, Job, MakeTask
+    from faceanon.batch.steps import Outcome
+    from faceanon.key import Password
+    from faceanon.pipeline import Pipeline
+
+TABLE_NAME = "faceanon.csv"
+
+
+@dataclass
+class Tally:
+    """What a run has done so far."""
+
+    photos: int = 0
+    faces: int = 0
+    coarse: int = 0
+    hidden: int = 0
+    left: int = 0
+    redetected: int = 0
+    before: int = 0
+    failures: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one finished photo."""
+        self.photos += 1
+        for name in ("faces", "coarse", "hidden", "left", "redetected"):
+            setattr(self, name, getattr(self, name) + int(getattr(outcome, name)))
+        self.notes += [f"{outcome.photo.name}: {note}" for note in outcome.photo.notes]
+
+    def report(self, console: Console, verb: str, target: Path) -> None:
+        """Name the failures, then sum up in one line."""
+        for line in [*(f"note: {note}" for note in self.notes), *(f"skipped: {name}" for name in self.failures)]:
+            console.print(_printable(line), markup=False, highlight=False, soft_wrap=True)
+        parts = [f"{verb} {self.faces} face(s) in {self.photos} photo(s) -> {target}"]
+        counted = (
+            (self.coarse, "smaller than the model's faces, so recovered less exactly"),
+            (self.hidden, "hidden for good instead, too small or unfit for the model"),
+            (self.left, "left readable, as asked"),
+            (self.redetected, "photo(s) without recovery data: faces detected again, recovered less exactly"),
+            (self.before, "photo(s) were done before"),
+            (len(self.failures), "file(s) skipped"),
+        )
+        parts += [f"{count} {what}" for count, what in counted if count]
+        console.print(_printable("; ".join(parts)), markup=False, highlight=False, soft_wrap=True)
+
+
+class _Rate(ProgressColumn):
+    """Photos a second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:.1f}/s")
+
+
+def _printable(line: str) -> str:
+    """File names need not be valid text."""
+    return line.encode("utf-8", "backslashreplace").decode()
+
+
+def quiet_pictures() -> None:
+    """Let no library print about odd files; what matters is in our own lines."""
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+
+
+def prepare_folder(
+    args: argparse.Namespace, source: Path, target: Path, jobs: Sequence[Job], settings: Mapping[str, Any]
+) -> FolderPlan:
+    """Check the arguments of a run over a folder, before a password is asked for.
+
+    Raises:
+        UserError: If there are too few workers, or the folder holds what must not be replaced.
+    """
+    from faceanon.batch.folder import plan_folder
+
+    if not 1 <= args.workers <= 256:
+        raise UserError(f"--workers must be 1 to 256, not {args.workers}")
+    return plan_folder(source, target, jobs, settings, args.overwrite)
+
+
+def run_folder(
+    args: argparse.Namespace, plan: FolderPlan, pipeline: Pipeline, password: Password, make: MakeTask, verb: str
+) -> int:
+    """Do what is left of a run; 0 if anything is done at its end, else 2.
+
+    Raises:
+        UserError: If the run cannot go on, or at the first bad file with `--on-error stop`.
+    """
+    from faceanon.batch.folder import FolderRun
+
+    run = FolderRun(plan, pipeline, password, make, args.workers)
+    tally = Tally(before=len(plan.jobs) - len(run.todo))
+    try:
+        _work(run, tally, stop=args.on_error == "stop")
+    finally:
+        if run.anything_done or args.csv:
+            _write_table(run, Path(args.csv) if args.csv else plan.target / TABLE_NAME)
+    tally.report(Console(), verb, plan.target)
+    return 0 if tally.photos or tally.before else 2
+
+
+def run_one(do: Callable[[], Outcome], target: Path, verb: str, table: str | None) -> int:
+    """Do one photo."""
+    if table is not None:
+        raise UserError("--csv is for folders; --list-faces shows the faces of one photo")
+    tally = Tally()
+    tally.add(do())
+    tally.report(Console(), verb, target)
+    return 0
+
+
+def _work(run: FolderRun, tally: Tally, stop: bool) -> None:
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn()
+    with (
+        Progress(*columns, console=Console(stderr=True), transient=True, disable=len(run.todo) < 2) as progress,
+        closing(run.results()) as results,
+    ):
+        task = progress.add_task("photos", total=len(run.plan.jobs), completed=tally.before)
+        for _, result in results:
+            if isinstance(result, UserError):
+                if stop:
+                    raise result
+                tally.failures.append(str(result))
+            else:
+                tally.add(result)
+            progress.advance(task)
+
+
+def _write_table(run: FolderRun, path: Path) -> None:
+    from faceanon.batch.table import write_table
+
+    names = [run.plan.name(source) for source, _ in run.plan.jobs]
+    write_table(path, [run.lines[name] for name in names if name in run.lines])

@@ -1,0 +1,148 @@
+"""Say what is installed, what is missing, and what each missing thing would enable.
+
+  faceanon doctor
+
+Nothing is changed and nothing is fetched. Exit code: 0 all that faceanon needs is there, 1 something is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+
+from faceanon import __version__
+
+NEEDED = {
+    "torch": "every network",
+    "torchvision": "face detection",
+    "lightning": "training and testing",
+    "jsonargparse": "training and testing",
+    "numpy": "everything",
+    "pillow": "pictures",
+    "safetensors": "weights",
+    "argon2-cffi": "passwords",
+    "cryptography": "the scrambled region",
+    "mtcnn": "the default face detector",
+    "lz4": "the default face detector's weights",
+    "joblib": "the default face detector's weights",
+    "rich": "progress and tables",
+}
+OPTIONAL = {
+    "keyring": "--password-keyring: passwords from the system's keyring (pip install 'faceanon[keyring]')",
+    "insightface": "--detector: SCRFD face detection, and recognisers to judge with",
+    "onnxruntime": "networks in ONNX files (SCRFD, InsightFace packs)",
+    "av": "videos",
+    "gradio": "the web page",
+    "wandb": "logging of training runs",
+    "timm": "bundles whose encoders stand on timm trunks",
+    "lpips": "LPIPS in tests and training",
+    "matplotlib": "plots in reports",
+}
+CODECS = {"jpg": "JPEG", "webp": "WebP", "avif": "AVIF (reading)", "littlecms2": "colour profiles"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report.
+
+    Args:
+        group: What it belongs to.
+        name: The thing.
+        state: Its version or place; empty if it is missing.
+        use: What it is for.
+        needed: Whether faceanon cannot do without.
+    """
+
+    group: str
+    name: str
+    state: str
+    use: str
+    needed: bool = False
+
+    def line(self) -> str:
+        """For people."""
+        mark = "ok" if self.state else ("MISSING" if self.needed else "absent")
+        text = f"  {mark:<8}{self.name:<22}{self.state}"
+        return text.rstrip() if self.state else f"{text}{'needed for' if self.needed else 'would enable'} {self.use}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """No arguments."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the findings, group by group."""
+    print(f"faceanon {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    findings = list(examine())
+    for group in dict.fromkeys(finding.group for finding in findings):
+        print(f"{group}:")
+        for finding in findings:
+            if finding.group == group:
+                print(finding.line())
+    missing = [finding.name for finding in findings if finding.needed and not finding.state]
+    print(f"missing: {', '.join(missing)}; install faceanon again" if missing else "everything needed is there")
+    return 1 if missing else 0
+
+
+def examine() -> Iterator[Finding]:
+    """All findings; only torch and Pillow are imported, and only where they are there."""
+    for name, use in NEEDED.items():
+        yield Finding("packages", name, _version(name), use, needed=True)
+    for name, use in OPTIONAL.items():
+        yield Finding("optional packages", name, _version(name), use)
+    yield from _codecs()
+    yield from _devices()
+    yield from _models()
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _codecs() -> Iterator[Finding]:
+    if importlib.util.find_spec("PIL") is None:
+        return
+    from PIL import features
+
+    for name, use in CODECS.items():
+        yield Finding("pictures", use, "yes" if features.check(name) else "", f"{use} (another build of Pillow)")
+
+
+def _devices() -> Iterator[Finding]:
+    if importlib.util.find_spec("torch") is None:
+        return
+    import torch
+
+    threads = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads in torch"
+    yield Finding("devices", "cpu", threads, "everything", needed=True)
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    use = "--device cuda (an NVIDIA GPU and its driver)"
+    yield Finding("devices", "cuda", ", ".join(names), use)
+
+
+def _models() -> Iterator[Finding]:
+    from faceanon.errors import UserError
+    from faceanon.paths import checkpoints
+
+    try:
+        folder = checkpoints()
+    except UserError:
+        yield Finding("models", "shipped weights", "", "the default model", needed=True)
+        return
+    for name, file, use in (
+        ("dbaf_synth64", "*.yaml", "anonymize and recover without --model (procedural faces)"),
+        ("synth64", "bundle.yaml", "the default model and its training"),
+    ):
+        there = any((folder / name).glob(file))
+        yield Finding("models", name, "shipped" if there else "", use, needed=True)
+    others = sorted({path.parent.name for path in folder.glob("*/bundle.yaml")} - {"synth64"})
+    use = "photographs: import public networks, see faceanon weights list"
+    yield Finding("models", "bundles of your own", ", ".join(others), use)

@@ -1,0 +1,72 @@
+"""Show what an anonymized file says of itself: model, faces, key derivation. No password is needed.
+
+  faceanon inspect party_anon.png
+  faceanon inspect --json hidden/a.png hidden/b.jpg
+
+Everything shown is public: whoever has the file can read it. It tells nothing of who was in the photo.
+Exit code: 0 shown, 2 a file carries no faceanon data or cannot be read (the others are shown all the same).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from faceanon.commands._run import quiet_pictures
+from faceanon.errors import UserError
+
+if TYPE_CHECKING:
+    from faceanon.manifest import Manifest
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments."""
+    parser.add_argument("files", metavar="FILE", nargs="+", help="anonymized picture, or its .faceanon.json")
+    parser.add_argument("--json", action="store_true", help="one line of JSON a file, as it is stored")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show every file."""
+    from faceanon.data.sibling import manifest_of
+
+    quiet_pictures()
+    code = 0
+    for name in args.files:
+        try:
+            manifest, where = manifest_of(Path(name))
+        except UserError as error:
+            print(f"faceanon: {error}", file=sys.stderr)
+            code = 2
+            continue
+        print(manifest.to_json() if args.json else _text(name, manifest, where))
+    return code
+
+
+def _text(name: str, manifest: Manifest, where: str) -> str:
+    rows = {
+        "recovery data": where,
+        "method": manifest.method,
+        "model": f"{manifest.model}, weights {manifest.weights[:16]}..., faces of {manifest.image_size} px",
+        "picture": f"{manifest.width}x{manifest.height} px, written as {manifest.encoding}",
+        "key": _key(manifest),
+        "faces": f"{manifest.faces} can be brought back, {len(manifest.hidden)} hidden for good",
+    }
+    lines = [name, *(f"  {title + ':':<15}{text}" for title, text in rows.items())]
+    for number, layer in enumerate(manifest.layers, 1):
+        lines += [
+            f"    layer {number}: {face.side:.0f} px at ({face.center_x:.0f}, {face.center_y:.0f})" for face in layer
+        ]
+    for face in manifest.hidden:
+        x1, y1, x2, y2 = face.box
+        lines.append(f"    {face.by}: {x2 - x1:.0f}x{y2 - y1:.0f} px at ({(x1 + x2) / 2:.0f}, {(y1 + y2) / 2:.0f})")
+    return "\n".join(lines)
+
+
+def _key(manifest: Manifest) -> str:
+    if manifest.salt is None or manifest.kdf is None:
+        return "a secret of its own, not a password"
+    kdf = manifest.kdf
+    cost = f"{kdf.memory_kib // 1024 or kdf.memory_kib / 1024:g} MiB, {kdf.iterations} passes, {kdf.lanes} lanes"
+    return f"a password with salt {manifest.salt.hex()}, by {kdf.name} ({cost})"

@@ -1,0 +1,54 @@
+"""The manifest of a file, or of another file of the same run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from faceanon.data.carrier import SIDECAR_SUFFIX, WRITABLE, embedded, read_sidecar, read_text
+from faceanon.data.decode import opened
+from faceanon.errors import UserError
+from faceanon.manifest import Manifest
+
+
+def manifest_of(path: Path) -> tuple[Manifest, str]:
+    """The manifest of a picture or a sidecar, without decoding the picture.
+
+    Returns:
+        The manifest, and where it was: `in the file`, or the sidecar's name.
+
+    Raises:
+        UserError: If there is none, or it is damaged.
+    """
+    if path.name.endswith(SIDECAR_SUFFIX):
+        text: str | None = read_text(path)
+        where = path.name
+    else:
+        with opened(path) as image:
+            text, where = embedded(image), "in the file"
+        if text is None:
+            text, where = read_sidecar(path), path.name + SIDECAR_SUFFIX
+    if text is None:
+        raise UserError(
+            f"{path} carries no faceanon data, in itself or beside it; it was not made by faceanon, or lost it"
+        )
+    try:
+        return Manifest.from_json(text), where
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def manifest_like(path: Path) -> Manifest:
+    """The manifest of `path`; of a folder, that of the first file in it that has one.
+
+    Raises:
+        UserError: If there is none.
+    """
+    if not path.is_dir():
+        return manifest_of(path)[0]
+    for file in sorted(path.rglob("*")):
+        if file.suffix.lower() in WRITABLE or file.name.endswith(SIDECAR_SUFFIX):
+            try:
+                return manifest_of(file)[0]
+            except UserError:  # stripped as well, or not ours
+                continue
+    raise UserError(f"no file in {path} carries faceanon data")

@@ -1,0 +1,140 @@
+"""The password reaches nothing that is written: no picture, table, journal, message or traceback."""
+
+import argparse
+import sys
+import traceback
+import types
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from faceanon import cli
+from faceanon.commands import anonymize, recover
+from faceanon.commands._secret import add_password_arguments, password_of, read_password
+from faceanon.errors import UserError
+from faceanon.key import Secret
+from faceanon.pipeline import Pipeline
+from fakes import FixedDetector, KeyedTint
+
+WORD = "correct-horse-battery"
+
+
+class Broken(KeyedTint):
+    def anonymize(self, image, key):
+        raise RuntimeError("a bug in the method")
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        Secret, "from_password", lambda text, salt, kdf: Secret.random(int.from_bytes(salt + text.encode(), "big"))
+    )
+    use(monkeypatch, KeyedTint())
+    monkeypatch.setenv("PW", WORD)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for index in range(2):
+        noise = np.random.default_rng(index).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(folder / f"{index}.png")
+    (folder / "broken.jpg").write_text("no picture")
+    return folder
+
+
+def use(monkeypatch, backbone):
+    for command in (anonymize, recover):
+        monkeypatch.setattr(command, "load_pipeline", lambda model, device: Pipeline(backbone, FixedDetector([])))
+
+
+def forms(word=WORD):
+    """The password as text, hex, and what base64 makes of its middle."""
+    import base64
+
+    return [word.encode(), word.encode().hex().encode(), base64.b64encode(word.encode())[:20]]
+
+
+def assert_clean(*texts):
+    for text in texts:
+        data = text.encode() if isinstance(text, str) else text
+        assert not any(form in data for form in forms())
+
+
+@pytest.mark.parametrize("source", ["env", "file", "typed"])
+@pytest.mark.parametrize("kind", [["--format", "png"], ["--format", "jpg", "--sidecar"]])
+def test_no_output_holds_the_password(photos, tmp_path, capsys, source, kind):
+    (tmp_path / "pw").write_text(WORD)
+    words = {
+        "env": ["--password-env", "PW"],
+        "file": ["--password-file", str(tmp_path / "pw")],
+        "typed": ["--insecure-password", WORD],
+    }[source]
+    hidden, back = str(tmp_path / "hidden"), str(tmp_path / "back")
+    assert cli.main(["anonymize", str(photos), hidden, "--aligned", *kind, *words]) == 0
+    assert cli.main(["recover", hidden, back, *words]) == 0
+    assert cli.main(["inspect", next(str(p) for p in (tmp_path / "hidden").glob("0.*"))]) == 0
+    assert cli.main(["recover", hidden, str(tmp_path / "none"), "--model", "x", "--quality", "999", *words]) == 2
+    out, err = capsys.readouterr()
+    assert ("process lists" in err) == (source == "typed")
+    assert_clean(out, err)
+    written = [path for name in ("hidden", "back") for path in (tmp_path / name).rglob("*") if path.is_file()]
+    assert len(written) >= 8  # pictures, tables and journals, hidden files too
+    assert_clean(*(path.read_bytes() for path in written), *map(str, written))
+
+
+def test_no_traceback_shows_it_even_with_local_variables(photos, tmp_path, monkeypatch, capsys):
+    use(monkeypatch, Broken())
+    parser = argparse.ArgumentParser()
+    anonymize.add_arguments(parser)
+    args = parser.parse_args([str(photos), str(tmp_path / "out"), "--aligned", "--insecure-password", WORD])
+    with pytest.raises(RuntimeError, match="a bug in the method") as caught:
+        anonymize.run(args)
+    trace = traceback.TracebackException.from_exception(caught.value, capture_locals=True)
+    frames = [frame for frame in trace.stack if "faceanon" in frame.filename]
+    assert any("password" in (frame.locals or {}) for frame in frames)
+    assert_clean(*(str(frame.locals) for frame in frames), repr(args))
+    assert_clean(capsys.readouterr().err)
+
+
+def keyring_module(monkeypatch, answer):
+    class KeyringError(Exception):
+        pass
+
+    def get_password(service, name):
+        if answer is KeyError:
+            raise KeyringError(f"locked {WORD}")
+        return answer if (service, name) == ("faceanon", "holiday") else None
+
+    errors = types.SimpleNamespace(KeyringError=KeyringError)
+    monkeypatch.setitem(sys.modules, "keyring", types.SimpleNamespace(get_password=get_password, errors=errors))
+    monkeypatch.setitem(sys.modules, "keyring.errors", errors)
+
+
+def test_the_keyring_is_one_source(monkeypatch):
+    keyring_module(monkeypatch, WORD)
+    salt = bytes(16)
+    monkeypatch.setattr(Secret, "from_password", lambda text, salt, kdf: Secret.random(int(text.encode().hex(), 16)))
+    found = read_password(None, None, confirm=True, keyring="holiday")
+    assert found.secret(salt) == Secret.random(int(WORD.encode().hex(), 16))
+    with pytest.raises(UserError, match="no such entry"):
+        read_password(None, None, confirm=True, keyring="work")
+    with pytest.raises(UserError, match="--password-env or --password-keyring, not both"):
+        read_password("PW", None, confirm=True, keyring="holiday")
+    keyring_module(monkeypatch, KeyError)
+    with pytest.raises(UserError, match="does not open") as caught:
+        read_password(None, None, confirm=True, keyring="holiday")
+    assert_clean("".join(traceback.format_exception(caught.value)))
+
+
+def test_the_keyring_package_is_optional(monkeypatch):
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    with pytest.raises(UserError, match=r"faceanon\[keyring\]"):
+        read_password(None, None, confirm=False, keyring="holiday")
+
+
+def test_a_typed_password_hides_in_the_namespace(capsys):
+    parser = argparse.ArgumentParser()
+    add_password_arguments(parser)
+    args = parser.parse_args(["--insecure-password", WORD])
+    assert_clean(repr(args), repr(password_of(args, confirm=False)))
+    with pytest.raises(UserError, match="empty"):
+        password_of(parser.parse_args(["--insecure-password", ""]), confirm=False)

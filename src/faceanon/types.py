@@ -94,6 +94,7 @@ class Branches:
         recovered: Codes the recovered picture was drawn from, `(B, ...)`; None without a way back.
         keys: `(4 B, ...)`: first key, second key, two wrong keys; or `(B, ...)`: the one key. Without a way back those
             of the anonymized pictures.
+        wrong: Codes that the two wrong keys open, `(2 B, ...)`; None where they are not drawn.
     """
 
     pictures: Tensor
@@ -102,6 +103,7 @@ class Branches:
     found: Codes | None
     recovered: Codes | None
     keys: Tensor
+    wrong: Codes | None = None
 
     @property
     def size(self) -> int:

@@ -218,6 +218,21 @@ def test_the_recovered_pictures_distance_is_the_same_alone_and_among_five(tiny_b
     assert ("perceptual" in terms) == both
 
 
+def test_anchors_are_nothing_before_the_first_step(tiny_bundle, tmp_path):
+    fit("dbaf_keyed_s1", tiny_bundle, tmp_path / "1", more=TWO_BATCHES)
+    cli = fit("dbaf_keyed_s2", tiny_bundle, tmp_path / "2", more=TWO_BATCHES, init_from=tmp_path / "1/model")
+    stage, image = cli.model, crossed_faces(1, 0).image
+    stage.backbone.load_state_dict(stage.teacher[0].state_dict())
+    with torch.no_grad():
+        branches = stage.draw(image)
+        anchors = stage._anchors(image, branches)
+        few = stage._anchors(image, stage.draw(image, all_five=False))
+    assert anchors["anchor"] < 1e-5
+    # Wrong keys open what was read from the anonymized picture, the anchor what the original itself shows.
+    assert 0 < anchors["wrong_anchor"] < 1
+    assert set(few) == {"anchor"}
+
+
 @pytest.mark.parametrize("config", ["dbaf_s1", "dbaf_keyed_s2"])
 def test_bf16(tiny_bundle, tmp_path, config):
     cli = fit(config, tiny_bundle, tmp_path, more=(*TWO_BATCHES, "--trainer.precision=bf16-mixed"))

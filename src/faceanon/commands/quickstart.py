@@ -16,7 +16,7 @@ from faceanon.paths import configs
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where to write, and how long to train."""
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for logs, models and the report")
-    parser.add_argument("--groups", type=int, default=800, help="groups of four training faces (default: 800)")
+    parser.add_argument("--groups", type=int, default=700, help="groups of four training faces (default: 700)")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights, keys and training faces")
     parser.add_argument("--bundle", default="synth64", help="bundle by name or folder (default: synth64)")
     parser.add_argument("--test-identities", type=int, default=200, help="held-out persons in the test (default: 200)")

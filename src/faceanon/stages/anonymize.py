@@ -21,8 +21,8 @@ from faceanon.report.table import format_table
 from faceanon.stages.anonymize_terms import ON_THE_WAY_BACK, PAPER_WEIGHTS, AnonymizeTerms, AnonymizeWeights, repeat
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.base import average_copy, weighted_sum
-from faceanon.types import Branches, Codes, FaceBatch
-from faceanon.weights.store import shipped_figures
+from faceanon.types import Branches, FaceBatch
+from faceanon.weights.store import load_into, shipped_figures
 
 Loop = Literal["file", "image", "latent"]
 
@@ -47,6 +47,7 @@ class AnonymizeStage(BackboneStage):
         reconstruction_norm: `l1` (paper) or `smooth_l1` (released code).
         latent_norm: `spread` (DBAF), `delta` (HFORD) or `square` (released code).
         part_emphasis: Brows, eyes, nose and mouth count 1 + this in the recovery term, where parsing is known.
+        anchor_from: Model whose drawings the anchors ask for, to go on with an earlier stage 2; by default `init_from`.
         report: Folder of `faceanon test`'s report.
         protocol: Of `faceanon test`, by label or path (docs/reference/protocol.md); None follows none.
         kwargs: Settings of `BackboneStage` and `Stage`.
@@ -68,6 +69,7 @@ class AnonymizeStage(BackboneStage):
         reconstruction_norm: PixelNorm = "l1",
         latent_norm: LatentNorm = "spread",
         part_emphasis: float = 0.0,
+        anchor_from: Path | None = None,
         report: Path = Path("runs/report"),
         protocol: str | None = "synth64-v1",
         **kwargs: Any,  # noqa: ANN401 - jsonargparse reads names and types off the base class
@@ -87,14 +89,26 @@ class AnonymizeStage(BackboneStage):
         self.terms = AnonymizeTerms(self.bundle, weights, margin, clamp_recovery, reconstruction_norm, part_emphasis)
         self.report, self.protocol, self.branches_every = report, protocol, branches_every
         # A list, so that it is no submodule; taken now, since a resumed run loads its checkpoint before the fit starts.
-        self.teacher = [average_copy(backbone)] if weights.anchor and self.initialised else []
+        self.teacher = [self._teacher(anchor_from)] if self.anchored and self.initialised else []
         self.code_agreement = CodeAgreement()
         self.evaluation: Evaluation | None = None
+
+    @property
+    def anchored(self) -> bool:
+        """Whether a term asks for the drawings of before this stage."""
+        return bool(self.weights.anchor or self.weights.wrong_anchor)
+
+    def _teacher(self, path: Path | None) -> Backbone:
+        """The backbone as it is, or a saved one of its kind."""
+        teacher = average_copy(self.backbone)
+        if path is not None:
+            load_into(teacher, path)
+        return teacher
 
     def on_fit_start(self) -> None:
         """Keep the backbone as stage 1 left it where the anchor term asks for it."""
         super().on_fit_start()
-        if self.weights.anchor and not self.teacher:
+        if self.anchored and not self.teacher:
             self.teacher = [average_copy(self.backbone)]
         self.teacher = [teacher.to(self.device) for teacher in self.teacher]
 
@@ -129,7 +143,8 @@ class AnonymizeStage(BackboneStage):
             found = start = backbone.encode_anonymized(self._saved(anonymized[:size], noise))
         opened = backbone.edit(start.map(lambda item: repeat(item, len(back) // size)), back, inverse=True)
         pictures = torch.cat([anonymized, backbone.decode(opened)])
-        return Branches(pictures, original, edited, found, opened.map(lambda item: item[:size]), keys)
+        recovered, wrong = opened.map(lambda item: item[:size]), opened.map(lambda item: item[size:])
+        return Branches(pictures, original, edited, found, recovered, keys, wrong if all_five else None)
 
     def _draw_one_way(self, image: Tensor, count: int) -> Branches:
         """Anonymized pictures alone, under so many keys."""
@@ -153,17 +168,24 @@ class AnonymizeStage(BackboneStage):
             drawn = [codes for codes in (branches.edited, branches.recovered) if codes is not None]
             found = [code for code in map(self.backbone.w_plus, drawn) if code is not None]
             terms["latent"] = torch.stack([latent_regulariser(code, self.latent_norm) for code in found]).mean()
-        if self.weights.anchor:
-            with torch.no_grad():
-                before = self.teacher[0].decode(self._as_before(branches, batch.image))
-            terms["anchor"] = pixel_loss(branches.anonymized, before)
-        return terms
+        return terms | self._anchors(batch.image, branches)
 
-    def _as_before(self, branches: Branches, image: Tensor) -> Codes:
-        """The teacher's codes of the originals, with the identities that were drawn."""
-        times = len(branches.anonymized) // len(image)
-        codes = self.teacher[0].encode(image).map(lambda item: repeat(item, times))
-        return codes.with_identity(branches.edited.identity.detach())
+    def _anchors(self, image: Tensor, branches: Branches) -> dict[str, Tensor]:
+        """Strangers as the backbone drew them before this stage, from the original's attributes."""
+        strangers = {"anchor": (branches.edited, branches.anonymized)}
+        if branches.wrong is not None:
+            strangers["wrong_anchor"] = (branches.wrong, branches.pictures[branches.recovered_rows.stop :])
+        strangers = {name: item for name, item in strangers.items() if getattr(self.weights, name)}
+        if not strangers:
+            return {}
+        wanted = torch.cat([codes.identity.detach() for codes, _ in strangers.values()])
+        with torch.no_grad():
+            times = len(wanted) // len(image)
+            codes = self.teacher[0].encode(image).map(lambda item: repeat(item, times))
+            before = self.teacher[0].decode(codes.with_identity(wanted))
+        parts = before.split([len(pictures) for _, pictures in strangers.values()])  # type: ignore[no-untyped-call]
+        drawn = [pictures for _, pictures in strangers.values()]
+        return {name: pixel_loss(*pair) for name, pair in zip(strangers, zip(drawn, parts, strict=True), strict=True)}
 
     def _sample_keys(self, batch: FaceBatch) -> Tensor:
         """Four keys a face `(4 B, ...)`, always the same."""

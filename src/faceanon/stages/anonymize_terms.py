@@ -32,6 +32,8 @@ class AnonymizeWeights:
         code: Distance between the identity code recovered and the original's, in its own variance.
         target: Distance between the code found in an anonymized picture and the one it was drawn from, likewise.
         anchor: Pixel distance of anonymized pictures to what the backbone drew for them before this stage.
+        wrong_anchor: Pixel distance of pictures opened with wrong keys to what it drew before this stage for the
+            originals with those identities: what no key opens must not travel in the picture either.
     """
 
     adversarial: float = 1.0
@@ -46,6 +48,7 @@ class AnonymizeWeights:
     code: float = 0.0
     target: float = 0.0
     anchor: float = 0.0
+    wrong_anchor: float = 0.0
 
 
 PAPER_WEIGHTS = AnonymizeWeights()

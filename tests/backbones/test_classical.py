@@ -125,7 +125,7 @@ def test_a_password_there_and_back_through_the_pipeline_and_a_saved_model(tiny_b
     pipeline.anonymize(Image.fromarray(pixels), right, aligned=True).save(tmp_path / "hidden.png")
     with Image.open(tmp_path / "hidden.png") as hidden:
         hidden.load()
-    manifest = pipeline._describe(pipeline_photo(hidden), pipeline.find(pipeline_photo(hidden), aligned=True))
+    manifest = pipeline.describe(pipeline_photo(hidden), pipeline.find(pipeline_photo(hidden), aligned=True))
     recovered = pipeline.recover(np.asarray(hidden), right, aligned=True, manifest=manifest)
     assert np.array_equal(recovered, pixels)
     assert not np.array_equal(pipeline.recover(np.asarray(hidden), wrong, aligned=True, manifest=manifest), pixels)
@@ -137,7 +137,7 @@ def pipeline_photo(picture):
     return load_photo(np.asarray(picture))
 
 
-def tested(kind, command, tiny_bundle, out):
+def run_command(kind, command, tiny_bundle, out):
     """`faceanon COMMAND` on an untrained method; gives back the figures that `test` writes."""
     words = {
         "model.init_args.backbone": REPO / f"configs/backbone/{kind}.yaml",
@@ -158,7 +158,7 @@ def tested(kind, command, tiny_bundle, out):
 
 @pytest.mark.parametrize("kind", ["blur", "scramble"])
 def test_faceanon_test_judges_what_needs_no_training(kind, tiny_bundle, tmp_path):
-    figures = tested(kind, "test", tiny_bundle, tmp_path)
+    figures = run_command(kind, "test", tiny_bundle, tmp_path)
     assert 0 <= figures["deid_rate/tiny_judge"] <= 1
     if kind == "scramble":
         assert figures["recovery_rate/tiny_judge/file"] == 1
@@ -170,7 +170,7 @@ def test_faceanon_test_judges_what_needs_no_training(kind, tiny_bundle, tmp_path
 
 def test_there_is_nothing_to_train(tiny_bundle, tmp_path):
     with pytest.raises(UserError, match="Blur has nothing to train"):
-        tested("blur", "fit", tiny_bundle, tmp_path)
+        run_command("blur", "fit", tiny_bundle, tmp_path)
 
 
 def test_irreversible_methods_say_so_and_have_no_codes(tiny_bundle, images):

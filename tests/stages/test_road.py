@@ -67,6 +67,7 @@ def test_stages_log_and_export(models):
         "code",
         "target",
         "anchor",
+        "wrong_anchor",
     }
     assert terms == {name[8:] for name in second}
     assert len(second["train/g/recovery"]) == 4

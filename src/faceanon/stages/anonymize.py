@@ -254,7 +254,8 @@ class AnonymizeStage(BackboneStage):
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Add held-out faces."""
         assert self.evaluation is not None
-        self.evaluation.update(batch, self.ema)
+        with torch.autocast(self.device.type, enabled=False):  # a judge measures in full precision
+            self.evaluation.update(batch, self.ema)
 
     def on_test_epoch_end(self) -> None:
         """Print the table, write JSON and page."""

@@ -88,7 +88,8 @@ class CriticStage(L.LightningModule):
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Add held-out faces."""
         self.exam = self.exam or critic_exam(self.objective, self.role, self.labels, batch.image.shape[-1])
-        self.exam.update(self.network, batch)
+        with torch.autocast(self.device.type, enabled=False):  # an exam measures in full precision
+            self.exam.update(self.network, batch)
 
     def on_test_epoch_end(self) -> None:
         """Log, print and write the figures."""

@@ -216,7 +216,8 @@ class PriorStage(Stage):
 
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Add held-out faces and as many samples."""
-        self.exam.update(batch)
+        with torch.autocast(self.device.type, enabled=False):  # a judge measures in full precision
+            self.exam.update(batch)
 
     def on_test_epoch_end(self) -> None:
         """Log, print and write the figures; a sheet of reconstructions and samples beside them."""

@@ -205,6 +205,20 @@ class TestSavedNoise:
             AnonymizeStage(backbone, **wrong)
 
 
+def test_tests_measure_in_full_precision(tiny_bundle):
+    """Under bf16 SSIM, a difference of near equals, came out a third too low."""
+
+    class Listening:
+        def update(self, batch, backbone):
+            self.reduced = torch.is_autocast_enabled("cpu")
+
+    stage = AnonymizeStage(DBAF(str(tiny_bundle), **SMALL_CID))
+    stage.evaluation = Listening()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        stage.test_step(crossed_faces(1, 0), 0)
+    assert stage.evaluation.reduced is False
+
+
 @pytest.mark.parametrize("both", [True, False])
 def test_the_recovered_pictures_distance_is_the_same_alone_and_among_five(tiny_bundle, both):
     weights = AnonymizeWeights(perceptual=float(both), recovery_perceptual=1.0)

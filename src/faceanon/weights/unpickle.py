@@ -262,6 +262,6 @@ def _load_torch(source: Path | io.BytesIO, path: Path) -> Any:  # noqa: ANN401 -
 def _damaged(path: Path, error: Exception) -> NoReturn:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if lines and lines[0].startswith("Weights only load failed"):
-        lines = lines[1:]  # torch's advice to load the file carelessly
-    reason = lines[0][:200] if lines else type(error).__name__
+        lines = []  # torch's advice to load the file carelessly, or to write to torch
+    reason = lines[0][:200] if lines else "not in a format of torch, or damaged"
     raise UserError(f"{path} is not a readable checkpoint ({reason}); {_ADVICE}") from error

@@ -50,7 +50,9 @@ def models(tiny_bundle, tmp_path_factory):
     """Folder in which both stages were trained: `1/model` and `2/model`."""
     out = tmp_path_factory.mktemp("road")
     faceanon("fit", *stage(1, tiny_bundle, out / "1", samples_every=4), "--trainer.max_epochs=2")
-    faceanon("fit", *stage(2, tiny_bundle, out / "2", samples_every=2, init_from=out / "1/model"))
+    faceanon(
+        "fit", *stage(2, tiny_bundle, out / "2", samples_every=2, init_from=out / "1/model"), "--trainer.max_epochs=1"
+    )
     return out
 
 

@@ -227,6 +227,10 @@ class Pipeline:
     def describe(self, photo: LoadedPhoto, layers: Layers) -> Manifest:
         """The manifest of a photo whose faces lie in these layers."""
         height, width = photo.pixels.shape[:2]
+        return self.manifest(width, height, layers)
+
+    def manifest(self, width: int, height: int, layers: Layers = ()) -> Manifest:
+        """The manifest of a picture of this size, in pixels, whose faces lie in these layers."""
         kind = type(self.backbone)
         return Manifest(
             method=f"{kind.__module__}.{kind.__qualname__}",

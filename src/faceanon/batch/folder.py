@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from faceanon.pipeline import Pipeline
 
 Job = tuple[Path, Path]
-MakeTask = Callable[[Path, Path, bytes, KdfParameters], Task]
+MakeTask = Callable[[Path, Path, bytes | None, KdfParameters | None], Task]
 _TEMPORARY = re.compile(r"(faceanon\.json\.)?[a-z0-9_]{8}")  # how `write_atomic` ends its unfinished files
 
 

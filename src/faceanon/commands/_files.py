@@ -75,14 +75,23 @@ def plan(source: Path, target: Path, suffixes: frozenset[str], overwrite: bool, 
         jobs = _plan_folder(source, target, suffixes, suffix)
     elif source.is_file():
         jobs = [(source, target / f"{source.stem}{suffix}" if target.is_dir() else target)]
-        if jobs[0][1].exists() and jobs[0][1].samefile(source):
-            raise UserError(f"{jobs[0][1]} is the input itself; write to another file")
-        if jobs[0][1].exists() and not overwrite:
-            raise UserError(f"{jobs[0][1]} exists; give --overwrite to replace it")
+        check_target(source, jobs[0][1], overwrite)
     else:
         raise UserError(f"no such file or folder: {source}")
     _check(jobs)
     return jobs
+
+
+def check_target(source: Path, target: Path, overwrite: bool) -> None:
+    """Whether one file may be written.
+
+    Raises:
+        UserError: It is the input itself, or it exists and `overwrite` is off.
+    """
+    if target.exists() and target.samefile(source):
+        raise UserError(f"{target} is the input itself; write to another file")
+    if target.exists() and not overwrite:
+        raise UserError(f"{target} exists; give --overwrite to replace it")
 
 
 def _plan_folder(source: Path, target: Path, suffixes: frozenset[str], suffix: str) -> list[Job]:

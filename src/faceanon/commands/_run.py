@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,22 +81,58 @@ def quiet_pictures() -> None:
     warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
-def prepare_folder(
-    args: argparse.Namespace, source: Path, target: Path, jobs: Sequence[Job], settings: Mapping[str, Any]
-) -> FolderPlan:
-    """Check the arguments of a run over a folder, before a password is asked for.
+def prepare_folder(args: argparse.Namespace, jobs: Sequence[Job], settings: Mapping[str, Any]) -> FolderPlan | None:
+    """Check the arguments of a run over a folder, before a password is asked for; None where IN is one photo.
 
     Raises:
         UserError: If there are too few workers, or the folder holds what must not be replaced.
     """
     from faceanon.batch.folder import plan_folder
 
+    source, target = Path(args.input), Path(args.output)
+    if not source.is_dir():
+        return None
     if not 1 <= args.workers <= 256:
         raise UserError(f"--workers must be 1 to 256, not {args.workers}")
     return plan_folder(source, target, jobs, settings, args.overwrite)
 
 
-def run_folder(
+def run_jobs(
+    args: argparse.Namespace,
+    jobs: Sequence[Job],
+    folder: FolderPlan | None,
+    pipeline: Pipeline,
+    password: Password,
+    make: MakeTask,
+    verb: str,
+) -> int:
+    """Do one photo, or what is left of a run over a folder; the exit code.
+
+    Args:
+        args: The command's arguments.
+        jobs: Which file becomes which.
+        folder: The run over a folder, or None for the one photo in `jobs`.
+        pipeline: The model.
+        password: Gives the keys.
+        make: Makes the task of a photo; salt and cost are the password's own where they are None.
+        verb: What is done, in the past tense.
+
+    Raises:
+        UserError: If the photo, or the run, cannot be done.
+    """
+    from faceanon.batch.tasks import run_task
+
+    if folder is not None:
+        return _run_folder(args, folder, pipeline, password, make, verb)
+    if args.csv is not None:
+        raise UserError("--csv is for folders; --list-faces shows the faces of one photo")
+    tally = Tally()
+    tally.add(run_task(make(*jobs[0], None, None)))
+    tally.report(Console(), verb, Path(args.output))
+    return 0
+
+
+def _run_folder(
     args: argparse.Namespace, plan: FolderPlan, pipeline: Pipeline, password: Password, make: MakeTask, verb: str
 ) -> int:
     """Do what is left of a run; 0 if anything is done at its end, else 2.
@@ -115,16 +151,6 @@ def run_folder(
             _write_table(run, Path(args.csv) if args.csv else plan.target / TABLE_NAME)
     tally.report(Console(), verb, plan.target)
     return 0 if tally.photos or tally.before else 2
-
-
-def run_one(do: Callable[[], Outcome], target: Path, verb: str, table: str | None) -> int:
-    """Do one photo."""
-    if table is not None:
-        raise UserError("--csv is for folders; --list-faces shows the faces of one photo")
-    tally = Tally()
-    tally.add(do())
-    tally.report(Console(), verb, target)
-    return 0
 
 
 def _work(run: FolderRun, tally: Tally, stop: bool) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from faceanon.commands._files import check_target
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
@@ -82,10 +83,7 @@ def check_video(args: argparse.Namespace) -> tuple[Path, Path]:
         target = target / f"{source.stem}.mp4"
     if target.suffix.lower() not in OUTPUTS:
         raise UserError(f"{target}: a video is written as .mp4, .mov or .mkv; name OUT so")
-    if target.exists() and target.samefile(source):
-        raise UserError(f"{target} is the input itself; write to another file")
-    if target.exists() and not args.overwrite:
-        raise UserError(f"{target} exists; give --overwrite to replace it")
+    check_target(source, target, args.overwrite)
     return source, target
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faceanon.commands._files import add_file_arguments, load_pipeline, pictures, plan
-from faceanon.commands._run import prepare_folder, quiet_pictures, run_folder, run_one
+from faceanon.commands._run import prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import add_password_arguments, password_of
 from faceanon.commands._video import add_video_arguments, anonymize_one, check_video, is_video
 from faceanon.errors import UserError
@@ -86,7 +86,6 @@ def run(args: argparse.Namespace) -> int:
     """
     from faceanon.batch.tasks import AnonymizeTask, Output
     from faceanon.data.photo import SUFFIXES
-    from faceanon.pipeline import anonymize_file
 
     quiet_pictures()
     source, policy = Path(args.input), _policy(args)
@@ -101,15 +100,12 @@ def run(args: argparse.Namespace) -> int:
     jobs = plan(source, target, SUFFIXES, args.overwrite, f".{args.format}")
     settings = {name: getattr(args, name) for name in ("aligned", "min_face", "small_faces", "format", "sidecar")}
     settings |= {"command": "anonymize", "quality": args.quality, "detector": args.detector}
-    folder = prepare_folder(args, source, target, jobs, settings) if source.is_dir() else None
+    folder = prepare_folder(args, jobs, settings)
     password = password_of(args, confirm=True)
     pipeline = _pipeline(args, policy)
-    if folder is None:
-        photo, file = jobs[0]
-        do = lambda: anonymize_file(pipeline, photo, file, password, args.aligned, output)  # noqa: E731
-        return run_one(do, target, "anonymized", args.csv)
-    return run_folder(
+    return run_jobs(
         args,
+        jobs,
         folder,
         pipeline,
         password,

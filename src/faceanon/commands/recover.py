@@ -20,7 +20,7 @@ import argparse
 from pathlib import Path
 
 from faceanon.commands._files import OUTPUT_SUFFIXES, add_file_arguments, load_pipeline, plan
-from faceanon.commands._run import prepare_folder, quiet_pictures, run_folder, run_one
+from faceanon.commands._run import prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import add_password_arguments, password_of
 from faceanon.commands._video import add_video_arguments, check_video, is_video, recover_one
 
@@ -45,7 +45,6 @@ def run(args: argparse.Namespace) -> int:
     """
     from faceanon.batch.tasks import Output, RecoverTask
     from faceanon.data.sibling import manifest_like
-    from faceanon.pipeline import recover_file
 
     quiet_pictures()
     if is_video(args.input):
@@ -54,16 +53,13 @@ def run(args: argparse.Namespace) -> int:
     source, target, output = Path(args.input), Path(args.output), Output(args.quality)
     jobs = plan(source, target, frozenset(OUTPUT_SUFFIXES), args.overwrite, f".{args.format}")
     settings = {"command": "recover", "format": args.format, "quality": args.quality, "like": args.like}
-    folder = prepare_folder(args, source, target, jobs, settings) if source.is_dir() else None
+    folder = prepare_folder(args, jobs, settings)
     like = None if args.like is None else manifest_like(Path(args.like))
     password = password_of(args, confirm=False)
     pipeline = load_pipeline(args.model, args.device)
-    if folder is None:
-        picture, file = jobs[0]
-        do = lambda: recover_file(pipeline, picture, file, password, output, like)  # noqa: E731
-        return run_one(do, target, "recovered", args.csv)
-    return run_folder(
+    return run_jobs(
         args,
+        jobs,
         folder,
         pipeline,
         password,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -50,6 +50,11 @@ def reframed(geometry: CropGeometry, scale: float, right: float, down: float) ->
         geometry.axis_x * scale,
         geometry.axis_y * scale,
     )
+
+
+def framed_square(points: NDArray[np.floating], framing: Mapping[str, float]) -> CropGeometry:
+    """The square around points `(5, 2)` as a bundle with this framing wants it."""
+    return reframed(geometry_from_points(points), **framing)
 
 
 def whole_picture(width: int, height: int) -> CropGeometry:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faceanon.backbones.classical import Blur, Irreversible, Mask, Pixelate
-from faceanon.data.align import crop, geometry_from_points, reframed
+from faceanon.data.align import crop, framed_square
 from faceanon.data.detect import Detection
 from faceanon.data.paste import paste
 from faceanon.errors import UserError
@@ -181,7 +181,7 @@ def _usable(
     """The square for the model, and why it cannot be used."""
     if not np.isfinite(detection.points).all():
         return None, "its points were not found"
-    geometry = reframed(geometry_from_points(detection.points), **framing)
+    geometry = framed_square(detection.points, framing)
     reach = max(abs(geometry.center_x), abs(geometry.center_y), geometry.side)
     if not LEAST_SIDE <= geometry.side <= reach <= MAX_SIDE:
         return None, "its points make no face"

@@ -11,15 +11,14 @@ from pathlib import Path
 
 from torch import Tensor
 
-from faceanon.data.align import geometry_from_points, reframed
+from faceanon.data.align import framed_square
 from faceanon.data.carrier import sidecar_of
 from faceanon.key import Password
-from faceanon.manifest import Manifest
 from faceanon.pipeline import NoFaceError, Pipeline
 from faceanon.video.faces import Change
 from faceanon.video.flicker import FlickerMeter
-from faceanon.video.frames import Frame, VideoInfo, read_frames, read_info
-from faceanon.video.passes import Progress, mean_identities, silent, write_changed
+from faceanon.video.frames import VideoInfo, read_frames, read_info
+from faceanon.video.passes import Progress, ignore_frame, mean_identities, silent, write_changed
 from faceanon.video.probe import Probe
 from faceanon.video.record import VideoRecord, fits_inside
 from faceanon.video.tracks import Track, Tracker, TrackOptions
@@ -113,7 +112,8 @@ def anonymize_video(
     tracks, frames = find_tracks(pipeline, source, info, options.follow, progress)
     if options.strict and any(track.missing for track in tracks):
         raise UncoveredError(f"{source}: {describe_missing(tracks)}; nothing was written (--strict)")
-    shared = replace(_manifest(pipeline, info), salt=password.salt, kdf=password.kdf, encoding=str(options.quality))
+    shared = pipeline.manifest(info.width, info.height)
+    shared = replace(shared, salt=password.salt, kdf=password.kdf, encoding=str(options.quality))
     segments = tuple(segment for track in tracks for segment in track.segments)
     record = VideoRecord(shared, frames, segments)
     text = record.to_json()
@@ -128,7 +128,7 @@ def anonymize_video(
             probe.before(frame, track, before)
 
     with VideoWriter(target, source, info, options.quality, text if inside else None) as writer:
-        write_changed(source, writer, change, record, means, seen, probe.pasted if probe else _ignore, progress)
+        write_changed(source, writer, change, record, means, seen, probe.pasted if probe else ignore_frame, progress)
         recovery = probe.measure(writer.temporary, replace(change, inverse=True)) if probe else None
         if not inside:
             write_atomic(sidecar_of(target), text.encode())
@@ -154,7 +154,7 @@ def find_tracks(
         frames = frame.index + 1
         if tracker.wants(frame.index, frame.pixels):
             found = pipeline.detector.detect(frame.pixels)
-            squares = [reframed(geometry_from_points(face.points), **framing) for face in found]
+            squares = [framed_square(face.points, framing) for face in found]
             tracker.add(frame.index, found, squares)
         progress("detection", frames, info.frames)
     tracks = tracker.finish(frames, info.width, info.height)
@@ -170,20 +170,3 @@ def describe_missing(tracks: tuple[Track, ...], most: int = 5) -> str:
     rest = f" and {len(spans) - most} more" if len(spans) > most else ""
     count = sum(stop - start for track in open_ for start, stop in track.missing)
     return f"{len(open_)} face(s) not covered in {count} frame(s): {', '.join(spans[:most])}{rest}"
-
-
-def _ignore(frame: Frame) -> None:
-    return None
-
-
-def _manifest(pipeline: Pipeline, info: VideoInfo) -> Manifest:
-    kind = type(pipeline.backbone)
-    return Manifest(
-        method=f"{kind.__module__}.{kind.__qualname__}",
-        model=pipeline.name,
-        weights=pipeline.weights,
-        image_size=pipeline.backbone.image_size,
-        width=info.width,
-        height=info.height,
-        layers=(),
-    )

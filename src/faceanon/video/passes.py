@@ -27,6 +27,14 @@ def silent(stage: str, done: int, total: int) -> None:
     """Progress that nobody watches."""
 
 
+def ignore_frame(frame: Frame) -> None:
+    """A changed frame of which nobody wants to know."""
+
+
+def ignore_face(frame: int, track: int, before: Tensor, after: Tensor) -> None:
+    """A changed face of which nobody wants to know."""
+
+
 def spread(record: VideoRecord, most: int) -> dict[int, list[tuple[int, CropGeometry]]]:
     """Up to `most` faces of each track, evenly over its time: frame to track and square."""
     wanted: dict[int, list[tuple[int, CropGeometry]]] = {}

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor
-
 from faceanon.errors import UserError
 from faceanon.key import Password
 from faceanon.pipeline import Pipeline
 from faceanon.video.faces import Change
-from faceanon.video.frames import Frame, read_info
-from faceanon.video.passes import Progress, mean_identities, silent, write_changed
+from faceanon.video.frames import read_info
+from faceanon.video.passes import Progress, ignore_face, ignore_frame, mean_identities, silent, write_changed
 from faceanon.video.record import read_record
 from faceanon.video.writer import Quality, VideoWriter
 
@@ -68,15 +66,7 @@ def recover_video(
     change = Change(pipeline, password.secret(shared.salt, shared.kdf), inverse=True)
     means = mean_identities(source, change, record, progress)
     with VideoWriter(target, source, info, quality or Quality(), None) as writer:
-        write_changed(source, writer, change, record, means, _ignore_face, _ignore, progress)
+        write_changed(source, writer, change, record, means, ignore_face, ignore_frame, progress)
         writer.publish()
     tracks = len({part.track for part in record.segments})
     return RecoveredVideo(record.frames, tracks, sum(len(part.places) for part in record.segments), shared.encoding)
-
-
-def _ignore(frame: Frame) -> None:
-    return None
-
-
-def _ignore_face(frame: int, track: int, before: Tensor, after: Tensor) -> None:
-    return None

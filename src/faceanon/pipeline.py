@@ -10,7 +10,6 @@ opposite order. What is done to a photo is a generator that yields faces and is 
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from faceanon.data.photo import LoadedPhoto, Photo, load_photo, read_manifest, t
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password, Secret
 from faceanon.manifest import Manifest
+from faceanon.weights.files import state_sha256
 
 
 class NoFaceError(UserError):
@@ -63,7 +63,7 @@ class Pipeline:
         self.backbone = backbone.to(self.device).eval()
         if (bundle := getattr(backbone, "bundle", None)) is not None:
             bundle.to(self.device)  # frozen networks lie outside the module tree
-        self.weights = weights or _hash_weights(backbone)
+        self.weights = weights or state_sha256(backbone)
         self.name, self.batch, self.policy = name, batch, policy or Policy()
         self._detector = detector
 
@@ -290,14 +290,6 @@ def recover_file(
         UserError: If the source carries no usable manifest or fits another model, or the target cannot be written.
     """
     return run_task(RecoverTask(pipeline, source, target, password, output=output or Output(), like=like))
-
-
-def _hash_weights(backbone: Backbone) -> str:
-    digest = hashlib.sha256(type(backbone).__qualname__.encode())
-    for name, tensor in sorted(backbone.state_dict().items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _like(photo: Photo, result: LoadedPhoto) -> Image.Image | NDArray[np.uint8]:

@@ -17,10 +17,11 @@ from faceanon.metrics.guards import find_faults
 from faceanon.metrics.pictures import PictureCheck, Seen
 from faceanon.metrics.protocol import Protocol, stamp
 from faceanon.metrics.saved import saved
-from faceanon.metrics.stamps import backbone_sha256, bundle_hashes, row_numbers
+from faceanon.metrics.stamps import bundle_hashes, row_numbers
 from faceanon.metrics.suite import RecognitionSuite
 from faceanon.metrics.versions import VersionMaker, Versions, draw_keys
 from faceanon.types import FaceBatch
+from faceanon.weights.files import state_sha256
 
 if TYPE_CHECKING:
     from faceanon.backbones.base import Backbone
@@ -188,7 +189,7 @@ class Evaluation:
         self._move(image.device)
         indices = row_numbers(batch)
         self.pictures.to(image.device).update(batch)
-        self.method_sha256 = self.method_sha256 or backbone_sha256(backbone)
+        self.method_sha256 = self.method_sha256 or state_sha256(backbone)
         versions = self.maker.make(backbone, image, indices)
         self._codes_missing |= versions.reconstruction is None
         self._irreversible |= not backbone.reversible

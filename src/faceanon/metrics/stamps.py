@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
-
-import torch
-from torch import nn
 
 from faceanon.metrics.pictures import row_digests
 from faceanon.metrics.saved import to_bytes
@@ -24,15 +20,6 @@ def bundle_hashes(bundle: Bundle) -> dict[str, str]:
     entries = spec.get("networks", {}).items()
     found = {role: str(entry["sha256"]) for role, entry in entries if entry.get("sha256") is not None}
     return found | ({"features": found["perceptual"]} if "perceptual" in found else {})
-
-
-def backbone_sha256(backbone: nn.Module) -> str:
-    """Hash over names, shapes and values of a method's state."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(backbone.state_dict().items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def row_numbers(batch: FaceBatch) -> list[int]:

@@ -23,6 +23,15 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def state_sha256(module: nn.Module) -> str:
+    """Hash over class, names, shapes and values of a network or method."""
+    digest = hashlib.sha256(type(module).__qualname__.encode())
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
 def write_atomic(path: Path, data: bytes) -> None:
     """Write `data` so that `path` is either the old file or the whole new one.
 

@@ -150,6 +150,9 @@ class RecoversAgainstItsWord(Sound):
     reversible = False
     exact = False
 
+    def recover(self, image, key):
+        return self.decode(self.edit(self.encode_anonymized(image), key, inverse=True))
+
 
 class ForgetsItsArguments(Sound):
     def __init__(self, bundle: str) -> None:

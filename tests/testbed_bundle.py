@@ -137,7 +137,7 @@ def make_testbed_bundle(
     image_size: int = 64,
     testbed: Path = TESTBED,
     parser_size: int = 128,
-    judge: str = "mobileface_v2",
+    judge: str = "mobilefacenet_casia",
 ) -> list[str]:
     """Write weights and bundle.yaml; returns the names of the files that PriorStage has yet to write.
 
@@ -173,7 +173,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--image-size", type=int, default=64)
     parser.add_argument("--parser-size", type=int, default=128)
-    parser.add_argument("--judge", default="mobileface_v2", choices=("mobileface_v2", "mobilefacenet_casia"))
+    parser.add_argument("--judge", default="mobilefacenet_casia", choices=("mobileface_v2", "mobilefacenet_casia"))
     parser.add_argument("--testbed", type=Path, default=TESTBED)
     given = parser.parse_args()
     try:

@@ -98,7 +98,13 @@ class Backbone(nn.Module, ABC):
         return self.decode(self.edit(self.encode(image), key))
 
     def recover(self, image: Tensor, key: Tensor) -> Tensor:
-        """Bring the person back from an anonymized `(B, 3, S, S)`; not clamped."""
+        """Bring the person back from an anonymized `(B, 3, S, S)`; not clamped.
+
+        Raises:
+            NotImplementedError: The method is not reversible.
+        """
+        if not self.reversible:
+            raise NotImplementedError(f"{type(self).__name__} cannot be undone")
         return self.decode(self.edit(self.encode_anonymized(image), key, inverse=True))
 
     def w_plus(self, codes: Codes) -> Tensor | None:
@@ -111,8 +117,16 @@ class Backbone(nn.Module, ABC):
 
     def key_from_secret(self, secret: Secret, batch: int) -> Tensor:
         """The key of a password, `(batch, *key_shape)`: one key repeated, so one person stays one stranger."""
-        key = secret.normal(f"faceanon/{type(self).__name__}/key", self.key_shape)
-        return torch.from_numpy(key).expand(batch, *self.key_shape).clone()
+        return self.key_of(secret).expand(batch, *self.key_shape).clone()
+
+    def key_of(self, secret: Secret) -> Tensor:
+        """One key of a password, `(*key_shape)`; of the same distribution as `sample_key`'s."""
+        return torch.from_numpy(secret.normal(self.key_label, self.key_shape))
+
+    @property
+    def key_label(self) -> str:
+        """The stream of a `Secret` from which this method's keys are drawn."""
+        return f"faceanon/{type(self).__name__}/key"
 
     def disentangle_terms(
         self, batch: FaceBatch, drawn: Tensor, source: Tensor, wanted: Collection[str]

@@ -20,17 +20,17 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.backbones.base import Backbone
+from faceanon.backbones.pictures import WithoutCodes
+from faceanon.backbones.region import labelled
 from faceanon.errors import UserError
 from faceanon.key import Secret
-from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
 
 Region = Literal["picture", "ellipse", "head"]
 ELLIPSE = (0.5, 0.54, 0.36, 0.46)  # centre x and y, half axes, in sides: where an aligned face lies
 
 
-class Classical(Backbone):
+class Classical(WithoutCodes):
     """What the four share: the region, and that there are no codes.
 
     Args:
@@ -46,28 +46,11 @@ class Classical(Backbone):
         super().__init__()
         self.bundle, self.region = Bundle(bundle), region
 
-    def encode(self, image: Tensor) -> Codes:
-        """Refused.
-
-        Raises:
-            NotImplementedError: Always: there are no codes.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no codes; use anonymize and recover")
-
-    def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
-        """Refused, as `encode`."""
-        raise NotImplementedError(f"{type(self).__name__} has no codes; use anonymize and recover")
-
-    def decode(self, codes: Codes) -> Tensor:
-        """Refused, as `encode`."""
-        raise NotImplementedError(f"{type(self).__name__} has no codes; use anonymize and recover")
-
     @torch.no_grad()
     def mask(self, image: Tensor) -> Tensor:
         """`(B or 1, 1, S, S)`: 1 where `(B, 3, S, S)` is changed, else 0."""
         if self.region == "head":
-            classes = torch.tensor(self.bundle.head_classes, device=image.device)
-            return torch.isin(self.bundle.parser(image).argmax(1), classes).to(image.dtype)[:, None]
+            return labelled(self.bundle, image, self.bundle.head_classes)
         steps = (torch.arange(image.shape[-1], device=image.device) + 0.5) / image.shape[-1]
         x, y, across, down = ELLIPSE
         inside = ((steps[None] - x) / across).square() + ((steps[:, None] - y) / down).square() <= 1
@@ -89,14 +72,6 @@ class Irreversible(Classical):
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
         """Obscure the region; `key` is ignored. Gradients pass."""
         return image + self.mask(image) * (self.obscured(image) - image)
-
-    def recover(self, image: Tensor, key: Tensor) -> Tensor:
-        """Refused.
-
-        Raises:
-            NotImplementedError: Always.
-        """
-        raise NotImplementedError(f"{type(self).__name__} cannot be undone")
 
 
 class Blur(Irreversible):
@@ -206,10 +181,9 @@ class Scramble(Classical):
         """Random keys `(batch, 32)`: the bytes of an AES-256 key, as numbers from 0 to 255."""
         return torch.randint(256, (batch, 32), generator=generator).float()
 
-    def key_from_secret(self, secret: Secret, batch: int) -> Tensor:
-        """The key of a password, `(batch, 32)`, bytes as in `sample_key`."""
-        key = secret.stream("faceanon/Scramble/key", 32)
-        return torch.tensor(list(key), dtype=torch.float32).expand(batch, 32).clone()
+    def key_of(self, secret: Secret) -> Tensor:
+        """The key of a password, `(32,)`, bytes as in `sample_key`."""
+        return torch.tensor(list(secret.stream(self.key_label, 32)), dtype=torch.float32)
 
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
         """Encrypt the region of `(B, 3, S, S)`, which is rounded to 8 bits; the rest stays as it is."""

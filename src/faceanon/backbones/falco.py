@@ -30,12 +30,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.backbones.base import Backbone
+from faceanon.backbones.pictures import WithoutCodes
 from faceanon.errors import UserError
 from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.stylegan2 import Generator
-from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
 
 FIRST, LAST, FULL = 3, 7, 14
@@ -43,7 +42,7 @@ GRID = 16
 Attributes = Literal["perceptual", "parser"]
 
 
-class FALCO(Backbone):
+class FALCO(WithoutCodes):
     """FALCO on any bundle. Its defaults are the paper's where the paper has any.
 
     Args:
@@ -117,30 +116,6 @@ class FALCO(Backbone):
         net = self.encoder.net
         assert isinstance(net, PyramidEncoder)
         return net
-
-    def encode(self, image: Tensor) -> Codes:
-        """Refused.
-
-        Raises:
-            NotImplementedError: Always: the search needs the picture itself at every step.
-        """
-        raise NotImplementedError("FALCO searches with the picture at hand and has no codes; use anonymize")
-
-    def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
-        """Refused, as `encode`."""
-        raise NotImplementedError("FALCO searches with the picture at hand and has no codes; use anonymize")
-
-    def decode(self, codes: Codes) -> Tensor:
-        """Refused, as `encode`."""
-        raise NotImplementedError("FALCO searches with the picture at hand and has no codes; use anonymize")
-
-    def recover(self, image: Tensor, key: Tensor) -> Tensor:
-        """Refused.
-
-        Raises:
-            NotImplementedError: Always.
-        """
-        raise NotImplementedError("FALCO cannot be undone: nothing of the original's rows is kept")
 
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
         """Search for the stranger of `(B, 3, S, S)` under `key` `(B, D)`; carries no gradient, runs in float32.

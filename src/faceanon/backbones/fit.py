@@ -135,10 +135,9 @@ class FIT(Backbone):
         """Random passwords `(batch, N)` of -1/2 and +1/2."""
         return torch.randint(2, (batch, *self.key_shape), generator=generator).float() - HALF
 
-    def key_from_secret(self, secret: Secret, batch: int) -> Tensor:
-        """The bits of a password, `(batch, N)`."""
-        bits = [byte & 1 for byte in secret.stream("faceanon/FIT/key", *self.key_shape)]
-        return (torch.tensor(bits).float() - HALF).expand(batch, -1).clone()
+    def key_of(self, secret: Secret) -> Tensor:
+        """The bits of a password, `(N,)`."""
+        return torch.tensor([byte & 1 for byte in secret.stream(self.key_label, *self.key_shape)]).float() - HALF
 
     def encode(self, image: Tensor) -> Codes:
         """The picture `(B, 3, S, S)` itself as identity."""

@@ -33,6 +33,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
+from faceanon.backbones.region import labelled
 from faceanon.key import Secret
 from faceanon.losses.diversity import inter_identity, inter_key
 from faceanon.losses.identity import repel
@@ -167,14 +168,11 @@ class IFADIT(Backbone):
             return (torch.rand(shape, generator=generator) + 1) / 2
         return torch.randint(0, 256, shape, generator=generator) / 127.5 - 1
 
-    def key_from_secret(self, secret: Secret, batch: int) -> Tensor:
+    def key_of(self, secret: Secret) -> Tensor:
         """KeyGen's first half: a byte of the secret's stream for every entry (or 24 bits of it, for U[0.5, 1])."""
-        label = f"faceanon/{type(self).__name__}/key"
         if self.key_range == "upper":
-            key = (torch.from_numpy(secret.uniform(label, self.key_shape)) + 1) / 2
-        else:
-            key = torch.tensor(list(secret.stream(label, self.key_shape[0]))) / 127.5 - 1
-        return key.expand(batch, *self.key_shape).clone()
+            return (torch.from_numpy(secret.uniform(self.key_label, self.key_shape)) + 1) / 2
+        return torch.tensor(list(secret.stream(self.key_label, self.key_shape[0]))) / 127.5 - 1
 
     def disentangle_terms(
         self, batch: FaceBatch, drawn: Tensor, source: Tensor, wanted: Collection[str]
@@ -244,8 +242,7 @@ class IFADIT(Backbone):
     @torch.no_grad()
     def _soft_mask(self, image: Tensor) -> Tensor:
         """Soft mask `(B, 1, S, S)` of the parser's face and neck."""
-        edited = torch.tensor(self.bundle.edited_classes, device=image.device)
-        mask = torch.isin(self.bundle.parser(image).argmax(1), edited).to(image)[:, None]
+        mask = labelled(self.bundle, image, self.bundle.edited_classes)
         reach = round(self.mask_growth * self.image_size / 2)
         return gaussian_blur(F.max_pool2d(mask, 2 * reach + 1, 1, reach), self.mask_blur * self.image_size)
 

@@ -75,11 +75,3 @@ class Inpainting(Backbone):
         drawn = self.draw(codes.features[codes.image.shape[-1]], codes.identity)
         # Where the mask is 1 nothing of the input is left, not even in the last bit.
         return codes.image * (1 - codes.mask) + drawn * codes.mask
-
-    def recover(self, image: Tensor, key: Tensor) -> Tensor:
-        """Refused.
-
-        Raises:
-            NotImplementedError: Always.
-        """
-        raise NotImplementedError(f"{type(self).__name__} cannot be undone")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -10,10 +12,16 @@ from faceanon.weights.bundle import Bundle
 
 
 @torch.no_grad()
+def labelled(bundle: Bundle, image: Tensor, classes: Sequence[int]) -> Tensor:
+    """`(B, 1, S, S)`, of the picture's dtype: 1 where the parser sees one of `classes`, else 0."""
+    wanted = torch.tensor(classes, device=image.device)
+    return torch.isin(bundle.parser(image).argmax(1), wanted).to(image.dtype)[:, None]
+
+
+@torch.no_grad()
 def face_hole(bundle: Bundle, image: Tensor) -> Tensor:
     """`(B, 1, S, S)`: 1 where the parser sees face or neck, wider by a sixteenth of S, else 0."""
-    edited = torch.tensor(bundle.edited_classes, device=image.device)
-    face = torch.isin(bundle.parser(image.detach()).argmax(1), edited).float()[:, None]
+    face = labelled(bundle, image, bundle.edited_classes).float()
     reach = bundle.image_size // 16
     wide: Tensor = F.max_pool2d(face, 2 * reach + 1, 1, reach)
     return wide

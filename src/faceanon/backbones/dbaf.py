@@ -23,10 +23,12 @@ from faceanon.backbones.base import Backbone
 from faceanon.backbones.region import face_hole, softened
 from faceanon.errors import UserError
 from faceanon.networks.attention import CBAM, AttentionAxis, LayerTransformer
+from faceanon.networks.compensation import correction, expansion
 from faceanon.networks.discriminants import Discriminants
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.keyed import KeyedTurn
 from faceanon.networks.stylegan2_layers import EqualLinear
+from faceanon.networks.whitening import Whitening
 from faceanon.types import Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
@@ -146,16 +148,12 @@ class DBAF(Backbone):
         self.reader: nn.Module | None = None
         if reader and keyed_path:
             self.reader = self.bundle.trainable_recogniser().eval()
-            self.compensation = _compensation(layers * dim + code_dim, code_dim)
+            self.compensation = correction(layers * dim + code_dim, 256, 128, code_dim)
 
     def _add_keyed_path(self, code_dim: int, turn_dim: int, turn_away: float, layers: int, dim: int) -> None:
         self.discriminants = Discriminants(self.bundle.entry("recogniser")["init"]["embedding"], code_dim)
-        self.turn = KeyedTurn(code_dim, turn_dim, turn_away)
-        last = nn.Linear(256, layers * dim)
-        nn.init.normal_(last.weight, std=0.02)
-        nn.init.zeros_(last.bias)
-        hidden = [nn.Linear(code_dim, 256), nn.LeakyReLU(0.2), nn.Linear(256, 256), nn.LeakyReLU(0.2)]
-        self.expand = nn.Sequential(*hidden, last, nn.Unflatten(1, (layers, dim)))
+        self.turn: Whitening = KeyedTurn(code_dim, turn_dim, turn_away)
+        self.expand = expansion(code_dim, 256, layers, dim)
 
     def train(self, mode: bool = True) -> DBAF:
         """Train mode, save for encoder and reader, whose batch statistics stay as they came."""
@@ -230,11 +228,3 @@ class DBAF(Backbone):
         stacked = torch.cat(embeddings)
         self.discriminants.fit(stacked, torch.cat(identities))
         self.turn.fit(self.discriminants(stacked))
-
-
-def _compensation(inputs: int, code_dim: int) -> nn.Sequential:
-    """The correcting network; it starts out changing nothing."""
-    last = nn.Linear(128, code_dim)
-    nn.init.zeros_(last.weight)
-    nn.init.zeros_(last.bias)
-    return nn.Sequential(nn.Linear(inputs, 256), nn.LeakyReLU(0.2), nn.Linear(256, 128), nn.LeakyReLU(0.2), last)

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
 from faceanon.networks.attention import LayerTransformer
+from faceanon.networks.compensation import expansion
 from faceanon.networks.keyed import KeyedTurn
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
@@ -84,7 +85,7 @@ class Rotation(Backbone):
         nn.init.eye_(self.attributes.project.weight)  # attributes start out near the whole code, which can be drawn
         nn.init.zeros_(self.attributes.project.bias)
         self.turn = KeyedTurn(length, length, away=-math.cos(math.radians(angle)))
-        self.expand = _expansion(length, hidden, layers, dim)
+        self.expand = expansion(length, hidden, layers, dim)
         self.encoder.eval()  # Lightning does not call `train` when a fit starts
 
     def train(self, mode: bool = True) -> Rotation:
@@ -113,12 +114,3 @@ class Rotation(Backbone):
     def decode(self, codes: Codes) -> Tensor:
         """Draw `(B, 3, S, S)`."""
         return self.generator.synthesis(self.w_plus(codes))
-
-
-def _expansion(length: int, hidden: int, layers: int, dim: int) -> nn.Sequential:
-    """Vector to W+; it starts out adding little to the attributes."""
-    last = nn.Linear(hidden, layers * dim)
-    nn.init.normal_(last.weight, std=0.02)
-    nn.init.zeros_(last.bias)
-    inner = [nn.Linear(length, hidden), nn.LeakyReLU(0.2), nn.Linear(hidden, hidden), nn.LeakyReLU(0.2)]
-    return nn.Sequential(*inner, last, nn.Unflatten(1, (layers, dim)))

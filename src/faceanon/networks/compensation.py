@@ -15,6 +15,25 @@ def mlp(*widths: int, slope: float = 0.2) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
+def correction(*widths: int) -> nn.Sequential:
+    """An `mlp` whose last layer is zero, so that what it is added to starts out unchanged."""
+    net = mlp(*widths)
+    last = net[-1]
+    assert isinstance(last, nn.Linear)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return net
+
+
+def expansion(length: int, hidden: int, layers: int, dim: int) -> nn.Sequential:
+    """`(B, length)` -> W+ `(B, layers, dim)`; it starts out adding little to the attributes."""
+    last = nn.Linear(hidden, layers * dim)
+    nn.init.normal_(last.weight, std=0.02)
+    nn.init.zeros_(last.bias)
+    inner = [nn.Linear(length, hidden), nn.LeakyReLU(0.2), nn.Linear(hidden, hidden), nn.LeakyReLU(0.2)]
+    return nn.Sequential(*inner, last, nn.Unflatten(1, (layers, dim)))
+
+
 class IdentityCompensation(nn.Module):
     """ICL: corrects the identity code read from an anonymized picture before the flow is inverted.
 
@@ -29,12 +48,7 @@ class IdentityCompensation(nn.Module):
     def __init__(self, dim: int, residual: bool) -> None:
         super().__init__()
         self.residual = residual
-        self.net = mlp(dim, 2 * dim, 4 * dim, 2 * dim, dim)
-        last = self.net[-1]
-        assert isinstance(last, nn.Linear)
-        if residual:
-            nn.init.zeros_(last.weight)
-            nn.init.zeros_(last.bias)
+        self.net = (correction if residual else mlp)(dim, 2 * dim, 4 * dim, 2 * dim, dim)
 
     def forward(self, code: Tensor) -> Tensor:
         """`(B, K)` -> `(B, K)`."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from faceanon.networks.whitening import Whitening
 
 
-class KeyedTurn(nn.Module):
+class KeyedTurn(Whitening):
     """Turn a whitened code by a keyed, orthogonal, antisymmetric map: I' = mu + W^-1 (s J - c) W (I - mu).
 
     J = Q J0 Q^T, where J0 turns each pair of axes by 90 degrees and Q is a product of Householder reflections along the
@@ -21,31 +23,11 @@ class KeyedTurn(nn.Module):
         away: c in [0, 1), how far beyond the right angle codes are turned.
     """
 
-    mean: Tensor
-    whiten: Tensor
-    colour: Tensor
-
     def __init__(self, dim: int, turned: int, away: float = 0.1) -> None:
-        super().__init__()
         if turned % 2 or not 0 < turned <= dim:
             raise ValueError(f"turned must be even, at least 2 and at most {dim}, got {turned}")
-        self.dim, self.turned, self.away = dim, turned, away
-        self.register_buffer("mean", torch.zeros(dim))
-        self.register_buffer("whiten", torch.eye(dim))
-        self.register_buffer("colour", torch.eye(dim))
-
-    def fit(self, codes: Tensor) -> None:
-        """Measure mean and covariance of codes `(N, K)`."""
-        centred = codes - codes.mean(0)
-        values, vectors = torch.linalg.eigh(centred.T @ centred / len(codes))
-        values = values.clamp(min=1e-4 * float(values[-1]))
-        self.mean.copy_(codes.mean(0))
-        self.whiten.copy_(vectors @ torch.diag(values.rsqrt()) @ vectors.T)
-        self.colour.copy_(vectors @ torch.diag(values.sqrt()) @ vectors.T)
-
-    def white(self, code: Tensor) -> Tensor:
-        """Codes `(B, K)` with zero mean and unit covariance over the faces it was fitted on."""
-        return (code - self.mean) @ self.whiten
+        super().__init__(dim)
+        self.turned, self.away = turned, away
 
     def forward(self, code: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """Turn codes `(B, K)`, or turn them back.
@@ -57,7 +39,8 @@ class KeyedTurn(nn.Module):
         """
         white = self.white(code)
         x, rest = white[:, : self.turned], white[:, self.turned :]
-        vectors = key[:, : key.shape[1] // self.turned * self.turned].reshape(len(key), -1, self.turned)  # (B, m, T)
+        used = key[:, : key.shape[1] // self.turned * self.turned]
+        vectors = used.reshape(key.shape[0], -1, self.turned)  # (B, m, T); no `len`, which an export would fix
         vectors = vectors / vectors.norm(dim=-1, keepdim=True).clamp(min=1e-12)
         turned = x
         for vector in vectors.unbind(1):

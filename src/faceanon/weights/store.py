@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import yaml
@@ -16,6 +16,7 @@ from torch import Tensor
 from faceanon import __version__
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
+from faceanon.networks.onnx_method import CARD as ONNX_CARD
 from faceanon.paths import checkpoints
 from faceanon.weights.files import load_strictly, load_tensors, save_tensors, sha256, write_atomic
 
@@ -41,6 +42,16 @@ class Saved:
     tensors: dict[str, Tensor]
     sha256: str
     source: str
+
+
+@runtime_checkable
+class Successor(Protocol):
+    """A backbone that goes on from another method's stages: the same parts under the same names."""
+
+    @property
+    def forerunner(self) -> dict[str, Any]:
+        """`class_path` of the other method, and `init_args` that both share."""
+        ...
 
 
 def default_model() -> Path:
@@ -96,12 +107,17 @@ def _read_checkpoint(path: Path) -> Saved:
 def load_into(backbone: Backbone, path: str | Path) -> None:
     """Load an earlier stage's backbone strictly; class, arguments and bundle have to agree.
 
+    A backbone with a forerunner loads that one's stages too: of its arguments those that are shared have to agree.
+
     Raises:
         UserError: They do not; the message names both sides.
     """
-    saved = read(path)
+    saved, own = read(path), description(backbone)
     found = {"class_path": saved.class_path, "init_args": saved.init_args, "bundle": saved.bundle}
-    check_fit(found, backbone, f"init_from {saved.source}")
+    if isinstance(backbone, Successor) and saved.class_path == backbone.forerunner["class_path"]:
+        own |= backbone.forerunner
+        found["init_args"] = {name: saved.init_args.get(name) for name in own["init_args"]}
+    _compare(found, own, f"init_from {saved.source}")
     load_strictly(backbone, saved.tensors, saved.source)
 
 
@@ -113,7 +129,10 @@ def check_fit(saved: dict[str, Any] | None, backbone: Backbone, source: str) -> 
     """
     if saved is None:
         raise UserError(f"{source} holds no backbone; give one of a stage that trains a backbone")
-    own = description(backbone)
+    _compare(saved, description(backbone), source)
+
+
+def _compare(saved: dict[str, Any], own: dict[str, Any], source: str) -> None:
     arguments = [_without_bundle(card["init_args"]) for card in (saved, own)]
     for what, theirs, mine in (
         ("backbone", saved["class_path"], own["class_path"]),
@@ -138,7 +157,7 @@ def load_backbone(path: str | Path) -> tuple[Backbone, str]:
     """Build a trained backbone in eval mode.
 
     Args:
-        path: An exported folder or a `.ckpt`.
+        path: An exported folder, a `.ckpt`, or a folder of `faceanon export --onnx`.
 
     Returns:
         The backbone and the sha256 of its weights.
@@ -146,6 +165,11 @@ def load_backbone(path: str | Path) -> tuple[Backbone, str]:
     Raises:
         UserError: Missing or corrupt, an unknown class, or another bundle than it was trained on.
     """
+    if (exported := _exported(path)) is not None:
+        from faceanon.backbones.onnx_graph import OnnxBackbone  # here: training needs no onnxruntime
+
+        runner = OnnxBackbone(exported).eval()
+        return runner, runner.card.weights
     saved = read(path)
     backbone = backbone_class(saved.class_path)(**saved.init_args)
     found = description(backbone)["bundle"]
@@ -155,6 +179,11 @@ def load_backbone(path: str | Path) -> tuple[Backbone, str]:
         )
     load_strictly(backbone, saved.tensors, saved.source)
     return backbone.eval().requires_grad_(False), saved.sha256
+
+
+def _exported(path: str | Path) -> Path | None:
+    """The folder of ONNX graphs at `path`, or None where there is none."""
+    return next((place for place in (Path(path), checkpoints() / path) if (place / ONNX_CARD).is_file()), None)
 
 
 def backbone_class(class_path: str) -> type[Backbone]:

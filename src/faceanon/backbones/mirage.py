@@ -1,0 +1,99 @@
+"""Mirage, faceanon's own: what the papers teach together, around a keyed map that is exact and not linear.
+
+- The identity z (B, K) is a frozen recogniser's embedding, reduced to the directions in which persons differ most and
+  photos of one person least, and whitened (from iFADIT: no encoder has to learn what a person is).
+- The key turns it, z' = T_k(z), by `networks.keyed_flow.KeyedFlow`: exactly invertible, keeps the distribution of
+  codes, leaves no code near itself, and is not revealed by as many known pairs as the code is long.
+- Attributes A (B, L, D) are read off the W+ code by DBAF's transformer, and encoder features reach the generator
+  through DBAF's MAAR; the picture is G(A + E(z'), MAAR) inside the parser's face and neck, and the input elsewhere.
+- The recovering side has the 8-bit picture x' alone: z' is read by R(x') + c(R(x'), w+(x')), with R a trained copy of
+  the recogniser and c a small network that starts at nothing; then z = T_k^-1(z'), as exact as z' was read.
+- Stage 2 has two terms against what travels beside the code, where a wrong key, or no key, would find it: the stage's
+  `wrong_anchor`, and `leak` here. With `weights.adversarial` one discriminator sees anonymized, recovered and wrong-key
+  pictures alike, so that none of them looks like what it is.
+
+All parts but T have the names and shapes of DBAF's keyed preset, so a stage of `dbaf_keyed` with the same settings is
+a start for a stage of Mirage (`init_from`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from faceanon.backbones.dbaf import DBAF
+from faceanon.losses.independence import dependence
+from faceanon.networks.keyed_flow import KeyedFlow
+from faceanon.types import Branches, FaceBatch
+
+GRADES = (12, 8)
+POOLED = 8  # side at which feature maps are compared: where on the face something is, not which pixel
+
+
+class Mirage(DBAF):
+    """A recogniser's code under a keyed flow, on any bundle.
+
+    Args:
+        bundle: Bundle by name or folder.
+        attribute_depth: Blocks of the transformer that reads attributes.
+        attribute_heads: Its attention heads.
+        attribute_head_dim: Width of a head.
+        skip: Whether encoder features reach the generator.
+        grades: Lengths of the runs of code entries that the key turns apart, each even and at least 4, from the most
+            reliable entries on. They sum to K. None gives 12 and 8.
+        rounds: Rounds of the flow.
+        swing: How far the flow is from linear, in radians; 0 is linear. More resists known pairs longer, and makes
+            errors of reading larger: the table is examples/known_pairs.py's.
+    """
+
+    exact = True
+    paper = "faceanon's own, after DBAF (arXiv:2311.08786) and iFADIT (arXiv:2501.04390)"
+    licence = "faceanon's"
+
+    def __init__(
+        self,
+        bundle: str = "synth64",
+        attribute_depth: int = 2,
+        attribute_heads: int = 4,
+        attribute_head_dim: int = 48,
+        skip: bool = True,
+        grades: list[int] | None = None,
+        rounds: int = 4,
+        swing: float = 0.4,
+    ) -> None:
+        grades = list(GRADES) if grades is None else grades
+        shared: dict[str, Any] = {
+            "cid_depth": attribute_depth,
+            "cid_heads": attribute_heads,
+            "cid_head_dim": attribute_head_dim,
+            "cid_dropout": 0.0,
+            "maar": skip,
+            "keyed_path": True,
+            "code_dim": sum(grades),
+            "blend": True,
+            "reader": True,
+        }
+        super().__init__(bundle, **shared)
+        self._shared = shared
+        flow = KeyedFlow(grades, rounds, swing)
+        self.turn, self.key_shape = flow, (flow.key_size,)
+
+    @property
+    def forerunner(self) -> dict[str, Any]:
+        """The method whose stages it can go on from, and the arguments that those must have (`weights.store`)."""
+        return {"class_path": f"{DBAF.__module__}.{DBAF.__qualname__}", "init_args": self._shared}
+
+    def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
+        """`leak`: what attributes and skip features of the saved picture tell of the person whom the key hides.
+
+        Such a trace needs no key: it is what brings wrong keys' faces back to the original. A batch of 4 or more.
+        """
+        if "leak" not in wanted or branches.found is None or branches.found.attributes is None:
+            return {}
+        maps = (branches.found.features or {}).values()
+        seen = [branches.found.attributes, *(F.adaptive_avg_pool2d(item, POOLED) for item in maps)]
+        hidden = self.turn.white(branches.original.identity)
+        return {"leak": dependence(seen, hidden)}

@@ -1,0 +1,164 @@
+"""A keyed map of identity codes that is exactly invertible and not linear."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from faceanon.networks.whitening import Whitening
+
+
+class KeyedFlow(Whitening):
+    """Turn whitened codes x by T = A^-1 J A, where the key draws A, a flow that keeps every length.
+
+    A is a chain of L rounds and a last frame. A round mixes the entries by a keyed orthogonal matrix, cuts the result
+    into halves p and c, and turns every pair of entries of p by its own angle, which c sets:
+
+        (p_2j, p_2j+1) <- turned by theta_j = swing * s * u_j c,    u_j a keyed unit vector.
+
+    s = sqrt(2 / (1 + |x|^2 / n)) is about 1 for a person's code, and keeps errors of codes far out from growing without
+    limit. No round changes c or |x|, so each is undone by the opposite angles. J turns every pair of entries by 90
+    degrees. What follows from that, whatever the key:
+
+    - T^-1 = A^-1 J^-1 A is exact; norms and volumes stay, so the standard normal distribution of whitened codes does,
+      and a stranger's code lies where persons' codes lie.
+    - Without swing T is orthogonal and antisymmetric, as `KeyedTurn`, and every code is orthogonal to its stranger's.
+      With it T is near that: cosines spread around 0, less than those of unrelated codes.
+    - Angles grow with c, so T is not linear, and pairs of codes reveal it slowly. This has a price. Write T in Hermite
+      polynomials: p_k, the share of degree k, sums to 1; linear attacks find the share p_1 and no more; two readings
+      that agree with correlation r have images that agree by sum p_k r^k; and small errors grow by sqrt(sum k p_k).
+      `examples/known_pairs.py` measures all of it.
+
+    The code is cut into `grades`, runs of entries that are turned apart. Entries come in the order in which photos of a
+    person agree on them (`Discriminants`): where all are mixed, the noise of the last reaches every entry of the
+    stranger, and two photos under one key look like two strangers.
+
+    Not a cipher: it is made of smooth functions, and enough known pairs under one key teach it to a network.
+
+    Args:
+        grades: Lengths of the runs, each even and at least 4; they sum to the length K of a code.
+        rounds: L.
+        swing: Radians by which an angle grows for one standard deviation of u c; 0 is linear.
+
+    Raises:
+        ValueError: No run, or one that is odd or too short.
+    """
+
+    def __init__(self, grades: Sequence[int], rounds: int = 4, swing: float = 0.4) -> None:
+        if not grades or any(length < 4 or length % 2 for length in grades):
+            raise ValueError(f"grades must be even and at least 4 each, got {list(grades)}")
+        super().__init__(sum(grades))
+        self.grades, self.rounds, self.swing = tuple(grades), rounds, swing
+
+    def fit(self, codes: Tensor) -> None:
+        """Measure mean and covariance of codes `(N, K)`."""
+        super().fit(codes)
+        self._match()
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - torch's own signature
+        super()._load_from_state_dict(*args, **kwargs)
+        self._match()
+
+    @torch.no_grad()
+    def _match(self) -> None:
+        """Colour undoes whitening exactly, also where both were rounded to float16 to ship."""
+        self.colour.copy_(torch.linalg.inv(self.whiten.double()))
+
+    @property
+    def key_size(self) -> int:
+        """Standard normal numbers in a key."""
+        return sum(sum(self._sizes(length)) for length in self.grades)
+
+    def _sizes(self, length: int) -> tuple[int, int]:
+        """Numbers of a key for the frames and for the directions u of a run."""
+        turned = _turned(length)
+        return (self.rounds + 1) * length**2, self.rounds * (turned // 2) * (length - turned)
+
+    def forward(self, code: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
+        """Turn codes, or turn them back, in the precision of the whitening, whatever the autocast context.
+
+        Args:
+            code: `(B, K)`.
+            key: `(B, key_size)` standard normal numbers, or `(1, key_size)` for all.
+            inverse: Undo.
+        """
+        with torch.autocast(code.device.type, enabled=False):
+            white, key = self.white(code.to(self.mean.dtype)), key.to(self.mean.dtype)
+            parts, start = [], 0
+            for x in torch.split(white, list(self.grades), 1):
+                frames, directions = self._drawn(key[:, start:], x.shape[1])
+                parts.append(self._turn(x, frames, directions, inverse))
+                start += sum(self._sizes(x.shape[1]))
+            coloured: Tensor = torch.cat(parts, 1) @ self.colour + self.mean
+        return coloured
+
+    def _drawn(self, key: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """Frames `(B, L + 1, n, n)` and directions `(B, L, m, n - 2 m)` of a run of n entries from the key's head."""
+        turned, (first, second) = _turned(length), self._sizes(length)
+        frames = orthogonal(key[:, :first].reshape(-1, self.rounds + 1, length, length))
+        if not self.rounds:
+            return frames, key[:, :0]
+        shape = (-1, self.rounds, turned // 2, length - turned)
+        return frames, F.normalize(key[:, first : first + second].reshape(shape), dim=-1)
+
+    def _turn(self, x: Tensor, frames: Tensor, directions: Tensor, inverse: bool) -> Tensor:
+        """A^-1 J A, or A^-1 J^-1 A, of `(B, n)`."""
+        scale = self.swing * (2 / (1 + x.square().mean(1, keepdim=True))).sqrt()  # (B, 1)
+        for number in range(self.rounds):
+            x = _swung(_times(frames[:, number], x), directions[:, number], scale)
+        x = _times(frames[:, self.rounds], x)
+        right = x.new_full((1, 1), -torch.pi / 2 if inverse else torch.pi / 2)
+        x = _times(frames[:, self.rounds].mT, rotate_pairs(x, right))
+        for number in reversed(range(self.rounds)):
+            x = _times(frames[:, number].mT, _swung(x, directions[:, number], -scale))
+        return x
+
+
+def _turned(length: int) -> int:
+    """Entries of a run that a round turns: an even half."""
+    return 2 * (length // 4)
+
+
+def _times(matrix: Tensor, x: Tensor) -> Tensor:
+    """`(B, m, n)` times `(B, n)`."""
+    return (matrix @ x.unsqueeze(-1)).squeeze(-1)
+
+
+def _swung(x: Tensor, directions: Tensor, scale: Tensor) -> Tensor:
+    """Turn the pairs of the first half of `(B, n)` by angles that the second half sets, times `(B, 1)`."""
+    turned = 2 * directions.shape[1]
+    angle = scale * _times(directions, x[:, turned:])
+    return torch.cat([rotate_pairs(x[:, :turned], angle), x[:, turned:]], 1)
+
+
+def rotate_pairs(x: Tensor, angle: Tensor) -> Tensor:
+    """Rotate neighbouring entries of `(B, 2 m)` by angles `(B, m)`, or `(1, 1)` for all."""
+    first, second = x[:, 0::2], x[:, 1::2]
+    cosine, sine = angle.cos(), angle.sin()
+    return torch.stack([cosine * first - sine * second, sine * first + cosine * second], -1).flatten(1)
+
+
+def orthogonal(normal: Tensor) -> Tensor:
+    """Orthogonal matrices, uniformly distributed, from standard normal numbers, both `(..., n, n)`.
+
+    A product of reflections, the k-th of which takes the axis k to a random direction among the axes from k on
+    (Stewart, SIAM J. Numer. Anal. 17(3), 1980); unlike a QR decomposition it is the same graph everywhere.
+    """
+    size = normal.shape[-1]
+    axes = torch.eye(size, dtype=normal.dtype, device=normal.device)
+    matrix = axes.expand_as(normal)
+    for k in range(size - 1):
+        direction = F.normalize(normal[..., k, :] * (torch.arange(size, device=normal.device) >= k), dim=-1)
+        sign = _sign(direction[..., k, None])
+        mirror = F.normalize(direction + sign * axes[k], dim=-1)  # at least as long as sqrt(2): no cancellation
+        matrix = matrix - 2 * (matrix @ mirror.unsqueeze(-1)) * mirror.unsqueeze(-2)
+    return matrix * -_sign(normal.diagonal(dim1=-2, dim2=-1)).unsqueeze(-2)
+
+
+def _sign(x: Tensor) -> Tensor:
+    """1 or -1; 1 for 0."""
+    return torch.where(x >= 0, 1.0, -1.0).to(x.dtype)

@@ -1,0 +1,118 @@
+import pytest
+import torch
+from backbone_training import trained_parts
+
+from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.mirage import Mirage
+from faceanon.errors import UserError
+from faceanon.key import Secret
+from faceanon.networks.keyed_flow import KeyedFlow
+from faceanon.testing import smooth_faces
+from faceanon.types import Branches, FaceBatch
+from faceanon.weights.store import check_fit, description, load_backbone, load_into, save_backbone
+
+SMALL = {"attribute_depth": 1, "attribute_heads": 2, "attribute_head_dim": 8, "grades": [8, 8]}
+AS_DBAF = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "cid_dropout": 0.0}
+KEYED = {**AS_DBAF, "keyed_path": True, "code_dim": 16, "blend": True, "reader": True}
+
+
+@pytest.fixture
+def backbone(tiny_bundle):
+    torch.manual_seed(0)
+    return Mirage(str(tiny_bundle), **SMALL).eval()
+
+
+@pytest.fixture
+def keyed(tiny_bundle):
+    torch.manual_seed(1)
+    made = DBAF(str(tiny_bundle), **KEYED).eval()
+    rows = FaceBatch(torch.rand(64, 3, 64, 64) * 2 - 1, torch.arange(64) // 2, torch.full((64,), -1))
+    made.calibrate([rows])
+    return made
+
+
+@torch.no_grad()
+def test_the_code_is_turned_by_a_flow_and_back(backbone):
+    assert isinstance(backbone.turn, KeyedFlow)
+    code, key = torch.randn(8, 16), backbone.sample_key(8)
+    assert key.shape == (8, backbone.turn.key_size)
+    turned = backbone.transform(code, key)
+    assert (backbone.transform(turned, key, inverse=True) - code).abs().max() < 1e-4
+    assert (backbone.transform(turned, backbone.sample_key(8), inverse=True) - code).abs().max() > 0.1
+    doubled = backbone.transform(2 * code, key)
+    assert (doubled - 2 * turned).abs().max() > 0.1  # not linear
+
+
+def test_a_password_gives_one_key(backbone):
+    secret = Secret.from_password("correct horse battery staple", b"0123456789abcdef")
+    keys = backbone.key_from_secret(secret, 2)
+    assert keys.shape == (2, *backbone.key_shape)
+    assert torch.equal(keys[0], keys[1])
+
+
+@torch.no_grad()
+def test_it_goes_on_from_a_stage_of_keyed_dbaf(keyed, tiny_bundle, tmp_path):
+    save_backbone(keyed, tmp_path / "dbaf")
+    torch.manual_seed(2)
+    backbone = Mirage(str(tiny_bundle), **SMALL).eval()
+    load_into(backbone, tmp_path / "dbaf")
+    image = smooth_faces(64)
+    torch.testing.assert_close(
+        backbone.decode(backbone.encode(image)), keyed.decode(keyed.encode(image)), rtol=0, atol=1e-4
+    )
+    assert torch.equal(backbone.turn.whiten, keyed.turn.whiten)
+
+
+def test_a_forerunner_with_other_parts_or_of_another_kind_is_refused(keyed, backbone, tiny_bundle, tmp_path):
+    save_backbone(keyed, tmp_path / "dbaf")
+    other = Mirage(str(tiny_bundle), **{**SMALL, "grades": [8, 4]})
+    with pytest.raises(UserError, match=r"'code_dim': 16.*'code_dim': 12"):
+        load_into(other, tmp_path / "dbaf")
+    save_backbone(backbone, tmp_path / "mirage")
+    with pytest.raises(UserError, match=r"has backbone faceanon.backbones.mirage"):
+        load_into(keyed, tmp_path / "mirage")
+    with pytest.raises(UserError, match=r"has backbone faceanon.backbones.dbaf"):  # resuming is another matter
+        check_fit(description(keyed), backbone, "the checkpoint")
+
+
+def test_it_comes_back_from_disk(backbone, tmp_path):
+    save_backbone(backbone, tmp_path)
+    again, _ = load_backbone(tmp_path)
+    assert isinstance(again, Mirage)
+    assert again.turn.grades == (8, 8)
+    assert again.state_dict().keys() == backbone.state_dict().keys()
+
+
+def branches(backbone, image):
+    """One anonymized and one recovered picture each."""
+    key = backbone.sample_key(len(image))
+    original = backbone.encode(image)
+    edited = backbone.edit(original, key)
+    pictures = backbone.decode(edited)
+    found = backbone.encode_anonymized(pictures)
+    recovered = backbone.edit(found, key, inverse=True)
+    return Branches(torch.cat([pictures, backbone.decode(recovered)]), original, edited, found, recovered, key)
+
+
+def test_the_leak_term_reaches_what_carries_attributes(backbone):
+    image = smooth_faces(64)
+    batch = FaceBatch(image, torch.arange(4), torch.full((4,), -1))
+    drawn = branches(backbone, image)
+    terms = backbone.anonymize_terms(batch, drawn, {"leak"})
+    assert set(terms) == {"leak"}
+    terms["leak"].backward()
+    reached = {name.split(".")[0] for name, item in backbone.named_parameters() if item.grad is not None}
+    assert {"cid", "maar", "encoder"} <= reached
+    assert all(item.grad.isfinite().all() for item in backbone.parameters() if item.grad is not None)
+    assert backbone.anonymize_terms(batch, drawn, set()) == {}
+
+
+def test_both_stages_train(tiny_bundle, tmp_path):
+    changed, terms = trained_parts("mirage_s1", tiny_bundle, tmp_path / "1")
+    assert changed == {"generator", "encoder", "cid", "maar", "expand"}
+    assert "identity" in terms
+    start = f"--model.init_args.init_from={tmp_path}/1/model"
+    every = "--model.init_args.branches_every=1"
+    changed, terms = trained_parts("mirage_s2", tiny_bundle, tmp_path / "2", start, every)
+    assert changed == {"generator", "encoder", "cid", "maar", "expand", "reader", "compensation"}
+    assert {"adversarial", "leak", "wrong_anchor", "target", "recovery"} <= terms

@@ -1,5 +1,7 @@
 """Faces of many photos share calls of the backbone, and no photo can tell."""
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -86,6 +88,29 @@ def test_few_photos_are_held_at_once(tmp_path):
     assert max(held) <= 2 * 2 + 2
     assert len(held) == 30
     assert torch.is_grad_enabled()
+
+
+def test_photos_end_while_the_backbone_works(tmp_path):
+    """Else they would hold their places, and the next call would wait for photos that nobody had begun to decode."""
+    ended, patience = [], time.monotonic() + 120
+
+    class Waiting(Pipeline):
+        calls = 0
+
+        def change(self, faces, keys, inverse=False):
+            while len(ended) < 2 * self.calls:  # all photos of the earlier calls
+                assert time.monotonic() < patience, f"call {self.calls} waits for photos to end"
+                time.sleep(0.005)
+            self.calls += 1
+            time.sleep(0.2)  # so that the whole window is decoded and the next call starts at once
+            return super().change(faces, keys, inverse)
+
+    pipe, path = Waiting(KeyedTint(), AsManyAsTold(), batch=2), make_photo(tmp_path / "a.png", 1)
+    tasks = (AnonymizeTask(pipe, path, tmp_path / f"{index}.png", SECRET) for index in range(14))
+    for task, _ in run_tasks(pipe, tasks, workers=2, rows=2):
+        ended.append(task.target)
+    assert pipe.calls == 7
+    assert len(set(ended)) == 14
 
 
 def test_networks_do_not_see_the_neighbours_in_a_call(tiny_bundle):

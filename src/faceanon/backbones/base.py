@@ -64,6 +64,11 @@ class Backbone(nn.Module, ABC):
         cls.__init__ = remembering  # type: ignore[assignment, method-assign]
 
     @property
+    def method(self) -> str:
+        """Import path of the method's class: what manifests name."""
+        return f"{type(self).__module__}.{type(self).__qualname__}"
+
+    @property
     def image_size(self) -> int:
         """Side S of the images, in pixels."""
         return self.bundle.image_size

@@ -53,7 +53,7 @@ class Inpainting(Backbone):
     def encode(self, image: Tensor) -> Codes:
         """Surroundings of the face in `(B, 3, S, S)` (`features`), and nobody as identity `(B, K)`."""
         hole = face_hole(self.bundle, image).to(image)
-        nobody = image.new_zeros(len(image), *self.key_shape)
+        nobody = image.new_zeros(image.shape[0], *self.key_shape)
         mask = torch.maximum(hole, softened(hole))  # nothing of what was cut out shines through
         return Codes(nobody, features={image.shape[-1]: self.context(image, hole)}, image=image, mask=mask)
 

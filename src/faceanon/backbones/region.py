@@ -15,7 +15,8 @@ from faceanon.weights.bundle import Bundle
 def labelled(bundle: Bundle, image: Tensor, classes: Sequence[int]) -> Tensor:
     """`(B, 1, S, S)`, of the picture's dtype: 1 where the parser sees one of `classes`, else 0."""
     wanted = torch.tensor(classes, device=image.device)
-    return torch.isin(bundle.parser(image).argmax(1), wanted).to(image.dtype)[:, None]
+    labels = bundle.parser(image).argmax(1, keepdim=True)
+    return (labels[..., None] == wanted).any(-1).to(image.dtype)  # torch.isin has no counterpart in ONNX
 
 
 @torch.no_grad()

@@ -1,6 +1,9 @@
 """Many photos at once: threads decode, find, crop, paste and encode while the backbone works on full batches.
 
-    decode, find, crop (threads) --> faces of many photos --> backbone (this thread) --> paste, encode (threads)
+    decode, find, crop (threads) --> faces of many photos --> backbone (its own thread) --> paste, encode (threads)
+
+The calling thread only deals out work, also while the backbone is busy: were it to wait for a call, finished photos
+would hold their places in the window, no new ones would be decoded, and the next call would find too few faces.
 
 Every call of the backbone has the same number of rows, so that a photo's result does not hang on which photos it shared
 a call with: what a resumed run writes is what an uninterrupted one would have written.
@@ -13,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -58,13 +61,17 @@ def run_tasks(
     try:
         yield from engine.run()
     finally:
-        engine.pool.shutdown(wait=True, cancel_futures=True)
+        for pool in (engine.pool, engine.network):
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 class _Engine:
     def __init__(self, pipeline: Pipeline, tasks: Iterator[Task], workers: int, rows: int) -> None:
         self.pipeline, self.tasks, self.rows = pipeline, tasks, rows
         self.pool = ThreadPoolExecutor(workers, thread_name_prefix="faceanon")
+        self.network = ThreadPoolExecutor(1, thread_name_prefix="faceanon-network")
+        self.call: Future[Tensor] | None = None
+        self.taken: list[tuple[_Flight, int]] = []  # rows of that call
         self.window = 2 * rows + workers
         self.working: dict[Future[_Flight | Outcome], Task] = {}
         self.queue: deque[tuple[_Flight, int]] = deque()  # rows that wait for the backbone
@@ -73,13 +80,18 @@ class _Engine:
     def run(self) -> Iterator[tuple[Task, Outcome | UserError]]:
         while True:
             self._refill()
-            if len(self.queue) >= self.rows or (self.queue and not self.working):
-                self._call()
-            elif self.working:
-                done, _ = wait(self.working, return_when=FIRST_COMPLETED)
-                yield from self._collect(done)
-            else:
+            if self.call is None and (len(self.queue) >= self.rows or (self.queue and not self.working)):
+                self._start_call()
+            busy: set[Future[Any]] = set(self.working)
+            if self.call is not None:
+                busy.add(self.call)
+            if not busy:
                 return
+            done, _ = wait(busy, return_when=FIRST_COMPLETED)
+            if self.call in done:
+                done.remove(self.call)
+                self._finish_call(self.call.result())
+            yield from self._collect(done)
 
     def _refill(self) -> None:
         while len(self.sizes) < self.window and sum(self.sizes.values()) < MOST_PIXELS:
@@ -105,14 +117,19 @@ class _Engine:
                 self.sizes[id(task)] = result.pixels
                 self.queue.extend((result, row) for row in range(len(result.faces)))
 
-    def _call(self) -> None:
-        """Give the backbone its next rows, and finished photos back to the threads."""
+    def _start_call(self) -> None:
+        """Give the backbone its next rows."""
         taken = [self.queue.popleft() for _ in range(min(self.rows, len(self.queue)))]
         filled = list(chain(taken, [taken[-1]] * (self.rows - len(taken))))
         faces = torch.stack([flight.faces[row] for flight, row in filled if flight.faces is not None])
         keys = torch.cat([flight.key for flight, _ in filled])
-        changed = self.pipeline.change(faces, keys, filled[0][0].task.inverse)
-        for (flight, _), face in zip(taken, changed, strict=False):
+        self.taken = taken
+        self.call = self.network.submit(self.pipeline.change, faces, keys, filled[0][0].task.inverse)
+
+    def _finish_call(self, changed: Tensor) -> None:
+        """Give photos whose faces are all changed back to the threads."""
+        self.call = None
+        for (flight, _), face in zip(self.taken, changed, strict=False):
             flight.changed.append(face)
             if flight.faces is not None and len(flight.changed) == len(flight.faces):
                 self.working[self.pool.submit(self._advance, flight)] = flight.task

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from faceanon.batch.engine import run_tasks
-from faceanon.batch.journal import JOURNAL_NAME, History, Journal, read_journal
+from faceanon.batch.journal import JOURNAL_NAME, History, Journal, read_run
 from faceanon.batch.steps import Outcome, Steps
 from faceanon.batch.tasks import Task
 from faceanon.data.carrier import encode
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Job = tuple[Path, Path]
 MakeTask = Callable[[Path, Path, bytes | None, KdfParameters | None], Task]
-_TEMPORARY = re.compile(r"(faceanon\.json\.)?[a-z0-9_]{8}")  # how `write_atomic` ends its unfinished files
+_TEMPORARY = re.compile(r"(faceanon\.(json|vault)\.)?[a-z0-9_]{8}")  # how `write_atomic` ends its unfinished files
 
 
 @dataclass
@@ -81,7 +81,7 @@ def plan_folder(
     Raises:
         UserError: If there is a run with other settings, or an output exists that no run of ours wrote.
     """
-    history, whole = (None, 0) if overwrite else read_journal(target / JOURNAL_NAME)
+    history, whole = (None, 0) if overwrite else read_run(target / JOURNAL_NAME)
     plan = FolderPlan(source, target, jobs, dict(settings), history, whole)
     if history is not None:
         _check_settings(history.head.get("settings"), plan.settings, target)
@@ -119,17 +119,12 @@ class FolderRun:
     make: MakeTask
     workers: int
     lines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    head: dict[str, Any] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         history = self.plan.history
         own = {"weights": self.pipeline.weights, "salt": self.password.salt.hex(), "kdf": self.password.kdf.to_dict()}
-        self.head: dict[str, Any] = {"settings": self.plan.settings, **own} if history is None else history.head
-        try:
-            self.salt = bytes.fromhex(self.head["salt"])
-            self.kdf = KdfParameters.from_dict(self.head["kdf"])
-        except (KeyError, TypeError, ValueError) as error:
-            line = f"{self.plan.target / JOURNAL_NAME} is damaged; give --overwrite to start again"
-            raise UserError(line) from error
+        self.adopt({"settings": self.plan.settings, **own} if history is None else history.head)
         if self.head.get("weights") != self.pipeline.weights:
             raise UserError(f"{self.plan.target} holds a run of another model; give that one, or --overwrite")
         self.todo = [job for job in self.plan.jobs if not self.plan.finished(job)]
@@ -141,22 +136,54 @@ class FolderRun:
         Raises:
             UserError: If the run is gone on with under another password, or the journal cannot be written.
         """
-        if self.todo and len(self.todo) < len(self.plan.jobs):
-            self._check_password()
-        whole = self.plan.whole if self.plan.history is not None else None
-        rows = min(self.pipeline.batch, len(self.plan.jobs))
-        with Journal(self.plan.target / JOURNAL_NAME, self.head, whole) as journal:
-            self._clean()
-            tasks = (_Noted(self._task(job), self, journal) for job in self.todo)
+        with self.open() as journal:
             try:
-                for task, result in run_tasks(self.pipeline, tasks, self.workers, rows):
-                    if isinstance(result, UserError):
-                        name = self.plan.name(task.source)
-                        self.note(journal, {"event": "failed", "source": name, "error": str(result)})
-                    yield task, result
+                yield from self.work(journal, self.todo)
             finally:
                 if not self.anything_done:
                     journal.discard()
+
+    def open(self) -> Journal:
+        """The journal, for this run alone; what a kill left is cleared away.
+
+        Raises:
+            UserError: If the run is gone on with under another password, or the journal cannot be written.
+        """
+        if self.todo and len(self.todo) < len(self.plan.jobs):
+            self._check_password()
+        whole = self.plan.whole if self.plan.history is not None else None
+        journal = Journal(self.plan.target / JOURNAL_NAME, self.head, whole)
+        try:
+            self.lines |= journal.take_parts(self.head if whole else None)
+            self._clean()
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    def work(self, journal: Journal, jobs: Sequence[Job]) -> Generator[tuple[Task, Outcome | UserError], None, None]:
+        """Do some of the photos; every finished one is in `journal` before it is yielded."""
+        rows = min(self.pipeline.batch, len(self.plan.jobs))  # of all, so that a share's results are those of the whole
+        tasks = (_Noted(self._task(job), self, journal) for job in jobs)
+        for task, result in run_tasks(self.pipeline, tasks, self.workers, rows):
+            if isinstance(result, UserError):
+                name = self.plan.name(task.source)
+                self.note(journal, {"event": "failed", "source": name, "error": str(result)})
+            yield task, result
+
+    def adopt(self, head: dict[str, Any]) -> None:
+        """Take salt and cost from another process of the same run.
+
+        Raises:
+            UserError: If the head is damaged.
+        """
+        self.head = head
+        try:
+            self.salt = bytes.fromhex(head["salt"])
+            self.kdf = KdfParameters.from_dict(head["kdf"])
+        except (KeyError, TypeError, ValueError) as error:
+            line = f"{self.plan.target / JOURNAL_NAME} is damaged; give --overwrite to start again"
+            raise UserError(line) from error
 
     @property
     def anything_done(self) -> bool:

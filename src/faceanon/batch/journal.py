@@ -2,6 +2,9 @@
 
 The first line says what the run is; a run with other settings is refused. A kill may cut the last line short, and
 nothing else. The salt and the cost of the key derivation are public; the password is not here, nor anything made of it.
+
+Where several processes share a folder, the first writes the journal and each other a part beside it; parts are moved
+into the journal at the end, or by whoever opens it next.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any
 from faceanon.errors import UserError
 
 JOURNAL_NAME = ".faceanon-journal.jsonl"
+PART_NAME = ".faceanon-journal.part{}.jsonl"
 VERSION = 1
 
 
@@ -70,6 +74,26 @@ def read_journal(path: Path) -> tuple[History | None, int]:
     return history, whole
 
 
+def read_run(path: Path) -> tuple[History | None, int]:
+    """As `read_journal`, with what lies in parts beside the journal.
+
+    Raises:
+        UserError: If one of them is no journal of this version.
+    """
+    history, whole = read_journal(path)
+    if history is not None:
+        for part in _parts(path):
+            other, _ = read_journal(part)
+            if other is not None and other.head == history.head:  # else what a run that was started anew left
+                history.begun |= other.begun
+                history.last |= other.last
+    return history, whole
+
+
+def _parts(path: Path) -> list[Path]:
+    return sorted(path.parent.glob(PART_NAME.format("*")))
+
+
 def _note(history: History, line: dict[str, Any]) -> None:
     if line["event"] == "begin":
         history.begun.add(line["target"])
@@ -116,11 +140,44 @@ class Journal:
         if durable:
             os.fsync(self._file.fileno())
 
+    def take_parts(self, head: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
+        """Move the lines of the parts beside this journal into it.
+
+        Args:
+            head: What the run is; parts of other runs are removed. None removes all.
+
+        Returns:
+            By source, its last `done` or `failed` line in them.
+
+        Raises:
+            UserError: If a process still writes to one.
+        """
+        taken: dict[str, dict[str, Any]] = {}
+        for part in _parts(self.path):
+            with part.open("r+b") as file:
+                _lock(file.fileno(), part)
+                history, whole = read_journal(part)
+                if history is not None and head is not None and history.head == head:
+                    taken |= history.last
+                    lines = file.read(whole)
+                    self._file.write(lines[lines.index(b"\n") + 1 :])
+                    os.fsync(self._file.fileno())
+            part.unlink(missing_ok=True)
+        return taken
+
     def discard(self) -> None:
         """Remove the journal of a run that has done nothing, and its folder if that is empty."""
         self.path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.path.parent.rmdir()
+
+    def close(self) -> None:
+        """Put everything on the disk and let others in; closing twice is no mistake."""
+        if self._file.closed:
+            return
+        with contextlib.suppress(OSError):
+            os.fsync(self._file.fileno())
+        self._file.close()
 
     def __enter__(self) -> Journal:
         return self
@@ -128,10 +185,8 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Put everything on the disk and let others in."""
-        with contextlib.suppress(OSError):
-            os.fsync(self._file.fileno())
-        self._file.close()
+        """Close it."""
+        self.close()
 
 
 def _lock(descriptor: int, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,8 +18,9 @@ Job = tuple[Path, Path]
 FORMATS = ("png", "jpg", "webp")
 OUTPUT_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 MODEL_HELP = (
-    "folder of a trained model, or a .ckpt of your own training (default: dbaf_synth64, for procedural faces only: "
-    "good for trying faceanon out and for synth64 pictures; train on photographs before you use it on people)"
+    "folder of a trained model or of its ONNX export, or a .ckpt of your own training (default: dbaf_synth64, for "
+    "procedural faces only: good for trying faceanon out and for synth64 pictures; train on photographs before you use "
+    "it on people)"
 )
 
 
@@ -31,7 +33,7 @@ def add_file_arguments(parser: argparse.ArgumentParser, what: str, output_needed
         nargs=None if output_needed else "?",
         help="file to write (.png, .webp or .jpg), or the folder to mirror IN's tree in",
     )
-    parser.add_argument("--model", metavar="PATH", help=MODEL_HELP)
+    parser.add_argument("--model", "--checkpoint", metavar="PATH", help=MODEL_HELP)
     parser.add_argument("--device", default="cpu", help="where to compute: cpu, cuda, cuda:1, ... (default: cpu)")
     parser.add_argument("--overwrite", action="store_true", help="replace outputs that exist, and start folders anew")
     parser.add_argument(
@@ -46,6 +48,20 @@ def add_file_arguments(parser: argparse.ArgumentParser, what: str, output_needed
     folders.add_argument("--format", choices=FORMATS, default="png", help="what to write (default: png)")
     folders.add_argument(
         "--workers", type=int, default=2, metavar="N", help="threads that read, paste and write (default: 2)"
+    )
+    folders.add_argument(
+        "--devices",
+        type=int,
+        default=1,
+        metavar="N",
+        help="share the folder among N processes, each with a GPU of its own under --device cuda (default: 1)",
+    )
+    folders.add_argument(
+        "--nodes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="machines that share it, each with --devices processes; the command is given on each (default: 1)",
     )
     folders.add_argument(
         "--csv", metavar="FILE", help="table of what was done to which face (default: OUT/faceanon.csv)"
@@ -142,8 +158,9 @@ def load_pipeline(model: str | None, device: str) -> Pipeline:
     from faceanon.pipeline import Pipeline
     from faceanon.weights.store import default_model
 
+    own = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or "0"  # of several processes each has one
     try:
-        place = torch.device(device)
+        place = torch.device(f"cuda:{own}" if device == "cuda" else device)
         torch.empty(0, device=place)
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"cannot compute on {device!r}: {str(error).splitlines()[0]}") from error

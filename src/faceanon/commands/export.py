@@ -1,14 +1,21 @@
-"""Write a trained model's networks in a layout that other tools read.
+"""Write a trained model for other tools: as ONNX graphs that anonymize and recover, or its networks in public layouts.
 
+  faceanon export --onnx exported/ --checkpoint dbaf_synth64      # then: faceanon anonymize --model exported/ ...
+  faceanon export --onnx small/ --checkpoint dbaf_synth64 --quantize
   faceanon export --layout public runs/real/stage2/model exported/
-  faceanon export --layout public synth64 exported/
 
-MODEL is a trained model (the folder that training exported, a .ckpt, or a name in checkpoints/) or a bundle.
+--onnx writes anonymize.onnx and recover.onnx, each from a picture and a key to a picture, with a batch of any size, and
+onnx.json beside them. They are compared with torch in onnxruntime first, and not written where they differ. The folder
+opens what the model anonymized, and the other way round. --quantize keeps weights of matrix products in 8 bits and
+prints what that costs.
 
 --layout public writes two files of plain tensors, which load with torch.load(..., weights_only=True):
   generator.pt  StyleGAN2 as in rosinality's stylegan2-pytorch: g_ema, latent_avg
   encoder.pt    e4e or pSp as their training writes it: state_dict (encoder.*, decoder.*), latent_avg, opts
 What anonymizes, the part between encoder and generator, has no public layout and stays out.
+
+MODEL is a trained model (the folder that training exported, a .ckpt, or a name in checkpoints/); for --layout a bundle
+fits too.
 Exit code: 0 done, 1 failed, 2 wrong usage or input (nothing is written).
 """
 
@@ -18,24 +25,63 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from faceanon.errors import UserError
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
-    parser.add_argument("model", metavar="MODEL", help="trained model or bundle: a folder, a .ckpt, or a name")
-    parser.add_argument("output", metavar="OUT", type=Path, help="folder to write to; made if missing")
-    parser.add_argument("--layout", choices=sorted(LAYOUTS), required=True, help="what to write")
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="with --layout: what to export")
+    parser.add_argument("output", metavar="OUT", nargs="?", type=Path, help="with --layout: folder; made if missing")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--layout", choices=sorted(LAYOUTS), help="write the networks in this layout")
+    what.add_argument("--onnx", metavar="OUT", type=Path, help="write ONNX graphs into this folder; made if missing")
+    parser.add_argument("--checkpoint", metavar="MODEL", help="with --onnx: what to export (default: dbaf_synth64)")
+    parser.add_argument("--quantize", action="store_true", help="with --onnx: weights of matrix products in int8")
     parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write MODEL into OUT and print what was written.
+    """Write the model and print what was written.
 
     Raises:
-        UserError: MODEL is missing or has no such layout, or OUT cannot be written.
+        UserError: The model is missing or cannot be exported so, or the folder cannot be written.
     """
-    for line in LAYOUTS[args.layout](args.model, args.output, args.overwrite):
+    if args.onnx is not None:
+        if args.model is not None:
+            raise UserError("--onnx OUT names the folder and --checkpoint MODEL the model; leave other words out")
+        lines = _onnx(args.checkpoint, args.onnx, args.overwrite, args.quantize)
+    else:
+        if args.output is None:
+            raise UserError(f"--layout {args.layout} needs MODEL and OUT")
+        if args.checkpoint is not None or args.quantize:
+            raise UserError("--checkpoint and --quantize belong to --onnx")
+        lines = LAYOUTS[args.layout](args.model, args.output, args.overwrite)
+    for line in lines:
         print(line)
     return 0
+
+
+def _onnx(model: str | None, output: Path, overwrite: bool, quantize: bool) -> list[str]:
+    from faceanon.networks.onnx_method import CARD
+    from faceanon.weights.onnx_export import check_free, export_onnx, quantized, write_onnx
+    from faceanon.weights.store import default_model, load_backbone
+
+    check_free(output, [CARD], overwrite)  # before minutes are spent
+    path = default_model() if model is None else Path(model)
+    backbone, weights = load_backbone(path)
+    exported = export_onnx(backbone, weights, path.name)
+    if quantize:
+        exported = quantized(exported)
+    lines = [f"{path} ({path.stat().st_size / 1e6:.1f} MB)" for path in write_onnx(exported, output, overwrite)]
+    card = exported.card
+    lines.append(f"opset {card.opset}, {card.precision}, weights {card.weights[:12]}")
+    for name, figure in card.figures.items():
+        what, _, way = name.partition("/")
+        if what == "max_abs_error":
+            lines.append(f"{way}: largest difference from torch {figure:.2g}, in [-1, 1], at batch 1 and 3 in float32")
+        else:
+            lines.append(f"{way}: int8 against float32 {figure:.1f} dB PSNR, of 8-bit pictures")
+    return lines
 
 
 def _public(model: str, output: Path, overwrite: bool) -> list[str]:

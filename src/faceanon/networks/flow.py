@@ -165,7 +165,7 @@ class SecureIdentityFlow(nn.Module):
         """As `forward`, and log |det| of the Jacobian with respect to the code, `(B,)`."""
         with torch.autocast(code.device.type, enabled=False):
             secret, moved = secret.to(self._dtype), code.to(self._dtype)
-            total = moved.new_zeros(len(moved))
+            total = moved.new_zeros(moved.shape[0])
             for block in reversed(self.blocks) if inverse else self.blocks:
                 assert isinstance(block, FlowBlock)
                 moved, log_det = (block.back if inverse else block.onward)(moved, secret)

@@ -1,0 +1,82 @@
+"""An exported method in the place of the one it was exported from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from faceanon.backbones.base import Backbone
+from faceanon.key import Secret
+from faceanon.networks.onnx_method import OnnxMethod
+from faceanon.types import Codes
+
+
+class OnnxBackbone(Backbone):
+    """Run `faceanon export --onnx`'s graphs; torch holds the pictures and computes nothing.
+
+    Args:
+        folder: Where the graphs are.
+
+    Raises:
+        UserError: If something is missing or damaged.
+    """
+
+    trained_by = ()
+    paper = "an exported method"
+    licence = "that of the method and of its weights"
+
+    def __init__(self, folder: str | Path) -> None:
+        super().__init__()
+        self.net = OnnxMethod.load(folder, torch.get_num_threads())
+        self.card = self.net.card
+        self.key_shape = self.card.key.shape
+        self.reversible = self.net.reversible
+
+    @property
+    def method(self) -> str:
+        """Import path of the class that was exported: what manifests name."""
+        return self.card.method
+
+    @property
+    def image_size(self) -> int:
+        """Side S of the images, in pixels."""
+        return self.card.image_size
+
+    @property
+    def framing(self) -> dict[str, float]:
+        """Where the faces it knows lie, against FFHQ's square."""
+        return self.card.framing
+
+    def encode(self, image: Tensor) -> Codes:
+        """Refused.
+
+        Raises:
+            NotImplementedError: Always: a graph goes from picture to picture.
+        """
+        raise NotImplementedError("an exported method has no codes; use anonymize and recover")
+
+    def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
+        """Refused, as `encode`."""
+        raise NotImplementedError("an exported method has no codes; use anonymize and recover")
+
+    def decode(self, codes: Codes) -> Tensor:
+        """Refused, as `encode`."""
+        raise NotImplementedError("an exported method has no codes; use anonymize and recover")
+
+    def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
+        """Replace the person in `(B, 3, S, S)`; not clamped, without gradients."""
+        return torch.from_numpy(self.net.anonymize(image.cpu().numpy(), key.cpu().numpy())).to(image.device)
+
+    def recover(self, image: Tensor, key: Tensor) -> Tensor:
+        """Bring the person back from an anonymized `(B, 3, S, S)`.
+
+        Raises:
+            UserError: If the method cannot.
+        """
+        return torch.from_numpy(self.net.recover(image.cpu().numpy(), key.cpu().numpy())).to(image.device)
+
+    def key_from_secret(self, secret: Secret, batch: int) -> Tensor:
+        """The key of a password, `(batch, *key_shape)`, as the exported class draws it."""
+        return torch.from_numpy(self.net.key(secret, batch))

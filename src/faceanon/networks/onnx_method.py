@@ -1,0 +1,205 @@
+"""A method that was exported to ONNX, on numpy and onnxruntime alone: no torch is imported here.
+
+`faceanon export --onnx` writes the folder; `weights/onnx_export.py` is the other side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faceanon.errors import UserError
+from faceanon.key import Secret
+
+CARD = "onnx.json"
+VERSION = 1
+KeyKind = Literal["normal", "bytes", "upper"]
+Direction = Literal["anonymize", "recover"]
+Faces = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class KeyRecipe:
+    """How a password's key is drawn from its stream, so that torch and ONNX open each other's files.
+
+    Args:
+        kind: `normal` numbers, `bytes` spread over [-1, 1], or `upper`: U[0.5, 1).
+        label: Of the stream.
+        shape: Of one key.
+    """
+
+    kind: KeyKind
+    label: str
+    shape: tuple[int, ...]
+
+    def draw(self, secret: Secret) -> Faces:
+        """The key, `(1, *shape)` float32."""
+        if self.kind == "normal":
+            key = secret.normal(self.label, self.shape)
+        elif self.kind == "upper":
+            key = (secret.uniform(self.label, self.shape) + np.float32(1)) / np.float32(2)
+        else:
+            data = np.frombuffer(secret.stream(self.label, int(np.prod(self.shape))), dtype=np.uint8)
+            key = data.reshape(self.shape).astype(np.float32) / np.float32(127.5) - np.float32(1)
+        return key[None]
+
+
+@dataclass(frozen=True)
+class OnnxCard:
+    """What lies beside the graphs; nothing in it is secret.
+
+    Args:
+        method: Import path of the backbone's class.
+        model: Name of the model that was exported.
+        weights: SHA-256 of its weights: what manifests name and recovery demands.
+        bundle: Name and fingerprint of what it stands on.
+        image_size: Side S of its faces.
+        framing: Where they lie, against FFHQ's square.
+        key: How its key is drawn.
+        graphs: File and SHA-256 by direction; no `recover` where the method cannot.
+        precision: `float32` or `int8`.
+        opset: Of the graphs.
+        figures: Largest error against torch and, for int8, PSNR against float32, by name.
+        faceanon: Version that wrote it.
+        version: Of this card.
+    """
+
+    method: str
+    model: str
+    weights: str
+    bundle: dict[str, str]
+    image_size: int
+    framing: dict[str, float]
+    key: KeyRecipe
+    graphs: dict[str, dict[str, str]]
+    precision: str
+    opset: int
+    figures: dict[str, float] = field(default_factory=dict)
+    faceanon: str = ""
+    version: int = VERSION
+
+    def to_json(self) -> str:
+        """Indented JSON."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """The card in `folder`.
+
+        Raises:
+            UserError: If it is missing, damaged, or of another version.
+        """
+        path = folder / CARD
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            if values["version"] != VERSION:
+                raise ValueError("another version")
+            key = values.pop("key")
+            recipe = KeyRecipe(key["kind"], str(key["label"]), tuple(int(side) for side in key["shape"]))
+            if recipe.kind not in get_args(KeyKind) or "anonymize" not in values["graphs"]:
+                raise ValueError("unknown contents")
+            return cls(**values, key=recipe)
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror}; give a folder of faceanon export --onnx") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path} is damaged or of another version; export the model again") from error
+
+
+class OnnxMethod:
+    """Encode, transform and decode as one call of onnxruntime a direction.
+
+    Args:
+        card: What the graphs are.
+        graphs: By direction a file, or its content.
+        threads: Of onnxruntime in one call; its own choice when None.
+
+    Raises:
+        UserError: If onnxruntime is missing, or does not read a graph.
+    """
+
+    def __init__(self, card: OnnxCard, graphs: Mapping[str, Path | bytes], threads: int | None = None) -> None:
+        self.card = card
+        self._sessions = {name: open_graph(graph, threads) for name, graph in graphs.items()}
+
+    @classmethod
+    def load(cls, folder: str | Path, threads: int | None = None) -> Self:
+        """What `faceanon export --onnx` wrote into `folder`.
+
+        Raises:
+            UserError: If something is missing, damaged, or not the file its card describes.
+        """
+        folder = Path(folder)
+        card = OnnxCard.read(folder)
+        graphs: dict[str, Path | bytes] = {}
+        for name, entry in card.graphs.items():
+            path = folder / Path(entry["file"]).name
+            if not path.is_file():
+                raise UserError(f"{path} is missing; export the model again")
+            with path.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
+                    raise UserError(f"{path} is not the file its card describes (sha256 differs); export it again")
+            graphs[name] = path
+        return cls(card, graphs, threads)
+
+    @property
+    def reversible(self) -> bool:
+        """Whether it can recover."""
+        return "recover" in self._sessions
+
+    def key(self, secret: Secret, batch: int = 1) -> Faces:
+        """The key of a password, `(batch, *shape)`: one key repeated."""
+        return np.repeat(self.card.key.draw(secret), batch, 0)
+
+    def anonymize(self, image: Faces, key: Faces) -> Faces:
+        """Replace the person in `(B, 3, S, S)` in [-1, 1] under keys `(B, *shape)`; not clamped."""
+        return self._run("anonymize", image, key)
+
+    def recover(self, image: Faces, key: Faces) -> Faces:
+        """Bring the person back; as `anonymize`.
+
+        Raises:
+            UserError: If the method cannot.
+        """
+        if not self.reversible:
+            raise UserError(f"{self.card.method.rpartition('.')[2]} cannot recover faces; nothing brings them back")
+        return self._run("recover", image, key)
+
+    def _run(self, direction: Direction, image: Faces, key: Faces) -> Faces:
+        session = self._sessions[direction]
+        given = {"image": np.ascontiguousarray(image, np.float32), "key": np.ascontiguousarray(key, np.float32)}
+        wanted = {item.name for item in session.get_inputs()}  # a method without a key has no such input
+        result: Faces = session.run(None, {name: value for name, value in given.items() if name in wanted})[0]
+        return result
+
+
+def open_graph(graph: Path | bytes, threads: int | None = None) -> Any:  # noqa: ANN401 - onnxruntime has no types
+    """An `onnxruntime.InferenceSession` on a file or its content, on the GPU where onnxruntime can.
+
+    Raises:
+        UserError: If onnxruntime is missing, or does not read it.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise UserError("ONNX models need the package onnxruntime; run: pip install onnxruntime") from error
+    onnxruntime.disable_telemetry_events()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    wanted = ("CUDAExecutionProvider", "CPUExecutionProvider")
+    providers = [name for name in wanted if name in onnxruntime.get_available_providers()]
+    source = graph if isinstance(graph, bytes) else str(graph)
+    try:
+        return onnxruntime.InferenceSession(source, options, providers)
+    except Exception as error:  # onnxruntime's own have no common base class
+        reason = str(error).split("\n")[0]
+        where = "the graph" if isinstance(graph, bytes) else str(graph)
+        raise UserError(f"onnxruntime does not read {where} ({reason:.200}); export the model again") from error

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from faceanon.backbones.base import Backbone
+from faceanon.batch.exact import ExactTask
 from faceanon.batch.steps import Layers, Outcome, Steps, anonymizing, recovering
 from faceanon.batch.tasks import AnonymizeTask, Output, RecoverTask, run_task
 from faceanon.data.align import arrange_layers, whole_picture
@@ -30,6 +32,9 @@ from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password, Secret
 from faceanon.manifest import Manifest
 from faceanon.weights.files import state_sha256
+
+if TYPE_CHECKING:
+    from faceanon.data.reference import People
 
 
 class NoFaceError(UserError):
@@ -65,6 +70,7 @@ class Pipeline:
             bundle.to(self.device)  # frozen networks lie outside the module tree
         self.weights = weights or state_sha256(backbone)
         self.name, self.batch, self.policy = name, batch, policy or Policy()
+        self.people: People | None = None  # faces chosen by reference photos, beside the policy's numbers
         self._detector = detector
 
     @classmethod
@@ -154,7 +160,11 @@ class Pipeline:
             return [Face(1, (0.0, 0.0, width, height), 1.0, whole_picture(width, height), "model")]
         if not (found := self.detector.detect(photo.pixels)):
             raise NoFaceError(f"no face found in {photo.name}; for a picture that is itself a face say --aligned")
-        return judge(found, width, height, self.backbone.framing, self.policy, photo.name)
+        policy, framing = self.policy, self.backbone.framing
+        if self.people is not None:
+            everybody = judge(found, width, height, framing, policy.everybody(), photo.name)
+            policy = self.people.numbered(photo.pixels, everybody, policy)
+        return judge(found, width, height, framing, policy, photo.name)
 
     def find(self, photo: LoadedPhoto, aligned: bool = False) -> Layers:
         """Where the faces are that the model can be applied to, in layers.
@@ -231,9 +241,8 @@ class Pipeline:
 
     def manifest(self, width: int, height: int, layers: Layers = ()) -> Manifest:
         """The manifest of a picture of this size, in pixels, whose faces lie in these layers."""
-        kind = type(self.backbone)
         return Manifest(
-            method=f"{kind.__module__}.{kind.__qualname__}",
+            method=self.backbone.method,
             model=self.name,
             weights=self.weights,
             image_size=self.backbone.image_size,
@@ -259,7 +268,7 @@ def anonymize_file(
         target: The file to write; PNG and WebP keep pixels exact, JPEG does not.
         password: Files of one object share its salt: the same person becomes the same stranger in all.
         aligned: The picture is itself one aligned square face.
-        output: Quality, and where the manifest goes.
+        output: Quality, where the manifest goes, and whether a vault keeps the original faces.
 
     Raises:
         UserError: If the source cannot be read or shows no face, or the target cannot be written.
@@ -274,6 +283,7 @@ def recover_file(
     password: Password,
     output: Output | None = None,
     like: Manifest | None = None,
+    exact: bool = False,
 ) -> Outcome:
     """Recover a file of `anonymize_file`.
 
@@ -285,10 +295,14 @@ def recover_file(
         output: Quality of the target.
         like: Manifest of another file of the same run: where `source` has lost its own, the faces are detected again
             and the salt is taken from here.
+        exact: The original pixels from the file's vault (`Output.vault`), without the model.
 
     Raises:
-        UserError: If the source carries no usable manifest or fits another model, or the target cannot be written.
+        UserError: If the source carries no usable manifest or fits another model, or the target cannot be written;
+            with `exact` also if there is no vault, or the password is wrong.
     """
+    if exact:
+        return run_task(ExactTask(pipeline, source, target, password, output or Output()))
     return run_task(RecoverTask(pipeline, source, target, password, output=output or Output(), like=like))
 
 

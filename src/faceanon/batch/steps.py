@@ -39,6 +39,7 @@ class Outcome:
         left: Number of faces that were left as they are because it was asked for.
         records: Every face that was found, with what was done to it; empty after recovery.
         redetected: Whether recovery had no manifest and looked for the anonymized faces itself.
+        kept: Whether a vault keeps the original faces, also of those hidden by a classical method.
     """
 
     photo: LoadedPhoto
@@ -48,6 +49,7 @@ class Outcome:
     left: int = 0
     records: tuple[Face, ...] = ()
     redetected: bool = False
+    kept: bool = False
 
 
 Steps = Generator[Tensor, Tensor, Outcome]
@@ -134,7 +136,7 @@ def _pass(
 def _outcome(photo: LoadedPhoto, manifest: Manifest, faces: Sequence[Face], size: int) -> Outcome:
     changed = manifest.faces + len(manifest.hidden)
     if changed == 0:
-        raise UserError(f"{photo.name}: every face is excluded, so there is nothing to do")
+        raise UserError(f"{photo.name}: every face is to be left ({faces[0].reason}), so there is nothing to do")
     left = sum(face.treatment == "left" for face in faces)
     photo = replace(photo, manifest=manifest.to_json())
     return Outcome(photo, changed, _coarse(manifest.layers, size), len(manifest.hidden), left, tuple(faces))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from faceanon.batch.steps import Outcome, Steps, anonymizing, recovering
 from faceanon.data.carrier import JPEG_QUALITY, WRITABLE, check_suffix
-from faceanon.data.photo import LoadedPhoto, load_photo, read_manifest, write_photo
+from faceanon.data.photo import LoadedPhoto, load_photo, read_manifest, read_vault, write_photo
+from faceanon.data.vault import seal, touched
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password, Secret
 from faceanon.manifest import Manifest
@@ -24,6 +25,7 @@ class Output:
     Args:
         quality: 1 to 100 for JPEG (95 by default) and WebP (exact by default).
         sidecar: The manifest goes beside the picture instead of into it.
+        vault: Keep the original faces too, encrypted, for exact recovery.
 
     Raises:
         UserError: If the quality is out of range.
@@ -31,6 +33,7 @@ class Output:
 
     quality: int | None = None
     sidecar: bool = False
+    vault: bool = False
 
     def __post_init__(self) -> None:
         if self.quality is not None and not 1 <= self.quality <= 100:
@@ -87,10 +90,12 @@ class AnonymizeTask:
     output: Output = field(default_factory=Output)
     inverse: bool = field(default=False, init=False)
     pixels: int = field(default=0, init=False)
+    _original: LoadedPhoto | None = field(default=None, init=False, repr=False)
 
     def start(self) -> tuple[Steps, Secret]:
         """Decode the photo."""
         photo = load_photo(self.source)
+        self._original = photo if self.output.vault else None
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
         salt, kdf = self.salt or self.password.salt, self.kdf or self.password.kdf
         encoding = self.output.encoding(self.target)
@@ -98,9 +103,17 @@ class AnonymizeTask:
         return steps, self.password.secret(salt, kdf)
 
     def finish(self, outcome: Outcome) -> Outcome:
-        """Write the photo."""
-        write_photo(self.target, outcome.photo, self.output.quality, self.output.sidecar)
-        return outcome
+        """Write the photo, and with `Output.vault` its original faces."""
+        vault = None if self._original is None else self._sealed(self._original, outcome)
+        write_photo(self.target, outcome.photo, self.output.quality, self.output.sidecar, vault)
+        self._original = None
+        return replace(outcome, kept=vault is not None)
+
+    def _sealed(self, original: LoadedPhoto, outcome: Outcome) -> bytes:
+        height, width = original.pixels.shape[:2]
+        manifest = read_manifest(outcome.photo)
+        secret = self.password.secret(manifest.salt, manifest.kdf)
+        return seal(original.pixels, touched(outcome.records, width, height), secret, manifest)
 
 
 @dataclass
@@ -155,7 +168,8 @@ class RecoverTask:
         manifest = read_manifest(photo)
         if not manifest.layers:
             methods = ", ".join(sorted({face.by for face in manifest.hidden}))
-            raise UserError(f"every face of {self.source} was hidden for good ({methods}); nothing brings them back")
+            way = "nothing brings them back" if read_vault(self.source) is None else "only --exact brings them back"
+            raise UserError(f"every face of {self.source} was hidden for good ({methods}); {way}")
         return manifest
 
     def _found_again(self, photo: LoadedPhoto, like: Manifest) -> Manifest:

@@ -6,7 +6,7 @@ import argparse
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from faceanon.commands._shares import check_shares, share, shared
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Tally:
     hidden: int = 0
     left: int = 0
     redetected: int = 0
+    kept: int = 0
     before: int = 0
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -42,18 +44,28 @@ class Tally:
     def add(self, outcome: Outcome) -> None:
         """Count one finished photo."""
         self.photos += 1
-        for name in ("faces", "coarse", "hidden", "left", "redetected"):
+        for name in ("faces", "coarse", "hidden", "left", "redetected", "kept"):
             setattr(self, name, getattr(self, name) + int(getattr(outcome, name)))
         self.notes += [f"{outcome.photo.name}: {note}" for note in outcome.photo.notes]
+
+    def __add__(self, other: Tally) -> Tally:
+        """What two processes have done; `before` is common to both."""
+        added = {item.name: getattr(self, item.name) + getattr(other, item.name) for item in fields(self)}
+        return Tally(**added | {"before": self.before})
 
     def report(self, console: Console, verb: str, target: Path) -> None:
         """Name the failures, then sum up in one line."""
         for line in [*(f"note: {note}" for note in self.notes), *(f"skipped: {name}" for name in self.failures)]:
             console.print(_printable(line), markup=False, highlight=False, soft_wrap=True)
         parts = [f"{verb} {self.faces} face(s) in {self.photos} photo(s) -> {target}"]
+        how = "otherwise" if self.kept else "for good instead"
         counted = (
             (self.coarse, "smaller than the model's faces, so recovered less exactly"),
-            (self.hidden, "hidden for good instead, too small or unfit for the model"),
+            (
+                self.hidden,
+                f"hidden {how}, too small or unfit for the model",
+            ),
+            (self.kept, "photo(s) with their original faces in a vault"),
             (self.left, "left readable, as asked"),
             (self.redetected, "photo(s) without recovery data: faces detected again, recovered less exactly"),
             (self.before, "photo(s) were done before"),
@@ -90,6 +102,7 @@ def prepare_folder(args: argparse.Namespace, jobs: Sequence[Job], settings: Mapp
     from faceanon.batch.folder import plan_folder
 
     source, target = Path(args.input), Path(args.output)
+    check_shares(args, source.is_dir())
     if not source.is_dir():
         return None
     if not 1 <= args.workers <= 256:
@@ -144,8 +157,14 @@ def _run_folder(
 
     run = FolderRun(plan, pipeline, password, make, args.workers)
     tally = Tally(before=len(plan.jobs) - len(run.todo))
+    stop = args.on_error == "stop"
+    if shared(args) and not share(args, run, tally, stop):
+        return 0  # another process reports
     try:
-        _work(run, tally, stop=args.on_error == "stop")
+        if not shared(args):
+            _work(run, tally, stop)
+        elif stop and tally.failures:
+            raise UserError(tally.failures[0])
     finally:
         if run.anything_done or args.csv:
             _write_table(run, Path(args.csv) if args.csv else plan.target / TABLE_NAME)

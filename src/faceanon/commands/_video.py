@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = frozenset({".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".ts", ".webm", ".wmv"})
 OUTPUTS = frozenset({".mkv", ".mov", ".mp4"})
-PHOTOS_ONLY = ("list_faces", "aligned", "select", "exclude", "quality", "csv", "like")
+PHOTOS_ONLY = ("list_faces", "aligned", "select", "exclude", "quality", "csv", "like", "vault", "exact")
 
 
 def is_video(path: str | Path) -> bool:

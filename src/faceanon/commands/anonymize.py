@@ -7,6 +7,7 @@ scaling it or saving it anew loses the way back. EXIF data such as the place are
   faceanon anonymize party.jpg party_anon.png
   faceanon anonymize party.jpg --list-faces                       # number the faces, change nothing
   faceanon anonymize party.jpg party_anon.png --exclude 2         # leave face 2 as it is
+  faceanon anonymize photos/ hidden/ --exclude anna.jpg           # leave Anna as she is, wherever she is recognised
   FACEANON_PW=... faceanon anonymize photos/ hidden/ --password-env FACEANON_PW
   faceanon anonymize face.png out.png --aligned --password-file secret.txt
   faceanon anonymize party.mp4 party_anon.mp4 --strict            # one stranger for each face that is followed
@@ -24,13 +25,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faceanon.commands._files import add_file_arguments, load_pipeline, pictures, plan
+from faceanon.commands._people import add_people_arguments, choices, people_of
 from faceanon.commands._run import prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import add_password_arguments, password_of
 from faceanon.commands._video import add_video_arguments, anonymize_one, check_video, is_video
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
+    from faceanon.batch.tasks import Task
     from faceanon.data.found import Policy
+    from faceanon.key import KdfParameters
     from faceanon.pipeline import Pipeline
 
 
@@ -41,6 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sidecar",
         action="store_true",
         help="write the recovery data beside the file (NAME.faceanon.json) instead of into it",
+    )
+    parser.add_argument(
+        "--vault",
+        action="store_true",
+        help="keep the original faces too, encrypted under the password, for recover --exact. A wrong password then "
+        "shows itself, to you and to whoever guesses (docs/how-to/vault.md)",
     )
     _add_face_arguments(parser)
     add_video_arguments(parser, follow=True)
@@ -69,8 +79,7 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: blur)",
     )
     group.add_argument("--list-faces", action="store_true", help="number the faces and say what would be done; no OUT")
-    group.add_argument("--select", metavar="N,N", help="change these faces only, by number; one photo")
-    group.add_argument("--exclude", metavar="N,N", help="leave these faces readable, by number; one photo")
+    add_people_arguments(group)
     group.add_argument(
         "--detector",
         metavar="FILE",
@@ -96,40 +105,31 @@ def run(args: argparse.Namespace) -> int:
         return anonymize_one(args, paths, _pipeline(args, policy), password)
     if args.list_faces:
         return _list_faces(args, source, policy)
-    target, output = Path(args.output), Output(args.quality, args.sidecar)
+    target, output = Path(args.output), Output(args.quality, args.sidecar, args.vault)
     jobs = plan(source, target, SUFFIXES, args.overwrite, f".{args.format}")
     settings = {name: getattr(args, name) for name in ("aligned", "min_face", "small_faces", "format", "sidecar")}
     settings |= {"command": "anonymize", "quality": args.quality, "detector": args.detector}
+    select, exclude = choices(args)  # None below: as in journals of before there were such settings
+    settings |= {"vault": args.vault or None, "likeness": args.likeness}
+    settings |= {"select": select.settings(), "exclude": exclude.settings()}
     folder = prepare_folder(args, jobs, settings)
     password = password_of(args, confirm=True)
     pipeline = _pipeline(args, policy)
-    return run_jobs(
-        args,
-        jobs,
-        folder,
-        pipeline,
-        password,
-        lambda photo, file, salt, kdf: AnonymizeTask(pipeline, photo, file, password, salt, kdf, args.aligned, output),
-        "anonymized",
-    )
+
+    def make(photo: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
+        return AnonymizeTask(pipeline, photo, file, password, salt, kdf, args.aligned, output)
+
+    code = run_jobs(args, jobs, folder, pipeline, password, make, "anonymized")
+    for name in () if pipeline.people is None else pipeline.people.unmet():
+        print(f"note: nobody in the photos of this run is like {name}")
+    return code
 
 
 def _policy(args: argparse.Namespace) -> Policy:
     from faceanon.data.found import Policy
 
-    select, exclude = _numbers(args.select, "--select"), _numbers(args.exclude, "--exclude")
-    if (select or exclude) and (Path(args.input).is_dir() or args.aligned):
-        raise UserError("--select and --exclude number the faces of one photo; they fit no folder and no --aligned")
-    return Policy(args.min_face, args.small_faces, select, exclude or frozenset())
-
-
-def _numbers(text: str | None, option: str) -> frozenset[int] | None:
-    if text is None:
-        return None
-    try:
-        return frozenset(int(word) for word in text.split(","))
-    except ValueError as error:
-        raise UserError(f"{option} takes numbers of faces such as 1,3 (see --list-faces), not {text!r:.40}") from error
+    select, exclude = choices(args)
+    return Policy(args.min_face, args.small_faces, select.numbers, exclude.numbers or frozenset())
 
 
 def _pipeline(args: argparse.Namespace, policy: Policy) -> Pipeline:
@@ -143,6 +143,7 @@ def _pipeline(args: argparse.Namespace, policy: Policy) -> Pipeline:
         own = args.detector
         found = ScrfdDetector(own, least) if own else MtcnnDetector(MtcnnConfig(min_face=least), pipeline.device)
         pipeline.detector = found
+    pipeline.people = people_of(args, pipeline)
     return pipeline
 
 

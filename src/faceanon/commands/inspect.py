@@ -24,35 +24,46 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
     parser.add_argument("files", metavar="FILE", nargs="+", help="anonymized picture, or its .faceanon.json")
-    parser.add_argument("--json", action="store_true", help="one line of JSON a file, as it is stored")
+    parser.add_argument(
+        "--json", action="store_true", help="one line of JSON a file, as it is stored, and the size of a vault"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Show every file."""
-    from faceanon.data.sibling import manifest_of
+    from faceanon.data.sibling import manifest_of, vault_bytes
 
     quiet_pictures()
     code = 0
     for name in args.files:
         try:
             manifest, where = manifest_of(Path(name))
+            vault = vault_bytes(Path(name))
         except UserError as error:
             print(f"faceanon: {error}", file=sys.stderr)
             code = 2
             continue
-        print(manifest.to_json() if args.json else _text(name, manifest, where))
+        print(_json(manifest, vault) if args.json else _text(name, manifest, where, vault))
     return code
 
 
-def _text(name: str, manifest: Manifest, where: str) -> str:
+def _json(manifest: Manifest, vault: int | None) -> str:
+    text = manifest.to_json()
+    return text if vault is None else f'{text[:-1]},"vault_bytes":{vault}}}'
+
+
+def _text(name: str, manifest: Manifest, where: str, vault: int | None) -> str:
+    how = "for good" if vault is None else "otherwise"
     rows = {
         "recovery data": where,
         "method": manifest.method,
         "model": f"{manifest.model}, weights {manifest.weights[:16]}..., faces of {manifest.image_size} px",
         "picture": f"{manifest.width}x{manifest.height} px, written as {manifest.encoding}",
         "key": _key(manifest),
-        "faces": f"{manifest.faces} can be brought back, {len(manifest.hidden)} hidden for good",
+        "faces": f"{manifest.faces} can be brought back, {len(manifest.hidden)} hidden {how}",
     }
+    if vault is not None:
+        rows["vault"] = f"{vault} bytes, encrypted: the original faces, for recover --exact"
     lines = [name, *(f"  {title + ':':<15}{text}" for title, text in rows.items())]
     for number, layer in enumerate(manifest.layers, 1):
         lines += [

@@ -1,10 +1,12 @@
 """Bring the faces of anonymized pictures back with the password they were hidden with.
 
 Needs the file as `faceanon anonymize` wrote it, the same model and the same password; nothing else is stored anywhere.
-A wrong password cannot be told from a right one by the program: it draws yet another stranger.
+A wrong password cannot be told from a right one by the program: it draws yet another stranger. With --exact it can: the
+original pixels come back from the vault that `anonymize --vault` made, and the model plays no part.
 
   faceanon recover party_anon.png party.png
   FACEANON_PW=... faceanon recover hidden/ photos/ --password-env FACEANON_PW
+  faceanon recover party_anon.png party.png --exact
   faceanon recover sent_by_chat.jpg party.png --like hidden/other.png
 
 A file whose metadata were stripped has lost the salt and the places of its faces. --like takes the salt from any other
@@ -17,12 +19,19 @@ written).
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from faceanon.commands._files import OUTPUT_SUFFIXES, add_file_arguments, load_pipeline, plan
+from faceanon.commands._files import OUTPUT_SUFFIXES, Job, add_file_arguments, load_pipeline, plan
 from faceanon.commands._run import prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import add_password_arguments, password_of
 from faceanon.commands._video import add_video_arguments, check_video, is_video, recover_one
+from faceanon.errors import UserError
+
+if TYPE_CHECKING:
+    from faceanon.batch.tasks import Output, Task
+    from faceanon.key import KdfParameters
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--like",
         metavar="FILE",
         help="another file of the same run, for pictures that have lost their recovery data",
+    )
+    parser.add_argument(
+        "--exact",
+        action="store_true",
+        help="the original faces, pixel by pixel, from the vault of anonymize --vault; a wrong password is refused",
     )
     add_video_arguments(parser, follow=False)
     add_password_arguments(parser)
@@ -43,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument, the password, the model or (unless skipped) a picture is unusable.
     """
+    from faceanon.batch.exact import ExactTask
     from faceanon.batch.tasks import Output, RecoverTask
     from faceanon.data.sibling import manifest_like
 
@@ -53,16 +68,26 @@ def run(args: argparse.Namespace) -> int:
     source, target, output = Path(args.input), Path(args.output), Output(args.quality)
     jobs = plan(source, target, frozenset(OUTPUT_SUFFIXES), args.overwrite, f".{args.format}")
     settings = {"command": "recover", "format": args.format, "quality": args.quality, "like": args.like}
+    settings |= {"exact": args.exact or None}  # None: as in journals of before there were vaults
+    if args.exact:
+        _check_exact(args, jobs, output)
     folder = prepare_folder(args, jobs, settings)
     like = None if args.like is None else manifest_like(Path(args.like))
     password = password_of(args, confirm=False)
     pipeline = load_pipeline(args.model, args.device)
-    return run_jobs(
-        args,
-        jobs,
-        folder,
-        pipeline,
-        password,
-        lambda picture, file, salt, kdf: RecoverTask(pipeline, picture, file, password, output, like),
-        "recovered",
-    )
+
+    def make(picture: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
+        if args.exact:
+            return ExactTask(pipeline, picture, file, password, output)
+        return RecoverTask(pipeline, picture, file, password, output, like)
+
+    return run_jobs(args, jobs, folder, pipeline, password, make, "recovered")
+
+
+def _check_exact(args: argparse.Namespace, jobs: Sequence[Job], output: Output) -> None:
+    from faceanon.batch.exact import check_exact
+
+    if args.like is not None:
+        raise UserError("--exact needs each file's own recovery data, so --like cannot help; leave one of them away")
+    for _, target in jobs:
+        check_exact(target, output)

@@ -1,4 +1,8 @@
-"""How a manifest travels: in PNG as iTXt, in JPEG and WebP as XMP, or in a JSON file beside the picture."""
+"""How a manifest travels: in PNG as iTXt, in JPEG and WebP as XMP, or in a JSON file beside the picture.
+
+A vault travels in PNG as a private chunk that editors must drop when they change pixels, else beside the picture: the
+segments of a JPEG are too short for it, and XMP is text.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,9 @@ WRITABLE = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 JPEG_QUALITY = 95
 SIDECAR_SUFFIX = ".faceanon.json"
 MAX_TEXT_BYTES = 4_000_000
+VAULT_SUFFIX = ".faceanon.vault"
+VAULT_CHUNK = b"faVT"  # ancillary, private, not safe to copy
+MAX_VAULT_BYTES = 1_000_000_000
 
 _HEAD = b"http://ns.adobe.com/xap/1.0/\0"
 _PACKET = (
@@ -34,6 +41,16 @@ _SEGMENT_LIMIT = 65533  # what the two bytes of a JPEG segment's length leave
 def sidecar_of(path: Path) -> Path:
     """Where the manifest of `path` lies when it is not in the file."""
     return path.with_name(path.name + SIDECAR_SUFFIX)
+
+
+def vault_of(path: Path) -> Path:
+    """Where the vault of `path` lies when it is not in the file."""
+    return path.with_name(path.name + VAULT_SUFFIX)
+
+
+def holds_vault(path: Path) -> bool:
+    """Whether the format that `path` names has room for a vault."""
+    return WRITABLE.get(path.suffix.lower()) == "PNG"
 
 
 def check_suffix(path: Path) -> None:
@@ -61,8 +78,9 @@ def encode(
     manifest: str | None,
     path: Path,
     quality: int | None = None,
+    vault: bytes | None = None,
 ) -> bytes:
-    """A file of the format that `path` names, with nothing in it but pixels, profile and manifest.
+    """A file of the format that `path` names, with nothing in it but pixels, profile, manifest and vault.
 
     Args:
         pixels: RGB `(H, W, 3)` uint8.
@@ -71,6 +89,7 @@ def encode(
         manifest: JSON, or None.
         path: Only its ending counts.
         quality: 1 to 100 for JPEG (95 by default) and WebP (exact by default); PNG is always exact.
+        vault: For PNG alone, or None.
 
     Raises:
         UserError: If the format cannot hold what it should.
@@ -84,6 +103,8 @@ def encode(
         chunks = PngInfo()
         if manifest is not None:
             chunks.add_itxt(MANIFEST_KEY, manifest)
+        if vault is not None:
+            chunks.add(VAULT_CHUNK, vault)
         image.save(data, "PNG", pnginfo=chunks, icc_profile=icc)
     elif kind == "WEBP":
         xmp = b"" if manifest is None else _packet(manifest)
@@ -105,6 +126,29 @@ def embedded(image: Image.Image) -> str | None:
     xmp = image.info.get("xmp")
     found = _ELEMENT.search(xmp.encode() if isinstance(xmp, str) else xmp) if isinstance(xmp, (bytes, str)) else None
     return None if found is None else unescape(found[1].decode("utf-8", "replace"))
+
+
+def embedded_vault(image: Image.Image) -> bytes | None:
+    """The vault inside an opened picture, or None."""
+    chunks: list[tuple[bytes, bytes]] = getattr(image, "private_chunks", [])
+    return next((bytes(chunk[1]) for chunk in chunks if chunk[0] == VAULT_CHUNK), None)
+
+
+def read_vault_file(path: Path) -> bytes | None:
+    """The vault beside `path`, or None where there is none.
+
+    Raises:
+        UserError: If it cannot be read.
+    """
+    beside = vault_of(path)
+    try:
+        if beside.stat().st_size > MAX_VAULT_BYTES:
+            raise UserError(f"{beside} is longer than {MAX_VAULT_BYTES} bytes; is it the right file?")
+        return beside.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"cannot read {beside}: {error.strerror}") from error
 
 
 def read_sidecar(path: Path) -> str | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal, get_args
 
@@ -39,6 +39,7 @@ class Policy:
         small: What hides them, and those the model cannot be applied to; `refuse` leaves the photo undone.
         select: Numbers of the only faces to change; None for all.
         exclude: Numbers of faces to leave as they are.
+        why: By number, why a face is left, where it was not asked for by number.
 
     Raises:
         UserError: If `min_face` is no number from 0 up, or `small` is unknown.
@@ -48,12 +49,17 @@ class Policy:
     small: SmallFaces = "blur"
     select: frozenset[int] | None = None
     exclude: frozenset[int] = frozenset()
+    why: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_face < math.inf:
             raise UserError(f"the smallest face for the model must have 0 px or more, not {self.min_face}")
         if self.small not in SMALL_FACES:
             raise UserError(f"small faces can be hidden by {', '.join(SMALL_FACES)}, not {self.small!r}")
+
+    def everybody(self) -> Policy:
+        """The same for a photo of which nobody is chosen yet."""
+        return replace(self, select=None, exclude=frozenset())
 
     def wants(self, number: int) -> bool:
         """Whether the face of this number is to be changed."""
@@ -121,7 +127,8 @@ def judge(
         if detection.size < policy.min_face:
             reason = f"smaller than {policy.min_face:g} px"
         face = Face(number, detection.box, detection.score, geometry, policy.small if reason else "model", reason)
-        faces.append(face if policy.wants(number) else replace(face, treatment="left", reason="as asked"))
+        left = replace(face, treatment="left", reason=policy.why.get(number, "as asked"))
+        faces.append(face if policy.wants(number) else left)
     return faces
 
 
@@ -155,11 +162,16 @@ def squares(faces: Sequence[Face]) -> list[CropGeometry]:
     return [face.geometry for face in faces if face.geometry is not None and face.treatment == "model"]
 
 
-def hide(pixels: NDArray[np.uint8], face: Face) -> None:
-    """Make a face unrecognisable in place, for good, by its own treatment."""
+def hidden_square(face: Face) -> CropGeometry:
+    """The square that `hide` works on; it may lie outside the photo."""
     x1, y1, x2, y2 = face.box
     half = max(x2 - x1, y2 - y1, 2.0) * MARGIN / 2
-    square = CropGeometry((x1 + x2) / 2, (y1 + y2) / 2, half, 0.0)
+    return CropGeometry((x1 + x2) / 2, (y1 + y2) / 2, half, 0.0)
+
+
+def hide(pixels: NDArray[np.uint8], face: Face) -> None:
+    """Make a face unrecognisable in place, for good, by its own treatment."""
+    square = hidden_square(face)
     try:
         patch = crop(pixels, square, HIDDEN_SIZE)
     except UserError:  # it lies outside the photo: nothing of it is there to be seen

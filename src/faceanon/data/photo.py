@@ -9,7 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from faceanon.data.carrier import MANIFEST_KEY, check_suffix, embedded, encode, read_sidecar, sidecar_of
+from faceanon.data.carrier import (
+    MANIFEST_KEY,
+    check_suffix,
+    embedded,
+    embedded_vault,
+    encode,
+    holds_vault,
+    read_sidecar,
+    read_vault_file,
+    sidecar_of,
+    vault_of,
+)
 from faceanon.data.decode import decode, opened
 from faceanon.errors import UserError
 from faceanon.manifest import Manifest
@@ -91,28 +102,54 @@ def to_image(photo: LoadedPhoto) -> Image.Image:
     return image
 
 
-def write_photo(path: Path, photo: LoadedPhoto, quality: int | None = None, sidecar: bool = False) -> None:
+def read_vault(path: Path) -> bytes | None:
+    """The vault in a picture file or beside it, unopened, or None.
+
+    Raises:
+        UserError: If the file cannot be read.
+    """
+    with opened(path) as image:
+        inside = embedded_vault(image)
+    return read_vault_file(path) if inside is None else inside
+
+
+def write_photo(
+    path: Path, photo: LoadedPhoto, quality: int | None = None, sidecar: bool = False, vault: bytes | None = None
+) -> None:
     """Write a picture with nothing of the original file but its pixels: no EXIF, no place, no thumbnail.
 
-    The file appears complete or not at all.
+    The file appears complete or not at all; what lies beside it is there before it.
 
     Args:
         path: Where to; the ending says the format: .png, .webp, .jpg or .jpeg.
         photo: What to write.
         quality: 1 to 100 for JPEG (95 by default) and WebP (exact by default).
         sidecar: Write the manifest beside the file, into `NAME.faceanon.json`, instead of into it.
+        vault: The sealed originals, or None. Beside the file, in `NAME.faceanon.vault`, with `sidecar` and where the
+            format has no room.
 
     Raises:
         UserError: If the ending is another, the format cannot hold the photo, or the file cannot be written.
     """
     check_suffix(path)
-    beside = sidecar and photo.manifest is not None
-    data = encode(photo.pixels, photo.alpha, photo.icc, None if beside else photo.manifest, path, quality)
-    if beside and photo.manifest is not None:
-        write_atomic(sidecar_of(path), (photo.manifest + "\n").encode())
-    write_atomic(path, data)
-    if not beside:  # one of an earlier run would describe another picture
-        sidecar_of(path).unlink(missing_ok=True)
+    text = photo.manifest if sidecar else None
+    apart = vault if sidecar or not holds_vault(path) else None
+    inside = (None if sidecar else photo.manifest), path, quality, (None if apart else vault)
+    data = encode(photo.pixels, photo.alpha, photo.icc, *inside)
+    beside = {sidecar_of(path): None if text is None else (text + "\n").encode(), vault_of(path): apart}
+    try:
+        for file, content in beside.items():
+            if content is not None:
+                write_atomic(file, content)
+        write_atomic(path, data)
+    except UserError:
+        for file, content in beside.items():
+            if content is not None:  # it would belong to no picture
+                file.unlink(missing_ok=True)
+        raise
+    for file, content in beside.items():
+        if content is None:  # one of an earlier run would describe another picture
+            file.unlink(missing_ok=True)
 
 
 def _load(image: Image.Image, name: str, manifest: str | None) -> LoadedPhoto:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from faceanon.data.carrier import SIDECAR_SUFFIX, WRITABLE, embedded, read_sidecar, read_text
+from faceanon.data.carrier import SIDECAR_SUFFIX, WRITABLE, embedded, read_sidecar, read_text, vault_of
 from faceanon.data.decode import opened
+from faceanon.data.photo import read_vault
 from faceanon.errors import UserError
 from faceanon.manifest import Manifest
 
@@ -35,6 +36,20 @@ def manifest_of(path: Path) -> tuple[Manifest, str]:
         return Manifest.from_json(text), where
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
+
+
+def vault_bytes(path: Path) -> int | None:
+    """Size of the vault of a picture, or of the picture that a sidecar describes; None where there is none.
+
+    Raises:
+        UserError: If the picture cannot be read.
+    """
+    if path.name.endswith(SIDECAR_SUFFIX):
+        path = path.with_name(path.name.removesuffix(SIDECAR_SUFFIX))
+        beside = vault_of(path)
+        return beside.stat().st_size if beside.is_file() else None
+    vault = read_vault(path)
+    return None if vault is None else len(vault)
 
 
 def manifest_like(path: Path) -> Manifest:

@@ -1,0 +1,123 @@
+"""`--select` and `--exclude`: faces by number in one photo, or by another photo of the person."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from faceanon.errors import UserError
+from faceanon.paths import checkpoints
+
+if TYPE_CHECKING:
+    from faceanon.data.reference import Likeness, People
+    from faceanon.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What one of the options says.
+
+    Args:
+        numbers: Of faces; None where none were given.
+        photos: Of persons.
+    """
+
+    numbers: frozenset[int] | None
+    photos: tuple[Path, ...]
+
+    def settings(self) -> list[str] | None:
+        """For a journal: a run is gone on with under the same photos only."""
+        from faceanon.weights.files import sha256
+
+        return sorted(f"{photo.name} {sha256(photo)[:12]}" for photo in self.photos) or None
+
+
+def add_people_arguments(group: argparse._ArgumentGroup) -> None:
+    """Add the options."""
+    group.add_argument(
+        "--select",
+        action="append",
+        metavar="N,N|PHOTO",
+        help="change these faces only: by number (of one photo), or whoever is the person in another photo, which "
+        "shows that face alone; may be given several times",
+    )
+    group.add_argument(
+        "--exclude", action="append", metavar="N,N|PHOTO", help="leave these faces readable, chosen in the same way"
+    )
+    group.add_argument(
+        "--likeness",
+        type=float,
+        metavar="COSINE",
+        help="above which two faces count as one person's (default: where `faceanon test` of the model accepted one "
+        "stranger in a hundred)",
+    )
+
+
+def choices(args: argparse.Namespace) -> tuple[Choice, Choice]:
+    """What `--select` and `--exclude` say.
+
+    Raises:
+        UserError: If a value is neither numbers nor a file, or does not fit the other arguments.
+    """
+    select, exclude = _choice(args.select, "--select"), _choice(args.exclude, "--exclude")
+    if (select.numbers or exclude.numbers) and Path(args.input).is_dir():
+        raise UserError(
+            "numbers in --select and --exclude are those of one photo; for a folder give a photo of the person"
+        )
+    if (args.select or args.exclude) and args.aligned:
+        raise UserError("--select and --exclude choose among the faces of one photo; they do not fit --aligned")
+    if args.likeness is not None:
+        if not (select.photos or exclude.photos):
+            raise UserError("--likeness is for faces chosen by a photo: give one by --select or --exclude")
+        if not -1 < args.likeness < 1 or math.isnan(args.likeness):
+            raise UserError(f"--likeness is a cosine between -1 and 1, not {args.likeness}")
+    return select, exclude
+
+
+def _choice(values: Sequence[str] | None, option: str) -> Choice:
+    numbers: set[int] = set()
+    photos: list[Path] = []
+    for value in values or ():
+        try:
+            numbers |= {int(word) for word in value.split(",")}
+        except ValueError as error:
+            if not Path(value).is_file():
+                advice = f"{option} takes numbers of faces such as 1,3 (see --list-faces), or a photo of the person"
+                raise UserError(f"{advice}; {value!r:.80} is neither, nor a file that is there") from error
+            photos.append(Path(value))
+    return Choice(frozenset(numbers) or None, tuple(photos))
+
+
+def people_of(args: argparse.Namespace, pipeline: Pipeline) -> People | None:
+    """Whoever the photos show, for a pipeline with its detector; None where no photo was given.
+
+    Raises:
+        UserError: If a photo shows no face or several, or nobody knows when faces are alike.
+    """
+    from faceanon.data.reference import People, read_reference
+
+    select, exclude = choices(args)
+    if not (select.photos or exclude.photos):
+        return None
+    likeness = _likeness(args, pipeline)
+    chosen, left = (
+        tuple(read_reference(photo, pipeline.detector, likeness) for photo in choice.photos)
+        for choice in (select, exclude)
+    )
+    return People(likeness, chosen, left)
+
+
+def _likeness(args: argparse.Namespace, pipeline: Pipeline) -> Likeness:
+    from faceanon.data.reference import likeness_of, threshold_of
+    from faceanon.weights.store import default_model
+
+    bundle = getattr(pipeline.backbone, "bundle", None)
+    if bundle is None:
+        raise UserError(f"{pipeline.name} comes without a recogniser; choose faces by number, or take another --model")
+    model = default_model() if args.model is None else Path(args.model)
+    model = model if model.exists() else checkpoints() / model
+    return likeness_of(bundle, threshold_of(bundle, model) if args.likeness is None else args.likeness)

@@ -14,10 +14,11 @@ TRAINING = ("fit", "validate", "test", "predict")
 COMMANDS = {
     "anonymize": "replace the faces of a photo or of a folder of photos",
     "recover": "bring the faces back with the password",
+    "demo": "try both on a web page of this machine (extra `demo`)",
     "inspect": "show what an anonymized file says of itself",
     "doctor": "say what is installed, what is missing, and what that would enable",
     "report": "compare results of several tests in one page",
-    "export": "write a model's generator and encoder in the public layouts, for other tools",
+    "export": "write a model as ONNX graphs, or its networks in the public layouts, for other tools",
     "weights": "list, import, verify and show pretrained networks from public checkpoints",
     "backbones": "list the methods that ship with faceanon or that other packages announce",
     "zoo": "train and test many methods alike, and put them into one table (what `make zoo` runs)",

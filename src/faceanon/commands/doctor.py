@@ -35,9 +35,11 @@ NEEDED = {
 OPTIONAL = {
     "keyring": "--password-keyring: passwords from the system's keyring (pip install 'faceanon[keyring]')",
     "insightface": "--detector: SCRFD face detection, and recognisers to judge with",
-    "onnxruntime": "networks in ONNX files (SCRFD, InsightFace packs)",
+    "onnxruntime": "networks in ONNX files (SCRFD, InsightFace packs), exported models",
+    "onnxscript": "export --onnx (pip install 'faceanon[onnx]')",
     "av": "videos",
-    "gradio": "the web page",
+    "gradio": "faceanon demo: the web page (pip install 'faceanon[demo]')",
+    "zxcvbn": "faceanon demo: how strong a password is",
     "wandb": "logging of training runs",
     "timm": "bundles whose encoders stand on timm trunks",
     "lpips": "LPIPS in tests and training",

@@ -1,0 +1,96 @@
+"""How often one client may ask: a sliding window, and the same for uploads before anything of them is read."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Scope]]
+Send = Callable[[Scope], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+# Nothing may be fetched from elsewhere, whatever the page's framework would like to.
+POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; worker-src 'self' blob:; "
+    "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
+
+
+class RateLimit:
+    """At most `count` requests of one client in any `seconds`.
+
+    Args:
+        count: Requests that are let through.
+        seconds: Length of the window.
+        clock: Seconds, from anywhere.
+    """
+
+    def __init__(self, count: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.count, self.seconds, self._clock = count, seconds, clock
+        self._seen: dict[str, deque[float]] = {}
+        self._lock = threading.Lock()
+
+    def wait(self, client: str) -> int:
+        """0 if this request may pass, which counts it; else the whole seconds after which to try again."""
+        now = self._clock()
+        with self._lock:
+            for name, times in list(self._seen.items()):
+                while times and times[0] <= now - self.seconds:
+                    times.popleft()
+                if not times:
+                    del self._seen[name]
+            mine = self._seen.setdefault(client, deque())
+            if len(mine) >= self.count:
+                return max(1, math.ceil(mine[0] + self.seconds - now))
+            mine.append(now)
+            return 0
+
+
+class Gate:
+    """ASGI middleware: uploads of one client are counted, and every answer forbids requests to other places.
+
+    Args:
+        app: What it stands before.
+        limit: Of uploads.
+    """
+
+    def __init__(self, app: Application, limit: RateLimit) -> None:
+        self.app, self.limit = app, limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def guarded(message: Scope) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                kept = [pair for pair in message["headers"] if pair[0].decode("latin-1").lower() not in HEADERS]
+                message = {**message, "headers": kept + own}
+            await send(message)
+
+        upload = scope["method"] == "POST" and scope["path"].rstrip("/").endswith("/upload")
+        client = (scope.get("client") or ("unknown",))[0]
+        if upload and (seconds := self.limit.wait(client)):
+            await _refuse(guarded, seconds)
+        else:
+            await self.app(scope, receive, guarded)
+
+
+async def _refuse(send: Send, seconds: int) -> None:
+    head = [(b"content-type", b"text/plain; charset=utf-8"), (b"retry-after", str(seconds).encode())]
+    await send({"type": "http.response.start", "status": 429, "headers": head})
+    await send({"type": "http.response.body", "body": f"Too many uploads; try again in {seconds} s.".encode()})

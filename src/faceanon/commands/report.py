@@ -6,18 +6,23 @@ import argparse
 import sys
 from pathlib import Path
 
+from faceanon.commands import _leaderboard, _occlusion, _security, _tables
 from faceanon.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    parser.add_argument("results", nargs="+", type=Path, help="results.json files, or the folders they are in")
+    parser.add_argument("results", nargs="*", type=Path, help="results.json files, or the folders they are in")
     parser.add_argument(
         "--across-protocols",
         action="store_true",
         help="put results of different protocols side by side, marked as such",
     )
-    parser.add_argument("--out", type=Path, default=Path("comparison.html"), help="page to write (%(default)s)")
+    parser.add_argument("--out", type=Path, help="page or folder to write (default: comparison.html)")
+    _leaderboard.add_arguments(parser)
+    _occlusion.add_arguments(parser)
+    _security.add_arguments(parser)
+    _tables.add_arguments(parser)
 
 
 def column_labels(paths: list[Path]) -> list[str]:
@@ -44,6 +49,17 @@ def run(args: argparse.Namespace) -> int:
         UserError: A file is missing or damaged, results of different protocols were given without
             `--across-protocols`, or the page cannot be written.
     """
+    if args.leaderboard is not None:
+        return _leaderboard.run(args)
+    if args.occlusion is not None:
+        return _occlusion.run(args)
+    if args.security is not None:
+        return _security.run(args)
+    if args.table is not None:
+        return _tables.run(args)
+    if not args.results:
+        raise UserError("nothing to report on: name results.json files, or the folders they are in")
+
     from faceanon.metrics.comparison import check_comparable, protocol_label
     from faceanon.report.page import write_comparison
     from faceanon.report.results import load_results
@@ -55,5 +71,5 @@ def run(args: argparse.Namespace) -> int:
     if marks:
         labels = [f"{label} [{protocol_label(meta)}]" for label, meta in zip(labels, metas, strict=True)]
         print(*marks, sep="\n", file=sys.stderr)
-    print(write_comparison(args.out, dict(zip(labels, results, strict=True))))
+    print(write_comparison(args.out or Path("comparison.html"), dict(zip(labels, results, strict=True))))
     return 0

@@ -1,0 +1,292 @@
+"""`faceanon report --table`: the papers' tables, what they print beside what we measure."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from faceanon.errors import UserError
+
+if TYPE_CHECKING:
+    from faceanon.backbones.base import Backbone
+    from faceanon.report.results import Results
+    from faceanon.report.tables import FilledTable
+    from faceanon.report.tables_run import Setting
+    from faceanon.report.tables_spec import PaperTable
+    from faceanon.weights.bundle import Bundle
+
+OUT = Path("runs/tables")
+FACES, TSNE_FACES = 8, 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare `--table` and what belongs to it."""
+    group = parser.add_argument_group(
+        "tables", "The papers' tables: a folder with JSON, Markdown, page and pictures of each (default: runs/tables)"
+    )
+    group.add_argument(
+        "--table", nargs="+", metavar="NAME", help="such as dbaf-1 ifadit-3; all for all, list to see what each needs"
+    )
+    group.add_argument(
+        "--methods",
+        nargs="+",
+        metavar="NAME=MODEL",
+        help="models by the name of their row (default: the shipped model); NAME alone where no training is needed",
+    )
+    group.add_argument("--bundle", default="synth64", help="bundle that judges, by name or folder (%(default)s)")
+    group.add_argument("--protocol", default="synth64-v1", metavar="NAME", help="of the evaluation (%(default)s)")
+    group.add_argument(
+        "--data", nargs="+", type=Path, default=[], metavar="FOLDER", help="photographs, for a protocol on photographs"
+    )
+    group.add_argument("--limit", type=int, metavar="N", help="test on about N pictures only; the page says so")
+    group.add_argument("--detectors", nargs="+", default=[], metavar="NAME", help="add face detectors: mtcnn")
+    group.add_argument("--dlib", type=Path, metavar="FILE", help="add dlib's, with its shape_predictor_68 file")
+    group.add_argument("--kffa-keys", type=int, metavar="N", help="keys a picture where a table has KFFA (default: 50)")
+    group.add_argument("--tsne-keys", type=int, default=200, metavar="N", help="keys a face in t-SNE (%(default)s)")
+    group.add_argument(
+        "--pictures", nargs="*", choices=("sheet", "tsne"), help="draw these (default: the table's, photographs never)"
+    )
+
+
+@dataclass(frozen=True)
+class Given:
+    """A method that was asked for.
+
+    Args:
+        name: In the table.
+        model: Its folder or checkpoint; None for a preset that needs no training.
+    """
+
+    name: str
+    model: Path | None
+
+
+def parse_methods(words: Sequence[str] | None) -> list[Given]:
+    """`NAME=FOLDER`, or `NAME` of a preset; the shipped model where nothing is given.
+
+    Raises:
+        UserError: Two methods of one name, a name that makes no folder, or an empty path.
+    """
+    from faceanon.weights.store import default_model
+
+    if not words:
+        return [Given("dbaf_keyed", default_model())]
+    found: dict[str, Given] = {}
+    for word in words:
+        name, equals, path = word.partition("=")
+        if not name or Path(name).name != name or name.startswith("."):
+            raise UserError(f"--methods {word}: give NAME=FOLDER, or NAME of a preset that needs no training")
+        if equals and not path:
+            raise UserError(f"--methods {word}: the folder or checkpoint is missing behind =")
+        if name in found:
+            raise UserError(f"--methods names {name} twice; give the second another name")
+        found[name] = Given(name, Path(path) if equals else None)
+    return list(found.values())
+
+
+def build(given: Given, bundle: Bundle) -> Backbone:
+    """The method in eval mode.
+
+    Raises:
+        UserError: No such model or preset, a preset that has to be trained, or one of another bundle.
+    """
+    from faceanon.commands.backbones import announced, shipped
+    from faceanon.report.tables_run import check_bundle
+    from faceanon.weights.store import backbone_class, load_backbone
+
+    if given.model is not None:
+        backbone, _ = load_backbone(given.model)
+    else:
+        presets = {listed.name: listed for listed in (*announced(), *shipped())}
+        if given.name not in presets:
+            raise UserError(f"no preset {given.name!r}: give NAME=FOLDER, or one of {', '.join(sorted(presets))}")
+        listed = presets[given.name]
+        kind = backbone_class(listed.class_path)
+        if kind.trained_by:
+            raise UserError(f"{given.name} has to be trained: give --methods {given.name}=FOLDER with its weights")
+        backbone = kind(**{**listed.init_args, "bundle": str(bundle.folder)}).eval()
+    check_bundle(given.name, backbone, bundle)
+    return backbone
+
+
+def listing() -> list[str]:
+    """A paragraph a table: what it is about, how much of it is known, and what fills its rows."""
+    from faceanon.report.tables_spec import known_tables, load_table
+
+    lines = []
+    for name in known_tables():
+        table = load_table(name)
+        extra = [f"{table.kffa_keys} keys a picture"] if table.kffa_keys else []
+        extra += [{"tsne": "a t-SNE figure", "sheet": "a sheet of faces"}[one] for one in table.pictures]
+        lines.append(f"{name}: {table.title} ({table.paper}; {table.published} published figures known)")
+        lines.append(f"    methods: {', '.join(table.methods)}")
+        lines += [f"    with {', '.join(extra)}"] if extra else []
+    return lines
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the evaluations that the tables need, print the tables and write them.
+
+    Raises:
+        UserError: No such table or method, or pictures, weights or folders that cannot be used.
+    """
+    from faceanon.report.tables_spec import known_tables, load_table
+
+    if args.table == ["list"]:
+        print(*listing(), sep="\n")
+        return 0
+    names = known_tables() if args.table == ["all"] else list(dict.fromkeys(args.table))
+    tables = [load_table(name) for name in names]
+    given = parse_methods(args.methods)
+    setting = _setting(args, tables)
+    methods = {one.name: build(one, setting.bundle) for one in given}
+    for backbone in methods.values():
+        backbone.bundle.to(setting.device)  # frozen networks are outside of the module tree
+        backbone.to(setting.device)
+    results = {one.name: _results(one, methods[one.name], setting) for one in given}
+    for table in tables:
+        _one(table, results, methods, setting, args)
+    print(f"tables: {setting.folder.parent.resolve()}")
+    return 0
+
+
+def _setting(args: argparse.Namespace, tables: Sequence[PaperTable]) -> Setting:
+    """Bundle, protocol and pictures, with what the tables need beyond the protocol."""
+    from faceanon.metrics.detection import DlibDetector, make_detector
+    from faceanon.metrics.protocol import load_protocol
+    from faceanon.report.tables_data import load_pictures
+    from faceanon.report.tables_run import Setting
+    from faceanon.weights.bundle import Bundle
+
+    if args.tsne_keys < 2:
+        raise UserError(f"--tsne-keys {args.tsne_keys}: give at least 2")
+    if args.kffa_keys is not None and args.kffa_keys < 2:
+        raise UserError(f"--kffa-keys {args.kffa_keys}: give at least 2")
+    bundle = Bundle(args.bundle)
+    protocol = load_protocol(args.protocol)
+    detectors = {name: make_detector(name, bundle.image_size) for name in args.detectors}
+    detectors |= {} if args.dlib is None else {"dlib": DlibDetector(args.dlib)}
+    pictures = load_pictures(protocol, bundle.image_size, args.data, args.limit)
+    needed = max(table.kffa_keys for table in tables)
+    keys = needed if not needed or args.kffa_keys is None else args.kffa_keys
+    return Setting(
+        bundle,
+        protocol,
+        pictures,
+        (args.out or OUT) / "methods",
+        keys,
+        detectors,
+        any(table.needs_readings for table in tables),
+        _device(args.device),
+    )
+
+
+def _device(name: str) -> str:
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"cannot compute on {name!r}: {str(error).splitlines()[0]}") from error
+    return name
+
+
+def _results(given: Given, backbone: Backbone, setting: Setting) -> Results:
+    """Of this very test where they are at hand, else measured now, with a progress bar."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from faceanon.report.tables_run import cached, measure
+
+    if given.model is not None and given.model.is_dir():
+        found = cached(given.model, backbone, setting)
+        if found is not None:
+            return found
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(given.name, total=None)
+        return measure(given.name, backbone, setting, lambda done, of: bar.update(task, completed=done, total=of))
+
+
+def _one(
+    table: PaperTable,
+    results: Mapping[str, Results],
+    methods: Mapping[str, Backbone],
+    setting: Setting,
+    args: argparse.Namespace,
+) -> None:
+    """Fill, print and write one table."""
+    from faceanon.report.tables import fill
+    from faceanon.report.tables_names import Names
+    from faceanon.report.tables_run import facts
+    from faceanon.report.tables_text import print_table
+
+    bundle = setting.bundle
+    judge, recogniser = (
+        getattr(bundle, f"{role}_name") if bundle.has(role) else "" for role in ("judge", "recogniser")
+    )
+    names = Names(bundle.name, judge, recogniser, tuple(bundle.further_judges))
+    filled = fill(table, results, names)
+    print_table(filled, facts(setting, results))
+    _write(filled, results, setting, _pictures(table, methods, setting, args, judge))
+
+
+def _pictures(
+    table: PaperTable, methods: Mapping[str, Backbone], setting: Setting, args: argparse.Namespace, judge: str
+) -> dict[str, tuple[str, bytes]]:
+    """PNG and title of each of the table's pictures, by file name; sheets of photographs only where asked for."""
+    from faceanon.report.sheets import png_bytes, sheet
+    from faceanon.report.tables_pictures import key_embeddings, sheet_rows, tsne_png
+    from faceanon.report.tables_run import method_digest
+
+    found: dict[str, tuple[str, bytes]] = {}
+    wanted = table.pictures if args.pictures is None else args.pictures
+    if "sheet" in wanted and (not setting.pictures.real or args.pictures is not None):
+        image = setting.pictures.one_each(FACES).to(setting.device)
+        rows = {"original": image.cpu()}
+        for name, backbone in methods.items():
+            rows |= sheet_rows(name, backbone, image, setting.protocol.seed)
+        found[f"{table.name}-faces.png"] = ("The same faces by method", png_bytes(sheet(rows)))
+    keyed = {name: backbone for name, backbone in methods.items() if backbone.key_bits is not None}
+    if "tsne" in wanted and keyed and judge:
+        image = setting.pictures.one_each(TSNE_FACES).to(setting.device)
+        embeddings = {}
+        for name, backbone in keyed.items():
+            stamp = f"{method_digest(backbone)[:12]}-{setting.pictures.seen.sha256[:12]}-{judge}-{args.tsne_keys}"
+            path = setting.folder / name / f"keys-{stamp}.safetensors"
+            network = setting.bundle.to(setting.device).judge
+            embeddings[name] = key_embeddings(backbone, network, image, args.tsne_keys, setting.protocol.seed, path)
+        found[f"{table.name}-tsne.png"] = ("Many keys on few faces (t-SNE)", tsne_png(embeddings, judge))
+    return found
+
+
+def _write(
+    filled: FilledTable,
+    results: Mapping[str, Results],
+    setting: Setting,
+    pictures: Mapping[str, tuple[str, bytes]],
+) -> None:
+    """JSON, Markdown, page and pictures, each whole or not at all."""
+    from faceanon.report.page import data_uri, render
+    from faceanon.report.results import plain, run_meta
+    from faceanon.report.tables import as_json
+    from faceanon.report.tables_run import facts
+    from faceanon.report.tables_text import markdown
+    from faceanon.weights.files import write_atomic
+
+    name, folder, told = filled.spec.name, setting.folder.parent, facts(setting, results)
+    content = {"schema": 1, **as_json(filled), "facts": told, "meta": run_meta()}
+    content["methods"] = {method: {"meta": found.meta, "ci": found.ci} for method, found in results.items()}
+    write_atomic(folder / f"{name}.json", (json.dumps(plain(content), indent=2, allow_nan=False) + "\n").encode())
+    write_atomic(folder / f"{name}.md", markdown(filled, told).encode())
+    for file, (_, png) in pictures.items():
+        write_atomic(folder / file, png)
+    # A page of photographs is to be shown around without the persons in them: they stay in files of their own.
+    real = setting.pictures.real
+    inside = {title: data_uri(png) for file, (title, png) in pictures.items() if not (real and "faces" in file)}
+    warnings = [f"{method}: {warning}" for method, found in results.items() for warning in found.warnings]
+    page = render("tables.html", table=filled, facts=told, warnings=warnings, pictures=inside)
+    write_atomic(folder / f"{name}.html", page)

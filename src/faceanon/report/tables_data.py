@@ -1,0 +1,121 @@
+"""The pictures of a protocol, for evaluations outside of Lightning's trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from faceanon.data.batches import person_major
+from faceanon.data.faces import Faces, Reader
+from faceanon.data.files import EXTENSIONS, Photo, list_photos
+from faceanon.errors import UserError
+from faceanon.metrics.pictures import PictureCheck, Seen, find_pictures
+from faceanon.metrics.protocol import Protocol
+from faceanon.types import FaceBatch
+
+
+@dataclass(frozen=True)
+class TestPictures:
+    """The pictures of a test, held in memory.
+
+    Args:
+        batches: By person.
+        seen: Their fingerprint.
+        real: Whether they are photographs.
+    """
+
+    __test__ = False  # no test class, whatever pytest thinks of the name
+
+    batches: tuple[FaceBatch, ...]
+    seen: Seen
+    real: bool
+
+    def one_each(self, count: int) -> Tensor:
+        """The first picture of each of the first `count` persons, `(<=count, 3, S, S)`."""
+        image = torch.cat([batch.image for batch in self.batches])
+        people = torch.cat([batch.identity for batch in self.batches]).tolist()
+        first = {person: place for place, person in reversed(list(enumerate(people)))}
+        return image[sorted(first.values())[:count]]
+
+
+def load_pictures(
+    protocol: Protocol, image_size: int, roots: Sequence[Path] = (), limit: int | None = None, batch_size: int = 16
+) -> TestPictures:
+    """Read or draw the pictures that a protocol names.
+
+    Args:
+        protocol: The protocol.
+        image_size: Side that the bundle's networks want.
+        roots: Folders with photographs, for a protocol on photographs; its listed files are found by content.
+        limit: Take about so many pictures, of as many persons as possible; None takes all.
+        batch_size: Pictures in a batch, a multiple of 4.
+
+    Raises:
+        UserError: The protocol is for another size, its photographs are not there, or `limit` leaves fewer than two
+            persons.
+    """
+    if protocol.pictures.image_size != image_size:
+        asked = protocol.pictures.image_size
+        raise UserError(f"protocol {protocol.label} is for pictures of {asked} px, the bundle for {image_size} px")
+    if limit is not None and limit < 4:
+        raise UserError(f"--limit {limit} is too few: give at least 4 pictures")
+    real = protocol.pictures.source == "folder"
+    made = _photographs(protocol, image_size, roots, limit, batch_size) if real else None
+    batches = tuple(made if made is not None else _drawn(protocol, image_size, limit, batch_size))
+    check = PictureCheck()
+    for batch in batches:
+        check.update(batch)
+    return TestPictures(batches, check.seen(), real)
+
+
+def _drawn(protocol: Protocol, image_size: int, limit: int | None, batch_size: int) -> Iterator[FaceBatch]:
+    """Procedural faces, as `faceanon test` draws them."""
+    from faceanon.data.synthetic.datamodule import SyntheticFaces
+
+    pictures = protocol.pictures
+    photos = pictures.photos or 2
+    people = pictures.people if limit is None else min(pictures.people, max(2, -(-limit // photos)))
+    occlusion = 0.3 if pictures.occlusion is None else pictures.occlusion
+    data = SyntheticFaces(image_size, test_identities=people, photos=photos, batch_size=batch_size, occlusion=occlusion)
+    data.setup("test")
+    return iter(data.test_dataloader())
+
+
+def _photographs(
+    protocol: Protocol, image_size: int, roots: Sequence[Path], limit: int | None, batch_size: int
+) -> Iterator[FaceBatch]:
+    """Photographs, the protocol's own where it lists any, else the first of the folders."""
+    if not roots:
+        raise UserError(f"protocol {protocol.label} is on photographs: name their folders by --data FOLDER [...]")
+    listed = [photo for root in roots for photo in list_photos(root)]
+    if protocol.pictures.files is not None:
+        found = find_pictures(protocol.file_list(), _files(roots))
+        listed = [Photo(path, path.name, person) for path, person in found]
+    most = len(listed) if protocol.pictures.files is not None else protocol.pictures.images
+    chosen = spread(listed, min(most, limit or most))
+    names = sorted({photo.identity for photo in chosen if photo.identity is not None})
+    labels = [-1 if photo.identity is None else names.index(photo.identity) for photo in chosen]
+    faces = Faces(chosen, labels, Reader(image_size), None, None)
+    return (faces[[(row, False) for row in rows]] for rows in person_major(labels, batch_size))
+
+
+def _files(roots: Sequence[Path]) -> list[Path]:
+    return [path for root in roots for path in sorted(root.rglob("*")) if path.suffix.lower() in EXTENSIONS]
+
+
+def spread(photos: Sequence[Photo], count: int) -> list[Photo]:
+    """`count` of the photographs, as many as possible persons with two or more each, in their order.
+
+    Pictures of unknown persons count as one person's.
+    """
+    place: dict[str | None, int] = {}
+    rank: list[tuple[int, int]] = []
+    for position, photo in enumerate(photos):
+        number = place[photo.identity] = place.get(photo.identity, -1) + 1
+        rank.append((number // 2, position))
+    chosen = sorted(position for _, position in sorted(rank)[:count])
+    return [photos[position] for position in chosen]

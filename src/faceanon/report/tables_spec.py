@@ -1,0 +1,216 @@
+"""A paper's table as data (configs/tables/*.yaml): rows, columns, what it prints, which figures of ours belong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import yaml
+
+from faceanon.errors import UserError
+from faceanon.metrics.strict import typed
+from faceanon.paths import configs
+
+SCHEMA = 1
+Direction = Literal["lower", "higher", "identity", ""]
+Picture = Literal["sheet", "tsne"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of ours in a column.
+
+    Args:
+        name: Metric name, with the placeholders that `tables_names.resolve` fills.
+        title: What tells it from the column's others.
+    """
+
+    name: str
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table.
+
+    Args:
+        id: Referred to by cells.
+        title: Heading, as the paper has it.
+        figures: Ours, one or several readings of what the paper means.
+        better: Which direction is good; `identity`: low where a block hides persons, high where it brings them back.
+        digits: Decimals.
+        recogniser: Name of the paper's recogniser.
+        stands_in: Role whose recogniser takes its place in a bundle that has no network of that name; None: nobody's.
+        ours: The paper has no such column.
+    """
+
+    id: str
+    title: str
+    figures: tuple[Figure, ...]
+    better: Direction
+    digits: int = 3
+    recogniser: str | None = None
+    stands_in: Literal["judge", "recogniser", "further"] | None = None
+    ours: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What the paper prints in one place; places without one are unknown to us.
+
+    Args:
+        column: Id of the column.
+        published: The number, as printed.
+        corrected: What it should be, or be on the scale of ours; None where nothing is known to be wrong.
+        why: The reason of a correction, or a remark on the number.
+        digits: Decimals of `published` as our source quotes it; None: the column's.
+    """
+
+    column: str
+    published: float
+    corrected: float | None = None
+    why: str = ""
+    digits: int | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table.
+
+    Args:
+        id: Unique in its block.
+        title: As the paper has it.
+        ours: Names that fill it, those of presets or of ablations.
+        cells: What the paper prints.
+        note: A remark on the row.
+        train: How the weights of an ablation come about, in `faceanon fit`'s configs.
+        paper: Whether the paper has the row.
+    """
+
+    id: str
+    title: str
+    ours: tuple[str, ...]
+    cells: tuple[Cell, ...] = ()
+    note: str = ""
+    train: str = ""
+    paper: bool = True
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows under one heading.
+
+    Args:
+        title: The heading.
+        versions: Which pictures are measured, a line of ours each: `anonymized`, `recovered/image`, `recovered/file`;
+            `recovered/jpeg*` stands for every JPEG quality of the protocol.
+        rows: The rows.
+    """
+
+    title: str
+    versions: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table of a paper.
+
+    Args:
+        schema: Of the file.
+        name: As the command line calls it.
+        paper: Short name of the paper.
+        title: What the table is about.
+        source: Where the published figures come from.
+        layout: What is known of the table's number, rows and columns.
+        columns: Left to right.
+        blocks: Top to bottom.
+        notes: Errors, contradictions and open questions that a reader has to know.
+        kffa_keys: Keys a picture that its figures need.
+        pictures: Drawn beside it.
+    """
+
+    schema: int
+    name: str
+    paper: str
+    title: str
+    source: str
+    layout: str
+    columns: tuple[Column, ...]
+    blocks: tuple[Block, ...]
+    notes: tuple[str, ...] = ()
+    kffa_keys: int = 0
+    pictures: tuple[Picture, ...] = ()
+
+    @property
+    def rows(self) -> Iterator[Row]:
+        """All rows, top to bottom."""
+        return (row for block in self.blocks for row in block.rows)
+
+    @property
+    def methods(self) -> list[str]:
+        """Names that fill rows, each once, in order."""
+        return list(dict.fromkeys(name for row in self.rows for name in row.ours))
+
+    @property
+    def published(self) -> int:
+        """Number of published figures that are known."""
+        return sum(len(row.cells) for row in self.rows)
+
+    @property
+    def needs_readings(self) -> bool:
+        """Whether a column counts at thresholds that papers print."""
+        return any(figure.name.startswith("recognition_rate/") for column in self.columns for figure in column.figures)
+
+
+def folder() -> Path:
+    """Where the shipped tables lie."""
+    return configs() / "tables"
+
+
+def known_tables() -> list[str]:
+    """Names of the shipped tables, by paper and number."""
+    return sorted(path.stem for path in folder().glob("*.yaml"))
+
+
+def load_table(name: str) -> PaperTable:
+    """Read a shipped table.
+
+    Raises:
+        UserError: There is none, or its file is damaged or contradicts itself; the message names file and entry.
+    """
+    if name not in known_tables():
+        raise UserError(f"no table {name!r}: there are {', '.join(known_tables())}; --table list says what each needs")
+    path = folder() / f"{name}.yaml"
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+    return check_table(typed(PaperTable, data, path.name), path)
+
+
+def check_table(table: PaperTable, path: Path) -> PaperTable:
+    """Return a table whose parts fit together.
+
+    Raises:
+        UserError: They do not; the message names the part.
+    """
+    columns = {column.id for column in table.columns if not column.ours}
+    checks = [
+        (table.schema == SCHEMA, f"schema must be {SCHEMA}, got {table.schema}"),
+        (table.name == path.stem, f"it calls itself {table.name!r}"),
+        (len({column.id for column in table.columns}) == len(table.columns), "two columns have one id"),
+    ]
+    for block in table.blocks:
+        checks.append((len({row.id for row in block.rows}) == len(block.rows), f"{block.title}: two rows have one id"))
+        for row in block.rows:
+            checks += [(row.paper or not row.cells, f"row {row.id} is ours, so nothing of it was published")]
+            for cell in row.cells:
+                checks += [(cell.column in columns, f"row {row.id}: no published column {cell.column!r}")]
+                checks += [(cell.corrected is None or bool(cell.why), f"row {row.id}: a correction without a reason")]
+    for fine, message in checks:
+        if not fine:
+            raise UserError(f"{path.name}: {message}")
+    return table

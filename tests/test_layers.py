@@ -13,7 +13,7 @@ LAYERS = [
     {"types", "errors", "paths", "key", "manifest", "weights.spec"},
     {"networks", "losses", "optim"},
     {"backbones", "metrics", "data", "weights"},
-    {"stages", "callbacks", "pipeline", "batch", "video", "report", "testing"},
+    {"stages", "callbacks", "pipeline", "batch", "video", "report", "attacks", "testing", "webpage"},
     {"commands", "cli", "training", "__main__"},  # training: the Lightning half of the command line
 ]
 FILES = sorted((SRC / "faceanon").rglob("*.py"))

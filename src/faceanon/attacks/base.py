@@ -1,0 +1,98 @@
+"""What all attacks share: how much is spent, what an attack finds, and the verdict in plain words."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+Outcome = Literal["holds", "partly", "fails", "open"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What the attacker, and whoever waits for the page, may spend.
+
+    Args:
+        name: Stated beside every result.
+        people: Held-out people that are attacked, of those in the test.
+        known_people: People of the attacker's own, with all their pictures; never those in the test.
+        steps: Training batches of each attacker that is a network.
+        batch: Pictures in such a batch, and in a pass.
+        keys: Keys among which collisions are sought.
+        strangers: Keys under which one face is drawn, to count strangers.
+        trials: Passwords tried in the one-bit test, and repetitions of the key derivation.
+        disturbed: Pictures that are disturbed before they are opened.
+        detected: The attacker's pictures from which right and wrong keys are learnt.
+    """
+
+    name: str
+    people: int
+    known_people: int
+    steps: int
+    batch: int = 16
+    keys: int = 10_000
+    strangers: int = 64
+    trials: int = 8
+    disturbed: int = 40
+    detected: int = 150
+
+
+BUDGETS = {
+    "small": Budget("small", people=60, known_people=250, steps=400),
+    "full": Budget("full", 200, 3000, 6000, strangers=256, trials=32, disturbed=200, detected=1500),
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One sentence that can be acted upon.
+
+    Args:
+        outcome: `holds`: protects; `partly`; `fails`: does not protect; `open`: the figures cannot tell.
+        text: The sentence, with the figures and the bound that decided.
+    """
+
+    outcome: Outcome
+    text: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table.
+
+    Args:
+        label: What the figure is.
+        value: The figure, None where there is none.
+        unit: "%" also multiplies by 100; "s", "bits", "dB" are appended.
+    """
+
+    label: str
+    value: float | None
+    unit: str = ""
+
+
+class Finding(ABC):
+    """What an attack found: a frozen dataclass of plain figures. Verdicts are computed from them, never stored."""
+
+    @abstractmethod
+    def verdicts(self) -> list[Verdict]:
+        """What the figures mean, by the bounds of the attack's file."""
+
+    @abstractmethod
+    def rows(self) -> list[Row]:
+        """The figures as a table."""
+
+
+class DoesNotApplyError(Exception):
+    """The attack has no object in this method; the message says why."""
+
+
+def graded(value: float, holds: float, partly: float) -> Outcome:
+    """The outcome of a figure that should be low: up to `holds`, up to `partly`, above."""
+    return "holds" if value <= holds + 1e-6 else "partly" if value <= partly + 1e-6 else "fails"
+
+
+def worst(*outcomes: Outcome) -> Outcome:
+    """The worst of several outcomes."""
+    return max(outcomes, key=("holds", "partly", "fails", "open").index)

@@ -1,0 +1,104 @@
+"""The security page: what a method protects against and what not, as HTML, JSON and text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from faceanon.attacks.base import Outcome, Row, Verdict
+from faceanon.attacks.runner import Done, content
+from faceanon.report.page import render
+from faceanon.report.results import plain, run_meta
+from faceanon.report.security_plots import plot
+from faceanon.weights.files import write_atomic
+
+SCHEMA = 1
+JSON_NAME, PAGE_NAME = "security.json", "security.html"
+WORDS: dict[Outcome, str] = {
+    "fails": "does not protect",
+    "partly": "protects in part",
+    "holds": "protects",
+    "open": "cannot be told",
+}
+
+
+def format_row(row: Row) -> str:
+    """A figure with its unit; a hyphen where there is none."""
+    value = row.value
+    if value is None:
+        return "-"
+    if row.unit == "%":
+        return f"{100 * value:.1f} %"
+    if row.unit == "dB":
+        return f"{value:.2f} dB"
+    if abs(value) >= 1e6:
+        text = f"{value:.1e}"
+    elif float(value).is_integer():
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:.3f}"
+    return f"{text} {row.unit}".strip()
+
+
+def by_outcome(done: Sequence[Done]) -> dict[Outcome, list[tuple[Done, Verdict]]]:
+    """All verdicts, the worst outcome first, with their attacks."""
+    pairs = [(one, verdict) for one in done if one.finding is not None for verdict in one.finding.verdicts()]
+    grouped = {outcome: [pair for pair in pairs if pair[1].outcome == outcome] for outcome in WORDS}
+    return {outcome: found for outcome, found in grouped.items() if found}
+
+
+def as_text(done: Sequence[Done]) -> str:
+    """The table for the terminal: a block an attack, verdicts first, then figures."""
+    lines = []
+    for one in done:
+        lines += [one.attack.title, f"  {one.attack.question}"]
+        if one.finding is None:
+            lines += [f"  not applicable: {one.reason}", ""]
+            continue
+        lines += [f"  [{WORDS[verdict.outcome]}] {verdict.text}" for verdict in one.finding.verdicts()]
+        rows = [(row.label, format_row(row)) for row in one.finding.rows()]
+        left, right = (max(len(cells[side]) for cells in rows) for side in (0, 1))
+        lines += [f"    {label:<{left}}  {value:>{right}}" for label, value in rows] + [""]
+    return "\n".join(lines).rstrip()
+
+
+def as_json(done: Sequence[Done], meta: Mapping[str, Any]) -> bytes:
+    """Figures and verdicts, strict JSON."""
+    attacks = {}
+    for one in done:
+        verdicts = [] if one.finding is None else [vars(verdict) for verdict in one.finding.verdicts()]
+        attacks[one.attack.name] = {"title": one.attack.title, "verdicts": verdicts, **content(one)}
+    page = {"schema": SCHEMA, "meta": plain(meta), "attacks": attacks}
+    return (json.dumps(page, indent=2, allow_nan=False) + "\n").encode()
+
+
+def write_security(folder: str | Path, done: Sequence[Done], meta: Mapping[str, Any]) -> Path:
+    """Write `security.json` and `security.html`, each whole or not at all.
+
+    Args:
+        folder: Made if missing.
+        done: The attacks that were run.
+        meta: `runner.stamp` and whatever else is worth knowing; versions and the command are added.
+
+    Returns:
+        Path of the page.
+
+    Raises:
+        UserError: The folder cannot be written, or the disk is full.
+    """
+    meta = {**run_meta(), **meta}
+    write_atomic(Path(folder) / JSON_NAME, as_json(done, meta))
+    sections = [
+        {
+            "done": one,
+            "verdicts": [] if one.finding is None else one.finding.verdicts(),
+            "rows": [] if one.finding is None else [(row.label, format_row(row)) for row in one.finding.rows()],
+            "plot": "" if one.finding is None else plot(one.attack.name, one.finding),
+        }
+        for one in done
+    ]
+    page = render("security.html", meta=meta, words=WORDS, summary=by_outcome(done), sections=sections)
+    write_atomic(Path(folder) / PAGE_NAME, page)
+    return Path(folder) / PAGE_NAME

@@ -1,0 +1,38 @@
+"""`faceanon report --leaderboard`: all methods of a folder of results on one page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+OUT = Path("leaderboard.html")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare `--leaderboard`."""
+    group = parser.add_argument_group("leaderboard", "One page that needs no network (default: leaderboard.html)")
+    group.add_argument(
+        "--leaderboard",
+        nargs="+",
+        type=Path,
+        metavar="RESULTS_DIR",
+        help="rank every results.json in these folders (of `faceanon test`, or the --out of `faceanon zoo`)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the page and print its path.
+
+    Raises:
+        UserError: No results, a file that is damaged or something else, or results that do not compare without
+            `--across-protocols`.
+    """
+    from faceanon.report.leaderboard import write_leaderboard
+    from faceanon.report.leaderboard_entries import check_entries, find_entries
+
+    entries = find_entries(args.leaderboard)
+    marks = check_entries(entries, args.across_protocols)
+    print(*marks, sep="\n", end="\n" if marks else "", file=sys.stderr)
+    print(write_leaderboard(args.out or OUT, entries, marks))
+    return 0

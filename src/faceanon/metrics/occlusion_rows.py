@@ -1,0 +1,174 @@
+"""One value a picture on what lies inside an occluder's mask and what lies outside; and what the values give away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
+
+from faceanon.metrics.checks import check_same_shape
+from faceanon.metrics.interval import rate_interval
+from faceanon.metrics.quality import psnr
+
+KEPT_IOU, KEPT_PSNR = 0.5, 15.0
+
+
+class Rows(Metric):
+    """Values `(N,)` in the order of the updates; NaN where a picture has none."""
+
+    full_state_update = False
+    values: list[Tensor]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("values", default=[], dist_reduce_fx="cat")
+
+    def update(self, values: Tensor) -> None:
+        """Add `(B,)` values.
+
+        Raises:
+            ValueError: Another shape, or an infinite value.
+        """
+        if values.ndim != 1 or values.isinf().any():
+            raise ValueError(f"values must be finite or NaN and (B,), got {tuple(values.shape)}")
+        self.values.append(values.double())
+
+    def compute(self) -> Tensor:
+        """All values."""
+        return dim_zero_cat(self.values)
+
+
+def masked_psnr(image: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
+    """PSNR in dB inside masks `(B, S, S)` of `(B, 3, S, S)` in [-1, 1]: `(B,)`, at most 100, NaN where one is empty."""
+    check_same_shape("image", image, "reference", reference)
+    error = ((image - reference) / 2).double().square().mean(1)
+    return psnr((error * mask).sum((1, 2)) / mask.sum((1, 2)))
+
+
+def label_iou(labels: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
+    """IoU inside a mask of two label maps, all classes taken together, NaN where the mask is empty.
+
+    A mean over classes would be decided by those of a few stray pixels. With a share a of equal labels this is
+    a / (2 - a).
+
+    Args:
+        labels: `(B, S, S)` int64.
+        reference: `(B, S, S)` int64.
+        mask: `(B, S, S)` bool.
+
+    Returns:
+        `(B,)` in [0, 1].
+    """
+    check_same_shape("labels", labels, "reference", reference)
+    both = ((labels == reference) & mask).sum((1, 2))
+    return both / (2 * mask.sum((1, 2)) - both)
+
+
+def mask_iou(found: Tensor, truth: Tensor) -> Tensor:
+    """IoU of two `(B, S, S)` bool masks, `(B,)`; NaN where the truth is empty."""
+    union = (found | truth).sum((1, 2))
+    return ((found & truth).sum((1, 2)) / union).masked_fill(~truth.any(2).any(1), math.nan)
+
+
+def visible(points: Tensor, mask: Tensor) -> Tensor:
+    """Which landmarks `(B, K, 2)` in [-1, 1] lie in the picture and outside the mask `(B, S, S)`: `(B, K)` bool."""
+    size = mask.shape[-1]
+    place = ((points + 1) * size / 2).floor().long()
+    inside = ((place >= 0) & (place < size)).all(-1)
+    column, row = place.clamp(0, size - 1).unbind(-1)
+    return inside & ~mask[torch.arange(len(mask), device=mask.device)[:, None], row, column]
+
+
+def mean_interval(
+    values: NDArray[np.floating], people: NDArray[np.integer], rate: bool, draws: int, seed: int
+) -> tuple[float, float]:
+    """95% interval of the mean, by the bootstrap over people; `rate` says that values are shares in [0, 1].
+
+    Of what is no share, equal values have an interval of width zero.
+    """
+    known = values[np.isfinite(values)]
+    if not rate and len(known) and known.min() == known.max():
+        return float(known[0]), float(known[0])
+    return rate_interval(values, people, draws, seed)
+
+
+def occlusion_faults(
+    figures: Mapping[str, float], ci: Mapping[str, tuple[float, float]], judge: str, kinds: Iterable[str]
+) -> dict[str, str]:
+    """One sentence for each way in which an occluder undoes a method, by the figure that gives it away.
+
+    Args:
+        figures: What `OcclusionTest.compute` found.
+        ci: Its intervals; a rate counts as changed where its interval leaves out the bare faces' rate.
+        judge: Name of the judging recogniser.
+        kinds: Of occluders.
+    """
+    found: dict[str, str] = {}
+    for kind in ("none", *kinds):
+        checks = _level(figures, judge, kind)
+        checks += [] if kind == "none" else [*_change(figures, ci, judge, kind), *_preservation(figures, judge, kind)]
+        found |= {name: text for name, fails, text in checks if fails}  # no comparison with NaN holds
+    return found
+
+
+Check = tuple[str, bool, str]
+
+
+def _level(figures: Mapping[str, float], judge: str, kind: str) -> list[Check]:
+    where = "without an occluder" if kind == "none" else f"under {kind}"
+    names = [f"{name}/{judge}/{kind}" for name in ("deid_rate", "wrong_key_rate")]
+    deid, wrong = (figures.get(name, math.nan) for name in names)
+    return [
+        (names[0], deid > 0.5, f"nothing is anonymized {where}: {deid:.0%} are still accepted as the original"),
+        (names[1], wrong > 0.5, f"the lock is open {where}: {wrong:.0%} of the faces come back under a wrong key"),
+    ]
+
+
+def _change(figures: Mapping[str, float], ci: Mapping[str, tuple[float, float]], judge: str, kind: str) -> list[Check]:
+    """What the occluder makes worse."""
+    names = [f"{name}/{judge}/{kind}" for name in ("deid_rate", "recovery_rate")]
+    deid, recovered = (figures.get(name, math.nan) for name in names)
+    hidden, back = (figures.get(f"{name}/{judge}/none", math.nan) for name in ("deid_rate", "recovery_rate"))
+    low, high = ci.get(names[0], (math.nan, math.nan))[0], ci.get(names[1], (math.nan, math.nan))[1]
+    return [
+        (
+            names[0],
+            deid - hidden > 0.1 and low > hidden and deid <= 0.5,
+            f"{kind} undoes anonymity: {deid:.0%} are still accepted as the original, without it {hidden:.0%}",
+        ),
+        (
+            names[1],
+            back - recovered > 0.2 and high < back,
+            f"recovery does not survive {kind}: {recovered:.0%}, without it {back:.0%}",
+        ),
+    ]
+
+
+def _preservation(figures: Mapping[str, float], judge: str, kind: str) -> list[Check]:
+    iou, decibels = f"occluder_parsing_iou/{kind}/anonymized", f"occluder_psnr/{kind}/anonymized"
+    agreement, fidelity = figures.get(iou, math.nan), figures.get(decibels, math.nan)
+    strangers = f"impostor_rate/{judge}/{kind}"
+    accepted = figures.get(strangers, math.nan)
+    return [
+        (
+            iou,
+            agreement < KEPT_IOU,
+            f"{kind}: painted over, where it lay the parser agrees with itself to an IoU of {agreement:.2f} only",
+        ),
+        (
+            decibels,
+            fidelity < KEPT_PSNR,
+            f"{kind}: not kept, the pixels that it covers come back at {fidelity:.1f} dB only",
+        ),
+        (
+            strangers,
+            accepted > 0.1,
+            f"{kind}: the judge accepts {accepted:.0%} of pairs of strangers who both wear it, so its rates say little",
+        ),
+    ]

@@ -1,0 +1,150 @@
+"""Where the methods of a leaderboard stand: how well they hide, what they keep, and what comes back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+WIDTH, HEIGHT = 360, 300
+LEFT, RIGHT, TOP, BOTTOM = 46, 350, 12, 262
+RADIUS = 8.0
+LOW, HIGH = (0xB3, 0x5C, 0x00), (0x1F, 0x5F, 0xBF)  # nothing recovered, all recovered; told apart by all eyes
+LOG_FROM = 50.0  # a ratio of values above which the axis is logarithmic
+
+
+@dataclass
+class Point:
+    """A method in the plot.
+
+    Args:
+        number: Its number in the table.
+        name: Of the method.
+        x: Share of faces hidden, in [0, 1].
+        y: The figure of the axis.
+        recovered: Share recovered, or None where there is no way back.
+        text: What is shown when the point is touched.
+        at: Where its circle is drawn.
+        true: Where it belongs.
+    """
+
+    number: int
+    name: str
+    x: float
+    y: float
+    recovered: float | None
+    text: str
+    at: tuple[float, float] = (0.0, 0.0)
+    true: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def colour(self) -> str:
+        """From orange (nothing comes back) to blue (everything does)."""
+        share = min(max(self.recovered or 0.0, 0.0), 1.0)
+        parts = [round(low + share * (high - low)) for low, high in zip(LOW, HIGH, strict=True)]
+        return f"rgb({parts[0]} {parts[1]} {parts[2]})"
+
+    @property
+    def moved(self) -> bool:
+        """Whether the circle had to give way to others."""
+        return math.dist(self.at, self.true) > 3
+
+
+@dataclass
+class Scatter:
+    """A plot as the template draws it.
+
+    Args:
+        title: What stands on the y axis.
+        lower: Whether less is better; the better end is always at the top.
+        points: The methods, placed.
+        ticks_x: Position and label of each.
+        ticks_y: Position and label of each.
+    """
+
+    title: str
+    lower: bool
+    points: list[Point]
+    ticks_x: list[tuple[float, str]] = field(default_factory=list)
+    ticks_y: list[tuple[float, str]] = field(default_factory=list)
+    width: int = WIDTH
+    height: int = HEIGHT
+    box: tuple[int, int, int, int] = (LEFT, TOP, RIGHT, BOTTOM)
+
+
+def scatter(title: str, points: Sequence[Point], lower: bool) -> Scatter | None:
+    """Place the points; None where fewer than two have finite values.
+
+    Args:
+        title: Of the y axis, with its unit.
+        points: The methods; those without a finite value are left out.
+        lower: Whether less is better.
+    """
+    kept = [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
+    if len(kept) < 2:
+        return None
+    values = [point.y for point in kept]
+    log = min(values) > 0 and max(values) / min(values) > LOG_FROM
+    ends = _ends([math.log10(value) for value in values] if log else values)
+    span = min(math.floor(20 * min(point.x for point in kept)) / 20, 0.9), 1.0
+    for point in kept:
+        height = (math.log10(point.y) if log else point.y, *ends)
+        point.true = (_place(point.x, *span, LEFT, RIGHT), _height(*height, lower))
+        point.at = point.true
+    _spread(kept)
+    plot = Scatter(title + (", logarithmic" if log else ""), lower, kept)
+    plot.ticks_x = [(_place(tick, *span, LEFT, RIGHT), f"{100 * tick:.3g} %") for tick in _ticks(*span, log=False)]
+    plot.ticks_y = [(_height(tick, *ends, lower), f"{10**tick if log else tick:.3g}") for tick in _ticks(*ends, log)]
+    return plot
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    room = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
+    return low - room, high + room
+
+
+def _place(value: float, low: float, high: float, start: float, end: float) -> float:
+    inner = RADIUS + 1  # circles at the ends stay whole
+    return start + inner + (value - low) / (high - low) * (end - start - 2 * inner)
+
+
+def _height(value: float, low: float, high: float, lower: bool) -> float:
+    return _place(value, low, high, TOP, BOTTOM) if lower else _place(value, low, high, BOTTOM, TOP)
+
+
+def _ticks(low: float, high: float, log: bool) -> list[float]:
+    """Three to six round values between the ends."""
+    if log:
+        found = [float(n) for n in range(math.ceil(low), math.floor(high) + 1)]
+        if len(found) >= 2:
+            return found
+    step = 10 ** math.floor(math.log10((high - low) / 3))
+    step = next(step * factor for factor in (5, 2, 1) if (high - low) / (step * factor) >= 3)
+    return [step * n for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def _spread(points: Sequence[Point], rounds: int = 80) -> None:
+    """Push circles that hide each other apart, as far as the frame lets them."""
+    for _ in range(rounds):
+        for i, one in enumerate(points):
+            for other in points[:i]:
+                _push(one, other)
+
+
+def _push(one: Point, other: Point) -> None:
+    dx, dy = one.at[0] - other.at[0], one.at[1] - other.at[1]
+    distance = math.hypot(dx, dy)
+    if distance >= 2 * RADIUS + 1:
+        return
+    if distance < 1e-6:  # equal methods go apart in a direction of their own
+        dx, dy, distance = math.cos(one.number), math.sin(one.number), 1.0
+    step = (2 * RADIUS + 1 - math.hypot(one.at[0] - other.at[0], one.at[1] - other.at[1])) / 2 / distance
+    one.at, other.at = (
+        _inside(one.at[0] + dx * step, one.at[1] + dy * step),
+        _inside(other.at[0] - dx * step, other.at[1] - dy * step),
+    )
+
+
+def _inside(x: float, y: float) -> tuple[float, float]:
+    return min(max(x, LEFT + RADIUS), RIGHT - RADIUS), min(max(y, TOP + RADIUS), BOTTOM - RADIUS)

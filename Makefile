@@ -8,7 +8,7 @@ ZOO_STEPS ?= 600
 ZOO_SEEDS ?= 0 1 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo zoo lint test test-slow test-all clean
+.PHONY: help install demo zoo docs lint test test-slow test-all clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,7 +23,7 @@ $(BIN)/python:
 
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "[install] installing faceanon and its dependencies into $(VENV) (about 6 GB, a few minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,demo,onnx]'
 	@touch $@
 	@echo "[install] done"
 
@@ -34,6 +34,11 @@ demo: $(STAMP) ## train DBAF briefly on the shipped bundle, test it, write a rep
 zoo: $(STAMP) ## train and test every method alike, one table; goes on where it stopped (hours; ZOO_STEPS, ZOO_SEEDS)
 	@echo "[zoo] $(ZOO_STEPS) batches a method, seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)"
 	@$(BIN)/faceanon zoo --steps $(ZOO_STEPS) --seeds $(ZOO_SEEDS) --out $(ZOO_OUT)
+
+docs: $(STAMP) ## build the documentation as a site in build/site (strict, no network)
+	@echo "[docs] mkdocs build --strict"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "[docs] open build/site/index.html; with search: $(BIN)/python -m http.server -d build/site"
 
 lint: $(STAMP) ## ruff and mypy
 	@echo "[lint] ruff check, ruff format --check, mypy"

@@ -116,7 +116,7 @@ def test_every_mode_becomes_rgb(tmp_path, mode):
         image = Image.fromarray(np.full((8, 9), 65535, dtype=np.uint16))
     else:
         image = Image.fromarray(grey).convert("RGB").convert(mode)
-    path = tmp_path / ("a.tif" if mode in ("CMYK", "YCbCr") else "a.png")
+    path = tmp_path / {"CMYK": "a.tif", "YCbCr": "a.jpg"}.get(mode, "a.png")
     image.save(path)
     pixels = load_photo(path).pixels
     assert pixels.shape == (8, 9, 3)

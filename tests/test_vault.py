@@ -203,6 +203,8 @@ def plain_of(head, blob=b""):
         plain_of({"sha256": "", "regions": [{"box": [0, 0, 2, 2], "bytes": 3}]}, b"png"),
         plain_of({"sha256": "", "regions": [{"box": [0, 0, 2, 2], "bytes": 99}]}, b"png"),
         plain_of({"sha256": "", "regions": [{"box": "nope", "bytes": 3}]}, b"png"),
+        plain_of({"sha256": "", "regions": [{"box": [0, 0, float("inf"), 2], "bytes": 3}]}, b"png"),
+        (2000).to_bytes(4, "big") + b"[" * 2000,
     ],
 )
 def test_rubbish_under_the_right_key_is_one_line(monkeypatch, plain):
@@ -254,3 +256,13 @@ def test_saving_the_picture_anew_drops_the_vault_with_the_manifest(tmp_path, pip
     with Image.open(tmp_path / "b.png") as image:
         image.save(tmp_path / "c.png")
     assert read_vault(tmp_path / "c.png") is None
+
+
+def test_what_would_exhaust_the_machine_is_neither_sealed_nor_opened(monkeypatch):
+    vault = seal(PIXELS, [(0, 0, 20, 10)] * 3, Secret.random(0), MANIFEST)
+    assert len(unseal(vault, Secret.random(0), MANIFEST, "x").regions) == 3
+    monkeypatch.setattr(module, "MOST_PIXELS", 2 * 200)
+    with pytest.raises(UserError, match="no faces that can be read"):
+        unseal(vault, Secret.random(0), MANIFEST, "x")
+    with pytest.raises(UserError, match="cannot hold them all"):
+        seal(PIXELS, [(0, 0, 20, 10)] * 3, Secret.random(0), MANIFEST)

@@ -9,9 +9,10 @@ import pytest
 import torch
 from attack_fakes import BUDGET, Irreversible, PassThrough, Shift, pictures, shrink, target
 
-from faceanon.attacks.base import BUDGETS, Row
+from faceanon.attacks.base import BUDGETS, FEWEST_PEOPLE, Row, Verdict, cautious
 from faceanon.attacks.catalog import ATTACKS, chosen
 from faceanon.attacks.runner import run_attacks, stamp
+from faceanon.attacks.target import Target
 from faceanon.commands import _security
 from faceanon.commands import report as command
 from faceanon.errors import UserError
@@ -116,6 +117,25 @@ def test_what_does_not_apply_is_said_and_kept(tmp_path):
     assert "not applicable: the method has no codes" in as_text(done)
 
 
+def test_few_people_prove_nothing(tmp_path):
+    """What rests on people is open, what rests on keys is not."""
+    for _ in range(2):  # also where the results were there before
+        done, _ = run(Shift(), tmp_path, ["password_bit"], people=FEWEST_PEOPLE - 1)
+        assert [verdict.outcome for verdict in done[0].finding.verdicts()] == ["holds", "holds"]
+        assert [verdict.outcome for verdict in done[0].verdicts] == ["holds", "open"]
+        assert "15 people are too few" in as_text(done)
+    fails = Verdict("fails", "all is lost")
+    assert cautious(fails, 1) == fails
+
+
+def test_a_judge_that_cannot_be_trusted_is_said():
+    assert not any("few people" in text for text in target(Shift()).warnings())  # 1080 pairs of strangers
+    small = Target(Shift().eval(), pictures(0, 4), lambda: pictures(50, 4), BUDGET)
+    assert "few people" in small.warnings()[0]
+    small.threshold = 0.99999
+    assert any("judge is weak" in text for text in small.warnings())
+
+
 def test_attacks_depend_on_their_own_seed_alone(tmp_path):
     together, _ = run(Shift(), tmp_path / "a", ["password_bit", "collisions"])
     torch.manual_seed(9)
@@ -171,6 +191,7 @@ def test_command_attacks_a_preset(tmp_path, monkeypatch, capsys):
     [
         (("--attacks", "rumour"), "no attack 'rumour'"),
         (("--core-hour-price", "-1"), "give a price above 0"),
+        (("--core-hour-price", "2", "--attacks", "leak"), "is for kdf_cost, which --attacks leaves out"),
     ],
 )
 def test_wrong_arguments_are_one_line_before_anything_long(words, message, tmp_path):
@@ -216,6 +237,8 @@ def test_photographs_are_split_by_person(tmp_path):
     assert len(test) == len(known) == 6
     assert not reds[0] & reds[1]
     assert about["attacker"] == "other photographs in faces"
+    assert about["attacker_people"] == 3
+    assert len(about["attacker_sha256"]) == 64
 
 
 @pytest.mark.slow

@@ -239,3 +239,56 @@ def test_recovery_of_a_folder_is_resumable_too(photos, uninterrupted, tmp_path):
     for path in back.rglob("*.png"):
         original = load_photo(photos / path.relative_to(back)).pixels.astype(float)
         assert np.abs(load_photo(path).pixels - original).mean() < 2
+
+
+def test_another_precision_of_the_same_weights_is_refused(photos, tmp_path):
+    class Rough(KeyedTint):
+        precision = "int8"
+
+    exact, rough = Pipeline(KeyedTint(), weights="ab", batch=4), Pipeline(Rough(), weights="ab", batch=4)
+    list(start(photos, tmp_path, pipe=exact).results())
+    with pytest.raises(UserError, match="holds a run of the model in float32, not int8"):
+        start(photos, tmp_path, pipe=rough)
+    journal = tmp_path / JOURNAL_NAME
+    journal.write_text(journal.read_text().replace('"precision":"float32",', "", 1))  # as before there was any other
+    assert len(start(photos, tmp_path, pipe=exact).todo) == 1
+    with pytest.raises(UserError, match="not int8"):
+        start(photos, tmp_path, pipe=rough)
+
+
+def test_a_full_disk_ends_a_run_and_harms_no_journal(photos, tmp_path, monkeypatch):
+    class Full:
+        """A raw file with room for so many bytes."""
+
+        def __init__(self, file, room):
+            self.file, self.room = file, room
+
+        def write(self, data):
+            part = data[: self.room]
+            self.room -= len(part)
+            return self.file.write(part)
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+    real = Journal.__init__
+
+    def full(self, *words):
+        real(self, *words)
+        self._file = Full(self._file, 1000)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "__init__", full)
+        with pytest.raises(UserError, match="no space left on the disk"):
+            list(start(photos, tmp_path).results())
+    assert not (tmp_path / JOURNAL_NAME).read_bytes().endswith(b"\n")
+    assert 0 < len(read_journal(tmp_path / JOURNAL_NAME)[0].last) < 10
+    list(start(photos, tmp_path).results())
+    assert len(list(tmp_path.rglob("*.png"))) == 10
+
+
+def test_what_a_kill_left_of_the_table_goes_with_the_next_one(tmp_path):
+    for name in (".faceanon.csv.thxj0n24", ".faceanon.csv.notes"):
+        (tmp_path / name).write_text("half")
+    write_table(tmp_path / "faceanon.csv", [])
+    assert {path.name for path in tmp_path.iterdir()} == {".faceanon.csv.notes", "faceanon.csv"}

@@ -157,7 +157,7 @@ def test_photo_without_a_face_writes_nothing(tmp_path):
         ("in", "taken.png", "is a file"),
         ("empty", "out", "no pictures in"),
         ("twins", "out", "would all become"),
-        ("in/a.png", "b.bmp", "must end in .png"),
+        ("in/a.png", "b.bmp", "must be a .png"),
         ("in/a.png", "in/a.png", "is the input itself"),
         ("in/a.png", "taken.png", "--overwrite"),
     ],

@@ -3,8 +3,12 @@
 import asyncio
 import hashlib
 import importlib.util
+import os
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -223,3 +227,42 @@ def test_without_the_extra(capsys, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "gradio" else real(name))
     assert cli.main(["demo"]) == 2
     assert capsys.readouterr().err == "faceanon: the web page needs gradio: pip install 'faceanon[demo]'\n"
+
+
+FETCHING = """
+import asyncio, sys
+import gradio
+from gradio import processing_utils
+from faceanon.webpage.page import _picture, _results
+
+async def never(*words, **options):
+    raise AssertionError("the page fetched something")
+
+async def moved(picture, path):
+    try:
+        return await picture.async_move_resource_to_block_cache(path)
+    except gradio.Error as error:
+        return error.message
+
+async def main():
+    for picture in pictures:
+        print(await moved(picture, "https://example.org/a.png"), await moved(picture, sys.argv[1]))
+
+processing_utils.async_ssrf_protected_download = never
+with gradio.Blocks():
+    pictures = _picture("a", "b", "c"), _results("a", "d")[0]
+asyncio.run(main())
+"""
+
+
+def test_no_visitor_makes_the_page_fetch_an_address(tmp_path):
+    """In a process of its own: Gradio reads its settings when it is imported."""
+    settings = {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_TEMP_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", FETCHING, noise(tmp_path / "photo.png")]
+    paths = {"PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src")}
+    done = subprocess.run(command, env={**os.environ, **settings, **paths}, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2, done.stderr
+    for line in lines:
+        assert line.startswith("this page fetches nothing; choose a file ")
+        assert line.endswith("photo.png")

@@ -12,7 +12,7 @@ from faceanon.backbones.ifadit import IFADIT
 from faceanon.cli import main
 from faceanon.errors import UserError
 from faceanon.key import Secret
-from faceanon.networks.onnx_method import CARD, KeyRecipe, OnnxCard, OnnxMethod
+from faceanon.networks.onnx_method import CARD, KeyRecipe, OnnxCard, OnnxMethod, open_graph
 from faceanon.pipeline import Pipeline
 from faceanon.weights import onnx_export
 from faceanon.weights.onnx_export import export_onnx, key_recipe, quantized, write_onnx
@@ -188,7 +188,12 @@ def test_mistakes_on_the_command_line_are_one_line(capsys, folder, tmp_path):
     assert "needs MODEL and OUT" in fails(capsys, "--layout", "public", "synth64")
     assert "give --overwrite" in fails(capsys, "--onnx", folder)
     assert "no model at" in fails(capsys, "--onnx", tmp_path / "o", "--checkpoint", tmp_path / "nothing")
-    assert "in a way of its own" in fails(capsys, "--onnx", tmp_path / "o", "--checkpoint", folder)
+    assert "is an ONNX export already" in fails(capsys, "--onnx", tmp_path / "o", "--checkpoint", folder)
+    (tmp_path / "file").touch()
+    assert "is a file" in fails(capsys, "--onnx", tmp_path / "file", "--overwrite")
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half/recover.onnx").touch()
+    assert "recover.onnx exists" in fails(capsys, "--onnx", tmp_path / "half")
     assert not (tmp_path / "o").exists()
 
 
@@ -210,6 +215,58 @@ def test_a_damaged_folder_is_one_line(folder, tmp_path, file, content, said):
         (tmp_path / file).write_bytes(content)
     with pytest.raises(UserError, match=said):
         load_backbone(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"graphs": {"anonymize": {"file": "../anonymize.onnx", "sha256": "ab" * 32}}},
+        {"graphs": {"anonymize": {"file": "/etc/hostname", "sha256": "ab" * 32}}},
+        {"graphs": {"anonymize": {"file": "a\x00b", "sha256": "ab" * 32}}},
+        {"graphs": {"anonymize": "anonymize.onnx"}},
+        {"graphs": ["anonymize"]},
+        {"graphs": {"recover": {"file": "recover.onnx", "sha256": "ab" * 32}}},
+        {"key": {"kind": "normal", "label": "x", "shape": [1 << 30, 1 << 30]}},
+        {"key": {"kind": "normal", "label": "x", "shape": [-1]}},
+        {"key": {"kind": "normal", "label": "x", "shape": [float("inf")]}},
+        {"model": "two\nlines"},
+        {"method": "x" * 1000},
+        {"weights": "../x"},
+        {"image_size": 1 << 40},
+        {"image_size": "64"},
+        {"framing": {"scale": float("nan"), "right": 0.0, "down": 0.0}},
+        {"framing": {"size": 1.0}},
+    ],
+)
+def test_a_card_of_a_stranger_names_no_other_file_and_nothing_absurd(folder, tmp_path, change):
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    card = json.loads((tmp_path / CARD).read_text())
+    (tmp_path / CARD).write_text(json.dumps(card | change))
+    with pytest.raises(UserError, match="damaged or of another version"):
+        load_backbone(tmp_path)
+
+
+@pytest.mark.parametrize("location", ["inside.bin", "../inside.bin"])
+def test_a_graph_takes_nothing_from_other_files(tmp_path, monkeypatch, location):
+    from onnx import TensorProto, helper
+
+    wide = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("image", "face")]
+    graph = helper.make_graph([helper.make_node("Add", ["image", "w"], ["face"])], "g", wide[:1], wide[1:])
+    tensor = graph.initializer.add(name="w", data_type=TensorProto.FLOAT, dims=[4])
+    tensor.raw_data = np.arange(4, dtype=np.float32).tobytes()
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    open_graph(model.SerializeToString(), "plain")
+    tensor = model.graph.initializer[0]  # a copy
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    (tmp_path / "here").mkdir()
+    for place in (tmp_path, tmp_path / "here"):
+        (place / "inside.bin").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UserError, match="does not read the graph odd"):
+        open_graph(model.SerializeToString(), "odd")
 
 
 @pytest.mark.slow

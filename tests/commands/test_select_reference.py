@@ -12,6 +12,7 @@ from PIL import Image
 
 from faceanon import cli
 from faceanon.commands import anonymize
+from faceanon.commands._run import Tally
 from faceanon.data import detect
 from faceanon.data.detect import Detection
 from faceanon.data.found import Policy
@@ -264,3 +265,21 @@ def test_the_help_says_what_a_value_may_be():
     text = " ".join(parser.format_help().split())
     assert "--select N,N|PHOTO" in text
     assert "--likeness COSINE" in text
+
+
+def test_a_person_whom_one_process_has_met_is_not_missing():
+    one, other = Tally(photos=2, unmet=["anna.png", "bob.png"]), Tally(photos=1, unmet=["bob.png"])
+    assert (one + other).unmet == ["bob.png"]
+    assert (one + other).photos == 3
+
+
+def test_a_run_that_goes_on_speaks_of_its_own_photos_only(world, tmp_path, capsys):
+    anna = world.draw("anna.png", 1, seed=3)
+    for index, people in enumerate([(2, 0), (0, 1), (0, 2)]):  # the first is done again to check the password
+        world.draw(f"in/{index}.png", *people, seed=6 + index)
+    words = tmp_path / "in", tmp_path / "out", "--exclude", anna
+    assert run(*words) == 0
+    assert "nobody" not in capsys.readouterr().out
+    (tmp_path / "out/2.png").unlink()
+    assert run(*words) == 0
+    assert "nobody in the photos done this time is like anna.png" in capsys.readouterr().out.replace("\n", " ")

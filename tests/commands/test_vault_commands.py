@@ -170,6 +170,12 @@ def test_options_that_do_not_fit(tmp_path, monkeypatch, capsys):
         ([*one, str(tmp_path / "b.png"), "--exact", "--like", "x"], "--like cannot help"),
         (["anonymize", str(tmp_path / "a.mp4"), str(tmp_path / "b.mp4"), "--vault"], "--vault: for photos only"),
         (["recover", str(tmp_path / "a.mp4"), str(tmp_path / "b.mp4"), "--exact"], "--exact: for photos only"),
+        (["anonymize", str(tmp_path / "a.mp4"), str(tmp_path / "b.mp4"), "--devices", "2"], "share a folder"),
+        (["recover", str(tmp_path / "a.mp4"), str(tmp_path / "b.mp4"), "--nodes", "2"], "share a folder"),
+        (["anonymize", str(tmp_path), "--list-faces", "--devices", "2"], "--list-faces writes nothing"),
+        (["anonymize", str(tmp_path / "a.png"), "--list-faces", "--csv", "x"], "--list-faces writes nothing"),
+        (["anonymize", str(tmp_path / "a.png"), str(tmp_path / "b.png"), "--csv", "x"], "--csv is for folders"),
+        (["anonymize", str(tmp_path / "a.png"), "x.png", "--aligned", "--detector", "d"], "leave --detector away"),
     ):
         assert cli.main(words) == 2
         assert message in capsys.readouterr().err
@@ -180,3 +186,38 @@ def test_the_help_explains_the_trade():
         parser = argparse.ArgumentParser()
         command.add_arguments(parser)
         assert words in " ".join(parser.format_help().split())
+
+
+def test_exact_recovery_reads_no_model(tmp_path, monkeypatch, pipe):
+    def never(model, device):
+        raise AssertionError("a model was read")
+
+    monkeypatch.setattr(recover, "load_pipeline", never)
+    monkeypatch.setenv("PW", WORD)
+    source = make_photo(tmp_path / "a.png")
+    hide(pipe, source, tmp_path / "hidden/b.png")
+    hide(pipe, source, tmp_path / "hidden/c.png")
+    words = ["--exact", "--password-env", "PW"]
+    assert cli.main(["recover", str(tmp_path / "hidden/b.png"), str(tmp_path / "d.png"), *words]) == 0
+    folders = ["recover", str(tmp_path / "hidden"), str(tmp_path / "back"), *words]
+    assert cli.main(folders) == 0
+    (tmp_path / "back/c.png").unlink()
+    assert cli.main(folders) == 0
+    for path in (tmp_path / "d.png", tmp_path / "back/b.png", tmp_path / "back/c.png"):
+        np.testing.assert_array_equal(load_photo(path).pixels, load_photo(source).pixels)
+
+
+@pytest.mark.parametrize("beside", ["b.png.faceanon.vault", "b.png.faceanon.json"])
+def test_recovery_data_of_another_picture_are_not_lost(tmp_path, monkeypatch, capsys, pipe, beside):
+    monkeypatch.setattr(anonymize, "_pipeline", lambda args, policy: pipe)
+    monkeypatch.setattr(KdfParameters.__init__, "__defaults__", ("argon2id", 64, 1, 1, 19))
+    monkeypatch.setenv("PW", WORD)
+    source = make_photo(tmp_path / "in/b.png")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / beside).write_text("of a picture that was moved away")
+    for words in ([str(source), str(tmp_path / "out/b.png")], [str(tmp_path / "in"), str(tmp_path / "out")]):
+        assert cli.main(["anonymize", *words, "--password-env", "PW"]) == 2
+        assert f"{beside} exists and may be needed" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [beside]
+    assert cli.main(["anonymize", str(source), str(tmp_path / "out/b.png"), "--overwrite", "--password-env", "PW"]) == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["b.png"]

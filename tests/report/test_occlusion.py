@@ -287,4 +287,4 @@ def test_mistakes_are_one_line(words, told, capsys, tmp_path):
 def test_photographs_of_nobody_in_particular_are_refused(tmp_path, capsys):
     Image.new("RGB", (64, 64)).save(tmp_path / "1.png")
     assert main(["report", "--occlusion", "dbaf_synth64", "--photos", str(tmp_path)]) == 2
-    assert "0 person is known" in capsys.readouterr().err
+    assert "two known people are needed, there are 0" in capsys.readouterr().err

@@ -1,3 +1,4 @@
+import argparse
 import json
 import math
 import re
@@ -6,6 +7,7 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
+from faceanon.cli import main
 from faceanon.commands import report as command
 from faceanon.errors import UserError
 from faceanon.report.figures import EXPLANATIONS, better, explain, format_interval, format_value
@@ -268,3 +270,36 @@ def test_same_results_twice(tmp_path):
     write_report(tmp_path, {}, {}, {})
     with pytest.raises(UserError, match="twice"):
         run_command(tmp_path, tmp_path / "results.json")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--table", "list", "--faces", "3"], "--faces belongs to --occlusion; leave it out with --table"),
+        (["--table", "list", "--occlusion", "x"], "--occlusion and --table are two reports"),
+        (["x", "--security", "blur"], "--security takes no results beside it"),
+        (["x", "--photos", "y"], "--photos belongs to --occlusion or --security; add"),
+        (["--leaderboard", "x", "--device", "cuda"], "leave it out with --leaderboard"),
+        (["--occlusion", "x", "--identities", "y"], "give --photos FOLDER as well"),
+        (["--table", "dbaf-2", "--kffa-keys", "3"], "none of these tables has KFFA"),
+    ],
+)
+def test_options_of_another_report_are_refused(words, told, capsys):
+    assert main(["report", *words]) == 2
+    line = capsys.readouterr().err.strip()
+    assert told in line
+    assert "\n" not in line
+
+
+def test_every_option_belongs_to_some_report():
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    users = {name for report in command.REPORTS.values() for name in report.OPTIONS}
+    assert set(vars(parser.parse_args([]))) == users | set(command.REPORTS) | {"results", "out"}
+
+
+def test_results_nested_too_deeply_are_one_line(tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(UserError, match="nested too deeply"):
+        load_results(path)

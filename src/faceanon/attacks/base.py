@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Outcome = Literal["holds", "partly", "fails", "open"]
+FAR = 1e-2  # false accept rate that sets thresholds
+RIGHT_NEEDED = 0.5  # share that the right key must bring back, or there was nothing to lock
+FEWEST_PEOPLE = 16  # of fewer, nobody found leaves room for a fifth of all people: Wilson's interval of 0 in 15
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,12 @@ class Verdict:
     Args:
         outcome: `holds`: protects; `partly`; `fails`: does not protect; `open`: the figures cannot tell.
         text: The sentence, with the figures and the bound that decided.
+        of_people: Whether it rests on the people attacked, so that a few of them cannot carry it.
     """
 
     outcome: Outcome
     text: str
+    of_people: bool = True
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,13 @@ class DoesNotApplyError(Exception):
 def graded(value: float, holds: float, partly: float) -> Outcome:
     """The outcome of a figure that should be low: up to `holds`, up to `partly`, above."""
     return "holds" if value <= holds + 1e-6 else "partly" if value <= partly + 1e-6 else "fails"
+
+
+def cautious(verdict: Verdict, people: int) -> Verdict:
+    """The verdict, but none of `holds` from too few people."""
+    if verdict.outcome != "holds" or not verdict.of_people or people >= FEWEST_PEOPLE:
+        return verdict
+    return Verdict("open", f"{verdict.text}; {people} people are too few to conclude from (at least {FEWEST_PEOPLE})")
 
 
 def worst(*outcomes: Outcome) -> Outcome:

@@ -47,6 +47,7 @@ _ALL = (
         "Somebody fine-tunes a recogniser on anonymized faces: does it find the people behind new ones?",
         reidentify,
         Reidentified,
+        version=2,
     ),
     Attack(
         "parrot",
@@ -61,6 +62,7 @@ _ALL = (
         "Do two anonymized pictures betray that they show one person?",
         linkability,
         Linkability,
+        version=2,
     ),
     Attack(
         "leak",

@@ -55,19 +55,21 @@ class Collisions(Finding):
         """On bytes, codes and pictures."""
         fine = self.same_bytes == 0
         text = f"{self.same_bytes} pairs of {self.keys} keys coincide; the nearest differ in {self.nearest_bits} bits"
-        found = [Verdict("holds" if fine else "fails", text)]
+        found = [Verdict("holds" if fine else "fails", text, of_people=False)]
         if self.nearest is not None and self.nearest_ideal is not None:
             ratio = self.nearest / self.nearest_ideal if self.nearest_ideal > 0 else 0.0
             apart = not self.same_codes and ratio >= NEAR
             text = f"the nearest two codes of {self.keys} keys lie at {ratio:.2f} times the distance that chance gives"
-            found.append(Verdict("holds" if apart else "fails", f"{text} (from {NEAR} on nothing collides)"))
+            text = f"{text} (from {NEAR} on nothing collides)"
+            found.append(Verdict("holds" if apart else "fails", text, of_people=False))
         return [*found, self._strangers()]
 
     def _strangers(self) -> Verdict:
         fits = f"{self.alike:.1%} of the pairs of keys make strangers that the judge takes for one person"
         some = f"about {1 / self.alike:.0f} strangers are told apart" if self.alike > 0 else "all are told apart"
         bounds = f"up to {STRANGERS_HOLDS:.0%} counts as diverse, above {STRANGERS_PARTLY:.0%} as poor"
-        return Verdict(graded(self.alike, STRANGERS_HOLDS, STRANGERS_PARTLY), f"{fits}: {some} ({bounds})")
+        outcome = graded(self.alike, STRANGERS_HOLDS, STRANGERS_PARTLY)
+        return Verdict(outcome, f"{fits}: {some} ({bounds})", of_people=False)
 
     def rows(self) -> list[Row]:
         """Counts and distances."""

@@ -67,17 +67,17 @@ class KdfCost(Finding):
             f"({1 / self.core_seconds:.1f} guesses a second and core; bounds {LEAST_CORE_SECONDS} s, "
             f"{LEAST_MEMORY_KIB / 1024:.0f} MiB)"
         )
-        found = [Verdict("holds" if slow else "fails", text)]
+        found = [Verdict("holds" if slow else "fails", text, of_people=False)]
         weak = [name for name, cost in zip(self.classes, self.cost, strict=True) if cost < ENOUGH]
         strong = [name for name, cost in zip(self.classes, self.cost, strict=True) if cost >= ENOUGH]
         terms = f"at {self.price:g} a core-hour, {self.advantage:g} times cheaper for the attacker"
         text = f"guessing costs less than {ENOUGH:,.0f} for: {', '.join(weak) or 'none of the classes'}; "
         text += f"more for: {', '.join(strong) or 'none of them'} ({terms})"
-        found.append(Verdict("holds" if not weak else "partly" if strong else "fails", text))
+        found.append(Verdict("holds" if not weak else "partly" if strong else "fails", text, of_people=False))
         if self.key_bits is not None:
             few = self.key_bits < 80
             text = f"guessing the key itself instead of the password: {self.key_bits} bits (from 80 on out of reach)"
-            found.append(Verdict("fails" if few else "holds", text))
+            found.append(Verdict("fails" if few else "holds", text, of_people=False))
         return found
 
     def rows(self) -> list[Row]:

@@ -23,6 +23,7 @@ AUC_HOLDS, AUC_PARTLY = 0.65, 0.8
 GRID = 4  # cells a side of pooled maps
 MOST = 256  # principal components that the probe sees
 CONTROL = "identity code"
+CONTROL_NEEDED = 0.8  # AUC that a probe must reach on the control, or it is too weak to conclude from
 
 
 @dataclass(frozen=True)
@@ -49,19 +50,24 @@ class Leak(Finding):
 
     def verdicts(self) -> list[Verdict]:
         """On drawing, then on each source."""
-        most = max((self.zeroed, self.replaced), key=lambda found: (found.lift, found.auc))
+        drawn = (self.zeroed, self.replaced)
+        most, auc = max(drawn, key=lambda one: one.lift), max(one.auc for one in drawn)
         text = (
             f"drawn without the person's identity code {most.same:.1%} are recognised (strangers {most.strangers:.1%}, "
-            f"with it {self.plain.same:.1%}); other pictures of the person stand out with AUC {most.auc:.2f}"
+            f"with it {self.plain.same:.1%}); other pictures of the person stand out with AUC {auc:.2f}"
         )
-        found = [Verdict(self._graded(most.lift, most.auc), f"{text} ({self._bounds()})")]
+        found = [Verdict(self._graded(most.lift, auc), f"{text} ({self._bounds()})")]
+        control = dict(zip(self.sources, self.probes, strict=True))[CONTROL]
         for source, probe in zip(self.sources, self.probes, strict=True):
             if source != CONTROL:
                 text = (
                     f"a linear probe on {source} finds {probe.rank1:.1%} of new people "
                     f"(chance {self.chance:.1%}), AUC {probe.auc:.2f}"
                 )
-                found.append(Verdict(self._graded(max(0.0, probe.rank1 - self.chance), probe.auc), text))
+                outcome = self._graded(max(0.0, probe.rank1 - self.chance), probe.auc)
+                if outcome == "holds" and control.auc < CONTROL_NEEDED:
+                    outcome, text = "open", f"{text}; too weak to conclude: on the {CONTROL} AUC {control.auc:.2f}"
+                found.append(Verdict(outcome, text))
         return found
 
     @staticmethod

@@ -35,6 +35,7 @@ class Linkability(Finding):
         other_key_auc: How well pairs of one person stand out from pairs of two, under different keys.
         originals_one: Two photos of one person, not anonymized.
         group: People that share a key.
+        keyed: Whether the method takes a key at all.
     """
 
     same_key_one: float
@@ -45,17 +46,21 @@ class Linkability(Finding):
     other_key_auc: float
     originals_one: float
     group: int
+    keyed: bool = True
 
     def verdicts(self) -> list[Verdict]:
         """On different keys, on one key, and on two people under one key."""
         rate, auc = self.other_key_one, self.other_key_auc
         outcomes = graded(rate, LINK_HOLDS, LINK_PARTLY), graded(auc, AUC_HOLDS, AUC_PARTLY)
+        under = "under different keys" if self.keyed else "without a key"
         text = (
-            f"under different keys {rate:.1%} of the pairs of one person are linked, AUC {auc:.2f} "
+            f"{under} {rate:.1%} of the pairs of one person are linked, AUC {auc:.2f} "
             f"(up to {LINK_HOLDS:.0%} and {AUC_HOLDS} counts as unlinkable, "
             f"above {LINK_PARTLY:.0%} or {AUC_PARTLY} as linkable)"
         )
         found = [Verdict(worst(*outcomes), text)]
+        if not self.keyed:
+            return found
         text = (
             f"under one key {self.same_key_one:.1%} of the pairs of one person become one stranger "
             f"(originals: {self.originals_one:.1%}): who shares a password for many photos can be linked across them"
@@ -104,4 +109,5 @@ def linkability(target: Target) -> Linkability:
         area_under_roc(scores, pair_scores(apart, two)),
         rate(target.gallery, one),
         GROUP,
+        target.backbone.key_bits is not None,
     )

@@ -56,14 +56,16 @@ class Parrot(Finding):
 
     def verdicts(self) -> list[Verdict]:
         """Whether the pictures can be undone without a key, if the attacker is any good at all."""
-        lift, control = self.after.lift, self.control_after.lift
+        lift, control = max(self.before.lift, self.after.lift), self.control_after.lift
         gain = control - self.control_before.lift
         text = (
             f"a network trained on {self.pairs} pairs in {self.steps} batches brings back {self.after.same:.1%} of new "
             f"people without a key (strangers pass in {self.after.strangers:.1%}; before the attack "
             f"{self.before.same:.1%}; the same attack undoes a blur for {self.control_after.same:.1%})"
         )
-        bounds = f"up to {LIFT_HOLDS:.0%} beyond strangers counts as safe, above {LIFT_PARTLY:.0%} as undone"
+        bounds = (
+            f"up to {LIFT_HOLDS:.0%} beyond strangers before or after counts as safe, above {LIFT_PARTLY:.0%} as undone"
+        )
         outcome = graded(lift, LIFT_HOLDS, LIFT_PARTLY)
         if outcome == "holds" and (control < CONTROL_NEEDED or gain < CONTROL_GAIN):
             weak = f"too weak to conclude: on a blur it must reach {CONTROL_NEEDED:.0%} and gain {CONTROL_GAIN:.0%}"

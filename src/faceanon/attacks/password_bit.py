@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from faceanon.attacks.base import Finding, Row, Verdict, graded
+from faceanon.attacks.base import RIGHT_NEEDED, Finding, Row, Verdict, graded
 from faceanon.key import KdfParameters, Secret
 
 if TYPE_CHECKING:
@@ -53,10 +53,13 @@ class PasswordBit(Finding):
         text = (
             f"one bit of the password changes {self.hamming:.1%} of the key stream (50% within {SPREAD:.0%} is ideal)"
         )
-        found = [Verdict("holds" if even else "fails", text)]
-        if self.opened is not None:
+        found = [Verdict("holds" if even else "fails", text, of_people=False)]
+        if self.opened is not None and self.right is not None:
             outcome = graded(self.opened, OPEN_HOLDS, OPEN_PARTLY)
             text = f"a password wrong in one bit brings back {self.opened:.1%} of the faces"
+            if outcome == "holds" and self.right < RIGHT_NEEDED:
+                text = f"{text}, but the right one only {self.right:.0%}, so that proves nothing"
+                return [*found, Verdict("open", text)]
             found.append(
                 Verdict(outcome, f"{text} (up to {OPEN_HOLDS:.0%} counts as locked, above {OPEN_PARTLY:.0%} as open)")
             )

@@ -13,14 +13,15 @@ from typing import Any
 
 import torch
 
-from faceanon.attacks.base import DoesNotApplyError, Finding
+from faceanon.attacks.base import DoesNotApplyError, Finding, Verdict, cautious
 from faceanon.attacks.catalog import Attack
 from faceanon.attacks.target import Target
 from faceanon.errors import UserError
-from faceanon.metrics.pictures import PictureCheck
+from faceanon.metrics.pictures import PictureCheck, Seen
 from faceanon.metrics.stamps import bundle_hashes
 from faceanon.metrics.strict import typed
-from faceanon.report.results import plain
+from faceanon.report.results import plain, to_json
+from faceanon.types import FaceBatch
 from faceanon.weights.files import state_sha256, write_atomic
 
 SCHEMA = 1
@@ -36,12 +37,27 @@ class Done:
         finding: What it found; None where it does not apply.
         reason: Why it does not apply; else empty.
         seconds: What it took.
+        people: How many were attacked.
     """
 
     attack: Attack
     finding: Finding | None
     reason: str
     seconds: float
+    people: int
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """What the finding means; nothing is called safe from too few people."""
+        found = [] if self.finding is None else self.finding.verdicts()
+        return [cautious(verdict, self.people) for verdict in found]
+
+
+def looked_at(batch: FaceBatch) -> Seen:
+    """Fingerprint of pictures."""
+    pictures = PictureCheck()
+    pictures.update(batch)
+    return pictures.seen()
 
 
 def stamp(target: Target, attacker: str) -> dict[str, Any]:
@@ -51,9 +67,7 @@ def stamp(target: Target, attacker: str) -> dict[str, Any]:
         target: What is attacked.
         attacker: Where the attacker's pictures come from.
     """
-    pictures = PictureCheck()
-    pictures.update(target.test)
-    seen = pictures.seen()
+    seen = looked_at(target.test)
     method = target.backbone
     arguments = {name: value for name, value in getattr(method, "init_args", {}).items() if name != "bundle"}
     return {
@@ -101,7 +115,7 @@ def run_attacks(
         say(f"{number}/{len(listed)} {attack.title}" + (": done before" if done else ""))
         if done is None:
             done = _run(attack, target, given)
-            write_atomic(path, _dumps(done, mark))
+            write_atomic(path, to_json({"schema": SCHEMA, "attack": attack.name, "stamp": mark, **content(done)}))
             say(f"{number}/{len(listed)} {attack.title}: {done.seconds:.0f} s")
         found.append(done)
     return found
@@ -119,18 +133,14 @@ def _run(attack: Attack, target: Target, given: Mapping[str, Any]) -> Done:
             finding = attack.run(target, **given)
         except DoesNotApplyError as error:
             reason = str(error)
-    return Done(attack, finding, reason, time.monotonic() - start)
+    people = torch.unique(target.probes.identity)
+    return Done(attack, finding, reason, time.monotonic() - start, len(people))
 
 
 def content(done: Done) -> dict[str, Any]:
     """An attack's results as plain values, verdicts left out."""
-    finding = None if done.finding is None else plain(dataclasses.asdict(done.finding))  # type: ignore[call-overload]
-    return {"finding": finding, "reason": done.reason, "seconds": round(done.seconds, 1)}
-
-
-def _dumps(done: Done, mark: Mapping[str, Any]) -> bytes:
-    text = {"schema": SCHEMA, "attack": done.attack.name, "stamp": mark, **content(done)}
-    return (json.dumps(text, indent=2, allow_nan=False) + "\n").encode()
+    finding = None if done.finding is None else dataclasses.asdict(done.finding)  # type: ignore[call-overload]
+    return {"finding": finding, "reason": done.reason, "seconds": round(done.seconds, 1), "people": done.people}
 
 
 def load(path: Path, attack: Attack, mark: Mapping[str, Any]) -> Done | None:
@@ -138,9 +148,9 @@ def load(path: Path, attack: Attack, mark: Mapping[str, Any]) -> Done | None:
     try:
         text = json.loads(path.read_text(encoding="utf-8"))
         fits = text["schema"] == SCHEMA and text["attack"] == attack.name
-        if not fits or text["stamp"] != json.loads(json.dumps(mark)):
+        if not fits or text["stamp"] != json.loads(to_json(mark)):
             return None
         finding = None if text["finding"] is None else typed(attack.finding, text["finding"], path.name)
-        return Done(attack, finding, str(text["reason"]), float(text["seconds"]))
-    except (OSError, ValueError, TypeError, KeyError, UserError):
+        return Done(attack, finding, str(text["reason"]), float(text["seconds"]), int(text["people"]))
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, UserError):
         return None

@@ -11,10 +11,17 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from faceanon.attacks.base import Budget, DoesNotApplyError
+from faceanon.attacks.base import FAR, Budget, DoesNotApplyError
 from faceanon.errors import UserError
 from faceanon.metrics.evaluation import network_or_none
-from faceanon.metrics.recognition import genuine_pairs, impostor_scores, threshold_at_far
+from faceanon.metrics.guards import few_pairs, find_faults
+from faceanon.metrics.recognition import (
+    genuine_pairs,
+    genuine_scores,
+    impostor_pairs,
+    impostor_scores,
+    threshold_at_far,
+)
 from faceanon.metrics.saved import saved
 from faceanon.metrics.stamps import row_numbers
 from faceanon.metrics.versions import draw_keys, encode_or_none
@@ -22,8 +29,6 @@ from faceanon.types import Codes, FaceBatch
 
 if TYPE_CHECKING:
     from faceanon.backbones.base import Backbone
-
-FAR = 1e-2
 
 
 class Target:
@@ -146,7 +151,20 @@ class Target:
     @cached_property
     def threshold(self) -> float:
         """The judge's cosine at a false accept rate of 1e-2, on all pictures of the test."""
-        return threshold_at_far(impostor_scores(self.embed(self.test.image), self.test.identity), FAR)
+        return threshold_at_far(impostor_scores(self.originals, self.test.identity), FAR)
+
+    @cached_property
+    def originals(self) -> Tensor:
+        """The judge's embeddings `(B, E)` of all pictures of the test."""
+        return self.embed(self.test.image)
+
+    def warnings(self) -> list[str]:
+        """Why the judge may not be trusted: a threshold from few pairs, or people whom it misses or confuses."""
+        judge, identity = str(getattr(self.backbone.bundle, "judge_name", "judge")), self.test.identity
+        accepted = float((genuine_scores(self.originals, identity) > self.threshold).float().mean())
+        figures = {f"tar_at_far/{judge}/{FAR:g}": accepted, f"threshold/{judge}": self.threshold}
+        few = few_pairs(impostor_pairs(identity).shape[1], FAR)
+        return [*([few] if few else []), *find_faults(figures, judge, FAR).values()]
 
     @cached_property
     def gallery(self) -> Tensor:

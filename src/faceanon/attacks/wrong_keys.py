@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.attacks.base import Finding, Row, Verdict, graded
+from faceanon.attacks.base import RIGHT_NEEDED, Finding, Row, Verdict, graded
 from faceanon.attacks.training import Detector
 from faceanon.metrics.critics import area_under_roc
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 OPEN_HOLDS, OPEN_PARTLY = 0.05, 0.2  # share of faces that a wrong key brings back
 TELL_HOLDS, TELL_PARTLY = 0.65, 0.9  # AUC of the detector
-RIGHT_NEEDED = 0.5  # share that the right key must bring back, or there was nothing to lock
 GRID = 8
 
 
@@ -46,24 +45,29 @@ class WrongKeys(Finding):
 
     def verdicts(self) -> list[Verdict]:
         """Whether wrong keys open, and whether trying keys shows which one fits."""
-        found = [self._lock()]
         auc = self.detector_auc
         bounds = f"AUC {auc:.2f}; up to {TELL_HOLDS} counts as blind, from {TELL_PARTLY} as seeing"
         tell = {
-            "holds": "whoever tries keys cannot tell by program when one fits",
+            "holds": "a classifier that is to tell whether a key fits cannot",
             "partly": "whoever tries keys can tell to some degree by program when one fits",
             "fails": "whoever tries keys can tell by program when one fits: only the cost of guessing protects",
         }
         outcome = graded(auc, TELL_HOLDS, TELL_PARTLY)
-        return [*found, Verdict(outcome, f"{tell[outcome]} ({bounds})")]
+        if outcome == "holds" and self.right_rate < RIGHT_NEEDED:
+            return [
+                self._lock(),
+                Verdict("open", f"no key fits well enough to be told from wrong ones (AUC {auc:.2f})"),
+            ]
+        return [self._lock(), Verdict(outcome, f"{tell[outcome]} ({bounds})")]
 
     def _lock(self) -> Verdict:
-        if self.right_rate < RIGHT_NEEDED:
+        outcome = graded(self.wrong_rate, OPEN_HOLDS, OPEN_PARTLY)
+        if outcome == "holds" and self.right_rate < RIGHT_NEEDED:
             text = f"the right key itself brings back only {self.right_rate:.0%}, so wrong keys prove nothing"
             return Verdict("open", text)
         text = f"a wrong key brings back {self.wrong_rate:.1%} of the faces, the right one {self.right_rate:.1%}"
         bounds = f"up to {OPEN_HOLDS:.0%} counts as locked, above {OPEN_PARTLY:.0%} as open"
-        return Verdict(graded(self.wrong_rate, OPEN_HOLDS, OPEN_PARTLY), f"{text} ({bounds})")
+        return Verdict(outcome, f"{text} ({bounds})")
 
     def rows(self) -> list[Row]:
         """Rates and means."""

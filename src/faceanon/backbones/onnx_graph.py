@@ -7,13 +7,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from faceanon.backbones.base import Backbone
+from faceanon.backbones.pictures import WithoutCodes
 from faceanon.key import Secret
 from faceanon.networks.onnx_method import OnnxMethod
-from faceanon.types import Codes
 
 
-class OnnxBackbone(Backbone):
+class OnnxBackbone(WithoutCodes):
     """Run `faceanon export --onnx`'s graphs; torch holds the pictures and computes nothing.
 
     Args:
@@ -40,6 +39,11 @@ class OnnxBackbone(Backbone):
         return self.card.method
 
     @property
+    def precision(self) -> str:
+        """`float32` or `int8`: the weights' hash does not tell."""
+        return self.card.precision
+
+    @property
     def image_size(self) -> int:
         """Side S of the images, in pixels."""
         return self.card.image_size
@@ -48,22 +52,6 @@ class OnnxBackbone(Backbone):
     def framing(self) -> dict[str, float]:
         """Where the faces it knows lie, against FFHQ's square."""
         return self.card.framing
-
-    def encode(self, image: Tensor) -> Codes:
-        """Refused.
-
-        Raises:
-            NotImplementedError: Always: a graph goes from picture to picture.
-        """
-        raise NotImplementedError("an exported method has no codes; use anonymize and recover")
-
-    def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
-        """Refused, as `encode`."""
-        raise NotImplementedError("an exported method has no codes; use anonymize and recover")
-
-    def decode(self, codes: Codes) -> Tensor:
-        """Refused, as `encode`."""
-        raise NotImplementedError("an exported method has no codes; use anonymize and recover")
 
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
         """Replace the person in `(B, 3, S, S)`; not clamped, without gradients."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from faceanon.backbones.pictures import WithoutCodes
 from faceanon.batch.steps import Outcome, Steps
 from faceanon.batch.tasks import Output
 from faceanon.data.carrier import is_lossless
@@ -16,6 +17,20 @@ from faceanon.key import Password, Secret
 
 if TYPE_CHECKING:
     from faceanon.pipeline import Pipeline
+
+
+class _NoMethod(WithoutCodes):
+    """Is asked for nothing but a key, which opens nothing."""
+
+    key_shape = (1,)
+    reversible = False
+
+
+def no_model() -> Pipeline:
+    """What stands in the place of a model where none is needed."""
+    from faceanon.pipeline import Pipeline
+
+    return Pipeline(_NoMethod(), weights="none", name="none")
 
 
 def check_exact(target: Path, output: Output) -> None:

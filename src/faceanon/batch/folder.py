@@ -19,7 +19,7 @@ from faceanon.batch.engine import run_tasks
 from faceanon.batch.journal import JOURNAL_NAME, History, Journal, read_run
 from faceanon.batch.steps import Outcome, Steps
 from faceanon.batch.tasks import Task
-from faceanon.data.carrier import encode
+from faceanon.data.carrier import check_beside, encode
 from faceanon.data.decode import decode_bytes
 from faceanon.data.photo import load_photo
 from faceanon.errors import UserError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Job = tuple[Path, Path]
 MakeTask = Callable[[Path, Path, bytes | None, KdfParameters | None], Task]
+FULL = "float32"  # where a backbone or a journal says nothing of its precision
 _TEMPORARY = re.compile(r"(faceanon\.(json|vault)\.)?[a-z0-9_]{8}")  # how `write_atomic` ends its unfinished files
 
 
@@ -73,6 +74,14 @@ def stamp(path: Path) -> str:
     return hashlib.sha256(f"{status.st_size} {status.st_mtime_ns}".encode()).hexdigest()[:16]
 
 
+def clear_unfinished(output: Path) -> None:
+    """Remove what a kill left of `output`, and of what goes beside it, while they were being written."""
+    prefix = f".{output.name}."
+    for path in output.parent.iterdir() if output.parent.is_dir() else ():
+        if path.name.startswith(prefix) and _TEMPORARY.fullmatch(path.name.removeprefix(prefix)):
+            path.unlink(missing_ok=True)
+
+
 def plan_folder(
     source: Path, target: Path, jobs: Sequence[Job], settings: Mapping[str, Any], overwrite: bool
 ) -> FolderPlan:
@@ -87,8 +96,10 @@ def plan_folder(
         _check_settings(history.head.get("settings"), plan.settings, target)
     ours = set() if history is None else history.begun
     for _, output in jobs:
-        if not overwrite and output.exists() and output.relative_to(target).as_posix() not in ours:
-            raise UserError(f"{output} exists; give --overwrite to replace it")
+        if not overwrite and output.relative_to(target).as_posix() not in ours:
+            if output.exists():
+                raise UserError(f"{output} exists; give --overwrite to replace it")
+            check_beside(output)
     return plan
 
 
@@ -123,10 +134,19 @@ class FolderRun:
 
     def __post_init__(self) -> None:
         history = self.plan.history
-        own = {"weights": self.pipeline.weights, "salt": self.password.salt.hex(), "kdf": self.password.kdf.to_dict()}
+        precision = str(getattr(self.pipeline.backbone, "precision", FULL))
+        own = {
+            "weights": self.pipeline.weights,
+            "precision": precision,
+            "salt": self.password.salt.hex(),
+            "kdf": self.password.kdf.to_dict(),
+        }
         self.adopt({"settings": self.plan.settings, **own} if history is None else history.head)
         if self.head.get("weights") != self.pipeline.weights:
             raise UserError(f"{self.plan.target} holds a run of another model; give that one, or --overwrite")
+        if (before := self.head.get("precision", FULL)) != precision:
+            was = f"{before!s:.60}, not {precision}"
+            raise UserError(f"{self.plan.target} holds a run of the model in {was}; give that one, or --overwrite")
         self.todo = [job for job in self.plan.jobs if not self.plan.finished(job)]
         self.lines.update({} if history is None else history.last)
 
@@ -202,11 +222,8 @@ class FolderRun:
         """Remove what a kill left of files that were being written."""
         begun = set() if self.plan.history is None else self.plan.history.begun
         for _, output in self.todo:
-            if output.relative_to(self.plan.target).as_posix() in begun and output.parent.is_dir():
-                prefix = f".{output.name}."
-                for path in output.parent.iterdir():
-                    if path.name.startswith(prefix) and _TEMPORARY.fullmatch(path.name.removeprefix(prefix)):
-                        path.unlink(missing_ok=True)
+            if output.relative_to(self.plan.target).as_posix() in begun:
+                clear_unfinished(output)
 
     def _check_password(self) -> None:
         """Do one finished photo again: nothing stored tells a right password from a wrong one, but a result does."""

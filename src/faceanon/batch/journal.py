@@ -10,8 +10,10 @@ into the journal at the end, or by whoever opens it next.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -114,7 +116,7 @@ class Journal:
     """
 
     def __init__(self, path: Path, head: dict[str, Any], whole: int | None = None) -> None:
-        self.path = path
+        self.path, self._turn = path, threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab", buffering=0)
@@ -135,10 +137,22 @@ class Journal:
         Args:
             line: The event.
             durable: Wait until it is on the disk.
+
+        Raises:
+            UserError: If it cannot be written; nothing more is, since half a line may only be the last.
         """
-        self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-        if durable:
-            os.fsync(self._file.fileno())
+        self._append(json.dumps(line, separators=(",", ":")).encode() + b"\n", durable)
+
+    def _append(self, data: bytes, durable: bool) -> None:
+        with self._turn:
+            try:
+                if self._file.closed or self._file.write(data) != len(data):
+                    raise OSError(errno.ENOSPC, "no space left on the disk")
+                if durable:
+                    os.fsync(self._file.fileno())
+            except OSError as error:
+                self._file.close()
+                raise UserError(f"cannot write {self.path}: {error.strerror}; free some space, then go on") from error
 
     def take_parts(self, head: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
         """Move the lines of the parts beside this journal into it.
@@ -160,8 +174,7 @@ class Journal:
                 if history is not None and head is not None and history.head == head:
                     taken |= history.last
                     lines = file.read(whole)
-                    self._file.write(lines[lines.index(b"\n") + 1 :])
-                    os.fsync(self._file.fileno())
+                    self._append(lines[lines.index(b"\n") + 1 :], durable=True)
             part.unlink(missing_ok=True)
         return taken
 

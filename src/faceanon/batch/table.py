@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from faceanon.batch.folder import clear_unfinished
 from faceanon.weights.files import write_atomic
 
 COLUMNS = ("source", "target", "status", "face", "x1", "y1", "x2", "y2", "score", "done_by", "note")
@@ -28,6 +29,7 @@ def write_table(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     table.writerow(COLUMNS)
     for line in lines:
         table.writerows(_rows(line))
+    clear_unfinished(path)
     write_atomic(path, text.getvalue().encode("utf-8", "backslashreplace"))
 
 

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
+    from faceanon.batch.folder import Job
     from faceanon.pipeline import Pipeline
 
-Job = tuple[Path, Path]
 FORMATS = ("png", "jpg", "webp")
-OUTPUT_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 MODEL_HELP = (
     "folder of a trained model or of its ONNX export, or a .ckpt of your own training (default: dbaf_synth64, for "
     "procedural faces only: good for trying faceanon out and for synth64 pictures; train on photographs before you use "
@@ -42,9 +41,12 @@ def add_file_arguments(parser: argparse.ArgumentParser, what: str, output_needed
         metavar="1-100",
         help="of JPEG (default: 95) and WebP (default: exact); PNG is always exact. Less quality, less exact recovery",
     )
-    folders = parser.add_argument_group(
-        "folders", "A run that was interrupted goes on when the same command is given again."
+    _add_folder_arguments(
+        parser.add_argument_group("folders", "A run that was interrupted goes on when the same command is given again.")
     )
+
+
+def _add_folder_arguments(folders: argparse._ArgumentGroup) -> None:
     folders.add_argument("--format", choices=FORMATS, default="png", help="what to write (default: png)")
     folders.add_argument(
         "--workers", type=int, default=2, metavar="N", help="threads that read, paste and write (default: 2)"
@@ -87,14 +89,20 @@ def plan(source: Path, target: Path, suffixes: frozenset[str], overwrite: bool, 
     Raises:
         UserError: If there is nothing to do, or an output exists, is of another format, or would be written twice.
     """
+    from faceanon.data.carrier import check_beside, check_suffix
+
     if source.is_dir():
         jobs = _plan_folder(source, target, suffixes, suffix)
     elif source.is_file():
         jobs = [(source, target / f"{source.stem}{suffix}" if target.is_dir() else target)]
         check_target(source, jobs[0][1], overwrite)
+        if not overwrite:
+            check_beside(jobs[0][1])
     else:
         raise UserError(f"no such file or folder: {source}")
-    _check(jobs)
+    _check_unique(jobs)
+    for _, output in jobs:
+        check_suffix(output)
     return jobs
 
 
@@ -134,17 +142,11 @@ def pictures(source: Path, suffixes: frozenset[str]) -> list[Path]:
     return found
 
 
-def _check(jobs: Sequence[Job]) -> None:
+def _check_unique(jobs: Sequence[Job]) -> None:
     for target, count in Counter(target for _, target in jobs).items():
         if count > 1:
             names = ", ".join(source.name for source, other in jobs if other == target)
             raise UserError(f"{names} would all become {target}; rename all but one")
-    for _, target in jobs:
-        if target.suffix.lower() not in OUTPUT_SUFFIXES:
-            raise UserError(
-                f"{target}: the output must end in .png or .webp, which keep pixels exact, or in .jpg; all carry "
-                "recovery data"
-            )
 
 
 def load_pipeline(model: str | None, device: str) -> Pipeline:

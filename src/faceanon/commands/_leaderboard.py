@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 OUT = Path("leaderboard.html")
+OPTIONS = ("across_protocols",)  # of `faceanon report`
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare `--leaderboard`."""
-    group = parser.add_argument_group("leaderboard", "One page that needs no network (default: leaderboard.html)")
+    about = "One page on many methods that needs no network (--out: leaderboard.html)"
+    group = parser.add_argument_group("leaderboard", about)
     group.add_argument(
         "--leaderboard",
         nargs="+",

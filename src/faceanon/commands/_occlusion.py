@@ -17,27 +17,25 @@ if TYPE_CHECKING:
     from faceanon.backbones.base import Backbone
     from faceanon.data.files import Photo
     from faceanon.data.occlusions import OccludedBatch
+    from faceanon.metrics.occlusion import OcclusionTest
 
 OUT = Path("occlusion")
+OPTIONS = ("faces", "batch_size", "photos", "identities", "device", "seed")  # of `faceanon report`
 PHOTOS = 2  # pictures of a person: two, so that one can be looked for among the others
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare `--occlusion` and what belongs to it."""
     group = parser.add_argument_group(
-        "occlusion", "A folder with occlusion.html, .json, .md and .png (default: occlusion)"
+        "occlusion", "Faces with glasses, masks, hands: a folder with page, .json, .md and .png (--out: occlusion)"
     )
     group.add_argument(
-        "--occlusion", metavar="CHECKPOINT", help="test a model (folder, shipped name or .ckpt) with occluded faces"
+        "--occlusion",
+        metavar="MODEL",
+        help="test a model (folder, shipped name or .ckpt) or a preset that needs no training with occluded faces",
     )
-    group.add_argument(
-        "--photos", type=Path, metavar="FOLDER", help="aligned photographs, a folder a person (default: drawn faces)"
-    )
-    group.add_argument("--identities", type=Path, metavar="FILE", help="list of picture and person, instead of folders")
     group.add_argument("--faces", type=int, default=100, metavar="N", help="faces at most, two a person (%(default)s)")
     group.add_argument("--batch-size", type=int, default=16, metavar="N", help="faces at a time (%(default)s)")
-    group.add_argument("--device", default="cpu", help="where to compute: cpu, cuda, ... (%(default)s)")
-    group.add_argument("--seed", type=int, default=0, help="of keys and intervals (%(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,19 +46,12 @@ def run(args: argparse.Namespace) -> int:
     """
     from tqdm import tqdm  # type: ignore[import-untyped]
 
-    from faceanon.metrics.detection import make_detector
-    from faceanon.metrics.occlusion import OcclusionTest
     from faceanon.report.occlusion import write_occlusion
     from faceanon.report.results import Results, run_meta
 
-    if args.faces < 2 * PHOTOS or args.batch_size < 1:
-        raise UserError(
-            f"--faces {args.faces} --batch-size {args.batch_size}: give {2 * PHOTOS} or more, and 1 or more"
-        )
-    backbone, device = _model(args)
-    size, left_out = backbone.image_size, list[str]()
-    test = OcclusionTest(backbone.bundle, seed=args.seed, detectors={"mtcnn": make_detector("mtcnn", size)})
-    count, batches = _batches(args, size, left_out)
+    backbone, test, device = _test(args)
+    left_out: list[str] = []
+    count, batches = _batches(args, backbone.image_size, left_out)
     with tqdm(total=count, desc="occluded faces", unit="face", leave=False, disable=not sys.stderr.isatty()) as bar:
         for batch in batches:
             test.update(batch.to(device), backbone)
@@ -70,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         figures = test.compute()
     except ValueError as error:
-        raise UserError(f"{args.photos}: {error}") from error
+        raise UserError(f"{args.photos or 'drawn faces'}: {error}") from error
     source = "procedural" if args.photos is None else "photographed"
     meta = {**run_meta(), "method": type(backbone).__name__, "model": args.occlusion, "source": source, **test.meta}
     results = Results(figures, test.ci, meta, list(test.faults.values()), [*test.skipped, *left_out])
@@ -79,19 +70,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _model(args: argparse.Namespace) -> tuple[Backbone, torch.device]:
-    import torch
+def _test(args: argparse.Namespace) -> tuple[Backbone, OcclusionTest, torch.device]:
+    """The method on its device, and an empty test of it."""
+    from faceanon.commands import _methods
+    from faceanon.metrics.detection import make_detector
+    from faceanon.metrics.occlusion import OcclusionTest
 
-    from faceanon.weights.store import load_backbone
-
-    try:
-        device = torch.device(args.device)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"cannot compute on {args.device!r}: {str(error).splitlines()[0]}") from error
-    backbone, _ = load_backbone(args.occlusion)
-    backbone.bundle.to(device)
-    return backbone.to(device).eval(), device
+    if args.faces < 2 * PHOTOS or args.batch_size < 1:
+        raise UserError(
+            f"--faces {args.faces} --batch-size {args.batch_size}: give {2 * PHOTOS} or more, and 1 or more"
+        )
+    device = _methods.device(args.device)
+    backbone = _methods.method(args.occlusion)
+    bundle = backbone.bundle
+    bundle.to(device)
+    if not (bundle.has("judge") or bundle.has("recogniser")):
+        raise UserError(f"bundle {bundle.name!r} has neither judge nor recogniser, so nobody can say who is who")
+    test = OcclusionTest(bundle, seed=args.seed, detectors={"mtcnn": make_detector("mtcnn", backbone.image_size)})
+    return backbone.to(device).eval(), test, device
 
 
 def _batches(args: argparse.Namespace, size: int, left_out: list[str]) -> tuple[int, Iterator[OccludedBatch]]:
@@ -122,7 +118,7 @@ def choose(photos: list[Photo], most: int) -> list[Photo]:
             people[photo.identity].append(photo)
     if len(people) < 2:
         raise UserError(
-            f"--photos: {len(people)} person is known in {len(photos)} pictures, two are needed; "
+            f"--photos: two known people are needed, there are {len(people)} in {len(photos)} pictures; "
             "put each person's pictures into a folder, or give --identities"
         )
     return [photo for _, own in sorted(people.items()) for photo in own[:PHOTOS]][:most]

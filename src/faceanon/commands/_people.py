@@ -30,10 +30,17 @@ class Choice:
     photos: tuple[Path, ...]
 
     def settings(self) -> list[str] | None:
-        """For a journal: a run is gone on with under the same photos only."""
+        """For a journal: a run is gone on with under the same photos only.
+
+        Raises:
+            UserError: If a photo cannot be read.
+        """
         from faceanon.weights.files import sha256
 
-        return sorted(f"{photo.name} {sha256(photo)[:12]}" for photo in self.photos) or None
+        try:
+            return sorted(f"{photo.name} {sha256(photo)[:12]}" for photo in self.photos) or None
+        except OSError as error:
+            raise UserError(f"cannot read the reference photo {error.filename}: {error.strerror}") from error
 
 
 def add_people_arguments(group: argparse._ArgumentGroup) -> None:

@@ -40,6 +40,7 @@ class Tally:
     before: int = 0
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unmet: list[str] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
         """Count one finished photo."""
@@ -49,22 +50,25 @@ class Tally:
         self.notes += [f"{outcome.photo.name}: {note}" for note in outcome.photo.notes]
 
     def __add__(self, other: Tally) -> Tally:
-        """What two processes have done; `before` is common to both."""
+        """What two processes have done; `before` is common to both, and unmet is who neither has met."""
         added = {item.name: getattr(self, item.name) + getattr(other, item.name) for item in fields(self)}
-        return Tally(**added | {"before": self.before})
+        return Tally(**added | {"before": self.before, "unmet": [n for n in self.unmet if n in other.unmet]})
+
+    def look_back(self, pipeline: Pipeline) -> None:
+        """Remember which of the persons in `--select` and `--exclude` nobody was like."""
+        self.unmet = [] if pipeline.people is None else pipeline.people.unmet()
 
     def report(self, console: Console, verb: str, target: Path) -> None:
         """Name the failures, then sum up in one line."""
-        for line in [*(f"note: {note}" for note in self.notes), *(f"skipped: {name}" for name in self.failures)]:
+        which = "done this time" if self.before else "of this run"
+        notes = [*self.notes, *(f"nobody in the photos {which} is like {name}" for name in self.unmet)]
+        for line in [*(f"note: {note}" for note in notes), *(f"skipped: {name}" for name in self.failures)]:
             console.print(_printable(line), markup=False, highlight=False, soft_wrap=True)
         parts = [f"{verb} {self.faces} face(s) in {self.photos} photo(s) -> {target}"]
         how = "otherwise" if self.kept else "for good instead"
         counted = (
             (self.coarse, "smaller than the model's faces, so recovered less exactly"),
-            (
-                self.hidden,
-                f"hidden {how}, too small or unfit for the model",
-            ),
+            (self.hidden, f"hidden {how}, too small or unfit for the model"),
             (self.kept, "photo(s) with their original faces in a vault"),
             (self.left, "left readable, as asked"),
             (self.redetected, "photo(s) without recovery data: faces detected again, recovered less exactly"),
@@ -104,6 +108,8 @@ def prepare_folder(args: argparse.Namespace, jobs: Sequence[Job], settings: Mapp
     source, target = Path(args.input), Path(args.output)
     check_shares(args, source.is_dir())
     if not source.is_dir():
+        if args.csv is not None:
+            raise UserError("--csv is for folders; anonymize --list-faces shows the faces of one photo")
         return None
     if not 1 <= args.workers <= 256:
         raise UserError(f"--workers must be 1 to 256, not {args.workers}")
@@ -137,10 +143,9 @@ def run_jobs(
 
     if folder is not None:
         return _run_folder(args, folder, pipeline, password, make, verb)
-    if args.csv is not None:
-        raise UserError("--csv is for folders; --list-faces shows the faces of one photo")
     tally = Tally()
     tally.add(run_task(make(*jobs[0], None, None)))
+    tally.look_back(pipeline)
     tally.report(Console(), verb, Path(args.output))
     return 0
 
@@ -163,6 +168,7 @@ def _run_folder(
     try:
         if not shared(args):
             _work(run, tally, stop)
+            tally.look_back(pipeline)
         elif stop and tally.failures:
             raise UserError(tally.failures[0])
     finally:

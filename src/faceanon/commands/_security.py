@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from faceanon.commands._methods import device, method
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
-    import torch
-
     from faceanon.attacks.base import Budget
     from faceanon.backbones.base import Backbone
     from faceanon.metrics.protocol import Protocol
@@ -21,16 +20,17 @@ if TYPE_CHECKING:
 
 PROTOCOL = "synth64-v1"
 OUT = Path("security")
+OPTIONS = ("budget", "attacks", "core_hour_price", "photos", "identities", "device", "seed")  # of `faceanon report`
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the security report takes."""
-    about = "A folder with security.html and .json (default: security); takes --photos, --seed, --device as well"
+    about = "Attacks on one's own anonymity, with verdicts: a folder with page and .json (--out: security)"
     group = parser.add_argument_group("security", about)
     group.add_argument(
         "--security",
         metavar="MODEL",
-        help="attack a model (a folder that training exported, or a .ckpt) or a preset that needs no training (blur)",
+        help="attack a model (folder, shipped name or .ckpt) or a preset that needs no training (blur)",
     )
     group.add_argument(
         "--budget", choices=("small", "full"), default="small", help="what the attackers may spend (%(default)s)"
@@ -54,60 +54,28 @@ def run(args: argparse.Namespace) -> int:
     from faceanon.report.security import as_text, write_security
 
     attacks = chosen(None if args.attacks is None else args.attacks.split(","))
-    options = _options(args.core_hour_price)
-    backbone = method(args.security)
-    budget = BUDGETS[args.budget]
-    folder = args.out or OUT
+    options = _options(args.core_hour_price, [attack.name for attack in attacks])
+    place, backbone, budget, folder = device(args.device), method(args.security), BUDGETS[args.budget], args.out or OUT
     faces = procedural if args.photos is None else photographs
-    device = _device(args.device)
     test, attacker, about = faces(backbone, budget, args)
-    target = Target(backbone, test, attacker, budget, args.seed, device)
-    stamped = stamp(target, about["attacker"])
+    target = Target(backbone, test, attacker, budget, args.seed, place)
+    stamped = stamp(target, f"{about['attacker']} {about.get('attacker_sha256', '')}".strip())
     done = run_attacks(target, attacks, folder, stamped, options, lambda line: print(line, file=sys.stderr))
     meta = {"model": args.security, "bundle": backbone.bundle.name, "judge": backbone.bundle.judge_name}
-    page = write_security(folder, done, {**meta, **stamped, **about, "budget": asdict(budget)})
-    print(as_text(done))
-    print(page)
+    warnings = target.warnings()
+    page = write_security(folder, done, {**meta, **stamped, **about, "budget": asdict(budget)}, warnings)
+    print(as_text(done), *(f"warning: {text}" for text in warnings), page, sep="\n")
     return 0
 
 
-def _options(price: float | None) -> dict[str, dict[str, Any]]:
+def _options(price: float | None, attacks: Sequence[str]) -> dict[str, dict[str, Any]]:
     if price is None:
         return {}
     if not 0 < price < 1e6:
         raise UserError(f"--core-hour-price {price:g}: give a price above 0")
+    if "kdf_cost" not in attacks:
+        raise UserError("--core-hour-price is for kdf_cost, which --attacks leaves out; name it there as well")
     return {"kdf_cost": {"price": price}}
-
-
-def _device(name: str) -> torch.device:
-    import torch
-
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"cannot compute on {name!r}: {str(error).splitlines()[0]}") from error
-    return device
-
-
-def method(name: str) -> Backbone:
-    """A trained model, or an untrained preset that needs no training.
-
-    Raises:
-        UserError: There is none of this name, or it has to be trained.
-    """
-    from faceanon.commands.backbones import shipped
-    from faceanon.paths import checkpoints
-    from faceanon.weights.store import backbone_class, load_backbone
-
-    presets = {listed.name: listed for listed in shipped()}
-    here = any(place.exists() for place in (Path(name), checkpoints() / name))
-    if here or name not in presets:
-        return load_backbone(name)[0]
-    kind = backbone_class(presets[name].class_path)
-    if kind.trained_by:
-        raise UserError(f"{name} has to be trained first, by {', '.join(kind.trained_by)}; give a trained model")
-    return kind(**presets[name].init_args).eval().requires_grad_(False)
 
 
 Faces = tuple["FaceBatch", Callable[[], "FaceBatch"], dict[str, Any]]
@@ -128,7 +96,9 @@ def procedural(backbone: Backbone, budget: Budget, args: argparse.Namespace) -> 
         return rows[list(range(len(rows)))]
 
     test = drawn(pictures.split, pictures.people, 2_000_000_000)
-    about = {"protocol": protocol.label, "attacker": "procedural people of a split of their own"}
+    label = protocol.label if side == pictures.image_size else f"{protocol.label}, drawn at {side} pixels"
+    about = {"protocol": label, "attacker": "procedural people of a split of their own", "held_out": True}
+    about["attacker_people"] = budget.known_people
     return test, lambda: drawn("attacker", budget.known_people, 0), about
 
 
@@ -138,6 +108,7 @@ def photographs(backbone: Backbone, budget: Budget, args: argparse.Namespace) ->
     Raises:
         UserError: The folder is missing or offers too few people.
     """
+    from faceanon.attacks.runner import looked_at
     from faceanon.data.folder import FolderFaces
 
     listed = None if args.identities is None else str(args.identities)
@@ -152,8 +123,14 @@ def photographs(backbone: Backbone, budget: Budget, args: argparse.Namespace) ->
         identities=listed,
     )
     data.setup("test")
-    about = {"protocol": "photographs of one's own", "attacker": f"other photographs in {args.photos.name}"}
-    return _all(data.test_dataloader()), lambda: _some(_all(data.train_dataloader()), budget.known_people), about
+    halves = [data.faces.get("test"), data.faces.get("train")]
+    if any(half is None or len({label for label in half.labels if label >= 0}) < 2 for half in halves):
+        raise UserError(f"{args.photos} shows too few people: the attacks need four or more with two pictures each")
+    known = _some(_all(data.train_dataloader()), budget.known_people)
+    about: dict[str, Any] = {"protocol": "photographs of one's own"}
+    about["attacker"] = f"other photographs in {args.photos.name}"
+    about |= {"attacker_people": len(set(known.identity.tolist())), "attacker_sha256": looked_at(known).sha256}
+    return _all(data.test_dataloader()), lambda: known, about
 
 
 def _all(batches: Any) -> FaceBatch:  # noqa: ANN401 - a loader

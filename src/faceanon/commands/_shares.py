@@ -72,10 +72,14 @@ def share(args: argparse.Namespace, run: FolderRun, tally: Tally, stop: bool) ->
         own.add(result)
         return True
 
+    def summary() -> Tally:
+        own.look_back(run.pipeline)
+        return own
+
     trainer = folder_trainer(args.devices, args.nodes, args.device)
     if is_first(trainer):
         print(f"{len(run.todo)} photo(s) for {args.devices * args.nodes} processes", file=sys.stderr)
-    summaries = run_shares(trainer, run, report, lambda: own)
+    summaries = run_shares(trainer, run, report, summary)
     if summaries:
         vars(tally).update(vars(reduce(add, summaries)))
     return bool(summaries)

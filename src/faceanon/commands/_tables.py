@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from faceanon.commands._methods import device, presets, trained, untrained
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,12 +21,25 @@ if TYPE_CHECKING:
 
 OUT = Path("runs/tables")
 FACES, TSNE_FACES = 8, 5
+OPTIONS = (
+    "methods",
+    "bundle",
+    "protocol",
+    "data",
+    "limit",
+    "detectors",
+    "dlib",
+    "kffa_keys",
+    "tsne_keys",
+    "pictures",
+    "device",
+)  # of `faceanon report`
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare `--table` and what belongs to it."""
     group = parser.add_argument_group(
-        "tables", "The papers' tables: a folder with JSON, Markdown, page and pictures of each (default: runs/tables)"
+        "tables", "What the papers print beside ours: a folder with .json, .md, page and pictures (--out: runs/tables)"
     )
     group.add_argument(
         "--table", nargs="+", metavar="NAME", help="such as dbaf-1 ifadit-3; all for all, list to see what each needs"
@@ -94,21 +107,14 @@ def build(given: Given, bundle: Bundle) -> Backbone:
     Raises:
         UserError: No such model or preset, a preset that has to be trained, or one of another bundle.
     """
-    from faceanon.commands.backbones import announced, shipped
     from faceanon.report.tables_run import check_bundle
-    from faceanon.weights.store import backbone_class, load_backbone
 
     if given.model is not None:
-        backbone, _ = load_backbone(given.model)
+        backbone = trained(given.model)
+    elif given.name in presets():
+        backbone = untrained(given.name, bundle.folder)
     else:
-        presets = {listed.name: listed for listed in (*announced(), *shipped())}
-        if given.name not in presets:
-            raise UserError(f"no preset {given.name!r}: give NAME=FOLDER, or one of {', '.join(sorted(presets))}")
-        listed = presets[given.name]
-        kind = backbone_class(listed.class_path)
-        if kind.trained_by:
-            raise UserError(f"{given.name} has to be trained: give --methods {given.name}=FOLDER with its weights")
-        backbone = kind(**{**listed.init_args, "bundle": str(bundle.folder)}).eval()
+        raise UserError(f"no preset {given.name!r}: give NAME=FOLDER, or one of {', '.join(presets())}")
     check_bundle(given.name, backbone, bundle)
     return backbone
 
@@ -135,18 +141,19 @@ def run(args: argparse.Namespace) -> int:
         UserError: No such table or method, or pictures, weights or folders that cannot be used.
     """
     from faceanon.report.tables_spec import known_tables, load_table
+    from faceanon.weights.bundle import Bundle
 
     if args.table == ["list"]:
         print(*listing(), sep="\n")
         return 0
-    names = known_tables() if args.table == ["all"] else list(dict.fromkeys(args.table))
+    names = known_tables() if "all" in args.table else list(dict.fromkeys(args.table))
     tables = [load_table(name) for name in names]
-    given = parse_methods(args.methods)
-    setting = _setting(args, tables)
-    methods = {one.name: build(one, setting.bundle) for one in given}
+    place, given, bundle = device(args.device), parse_methods(args.methods), Bundle(args.bundle)
+    methods = {one.name: build(one, bundle) for one in given}
+    setting = _setting(args, tables, bundle)
     for backbone in methods.values():
-        backbone.bundle.to(setting.device)  # frozen networks are outside of the module tree
-        backbone.to(setting.device)
+        backbone.bundle.to(place)  # frozen networks are outside of the module tree
+        backbone.to(place)
     results = {one.name: _results(one, methods[one.name], setting) for one in given}
     for table in tables:
         _one(table, results, methods, setting, args)
@@ -154,45 +161,32 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _setting(args: argparse.Namespace, tables: Sequence[PaperTable]) -> Setting:
-    """Bundle, protocol and pictures, with what the tables need beyond the protocol."""
+def _setting(args: argparse.Namespace, tables: Sequence[PaperTable], bundle: Bundle) -> Setting:
+    """Protocol and pictures, with what the tables need beyond the protocol."""
     from faceanon.metrics.detection import DlibDetector, make_detector
     from faceanon.metrics.protocol import load_protocol
     from faceanon.report.tables_data import load_pictures
     from faceanon.report.tables_run import Setting
-    from faceanon.weights.bundle import Bundle
 
-    if args.tsne_keys < 2:
-        raise UserError(f"--tsne-keys {args.tsne_keys}: give at least 2")
-    if args.kffa_keys is not None and args.kffa_keys < 2:
-        raise UserError(f"--kffa-keys {args.kffa_keys}: give at least 2")
-    bundle = Bundle(args.bundle)
+    keys = _kffa_keys(args, tables)
     protocol = load_protocol(args.protocol)
     detectors = {name: make_detector(name, bundle.image_size) for name in args.detectors}
     detectors |= {} if args.dlib is None else {"dlib": DlibDetector(args.dlib)}
     pictures = load_pictures(protocol, bundle.image_size, args.data, args.limit)
+    needs_readings = any(table.needs_readings for table in tables)
+    folder = (args.out or OUT) / "methods"
+    return Setting(bundle, protocol, pictures, folder, keys, detectors, needs_readings, args.device)
+
+
+def _kffa_keys(args: argparse.Namespace, tables: Sequence[PaperTable]) -> int:
+    """Keys a picture for KFFA; 0 where no table has it."""
+    for option, keys in (("--tsne-keys", args.tsne_keys), ("--kffa-keys", args.kffa_keys)):
+        if keys is not None and keys < 2:
+            raise UserError(f"{option} {keys}: give at least 2")
     needed = max(table.kffa_keys for table in tables)
-    keys = needed if not needed or args.kffa_keys is None else args.kffa_keys
-    return Setting(
-        bundle,
-        protocol,
-        pictures,
-        (args.out or OUT) / "methods",
-        keys,
-        detectors,
-        any(table.needs_readings for table in tables),
-        _device(args.device),
-    )
-
-
-def _device(name: str) -> str:
-    import torch
-
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"cannot compute on {name!r}: {str(error).splitlines()[0]}") from error
-    return name
+    if args.kffa_keys is not None and not needed:
+        raise UserError(f"--kffa-keys {args.kffa_keys}: none of these tables has KFFA; leave it out")
+    return needed if args.kffa_keys is None else int(args.kffa_keys)
 
 
 def _results(given: Given, backbone: Backbone, setting: Setting) -> Results:
@@ -271,7 +265,7 @@ def _write(
 ) -> None:
     """JSON, Markdown, page and pictures, each whole or not at all."""
     from faceanon.report.page import data_uri, render
-    from faceanon.report.results import plain, run_meta
+    from faceanon.report.results import run_meta, to_json
     from faceanon.report.tables import as_json
     from faceanon.report.tables_run import facts
     from faceanon.report.tables_text import markdown
@@ -280,7 +274,7 @@ def _write(
     name, folder, told = filled.spec.name, setting.folder.parent, facts(setting, results)
     content = {"schema": 1, **as_json(filled), "facts": told, "meta": run_meta()}
     content["methods"] = {method: {"meta": found.meta, "ci": found.ci} for method, found in results.items()}
-    write_atomic(folder / f"{name}.json", (json.dumps(plain(content), indent=2, allow_nan=False) + "\n").encode())
+    write_atomic(folder / f"{name}.json", to_json(content))
     write_atomic(folder / f"{name}.md", markdown(filled, told).encode())
     for file, (_, png) in pictures.items():
         write_atomic(folder / file, png)

@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from faceanon.commands._files import add_file_arguments, load_pipeline, pictures, plan
 from faceanon.commands._people import add_people_arguments, choices, people_of
 from faceanon.commands._run import prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import add_password_arguments, password_of
+from faceanon.commands._shares import check_shares, shared
 from faceanon.commands._video import add_video_arguments, anonymize_one, check_video, is_video
 from faceanon.errors import UserError
 
@@ -100,29 +101,33 @@ def run(args: argparse.Namespace) -> int:
     source, policy = Path(args.input), _policy(args)
     if args.output is None and not args.list_faces:
         raise UserError("name OUT, the file or folder to write; or give --list-faces to write nothing")
+    if args.aligned and args.detector is not None:
+        raise UserError("--aligned looks for no faces; leave --detector away")
     if is_video(source):
+        check_shares(args, folder=False)
         paths, password = check_video(args), password_of(args, confirm=True)
         return anonymize_one(args, paths, _pipeline(args, policy), password)
     if args.list_faces:
         return _list_faces(args, source, policy)
     target, output = Path(args.output), Output(args.quality, args.sidecar, args.vault)
     jobs = plan(source, target, SUFFIXES, args.overwrite, f".{args.format}")
-    settings = {name: getattr(args, name) for name in ("aligned", "min_face", "small_faces", "format", "sidecar")}
-    settings |= {"command": "anonymize", "quality": args.quality, "detector": args.detector}
-    select, exclude = choices(args)  # None below: as in journals of before there were such settings
-    settings |= {"vault": args.vault or None, "likeness": args.likeness}
-    settings |= {"select": select.settings(), "exclude": exclude.settings()}
-    folder = prepare_folder(args, jobs, settings)
+    folder = prepare_folder(args, jobs, _settings(args))
     password = password_of(args, confirm=True)
     pipeline = _pipeline(args, policy)
 
     def make(photo: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
         return AnonymizeTask(pipeline, photo, file, password, salt, kdf, args.aligned, output)
 
-    code = run_jobs(args, jobs, folder, pipeline, password, make, "anonymized")
-    for name in () if pipeline.people is None else pipeline.people.unmet():
-        print(f"note: nobody in the photos of this run is like {name}")
-    return code
+    return run_jobs(args, jobs, folder, pipeline, password, make, "anonymized")
+
+
+def _settings(args: argparse.Namespace) -> dict[str, Any]:
+    """What decides the results; None is as in journals of before there was such a setting."""
+    settings = {name: getattr(args, name) for name in ("aligned", "min_face", "small_faces", "format", "sidecar")}
+    settings |= {"command": "anonymize", "quality": args.quality, "detector": args.detector}
+    select, exclude = choices(args)
+    settings |= {"vault": args.vault or None, "likeness": args.likeness}
+    return settings | {"select": select.settings(), "exclude": exclude.settings()}
 
 
 def _policy(args: argparse.Namespace) -> Policy:
@@ -152,6 +157,8 @@ def _list_faces(args: argparse.Namespace, source: Path, policy: Policy) -> int:
 
     if args.output is not None:
         raise UserError("--list-faces writes nothing; leave OUT away")
+    if args.csv is not None or shared(args):
+        raise UserError("--list-faces writes nothing, in one process; leave --csv, --devices and --nodes away")
     if not source.exists():
         raise UserError(f"no such file or folder: {source}")
     files = pictures(source, SUFFIXES) if source.is_dir() else [source]

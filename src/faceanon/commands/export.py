@@ -62,11 +62,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _onnx(model: str | None, output: Path, overwrite: bool, quantize: bool) -> list[str]:
-    from faceanon.networks.onnx_method import CARD
     from faceanon.weights.onnx_export import check_free, export_onnx, quantized, write_onnx
     from faceanon.weights.store import default_model, load_backbone
 
-    check_free(output, [CARD], overwrite)  # before minutes are spent
+    check_free(output, overwrite)  # before minutes are spent
     path = default_model() if model is None else Path(model)
     backbone, weights = load_backbone(path)
     exported = export_onnx(backbone, weights, path.name)

@@ -23,13 +23,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from faceanon.commands._files import OUTPUT_SUFFIXES, Job, add_file_arguments, load_pipeline, plan
+from faceanon.commands._files import add_file_arguments, load_pipeline, plan
 from faceanon.commands._run import prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import add_password_arguments, password_of
+from faceanon.commands._shares import check_shares
 from faceanon.commands._video import add_video_arguments, check_video, is_video, recover_one
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
+    from faceanon.batch.folder import Job
     from faceanon.batch.tasks import Output, Task
     from faceanon.key import KdfParameters
 
@@ -45,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--exact",
         action="store_true",
-        help="the original faces, pixel by pixel, from the vault of anonymize --vault; a wrong password is refused",
+        help="the original faces, pixel by pixel, from the vault of anonymize --vault; a wrong password is refused, "
+        "and --model is not read",
     )
     add_video_arguments(parser, follow=False)
     add_password_arguments(parser)
@@ -57,16 +60,18 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument, the password, the model or (unless skipped) a picture is unusable.
     """
-    from faceanon.batch.exact import ExactTask
+    from faceanon.batch.exact import ExactTask, no_model
     from faceanon.batch.tasks import Output, RecoverTask
+    from faceanon.data.carrier import WRITABLE
     from faceanon.data.sibling import manifest_like
 
     quiet_pictures()
     if is_video(args.input):
+        check_shares(args, folder=False)
         paths, password = check_video(args), password_of(args, confirm=False)
         return recover_one(args, paths, load_pipeline(args.model, args.device), password)
     source, target, output = Path(args.input), Path(args.output), Output(args.quality)
-    jobs = plan(source, target, frozenset(OUTPUT_SUFFIXES), args.overwrite, f".{args.format}")
+    jobs = plan(source, target, frozenset(WRITABLE), args.overwrite, f".{args.format}")
     settings = {"command": "recover", "format": args.format, "quality": args.quality, "like": args.like}
     settings |= {"exact": args.exact or None}  # None: as in journals of before there were vaults
     if args.exact:
@@ -74,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     folder = prepare_folder(args, jobs, settings)
     like = None if args.like is None else manifest_like(Path(args.like))
     password = password_of(args, confirm=False)
-    pipeline = load_pipeline(args.model, args.device)
+    pipeline = no_model() if args.exact else load_pipeline(args.model, args.device)
 
     def make(picture: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
         if args.exact:

@@ -48,6 +48,17 @@ def vault_of(path: Path) -> Path:
     return path.with_name(path.name + VAULT_SUFFIX)
 
 
+def check_beside(path: Path) -> None:
+    """Refuse a name beside which recovery data lie, since they would be lost, and with them another picture's faces.
+
+    Raises:
+        UserError: If there is a manifest or a vault of that name.
+    """
+    for file in (sidecar_of(path), vault_of(path)):
+        if file.exists():
+            raise UserError(f"{file} exists and may be needed for another picture; move it, or give --overwrite")
+
+
 def holds_vault(path: Path) -> bool:
     """Whether the format that `path` names has room for a vault."""
     return WRITABLE.get(path.suffix.lower()) == "PNG"
@@ -100,12 +111,7 @@ def encode(
     if max(image.size) > 16383 and kind == "WEBP":
         raise UserError(f"{path}: WebP holds at most 16383 pixels a side; write PNG instead")
     if kind == "PNG":
-        chunks = PngInfo()
-        if manifest is not None:
-            chunks.add_itxt(MANIFEST_KEY, manifest)
-        if vault is not None:
-            chunks.add(VAULT_CHUNK, vault)
-        image.save(data, "PNG", pnginfo=chunks, icc_profile=icc)
+        image.save(data, "PNG", pnginfo=_chunks(manifest, vault), icc_profile=icc)
     elif kind == "WEBP":
         xmp = b"" if manifest is None else _packet(manifest)
         options = {"lossless": True} if quality is None else {"quality": quality}
@@ -179,6 +185,15 @@ def read_text(path: Path) -> str:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text; is it the right file?") from error
+
+
+def _chunks(manifest: str | None, vault: bytes | None) -> PngInfo:
+    chunks = PngInfo()
+    if manifest is not None:
+        chunks.add_itxt(MANIFEST_KEY, manifest)
+    if vault is not None:
+        chunks.add(VAULT_CHUNK, vault)
+    return chunks
 
 
 def _packet(manifest: str) -> bytes:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from faceanon.data.align import Box, crop_window
+from faceanon.data.decode import MAX_PIXELS
 from faceanon.data.found import SMALL_FACES, Face, hidden_square
 from faceanon.errors import UserError
 from faceanon.key import Secret
@@ -33,6 +34,7 @@ from faceanon.manifest import Manifest
 MAGIC = b"faceanon vault 1\n"
 SUM, BINDING, SALT, CHECK, NONCE, TAG = 8, 32, 16, 32, 12, 16
 HEAD = len(MAGIC) + SUM + BINDING + SALT + CHECK + NONCE
+MOST_PIXELS = 4 * MAX_PIXELS  # of all regions: who knows the password could else seal what exhausts the machine
 PAD = 4096  # the length of the ciphertext tells the compressed size of the faces no closer than this
 
 
@@ -76,7 +78,12 @@ def seal(original: NDArray[np.uint8], boxes: Sequence[Box], secret: Secret, mani
         boxes: Which parts.
         secret: Of the manifest's salt.
         manifest: As the file will carry it; the vault opens with no other.
+
+    Raises:
+        UserError: If the parts are together larger than `unseal` takes.
     """
+    if sum(_area(box) for box in boxes) > MOST_PIXELS:
+        raise UserError("the faces overlap so much that a vault cannot hold them all; leave --vault away")
     salt, nonce = os.urandom(SALT), os.urandom(NONCE)
     rest = _binding(manifest) + salt + _stream(secret, "check", salt, CHECK) + nonce
     body = AESGCM(_stream(secret, "key", salt, 32)).encrypt(nonce, _pack(original, boxes), MAGIC + rest)
@@ -111,7 +118,9 @@ def unseal(vault: bytes, secret: Secret, manifest: Manifest, name: str) -> Origi
         raise UserError(f"{name}: its vault has been tampered with; do not trust the file") from None
     try:
         return _unpack(plain, manifest.width, manifest.height)
-    except (ValueError, KeyError, TypeError, OSError, SyntaxError, Image.DecompressionBombError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # on what was made to harm Pillow raises nearly every class there is
         raise UserError(f"{name}: its vault opens but holds no faces that can be read; was it forged?") from error
 
 
@@ -156,15 +165,23 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
 def _unpack(plain: bytes, width: int, height: int) -> Originals:
     start = 4 + int.from_bytes(plain[:4], "big")
     head = json.loads(plain[4:start])
-    regions = []
+    regions, area = [], 0
     for region in head["regions"]:
         left, top, right, bottom = (int(edge) for edge in region["box"])
         stop = start + int(region["bytes"])
         if not (0 <= left < right <= width and 0 <= top < bottom <= height and start < stop <= len(plain)):
             raise ValueError("a region outside the picture")
+        area += _area((left, top, right, bottom))
+        if area > MOST_PIXELS:
+            raise ValueError("more regions than a picture has")
         regions.append(((left, top, right, bottom), _pixels(plain[start:stop], right - left, bottom - top)))
         start = stop
     return Originals(tuple(regions), str(head["sha256"]))
+
+
+def _area(box: Box) -> int:
+    left, top, right, bottom = box
+    return (right - left) * (bottom - top)
 
 
 def _pixels(png: bytes, width: int, height: int) -> NDArray[np.uint8]:

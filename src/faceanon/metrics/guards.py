@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 
 Get = Callable[[str], float]
+FEWEST = 5  # false accepts behind a threshold
 
 
 def find_faults(figures: Mapping[str, float], judge: str, far: float) -> dict[str, str]:
@@ -24,6 +25,13 @@ def find_faults(figures: Mapping[str, float], judge: str, far: float) -> dict[st
     found = {name: text for name, fails, text in checks if fails}  # no comparison with a missing figure's NaN holds
     broken = [name for name, value in figures.items() if not math.isfinite(value)]
     return found | ({"finite": f"not finite: {', '.join(sorted(broken))}"} if broken else {})
+
+
+def few_pairs(pairs: int, far: float) -> str | None:
+    """A sentence where so few pairs of strangers that hardly one is accepted set the judge's threshold, else None."""
+    if pairs >= FEWEST / far:
+        return None
+    return f"few people: {pairs} pairs of strangers set the judge's threshold; test with more faces"
 
 
 def _anonymity(get: Get, judge: str) -> list[tuple[str, bool, str]]:

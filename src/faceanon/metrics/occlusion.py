@@ -20,6 +20,7 @@ from faceanon.data.occlusions import OccludedBatch, Occlusion
 from faceanon.metrics.checks import check_image, check_labels
 from faceanon.metrics.detection import largest_faces
 from faceanon.metrics.evaluation import network_or_none
+from faceanon.metrics.guards import few_pairs
 from faceanon.metrics.occlusion_rows import (
     Rows,
     label_iou,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from faceanon.weights.bundle import Bundle
 
 NONE = "none"
-FEWEST = 5  # false accepts behind a threshold
 NO_SHARES = ("occluder_psnr", "landmark_distance")  # what is not in [0, 1]
 
 
@@ -236,8 +236,7 @@ class OcclusionTest:
                 impostors = metric.compute()["impostor"]
                 self.figures[f"impostor_rate/{self.judge}/{rest}"] = float((impostors > threshold).double().mean())
         self.faults = occlusion_faults(self.figures, self.ci, self.judge, self.kinds)
-        if (pairs := known["impostor"].numel()) < FEWEST / self.far:
-            told = f"few people: {pairs} pairs of strangers set the judge's threshold; test with more faces"
+        if told := few_pairs(known["impostor"].numel(), self.far):
             self.faults = {"threshold": told} | self.faults
         self.skipped = self._missing()
         return self.figures

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,6 +26,8 @@ VERSION = 1
 KeyKind = Literal["normal", "bytes", "upper"]
 Direction = Literal["anonymize", "recover"]
 Faces = NDArray[np.float32]
+MOST_NUMBERS = 1 << 20  # in a key; a card comes from outside, and must not be able to exhaust the machine
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -103,12 +108,13 @@ class OnnxCard:
                 raise ValueError("another version")
             key = values.pop("key")
             recipe = KeyRecipe(key["kind"], str(key["label"]), tuple(int(side) for side in key["shape"]))
-            if recipe.kind not in get_args(KeyKind) or "anonymize" not in values["graphs"]:
+            card = cls(**values, key=recipe)
+            if not _sensible(card):
                 raise ValueError("unknown contents")
-            return cls(**values, key=recipe)
+            return card
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}; give a folder of faceanon export --onnx") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise UserError(f"{path} is damaged or of another version; export the model again") from error
 
 
@@ -117,16 +123,16 @@ class OnnxMethod:
 
     Args:
         card: What the graphs are.
-        graphs: By direction a file, or its content.
+        graphs: Content by direction.
         threads: Of onnxruntime in one call; its own choice when None.
 
     Raises:
         UserError: If onnxruntime is missing, or does not read a graph.
     """
 
-    def __init__(self, card: OnnxCard, graphs: Mapping[str, Path | bytes], threads: int | None = None) -> None:
+    def __init__(self, card: OnnxCard, graphs: Mapping[str, bytes], threads: int | None = None) -> None:
         self.card = card
-        self._sessions = {name: open_graph(graph, threads) for name, graph in graphs.items()}
+        self._sessions = {name: open_graph(graph, name, threads) for name, graph in graphs.items()}
 
     @classmethod
     def load(cls, folder: str | Path, threads: int | None = None) -> Self:
@@ -137,15 +143,17 @@ class OnnxMethod:
         """
         folder = Path(folder)
         card = OnnxCard.read(folder)
-        graphs: dict[str, Path | bytes] = {}
+        graphs: dict[str, bytes] = {}
         for name, entry in card.graphs.items():
-            path = folder / Path(entry["file"]).name
-            if not path.is_file():
-                raise UserError(f"{path} is missing; export the model again")
-            with path.open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
-                    raise UserError(f"{path} is not the file its card describes (sha256 differs); export it again")
-            graphs[name] = path
+            path = folder / entry["file"]
+            try:
+                graphs[name] = path.read_bytes()  # once: what is hashed is what runs
+            except FileNotFoundError as error:
+                raise UserError(f"{path} is missing; export the model again") from error
+            except OSError as error:
+                raise UserError(f"cannot read {path}: {error.strerror}") from error
+            if hashlib.sha256(graphs[name]).hexdigest() != entry["sha256"]:
+                raise UserError(f"{path} is not the file its card describes (sha256 differs); export it again")
         return cls(card, graphs, threads)
 
     @property
@@ -179,11 +187,35 @@ class OnnxMethod:
         return result
 
 
-def open_graph(graph: Path | bytes, threads: int | None = None) -> Any:  # noqa: ANN401 - onnxruntime has no types
-    """An `onnxruntime.InferenceSession` on a file or its content, on the GPU where onnxruntime can.
+def _sensible(card: OnnxCard) -> bool:
+    """Whether a card from outside says what `faceanon export` could have written, and names no file elsewhere."""
+    files = [(entry["file"], entry["sha256"]) for entry in card.graphs.values()]
+    return (
+        card.key.kind in get_args(KeyKind)
+        and all(side >= 1 for side in card.key.shape)
+        and math.prod(card.key.shape) <= MOST_NUMBERS
+        and "anonymize" in card.graphs
+        and card.graphs.keys() <= set(get_args(Direction))
+        and all(file == Path(file).name and file.isprintable() and _HASH.fullmatch(digest) for file, digest in files)
+        and all(len(text) <= 200 and text.isprintable() for text in (card.method, card.model, card.precision))
+        and _HASH.fullmatch(card.weights) is not None
+        and isinstance(card.image_size, int)
+        and 8 <= card.image_size <= 4096
+        and card.framing.keys() <= {"scale", "right", "down"}
+        and all(math.isfinite(number) for number in card.framing.values())
+    )
+
+
+def open_graph(graph: bytes, name: str, threads: int | None = None) -> Any:  # noqa: ANN401 - onnxruntime has no types
+    """An `onnxruntime.InferenceSession`, on the GPU where onnxruntime can.
+
+    Args:
+        graph: Content of the file.
+        name: What to call it in messages.
+        threads: Of onnxruntime in one call; its own choice when None.
 
     Raises:
-        UserError: If onnxruntime is missing, or does not read it.
+        UserError: If onnxruntime is missing, or does not read it, or it wants tensors of other files.
     """
     try:
         import onnxruntime
@@ -191,15 +223,17 @@ def open_graph(graph: Path | bytes, threads: int | None = None) -> Any:  # noqa:
         raise UserError("ONNX models need the package onnxruntime; run: pip install onnxruntime") from error
     onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4
+    # A graph may name other files to take tensors from, and could so carry them into pictures: let it find none.
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
     if threads is not None:
         options.intra_op_num_threads = threads
     wanted = ("CUDAExecutionProvider", "CPUExecutionProvider")
     providers = [name for name in wanted if name in onnxruntime.get_available_providers()]
-    source = graph if isinstance(graph, bytes) else str(graph)
     try:
-        return onnxruntime.InferenceSession(source, options, providers)
+        return onnxruntime.InferenceSession(graph, options, providers)
     except Exception as error:  # onnxruntime's own have no common base class
         reason = str(error).split("\n")[0]
-        where = "the graph" if isinstance(graph, bytes) else str(graph)
-        raise UserError(f"onnxruntime does not read {where} ({reason:.200}); export the model again") from error
+        raise UserError(
+            f"onnxruntime does not read the graph {name} ({reason:.200}); export the model again"
+        ) from error

@@ -198,6 +198,7 @@ EXPLANATIONS: dict[str, Explanation] = {
     ),
 }
 UNKNOWN = Explanation("Other", "")
+ARROWS: dict[str, str] = {"lower": "↓", "higher": "↑", "": ""}
 
 
 def explain(name: str) -> Explanation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,9 +107,7 @@ def write_leaderboard(path: str | Path, entries: Sequence[Entry], marks: Sequenc
     if not entries:
         raise UserError("a leaderboard needs the results of at least one method")
     rows, heads = leaderboard_rows(entries, comparable=not marks)
-    groups: dict[str, int] = {}
-    for head in heads:
-        groups[head.group] = groups.get(head.group, 0) + 1
+    groups = Counter(head.group for head in heads)
     page = render(
         "leaderboard.html",
         rows=rows,

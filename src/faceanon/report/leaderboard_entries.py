@@ -123,10 +123,7 @@ def load_test(path: Path) -> Results:
     Raises:
         UserError: Missing, damaged, or about something else.
     """
-    try:
-        results = load_results(path)
-    except RecursionError as error:
-        raise UserError(f"{path} is nested too deeply to be results; run `faceanon test` again") from error
+    results = load_results(path)
     meta = results.meta
     if not isinstance(meta.get("judge"), str) or f"deid_rate/{meta['judge']}" not in results.figures:
         raise UserError(f"{path} is no test of a method: it has no deid_rate by its judge; {ADVICE}")
@@ -151,7 +148,7 @@ def _costs(root: Path, path: Path) -> dict[str, float]:
         seeds = json.loads(table.read_text(encoding="utf-8"))["methods"].get(inner[0], {}).get("seeds", {})
         figures = seeds.get(inner[1].removeprefix("seed"), {})
         return {name: float(value) for name, value in figures.items() if name.startswith("cost/")}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(f"{table} is damaged ({error!r}); run `faceanon zoo` again, it repeats no training") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +10,12 @@ from typing import Any
 
 from torch import Tensor
 
-from faceanon.report.figures import Better
+from faceanon.report.figures import ARROWS, Better
 from faceanon.report.page import data_uri, render
 from faceanon.report.results import Results, dumps
 from faceanon.report.sheets import png_bytes, sheet
+from faceanon.report.table import pipe
 from faceanon.weights.files import write_atomic
-
-ARROWS: dict[Better, str] = {"lower": " ↓", "higher": " ↑", "": ""}
 
 
 @dataclass(frozen=True)
@@ -118,10 +118,10 @@ def occlusion_markdown(columns: Sequence[Column], rows: Mapping[str, Sequence[Ma
     for place, column in enumerate(columns):
         cells = [row[place] for row in rows.values()]
         texts = [f"{cell['value']} ({cell['interval']})" if cell["interval"] else cell["value"] for cell in cells]
-        lines.append([f"{column.group}: {column.title}{ARROWS[column.better]}", *texts])
+        lines.append([f"{column.group}: {column.title} {ARROWS[column.better]}".strip(), *texts])
     widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
     pad = [[cell.ljust(widths[0]) if not i else cell.rjust(widths[i]) for i, cell in enumerate(line)] for line in lines]
-    return "\n".join("| " + " | ".join(line) + " |" for line in pad) + "\n"
+    return "\n".join(pipe(line) for line in pad) + "\n"
 
 
 def write_occlusion(directory: str | Path, results: Results, samples: Mapping[str, Tensor]) -> tuple[Path, str]:
@@ -145,9 +145,7 @@ def write_occlusion(directory: str | Path, results: Results, samples: Mapping[st
     write_atomic(folder / "occlusion.md", table.encode())
     if samples:
         write_atomic(folder / "occlusion.png", png_bytes(sheet(samples)))
-    groups: dict[str, int] = {}
-    for column in columns:
-        groups[column.group] = groups.get(column.group, 0) + 1
+    groups = Counter(column.group for column in columns)
     page = render(
         "occlusion.html", results=results, columns=columns, groups=groups, rows=rows, sheets=_sheets(samples),
         arrows=ARROWS,

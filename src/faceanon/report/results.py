@@ -78,17 +78,22 @@ def plain(value: object) -> object:
     return value if value is None or isinstance(value, (str, int)) else str(value)
 
 
+def to_json(content: object) -> bytes:
+    """A file of strict JSON."""
+    return (json.dumps(plain(content), indent=2, allow_nan=False) + "\n").encode()
+
+
 def dumps(results: Results) -> bytes:
     """The file's content."""
     content = {
         "schema": SCHEMA,
-        "figures": {name: number_out(value) for name, value in results.figures.items()},
-        "ci": {name: [number_out(end) for end in interval] for name, interval in results.ci.items()},
-        "meta": plain(results.meta),
+        "figures": {name: float(value) for name, value in results.figures.items()},
+        "ci": {name: [float(end) for end in interval] for name, interval in results.ci.items()},
+        "meta": results.meta,
         "warnings": results.warnings,
         "skipped": results.skipped,
     }
-    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
+    return to_json(content)
 
 
 def load_results(path: Path) -> Results:
@@ -102,6 +107,8 @@ def load_results(path: Path) -> Results:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}); give a results.json or the folder it is in") from error
+    except RecursionError as error:
+        raise UserError(f"{path} is nested too deeply to be results; run `faceanon test` again") from error
     except ValueError as error:
         raise UserError(f"{path} is not valid JSON ({error}); run `faceanon test` again to write it anew") from error
     if not isinstance(content, dict) or not isinstance(content.get("figures"), dict):

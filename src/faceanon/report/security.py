@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from faceanon.attacks.base import Outcome, Row, Verdict
 from faceanon.attacks.runner import Done, content
 from faceanon.report.page import render
-from faceanon.report.results import plain, run_meta
+from faceanon.report.results import run_meta, to_json
 from faceanon.report.security_plots import plot
 from faceanon.weights.files import write_atomic
 
@@ -44,7 +43,7 @@ def format_row(row: Row) -> str:
 
 def by_outcome(done: Sequence[Done]) -> dict[Outcome, list[tuple[Done, Verdict]]]:
     """All verdicts, the worst outcome first, with their attacks."""
-    pairs = [(one, verdict) for one in done if one.finding is not None for verdict in one.finding.verdicts()]
+    pairs = [(one, verdict) for one in done for verdict in one.verdicts]
     grouped = {outcome: [pair for pair in pairs if pair[1].outcome == outcome] for outcome in WORDS}
     return {outcome: found for outcome, found in grouped.items() if found}
 
@@ -57,30 +56,36 @@ def as_text(done: Sequence[Done]) -> str:
         if one.finding is None:
             lines += [f"  not applicable: {one.reason}", ""]
             continue
-        lines += [f"  [{WORDS[verdict.outcome]}] {verdict.text}" for verdict in one.finding.verdicts()]
+        lines += [f"  [{WORDS[verdict.outcome]}] {verdict.text}" for verdict in one.verdicts]
         rows = [(row.label, format_row(row)) for row in one.finding.rows()]
         left, right = (max(len(cells[side]) for cells in rows) for side in (0, 1))
         lines += [f"    {label:<{left}}  {value:>{right}}" for label, value in rows] + [""]
     return "\n".join(lines).rstrip()
 
 
-def as_json(done: Sequence[Done], meta: Mapping[str, Any]) -> bytes:
+def as_json(done: Sequence[Done], meta: Mapping[str, Any], warnings: Sequence[str] = ()) -> bytes:
     """Figures and verdicts, strict JSON."""
-    attacks = {}
-    for one in done:
-        verdicts = [] if one.finding is None else [vars(verdict) for verdict in one.finding.verdicts()]
-        attacks[one.attack.name] = {"title": one.attack.title, "verdicts": verdicts, **content(one)}
-    page = {"schema": SCHEMA, "meta": plain(meta), "attacks": attacks}
-    return (json.dumps(page, indent=2, allow_nan=False) + "\n").encode()
+    attacks = {
+        one.attack.name: {
+            "title": one.attack.title,
+            "verdicts": [{"outcome": verdict.outcome, "text": verdict.text} for verdict in one.verdicts],
+            **content(one),
+        }
+        for one in done
+    }
+    return to_json({"schema": SCHEMA, "meta": meta, "warnings": warnings, "attacks": attacks})
 
 
-def write_security(folder: str | Path, done: Sequence[Done], meta: Mapping[str, Any]) -> Path:
+def write_security(
+    folder: str | Path, done: Sequence[Done], meta: Mapping[str, Any], warnings: Sequence[str] = ()
+) -> Path:
     """Write `security.json` and `security.html`, each whole or not at all.
 
     Args:
         folder: Made if missing.
         done: The attacks that were run.
         meta: `runner.stamp` and whatever else is worth knowing; versions and the command are added.
+        warnings: `Target.warnings`.
 
     Returns:
         Path of the page.
@@ -89,16 +94,17 @@ def write_security(folder: str | Path, done: Sequence[Done], meta: Mapping[str, 
         UserError: The folder cannot be written, or the disk is full.
     """
     meta = {**run_meta(), **meta}
-    write_atomic(Path(folder) / JSON_NAME, as_json(done, meta))
+    write_atomic(Path(folder) / JSON_NAME, as_json(done, meta, warnings))
     sections = [
         {
             "done": one,
-            "verdicts": [] if one.finding is None else one.finding.verdicts(),
             "rows": [] if one.finding is None else [(row.label, format_row(row)) for row in one.finding.rows()],
             "plot": "" if one.finding is None else plot(one.attack.name, one.finding),
         }
         for one in done
     ]
-    page = render("security.html", meta=meta, words=WORDS, summary=by_outcome(done), sections=sections)
+    page = render(
+        "security.html", meta=meta, warnings=warnings, words=WORDS, summary=by_outcome(done), sections=sections
+    )
     write_atomic(Path(folder) / PAGE_NAME, page)
     return Path(folder) / PAGE_NAME

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from faceanon.report.figures import better, explain, format_interval, format_value, grouped
 
-ARROWS = {"lower": "lower is better", "higher": "higher is better", "": ""}
+DIRECTIONS = {"lower": "lower is better", "higher": "higher is better", "": ""}
 
 
 def format_table(
@@ -25,7 +25,7 @@ def format_table(
     rows: list[list[str] | str] = [header]
     for family, names in grouped(list(figures)).items():
         title = explain(family).title if explain(family).text else family
-        note = ARROWS[explain(family).better]
+        note = DIRECTIONS[explain(family).better]
         rows.append(f"{title} ({note})" if note else title)
         for name in names:
             row = ["  " + name, format_value(name, figures[name])]
@@ -46,6 +46,11 @@ def _align(rows: list[list[str] | str]) -> str:
             first = row[0].ljust(widths[0])
             lines.append("  ".join([first, *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip())
     return "\n".join(lines)
+
+
+def pipe(cells: Sequence[str]) -> str:
+    """A line of a Markdown table."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def is_better(name: str, value: float, other: float) -> bool | None:

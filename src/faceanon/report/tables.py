@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from faceanon.report.figures import ARROWS
 from faceanon.report.results import Results
 from faceanon.report.tables_names import Names, expand, resolve
 from faceanon.report.tables_spec import Block, Column, PaperTable, Row
 
 Kind = Literal["published", "corrected", "ours", "not run"]
 UNKNOWN, MISSING = "?", "-"
-ARROWS = {"lower": "↓", "higher": "↑", "": ""}
 VERSIONS = {"recovered/image": "float picture", "recovered/file": "saved file", "recovered/latent": "codes"}
 
 

@@ -64,6 +64,8 @@ def load_pictures(
     if limit is not None and limit < 4:
         raise UserError(f"--limit {limit} is too few: give at least 4 pictures")
     real = protocol.pictures.source == "folder"
+    if roots and not real:
+        raise UserError(f"protocol {protocol.label} draws its faces: leave out --data, or give --protocol another one")
     made = _photographs(protocol, image_size, roots, limit, batch_size) if real else None
     batches = tuple(made if made is not None else _drawn(protocol, image_size, limit, batch_size))
     check = PictureCheck()

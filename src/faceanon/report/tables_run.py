@@ -182,11 +182,12 @@ def count_readings(evaluation: Evaluation) -> tuple[dict[str, float], dict[str, 
 def facts(setting: Setting, results: Mapping[str, Results]) -> list[str]:
     """How the figures of ours came about, in sentences."""
     seen = asdict(setting.pictures.seen)
-    judge = next((str(found.meta.get("judge")) for found in results.values()), "")
+    metas = [found.meta for found in results.values()]
+    judge = next((str(meta.get("judge")) for meta in metas if meta.get("judge") not in meta.get("white_box", [])), "")
     found = [
         f"Ours: protocol {setting.protocol.label} on bundle {setting.bundle.name}, {seen['images']} pictures of "
         f"{seen['people']} persons, all read back from saved files unless a line says otherwise"
-        + (f"; the judge {judge} trained nothing." if judge else ".")
+        + (f"; the judge {judge} trained nothing." if judge else "; no judge, only the recogniser that trained.")
     ]
     deviations = setting.protocol.deviations(setting.pictures.seen, bundle_hashes(setting.bundle))
     if deviations:

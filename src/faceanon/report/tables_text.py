@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
+from faceanon.report.table import pipe
 from faceanon.report.tables import FilledBlock, FilledTable, Line
 
 STYLES = {"published": "", "corrected": "italic", "ours": "bold", "not run": "dim"}
@@ -63,8 +64,8 @@ def markdown(filled: FilledTable, facts: Sequence[str] = ()) -> str:
     lines += [*(f"{fact}" for fact in facts), ""] if facts else []
     for block in filled.blocks:
         heads = [f"{head} {arrow}".strip() for head, arrow in zip(filled.heads, block.arrows, strict=True)]
-        lines += [f"## {block.title}", "", _pipe(["method", "whose", *heads])]
-        lines.append(_pipe(["---", "---"] + ["---:"] * len(heads)))
+        lines += [f"## {block.title}", "", pipe(["method", "whose", *heads])]
+        lines.append(pipe(["---", "---"] + ["---:"] * len(heads)))
         for row in block.rows:
             lines += [_md_line("" if place else row.title, line) for place, line in enumerate(row.lines)]
         lines.append("")
@@ -74,8 +75,4 @@ def markdown(filled: FilledTable, facts: Sequence[str] = ()) -> str:
 
 def _md_line(title: str, line: Line) -> str:
     bold = "**" if line.kind == "ours" else ""
-    return _pipe([title, line.label, *(f"{bold}{cell}{bold}" if cell else "" for cell in line.cells)])
-
-
-def _pipe(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return pipe([title, line.label, *(f"{bold}{cell}{bold}" if cell else "" for cell in line.cells)])

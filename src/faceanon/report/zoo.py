@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from faceanon.report.figures import better, format_value
-
-ARROWS = {"lower": " ↓", "higher": " ↑", "": ""}
+from faceanon.report.figures import ARROWS, better, format_value
+from faceanon.report.table import pipe
 
 
 @dataclass(frozen=True)
@@ -73,12 +72,12 @@ def markdown(methods: Mapping[str, Mapping[str, Mapping[str, float]]], columns: 
         methods: `summary` by method.
         columns: The columns, those of one group beside each other.
     """
-    heads = [f"{column.group}: {column.title}{ARROWS[better(column.name)]}" for column in columns]
+    heads = [f"{column.group}: {column.title} {ARROWS[better(column.name)]}".strip() for column in columns]
     rows = [["method", *heads], ["---"] + ["---:"] * len(columns)]
     rows += [
         [name, *(_cell(column.name, found.get(column.name)) for column in columns)] for name, found in methods.items()
     ]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+    return "\n".join(pipe(row) for row in rows) + "\n"
 
 
 def _cell(name: str, value: Mapping[str, float] | None) -> str:

@@ -106,7 +106,7 @@ class Desk:
         except NoFaceError:
             return Reply(f"No face found in {path.name}; choose a picture in which a face is clearly to be seen.")
         except UserError as error:
-            return Reply(str(error).replace(f"{path.parent}/", ""))
+            return Reply(str(error).replace(f"{path.parent}/", "").replace(f"{place}/", ""))
         except Exception:  # a bug, or too little memory: the visitor gets a line, and who runs the page the rest
             traceback.print_exc(file=sys.stderr)
             return Reply("faceanon failed on this picture; the terminal that runs this page says why.")

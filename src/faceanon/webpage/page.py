@@ -118,15 +118,7 @@ def _anonymize_tab(desk: Desk, look: Look) -> tuple[gr.Image, gr.Button]:
         with gr.Column():
             result, line, download = _results("Anonymized", "anonymize")
             onward = gr.Button("Try to recover it", visible=False, elem_id="anonymize-onward")
-    password.change(  # `input` misses what is pasted or filled in
-        partial(show_strength, rate=look.rate),
-        password,
-        hint,
-        trigger_mode="always_last",
-        show_progress="hidden",
-        queue=False,
-        api_visibility="private",
-    )
+    _judge_as_typed(password, hint, look.rate)
 
     def work(file: str | None, word: str | None, name: str, request: gr.Request) -> tuple[Any, ...]:
         reply = desk.anonymize(file, word or "", name, _client(request))
@@ -135,6 +127,18 @@ def _anonymize_tab(desk: Desk, look: Look) -> tuple[gr.Image, gr.Button]:
 
     _run_on([button.click, password.submit], work, [photo, password, method], [result, line, download, onward])
     return result, onward
+
+
+def _judge_as_typed(password: gr.Textbox, hint: gr.HTML, rate: float) -> None:
+    password.change(  # `input` misses what is pasted or filled in
+        partial(show_strength, rate=rate),
+        password,
+        hint,
+        trigger_mode="always_last",
+        show_progress="hidden",
+        queue=False,
+        api_visibility="private",
+    )
 
 
 def _recover_tab(desk: Desk, look: Look) -> gr.Image:
@@ -169,7 +173,19 @@ def _picture(label: str, invitation: str, name: str) -> gr.Image:
         buttons=[],
         elem_id=name,
     )
-    vars(picture)["preprocess"] = _path_of
+    return _as_it_is(picture)
+
+
+def _as_it_is(picture: gr.Image) -> gr.Image:
+    """Hand over uploads as the files they are; an address, which Gradio would fetch for a visitor, is refused."""
+    keep = picture.async_move_resource_to_block_cache
+
+    async def kept(path: str | Path | None) -> str | None:
+        if path is not None and "://" in str(path):
+            raise gr.Error("this page fetches nothing; choose a file", print_exception=False)
+        return await keep(path)
+
+    vars(picture).update(preprocess=_path_of, async_move_resource_to_block_cache=kept)
     return picture
 
 
@@ -199,9 +215,8 @@ def _results(label: str, name: str) -> tuple[gr.Image, gr.HTML, gr.DownloadButto
         buttons=["fullscreen"],
         elem_id=f"{name}-result",
     )
-    vars(result)["preprocess"] = _path_of
     line = gr.HTML(_line("The result appears here.", "idle"), padding=False, elem_id=f"{name}-line")
-    return result, line, gr.DownloadButton("Download", visible=False, elem_id=f"{name}-download")
+    return _as_it_is(result), line, gr.DownloadButton("Download", visible=False, elem_id=f"{name}-download")
 
 
 def _run_on(

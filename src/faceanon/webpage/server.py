@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from faceanon.data.synthetic.posed import GROUP, Place, group_photo
 from faceanon.errors import UserError
@@ -15,6 +16,9 @@ from faceanon.pipeline import Pipeline
 from faceanon.webpage.desk import Desk, methods
 from faceanon.webpage.limits import Gate, RateLimit
 from faceanon.webpage.strength import guess_rate
+
+if TYPE_CHECKING:
+    from gradio import Blocks
 
 UPLOADS_A_MINUTE = 30
 WAITING = 20  # visitors in the queue; further ones are told that it is full
@@ -52,7 +56,7 @@ def serving(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="faceanon-demo-") as name:
         folder = Path(name)
         _tame(folder / "uploads")
-        from faceanon.webpage.page import STYLE, Look, build_page, theme  # here: Gradio reads its settings on import
+        from faceanon.webpage.page import Look, build_page  # here: Gradio reads its settings on import
 
         (folder / "results").mkdir()
         desk = Desk(methods(pipeline), folder / "results", RateLimit(settings.rate, 60))
@@ -60,36 +64,41 @@ def serving(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
             guess_rate(), f"{settings.megabytes} MB", _knows_drawn_faces(pipeline), draw_examples(folder / "examples")
         )
         page = build_page(desk, look).queue(max_size=WAITING, api_open=False)
-        try:
-            _, address, _ = page.launch(
-                server_name=settings.host,
-                server_port=settings.port or None,
-                max_file_size=f"{settings.megabytes}mb",
-                app_kwargs={"middleware": [_gate()], "docs_url": None, "redoc_url": None, "openapi_url": None},
-                theme=theme(),
-                css_paths=STYLE,
-                footer_links=[],
-                run_history=False,  # it would keep inputs, passwords too, in the browser
-                share=False,
-                show_error=False,
-                inbrowser=False,
-                ssr_mode=False,
-                mcp_server=False,
-                enable_monitoring=False,
-                pwa=False,
-                num_workers=0,
-                quiet=True,
-                prevent_thread_lock=True,
-            )
-        except OSError as error:
-            where = f"{settings.host}:{settings.port or '7860 to 7959'}"
-            raise UserError(
-                f"cannot listen on {where}; give another --port, or --host as this machine has it"
-            ) from error
+        address = _launch(page, settings)
         try:
             yield address
         finally:
             page.close(verbose=False)
+
+
+def _launch(page: Blocks, settings: Settings) -> str:
+    from faceanon.webpage.page import STYLE, theme
+
+    try:
+        _, address, _ = page.launch(
+            server_name=settings.host,
+            server_port=settings.port or None,
+            max_file_size=f"{settings.megabytes}mb",
+            app_kwargs={"middleware": [_gate()], "docs_url": None, "redoc_url": None, "openapi_url": None},
+            theme=theme(),
+            css_paths=STYLE,
+            footer_links=[],
+            run_history=False,  # it would keep inputs, passwords too, in the browser
+            share=False,
+            show_error=False,
+            inbrowser=False,
+            ssr_mode=False,
+            mcp_server=False,
+            enable_monitoring=False,
+            pwa=False,
+            num_workers=0,
+            quiet=True,
+            prevent_thread_lock=True,
+        )
+    except OSError as error:
+        where = f"{settings.host}:{settings.port or '7860 to 7959'}"
+        raise UserError(f"cannot listen on {where}; give another --port, or --host as this machine has it") from error
+    return str(address)
 
 
 def draw_examples(folder: Path) -> list[Path]:

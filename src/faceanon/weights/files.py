@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -38,21 +39,20 @@ def write_atomic(path: Path, data: bytes) -> None:
     Raises:
         UserError: The folder cannot be written, or the disk is full.
     """
-    temporary = None
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            temporary = Path(file.name)
+        with temporary.open("xb") as file:  # as the umask has it: a recovered face may be for nobody else
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o644)
         temporary.replace(path)
     except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
         reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
         raise UserError(f"cannot write {path}: {reason}; free some space or choose another folder") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def save_tensors(

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from faceanon import __version__
 from faceanon.backbones.base import Backbone
+from faceanon.backbones.onnx_graph import OnnxBackbone
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.networks.onnx_method import CARD, Direction, Faces, KeyKind, KeyRecipe, OnnxCard, OnnxMethod
@@ -67,6 +68,8 @@ def export_onnx(backbone: Backbone, weights: str, name: str) -> Exported:
     Raises:
         UserError: If a package is missing, the method cannot be exported, or the graphs draw something else than torch.
     """
+    if isinstance(backbone, OnnxBackbone):
+        raise UserError(f"{name} is an ONNX export already; give the model that it was made from")
     ways: tuple[Direction, ...] = ("anonymize", "recover") if backbone.reversible else ("anonymize",)
     recipe, size = key_recipe(backbone), backbone.image_size
     card = OnnxCard(
@@ -99,10 +102,10 @@ def key_recipe(backbone: Backbone) -> KeyRecipe:
     Raises:
         UserError: If no recipe gives its keys: the graphs could not be paired with passwords.
     """
-    secret, label = Secret.random(0), f"faceanon/{type(backbone).__name__}/key"
+    secret = Secret.random(0)
     wanted = backbone.key_from_secret(secret, 1).numpy()
     for kind in get_args(KeyKind):
-        recipe = KeyRecipe(kind, label, tuple(backbone.key_shape))
+        recipe = KeyRecipe(kind, backbone.key_label, tuple(backbone.key_shape))
         if np.array_equal(recipe.draw(secret), wanted):
             return recipe
     raise UserError(f"{type(backbone).__name__} draws its keys in a way of its own, which an ONNX folder cannot hold")
@@ -130,22 +133,27 @@ def write_onnx(exported: Exported, folder: Path, overwrite: bool) -> list[Path]:
     Raises:
         UserError: If a file exists and `overwrite` is off, or the folder cannot be written.
     """
+    check_free(folder, overwrite)
     names = [entry["file"] for entry in exported.card.graphs.values()]
-    check_free(folder, [*names, CARD], overwrite)
-    (folder / CARD).unlink(missing_ok=True)  # a kill must not leave old card and new graphs
+    try:
+        (folder / CARD).unlink(missing_ok=True)  # a kill must not leave old card and new graphs
+    except OSError as error:
+        raise UserError(f"cannot replace {folder / CARD}: {error.strerror}; choose another folder") from error
     for way, entry in exported.card.graphs.items():
         write_atomic(folder / entry["file"], exported.graphs[way])
     write_atomic(folder / CARD, exported.card.to_json().encode())
     return [folder / name for name in [*names, CARD]]
 
 
-def check_free(folder: Path, names: list[str], overwrite: bool) -> None:
+def check_free(folder: Path, overwrite: bool) -> None:
     """Refuse to replace files.
 
     Raises:
-        UserError: If one exists and `overwrite` is off.
+        UserError: If one exists and `overwrite` is off, or the folder is a file.
     """
-    for name in names:
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; name a folder to write to")
+    for name in (CARD, *(_file(way) for way in get_args(Direction))):
         if not overwrite and (folder / name).exists():
             raise UserError(f"{folder / name} exists; give --overwrite to replace it")
 
@@ -258,4 +266,8 @@ def _unshare(graph: Any) -> None:  # noqa: ANN401 - onnx's protobuf classes have
 
 
 def _entries(graphs: dict[str, bytes]) -> dict[str, dict[str, str]]:
-    return {way: {"file": f"{way}.onnx", "sha256": hashlib.sha256(data).hexdigest()} for way, data in graphs.items()}
+    return {way: {"file": _file(way), "sha256": hashlib.sha256(data).hexdigest()} for way, data in graphs.items()}
+
+
+def _file(way: str) -> str:
+    return f"{way}.onnx"

@@ -35,9 +35,9 @@ def parse(monkeypatch):
     """`faceanon fit WORDS` as far as the checked configuration."""
     monkeypatch.setattr(training, "FaceAnonCLI", ParsedOnly)
 
-    def parsed(*words):
+    def parsed(*words, command="fit"):
         with pytest.raises(StopIteration) as caught:
-            training.run(["fit", *(str(word) for word in words)])
+            training.run([command, *(str(word) for word in words)])
         return caught.value.value
 
     return parsed
@@ -51,6 +51,13 @@ def test_a_config_is_accepted(parse, name):
     assert config.trainer.max_epochs == written["trainer"]["max_epochs"]
     if "weights" in written["model"]["init_args"]:
         assert vars(config.model.init_args.weights).items() >= written["model"]["init_args"]["weights"].items()
+
+
+def test_a_test_does_not_log_over_the_training(parse):
+    logger = parse("--config", CONFIGS / "dbaf_s2.yaml").trainer.logger.init_args
+    assert (logger.name, logger.version) == ("dbaf_s2", "")
+    logger = parse("--config", CONFIGS / "dbaf_s2.yaml", command="test").trainer.logger.init_args
+    assert (logger.name, logger.version) == ("dbaf_s2", "test")
 
 
 @pytest.mark.parametrize("name", names("trainer"))

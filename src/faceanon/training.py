@@ -39,10 +39,13 @@ class FaceAnonCLI(LightningCLI):
         self._given = self.config.clone()
 
     def before_instantiate_classes(self) -> None:
-        """Put back what was typed."""
+        """Put back what was typed; what is no training logs beside the training's files, not over them."""
+        config = self.config[self.subcommand]
         given = self._given[self.subcommand].get("model")
         if given is not None:
-            self.config[self.subcommand]["model"] = given
+            config["model"] = given
+        if self.subcommand != "fit":
+            log_apart(config["trainer"].get("logger"), self.subcommand)
 
     def after_instantiate_classes(self) -> None:
         """Refuse a checkpoint or data that do not fit the model, before anything is written."""
@@ -54,6 +57,13 @@ class FaceAnonCLI(LightningCLI):
             raise UserError(
                 f"the data give {given} px, the bundle is made for {wanted} px; set data's image_size to it"
             )
+
+
+def log_apart(loggers: Any, folder: str) -> None:  # noqa: ANN401 - whatever stands in a config
+    """Give CSV loggers without a version the subfolder `folder`: Lightning's deletes the metrics.csv that it finds."""
+    for logger in loggers if isinstance(loggers, list) else [loggers]:
+        if str(getattr(logger, "class_path", "")).endswith(".CSVLogger") and not logger.init_args.get("version"):
+            logger.init_args["version"] = folder
 
 
 def run(arguments: Sequence[str]) -> FaceAnonCLI:

@@ -45,7 +45,7 @@ class FaceAnonCLI(LightningCLI):
         if given is not None:
             config["model"] = given
         if self.subcommand != "fit":
-            log_apart(config["trainer"].get("logger"), self.subcommand)
+            log_apart(config["trainer"].get("logger"), str(self.subcommand))
 
     def after_instantiate_classes(self) -> None:
         """Refuse a checkpoint or data that do not fit the model, before anything is written."""

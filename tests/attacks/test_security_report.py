@@ -242,6 +242,7 @@ def test_photographs_are_split_by_person(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_parrot_undoes_a_blur(tmp_path):
     """The shipped judge and recogniser, procedural faces, and the blur that ships as a method."""
     from faceanon.attacks.parrot import parrot

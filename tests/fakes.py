@@ -5,18 +5,12 @@ import torch
 from faceanon.backbones.base import Backbone
 
 
-class KeyedTint(Backbone):
-    """Halve the contrast of the middle and add a smooth pattern drawn from the key; keep the background."""
-
-    key_shape = (3, 4, 4)
+class Sized(Backbone):
+    """A method without a bundle, for faces of `size` px framed as FFHQ has them."""
 
     def __init__(self, size=64):
         super().__init__()
         self.size = size
-        self.strength = torch.nn.Parameter(torch.tensor(0.45))
-        steps = (torch.arange(size) * 2 + 1) / size - 1
-        edge = torch.maximum(steps.abs()[:, None], steps.abs()[None, :])
-        self.register_buffer("middle", ((0.8 - edge) / 0.2).clamp(0, 1))
 
     @property
     def image_size(self):
@@ -25,6 +19,19 @@ class KeyedTint(Backbone):
     @property
     def framing(self):
         return {"scale": 1.0, "right": 0.0, "down": 0.0}
+
+
+class KeyedTint(Sized):
+    """Halve the contrast of the middle and add a smooth pattern drawn from the key; keep the background."""
+
+    key_shape = (3, 4, 4)
+
+    def __init__(self, size=64):
+        super().__init__(size)
+        self.strength = torch.nn.Parameter(torch.tensor(0.45))
+        steps = (torch.arange(size) * 2 + 1) / size - 1
+        edge = torch.maximum(steps.abs()[:, None], steps.abs()[None, :])
+        self.register_buffer("middle", ((0.8 - edge) / 0.2).clamp(0, 1))
 
     def encode(self, image):
         raise NotImplementedError

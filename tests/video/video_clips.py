@@ -6,11 +6,11 @@ import av
 import numpy as np
 import torch
 
-from faceanon.backbones.base import Backbone
 from faceanon.data.detect import Detection
 from faceanon.data.synthetic.factors import ATTRIBUTES, sample_attributes, sample_identity
 from faceanon.data.synthetic.render import render
 from faceanon.types import Codes
+from fakes import Sized
 
 SIZE = 128
 UNIT = Fraction(1, 600)
@@ -87,23 +87,14 @@ class FilmDetector:
         return self.detections[self.calls - 1]
 
 
-class Tinted(Backbone):
+class Tinted(Sized):
     """The identity is the mean colour of the picture, which the key shifts; all else is attributes."""
 
     key_shape = (3,)
 
     def __init__(self, size=64):
-        super().__init__()
-        self.size = size
+        super().__init__(size)
         self.weight = torch.nn.Parameter(torch.ones(1))
-
-    @property
-    def image_size(self):
-        return self.size
-
-    @property
-    def framing(self):
-        return {"scale": 1.0, "right": 0.0, "down": 0.0}
 
     def encode(self, image):
         mean = image[:, :, 8:-8, 8:-8].mean((2, 3))  # without the soft edge of the paste

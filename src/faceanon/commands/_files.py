@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -155,15 +154,8 @@ def load_pipeline(model: str | None, device: str) -> Pipeline:
     Raises:
         UserError: If there is no such model or device.
     """
-    import torch
-
+    from faceanon.commands import _methods
     from faceanon.pipeline import Pipeline
     from faceanon.weights.store import default_model
 
-    own = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or "0"  # of several processes each has one
-    try:
-        place = torch.device(f"cuda:{own}" if device == "cuda" else device)
-        torch.empty(0, device=place)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"cannot compute on {device!r}: {str(error).splitlines()[0]}") from error
-    return Pipeline.load(default_model() if model is None else model, device=place)
+    return Pipeline.load(default_model() if model is None else model, device=_methods.device(device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,15 +15,16 @@ if TYPE_CHECKING:
 
 
 def device(name: str) -> torch.device:
-    """A device that computes.
+    """A device that computes; of several processes each has a `cuda` of its own.
 
     Raises:
         UserError: There is none of this name.
     """
     import torch
 
+    own = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or "0"
     try:
-        found = torch.device(name)
+        found = torch.device(f"cuda:{own}" if name == "cuda" else name)
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"cannot compute on {name!r}: {str(error).splitlines()[0]}") from error

@@ -6,9 +6,11 @@ OUT ?= runs/demo
 ZOO_OUT ?= runs/zoo
 ZOO_STEPS ?= 600
 ZOO_SEEDS ?= 0 1 2
+PYTHON ?= python3.11
+PINS ?= -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo zoo docs lint test test-slow test-all clean
+.PHONY: help install demo zoo docs lint test test-slow test-all wheel release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,6 +57,17 @@ test-slow: $(STAMP) ## the tests marked slow: training, DDP, whole commands
 	@$(BIN)/python -m pytest -m "slow and not network"
 
 test-all: test test-slow ## everything but the tests that need the internet
+
+wheel: $(STAMP) ## build the wheel and the source archive into dist/
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build -t sdist -t wheel -d dist
+
+release-check: wheel ## install the wheel into a fresh environment (PYTHON, PINS) and use it outside the repository
+	@echo "[release-check] $$($(PYTHON) --version), $(PINS)"
+	@rm -rf build/release && mkdir -p build/release/empty
+	@$(PYTHON) -m venv build/release/env
+	@build/release/env/bin/python -m pip install --quiet --disable-pip-version-check $(PINS) dist/*.whl
+	@cd build/release/empty && ../env/bin/python ../../../tests/release/smoke.py
 
 clean: ## remove caches and build output; keeps .venv and runs/
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,10 +7,12 @@ ZOO_OUT ?= runs/zoo
 ZOO_STEPS ?= 600
 ZOO_SEEDS ?= 0 1 2
 PYTHON ?= python3.11
+MINUTES ?= 5
+GPU_OUT = $(if $(filter command line,$(origin OUT)),$(OUT),docs/results/gpu)
 PINS ?= -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo zoo docs lint test test-slow test-all wheel release-check clean
+.PHONY: help install demo zoo bench gpu-report docs lint test test-slow test-all wheel release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +38,13 @@ demo: $(STAMP) ## train DBAF briefly on the shipped bundle, test it, write a rep
 zoo: $(STAMP) ## train and test every method alike, one table; goes on where it stopped (hours; ZOO_STEPS, ZOO_SEEDS)
 	@echo "[zoo] $(ZOO_STEPS) batches a method, seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)"
 	@$(BIN)/faceanon zoo --steps $(ZOO_STEPS) --seeds $(ZOO_SEEDS) --out $(ZOO_OUT)
+
+bench: $(STAMP) ## measure time, memory and share of the machine's peak of named cases, into docs/results/bench
+	@$(BIN)/faceanon bench --out docs/results/bench --page docs/results/bench.md
+
+gpu-report: $(STAMP) ## measure stage 2 on a GPU against the released pattern, and profile it (OUT; ROOT, BUNDLE, MINUTES add trainings)
+	@echo "[gpu-report] results go to $(GPU_OUT)"
+	@$(BIN)/python examples/gpu_report.py --out $(GPU_OUT) $(if $(ROOT),--root $(ROOT) --bundle $(BUNDLE) --minutes $(MINUTES),--only speed profile)
 
 docs: $(STAMP) ## build the documentation as a site in build/site (strict, no network)
 	@echo "[docs] mkdocs build --strict"

@@ -66,6 +66,8 @@ def test_a_trainer_config_is_accepted_behind_a_stage(parse, name):
     config = parse("--config", CONFIGS / "dbaf_s1.yaml", "--config", CONFIGS / name)
     assert {key: config.trainer[key] for key in written} == written
     assert config.trainer.max_epochs == 1
+    accelerated = yaml.safe_load((CONFIGS / name).read_text()).get("acceleration", {})
+    assert {key: config.acceleration[key] for key in accelerated} == accelerated
 
 
 @pytest.mark.parametrize("name", names("bundle"))

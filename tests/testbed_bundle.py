@@ -36,6 +36,19 @@ PARSING = {
 # The crop that needs no landmarks, in a 256 px FFHQ frame; casia's leaves out 8 of its 112 columns on each side.
 LEFT, TOP, SIDE = 35.4, 27.9, 189.3
 MARGIN = SIDE * 8 / 112
+# What PriorStage trains, by side in px; 64 as in configs/real/prior.yaml, 128 for a GPU (examples/gpu_report.py).
+PRIORS: dict[int, tuple[dict[str, object], dict[str, object], dict[int, int]]] = {
+    64: (
+        {"style_dim": 192, "n_mlp": 4, "channels": {4: 192, 8: 160, 16: 96, 32: 48, 64: 24}},
+        {"widths": [16, 24, 48, 96, 128], "units": [1, 1, 2, 1], "coarse_ind": 3, "middle_ind": 10},
+        {4: 96, 8: 96, 16: 64, 32: 32, 64: 16},
+    ),
+    128: (
+        {"style_dim": 256, "n_mlp": 4, "channels": {4: 256, 8: 256, 16: 192, 32: 128, 64: 64, 128: 32}},
+        {"widths": [32, 48, 96, 192, 256], "units": [2, 2, 4, 2], "coarse_ind": 3, "middle_ind": 7},
+        {4: 192, 8: 192, 16: 128, 32: 64, 64: 32, 128: 16},
+    ),
+}
 
 
 def crop(margin: float = 0.0) -> list[float]:
@@ -78,20 +91,13 @@ def networks(image_size: int, parser_size: int, judge: str) -> dict[str, dict[st
 
 
 def prior(image_size: int) -> dict[str, dict[str, object]]:
-    """bundle.yaml's entries of what PriorStage trains; the same shapes as in configs/real/prior.yaml."""
-    if image_size != 64:
-        raise UserError(f"image size {image_size}: the prior's shapes are written down for 64 px only; add others here")
-    generator = {"size": 64, "style_dim": 192, "n_mlp": 4, "channels": {4: 192, 8: 160, 16: 96, 32: 48, 64: 24}}
-    encoder = {
-        "stylegan_size": 64,
-        "style_dim": 192,
-        "input_size": 64,
-        "widths": [16, 24, 48, 96, 128],
-        "units": [1, 1, 2, 1],
-        "coarse_ind": 3,
-        "middle_ind": 10,
-        "feature_taps": [-1, 0, 1],
-    }
+    """bundle.yaml's entries of what PriorStage trains."""
+    if image_size not in PRIORS:
+        raise UserError(f"image size {image_size}: the prior's shapes are written down for {list(PRIORS)}; add others")
+    drawing, reading, judging = PRIORS[image_size]
+    generator = {"size": image_size, **drawing}
+    encoder = {"stylegan_size": image_size, "style_dim": drawing["style_dim"], "input_size": image_size, **reading}
+    encoder["feature_taps"] = [-1, 0, sum(reading["units"][:2]) - 1]  # type: ignore[index]
     return {
         "generator": {
             "class": "faceanon.networks.stylegan2.Generator",
@@ -106,7 +112,7 @@ def prior(image_size: int) -> dict[str, dict[str, object]]:
         },
         "discriminator": {
             "class": "faceanon.networks.stylegan2.Discriminator",
-            "init": {"size": 64, "channels": {4: 96, 8: 96, 16: 64, 32: 32, 64: 16}},
+            "init": {"size": image_size, "channels": judging},
         },
     }
 
@@ -143,7 +149,7 @@ def make_testbed_bundle(
 
     Args:
         folder: Where; outside what git tracks.
-        image_size: Side S of the bundle's pictures; only 64 so far.
+        image_size: Side S of the bundle's pictures: 64 or 128.
         testbed: The folder with `weights/`.
         parser_size: Side at which the parser looks; 256 is what it was trained at, 128 costs a quarter.
         judge: The recogniser that judges, `mobileface_v2` or `mobilefacenet_casia`; the other one trains.

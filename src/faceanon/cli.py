@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import importlib
 import sys
 from collections.abc import Sequence
 
-from faceanon.errors import UserError
+from faceanon.errors import NO_ROOM, RunError, UserError
 
 TRAINING = ("fit", "validate", "test", "predict")
 COMMANDS = {
@@ -22,6 +21,7 @@ COMMANDS = {
     "weights": "list, import, verify and show pretrained networks from public checkpoints",
     "backbones": "list the methods that ship with faceanon or that other packages announce",
     "zoo": "train and test many methods alike, and put them into one table (what `make zoo` runs)",
+    "bench": "measure time, memory and FLOPs of named cases, against what this machine can do",
     "quickstart": "train, test and report on the embedded bundle (what `make demo` runs)",
 }
 
@@ -69,10 +69,14 @@ def main(args: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"faceanon: {error}", file=sys.stderr)
         return 2
+    except RunError as error:
+        print(f"faceanon: {error}", file=sys.stderr)
+        return error.code
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in NO_ROOM:
             raise
-        print(f"faceanon: no space left on the disk {error.filename or ''}; free some, then resume", file=sys.stderr)
+        where = f" {error.filename}" if error.filename else ""
+        print(f"faceanon: {NO_ROOM[error.errno]}{where}; free some, then resume", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("faceanon: interrupted", file=sys.stderr)

@@ -186,7 +186,9 @@ class Manifest:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return isinstance(value, int) or math.isfinite(value)  # a whole number may be too large to become a float
 
 
 def _parse(text: str) -> dict[str, object]:

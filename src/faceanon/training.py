@@ -4,19 +4,45 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import lightning as L
-import torch
+import yaml
+from jsonargparse import get_loader, set_loader
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from faceanon import __version__
+from faceanon.callbacks.acceleration import Acceleration
+from faceanon.callbacks.guard import FiniteGuard
+from faceanon.callbacks.orderly import in_order
+from faceanon.callbacks.resuming import go_on_with_logs, last_of_run, one_last, with_checkpoints
+from faceanon.callbacks.run_state import RunState
+from faceanon.callbacks.signals import GracefulStop
 from faceanon.errors import UserError
+from faceanon.weights.checkpoint_file import DamagedError, read_checkpoint
+from faceanon.weights.files import is_bounded
 
 _NOISE = ("Does not validate", "Subtypes:", "Errors:", "Expected a <class 'NoneType'>", "Given value")
-_LIGHTNINGS_OWN = ("best", "last", "hpc")
+_LIGHTNINGS_OWN = ("best", "hpc")
+
+
+_load_yaml = get_loader("yaml")
+
+
+def _load_bounded(text: str) -> Any:  # noqa: ANN401 - whatever a config holds
+    """YAML as jsonargparse reads it, but for text that would unfold without end."""
+    try:
+        value = _load_yaml(text)
+    except (RecursionError, ValueError) as error:  # nested too deeply, a number of thousands of digits
+        raise yaml.YAMLError(f"{str(error)[:200]}") from error
+    if not is_bounded(value):
+        raise yaml.YAMLError("aliases that refer to themselves, or unfold to too many entries")
+    return value
+
+
+set_loader("yaml", _load_bounded, (yaml.YAMLError,))
 
 
 class OneLineParser(LightningArgumentParser):
@@ -30,12 +56,25 @@ class OneLineParser(LightningArgumentParser):
 
 
 class FaceAnonCLI(LightningCLI):
-    """LightningCLI whose typed configuration is never overridden by `--ckpt_path`."""
+    """LightningCLI whose typed configuration is never overridden by `--ckpt_path`.
+
+    `--ckpt_path last` goes on with the run of this configuration, if there is one: see `callbacks.resuming`.
+    """
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """`--acceleration`: a callback beside `trainer.callbacks`, so that a config behind others can add it."""
+        parser.add_lightning_class_args(Acceleration, "acceleration")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: object) -> None:
         """Keep what was typed, before Lightning merges a checkpoint's hyperparameters into it."""
-        super().parse_arguments(parser, args)  # type: ignore[arg-type]
-        self._checkpoint = _read_checkpoint(self.config[self.config.subcommand].get("ckpt_path"))
+        try:
+            super().parse_arguments(parser, args)  # type: ignore[arg-type]
+        except UnicodeDecodeError as error:
+            raise UserError(f"a config file is not UTF-8 text ({error}); save it as such") from error
+        config, self._last = self.config[self.config.subcommand], None
+        if config.get("ckpt_path") == "last":
+            config["ckpt_path"] = self._last = last_of_run(config["trainer"], self.config.subcommand == "fit")
+        self._checkpoint = _read_checkpoint(config.get("ckpt_path"))
         self._given = self.config.clone()
 
     def before_instantiate_classes(self) -> None:
@@ -44,8 +83,16 @@ class FaceAnonCLI(LightningCLI):
         given = self._given[self.subcommand].get("model")
         if given is not None:
             config["model"] = given
-        if self.subcommand != "fit":
+        if self.subcommand == "fit":
+            go_on_with_logs(config["trainer"], self._last, self._checkpoint)
+            one_last(config["trainer"])
+        else:
             log_apart(config["trainer"].get("logger"), str(self.subcommand))
+
+    def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:  # noqa: ANN401 - as Lightning has it
+        """Add what keeps a run's checkpoints."""
+        own = with_checkpoints(dict(self._get(self.config_init, "trainer", default={})), self.subcommand == "fit")
+        return super().instantiate_trainer(**own, **kwargs)
 
     def after_instantiate_classes(self) -> None:
         """Refuse a checkpoint or data that do not fit the model, before anything is written."""
@@ -71,6 +118,7 @@ def run(arguments: Sequence[str]) -> FaceAnonCLI:
 
     Raises:
         UserError: A mistake in arguments, configuration or files, also where jsonargparse wrapped it in its own error.
+        RunError: The run failed or was stopped: see `callbacks`.
     """
     typed = sys.argv
     # Lightning warns when given arguments besides sys.argv, and starts the other processes of DDP with sys.argv.
@@ -79,33 +127,21 @@ def run(arguments: Sequence[str]) -> FaceAnonCLI:
         # The averaged copy and the encoder stay in eval mode on purpose.
         warnings.filterwarnings("ignore", r"Found \d+ module\(s\) in eval mode")
         warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)")  # Lightning's own, torch >= 2.9
-        return FaceAnonCLI(
-            L.LightningModule,
-            L.LightningDataModule,
-            subclass_mode_model=True,
-            subclass_mode_data=True,
-            auto_configure_optimizers=False,
-            seed_everything_default=0,
-            save_config_kwargs={"overwrite": True},
-            parser_class=OneLineParser,
-            parser_kwargs={"version": __version__, "prog": "faceanon"},
-        )
-    except UserError:
-        raise
-    except Exception as error:
-        mistake = next((cause for cause in _causes(error) if isinstance(cause, UserError)), None)
-        if mistake is None:
-            raise
-        raise mistake from error
+        with in_order():
+            return FaceAnonCLI(
+                L.LightningModule,
+                L.LightningDataModule,
+                subclass_mode_model=True,
+                subclass_mode_data=True,
+                auto_configure_optimizers=False,
+                seed_everything_default=0,
+                trainer_defaults={"callbacks": [RunState(), FiniteGuard(), GracefulStop()]},
+                save_config_kwargs={"overwrite": True},
+                parser_class=OneLineParser,
+                parser_kwargs={"version": __version__, "prog": "faceanon"},
+            )
     finally:
         sys.argv = typed
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and what it was raised from."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _one_line(message: str) -> str:
@@ -127,7 +163,6 @@ def _read_checkpoint(path: str | Path | None) -> dict[str, Any] | None:
     if Path(path).is_dir():  # sharded
         return None
     try:
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        return {"state_dict": content["state_dict"], **content}
-    except Exception as error:  # rubbish makes the unpickler raise whatever it stumbles over
-        raise UserError(f"--ckpt_path: {path} is damaged or no checkpoint; give one that a run saved") from error
+        return read_checkpoint(Path(path), mapped=True)
+    except DamagedError as error:
+        raise UserError(f"--ckpt_path: {error}; give one that a run saved, or `last` for the newest whole") from error

@@ -1,4 +1,4 @@
-"""What is published: both archives hold what they must, carry one version, and the wheel works outside the repository."""
+"""What is published: the archives hold what they must, carry one version; the wheel works outside the repository."""
 
 import os
 import re
@@ -51,9 +51,10 @@ def test_the_version_stands_in_one_place(archives):
         assert f"faceanon-{faceanon.__version__}" in archive.name
     tracked = [path for path in (ROOT / "src").rglob("*.py") if f'"{faceanon.__version__}"' in path.read_text()]
     assert [path.name for path in tracked] == ["__init__.py"]
-    assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text() or f"## {faceanon.__version__}" in (
-        ROOT / "CHANGELOG.md"
-    ).read_text()
+    assert (
+        "## Unreleased" in (ROOT / "CHANGELOG.md").read_text()
+        or f"## {faceanon.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    )
 
 
 def test_the_archives_hold_what_they_must_and_no_more(archives):

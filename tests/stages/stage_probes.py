@@ -7,9 +7,10 @@ from pathlib import Path
 
 import lightning as L
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from faceanon.data.jitter import EXACT, CropJitter, JitteredTraining
+from faceanon.data.loader import ResumableLoader
 from faceanon.data.synthetic.datamodule import BlockSampler
 from faceanon.training import run
 from faceanon.types import FaceBatch
@@ -59,7 +60,7 @@ class BlobFaces(JitteredTraining, L.LightningDataModule):
         sampler = BlockSampler(
             len(faces), 4, self.batch_size, shuffle, self.seed, trainer.world_size, trainer.global_rank
         )
-        return DataLoader(Rows(faces), batch_size=None, sampler=sampler)
+        return ResumableLoader(Rows(faces), batch_size=None, sampler=sampler)
 
     def train_dataloader(self):
         return self._loader(crossed_faces(self.groups, self.seed), shuffle=True)

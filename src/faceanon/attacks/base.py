@@ -27,6 +27,7 @@ class Budget:
         trials: Passwords tried in the one-bit test, and repetitions of the key derivation.
         disturbed: Pictures that are disturbed before they are opened.
         detected: The attacker's pictures from which right and wrong keys are learnt.
+        members: Training people whose membership is tested, against as many outsiders.
     """
 
     name: str
@@ -39,11 +40,12 @@ class Budget:
     trials: int = 8
     disturbed: int = 40
     detected: int = 150
+    members: int = 100
 
 
 BUDGETS = {
     "small": Budget("small", people=60, known_people=250, steps=400),
-    "full": Budget("full", 200, 3000, 6000, strangers=256, trials=32, disturbed=200, detected=1500),
+    "full": Budget("full", 200, 3000, 6000, strangers=256, trials=32, disturbed=200, detected=1500, members=1000),
 }
 
 

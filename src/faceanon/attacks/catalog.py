@@ -12,6 +12,7 @@ from faceanon.attacks.kdf_cost import KdfCost, kdf_cost
 from faceanon.attacks.known_pairs import KnownPairs, known_pairs
 from faceanon.attacks.leak import Leak, leak
 from faceanon.attacks.linkability import Linkability, linkability
+from faceanon.attacks.membership import Membership, membership
 from faceanon.attacks.parrot import Parrot, parrot
 from faceanon.attacks.password_bit import PasswordBit, password_bit
 from faceanon.attacks.reidentify import Reidentified, reidentify
@@ -112,6 +113,13 @@ _ALL = (
         "Can the owner of the key still open a file that was compressed, resized or touched otherwise?",
         disturbance,
         Disturbed,
+    ),
+    Attack(
+        "membership",
+        "Who was in the training set",
+        "Somebody has the model and a picture: can he tell whether the model was trained on it?",
+        membership,
+        Membership,
     ),
 )
 ATTACKS = {attack.name: attack for attack in _ALL}

@@ -44,6 +44,8 @@ class Target:
         budget: How much is spent.
         seed: Of keys and training.
         device: Where networks run; pictures and figures stay on the CPU.
+        training: Gives pictures that the model was trained on, and pictures of people from the same source whom no
+            training saw, with identity labels; called by the membership test. None where nobody knows them.
 
     Raises:
         UserError: The bundle has no judge, or the pictures offer no pairs.
@@ -57,9 +59,10 @@ class Target:
         budget: Budget,
         seed: int = 0,
         device: torch.device | str = "cpu",
+        training: Callable[[], tuple[FaceBatch, FaceBatch]] | None = None,
     ) -> None:
         self.backbone, self.test, self.attacker, self.budget, self.seed = backbone, test, attacker, budget, seed
-        self.device = torch.device(device)
+        self.device, self.training = torch.device(device), training
         if self.device.type != "cpu":
             backbone.to(self.device)
             backbone.bundle.to(self.device)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 PROTOCOL = "synth64-v1"
 OUT = Path("security")
-OPTIONS = ("budget", "attacks", "core_hour_price", "photos", "identities", "device", "seed")  # of `faceanon report`
+OUTSIDERS = 1_000_003  # seed of people whom no training saw
+# of `faceanon report`
+OPTIONS = ("budget", "attacks", "core_hour_price", "trained_on", "photos", "identities", "device", "seed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--core-hour-price", type=float, default=None, metavar="P", help="price of a core for an hour, for guesses"
     )
+    group.add_argument(
+        "--trained-on",
+        metavar="GROUPS:SEED",
+        help="procedural training faces, as data.train_groups and data.seed had them, for the membership test",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,11 +61,12 @@ def run(args: argparse.Namespace) -> int:
     from faceanon.report.security import as_text, write_security
 
     attacks = chosen(None if args.attacks is None else args.attacks.split(","))
-    options = _options(args.core_hour_price, [attack.name for attack in attacks])
+    options = _options(args, [attack.name for attack in attacks])
     place, backbone, budget, folder = device(args.device), method(args.security), BUDGETS[args.budget], args.out or OUT
     faces = procedural if args.photos is None else photographs
+    training = _training(args.trained_on, backbone, budget)
     test, attacker, about = faces(backbone, budget, args)
-    target = Target(backbone, test, attacker, budget, args.seed, place)
+    target = Target(backbone, test, attacker, budget, args.seed, place, training)
     stamped = stamp(target, f"{about['attacker']} {about.get('attacker_sha256', '')}".strip())
     done = run_attacks(target, attacks, folder, stamped, options, lambda line: print(line, file=sys.stderr))
     meta = {"model": args.security, "bundle": backbone.bundle.name, "judge": backbone.bundle.judge_name}
@@ -68,14 +76,54 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _options(price: float | None, attacks: Sequence[str]) -> dict[str, dict[str, Any]]:
-    if price is None:
-        return {}
-    if not 0 < price < 1e6:
+def _options(args: argparse.Namespace, attacks: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Further arguments by attack."""
+    price, source = args.core_hour_price, args.trained_on
+    if price is not None and not 0 < price < 1e6:
         raise UserError(f"--core-hour-price {price:g}: give a price above 0")
-    if "kdf_cost" not in attacks:
-        raise UserError("--core-hour-price is for kdf_cost, which --attacks leaves out; name it there as well")
-    return {"kdf_cost": {"price": price}}
+    given = {"--core-hour-price": ("kdf_cost", {"price": price}), "--trained-on": ("membership", {"source": source})}
+    asked = {option: more for option, more in given.items() if None not in more[1].values()}
+    for option, (attack, _) in asked.items():
+        if attack not in attacks:
+            raise UserError(f"{option} is for {attack}, which --attacks leaves out; name it there as well")
+    return dict(asked.values())
+
+
+def _training(
+    named: str | None, backbone: Backbone, budget: Budget
+) -> Callable[[], tuple[FaceBatch, FaceBatch]] | None:
+    """Procedural training faces and outsiders, two pictures a person, drawn when they are asked for.
+
+    Raises:
+        UserError: `named` is not GROUPS:SEED.
+    """
+    if named is None:
+        return None
+    groups, _, seed = named.partition(":")
+    if not (groups.isdecimal() and seed.isdecimal() and int(groups) >= 2):
+        raise UserError(f"--trained-on {named}: give GROUPS:SEED as in the training's data, e.g. 1400:0")
+    count = min(budget.members, int(groups))
+
+    def drawn() -> tuple[FaceBatch, FaceBatch]:
+        inside = _first_of_groups(int(groups), int(seed), backbone.image_size, count)
+        return inside, _first_of_groups(count, OUTSIDERS, backbone.image_size, count)
+
+    return drawn
+
+
+def _first_of_groups(groups: int, seed: int, side: int, count: int) -> FaceBatch:
+    """The first person of `count` of the crossed groups of a training set: people who share nothing with each other."""
+    import torch
+
+    from faceanon.data.synthetic.crossed import GROUP, Roll, SyntheticSet, crossed_roll
+
+    roll = crossed_roll(groups, seed, 0.3)
+    rows = (torch.arange(count)[:, None] * GROUP + torch.arange(2)).flatten()
+    parts = (roll.identity, roll.attributes, roll.identity_label, roll.attribute_label)
+    drawn = SyntheticSet(
+        Roll(*(part[rows] for part in parts)), side, "drawing training faces and others", parsing=False
+    )
+    return drawn[list(range(len(drawn)))]
 
 
 Faces = tuple["FaceBatch", Callable[[], "FaceBatch"], dict[str, Any]]

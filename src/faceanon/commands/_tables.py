@@ -32,6 +32,7 @@ OPTIONS = (
     "kffa_keys",
     "tsne_keys",
     "pictures",
+    "features",
     "device",
 )  # of `faceanon report`
 
@@ -60,6 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dlib", type=Path, metavar="FILE", help="add dlib's, with its shape_predictor_68 file")
     group.add_argument("--kffa-keys", type=int, metavar="N", help="keys a picture where a table has KFFA (default: 50)")
     group.add_argument("--tsne-keys", type=int, default=200, metavar="N", help="keys a face in t-SNE (%(default)s)")
+    group.add_argument(
+        "--features", type=Path, metavar="FOLDER", help="keep features of the originals there for the next run"
+    )
     group.add_argument(
         "--pictures", nargs="*", choices=("sheet", "tsne"), help="draw these (default: the table's, photographs never)"
     )
@@ -163,6 +167,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _setting(args: argparse.Namespace, tables: Sequence[PaperTable], bundle: Bundle) -> Setting:
     """Protocol and pictures, with what the tables need beyond the protocol."""
+    from faceanon.metrics.cache import FeatureCache
     from faceanon.metrics.detection import DlibDetector, make_detector
     from faceanon.metrics.protocol import load_protocol
     from faceanon.report.tables_data import load_pictures
@@ -175,7 +180,8 @@ def _setting(args: argparse.Namespace, tables: Sequence[PaperTable], bundle: Bun
     pictures = load_pictures(protocol, bundle.image_size, args.data, args.limit)
     needs_readings = any(table.needs_readings for table in tables)
     folder = (args.out or OUT) / "methods"
-    return Setting(bundle, protocol, pictures, folder, keys, detectors, needs_readings, args.device)
+    cache = FeatureCache(args.features)
+    return Setting(bundle, protocol, pictures, folder, keys, detectors, needs_readings, args.device, cache)
 
 
 def _kffa_keys(args: argparse.Namespace, tables: Sequence[PaperTable]) -> int:

@@ -136,8 +136,16 @@ def _fit(stage: str, seed: int, place: Path, settings: Settings, batches: int, s
     write_atomic(place / "cost.json", (json.dumps(cost, indent=2) + "\n").encode())
 
 
-def test(method: Method, model: Path, folder: Path, settings: Settings) -> dict[str, float]:
-    """`faceanon test`, unless its results are there; figures by name, with those of cost."""
+def test(method: Method, model: Path, folder: Path, settings: Settings, features: Path) -> dict[str, float]:
+    """`faceanon test`, unless its results are there; figures by name, with those of cost.
+
+    Args:
+        method: Which.
+        model: Its folder.
+        folder: Gets the report.
+        settings: The zoo's.
+        features: Folder where the features of the originals are kept for all methods.
+    """
     from faceanon.report.results import FILE_NAME, load_results
     from faceanon.training import run as train
 
@@ -147,6 +155,7 @@ def test(method: Method, model: Path, folder: Path, settings: Settings) -> dict[
         options: dict[str, Any] = {
             "model.init_args.init_from": model,
             "model.init_args.report": report,
+            "model.init_args.features": features,
             "model.init_args.trainable": "null",
             "trainer.logger": "false",
         }

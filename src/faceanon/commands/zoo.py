@@ -75,7 +75,7 @@ def _one(
     for seed in seeds:
         folder = out / method.listed.name / f"seed{seed}"
         model = prepare(method, seed, folder, settings)
-        figures[seed] = test(method, model, folder, settings)
+        figures[seed] = test(method, model, folder, settings, out / "features")
         cost, drawn = measure(model, image)
         figures[seed] |= cost
         rows = rows or drawn

@@ -6,7 +6,7 @@ import hashlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from torch.utils.data import Sampler
+from torch.utils.data import DistributedSampler, Sampler
 
 Row = tuple[int, bool]  # index of a picture, and whether it is mirrored
 
@@ -62,11 +62,12 @@ def _pieces(positions: Sequence[int], size: int, first: int) -> Iterator[Sequenc
         start, room = start + take, size
 
 
-class ShuffledBatches(Sampler[list[Row]]):
+class ShuffledBatches(DistributedSampler[list[Row]]):
     """Training batches, a fresh order each epoch that depends on nothing but seed and epoch.
 
-    A batch is one item of the sampler (the loader's `batch_size` is None), so Lightning deals whole batches to the
-    processes of a distributed run.
+    A batch is one item of the sampler (the loader's `batch_size` is None). It is a `DistributedSampler` because
+    Lightning leaves those in place: each process gets its own batches, which laid end to end are one process's batch
+    of so many times the size (pairs stand in front in each). What does not fill a batch on every process is left out.
 
     Args:
         labels: Person of every picture, -1 where unknown.
@@ -75,6 +76,8 @@ class ShuffledBatches(Sampler[list[Row]]):
         epoch: Gives the current epoch; called when an epoch starts.
         pairs: Share of the rows that come as two different pictures of one person, at rows 2i and 2i + 1, in [0, 1].
         mirror: Mirror every other picture at random.
+        ranks: Number of processes.
+        rank: Number of this process.
     """
 
     def __init__(
@@ -85,25 +88,30 @@ class ShuffledBatches(Sampler[list[Row]]):
         epoch: Callable[[], int],
         pairs: float = 0.0,
         mirror: bool = False,
+        ranks: int = 1,
+        rank: int = 0,
     ) -> None:
+        super().__init__(range(len(labels)), num_replicas=ranks, rank=rank, seed=seed)  # type: ignore[arg-type]
         self.count = len(labels)
-        self.size = min(size, self.count)
-        self.seed, self.epoch, self.mirror = seed, epoch, mirror
+        self.size = min(size, self.count // ranks)
+        self.current_epoch, self.mirror = epoch, mirror
         self.groups: Mapping[int, list[int]] = {k: v for k, v in by_person(labels).items() if len(v) > 1}
         self.pairs = int(pairs * self.size / 2) if self.groups else 0
 
     def __len__(self) -> int:
-        return self.count // self.size
+        return self.count // (self.size * self.num_replicas)
 
     def __iter__(self) -> Iterator[list[Row]]:
-        rng = random.Random(f"{self.seed}/{self.epoch()}")
+        rng = random.Random(f"{self.seed}/{self.current_epoch()}")
         order = list(range(self.count))
         rng.shuffle(order)
         groups = list(self.groups.values())
-        for batch in range(len(self)):
+        for batch in range(len(self) * self.num_replicas):
             rows = [row for _ in range(self.pairs) for row in rng.sample(rng.choice(groups), 2)]
             rows += order[batch * self.size : (batch + 1) * self.size][: self.size - len(rows)]
-            yield [(row, self.mirror and rng.random() < 0.5) for row in rows]
+            drawn = [(row, self.mirror and rng.random() < 0.5) for row in rows]
+            if batch % self.num_replicas == self.rank:
+                yield drawn
 
 
 class FixedBatches(Sampler[list[Row]]):

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from faceanon.data.batches import FixedBatches, Row, ShuffledBatches, hold_out, person_major
 from faceanon.data.faces import Faces, Pixels, Reader
+from faceanon.data.feeding import feeding
 from faceanon.data.files import (
     EXTENSIONS,
     Box,
@@ -27,6 +28,7 @@ from faceanon.data.files import (
     name_identities,
 )
 from faceanon.data.jitter import EXACT, CropJitter, JitteredTraining
+from faceanon.data.loader import ResumableLoader
 from faceanon.errors import UserError
 from faceanon.types import FaceBatch
 
@@ -59,7 +61,8 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         on_bad: Leave damaged files out (`skip`) or stop (`refuse`); both name them.
         min_photos: Persons with fewer pictures are left out.
         seed: Of the split and of the order of training.
-        workers: Threads that read at the start, and loader processes where memory does not hold all pictures.
+        workers: Threads that read at the start, and processes that make batches ahead where memory does not hold all
+            pictures or a GPU trains.
         crop: Left, top, right, bottom as fractions of every picture; None takes all of it.
         mirror: Mirror training pictures at random.
         same_identity_pairs: Share of a training batch made of pairs of one person, at rows 2i and 2i + 1.
@@ -70,6 +73,8 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         mask_mirror: Class of every (new) class in a mirrored picture; needed for `masks` with `mirror`.
         memory_limit: Gigabytes of decoded pictures to hold; above it they are read from disk each time.
         jitter: Random crops in training, each picture its own; none by default.
+        fast_decode: Decode JPEGs at a fraction of their size where that is at least twice what is wanted. Grey levels
+            move by about one, so figures on such pictures do not compare with those on others.
     """
 
     def __init__(
@@ -96,6 +101,7 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         mask_mirror: list[int] | None = None,
         memory_limit: float = 4.0,
         jitter: CropJitter = EXACT,
+        fast_decode: bool = False,
     ) -> None:
         super().__init__()
         if masks and mirror and mask_mirror is None:
@@ -110,7 +116,7 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         self.mirror, self.pairs, self.extensions = mirror, same_identity_pairs, extensions
         self.identities, self.masks = identities, masks
         self.mask_mirror, self.memory_limit, self.jitter = mask_mirror, memory_limit, jitter
-        self.read = Reader(image_size, self.crop, mask_order)
+        self.read = Reader(image_size, self.crop, mask_order, fast_decode)
         self.faces: dict[Split, Faces] = {}
 
     def setup(self, stage: str | None = None) -> None:
@@ -220,7 +226,12 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
     def train_dataloader(self) -> DataLoader[FaceBatch]:
         """Shuffled batches; the order follows from seed and epoch alone."""
         labels = self.faces["train"].labels
-        order = ShuffledBatches(labels, self.batch_size, self.seed, self._epoch, self.pairs, self.mirror)
+        ranks, rank = (self.trainer.world_size, self.trainer.global_rank) if self.trainer is not None else (1, 0)
+        if len(labels) < ranks:
+            raise UserError(
+                f"{len(labels)} pictures to train on are too few for {ranks} processes; start fewer of them"
+            )
+        order = ShuffledBatches(labels, self.batch_size, self.seed, self._epoch, self.pairs, self.mirror, ranks, rank)
         return self._loader("train", order)
 
     def val_dataloader(self) -> DataLoader[FaceBatch] | list[DataLoader[FaceBatch]]:
@@ -249,5 +260,5 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
 
     def _loader(self, split: Split, batches: Sampler[list[Row]]) -> DataLoader[FaceBatch]:
         faces = self.faces[split]
-        workers = 0 if faces.cache is not None else self.workers  # slicing memory is faster than sending it
-        return DataLoader(faces, batch_size=None, sampler=batches, num_workers=workers, persistent_workers=workers > 0)
+        settings = feeding(self.trainer, self.workers, in_memory=faces.cache is not None)
+        return ResumableLoader(faces, batch_size=None, sampler=batches, **settings)

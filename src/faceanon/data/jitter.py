@@ -43,7 +43,9 @@ class CropJitter:
     def __bool__(self) -> bool:
         return self.share > 0 and any((self.scale, self.shift, self.rotation))
 
-    def __call__(self, batch: FaceBatch, generator: torch.Generator, group: int = 1) -> FaceBatch:
+    def __call__(
+        self, batch: FaceBatch, generator: torch.Generator, group: int = 1, place: int = 0, places: int = 1
+    ) -> FaceBatch:
         """The batch as other crops of the same pictures would show it.
 
         Image (bilinear, the border repeated), parsing (nearest) and landmarks move together; `factors` stay those of
@@ -53,6 +55,8 @@ class CropJitter:
             batch: B pictures.
             generator: Source of the draws, on the CPU, so that every device draws alike.
             group: So many consecutive rows move alike (crossed groups, whose members are compared pixel by pixel).
+            place: Which part of a larger batch this is: it gets that part's draws.
+            places: Number of parts, all as large as this one.
 
         Raises:
             ValueError: B is no multiple of `group`.
@@ -61,7 +65,8 @@ class CropJitter:
             return batch
         if len(batch) % group:
             raise ValueError(f"a batch of {len(batch)} rows does not hold whole groups of {group}")
-        crops = self.draw(len(batch) // group, generator).repeat_interleave(group, 0).to(batch.image.device)
+        drawn = self.draw(places * len(batch) // group, generator).tensor_split(places)[place]
+        crops = drawn.repeat_interleave(group, 0).to(batch.image.device)
         grid = F.affine_grid(crops, [len(batch), 1, *batch.image.shape[2:]], align_corners=False)
         image = F.grid_sample(batch.image, grid, "bilinear", "border", align_corners=False)
         parsing, landmarks = batch.parsing, batch.landmarks
@@ -97,8 +102,9 @@ class JitteredTraining:
     trainer: Any
 
     def on_after_batch_transfer(self, batch: FaceBatch, dataloader_idx: int) -> FaceBatch:
-        """The draws depend on seed, rank and batch number alone, so a resumed run repeats them."""
+        """The draws depend on seed, batch number and place in the global batch alone: a resumed run repeats them."""
         if not self.jitter or self.trainer is None or not self.trainer.training:
             return batch
         number = self.trainer.fit_loop.total_batch_idx + 1  # Lightning counts a batch after its transfer
-        return self.jitter(batch, stream("jitter", self.seed, self.trainer.global_rank, number), self.jitter_group)
+        draws, place = stream("jitter", self.seed, 0, number), (self.trainer.global_rank, self.trainer.world_size)
+        return self.jitter(batch, draws, self.jitter_group, *place)

@@ -7,6 +7,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
+def generator_losses(fake_logits: Tensor) -> Tensor:
+    """softplus(-D(fake)) of every picture; logits `(B, 1)` -> `(B,)`."""
+    return F.softplus(-fake_logits).flatten(1).mean(1)
+
+
 def generator_loss(fake_logits: Tensor) -> Tensor:
     """Mean softplus(-D(fake)); logits of any shape -> scalar."""
     return F.softplus(-fake_logits).mean()
@@ -17,17 +22,33 @@ def discriminator_loss(real_logits: Tensor, fake_logits: Tensor) -> Tensor:
     return F.softplus(-real_logits).mean() + F.softplus(fake_logits).mean()
 
 
+def discriminator_share(logits: Tensor, rows: Tensor, real: int, count: int) -> Tensor:
+    """What some of the pictures add to `discriminator_loss`.
+
+    Args:
+        logits: `(n, 1)`, theirs.
+        rows: `(n,)` their numbers among all pictures, the real ones first.
+        real: Number of real pictures.
+        count: Number of all pictures.
+    """
+    is_real = rows < real
+    sign = torch.ones_like(logits[:, 0]).masked_fill(is_real, -1)
+    share = torch.full_like(sign, 1 / (count - real)).masked_fill(is_real, 1 / real)
+    return (F.softplus(sign * logits[:, 0]) * share).sum()
+
+
 def r1_penalty(discriminator: nn.Module, real: Tensor) -> Tensor:
     """Squared gradient of D at real pictures (Mescheder et al., ICML 2018, eq. 9), without the factor gamma/2.
 
-    Runs in float32 whatever the autocast context: second derivatives do not survive half precision.
+    Runs in at least float32 whatever the autocast context: second derivatives do not survive half precision.
 
     Args:
         discriminator: Returns logits `(B, 1)`.
         real: `(B, 3, S, S)` in [-1, 1].
     """
     with torch.autocast(real.device.type, enabled=False):
-        real = real.detach().float().requires_grad_()
-        (gradient,) = torch.autograd.grad(discriminator(real).sum(), real, create_graph=True)
+        real = real.detach().to(torch.promote_types(real.dtype, torch.float32)).requires_grad_()
+        plain = getattr(discriminator, "forward", discriminator)  # compiled code has no second derivatives
+        (gradient,) = torch.autograd.grad(plain(real).sum(), real, create_graph=True)
         penalty: Tensor = gradient.square().sum((1, 2, 3)).mean()
     return penalty

@@ -11,6 +11,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from faceanon.data.synthetic.crossed import FACTORS
+from faceanon.metrics.cache import Originals
 from faceanon.metrics.features import FrechetDistance, KernelDistance, kid_interval
 from faceanon.metrics.probe import EXPRESSION, POSE, AttributeProbe
 from faceanon.metrics.quality import ImageQuality, MaskedPSNR, Mean
@@ -55,19 +56,20 @@ class AppearanceSuite:
     metrics: dict[str, Metric] = field(default_factory=dict)
     ci: dict[str, tuple[float, float]] = field(default_factory=dict)
 
-    def update(self, batch: FaceBatch, versions: Versions) -> None:
-        """Add a batch and the versions made from it."""
+    def update(self, batch: FaceBatch, versions: Versions, originals: Originals | None = None) -> None:
+        """Add a batch, the versions made from it, and what networks make of its originals, each asked once."""
+        originals = originals or Originals(batch.image)
         images = {"anonymized/file": versions.anonymized[0]}
         images |= {f"recovered/{level}": image for level, image in versions.recovered.items()}
         images |= {"reconstruction/file": versions.reconstruction} if versions.reconstruction is not None else {}
         images |= {"wrong/file": versions.wrong} if versions.wrong is not None else {}
         for what, image in images.items():
-            self._quality(what, image, batch.image)
-        self._regions(batch, images)
+            self._quality(what, image, originals)
+        self._regions(batch, images, originals)
         for what in ("anonymized", "recovered"):
             if f"{what}/file" in images:
-                self._utility(what, images[f"{what}/file"], batch)
-        self._features(batch.image, versions.anonymized[0])
+                self._utility(what, images[f"{what}/file"], batch, originals)
+        self._features(originals, versions.anonymized[0])
         if "file" in versions.recovered:
             self._copies(versions)
 
@@ -76,12 +78,16 @@ class AppearanceSuite:
             self.metrics[name] = make().to(device)
         return self.metrics[name]
 
-    def _quality(self, what: str, image: Tensor, original: Tensor) -> None:
-        distance = self.parts.perceptual(image, original) if self.parts.perceptual is not None else None
-        self._metric(f"quality/{what}", ImageQuality, image.device).update(image, original, distance)
+    def _quality(self, what: str, image: Tensor, originals: Originals) -> None:
+        distance, perceptual = None, self.parts.perceptual
+        if perceptual is not None:
+            maps = getattr(perceptual, "maps", None)
+            known = originals.image if maps is None else originals.tensors("perceptual", maps, "maps")
+            distance = perceptual(image, known)
+        self._metric(f"quality/{what}", ImageQuality, image.device).update(image, originals.image, distance)
 
-    def _regions(self, batch: FaceBatch, images: dict[str, Tensor]) -> None:
-        labels = self._labels(batch)
+    def _regions(self, batch: FaceBatch, images: dict[str, Tensor], originals: Originals) -> None:
+        labels = batch.parsing if batch.parsing is not None else self._labels(originals)
         if labels is None:
             return
         for region, mask in self._masks(labels, batch.parsing is not None).items():
@@ -89,11 +95,12 @@ class AppearanceSuite:
                 metric = self._metric(f"psnr_{region}/{what}", MaskedPSNR, image.device)
                 metric.update(image, batch.image, mask)
 
-    def _labels(self, batch: FaceBatch) -> Tensor | None:
-        """Ground truth where the data has it, else the parser's opinion of the original."""
-        if batch.parsing is not None:
-            return batch.parsing
-        return self.parts.parser(batch.image).argmax(1) if self.parts.parser is not None else None
+    def _labels(self, originals: Originals) -> Tensor | None:
+        """The parser's opinion of the originals, `(B, S, S)` int64."""
+        parser = self.parts.parser
+        if parser is None:
+            return None
+        return originals.tensor("parser", lambda image: parser(image).argmax(1).short(), "labels").long()
 
     def _masks(self, labels: Tensor, truth: bool) -> dict[str, Tensor]:
         found = {}
@@ -106,22 +113,23 @@ class AppearanceSuite:
             found["occluder"] = labels == self.parts.occluder_class
         return found
 
-    def _utility(self, what: str, image: Tensor, batch: FaceBatch) -> None:
+    def _utility(self, what: str, image: Tensor, batch: FaceBatch, originals: Originals) -> None:
         size, device = self.parts.image_size, image.device
         if self.parts.landmarks is not None:
             metric = self._metric(f"landmark_distance/{what}", lambda: LandmarkDistance(size), device)
-            points, reference = self.parts.landmarks(image), self.parts.landmarks(batch.image)
+            points, reference = self.parts.landmarks(image), originals.tensor("landmarks", self.parts.landmarks)
             metric.update(points, reference)
             self._attributes(what, points, reference, batch)
-        if self.parts.parser is not None:
-            self._parsing(what, self.parts.parser(image), self.parts.parser(batch.image))
+        labels = self._labels(originals)
+        if self.parts.parser is not None and labels is not None:
+            self._parsing(what, self.parts.parser(image), labels)
 
     def _parsing(self, what: str, logits: Tensor, reference: Tensor) -> None:
         """Agreement over all classes, and over those that are no part of the face."""
         count, face = logits.shape[1], self.parts.face_classes
         for name, without in (("parsing_iou", ()), ("parsing_iou_outside", face)):
             metric = self._metric(f"{name}/{what}", lambda w=without: ParsingIoU(count, w), logits.device)  # type: ignore[misc]
-            metric.update(logits.argmax(1), reference.argmax(1))
+            metric.update(logits.argmax(1), reference)
 
     def _attributes(self, what: str, points: Tensor, reference: Tensor, batch: FaceBatch) -> None:
         """Pose and expression, on procedural faces, whose factors are known."""
@@ -131,13 +139,13 @@ class AppearanceSuite:
         metric = self._metric(f"attribute/{what}", lambda: AttributeProbe(PROBED), points.device)
         metric.update(points, reference, batch.factors[:, columns], batch.identity)
 
-    def _features(self, original: Tensor, anonymized: Tensor) -> None:
+    def _features(self, originals: Originals, anonymized: Tensor) -> None:
         features = getattr(self.parts.perceptual, "features", None)
         if features is not None:
-            real, fake = features(original), features(anonymized)
-            kid = self._metric("kid", self._kid, original.device)
+            real, fake = originals.tensor("perceptual", features, "features"), features(anonymized)
+            kid = self._metric("kid", self._kid, anonymized.device)
             kid.update(real, fake)
-            self._metric("fid", lambda: FrechetDistance(real.shape[1]), original.device).update(real, fake)
+            self._metric("fid", lambda: FrechetDistance(real.shape[1]), anonymized.device).update(real, fake)
 
     def _kid(self) -> KernelDistance:
         return KernelDistance(self.kid_subsets, self.kid_subset_size, self.seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torchmetrics.utilities import dim_zero_cat
 
 from faceanon.data.detect import Detection, Detector, MtcnnConfig, MtcnnDetector
 from faceanon.errors import UserError
+from faceanon.metrics.cache import Originals, network_digest
 from faceanon.metrics.checks import check_image
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.saved import to_bytes
@@ -73,6 +75,35 @@ def largest_faces(detector: Detector, image: Tensor) -> list[Detection | None]:
     """
     pixels = to_bytes(check_image("image", image)).numpy()
     return [next(iter(detector.detect(picture)), None) for picture in pixels]
+
+
+def detector_digest(detector: Detector) -> str | None:
+    """Hash over what a detector finds depends on; None for one that does not show it."""
+    if not isinstance(detector, MtcnnDetector):
+        return None
+    networks = [network_digest(net) for net in (detector.pnet, detector.rnet, detector.onet)]
+    return f"mtcnn {detector.config} {detector.device} {networks}"
+
+
+def pack(faces: Sequence[Detection | None]) -> Tensor:
+    """`(B, 5 + 2 K)` float64: box, score and K points of each face; NaN where there is none."""
+    rows = [None if face is None else [*face.box, face.score, *face.points.flatten().tolist()] for face in faces]
+    width = max((len(row) for row in rows if row is not None), default=5)
+    return torch.tensor([row or [float("nan")] * width for row in rows], dtype=torch.float64)
+
+
+def _packed(detector: Detector, image: Tensor) -> Tensor:
+    return pack(largest_faces(detector, image))
+
+
+def unpack(rows: Tensor) -> list[Detection | None]:
+    """The faces that `pack` was given."""
+    found: list[Detection | None] = []
+    for row in rows.tolist():
+        left, top, right, bottom, score, *points = row
+        face = Detection((left, top, right, bottom), score, np.array(points).reshape(-1, 2))
+        found.append(None if left != left else face)
+    return found
 
 
 class DetectorAgreement(Metric):
@@ -135,10 +166,14 @@ class DetectionSuite:
         self.detectors, self.draws, self.seed = detectors, draws, seed
         self.metrics: dict[str, DetectorAgreement] = {}
 
-    def update(self, original: Tensor, versions: Mapping[str, Tensor]) -> None:
-        """Add originals `(B, 3, S, S)` in [-1, 1], and versions of them by name (`anonymized`, `recovered`)."""
+    def update(self, original: Tensor, versions: Mapping[str, Tensor], originals: Originals | None = None) -> None:
+        """Add originals `(B, 3, S, S)` in [-1, 1], and versions of them by name (`anonymized`, `recovered`).
+
+        `originals` knows what detectors find in the originals.
+        """
+        known = originals or Originals(original)
         for name, detector in self.detectors.items():
-            reference = largest_faces(detector, original)
+            reference = unpack(known.tensor(f"detector/{name}", partial(_packed, detector)))
             self._metric(f"{name}/original", original).update(reference, reference)
             for what, image in versions.items():
                 self._metric(f"{name}/{what}", image).update(largest_faces(detector, image), reference)

@@ -11,8 +11,9 @@ from torch import Tensor
 from torchmetrics.utilities import dim_zero_cat
 
 from faceanon.metrics.appearance import AppearanceSuite, Parts
+from faceanon.metrics.cache import FeatureCache, Originals, network_digest
 from faceanon.metrics.checks import check_image, check_labels
-from faceanon.metrics.detection import DetectionSuite, make_detector
+from faceanon.metrics.detection import DetectionSuite, detector_digest, make_detector
 from faceanon.metrics.guards import find_faults
 from faceanon.metrics.pictures import PictureCheck, Seen
 from faceanon.metrics.protocol import Protocol, stamp
@@ -58,6 +59,7 @@ class Evaluation:
         protocol: Sets all of the above but `sample_rows`; `compute` then says where the test did not follow it, a
             `seed` of one's own included.
         detectors: Face detectors by name, beside those that the protocol names.
+        cache: Keeps what the networks make of originals, for the next method; the figures are those without it.
 
     Raises:
         ValueError: An argument is out of range, or the bundle has no recogniser at all.
@@ -74,6 +76,7 @@ class Evaluation:
         sample_rows: int = 8,
         protocol: Protocol | None = None,
         detectors: Mapping[str, Detector] | None = None,
+        cache: FeatureCache | None = None,
     ) -> None:
         if protocol is not None:
             far, keys = protocol.matching.far, protocol.keys
@@ -87,7 +90,7 @@ class Evaluation:
             raise ValueError(f"JPEG qualities lie from 1 to 100, got {jpeg_qualities}")
         self.bundle, self.far, self.keys, self.seed = bundle, far, keys, seed or 0
         self.kffa_keys, self.sample_rows = kffa_keys, sample_rows
-        self.protocol, self.detectors = protocol, dict(detectors or {})
+        self.protocol, self.detectors, self.cache = protocol, dict(detectors or {}), cache
         self.maker = VersionMaker(keys, self.seed, tuple(jpeg_qualities))
         self.reset()
 
@@ -159,6 +162,14 @@ class Evaluation:
             return AppearanceSuite(parts, self.seed)
         return AppearanceSuite(parts, self.seed, self.protocol.kid_subsets, self.protocol.kid_subset_size)
 
+    @cached_property
+    def digests(self) -> dict[str, str | None]:
+        """Hashes of networks and detectors, by the names that the suites ask `Originals` for."""
+        named = {f"recogniser/{name}": net for name, net in self.recognisers.items()}
+        named |= {role: self.networks[role] for role in ("parser", "landmarks", "perceptual")}
+        detectors = {f"detector/{name}": detector_digest(item) for name, item in self.detection.detectors.items()}
+        return {name: network_digest(net) for name, net in named.items()} | detectors
+
     @property
     def meta(self) -> dict[str, Any]:
         """What the figures were made with, for the report; complete after `compute`."""
@@ -193,12 +204,14 @@ class Evaluation:
         versions = self.maker.make(backbone, image, indices)
         self._codes_missing |= versions.reconstruction is None
         self._irreversible |= not backbone.reversible
+        originals = Originals(image, {} if self.cache is None else self.digests, self.cache)
         for name, net in self.recognisers.items():
-            self.suites[name].update(embed(net, image, versions), identity)
-        self.appearance.update(batch, versions)
+            embedded = originals.tensor(f"recogniser/{name}", net)
+            self.suites[name].update(embed(net, embedded, versions), identity)
+        self.appearance.update(batch, versions, originals)
         changed = {"anonymized": versions.anonymized[0]}
         changed |= {"recovered": versions.recovered["file"]} if "file" in versions.recovered else {}
-        self.detection.update(image, changed)
+        self.detection.update(image, changed, originals)
         if self.kffa_keys:
             self._kffa(image, backbone, indices)
         self.seen += len(batch)
@@ -295,9 +308,9 @@ class Evaluation:
         return found
 
 
-def embed(net: Callable[[Tensor], Tensor], image: Tensor, versions: Versions) -> dict[str, Tensor]:
-    """Embeddings `(B, E)` by version; `anonymized` is `(B, K, E)`, one a key."""
-    found = {"original": net(image), "anonymized": torch.stack([net(face) for face in versions.anonymized], 1)}
+def embed(net: Callable[[Tensor], Tensor], original: Tensor, versions: Versions) -> dict[str, Tensor]:
+    """Embeddings `(B, E)` by version, the originals' given; `anonymized` is `(B, K, E)`, one a key."""
+    found = {"original": original, "anonymized": torch.stack([net(face) for face in versions.anonymized], 1)}
     found |= {f"recovered/{level}": net(face) for level, face in versions.recovered.items()}
     for what, face in (("reconstruction", versions.reconstruction), ("wrong", versions.wrong)):
         if face is not None:

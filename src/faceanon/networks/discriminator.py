@@ -9,7 +9,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from faceanon.networks.stylegan2_layers import EqualConv2d, EqualLinear, FusedLeakyReLU
+from faceanon.networks.eager import in_turn
+from faceanon.networks.stylegan2_layers import ActivatedConv, EqualConv2d, EqualLinear, FusedLeakyReLU
 from faceanon.networks.stylegan2_tables import channel_table
 from faceanon.networks.upfirdn import Resample, fast_layout
 
@@ -20,22 +21,31 @@ class SkipDown(nn.Sequential):
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(Resample((1, 1), down=2), EqualConv2d(in_channels, out_channels, 1))
 
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `(B, I, H, W)` to `(B, O, H / 2, W / 2)`, divided by sqrt(2)."""
+        blur, conv = self
+        assert isinstance(conv, EqualConv2d)
+        return conv.biased(blur(x), gain=1 / math.sqrt(2))
+
 
 class ResBlock(nn.Module):
     """Two 3 x 3 convolutions to half the resolution beside a skip, summed and divided by sqrt(2)."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
-        self.conv1 = nn.Sequential(EqualConv2d(in_channels, in_channels, 3, padding=1), FusedLeakyReLU(in_channels))
-        self.conv2 = nn.Sequential(
-            Resample((2, 2)), EqualConv2d(in_channels, out_channels, 3, stride=2), FusedLeakyReLU(out_channels)
+        self.conv1 = ActivatedConv(EqualConv2d(in_channels, in_channels, 3, padding=1), FusedLeakyReLU(in_channels))
+        self.conv2 = ActivatedConv(
+            Resample((2, 2)),
+            EqualConv2d(in_channels, out_channels, 3, stride=2),
+            FusedLeakyReLU(out_channels),
+            gain=1.0,  # sqrt(2) of the activation over sqrt(2) of the sum
         )
         self.skip = SkipDown(in_channels, out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, I, H, W)` to `(B, O, H / 2, W / 2)`."""
-        out: Tensor = (self.conv2(self.conv1(x)) + self.skip(x)) / math.sqrt(2)
-        return out
+        out: Tensor = self.skip(x)
+        return out.add_(self.conv2(self.conv1(x)))
 
 
 def minibatch_stddev(x: Tensor, largest: int = 4) -> Tensor:
@@ -67,10 +77,10 @@ class Discriminator(nn.Module):
         sides = sorted(self.channels, reverse=True)
         widest, last = self.channels[size], self.channels[4]
         self.convs = nn.Sequential(
-            nn.Sequential(EqualConv2d(3, widest, 1), FusedLeakyReLU(widest)),
+            ActivatedConv(EqualConv2d(3, widest, 1), FusedLeakyReLU(widest)),
             *[ResBlock(self.channels[a], self.channels[b]) for a, b in pairwise(sides)],
         )
-        self.final_conv = nn.Sequential(EqualConv2d(last + 1, last, 3, padding=1), FusedLeakyReLU(last))
+        self.final_conv = ActivatedConv(EqualConv2d(last + 1, last, 3, padding=1), FusedLeakyReLU(last))
         self.final_linear = nn.Sequential(EqualLinear(last * 16, last, activate=True), EqualLinear(last, 1))
 
     def forward(self, image: Tensor) -> Tensor:
@@ -82,6 +92,6 @@ class Discriminator(nn.Module):
         if image.shape[1:] != (3, self.size, self.size):
             wanted = f"(B, 3, {self.size}, {self.size})"
             raise ValueError(f"image is {tuple(image.shape)}; this discriminator takes {wanted}")
-        x = self.final_conv(minibatch_stddev(self.convs(fast_layout(image))))
+        x = self.final_conv(minibatch_stddev(in_turn(self.convs, fast_layout(image))))
         logits: Tensor = self.final_linear(x.flatten(1))
         return logits

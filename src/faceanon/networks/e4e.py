@@ -27,7 +27,7 @@ class StyleBlock(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         for _ in range(side.bit_length() - 1):
-            layers += [nn.Conv2d(channels, channels, 3, 2, 1), nn.LeakyReLU()]
+            layers += [nn.Conv2d(channels, channels, 3, 2, 1), nn.LeakyReLU(inplace=True)]
         self.convs = nn.Sequential(*layers)
         self.linear = EqualLinear(channels, style_dim)
 

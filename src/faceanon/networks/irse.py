@@ -9,10 +9,37 @@ from itertools import accumulate
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.fusion import fuse_conv_bn_weights
+
+from faceanon.networks.eager import inference, one_by_one
 
 WIDTHS = (64, 64, 128, 256, 512)
 UNITS = (3, 4, 14, 3)
 CROP = (35, 223, 32, 220)
+
+
+class Thin(nn.Module):
+    """Keep every `stride`-th row and column: the public network's max-pooling over one pixel."""
+
+    def __init__(self, stride: int) -> None:
+        super().__init__()
+        self.stride = stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `(B, C, H, W)` to `(B, C, H / stride, W / stride)`, a view."""
+        return x if self.stride == 1 else x[:, :, :: self.stride, :: self.stride]
+
+
+def folded(conv: nn.Module, norm: nn.Module, x: Tensor) -> Tensor:
+    """The convolution and the batch norm after it as one convolution, with the norm's running statistics."""
+    assert isinstance(conv, nn.Conv2d)
+    assert isinstance(norm, nn.BatchNorm2d)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    weight, bias = fuse_conv_bn_weights(
+        conv.weight, conv.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
+    )
+    return F.conv2d(x, weight, bias, conv.stride, conv.padding, conv.dilation, conv.groups)
 
 
 class SEModule(nn.Module):
@@ -27,7 +54,8 @@ class SEModule(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Gate `(B, C, H, W)`."""
         gate = F.relu(self.fc1(x.mean((2, 3), keepdim=True)))
-        return x * torch.sigmoid(self.fc2(gate))
+        gate = torch.sigmoid(self.fc2(gate))
+        return x.mul_(gate) if inference(x) else x * gate
 
 
 class Unit(nn.Module):
@@ -37,7 +65,7 @@ class Unit(nn.Module):
         super().__init__()
         self.shortcut_layer: nn.Module
         if in_channels == out_channels:
-            self.shortcut_layer = nn.MaxPool2d(1, stride)
+            self.shortcut_layer = Thin(stride)
         else:
             self.shortcut_layer = nn.Sequential(
                 nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels)
@@ -53,8 +81,13 @@ class Unit(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, I, H, W)` to `(B, O, H / stride, W / stride)`."""
-        out: Tensor = self.res_layer(x) + self.shortcut_layer(x)
-        return out
+        shortcut = self.shortcut_layer(x)
+        if self.training or not inference(x):
+            out: Tensor = self.res_layer(x) + shortcut
+            return out
+        norm, conv1, activate, conv2, norm2, gate = self.res_layer
+        gated: Tensor = gate(folded(conv2, norm2, activate(conv1(norm(x)))))
+        return gated.add_(shortcut)
 
 
 def make_input_layer(width: int) -> nn.Sequential:
@@ -83,9 +116,21 @@ def stage_ends(units: Sequence[int]) -> tuple[int, ...]:
     return tuple(total - 1 for total in accumulate(units))
 
 
+def _enter(input_layer: nn.Module, image: Tensor) -> Tensor:
+    if isinstance(input_layer, nn.Sequential) and not input_layer.training and inference(image):
+        conv, norm, activate = input_layer
+        x: Tensor = activate(folded(conv, norm, image))
+    else:
+        x = input_layer(image)
+    return x
+
+
 def run_trunk(input_layer: nn.Module, body: nn.Sequential, image: Tensor, taps: Sequence[int]) -> dict[int, Tensor]:
     """Maps after the body indices in `taps` (-1 is the input layer); units past the last tap do not run."""
-    x = input_layer(image)
+    if one_by_one(image) and not body.training:
+        parts = [run_trunk(input_layer, body, item, taps) for item in image.chunk(len(image))]
+        return {tap: torch.cat([part[tap] for part in parts]) for tap in parts[0]}
+    x = _enter(input_layer, image)
     maps = {-1: x} if -1 in taps else {}
     for index in range(max(taps) + 1):
         x = body[index](x)

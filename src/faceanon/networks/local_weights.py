@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-import pickle
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from faceanon.errors import UserError
+
+
+def refuse_bomb(path: Path) -> None:
+    """Refuse a zip archive that unpacks to more than its own size: torch writes none, but reads what others compress.
+
+    Raises:
+        UserError: It is one.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+    except Exception:  # no zip archive, or a damaged one: its reader says so
+        return
+    if unpacked > path.stat().st_size:
+        raise UserError(
+            f"{path} would unpack to {unpacked} bytes, more than it has; no program that trains writes that"
+        )
 
 
 def read_state(path: str | Path, what: str) -> dict[str, Tensor]:
@@ -31,9 +46,12 @@ def read_state(path: str | Path, what: str) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
+        refuse_bomb(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, zipfile.BadZipFile, RuntimeError, EOFError, OSError) as error:
-        reason = str(error).strip().split("\n")[0]
+    except UserError:
+        raise
+    except Exception as error:  # rubbish makes the readers raise whatever they stumble over
+        reason = (str(error).strip() or type(error).__name__).split("\n")[0]
         raise UserError(f"{path} is not a readable weights file ({reason}); fetch it again") from error
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise UserError(f"{path} holds more than tensors by name; give {what}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from faceanon.networks.discriminator import Discriminator
+from faceanon.networks.eager import one_by_one
 from faceanon.networks.stylegan2_layers import ConstantInput, EqualLinear, PixelNorm, StyledConv, ToRGB
 from faceanon.networks.stylegan2_tables import channel_table, layer_count
 
 __all__ = ["Discriminator", "Generator", "Noise"]
 
+BATCHED = 32  # px up to which weights outweigh maps, so that a batch shares them
 Noise = Sequence[Tensor] | Literal["random"] | None
 
 
@@ -102,21 +104,44 @@ class Generator(nn.Module):
         Raises:
             ValueError: If codes, noise or features do not fit this generator.
         """
-        return self.synthesis_features(w_plus, noise, features)[0]
+        return self._draw(w_plus, noise, features or {}, False)[0]
 
     def synthesis_features(
         self, w_plus: Tensor, noise: Noise = None, features: Mapping[int, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
         """As `synthesis`, with the activations of the last layer `(B, channels[S], S, S)` beside the image."""
+        return self._draw(w_plus, noise, features or {}, True)
+
+    def _draw(self, w_plus: Tensor, noise: Noise, features: Mapping[int, Tensor], keep: bool) -> tuple[Tensor, Tensor]:
+        """Image and last activations; the latter may be empty unless they are to be kept."""
         styles = self._styles(w_plus)
-        maps = self._noise_maps(w_plus.shape[0], noise, features or {})
+        maps = self._noise_maps(w_plus.shape[0], noise, features)
         x = self.conv1(self.input(w_plus.shape[0]), styles[0], maps[0])
         image = self.to_rgb1(x, styles[1])
-        for block, to_rgb in enumerate(self.to_rgbs):
+        blocks = len(self.to_rgbs)
+        shared = sum(side <= BATCHED for side in self.channels) - 1 if one_by_one(x) else blocks
+        image, x = self._blocks(range(shared), image, x, styles, maps)
+        if shared >= blocks:
+            return image, x
+        parts = []
+        for index in range(len(x)):
+            one = slice(index, index + 1)
+            rows = [style[one] for style in styles]
+            own = [item if len(item) == 1 else item[one] for item in maps]
+            drawn, last = self._blocks(range(shared, blocks), image[one], x[one], rows, own)
+            parts.append((drawn, last if keep else last[:0]))
+        images, lasts = zip(*parts, strict=True)
+        return torch.cat(images), torch.cat(lasts)
+
+    def _blocks(
+        self, blocks: Iterable[int], image: Tensor, x: Tensor, styles: Sequence[Tensor], maps: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Run some resolutions, each of two layers and a projection."""
+        for block in blocks:
             row = 2 * block + 1  # ToRGB shares its row of w+ with the first layer of the next resolution
             x = self.convs[row - 1](x, styles[row], maps[row])
             x = self.convs[row](x, styles[row + 1], maps[row + 1])
-            image = to_rgb(x, styles[row + 2], image)
+            image = self.to_rgbs[block](x, styles[row + 2], image)
         return image, x
 
     def forward(self, z: Tensor) -> Tensor:

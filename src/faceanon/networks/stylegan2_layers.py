@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from faceanon.networks.eager import inference
 from faceanon.networks.upfirdn import BINOMIAL, Resample, fast_layout
 
 SLOPE = 0.2
@@ -31,8 +32,9 @@ class FusedLeakyReLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, C, ...)` to the same shape."""
-        bias = self.bias.view(1, -1, *[1] * (x.ndim - 2))
-        return F.leaky_relu(x + bias, SLOPE) * math.sqrt(2)
+        gain = math.sqrt(2)  # inside the activation, which is positively homogeneous
+        bias = gain * self.bias.view(1, -1, *[1] * (x.ndim - 2))
+        return F.leaky_relu_(torch.add(bias, x, alpha=gain), SLOPE)
 
 
 class EqualLinear(nn.Module):
@@ -75,7 +77,34 @@ class EqualConv2d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve `(B, I, H, W)`."""
-        return F.conv2d(x, self.weight * self.scale, stride=self.stride, padding=self.padding)
+        return self.biased(x)
+
+    def biased(self, x: Tensor, bias: Tensor | None = None, gain: float = 1.0) -> Tensor:
+        """`gain` times the convolution, plus `bias` `(O,)`."""
+        return F.conv2d(x, self.weight * (gain * self.scale), bias, stride=self.stride, padding=self.padding)
+
+
+class ActivatedConv(nn.Sequential):
+    """Modules, the last two of which are an `EqualConv2d` and its `FusedLeakyReLU`; those run as one.
+
+    Args:
+        modules: The modules, keyed by their position.
+        gain: Multiplies the result; sqrt(2) is what the activation alone would do. Goes into weight and bias, which
+            saves two passes over the map.
+    """
+
+    def __init__(self, *modules: nn.Module, gain: float | None = None) -> None:
+        super().__init__(*modules)
+        self.gain = math.sqrt(2) if gain is None else gain
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `(B, I, H, W)`."""
+        *first, conv, activate = self
+        assert isinstance(conv, EqualConv2d)
+        assert isinstance(activate, FusedLeakyReLU)
+        for module in first:
+            x = module(x)
+        return F.leaky_relu_(conv.biased(x, self.gain * activate.bias, self.gain), SLOPE)
 
 
 class ModulatedConv2d(nn.Module):
@@ -115,24 +144,41 @@ class ModulatedConv2d(nn.Module):
         self.demodulate = demodulate
         self.upsample = upsample
 
-    def convolve(self, x: Tensor, style: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The output before demodulation `(B, O, H', W')` and its coefficients `(B, O)`, None without demodulation."""
+    def forward(self, x: Tensor, style: Tensor, gain: float = 1.0) -> Tensor:
+        """`gain` times the convolution of `(B, I, H, W)` under styles `(B, style_dim)`."""
         style = self.modulation(style)  # (B, I)
+        if self.weight.shape[-1] == 1:
+            return self._project(x, style, gain)
         weight = self.weight[0] * self.scale
-        x = x * style[:, :, None, None]
-        if self.upsample:
-            x = self.blur(F.conv_transpose2d(x, weight.transpose(0, 1), stride=2))
-        else:
-            x = F.conv2d(x, weight, padding=self.padding)
+        if self._folds(x):
+            weight = weight * style[0, :, None, None]
+            if self.demodulate:
+                weight = weight * torch.rsqrt(weight.square().sum((1, 2, 3), keepdim=True) + EPS)
+            return self._convolve(x, weight * gain)
+        x = self._convolve(x * style[:, :, None, None], weight)
         if not self.demodulate:
-            return x, None
+            return x * gain
         energy = style.square() @ weight.square().sum((2, 3)).t()  # (B, O)
-        return x, torch.rsqrt(energy + EPS)
+        return x * (gain * torch.rsqrt(energy + EPS))[:, :, None, None]
 
-    def forward(self, x: Tensor, style: Tensor) -> Tensor:
-        """Convolve `(B, I, H, W)` under styles `(B, style_dim)`."""
-        x, demodulation = self.convolve(x, style)
-        return x if demodulation is None else x * demodulation[:, :, None, None]
+    def _folds(self, x: Tensor) -> bool:
+        """Whether the style goes into the weight: for a single sample whose map is larger than the weight."""
+        large = x.shape[-2] * x.shape[-1] >= 4 * self.weight.shape[1]
+        exact = not torch.is_autocast_enabled(x.device.type)  # there the demodulation stays in float32
+        return exact and large and len(x) == 1 and inference(x)
+
+    def _convolve(self, x: Tensor, weight: Tensor) -> Tensor:
+        if not self.upsample:
+            return F.conv2d(x, weight, padding=self.padding)
+        blurred: Tensor = self.blur(F.conv_transpose2d(x, weight.transpose(0, 1), stride=2))
+        return blurred
+
+    def _project(self, x: Tensor, style: Tensor, gain: float) -> Tensor:
+        """A kernel of one pixel is a matrix per sample; it has fewer rows than a map has pixels."""
+        weight = (self.scale * self.weight[:, :, :, 0, 0]) * style[:, None]  # (B, O, I)
+        if self.demodulate:
+            weight = weight * torch.rsqrt(weight.square().sum(2, keepdim=True) + EPS)
+        return (weight * gain @ x.flatten(2)).view(-1, weight.shape[1], *x.shape[2:])
 
 
 class NoiseInjection(nn.Module):
@@ -170,12 +216,13 @@ class StyledConv(nn.Module):
 
     def forward(self, x: Tensor, style: Tensor, noise: Tensor) -> Tensor:
         """Map `(B, I, H, W)` to `(B, O, H', W')` under styles `(B, style_dim)` and noise `(B or 1, O or 1, H', W')`."""
-        x, demodulation = self.conv.convolve(x, style)
-        assert demodulation is not None  # StyledConv always demodulates
-        # leaky ReLU is positively homogeneous: sqrt(2) goes into the small factors and saves a pass over the maps
+        # leaky ReLU is positively homogeneous: sqrt(2) goes into the small factors. What follows changes the new map in
+        # place: fresh memory costs more than the arithmetic
         gain = math.sqrt(2)
-        shift = fast_layout(gain * self.noise(self.activate.bias[None, :, None, None], noise))
-        return F.leaky_relu(torch.addcmul(shift, x, gain * demodulation[:, :, None, None]), SLOPE)
+        x = self.conv(x, style, gain)
+        x += gain * self.activate.bias[:, None, None]
+        x += (gain * self.noise.weight * noise).to(x.dtype)
+        return F.leaky_relu_(x, SLOPE)
 
 
 class ToRGB(nn.Module):

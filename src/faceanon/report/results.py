@@ -54,12 +54,13 @@ def git_commit() -> str | None:
 
 
 def run_meta() -> dict[str, Any]:
-    """Versions and command of this process."""
+    """Versions, command and precision of float32 products of this process."""
     import torch
 
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     versions = {"faceanon": faceanon.__version__, "torch": torch.__version__, "python": platform.python_version()}
-    return {**versions, "commit": git_commit(), "command": command}
+    precision = torch.get_float32_matmul_precision()  # `high` is TF32 on GPUs
+    return {**versions, "commit": git_commit(), "command": command, "float32_matmul": precision}
 
 
 def number_out(value: float) -> float | str:

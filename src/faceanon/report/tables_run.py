@@ -11,6 +11,7 @@ from typing import Any
 
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
+from faceanon.metrics.cache import FeatureCache
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.protocol import Protocol, load_protocol
@@ -40,6 +41,7 @@ class Setting:
         detectors: Further face detectors by name.
         needs_readings: Whether a table counts at thresholds that papers print.
         device: Where methods and networks run.
+        cache: Keeps what the networks make of the originals from one method to the next.
     """
 
     bundle: Bundle
@@ -50,6 +52,7 @@ class Setting:
     detectors: Mapping[str, Any] | None = None
     needs_readings: bool = True
     device: str = "cpu"
+    cache: FeatureCache | None = None
 
     @property
     def keys(self) -> int:
@@ -132,7 +135,7 @@ def measure(name: str, backbone: Backbone, setting: Setting, progress: Progress 
     folder = setting.folder / name
     if (found := cached(folder, backbone, setting)) is not None:
         return found
-    evaluation = Evaluation(setting.bundle, protocol=setting.protocol, detectors=setting.detectors)
+    evaluation = Evaluation(setting.bundle, protocol=setting.protocol, detectors=setting.detectors, cache=setting.cache)
     evaluation.kffa_keys = setting.keys
     total = sum(len(batch) for batch in setting.pictures.batches)
     for batch in setting.pictures.batches:

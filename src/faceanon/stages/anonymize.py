@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,9 +11,9 @@ from torch import Tensor
 
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
-from faceanon.losses.adversarial import generator_loss
 from faceanon.losses.latent import LatentNorm, latent_regulariser
 from faceanon.losses.reconstruction import PixelNorm, pixel_loss, round_to_8_bit
+from faceanon.metrics.cache import shared_cache
 from faceanon.metrics.codes import CodeAgreement
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.protocol import load_protocol
@@ -20,14 +21,15 @@ from faceanon.report.page import write_report
 from faceanon.report.table import format_table
 from faceanon.stages.anonymize_terms import ON_THE_WAY_BACK, PAPER_WEIGHTS, AnonymizeTerms, AnonymizeWeights, repeat
 from faceanon.stages.backbone_stage import BackboneStage
-from faceanon.stages.base import average_copy, weighted_sum
+from faceanon.stages.base import average_copy
+from faceanon.stages.chunks import fooling_rows
 from faceanon.types import Branches, FaceBatch
 from faceanon.weights.store import load_into, shipped_figures
 
 Loop = Literal["file", "image", "latent"]
 
 
-class AnonymizeStage(BackboneStage):
+class AnonymizeStage(BackboneStage[Branches]):
     """Anonymize under two keys, recover one of them, try two wrong keys; two batched generator calls.
 
     A method that is not reversible only anonymizes under two keys.
@@ -50,12 +52,16 @@ class AnonymizeStage(BackboneStage):
         anchor_from: Model whose drawings the anchors ask for, to go on with an earlier stage 2; by default `init_from`.
         report: Folder of `faceanon test`'s report.
         protocol: Of `faceanon test`, by label or path (docs/reference/protocol.md); None follows none.
+        features: Folder where `faceanon test` keeps what its networks make of the originals, for the test of the next
+            method (docs/results/speed-loop.md); None keeps nothing.
         kwargs: Settings of `BackboneStage` and `Stage`.
 
     Raises:
         UserError: `saved_noise` is negative, or given for a `latent` loop, which reads no picture; `branches_every` is
             below 1; a weight on the way back of a method that has none.
     """
+
+    weights: AnonymizeWeights
 
     def __init__(
         self,
@@ -72,6 +78,7 @@ class AnonymizeStage(BackboneStage):
         anchor_from: Path | None = None,
         report: Path = Path("runs/report"),
         protocol: str | None = "synth64-v1",
+        features: Path | None = None,
         **kwargs: Any,  # noqa: ANN401 - jsonargparse reads names and types off the base class
     ) -> None:
         if saved_noise < 0 or (saved_noise and loop == "latent"):
@@ -87,7 +94,7 @@ class AnonymizeStage(BackboneStage):
         self.bundle.require("recogniser", "judge", *(role for role, weight in wanted.items() if weight))
         self.weights, self.loop, self.saved_noise, self.latent_norm = weights, loop, saved_noise, latent_norm
         self.terms = AnonymizeTerms(self.bundle, weights, margin, clamp_recovery, reconstruction_norm, part_emphasis)
-        self.report, self.protocol, self.branches_every = report, protocol, branches_every
+        self.report, self.protocol, self.features, self.branches_every = report, protocol, features, branches_every
         # A list, so that it is no submodule; taken now, since a resumed run loads its checkpoint before the fit starts.
         self.teacher = [self._teacher(anchor_from)] if self.anchored and self.initialised else []
         self.code_agreement = CodeAgreement()
@@ -112,28 +119,33 @@ class AnonymizeStage(BackboneStage):
             self.teacher = [average_copy(self.backbone)]
         self.teacher = [teacher.to(self.device) for teacher in self.teacher]
 
-    def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Discriminator, then backbone."""
-        complete = (self.batches_seen - 1) % self.branches_every == 0
-        branches = self.draw(batch.image, complete)
-        self.train_discriminator(batch.image, branches.pictures)
-        with self.toggled_optimizer(self.optimizer_list()[0]):
-            terms = self.generator_terms(batch, branches)
-            if complete:
-                terms |= self.own_terms(self.backbone.anonymize_terms(batch, branches, self.wanted))
-            self.step(self.optimizer_list()[0], weighted_sum(terms, self.weights, self.extra_weights))
-        self.finish_batch(terms, batch)
+    def draw_shard(self, batch: FaceBatch) -> Branches:
+        """All five pictures of a face, or two of them in between."""
+        return self.draw(batch.image, self._complete)
+
+    def pictures(self, drawn: Branches) -> Tensor:
+        """All of them."""
+        return drawn.pictures
+
+    def shard_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
+        """Terms on pictures and codes, and the backbone's own where all five are drawn."""
+        terms = self.generator_terms(batch, drawn)
+        if self._complete:
+            terms |= self.own_terms(self.backbone.anonymize_terms(batch, drawn, self.wanted))
+        return terms
+
+    @property
+    def _complete(self) -> bool:
+        return (self.batches_seen - 1) % self.branches_every == 0
 
     def draw(self, image: Tensor, all_five: bool = True) -> Branches:
         """The branches for originals `(B, 3, S, S)`: all five, or only one anonymized and the recovered picture."""
         backbone, size = self.backbone, len(image)
         if not backbone.reversible:
             return self._draw_one_way(image, 2 if all_five else 1)
-        keys = backbone.sample_key((4 if all_five else 1) * size).to(image)
+        keys = self._keys(4 if all_five else 1, image)
         forth, back = keys[: 2 * size], torch.cat([keys[:size], keys[2 * size :]])
-        # Drawn with the keys: frozen networks that are built on first use take random numbers in a resumed run's first
-        # batch, and none in the same batch of a run that was not interrupted.
-        noise = self.saved_noise / 127.5 * torch.randn_like(image) if self.saved_noise else None
+        noise = self.saved_noise / 127.5 * self._normal_like(image) if self.saved_noise else None
         original = backbone.encode(image)
         edited = backbone.edit(original.map(lambda item: repeat(item, len(forth) // size)), forth)
         anonymized = backbone.decode(edited)
@@ -148,10 +160,20 @@ class AnonymizeStage(BackboneStage):
 
     def _draw_one_way(self, image: Tensor, count: int) -> Branches:
         """Anonymized pictures alone, under so many keys."""
-        keys = self.backbone.sample_key(count * len(image)).to(image)
+        keys = self._keys(count, image)
         original = self.backbone.encode(image)
         edited = self.backbone.edit(original.map(lambda item: repeat(item, count)), keys)
         return Branches(self.backbone.decode(edited), original, edited, None, None, keys)
+
+    def _keys(self, count: int, image: Tensor) -> Tensor:
+        """`(count B, ...)`, whole batches behind each other; in a training step each row's from its own stream."""
+        if self.streams is None:
+            return self.backbone.sample_key(count * len(image)).to(image)
+        drawn = self.streams.draw(partial(self.backbone.sample_key, count))  # (B, count, ...)
+        return drawn.transpose(0, 1).flatten(0, 1).to(image)
+
+    def _normal_like(self, image: Tensor) -> Tensor:
+        return torch.randn_like(image) if self.streams is None else self.streams.normal_like(image)
 
     def _saved(self, anonymized: Tensor, noise: Tensor | None) -> Tensor:
         """Pictures `(B, 3, S, S)` as they are read back in training; gradients pass as if nothing had happened."""
@@ -162,7 +184,7 @@ class AnonymizeStage(BackboneStage):
         """Named terms of all that was drawn."""
         terms: dict[str, Tensor] = {}
         if self.weights.adversarial and self.discriminator is not None:
-            terms["adversarial"] = generator_loss(self.discriminator(branches.pictures))
+            terms["adversarial"] = fooling_rows(self.discriminator, branches.pictures).mean()
         terms |= self.terms(batch, branches)
         if self.weights.latent:
             drawn = [codes for codes in (branches.edited, branches.recovered) if codes is not None]
@@ -249,7 +271,8 @@ class AnonymizeStage(BackboneStage):
         """Begin a fresh evaluation."""
         super().on_test_start()
         protocol = None if self.protocol is None else load_protocol(self.protocol)
-        self.evaluation = Evaluation(self.bundle, seed=self.seed, protocol=protocol)
+        cache = None if self.features is None else shared_cache(self.features.resolve())
+        self.evaluation = Evaluation(self.bundle, seed=self.seed, protocol=protocol, cache=cache)
 
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Add held-out faces."""

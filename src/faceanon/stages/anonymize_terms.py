@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.losses.identity import attract, repel
-from faceanon.losses.parsing import parse_loss
 from faceanon.losses.reconstruction import PixelNorm, gradient_loss, part_weight, pixel_loss
+from faceanon.networks.upfirdn import fast_layout
+from faceanon.stages.chunks import parsing_rows, perceptual_rows
 from faceanon.types import Branches, FaceBatch
 from faceanon.weights.bundle import Bundle
 
@@ -92,16 +93,14 @@ class AnonymizeTerms:
         if self.weights.reconstruction:
             terms["reconstruction"] = count * pixel_loss(pictures, repeat(image, count), self.reconstruction_norm)
         if self.weights.parsing:
-            logits = repeat(nets.parser(image).detach(), count)
-            terms["parsing"] = parse_loss(nets.parser(pictures), logits, nets.part_classes)
+            terms["parsing"] = parsing_rows(nets.parser, pictures, image, nets.part_classes).mean()
         return terms
 
     def _perceptual(self, image: Tensor, branches: Branches) -> dict[str, Tensor]:
         """All pictures and the recovered alone share the maps of both."""
         weights, distance = self.weights, self.bundle.perceptual
         if weights.perceptual:
-            maps = [repeat(item.detach(), branches.versions) for item in distance.maps(image)]
-            found = distance(branches.pictures, maps)
+            found = perceptual_rows(distance, branches.pictures, image)
             terms = {"perceptual": found.mean()}
             return terms | self._recovered_alone(found[branches.recovered_rows])
         if weights.recovery_perceptual:
@@ -116,8 +115,8 @@ class AnonymizeTerms:
         if not (self.weights.identity or self.weights.recovered_identity):
             return {}
         with torch.no_grad():
-            original = self.bundle.recogniser(image)
-        first, *others = self.bundle.recogniser(branches.pictures).chunk(branches.versions)
+            original = self.bundle.recogniser(fast_layout(image))
+        first, *others = self.bundle.recogniser(fast_layout(branches.pictures)).chunk(branches.versions)
         if branches.recovered is None:
             pairs = [(first, original), *((second, original) for second in others), *((first, s) for s in others)]
             return {"identity": torch.stack([repel(a, b, self.margin) for a, b in pairs]).mean()}

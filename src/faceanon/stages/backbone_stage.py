@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from lightning.pytorch.cli import OptimizerCallable
@@ -17,14 +17,16 @@ from faceanon.backbones.base import Backbone
 from faceanon.callbacks.samples import save_samples
 from faceanon.errors import UserError
 from faceanon.optim import Ranger
-from faceanon.stages.base import Stage, average_copy, channels_last, trainable_parameters
+from faceanon.stages.base import Stage, average_copy, channels_last, trainable_parameters, weighted_sum
+from faceanon.stages.shards import Shard
 from faceanon.types import FaceBatch
 from faceanon.weights.store import check_fit, description, load_into, save_backbone
 
 CALIBRATION_BATCHES = 100
+Drawn = TypeVar("Drawn")
 
 
-class BackboneStage(Stage):
+class BackboneStage(Stage, Generic[Drawn]):
     """Base of `DisentangleStage` and `AnonymizeStage`.
 
     Args:
@@ -38,9 +40,11 @@ class BackboneStage(Stage):
         export: Folder written when the training ends: weights and configuration, ready for the next stage and for use.
         extra_weights: Weights of the backbone's own terms (its `disentangle_terms` or `anonymize_terms`), by name.
         samples_every: Batches between two sample sheets in the log folder and W&B; 0 draws none.
-        seed: Seed of keys, pairings and dropout, beside rank and batch number.
+        seed: Seed of keys, pairings and dropout, beside batch number and place in the global batch.
         kwargs: Settings of `Stage`.
     """
+
+    weights: object
 
     def __init__(
         self,
@@ -56,7 +60,7 @@ class BackboneStage(Stage):
         seed: int = 0,
         **kwargs: Any,  # noqa: ANN401 - jsonargparse reads names and types off the base class
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(seed=seed, **kwargs)
         self.backbone, self.bundle = backbone, backbone.bundle
         self.initialised = init_from is not None
         if init_from is not None:
@@ -66,7 +70,7 @@ class BackboneStage(Stage):
         self.ema = average_copy(backbone)
         self.discriminator = self.bundle.discriminator() if adversarial else None
         self.optimizer_g, self.optimizer_d = optimizer_g, optimizer_d
-        self.export, self.samples_every, self.seed = export, samples_every, seed
+        self.export, self.samples_every = export, samples_every
         self.extra_weights = extra_weights or {}
 
     @property
@@ -86,6 +90,11 @@ class BackboneStage(Stage):
             raise UserError(f"extra_weights: {kind} has no {', '.join(unknown)} in this stage; see its documentation")
         return terms
 
+    def setup(self, stage: str) -> None:
+        """Freeze what does not train before DDP looks, or it would exchange gradients that nobody computes."""
+        if stage == "fit":
+            trainable_parameters(self.backbone, self.prefixes or [""])
+
     def configure_optimizers(self) -> list[Optimizer]:
         """The backbone's first, the discriminator's second."""
         prefixes = self.prefixes or [""]
@@ -100,10 +109,8 @@ class BackboneStage(Stage):
         self.sample_folder = Path(self.trainer.log_dir or self.trainer.default_root_dir) / "samples"
         if self.trainer.ckpt_path is None and not self.initialised:
             loader = self.trainer.datamodule.train_dataloader()  # type: ignore[attr-defined]
-            batches: Iterator[FaceBatch] = (
-                batch.to(self.device) for batch in islice(iter(loader), CALIBRATION_BATCHES)
-            )
-            self.backbone.calibrate(batches)
+            some: Iterator[FaceBatch] = (batch.to(self.device) for batch in islice(iter(loader), CALIBRATION_BATCHES))
+            self.on_rank_zero(self.backbone.calibrate, some)  # all processes' batches: as one process would see them
             measured = self.trainer.strategy.broadcast(
                 {name: item.cpu() for name, item in self.backbone.named_buffers()}
             )
@@ -111,25 +118,51 @@ class BackboneStage(Stage):
                 for name, buffer in module.named_buffers():
                     buffer.copy_(measured[name])
 
-    def on_train_batch_start(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Random draws depend on seed, rank and batch number alone, so a resumed run repeats them."""
-        number = int(self.trainer.fit_loop.total_batch_idx)
-        torch.manual_seed((self.seed * 1_000_003 + number) * 4_099 + self.global_rank)
-
-    def train_discriminator(self, real: Tensor, fake: Tensor) -> None:
-        """One step of the discriminator, where there is one."""
-        if self.discriminator is None:
-            return
-        optimizer = self.optimizer_list()[1]
-        with self.toggled_optimizer(optimizer):
-            terms = self.discriminator_terms(self.discriminator, real, fake)
-            self.step(optimizer, torch.stack(list(terms.values())).sum())
-        self.log_terms("train/d", terms, len(real))
-
-    def finish_batch(self, terms: dict[str, Tensor], batch: FaceBatch) -> None:
-        """Average and log."""
-        self.update_ema(self.ema, self.backbone, len(batch))
+    def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
+        """Discriminator, then backbone; a lone shard is drawn once, several are drawn again for the backbone's step."""
+        shards = self.shards(batch)
+        if len(shards) == 1:
+            with self.open(shards[0]):
+                terms = self._train(shards, self.draw_shard(shards[0].batch))
+        else:
+            terms = self._train(shards, None)
+        self.join_statistics()
+        self.update_ema(self.ema, self.backbone, self.images_in_step)
         self.log_terms("train/g", terms, len(batch))
+
+    def _train(self, shards: list[Shard], drawn: Drawn | None) -> dict[str, Tensor]:
+        """Both optimizers' steps; `drawn` is what was drawn of the lone shard that is being worked on."""
+        opened, optimizers = drawn is not None, self.optimizer_list()
+        if self.discriminator is not None:
+            with self.toggled_optimizer(optimizers[1]):
+                terms = self.step_over(optimizers[1], shards, lambda shard: self._judge(shard.batch, drawn), opened)
+            self.log_terms("train/d", terms, sum(len(shard.batch) for shard in shards))
+        with self.toggled_optimizer(optimizers[0]):
+            return self.step_over(optimizers[0], shards, lambda shard: self._draw(shard.batch, drawn), opened)
+
+    def _judge(self, batch: FaceBatch, drawn: Drawn | None) -> tuple[dict[str, Tensor], Tensor]:
+        assert self.discriminator is not None
+        if drawn is None:
+            with self.rehearsal():
+                drawn = self.draw_shard(batch)
+        terms = self.discriminator_terms(self.discriminator, batch.image, self.pictures(drawn))
+        return terms, torch.stack(list(terms.values())).sum()
+
+    def _draw(self, batch: FaceBatch, drawn: Drawn | None) -> tuple[dict[str, Tensor], Tensor]:
+        terms = self.shard_terms(batch, self.draw_shard(batch) if drawn is None else drawn)
+        return terms, weighted_sum(terms, self.weights, self.extra_weights)
+
+    @abstractmethod
+    def draw_shard(self, batch: FaceBatch) -> Drawn:
+        """Draw the faces of a shard's rows, and what the terms need beside them."""
+
+    @abstractmethod
+    def pictures(self, drawn: Drawn) -> Tensor:
+        """The pictures `(N, 3, S, S)` that the discriminator is to see."""
+
+    @abstractmethod
+    def shard_terms(self, batch: FaceBatch, drawn: Drawn) -> dict[str, Tensor]:
+        """All terms of what was drawn, by name and unweighted."""
 
     @abstractmethod
     def sample_rows(self, batch: FaceBatch) -> dict[str, Tensor]:

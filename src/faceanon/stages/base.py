@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import math
 from abc import ABC
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import asdict
+from functools import partial
 from typing import Literal, TypeVar
 
-import lightning as L
 import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from faceanon.errors import UserError
-from faceanon.losses.adversarial import discriminator_loss, r1_penalty
+from faceanon.losses.adversarial import discriminator_share, r1_penalty
+from faceanon.losses.eager import total
+from faceanon.stages.chunks import discriminator_chunks
+from faceanon.stages.shards import Shard, ShardedModule
 
 Schedule = Literal["constant", "cosine"]
 M = TypeVar("M", bound=nn.Module)
 
 
-class Stage(L.LightningModule, ABC):
+class Stage(ShardedModule, ABC):
     """Base of the stages that train by hand with one or two optimizers.
 
     Args:
@@ -32,6 +36,9 @@ class Stage(L.LightningModule, ABC):
         gradient_clip: Largest gradient norm; 0 does not clip.
         schedule: `cosine` lets the learning rate fall to 1% over the planned batches.
         warmup: Batches over which the learning rate rises from 0.
+        accumulate: Equal parts of every batch that are worked on in turn before one optimizer step; a part needs the
+            memory of a batch of its size. As many processes with such batches learn the same.
+        seed: Seed of all draws in training.
     """
 
     def __init__(
@@ -42,8 +49,10 @@ class Stage(L.LightningModule, ABC):
         gradient_clip: float = 0.0,
         schedule: Schedule = "constant",
         warmup: int = 0,
+        accumulate: int = 1,
+        seed: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(accumulate, seed)
         self.automatic_optimization = False
         self.r1_gamma, self.r1_interval = r1_gamma, r1_interval
         self.ema_half_life, self.gradient_clip = ema_half_life, gradient_clip
@@ -72,17 +81,45 @@ class Stage(L.LightningModule, ABC):
         optimizers = self.optimizers()
         return list(optimizers) if isinstance(optimizers, list) else [optimizers]
 
-    def step(self, optimizer: LightningOptimizer, loss: Tensor) -> None:
-        """One optimizer step at the scheduled learning rate."""
+    def step_over(
+        self,
+        optimizer: LightningOptimizer,
+        shards: Sequence[Shard],
+        measure: Callable[[Shard], tuple[dict[str, Tensor], Tensor]],
+        opened: bool = False,
+    ) -> dict[str, Tensor]:
+        """One optimizer step at the scheduled learning rate, on the mean loss over all shards of all processes.
+
+        Args:
+            optimizer: Whose parameters move.
+            shards: This process's.
+            measure: Gives a shard's terms by name, and the loss made of them.
+            opened: The only shard is being worked on already.
+
+        Returns:
+            The terms, averaged over this process's rows; while it steps `current_terms` holds them, to blame where one
+            is not finite.
+        """
+        self._set_rate(optimizer)
+        optimizer.zero_grad()
+        found: list[dict[str, Tensor]] = []
+        for shard in shards:
+            with nullcontext() if opened else self.open(shard):
+                terms, loss = measure(shard)
+                found.append({name: term.detach() for name, term in terms.items()})
+                self.current_terms = found[-1]
+                self.manual_backward(shard.weight * loss)
+        self.current_terms = averaged(found, [shard.weight for shard in shards])
+        optimizer.step()
+        return self.current_terms
+
+    def _set_rate(self, optimizer: LightningOptimizer) -> None:
         rate = min(1.0, self.batches_seen / self.warmup) if self.warmup else 1.0
         if self.schedule == "cosine":
             rate *= 0.505 + 0.495 * math.cos(math.pi * self.progress)
         for group in optimizer.optimizer.param_groups:
             group.setdefault("base_lr", group["lr"])
             group["lr"] = group["base_lr"] * rate
-        optimizer.zero_grad()
-        self.manual_backward(loss)
-        optimizer.step()
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Clip here, where gradients are unscaled under every precision."""
@@ -91,25 +128,42 @@ class Stage(L.LightningModule, ABC):
 
     def discriminator_terms(self, discriminator: nn.Module, real: Tensor, fake: Tensor) -> dict[str, Tensor]:
         """The logistic loss, and R1 when it is due; `fake` is detached."""
-        both = discriminator(torch.cat([real, fake.detach().to(real.dtype)]))
-        terms = {"adversarial": discriminator_loss(both[: len(real)], both[len(real) :])}
+        pictures, count = torch.cat([real, fake.detach().to(real.dtype)]), len(real)
+        chunks, weights = discriminator_chunks(discriminator, pictures), list(discriminator.parameters())
+        parts = [
+            partial(lambda rows: discriminator_share(discriminator(pictures[rows]), rows, count, len(pictures)), rows)
+            for rows in chunks
+        ]
+        terms = {"adversarial": total(parts, weights)}
         if self.r1_gamma and (self.batches_seen - 1) % self.r1_interval == 0:
-            terms["r1"] = self.r1_interval * self.r1_gamma / 2 * r1_penalty(discriminator, real)
+            factor = self.r1_interval * self.r1_gamma / 2
+            terms["r1"] = total([lambda: factor * r1_penalty(discriminator, real)], weights)
         return terms
 
     @torch.no_grad()
     def update_ema(self, average: nn.Module, current: nn.Module, images: int) -> None:
-        """Move `average` towards `current`; the half-life counts images, so batch size and devices do not change it."""
-        weight = 1 - 0.5 ** (images * self.trainer.world_size / max(self.ema_half_life, 1e-9))
+        """Move `average` towards `current`; the half-life counts `images`, all that the step saw on all processes."""
+        weight = 1 - 0.5 ** (images / max(self.ema_half_life, 1e-9))
         weight = max(weight, 1 / (self.batches_seen + 1))  # early on, an average of what little there is
         torch._foreach_lerp_(list(average.parameters()), list(current.parameters()), weight)
         for mine, theirs in zip(average.buffers(), current.buffers(), strict=True):
             mine.copy_(theirs)
 
     def log_terms(self, prefix: str, terms: Mapping[str, Tensor], batch_size: int) -> None:
-        """Log every term by name, unweighted."""
+        """Log every term by name, unweighted, in batches whose lines the loggers write; the others are dropped."""
+        if not self.trainer._logger_connector.should_update_logs:  # Lightning's own test; 14 terms cost 4 ms a batch
+            return
         named = {f"{prefix}/{name}": value.detach() for name, value in terms.items()}
         self.log_dict(named, batch_size=batch_size, on_step=True, on_epoch=False)
+
+
+def averaged(terms: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> dict[str, Tensor]:
+    """Weighted mean of terms of the same names."""
+    if len(terms) == 1:
+        return dict(terms[0])
+    whole = sum(weights)
+    pairs = list(zip(terms, weights, strict=True))
+    return {name: torch.stack([weight / whole * item[name] for item, weight in pairs]).sum() for name in terms[0]}
 
 
 def weighted_sum(terms: Mapping[str, Tensor], weights: object, extra: Mapping[str, float] | None = None) -> Tensor:

@@ -5,22 +5,25 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import lightning as L
 import torch
 from lightning.pytorch.cli import OptimizerCallable
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from faceanon.errors import UserError
 from faceanon.losses.critics import Objective
 from faceanon.metrics.critics import CriticExam, critic_exam
 from faceanon.report.page import write_report
 from faceanon.report.table import format_table
+from faceanon.stages.base import averaged
+from faceanon.stages.shards import ShardedModule
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.files import load_strictly, load_tensors, save_tensors
 
 
-class CriticStage(L.LightningModule):
+class CriticStage(ShardedModule):
     """Train a network on its objective; automatic optimization, cosine schedule.
 
     Args:
@@ -32,9 +35,13 @@ class CriticStage(L.LightningModule):
         role: What the network is in a bundle, and its name in the report.
         labels: Names of the classes or landmarks in the report, in their order; numbers by default.
         report: Folder of `faceanon test`'s reports; the one on this network goes into `<role>` in it.
+        accumulate: Equal parts of every batch that are worked on in turn before one step. Pictures are told apart from
+            those of their own part; as many processes with such batches learn the same.
+        seed: Seed of the draws in training.
 
     Raises:
-        UserError: `init_from` is missing, corrupt, does not fit the network, or is a bundle and `role` is not in it.
+        UserError: `init_from` is missing, corrupt, does not fit the network, or is a bundle and `role` is not in it;
+            `accumulate` is below 1, or the trainer accumulates too.
     """
 
     def __init__(
@@ -47,8 +54,10 @@ class CriticStage(L.LightningModule):
         role: str = "critic",
         labels: list[str] | None = None,
         report: Path = Path("runs/critics"),
+        accumulate: int = 1,
+        seed: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(accumulate, seed)
         self.save_hyperparameters(ignore=["network", "objective"])
         self.network, self.objective = network.to(memory_format=torch.channels_last), objective
         self.optimizer, self.export = optimizer, export
@@ -59,6 +68,8 @@ class CriticStage(L.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """One optimizer over network and heads; the rate rises for 50 steps and falls to 0 along a cosine."""
+        if self.accumulate > 1 and self.trainer.accumulate_grad_batches > 1:
+            raise UserError("accumulate and trainer.accumulate_grad_batches are both set; leave the trainer's at 1")
         optimizer = self.optimizer(self.parameters())
         total = max(1, int(self.trainer.estimated_stepping_batches))
 
@@ -69,17 +80,35 @@ class CriticStage(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def training_step(self, batch: FaceBatch, batch_idx: int) -> Tensor:
-        """The sum of the objective's terms."""
-        terms = self.objective.terms(self.network, batch)
-        self.log_dict(
-            {f"train/{name}": term.detach() for name, term in terms.items()}, batch_size=len(batch), prog_bar=True
-        )
-        return torch.stack(list(terms.values())).sum()
+        """The sum of the objective's terms; of several shards all but the last leave their gradients behind."""
+        if self.accumulate > 1:
+            self.trainer.optimizers[0].zero_grad()
+        shards, found, loss = self.shards(batch), list[dict[str, Tensor]](), torch.zeros(())
+        for shard in shards:
+            with self.open(shard):
+                terms = self.objective.terms(self.network, shard.batch)
+                found.append({name: term.detach() for name, term in terms.items()})
+                loss = shard.weight * torch.stack(list(terms.values())).sum()
+                if not shard.last:
+                    loss.backward()  # type: ignore[no-untyped-call]
+        self.current_terms = means = averaged(found, [shard.weight for shard in shards])  # for callbacks.guard
+        self.log_dict({f"train/{name}": term for name, term in means.items()}, batch_size=len(batch), prog_bar=True)
+        return loss
+
+    def on_after_backward(self) -> None:
+        """The step's batch statistics are those of all shards."""
+        self.join_statistics()
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
+        """Several shards' gradients gather before Lightning would set them to nothing."""
+        if self.accumulate == 1:
+            super().optimizer_zero_grad(epoch, batch_idx, optimizer)
 
     def validation_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Log the objective's figures."""
         figures = self.objective.figures(self.network, batch)
-        self.log_dict({f"val_{name}": value for name, value in figures.items()}, batch_size=len(batch), prog_bar=True)
+        figures = {f"val_{name}": value for name, value in figures.items()}
+        self.log_dict(figures, batch_size=len(batch), prog_bar=True, sync_dist=True)
 
     def on_test_start(self) -> None:
         """Begin a fresh examination."""

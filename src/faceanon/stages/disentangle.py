@@ -11,13 +11,12 @@ from torch import Tensor
 from faceanon.backbones.base import Backbone
 from faceanon.data.pairs import Pairing, identity_sources, swap_targets
 from faceanon.losses import identity as identity_losses
-from faceanon.losses.adversarial import generator_loss
 from faceanon.losses.latent import LatentNorm, latent_regulariser
-from faceanon.losses.parsing import parse_loss
 from faceanon.losses.reconstruction import PixelNorm, gradient_loss, part_weight, pixel_loss
+from faceanon.networks.upfirdn import fast_layout
 from faceanon.stages.backbone_stage import BackboneStage
-from faceanon.stages.base import weighted_sum
-from faceanon.types import FaceBatch
+from faceanon.stages.chunks import fooling_rows, parsing_rows, perceptual_rows
+from faceanon.types import Codes, FaceBatch
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,22 @@ class DisentangleWeights:
     latent: float = 0.1
 
 
-class DisentangleStage(BackboneStage):
+@dataclass(frozen=True)
+class Mixed:
+    """What stage 1 draws of B pictures.
+
+    Args:
+        source: `(B,)` row of every identity source.
+        codes: Codes of the mixtures.
+        pictures: `(B, 3, S, S)`.
+    """
+
+    source: Tensor
+    codes: Codes
+    pictures: Tensor
+
+
+class DisentangleStage(BackboneStage[Mixed]):
     """Draw the face of one picture's identity and another's attributes, and compare it with both.
 
     Args:
@@ -61,6 +75,8 @@ class DisentangleStage(BackboneStage):
         part_emphasis: Brows, eyes, nose and mouth count 1 + this in the pixel terms, where parsing is known.
         kwargs: Settings of `BackboneStage` and `Stage`.
     """
+
+    weights: DisentangleWeights
 
     def __init__(
         self,
@@ -83,21 +99,25 @@ class DisentangleStage(BackboneStage):
         self.tau_positive, self.tau_negative = tau_positive, tau_negative
         self.reconstruction_norm, self.latent_norm, self.part_emphasis = reconstruction_norm, latent_norm, part_emphasis
 
-    def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Discriminator, then backbone."""
+    def draw_shard(self, batch: FaceBatch) -> Mixed:
+        """Every row with the identity of another."""
         source = identity_sources(batch, self.batches_seen - 1, self.pairing)
         codes = self.backbone.encode(batch.image)
         mixed = codes.with_identity(codes.identity[source])
-        fake = self.backbone.decode(mixed)
-        self.train_discriminator(batch.image, fake)
-        with self.toggled_optimizer(self.optimizer_list()[0]):
-            terms = self.generator_terms(batch, fake, source)
-            latent = self.backbone.w_plus(mixed)
-            if self.weights.latent and latent is not None:
-                terms["latent"] = latent_regulariser(latent, self.latent_norm)
-            terms |= self.own_terms(self.backbone.disentangle_terms(batch, fake, source, self.wanted))
-            self.step(self.optimizer_list()[0], weighted_sum(terms, self.weights, self.extra_weights))
-        self.finish_batch(terms, batch)
+        return Mixed(source, mixed, self.backbone.decode(mixed))
+
+    def pictures(self, drawn: Mixed) -> Tensor:
+        """The mixtures."""
+        return drawn.pictures
+
+    def shard_terms(self, batch: FaceBatch, drawn: Mixed) -> dict[str, Tensor]:
+        """Terms on pictures and codes, and the backbone's own."""
+        terms = self.generator_terms(batch, drawn.pictures, drawn.source)
+        latent = self.backbone.w_plus(drawn.codes)
+        if self.weights.latent and latent is not None:
+            terms["latent"] = latent_regulariser(latent, self.latent_norm)
+        own = self.backbone.disentangle_terms(batch, drawn.pictures, drawn.source, self.wanted)
+        return terms | self.own_terms(own)
 
     def generator_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:
         """Named terms of the drawn pictures `(B, 3, S, S)`; `source` as in `data.pairs`."""
@@ -115,11 +135,11 @@ class DisentangleStage(BackboneStage):
         if weights.edges:
             terms["edges"] = gradient_loss(fake, target, emphasis)
         if weights.perceptual:
-            terms["perceptual"] = nets.perceptual(fake, target).mean()
+            terms["perceptual"] = perceptual_rows(nets.perceptual, fake, target).mean()
         if weights.parsing:
-            terms["parsing"] = parse_loss(nets.parser(fake), nets.parser(target).detach(), nets.part_classes)
+            terms["parsing"] = parsing_rows(nets.parser, fake, target, nets.part_classes).mean()
         if weights.adversarial and self.discriminator is not None:
-            terms["adversarial"] = generator_loss(self.discriminator(fake))
+            terms["adversarial"] = fooling_rows(self.discriminator, fake).mean()
         return terms | self._identity_terms(batch, fake, source)
 
     def _identity_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:
@@ -127,8 +147,8 @@ class DisentangleStage(BackboneStage):
         if not (self.weights.contrastive or self.weights.identity):
             return terms
         with torch.no_grad():
-            originals = self.bundle.recogniser(batch.image)
-        drawn = self.bundle.recogniser(fake)
+            originals = self.bundle.recogniser(fast_layout(batch.image))
+        drawn = self.bundle.recogniser(fast_layout(fake))
         if self.weights.contrastive:
             rows = torch.arange(len(batch), device=source.device)
             known_same = (batch.identity == batch.identity[source]) & (batch.identity >= 0)

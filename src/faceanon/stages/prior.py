@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.stylegan2 import Generator
 from faceanon.report.page import write_report
 from faceanon.stages.base import Schedule, Stage, average_copy, channels_last, weighted_sum
+from faceanon.stages.shards import Shard
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.files import load_strictly, load_tensors, save_tensors
@@ -94,6 +96,8 @@ class PriorStage(Stage):
         gradient_clip: See `Stage`.
         schedule: See `Stage`.
         warmup: See `Stage`.
+        accumulate: See `Stage`.
+        seed: See `Stage`.
     """
 
     def __init__(
@@ -116,8 +120,10 @@ class PriorStage(Stage):
         gradient_clip: float = 5.0,
         schedule: Schedule = "cosine",
         warmup: int = 100,
+        accumulate: int = 1,
+        seed: int = 0,
     ) -> None:
-        super().__init__(r1_gamma, r1_interval, ema_half_life, gradient_clip, schedule, warmup)
+        super().__init__(r1_gamma, r1_interval, ema_half_life, gradient_clip, schedule, warmup, accumulate, seed)
         self.save_hyperparameters(ignore=["generator", "encoder", "discriminator"])
         self.prior = Prior(generator, encoder)
         if init_from is not None:
@@ -150,17 +156,28 @@ class PriorStage(Stage):
 
     def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Reconstruct the batch; late in the training also fool the discriminator."""
-        image = batch.image.contiguous(memory_format=torch.channels_last)
+        shards, fakes = self.shards(batch), list[Tensor]()
         optimizers = self.optimizer_list()
+
+        def draw(shard: Shard) -> tuple[dict[str, Tensor], Tensor]:
+            image = shard.batch.image.contiguous(memory_format=torch.channels_last)
+            terms, fake = self.generator_terms(image, shard.batch)
+            fakes.append(fake.detach())
+            return terms, weighted_sum(terms, self.weights)
+
+        def judge(shard: Shard) -> tuple[dict[str, Tensor], Tensor]:
+            assert self.discriminator is not None
+            image = shard.batch.image.contiguous(memory_format=torch.channels_last)
+            terms = self.discriminator_terms(self.discriminator, image, fakes[shard.index])
+            return terms, torch.stack(list(terms.values())).sum()
+
         with self.toggled_optimizer(optimizers[0]):
-            terms, fake = self.generator_terms(image, batch)
-            self.step(optimizers[0], weighted_sum(terms, self.weights))
-        if self.adversarial and self.discriminator is not None:
+            terms = self.step_over(optimizers[0], shards, draw)
+        if self.adversarial:
             with self.toggled_optimizer(optimizers[1]):
-                critic_terms = self.discriminator_terms(self.discriminator, image, fake)
-                self.step(optimizers[1], torch.stack(list(critic_terms.values())).sum())
-            self.log_terms("train/d", critic_terms, len(batch))
-        self.update_ema(self.ema, self.prior, len(batch))
+                self.log_terms("train/d", self.step_over(optimizers[1], shards, judge), len(batch))
+        self.join_statistics()
+        self.update_ema(self.ema, self.prior, self.images_in_step)
         self.log_terms("train/g", terms, len(batch))
 
     def generator_terms(self, image: Tensor, batch: FaceBatch) -> tuple[dict[str, Tensor], Tensor]:
@@ -169,9 +186,10 @@ class PriorStage(Stage):
         weight = None
         if batch.parsing is not None and self.part_emphasis:
             weight = part_weight(batch.parsing, self.bundle.part_classes, self.part_emphasis)
-        z = torch.randn(len(image), self.prior.generator.style_dim, device=self.device)
+        assert self.streams is not None
+        z = self.streams.draw(partial(torch.randn, self.prior.generator.style_dim)).to(image)
         w = self.prior.generator.mapping(z)
-        layer = torch.randint(codes.shape[1], (len(codes),), device=self.device)
+        layer = self.streams.draw(partial(torch.randint, codes.shape[1], ())).to(self.device)
         encoded = codes.detach()[torch.arange(len(codes), device=self.device), layer]
         terms = {
             "pixel": pixel_loss(output, image, weight=weight),
@@ -207,7 +225,7 @@ class PriorStage(Stage):
             "val_lpips": self.bundle.perceptual(output, batch.image).mean(),
             "val_judge_cos": (self.bundle.judge(output) * self.bundle.judge(batch.image)).sum(1).mean(),
         }
-        self.log_dict(figures, batch_size=len(batch), prog_bar=True)
+        self.log_dict(figures, batch_size=len(batch), prog_bar=True, sync_dist=True)
 
     def on_test_start(self) -> None:
         """Begin a fresh examination."""

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import Tensor, nn
 
 from faceanon.errors import UserError
@@ -25,8 +24,10 @@ from faceanon.networks.lpips_net import Lpips, LpipsDistance
 from faceanon.networks.onnx_recogniser import OnnxRecogniser
 from faceanon.networks.stylegan2 import Generator
 from faceanon.paths import checkpoints
-from faceanon.weights.files import load_strictly, load_tensors, sha256
+from faceanon.weights.files import load_strictly, load_tensors, read_yaml, sha256
 from faceanon.weights.missing import missing_bundle, missing_roles
+
+_TEXTS = ("class", "file", "folder", "sha256", "latent_avg", "latent_avg_sha256")
 
 
 def bundle_path(name: str | Path) -> Path:
@@ -59,7 +60,31 @@ def network_class(name: str) -> type[nn.Module]:
         found: type[nn.Module] = getattr(importlib.import_module(module), leaf)
     except (ImportError, AttributeError) as error:
         raise UserError(f"no network {name!r} in this version of faceanon; update it or fix bundle.yaml") from error
+    if not isinstance(found, type) or not issubclass(found, nn.Module):  # else it could call what a file imports
+        raise UserError(f"{name!r} is no network; fix bundle.yaml")
     return found
+
+
+def read_spec(folder: Path) -> dict[str, Any]:
+    """The content of a folder's bundle.yaml, with the entries that everything else relies on.
+
+    Raises:
+        UserError: It is damaged, or lacks one.
+    """
+    path = folder / "bundle.yaml"
+    spec = read_yaml(path)
+    size, networks = spec.get("image_size"), spec.get("networks")
+    if not isinstance(spec.get("name"), str) or isinstance(size, bool) or not isinstance(size, int | None):
+        raise UserError(f"{path}: name and image_size must be a text and a number; restore the file")
+    for section in (networks, spec.get("parts", {}), spec.get("packs", {})):
+        if not isinstance(section, dict):
+            raise UserError(f"{path}: networks must be entries by role; restore the file")
+        for role, entry in section.items():
+            texts = [entry.get(key, "") for key in _TEXTS] if isinstance(entry, dict) else [None]
+            inner = [entry.get(key, {}) for key in ("init", "files", "source")] if isinstance(entry, dict) else []
+            if not all(isinstance(text, str) for text in (role, *texts)) or not all(isinstance(i, dict) for i in inner):
+                raise UserError(f"{path}: the entry of {str(role)[:40]} is damaged; restore the file")
+    return spec
 
 
 class Bundle:
@@ -77,7 +102,7 @@ class Bundle:
 
     def __init__(self, path: str | Path = "synth64") -> None:
         self.folder = bundle_path(path)
-        self.spec: dict[str, Any] = yaml.safe_load((self.folder / "bundle.yaml").read_text())
+        self.spec = read_spec(self.folder)
         self.name: str = self.spec["name"]
         self.image_size: int = self.spec["image_size"]
         self.device = torch.device("cpu")
@@ -159,15 +184,26 @@ class Bundle:
     def build(self, role: str, weights: bool = True) -> nn.Module:
         """A new network for `role`, with its trained weights unless told otherwise."""
         entry = self.entry(role)
-        kind = network_class(entry["class"])
+        kind = network_class(entry.get("class", ""))
         if issubclass(kind, OnnxRecogniser):
             return self._judging(kind, role)
         with torch.random.fork_rng(devices=[]):  # else a network built late would shift a resumed run's random numbers
-            net = kind(**entry.get("init", {}))
+            net = self._constructed(kind, role)
         if weights:
-            path = self.folder / entry["file"]
+            path = self.folder / entry.get("file", "")
             load_strictly(net, load_tensors(path, entry.get("sha256")), str(path))
         return net
+
+    def _constructed(self, kind: type[nn.Module], role: str) -> nn.Module:
+        try:
+            return kind(**self.entry(role).get("init", {}))
+        except (UserError, ImportError):
+            raise
+        except Exception as error:  # arguments from outside make a network raise whatever it stumbles over
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            raise UserError(
+                f"{self.folder / 'bundle.yaml'}: init of {role} does not fit its class ({reason})"
+            ) from error
 
     def _judging(self, kind: type[OnnxRecogniser], role: str) -> OnnxRecogniser:
         """A network whose weights are the ONNX file itself; it has no gradients.

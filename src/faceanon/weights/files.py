@@ -9,13 +9,16 @@ import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
+import yaml
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from faceanon.errors import UserError
+
+CARD_BYTES, CARD_ENTRIES = 4_000_000, 100_000
 
 
 def sha256(path: Path) -> str:
@@ -53,6 +56,35 @@ def write_atomic(path: Path, data: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The entries of a small YAML file from outside; tags that would run code are refused, as are bombs of aliases.
+
+    Raises:
+        UserError: Missing, too large, no YAML, or not a mapping by names.
+    """
+    try:
+        if path.stat().st_size > CARD_BYTES:
+            raise UserError(f"{path} is larger than {CARD_BYTES // 1_000_000} MB, too large for a card; restore it")
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path} cannot be read as YAML ({reason}); restore the file") from error
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        raise UserError(f"{path} does not hold entries by name; restore the file")
+    if not is_bounded(found):
+        raise UserError(f"{path} unfolds to more than {CARD_ENTRIES} entries; restore the file")
+    return found
+
+
+def is_bounded(value: object, limit: int = CARD_ENTRIES) -> bool:
+    """Whether plain nested values unfold to at most `limit` entries: aliases of YAML may make a few lines endless."""
+    queue: list[object] = [value]
+    while queue and limit >= 0:
+        limit, item = limit - 1, queue.pop()
+        queue += item.values() if isinstance(item, dict) else item if isinstance(item, list) else []
+    return limit >= 0
 
 
 def save_tensors(
@@ -94,8 +126,9 @@ def load_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
         )
     try:
         return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} is not a readable safetensors file ({error}); fetch or train it again") from error
+    except Exception as error:  # also KeyError and RuntimeError, of types and shapes that torch does not have
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path} is not a readable safetensors file ({reason}); fetch or train it again") from error
 
 
 def load_strictly(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:

@@ -16,7 +16,7 @@ import yaml
 
 from faceanon.errors import UserError
 from faceanon.paths import checkpoints
-from faceanon.weights.bundle import network_class
+from faceanon.weights.bundle import network_class, read_spec
 from faceanon.weights.catalog import bundle_entries
 from faceanon.weights.entries import CARD, Part, Staging, card, pack_name
 from faceanon.weights.files import load_tensors, write_atomic
@@ -72,7 +72,7 @@ def import_files(files: Sequence[PublicFile], bundle: str, overwrite: bool = Fal
     terms = f"every network under its own terms, see {CARD}"
     old: dict[str, Any] = {"name": folder.name, "image_size": None, "licence": terms, "networks": {}}
     if (folder / SPEC).is_file():
-        old = yaml.safe_load((folder / SPEC).read_text(encoding="utf-8"))
+        old = read_spec(folder)
     parts = _one_generator(_parts(files), folder, old, overwrite)
     parts, lines = _with_roles(parts, old, overwrite)
     spec = copy.deepcopy(old)
@@ -272,9 +272,12 @@ def _commit(temporary: Path, folder: Path, old: dict[str, Any], spec: dict[str, 
         raise
     write_atomic(folder / CARD, card(spec, present).encode())
     for name in _file_names(old) - _file_names(spec):
-        (folder / name).unlink(missing_ok=True)
-        if "/" in name and not any((folder / name).parent.iterdir()):
-            (folder / name).parent.rmdir()
+        path = folder / name
+        if name in (SPEC, CARD) or not path.parent.resolve().is_relative_to(folder.resolve()):
+            continue  # a bundle.yaml from elsewhere may name anybody's files; only its own go
+        path.unlink(missing_ok=True)
+        if path.parent.is_dir() and not any(path.parent.iterdir()):
+            path.parent.rmdir()
 
 
 def _file_names(spec: dict[str, Any]) -> set[str]:

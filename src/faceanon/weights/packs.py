@@ -52,7 +52,7 @@ class Pack:
         """
         try:
             data = _read(self.source, name)
-        except (OSError, KeyError, zipfile.BadZipFile, ValueError) as error:
+        except Exception as error:  # also RuntimeError (encrypted), NotImplementedError (compression), zlib.error
             raise UserError(f"{name} of {self.source} is damaged ({error}); get the pack again") from error
         if not is_onnx(data):
             raise UserError(f"{name} of {self.source} is not a whole ONNX model; get the pack again")
@@ -72,7 +72,7 @@ def read_pack(path: Path) -> Pack:
     """
     try:
         names = _names(path)
-    except (OSError, zipfile.BadZipFile) as error:
+    except Exception as error:  # rubbish makes zipfile raise whatever it stumbles over
         raise UserError(f"{path} is no readable .zip ({error}); get the pack again") from error
     files = {name: KNOWN[name] for name in sorted(names) if name in KNOWN}
     if not files:
@@ -131,9 +131,10 @@ def is_onnx(data: bytes) -> bool:
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     value, shift = 0, 0
-    while True:
+    while shift < 70:  # ten bytes at most: longer ones would grow a number without end
         byte = data[at]
         value, at = value | (byte & 0x7F) << shift, at + 1
         if byte < 0x80:
             return value, at
         shift += 7
+    raise IndexError("a number of more than ten bytes")

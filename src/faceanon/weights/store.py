@@ -16,9 +16,10 @@ from torch import Tensor
 from faceanon import __version__
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
+from faceanon.networks.local_weights import refuse_bomb
 from faceanon.networks.onnx_method import CARD as ONNX_CARD
 from faceanon.paths import checkpoints
-from faceanon.weights.files import load_strictly, load_tensors, save_tensors, sha256, write_atomic
+from faceanon.weights.files import load_strictly, load_tensors, read_yaml, save_tensors, sha256, write_atomic
 
 WEIGHTS, CARD = "weights.safetensors", "model.yaml"
 
@@ -84,9 +85,9 @@ def read(path: str | Path) -> Saved:
     if path.is_dir():
         if not (path / CARD).is_file():
             raise UserError(f"{path} holds no {CARD}: give the folder that training exported, or a .ckpt file")
-        card = yaml.safe_load((path / CARD).read_text())
-        tensors = load_tensors(path / WEIGHTS, card["sha256"])
-        return Saved(card["class_path"], card["init_args"], card["bundle"], tensors, card["sha256"], str(path))
+        card = _checked(read_yaml(path / CARD), path / CARD)
+        digest = str(card.get("sha256"))
+        return _saved(card, load_tensors(path / WEIGHTS, digest), digest, path)
     if not path.is_file():
         raise UserError(f"no model at {path}: give a folder that training exported, or a .ckpt file")
     return _read_checkpoint(path)
@@ -94,14 +95,37 @@ def read(path: str | Path) -> Saved:
 
 def _read_checkpoint(path: Path) -> Saved:
     try:
+        refuse_bomb(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
         card, state = content["faceanon"], content["state_dict"]
+        tensors = {name.removeprefix("ema."): value for name, value in state.items() if name.startswith("ema.")}
+        if not all(isinstance(value, Tensor) for value in tensors.values()):
+            raise TypeError("a state dict of other things than tensors")
+    except UserError:
+        raise
     except Exception as error:  # rubbish makes the unpickler raise whatever it stumbles over
         raise UserError(
             f"{path} is not a checkpoint of a faceanon stage, or it is damaged; train again or choose another"
         ) from error
-    tensors = {name.removeprefix("ema."): value for name, value in state.items() if name.startswith("ema.")}
-    return Saved(card["class_path"], card["init_args"], card["bundle"], tensors, sha256(path), str(path))
+    return _saved(_checked(card, path), tensors, sha256(path), path)
+
+
+def _checked(card: object, source: Path) -> dict[str, Any]:
+    """A card that has what is needed to build a backbone."""
+    entries: dict[str, Any] = card if isinstance(card, dict) else {}
+    kinds = {"class_path": str, "init_args": dict, "bundle": dict}
+    odd = [name for name, kind in kinds.items() if not isinstance(entries.get(name), kind)]
+    if not odd and not all(isinstance(name, str) for name in entries["init_args"]):
+        odd = ["init_args"]
+    if not odd and not isinstance(entries["bundle"].get("fingerprint"), str):
+        odd = ["bundle"]
+    if odd:
+        raise UserError(f"{source} does not describe a backbone: {odd[0]} is missing or damaged; export it again")
+    return entries
+
+
+def _saved(card: dict[str, Any], tensors: dict[str, Tensor], digest: str, path: Path) -> Saved:
+    return Saved(card["class_path"], card["init_args"], card["bundle"], tensors, digest, str(path))
 
 
 def load_into(backbone: Backbone, path: str | Path) -> None:
@@ -171,7 +195,7 @@ def load_backbone(path: str | Path) -> tuple[Backbone, str]:
         runner = OnnxBackbone(exported).eval()
         return runner, runner.card.weights
     saved = read(path)
-    backbone = backbone_class(saved.class_path)(**saved.init_args)
+    backbone = _built(saved)
     found = description(backbone)["bundle"]
     if found["fingerprint"] != saved.bundle["fingerprint"]:
         raise UserError(
@@ -179,6 +203,20 @@ def load_backbone(path: str | Path) -> tuple[Backbone, str]:
         )
     load_strictly(backbone, saved.tensors, saved.source)
     return backbone.eval().requires_grad_(False), saved.sha256
+
+
+def _built(saved: Saved) -> Backbone:
+    kind = backbone_class(saved.class_path)
+    try:
+        return kind(**saved.init_args)
+    except (UserError, ImportError):
+        raise
+    except Exception as error:  # arguments from outside make a network raise whatever it stumbles over
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{saved.source} gives {saved.class_path} arguments that it does not take "
+            f"({type(error).__name__}: {reason}); use the faceanon that wrote it, or export it again"
+        ) from error
 
 
 def _exported(path: str | Path) -> Path | None:
@@ -200,6 +238,8 @@ def backbone_class(class_path: str) -> type[Backbone]:
         found: type[Backbone] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise UserError(f"cannot import backbone {class_path!r}: {error}") from error
+    if not isinstance(found, type) or not issubclass(found, Backbone):  # else a card could call what a file imports
+        raise UserError(f"{class_path!r} is no backbone; use the faceanon that wrote the model")
     return found
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from faceanon.errors import UserError
+from faceanon.networks.local_weights import refuse_bomb
 
 LARGEST = 4 << 30
 MOST_OPERATIONS = 5_000_000
@@ -244,6 +245,7 @@ def read_torch(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
     """
     if not path.is_file():
         raise UserError(f"weights not found: {path}; check the path")
+    refuse_bomb(path)
     return _load_torch(path, path)
 
 

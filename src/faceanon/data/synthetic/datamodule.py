@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import lru_cache
 
 import torch
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, DistributedSampler
 
+from faceanon.data.feeding import GPU_WORKERS, feeding
 from faceanon.data.jitter import EXACT, CropJitter, JitteredTraining
+from faceanon.data.loader import ResumableLoader
 from faceanon.data.synthetic.crossed import GROUP, SyntheticSet, crossed_roll, held_out_roll, stream
 from faceanon.errors import UserError
 from faceanon.types import FaceBatch
 
 _FIRST_LABEL = {"val": 1_000_000_000, "test": 2_000_000_000}
+
+
+@lru_cache(maxsize=2)
+def held_out(split: str, people: int, photos: int, occlusion: float, image_size: int, parsing: bool) -> SyntheticSet:
+    """The faces of `val` or `test`; drawn once a process, as they are the same for every method and seed."""
+    roll = held_out_roll(split, people, photos, occlusion, _FIRST_LABEL[split])
+    return SyntheticSet(roll, image_size, f"drawing {split} faces", parsing)
 
 
 class BlockSampler(DistributedSampler[FaceBatch]):
@@ -47,7 +57,8 @@ class BlockSampler(DistributedSampler[FaceBatch]):
             return torch.arange(self.blocks).tensor_split(self.num_replicas)[self.rank]
         order = torch.randperm(self.blocks, generator=stream("order", self.seed, self.epoch))
         whole = self.blocks // (self.per_batch * self.num_replicas) * self.per_batch * self.num_replicas
-        return order[self.rank : whole : self.num_replicas]
+        # The ranks' batches laid end to end are one process's batch of so many times the size.
+        return order[:whole].view(-1, self.num_replicas, self.per_batch)[:, self.rank].flatten()
 
     def __iter__(self) -> Iterator[list[int]]:  # type: ignore[override]
         mine = self._mine()
@@ -78,7 +89,7 @@ class SyntheticFaces(JitteredTraining, LightningDataModule):
         batch_size: Rows per batch and process, a multiple of 4.
         occlusion: Share of pictures with an occluder, in [0, 1].
         seed: Seed of the training set and of its order.
-        workers: Worker processes of the loaders; slicing memory rarely needs any.
+        workers: Processes that make batches ahead where a GPU trains; on the processor slicing memory needs none.
         jitter: Random crops in training, the same for all four rows of a group; none by default.
         parsing: Whether batches bring the class of every pixel. The numbers are synth64's, so leave them out for a
             bundle whose parser has other classes.
@@ -98,7 +109,7 @@ class SyntheticFaces(JitteredTraining, LightningDataModule):
         batch_size: int = 32,
         occlusion: float = 0.3,
         seed: int = 0,
-        workers: int = 0,
+        workers: int = GPU_WORKERS,
         jitter: CropJitter = EXACT,
         parsing: bool = True,
     ) -> None:
@@ -134,9 +145,8 @@ class SyntheticFaces(JitteredTraining, LightningDataModule):
     def _render(self, split: str) -> SyntheticSet:
         if split == "train":
             roll = crossed_roll(self.train_groups, self.seed, self.occlusion)
-        else:
-            roll = held_out_roll(split, self.held_out[split], self.photos, self.occlusion, _FIRST_LABEL[split])
-        return SyntheticSet(roll, self.image_size, f"drawing {split} faces", self.parsing)
+            return SyntheticSet(roll, self.image_size, "drawing train faces", self.parsing)
+        return held_out(split, self.held_out[split], self.photos, self.occlusion, self.image_size, self.parsing)
 
     def _loader(self, split: str) -> DataLoader[FaceBatch]:
         train = split == "train"
@@ -150,7 +160,8 @@ class SyntheticFaces(JitteredTraining, LightningDataModule):
         rows = self._sets[split]
         block = GROUP if train else 1
         sampler = BlockSampler(len(rows), block, self.batch_size, train, self.seed, ranks, rank)
-        return DataLoader(rows, batch_size=None, sampler=sampler, num_workers=self.workers)
+        settings = feeding(self.trainer, self.workers, in_memory=True)
+        return ResumableLoader(rows, batch_size=None, sampler=sampler, **settings)
 
     def train_dataloader(self) -> DataLoader[FaceBatch]:
         """Shuffled crossed groups."""

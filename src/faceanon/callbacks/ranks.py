@@ -1,0 +1,125 @@
+"""Several processes on one machine: when one dies, the others say so in one line and end too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from lightning.pytorch.strategies.launchers import subprocess_script
+
+GRACE = 20.0  # seconds in which a process may still fail by itself, with a line of its own
+PERIOD = 1.0
+_PARENT = "FACEANON_FIRST_PROCESS"  # its id, for the others: it may be gone before they ask who started them
+_NAME = "_launch_process_observer"  # what Lightning calls once it has started the others
+
+
+class RankWatch(threading.Thread):
+    """Watches the processes that the first one started; Lightning's own watch kills all of them without a word.
+
+    When one ends with anything but 0, the first process usually fails by itself, in a collective. Where it does not,
+    because it waits or computes, this ends it after `GRACE` seconds, with a line.
+
+    Args:
+        children: The other processes, ranks 1 and up, in order.
+        grace: Seconds.
+    """
+
+    def __init__(self, children: Sequence[subprocess.Popen[bytes]], grace: float = GRACE) -> None:
+        super().__init__(daemon=True, name="rank-watch")
+        self.children, self.grace = children, grace
+        self.leaving = threading.Event()
+
+    def dead(self) -> str | None:
+        """Which process died, and how; None while none has."""
+        for rank, child in enumerate(self.children, start=1):
+            code = child.poll()
+            if code:
+                how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}; see its line"
+                return f"process {rank} of {len(self.children) + 1} (pid {child.pid}) {how}"
+        return None
+
+    def run(self) -> None:
+        """Look every second."""
+        while any(child.poll() is None for child in self.children) and not self.dead():
+            if self.leaving.wait(PERIOD):
+                return
+        why = self.dead()
+        if why is None or self.leaving.wait(self.grace):
+            return
+        self.end_children()
+        _end(f"{why}; go on from the last checkpoint")
+
+    def end_children(self, grace: float = 5.0) -> None:
+        """Let the others end, then end them."""
+        self.leaving.set()
+        until = time.monotonic() + grace
+        while time.monotonic() < until and any(child.poll() is None for child in self.children):
+            time.sleep(0.05)
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+
+
+class ParentWatch(threading.Thread):
+    """In the processes that another one started: ends this one when that is gone.
+
+    Args:
+        grace: Seconds in which this process may fail by itself first.
+    """
+
+    def __init__(self, grace: float = GRACE) -> None:
+        super().__init__(daemon=True, name="parent-watch")
+        self.parent, self.grace = int(os.environ.get(_PARENT, os.getppid())), grace
+        self.leaving = threading.Event()
+
+    def run(self) -> None:
+        """Look every second."""
+        while os.getppid() == self.parent:
+            if self.leaving.wait(PERIOD):
+                return
+        if not self.leaving.wait(self.grace):
+            _end("the first process of this training is gone; go on from the last checkpoint")
+
+
+@contextmanager
+def watched_ranks() -> Iterator[list[RankWatch]]:
+    """Put our watch in the place of Lightning's while a training runs; the list holds it once there are processes."""
+    watches: list[RankWatch] = []
+    theirs = getattr(subprocess_script, _NAME)
+    parent = ParentWatch() if os.environ.get("LOCAL_RANK", "0") != "0" else None
+    told = os.environ.get(_PARENT)
+
+    def ours(children: list[subprocess.Popen[bytes]]) -> None:
+        watches.append(RankWatch(children))
+        watches[-1].start()
+
+    setattr(subprocess_script, _NAME, ours)
+    if parent is None:
+        os.environ[_PARENT] = str(os.getpid())  # Lightning hands the environment on
+    else:
+        parent.start()
+    try:
+        yield watches
+    except BaseException:
+        for watch in watches:
+            watch.end_children()
+        raise
+    finally:
+        setattr(subprocess_script, _NAME, theirs)
+        for watch in watches:
+            watch.leaving.set()
+        if parent is not None:
+            parent.leaving.set()
+        elif told is None:
+            del os.environ[_PARENT]
+
+
+def _end(line: str) -> None:
+    """Leave from a thread while the main one hangs, where only this is left."""
+    print(f"faceanon: {line}", file=sys.stderr, flush=True)
+    os._exit(1)

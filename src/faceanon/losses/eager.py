@@ -1,0 +1,100 @@
+"""Values whose gradient is computed at once, so that no network's graph waits for the backward pass.
+
+A term's graph is needed from its forward pass to the backward pass of the sum of all terms, so at that moment the
+graphs of all terms lie in memory. Where a term is one number a picture, its gradient can be taken chunk by chunk as
+soon as the value is known, and kept instead: one picture's worth of numbers. Values and gradients are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class _Rows(torch.autograd.Function):
+    """Values `(N,)` of rows `(N, ...)` whose slopes are known."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, values: Tensor, slopes: Tensor) -> Tensor:  # noqa: ANN401 - torch's own contract
+        ctx.save_for_backward(slopes)
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
+        (slopes,) = ctx.saved_tensors
+        return slopes * upstream.to(slopes.dtype).view(-1, *[1] * (slopes.ndim - 1)), None, None
+
+
+class _Total(torch.autograd.Function):
+    """A number whose slopes in some parameters are known."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, count: int, *tensors: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(*tensors[count:])
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        slopes = [slope * upstream.to(slope.dtype) for slope in ctx.saved_tensors]
+        return None, None, *slopes, *[None] * len(slopes)
+
+
+def rowwise(function: Callable[[Tensor, Tensor], Tensor], x: Tensor, chunks: Sequence[Tensor]) -> Tensor:
+    """Values `(N,)` of the rows of `x` `(N, ...)`, chunk by chunk; no graph of `function` outlives the call.
+
+    Gradients reach `x` alone. Rows of one chunk may depend on each other if what is made of the values weighs them
+    alike, as a mean does.
+
+    Args:
+        function: Rows `(n, ...)` and their numbers `(n,)` to values `(n,)`.
+        x: The rows.
+        chunks: Row numbers, each row once.
+    """
+    if _loss_scaled(x) or not (torch.is_grad_enabled() and x.requires_grad):
+        found = [function(x[rows], rows) for rows in chunks]
+        return torch.cat(found)[torch.cat(list(chunks)).argsort()]
+    found, slopes = [], torch.empty_like(x)
+    for rows in chunks:
+        part = x.detach()[rows].requires_grad_()
+        values = function(part, rows)
+        (slopes[rows],) = _slopes(values.sum(), [part])
+        found.append(values.detach())
+    values = torch.cat(found)[torch.cat(list(chunks)).argsort()]
+    result: Tensor = _Rows.apply(x, values, slopes)
+    return result
+
+
+def total(parts: Iterable[Callable[[], Tensor]], parameters: Iterable[nn.Parameter]) -> Tensor:
+    """Sum of scalar `parts`, each computed and differentiated before the next begins.
+
+    Args:
+        parts: Each computes a scalar.
+        parameters: What gradients reach; those that do not require any are passed over.
+    """
+    wanted = [parameter for parameter in parameters if parameter.requires_grad]
+    parts = list(parts)
+    if not (torch.is_grad_enabled() and wanted) or _loss_scaled(wanted[0]):
+        return torch.stack([part() for part in parts]).sum()
+    values, slopes = [], [torch.zeros_like(item) for item in wanted]
+    for part in parts:
+        found = part()
+        values.append(found.detach())
+        torch._foreach_add_(slopes, _slopes(found, wanted))
+        del found
+    result: Tensor = _Total.apply(torch.stack(values).sum(), len(wanted), *wanted, *slopes)
+    return result
+
+
+def _slopes(value: Tensor, inputs: list[Any]) -> list[Tensor]:
+    with torch.autocast(value.device.type, enabled=False):  # a backward pass runs outside of it
+        found = torch.autograd.grad(value, inputs, allow_unused=True, materialize_grads=True)
+    return list(found)
+
+
+def _loss_scaled(x: Tensor) -> bool:
+    """Whether half precision needs its losses scaled, which only the one backward pass of the sum does."""
+    kind = x.device.type
+    return torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16

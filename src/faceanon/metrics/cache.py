@@ -1,0 +1,198 @@
+"""Features of original pictures, computed once however many methods are compared on them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from faceanon.metrics.store import FeatureFolder
+from faceanon.networks.frozen import Frozen
+from faceanon.weights.files import sha256
+
+BULKY = 128 * 1024  # bytes a picture; embeddings and label maps lie far below, perceptual maps far above
+BULKY_SHARE = 0.75  # of the memory, so that large maps leave room for what is worth more a byte
+
+
+class FeatureCache:
+    """Outputs of networks for batches of pictures, in memory and, where a folder is given, on disk.
+
+    An entry belongs to a whole batch, in its order: the last bits of a network's output for a picture depend on how
+    many stand beside it. So figures are bit for bit those without a cache, and other batches are computed anew.
+    When memory is full, what is there stays: every method passes over the pictures in the same order, and a cache
+    that threw out the oldest would find nothing.
+
+    Features of a photograph tell who is on it: keep a folder of them as carefully as the photographs.
+
+    Args:
+        folder: Where entries are kept for other processes; made with access for its owner alone. None keeps them in
+            memory only. Large ones (perceptual maps) never go there: reading them takes as long as computing them.
+        memory: Gigabytes held at most.
+        disk: Gigabytes in the folder at most.
+
+    Attributes:
+        hits: Entries found.
+        misses: Entries computed.
+
+    Raises:
+        UserError: The folder cannot be made.
+    """
+
+    def __init__(self, folder: Path | None = None, memory: float = 1.0, disk: float = 4.0) -> None:
+        self.memory = memory * 1e9
+        self.folder = None if folder is None else FeatureFolder(folder, int(disk * 1e9))
+        self.hits = self.misses = self.used = 0
+        self._entries: dict[str, list[Tensor]] = {}
+
+    def fetch(self, key: str, rows: int, compute: Callable[[], list[Tensor]]) -> list[Tensor]:
+        """The entry of this key, computed if there is none.
+
+        Args:
+            key: Hex digest of everything that the tensors depend on.
+            rows: Pictures in the batch.
+            compute: Gives the tensors.
+
+        Returns:
+            As `compute` gave them, or on the CPU as they were kept.
+        """
+        found = self._entries.get(key)
+        if found is None and self.folder is not None:
+            found = self.folder.read(key)
+            if found is not None:
+                self._keep(key, rows, found)
+        if found is not None:
+            self.hits += 1
+            return found
+        self.misses += 1
+        made = compute()
+        kept = [item.detach().cpu() for item in made]
+        self._keep(key, rows, kept)
+        if self.folder is not None and _size(kept) <= BULKY * rows:
+            self.folder.write(key, kept)
+        return made
+
+    def _keep(self, key: str, rows: int, tensors: list[Tensor]) -> None:
+        size = _size(tensors)
+        limit = self.memory * (BULKY_SHARE if size > BULKY * rows else 1.0)
+        if self.used + size <= limit:
+            self._entries[key] = tensors
+            self.used += size
+
+    def clear(self) -> None:
+        """Forget what is in memory."""
+        self._entries.clear()
+        self.used = 0
+
+
+@cache
+def shared_cache(folder: Path) -> FeatureCache:
+    """The cache of this folder, the same for all tests of this process; give an absolute path."""
+    return FeatureCache(folder)
+
+
+class Originals:
+    """What networks make of one batch of originals; each is asked once, and not at all where a cache knows.
+
+    Args:
+        image: `(B, 3, S, S)` in [-1, 1].
+        digests: `network_digest` by name; networks without one are asked once a batch, and not kept beyond.
+        cache: Where features are kept; None keeps them for this batch only.
+    """
+
+    def __init__(
+        self, image: Tensor, digests: Mapping[str, str | None] | None = None, cache: FeatureCache | None = None
+    ) -> None:
+        self.image, self.digests, self.cache = image, digests or {}, cache
+        self._asked: dict[tuple[str, str], list[Tensor]] = {}
+        self._pictures = ""
+
+    def tensor(self, network: str, compute: Callable[[Tensor], Tensor], what: str = "output") -> Tensor:
+        """As `tensors`, for a network that gives one."""
+        return self.tensors(network, lambda image: [compute(image)], what)[0]
+
+    def tensors(self, network: str, compute: Callable[[Tensor], list[Tensor]], what: str = "output") -> list[Tensor]:
+        """Features of the originals, on their device; not to be changed in place.
+
+        Args:
+            network: Name, as in `digests`.
+            compute: Makes the features of `(B, 3, S, S)`.
+            what: Which of the network's features these are.
+        """
+        name = network, what
+        if name not in self._asked:
+            digest = self.digests.get(network)
+            keep = self.cache is not None and digest is not None
+            self._asked[name] = self._fetch(f"{digest}/{what}", compute) if keep else compute(self.image)
+        return self._asked[name]
+
+    def _fetch(self, network: str, compute: Callable[[Tensor], list[Tensor]]) -> list[Tensor]:
+        assert self.cache is not None
+        self._pictures = self._pictures or picture_digest(self.image)
+        key = hashlib.sha256(f"{self._pictures}/{network}/{circumstances(self.image)}".encode()).hexdigest()
+        found = self.cache.fetch(key, len(self.image), lambda: compute(self.image))
+        return [item.to(self.image.device) for item in found]
+
+
+def picture_digest(image: Tensor) -> str:
+    """Hash over a batch as networks see it: for pictures of 8 bits over those, for others over every digit."""
+    head = f"{image.dtype} {tuple(image.shape)}".encode()
+    return hashlib.sha256(head + image.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
+
+
+def circumstances(image: Tensor) -> str:
+    """What else the last bits of a network's output depend on."""
+    kind = image.device.type
+    parts: list[object] = [torch.__version__, kind, image.is_contiguous(), torch.get_float32_matmul_precision()]
+    if kind == "cpu":
+        parts.append(torch.get_num_threads())
+    else:
+        parts += [torch.cuda.get_device_name(image.device), torch.backends.cudnn.allow_tf32]
+    if torch.is_autocast_enabled(kind):
+        parts.append(torch.get_autocast_dtype(kind))
+    return " ".join(str(part) for part in parts)
+
+
+def network_digest(network: object) -> str | None:
+    """Hash over a network's weights, classes and settings, frozen parts included; None where it shows no weights."""
+    if not isinstance(network, nn.Module):
+        return None
+    digest = hashlib.sha256()
+    known = False
+    for part in _parts(network):
+        kind = type(part)
+        digest.update(f"{kind.__module__}.{kind.__qualname__} {_settings(part)}".encode())
+        for name, tensor in itertools.chain(part.named_parameters(recurse=False), part.named_buffers(recurse=False)):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            known = True
+        for file in _files(part):
+            digest.update(sha256(file).encode())
+            known = True
+    return digest.hexdigest() if known else None
+
+
+def _parts(network: nn.Module) -> Iterator[nn.Module]:
+    for part in network.modules():
+        yield part
+        if isinstance(part, Frozen):
+            yield from _parts(part.net)
+
+
+def _settings(part: nn.Module) -> str:
+    plain = (bool, int, float, str, tuple, list, type(None))
+    return repr(sorted((k, v) for k, v in vars(part).items() if k[0] != "_" and isinstance(v, plain)))
+
+
+def _files(part: nn.Module) -> list[Path]:
+    """Files that are a part's weights: ONNX sessions keep theirs there."""
+    held = (getattr(value, "model_file", None) for value in vars(part).values())
+    return [Path(path) for path in held if isinstance(path, str | Path) and Path(path).is_file()]
+
+
+def _size(tensors: list[Tensor]) -> int:
+    return sum(item.numel() * item.element_size() for item in tensors)

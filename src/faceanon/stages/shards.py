@@ -1,0 +1,273 @@
+"""A step's global batch in shards: one on every process, or several in turn on one; either way the same step.
+
+What a step learns depends on the global batch, on how many shards it is cut into and on the seed, and not on which
+process works on which shard. Every random number of a shard follows from seed, step and place, never from the process:
+
+- what is drawn for single pictures (keys, noise, codes) comes from a stream of each row of the global batch, so that
+  even the number of shards does not change it;
+- what is drawn for a batch as a whole (pairings, dropout, projections) comes from a stream of the shard;
+- terms that compare pictures with each other do so within a shard, however many processes there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+
+from faceanon.data.synthetic.crossed import stream
+from faceanon.errors import UserError
+from faceanon.types import FaceBatch
+
+
+class RowStreams:
+    """Random numbers of single rows, each from a generator of its own.
+
+    Args:
+        seed: Of the training.
+        step: Number of the batch in the training.
+        first: Place of the first row in the global batch.
+        count: Number of rows, B.
+    """
+
+    def __init__(self, seed: int, step: int, first: int, count: int) -> None:
+        self.names = [("row", seed, step, row) for row in range(first, first + count)]
+
+    @cached_property
+    def generators(self) -> list[torch.Generator]:
+        """One for each row; every draw goes on where the last one ended."""
+        return [stream(*name) for name in self.names]
+
+    def draw(self, sample: Callable[..., Tensor]) -> Tensor:
+        """One draw of each row, stacked, `(B, ...)` on the CPU; `sample` takes `generator`."""
+        return torch.stack([sample(generator=generator) for generator in self.generators])
+
+    def normal_like(self, item: Tensor) -> Tensor:
+        """Standard normal numbers like `(B, ...)`; drawn on its device, as a picture's are many."""
+        seeds = [int(torch.randint(1 << 48, (), generator=generator)) for generator in self.generators]
+        own = torch.Generator(item.device)
+        shape, kind = item.shape[1:], {"dtype": item.dtype, "device": item.device}
+        return torch.stack([torch.randn(shape, generator=own.manual_seed(number), **kind) for number in seeds])  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One part of a step's global batch.
+
+    Args:
+        batch: Its rows.
+        index: Its place among the shards of this process.
+        number: Its place among all shards of the training.
+        first: Place of its first row in the global batch.
+        weight: Its rows over those that a process has on average; the processes' mean of weighted means is the mean.
+        last: Whether it is this process's last; its backward exchanges gradients.
+    """
+
+    batch: FaceBatch
+    index: int
+    number: int
+    first: int
+    weight: float
+    last: bool
+
+
+def cut(batch: FaceBatch, parts: int, rows: list[int], rank: int, step: int) -> list[Shard]:
+    """Cut this process's part of a global batch into shards of consecutive rows.
+
+    Args:
+        batch: The rows of this process.
+        parts: Number of shards of every process; fewer come out where there are fewer rows.
+        rows: Number of rows on every process.
+        rank: Number of this process.
+        step: Number of the batch in the training.
+    """
+    sizes = [len(piece) for piece in torch.arange(len(batch)).tensor_split(min(parts, len(batch)))]
+    ends, start = list(accumulate(sizes)), sum(rows[:rank])
+    return [
+        Shard(
+            batch if len(sizes) == 1 else batch.map(lambda item, a=end - size, b=end: item[a:b]),  # type: ignore[misc]
+            index,
+            (step * len(rows) + rank) * parts + index,
+            start + end - size,
+            size * len(rows) / sum(rows),
+            index == len(sizes) - 1,
+        )
+        for index, (size, end) in enumerate(zip(sizes, ends, strict=True))
+    ]
+
+
+class NormStatistics:
+    """Running averages of batch norms: every shard starts from the step's start, and the step ends at their mean.
+
+    Args:
+        module: Whose training batch norms are meant.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.buffers = [
+            buffer
+            for norm in module.modules()
+            if isinstance(norm, _BatchNorm) and norm.training
+            for buffer in norm.buffers(recurse=False)
+        ]
+        self.start = self._copy()
+        self.shards: dict[int, list[Tensor]] = {}
+
+    def _copy(self) -> list[Tensor]:
+        return [buffer.clone() for buffer in self.buffers]
+
+    def load(self, index: int | None = None) -> None:
+        """Go to where shard `index` left them; where it has not been yet, or with None, to the step's start."""
+        state = self.start if index is None else self.shards.get(index, self.start)
+        for buffer, value in zip(self.buffers, state, strict=True):
+            buffer.copy_(value)
+
+    def keep(self, index: int) -> None:
+        """Shard `index` leaves them here."""
+        self.shards[index] = self._copy()
+
+    def join(self, weights: Mapping[int, float]) -> None:
+        """Go to the weighted mean of all shards of all processes; counts stay as each shard has them."""
+        if not self.buffers:
+            return
+        moved = [place for place, buffer in enumerate(self.buffers) if buffer.is_floating_point()]
+        total = torch.zeros_like(torch.cat([self.buffers[place].flatten() for place in moved]))
+        for index, state in self.shards.items():
+            total += weights[index] * torch.cat([state[place].flatten() for place in moved])
+        if distributed.is_initialized():
+            distributed.all_reduce(total)
+            total /= distributed.get_world_size()
+        pieces = total.split([self.buffers[place].numel() for place in moved])  # type: ignore[no-untyped-call]
+        for place, piece in zip(moved, pieces, strict=True):
+            self.buffers[place].copy_(piece.view_as(self.buffers[place]))
+
+
+class ShardedModule(L.LightningModule):
+    """A training module whose steps go over shards.
+
+    Args:
+        accumulate: Shards that a process works on in turn before a step; each gets its part of `batch_size`.
+        seed: Seed of all draws in training.
+
+    Raises:
+        UserError: `accumulate` is below 1.
+    """
+
+    def __init__(self, accumulate: int = 1, seed: int = 0) -> None:
+        super().__init__()
+        if accumulate < 1:
+            raise UserError(f"accumulate is {accumulate}; give 1 (the batch at once) or more parts")
+        self.accumulate, self.seed = accumulate, seed
+        self.streams: RowStreams | None = None
+        self.images_in_step = 0
+        self._statistics: NormStatistics | None = None
+        self._peers: Any = None  # a process group, as torch.distributed takes it
+
+    @property
+    def batch_number(self) -> int:
+        """Number of the batch at hand in the training, from 0; the same on every process."""
+        return int(self.trainer.fit_loop.total_batch_idx)
+
+    def on_train_batch_start(self, batch: FaceBatch, batch_idx: int) -> None:
+        """Random draws depend on seed, batch number and shard alone, so a resumed run repeats them."""
+        self._seed((self.batch_number * self.trainer.world_size + self.global_rank) * self.accumulate)
+
+    def _seed(self, shard: int) -> None:
+        torch.manual_seed((self.seed * 1_000_003 + shard) * 4_099)
+
+    def shards(self, batch: FaceBatch) -> list[Shard]:
+        """This process's shards of the step that begins; all processes have to call it."""
+        rows = self._rows_of_all(len(batch))
+        self.images_in_step = sum(rows)
+        shards = cut(batch, self.accumulate, rows, self.global_rank, self.batch_number)
+        alone = len(rows) == len(shards) == 1
+        self._statistics = None if alone else NormStatistics(self)
+        self._weights = {shard.index: shard.weight for shard in shards}
+        return shards
+
+    @contextmanager
+    def open(self, shard: Shard) -> Iterator[None]:
+        """Work on one shard: its random numbers, its batch statistics, and gradients exchanged if it is the last."""
+        self._seed(shard.number)
+        self.streams = RowStreams(self.seed, self.batch_number, shard.first, len(shard.batch))
+        model = self.trainer.model
+        if self._statistics is not None:
+            self._statistics.load(shard.index)
+        try:
+            if isinstance(model, DistributedDataParallel) and not shard.last:
+                with model.no_sync():
+                    yield
+            else:
+                yield
+        finally:
+            self.streams = None
+        if self._statistics is not None:
+            self._statistics.keep(shard.index)
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Run a shard's networks without gradients, to run them again: batch statistics stay where they are."""
+        statistics = NormStatistics(self)
+        with torch.no_grad():
+            yield
+        statistics.load()
+
+    def join_statistics(self) -> None:
+        """End the step: batch statistics become the mean of all shards'."""
+        if self._statistics is not None:
+            self._statistics.join(self._weights)
+            self._statistics = None
+
+    def on_rank_zero(self, use: Callable[[Iterator[FaceBatch]], None], batches: Iterator[FaceBatch]) -> None:
+        """Let rank 0 use the batches of all processes, shard by shard in the order of the global batches.
+
+        All processes have to call it with equally many batches. The same shards on any number of processes give the
+        same result to the last bit, which matters where a nearly singular matrix is inverted.
+        """
+        if self.trainer.world_size == 1:
+            use(self._parts(batches))
+        elif self.trainer.is_global_zero:
+            use(self._parts(self._handed(batches)))
+            self._tell(go_on=False)
+        else:
+            while self._tell(go_on=True):
+                distributed.gather_object(next(batches).to("cpu"), None, dst=0, group=self._cpu_group())
+
+    def _parts(self, batches: Iterator[FaceBatch]) -> Iterator[FaceBatch]:
+        for batch in batches:
+            yield from (shard.batch for shard in cut(batch, self.accumulate, [len(batch)], 0, 0))
+
+    def _handed(self, batches: Iterator[FaceBatch]) -> Iterator[FaceBatch]:
+        for batch in batches:
+            self._tell(go_on=True)
+            found: list[FaceBatch] = [batch] * self.trainer.world_size
+            distributed.gather_object(batch.to("cpu"), found, dst=0, group=self._cpu_group())
+            yield from (item.to(self.device) for item in found)
+
+    def _tell(self, go_on: bool) -> bool:
+        """What rank 0 says, on every process."""
+        said = torch.tensor([go_on])
+        distributed.broadcast(said, 0, group=self._cpu_group())
+        return bool(said)
+
+    def _cpu_group(self) -> Any:  # noqa: ANN401
+        """The processes on a channel that does not wait for their GPUs; None is the default one."""
+        if distributed.get_backend() != "gloo" and self._peers is None:
+            self._peers = distributed.new_group(backend="gloo")
+        return self._peers
+
+    def _rows_of_all(self, rows: int) -> list[int]:
+        if self.trainer.world_size == 1:
+            return [rows]
+        found = [torch.zeros(1, dtype=torch.int64) for _ in range(self.trainer.world_size)]
+        distributed.all_gather(found, torch.tensor([rows]), group=self._cpu_group())
+        return [int(item) for item in found]

@@ -1,0 +1,29 @@
+"""Lightning trains what a bare loop with the same calls trains, at nearly its cost."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_a_bare_loop_ends_at_the_same_weights_for_the_same_time(repo, tiny_bundle, precision):
+    cid = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}
+    words = [f"--model.init_args.backbone.init_args.{name}={value}" for name, value in cid.items()]
+    words += [f"--model.init_args.backbone.init_args.bundle={tiny_bundle}", f"--trainer.precision={precision}"]
+    words += [f"--model.init_args.weights.{name}=0" for name in ("anchor", "wrong_anchor")]
+    words += ["--trainer.callbacks=null", "--trainer.enable_progress_bar=false", "--data.init_args.val_identities=4"]
+    command = [sys.executable, "examples/loop_overhead.py", "--config=configs/dbaf_keyed_s2.yaml", "--batch=4"]
+    command += ["--block=4", "--rounds=3", "--groups=8", *words]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=repo, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "are equal, bit for bit" in done.stdout
+    ratios = re.findall(r"^(\w+) / (\w+): ([\d.]+) \(processor", done.stdout, re.MULTILINE)
+    found = {f"{above}/{below}": float(ratio) for above, below, ratio in ratios}
+    assert found.keys() == {"lightning/bare", "bare/cached"}, json.dumps(found)
+    assert all(ratio < 1.5 for ratio in found.values()), found  # a wide margin: machines are shared

@@ -12,7 +12,7 @@ GPU_OUT = $(if $(filter command line,$(origin OUT)),$(OUT),docs/results/gpu)
 PINS ?= -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo zoo bench gpu-report docs lint test test-slow test-all wheel release-check clean
+.PHONY: help install demo zoo bench gpu-report docs lint audit sbom test test-slow test-all wheel release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,6 +66,12 @@ test-slow: $(STAMP) ## the tests marked slow: training, DDP, whole commands
 	@$(BIN)/python -m pytest -m "slow and not network"
 
 test-all: test test-slow ## everything but the tests that need the internet
+
+audit: $(STAMP) ## compare what is installed with pins, known bad versions and licences (no network)
+	@$(BIN)/python .ci/audit.py
+
+sbom: $(STAMP) ## write the bill of materials to build/sbom.json (CycloneDX 1.6)
+	@$(BIN)/python .ci/sbom.py build/sbom.json
 
 wheel: $(STAMP) ## build the wheel and the source archive into dist/
 	@rm -rf dist

@@ -28,9 +28,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from faceanon.backbones.dbaf import DBAF
-from faceanon.bench.reference_bundle import network_table, write_bundle
+from faceanon.bench.public import network_table, write_bundle
 from faceanon.bench.reference_pair import PARTS, Pair
-from faceanon.losses.eager import total
+from faceanon.losses.early import total
 from faceanon.optim import Ranger
 from faceanon.stages import AnonymizeStage, DisentangleStage
 from faceanon.types import FaceBatch

@@ -77,6 +77,9 @@ class FaceAnonCLI(LightningCLI):
         self._checkpoint = _read_checkpoint(config.get("ckpt_path"))
         self._given = self.config.clone()
 
+    def _parse_ckpt_path(self) -> None:
+        """Leave a checkpoint's hyperparameters alone: Lightning imports whatever module they name."""
+
     def before_instantiate_classes(self) -> None:
         """Put back what was typed; what is no training logs beside the training's files, not over them."""
         config = self.config[self.subcommand]

@@ -1,5 +1,7 @@
 """The small world of the metrics' tests, with people for the attacker, and methods that are bad in a known place."""
 
+from functools import partial
+
 import torch
 from torch.nn import functional as F
 
@@ -26,7 +28,13 @@ def pictures(first, people, photos=PHOTOS):
 
 def target(backbone, budget=BUDGET, seed=0):
     """The method before the attackers, with nobody in common between test and attacker."""
-    return Target(backbone.eval(), pictures(0, PEOPLE), lambda: pictures(1000, budget.known_people), budget, seed)
+    attacker = partial(pictures, 1000, budget.known_people)  # drawn when an attack asks
+    return Target(backbone.eval(), pictures(0, PEOPLE), attacker, budget, seed, training=training_faces)
+
+
+def training_faces(people=PEOPLE):
+    """People of a training, and outsiders."""
+    return pictures(5000, people, 2), pictures(7000, people, 2)
 
 
 def outcomes(finding):

@@ -63,7 +63,7 @@ def test_page_says_everything_and_stands_alone(finished):
         assert one.attack.question in text
         assert f'id="{one.attack.name}"' in text
     assert "Does not protect" in text
-    assert text.count("<svg") == len(done) - 2  # the bit and the collisions have no plot
+    assert text.count("<svg") == len(done) - 3  # the bit, the collisions and members have no plot
     assert "http://" not in text.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", ""
     )

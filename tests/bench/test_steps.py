@@ -7,7 +7,7 @@ import torch
 from faceanon.bench.cases import Work
 from faceanon.bench.probe import count_flops
 from faceanon.bench.settings import Settings
-from faceanon.bench.steps import Training
+from faceanon.bench.steps import Recipe, Training, step
 from faceanon.types import FaceBatch
 
 ROWS, WIDTH = 4, 8
@@ -58,3 +58,13 @@ def test_closing_ends_the_training(tmp_path):
     training.close()
     assert not training.thread.is_alive()
     assert stage.batches == 1
+
+
+@pytest.mark.filterwarnings("ignore::lightning.fabric.utilities.warnings.PossibleUserWarning")
+def test_a_stage_without_a_model_to_start_from_makes_its_step():
+    work = step(Settings(), Recipe("dbaf", "s1", 64, 4))
+    try:
+        work.call()
+        assert work.images == 4
+    finally:
+        work.close()

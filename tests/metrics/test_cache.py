@@ -14,7 +14,14 @@ from torch import nn
 from faceanon.data.detect import Detection
 from faceanon.errors import UserError
 from faceanon.metrics import store
-from faceanon.metrics.cache import FeatureCache, Originals, network_digest, picture_digest, shared_cache
+from faceanon.metrics.cache import (
+    FeatureCache,
+    Originals,
+    circumstances,
+    network_digest,
+    picture_digest,
+    shared_cache,
+)
 from faceanon.metrics.detection import DetectionSuite, pack, unpack
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.networks.adapters import Normalised, PerceptualDistance
@@ -267,3 +274,25 @@ def test_detections_come_back_as_they_were_and_originals_are_searched_once():
         suite = DetectionSuite({"d": Detector()})
         suite.update(BATCH.image, {"anonymized": BATCH.image}, known)
     assert len(searched) == 3 * len(BATCH)
+
+
+def test_features_of_every_dtype_come_back(tmp_path):
+    made = [torch.randn(2, 3).bfloat16(), torch.tensor([[True], [False]]), torch.arange(2).short()]
+    FeatureCache(tmp_path).fetch("ab" * 32, 2, lambda: made)
+    again = FeatureCache(tmp_path)
+    found = again.fetch("ab" * 32, 2, lambda: pytest.fail("computed anew"))
+    assert again.hits == 1
+    assert all(torch.equal(one, other) and one.dtype == other.dtype for one, other in zip(found, made, strict=True))
+
+
+def test_what_changes_a_networks_output_changes_the_key(monkeypatch):
+    image = torch.zeros(1, 3, 4, 4)
+    found = [circumstances(image)]
+    with torch.no_grad():  # networks that only look take another path
+        found.append(circumstances(image))
+    with torch.autocast("cpu", torch.bfloat16):
+        found.append(circumstances(image))
+    found.append(circumstances(image.contiguous(memory_format=torch.channels_last)))
+    monkeypatch.setattr("faceanon.metrics.cache.code_digest", lambda: "changed code")
+    found.append(circumstances(image))
+    assert len(set(found)) == len(found)

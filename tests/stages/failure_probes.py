@@ -64,6 +64,13 @@ class Poison(L.Callback):
             first[(0,) * first.ndim] = self.value
 
 
+class SecondOfTwo(L.Callback):
+    """One process that draws what the second of two would."""
+
+    def on_train_start(self, trainer, pl_module):
+        pl_module.place = lambda rows: (1, [rows, rows])
+
+
 class SmallDisk(L.Callback):
     """From a batch on, no file may grow beyond `limit` bytes: what a full disk does, without a disk to fill."""
 

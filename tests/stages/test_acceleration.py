@@ -1,5 +1,6 @@
 """What `acceleration:` does to a training. There is no GPU here: networks are compiled by `eager`, which needs none."""
 
+import copy
 import json
 import math
 
@@ -145,6 +146,28 @@ def test_a_fused_optimizer_goes_on_where_the_plain_one_was(kind):
     (one, _), (other, optimizer) = train(False), train(True)
     torch.testing.assert_close(one, other)
     assert all(group["fused"] for group in optimizer.param_groups)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_fused_optimizer_takes_state_of_another_layout(fast):
+    torch.manual_seed(0)
+    net, image = torch.nn.Conv2d(3, 4, 3), torch.rand(2, 3, 8, 8)
+
+    def stepped(network, optimizer):
+        network(image).square().mean().backward()
+        optimizer.step()
+        return network.weight.detach().clone()
+
+    former = torch.optim.Adam(net.parameters(), lr=0.01)
+    stepped(net, former)
+    other = torch.nn.Conv2d(3, 4, 3)
+    (net if not fast else other).to(memory_format=torch.channels_last)
+    other.load_state_dict(net.state_dict())
+    later = torch.optim.Adam(other.parameters(), lr=0.01)
+    later.load_state_dict(copy.deepcopy(former.state_dict()))
+    assert fuse(later)
+    net.zero_grad()
+    torch.testing.assert_close(stepped(other, later), stepped(net, former), rtol=1e-5, atol=1e-7)
 
 
 def test_an_optimizer_without_a_fused_form_stays_as_it_is():

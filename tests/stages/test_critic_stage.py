@@ -1,13 +1,17 @@
 """The test command of the networks of a bundle: from its folder or from a file to figures on paper."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from stage_probes import REPO
 
 from bundles import NETWORKS
 from faceanon.errors import UserError
+from faceanon.losses.critics import IdentityObjective
+from faceanon.stages.critic import CriticStage
 from faceanon.training import run
+from faceanon.weights.bundle import network_class
 
 FACES = ("--data.init_args.test_identities=6", "--data.init_args.photos=2", "--data.init_args.batch_size=8")
 
@@ -56,3 +60,17 @@ def test_folder_and_file_give_the_same_figures_and_another_file_others(tiny_bund
     with pytest.raises(UserError, match="has no critic"):
         examine("landmarks", tiny_bundle, tmp_path / "norole", role="critic")
     assert not (tmp_path / "wrong").exists()
+
+
+@pytest.mark.parametrize(
+    ("batches", "scaler", "words"), [(2, None, "leave the trainer's at 1"), (1, object(), "train in bf16-mixed")]
+)
+def test_parts_neither_of_the_trainer_nor_with_scaled_losses(batches, scaler, words):
+    name, init = NETWORKS["recogniser"]
+    stage = CriticStage(
+        network_class(f"faceanon.networks.{name}")(**init), IdentityObjective(embedding=32), accumulate=2
+    )
+    trainer = SimpleNamespace(accumulate_grad_batches=batches, precision_plugin=SimpleNamespace(scaler=scaler))
+    stage.trainer = trainer
+    with pytest.raises(UserError, match=words):
+        stage.configure_optimizers()

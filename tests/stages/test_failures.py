@@ -91,6 +91,19 @@ def test_a_bad_gradient_is_named_and_the_replay_computes_the_very_same_loss(tiny
         assert f"{name} {value:.6g}" in str(outcome)
 
 
+def test_the_replay_draws_what_the_process_drew_that_failed(tiny_bundle, tmp_path, capsys):
+    words = (probe("Poison", batch=1, gradient=True), probe("SecondOfTwo"))
+    weights = {"weights__anchor": 1.0, "saved_noise": 1.0}  # no init_from: the anchors' model is in the file too
+    code, _ = train(capsys, tiny_bundle, tmp_path, *words, config="dbaf_keyed_s2", **weights)
+    assert code == 1
+    file = saved_batch(tmp_path)
+    assert read(file)["progress"]["place"] == (1, [8, 8])
+    outcome = replay(file, tmp_path)
+    assert read(file)["terms"]["anchor"] > 0
+    for name, value in read(file)["terms"].items():
+        assert f"{name} {value:.6g}" in str(outcome)
+
+
 def test_a_gradient_that_is_large_but_finite_does_not_stop_a_run(tiny_bundle, tmp_path, capsys):
     big = probe("Poison", batch=5, gradient=True, value=3e38)
     assert train(capsys, tiny_bundle, tmp_path, big, gradient_clip=0.0, more=["--trainer.max_epochs=2"])[0] == 0

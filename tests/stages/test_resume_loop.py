@@ -11,6 +11,8 @@ from resume_probes import BATCHES, Noisy, Rows, StopError
 from faceanon.callbacks.checkpoints import RunCheckpoint, SafeCheckpointIO
 from faceanon.callbacks.csv_logger import CSVLogger
 from faceanon.callbacks.run_state import RunState
+from faceanon.errors import UserError
+from faceanon.weights.checkpoint_file import read_checkpoint
 
 
 def fit(folder, manual, every=1, stop=None, resume=None, workers=0, **options):
@@ -74,3 +76,20 @@ def test_a_run_that_was_over_goes_on_longer(tmp_path, first):
     assert longer.seen == whole.seen[first:]
     assert torch.equal(longer.layer.weight, whole.layer.weight)
     assert rows(tmp_path / "part") == rows(tmp_path / "whole")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_validation_puts_a_save_off_by_one_batch(tmp_path):
+    fit(tmp_path, False, every=2, stop=4, val_check_interval=2)
+    content = read_checkpoint(tmp_path / "run/checkpoints/last.ckpt")
+    assert content["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 3
+
+
+def test_processes_that_go_on_from_different_steps_are_refused():
+    state, module = RunState(), L.LightningModule()
+    trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    state.on_fit_start(trainer, module)
+    trainer.strategy.broadcast = lambda mine: mine + 6
+    state.on_load_checkpoint(trainer, module, {"global_step": 4})
+    with pytest.raises(UserError, match=r"different steps \(process 0 from 4, process 0 from 10\)"):
+        state.on_fit_start(trainer, module)

@@ -247,6 +247,40 @@ def test_anchors_are_nothing_before_the_first_step(tiny_bundle, tmp_path):
     assert set(few) == {"anchor"}
 
 
+def test_anchors_stay_those_of_the_start_when_a_run_goes_on(tiny_bundle, tmp_path):
+    first = fit("dbaf_keyed_s2", tiny_bundle, tmp_path, more=TWO_BATCHES).model
+    longer = (*TWO_BATCHES, "--trainer.max_epochs=2", "--ckpt_path=last")
+    second = fit("dbaf_keyed_s2", tiny_bundle, tmp_path, more=longer).model
+    states = [stage.teacher[0].state_dict() for stage in (first, second)]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    trained = second.backbone.state_dict()
+    assert any(not torch.equal(value, trained[name]) for name, value in states[1].items())
+
+
+def test_anchors_of_a_resumed_run_are_never_its_own_drawings(tiny_bundle, tmp_path):
+    fit("dbaf_keyed_s2", tiny_bundle, tmp_path, more=TWO_BATCHES)
+    (path,) = tmp_path.rglob("last.ckpt")
+    content = torch.load(path, weights_only=True)
+    del content["faceanon_start"]
+    torch.save(content, tmp_path / "old.ckpt")
+    longer = (*TWO_BATCHES, "--trainer.max_epochs=2", f"--ckpt_path={tmp_path / 'old.ckpt'}")
+    with pytest.raises(UserError, match="give init_from or anchor_from too"):
+        fit("dbaf_keyed_s2", tiny_bundle, tmp_path, more=longer)
+
+
+def test_anchors_may_be_another_models_than_the_start(tiny_bundle, tmp_path):
+    fit("dbaf_keyed_s1", tiny_bundle, tmp_path / "1", more=TWO_BATCHES)
+    stage = fit("dbaf_keyed_s2", tiny_bundle, tmp_path / "2", more=TWO_BATCHES, anchor_from=tmp_path / "1/model").model
+    wanted = load_tensors(tmp_path / "1/model/weights.safetensors")
+    found = stage.teacher[0].state_dict()
+    assert all(torch.equal(found[name], value) for name, value in wanted.items())
+
+
+def test_a_term_can_be_watched_though_no_row_is_written(tiny_bundle, tmp_path):
+    cli = fit("dbaf_s1", tiny_bundle, tmp_path, more=(*TWO_BATCHES, "--trainer.log_every_n_steps=50"))
+    assert {"train/g/adversarial", "train/d/adversarial"} <= set(cli.trainer.callback_metrics)
+
+
 @pytest.mark.parametrize("config", ["dbaf_s1", "dbaf_keyed_s2"])
 def test_bf16(tiny_bundle, tmp_path, config):
     cli = fit(config, tiny_bundle, tmp_path, more=(*TWO_BATCHES, "--trainer.precision=bf16-mixed"))

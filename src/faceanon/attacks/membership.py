@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 AUC_HOLDS, AUC_PARTLY = 0.6, 0.75
 TAIL_HOLDS, TAIL_PARTLY = 0.05, 0.2  # of members, named at a false accusation in a hundred
-ROUNDS = 2000
+ROUNDS = 4000
 TOGETHER = "all of these together"
 Interval = tuple[float, float]
 
@@ -207,7 +207,7 @@ def measure(name: str, inside: Tensor, outside: Tensor, tests: int = 1) -> Signa
     allowed = int(FAR * len(other))  # outsiders that may lie above
     threshold = np.sort(other[columns], 1)[:, len(other) - 1 - allowed]
     named = (one[rows] > threshold[:, None]).mean(1)
-    tail = np.array([0.025, 0.975]) + np.array([1, -1]) * 0.025 * (1 - 1 / tests)
+    tail = [0.025 / tests, 1 - 0.025 / tests]
     limits = [tuple(float(edge) for edge in np.quantile(values, tail)) for values in (areas, named)]
     share = float((inside > threshold_at_far(outside, FAR)).double().mean())
     return Signal(name, float(wins.mean()), (limits[0][0], limits[0][1]), share, (limits[1][0], limits[1][1]))

@@ -81,7 +81,6 @@ class Accelerated:
         self.stack = ExitStack()
         folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         stage = build_stage(recipe, folder, r1_interval=r1_interval)
-        stage.initialised = True  # random weights need no statistics, and there is no datamodule to take them from
         changed = REHEARSED if way.settings and not settings.cuda else {}
         self.acceleration = Acceleration(**{**way.settings, **changed})
         stage.configure_callbacks = lambda: [self.acceleration]  # type: ignore[method-assign]
@@ -135,7 +134,6 @@ def case_name(size: int, batch: int, way: str) -> str:
 
 
 def _build(size: int, batch: int, way: Way | None) -> Callable[[Settings], Work]:
-    # A function of this module and no `partial`, since a case's process imports the module of its `build`.
     def build(settings: Settings) -> Work:
         if way is None:
             return reference(settings, recipe(size, batch))

@@ -128,7 +128,7 @@ class Run:
         figures: By case, in the order in which they were measured.
         rounds: Asked for.
         machine: `describe_machine`.
-        when: UTC, ISO 8601 to the minute.
+        when: UTC, ISO 8601 to the second: two runs of one history never have the same name.
         commit: Of the checkout; None when installed.
         changed: Whether the sources differed from that commit.
         schema: Version of the file.
@@ -138,7 +138,7 @@ class Run:
     figures: list[Figure]
     rounds: int
     machine: dict[str, Any] = field(default_factory=dict)
-    when: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ"))
+    when: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
     commit: str | None = field(default_factory=git_commit)
     changed: bool | None = None
     schema: int = SCHEMA

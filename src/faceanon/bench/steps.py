@@ -96,7 +96,9 @@ def build_stage(recipe: Recipe, folder: Path, **changes: Any) -> BackboneStage[A
     config["weights"] = weights(**config.get("weights", {}))
     for name in ("export", "report"):
         config.pop(name, None)
-    return kind(backbone=backbone, **{**config, "init_from": start, "samples_every": 0, **changes})
+    stage = kind(backbone=backbone, **{**config, "init_from": start, "samples_every": 0, **changes})
+    stage.initialised = True  # random weights need no statistics, and there is no datamodule to take them from
+    return stage
 
 
 def _optimizer(described: dict[str, Any]) -> Callable[..., Any]:

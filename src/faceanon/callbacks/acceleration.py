@@ -220,7 +220,8 @@ class Acceleration(L.Callback):
 def fuse(optimizer: Optimizer) -> bool:
     """Let an optimizer update in one kernel; whether it can.
 
-    Its state may have been loaded from a checkpoint of one that could not, whose step counts lie on the CPU.
+    Its state may have been loaded from a checkpoint of one that could not, whose step counts lie on the CPU, or of
+    weights in another layout: the kernel goes through weights and state side by side as they lie in memory.
     """
     if not isinstance(optimizer, _FUSED):
         return False
@@ -230,6 +231,9 @@ def fuse(optimizer: Optimizer) -> bool:
             state = optimizer.state.get(parameter, {})
             if isinstance(state.get("step"), torch.Tensor):
                 state["step"] = state["step"].to(parameter.device, torch.float32)
+            for name, value in state.items():
+                if isinstance(value, torch.Tensor) and value.ndim and value.stride() != parameter.stride():
+                    state[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
     return True
 
 

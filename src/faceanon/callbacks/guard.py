@@ -39,8 +39,9 @@ class FiniteGuard(L.Callback):
     """
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Find the run's folder."""
-        self.folder = run_folder(trainer)
+        """Find the run's folder, the same on every process, and where `faceanon fit` wrote the configuration."""
+        self.folder = Path(trainer.strategy.broadcast(run_folder(trainer)))
+        self.config = Path(trainer.log_dir or trainer.default_root_dir) / "config.yaml"
 
     def on_train_batch_start(
         self,
@@ -93,14 +94,15 @@ class FiniteGuard(L.Callback):
     ) -> dict[str, Any]:
         restore_random_state(self.random)
         module.on_train_batch_start(self.batch, self.batch_idx)  # a stage seeds here; the state it leaves is the one
-        config = self.folder / "config.yaml"
+        config, extra = self.config, dict[str, Any]()
+        module.on_save_checkpoint(extra)
         progress = {
             "number": int(trainer.fit_loop.total_batch_idx),
             "epoch": trainer.current_epoch,
             "batch_idx": self.batch_idx,
             "batches_an_epoch": float(trainer.num_training_batches),
             "rank": trainer.global_rank,
-            "processes": trainer.world_size,
+            "place": getattr(module, "placed", None),
         }
         return {
             "format": FORMAT,
@@ -113,6 +115,7 @@ class FiniteGuard(L.Callback):
             "batch": plain(self.batch),
             "random": random_state(),
             "state": {k: v.cpu() for k, v in module.state_dict().items() if not k.startswith("ema.")},
+            "extra": extra,
             "config": os.path.relpath(config, self.folder / FOLDER) if config.is_file() else None,
             "config_sha256": sha256(config) if config.is_file() else None,
         }
@@ -169,5 +172,4 @@ def _first(names: list[str]) -> str:
 def _write(path: Path, content: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    write_atomic(path, buffer.getvalue())
-    path.chmod(0o600)  # faces of the training set
+    write_atomic(path, buffer.getvalue(), mode=0o600)  # faces of the training set

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+
+from lightning.pytorch.utilities import rank_zero_only
 
 from faceanon.callbacks.failures import PeerGoneError, explain
 from faceanon.callbacks.ranks import PERIOD, RankWatch, watched_ranks
@@ -26,7 +27,7 @@ def in_order() -> Iterator[None]:
             with leave_on_sigterm():
                 yield
         except StoppedError as stop:
-            if stop.saved and os.environ.get("LOCAL_RANK", "0") != "0":
+            if stop.saved and getattr(rank_zero_only, "rank", 0) != 0:
                 raise SystemExit(0) from stop
             raise
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,9 @@ class Replay(FiniteGuard):
         self.progress = self.content["progress"]
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """What a stage would measure on its data is in the saved weights."""
+        """What a stage would measure on its data is in the saved weights; the rest it takes as from a checkpoint."""
         pl_module.initialised = True  # type: ignore[assignment]
+        pl_module.on_load_checkpoint(self.content["extra"])
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Load; learning rates of 0, since a discriminator may take its step before the one that failed."""
@@ -78,6 +80,8 @@ class Replay(FiniteGuard):
             restore_random_state(self.content["random"])
 
         pl_module.on_train_batch_start = then_restore  # type: ignore[method-assign]
+        if (place := self.progress["place"]) is not None:  # a stage that draws by its place among all processes
+            pl_module.place = lambda rows: place  # type: ignore[assignment]
 
     def fail(self, trainer: L.Trainer, module: L.LightningModule, optimizer: Optimizer, what: str) -> None:
         """It came again."""
@@ -132,7 +136,7 @@ def arguments(file: Path, scratch: Path, config: Path | None = None) -> list[str
             raise UserError(f"{file} points to {config}, which is not there; give --config")
         if sha256(config) != content["config_sha256"]:
             raise UserError(f"{config} has changed since the batch was saved; give the right one with --config")
-    callback = f'[{{"class_path": "faceanon.callbacks.replay.Replay", "init_args": {{"file": "{file}"}}}}]'
+    callback = json.dumps([{"class_path": "faceanon.callbacks.replay.Replay", "init_args": {"file": str(file)}}])
     once = {"limit_train_batches": 1, "limit_val_batches": 0, "num_sanity_val_steps": 0}
     alone = {"devices": 1, "num_nodes": 1, "strategy": "auto", "logger": "false", "enable_progress_bar": "false"}
     trainer = {**once, **alone, "callbacks": callback, "default_root_dir": scratch}

@@ -12,6 +12,7 @@ from lightning.pytorch.loggers import WandbLogger
 from torch import Tensor
 
 from faceanon.callbacks.csv_logger import CSVLogger
+from faceanon.errors import UserError
 
 KEY = "run_state"
 
@@ -50,6 +51,7 @@ class RunState(L.Callback):
     def __init__(self) -> None:
         self._unlogged = False  # whether what was logged last has not reached the loggers yet
         self._loaded: dict[str, Any] | None = None
+        self._step = 0  # where the run goes on
         self._epoch_was_over = False
 
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: object, idx: int) -> None:
@@ -98,7 +100,7 @@ class RunState(L.Callback):
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Keep it until the fit starts; a checkpoint of an earlier version has none."""
-        self._loaded = checkpoint.get(KEY)
+        self._loaded, self._step = checkpoint.get(KEY), int(checkpoint.get("global_step", 0))
         self._epoch_was_over = close_epoch(checkpoint)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -108,7 +110,17 @@ class RunState(L.Callback):
         self._epoch_was_over = False
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Let the CSV files be shortened, not deleted, before anything is logged."""
+        """Let the CSV files be shortened, not deleted, before anything is logged.
+
+        Raises:
+            UserError: Processes go on from different steps: `last` was looked for on disks that are not shared.
+        """
+        first = trainer.strategy.broadcast(self._step)
+        if not trainer.strategy.reduce_boolean_decision(self._step == first):  # all leave: none waits for another
+            raise UserError(
+                f"the processes go on from different steps (process {trainer.global_rank} from {self._step}, process 0 "
+                f"from {first}): give all machines the same checkpoint, or one log folder that they share"
+            )
         if self._loaded is not None:
             loggers = [logger for logger in trainer.loggers if isinstance(logger, CSVLogger)]
             for logger, rows in zip(loggers, self._loaded["csv_rows"], strict=False):

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from faceanon.metrics.store import FeatureFolder
+from faceanon.metrics.store import FeatureFolder, raw_bytes
 from faceanon.networks.frozen import Frozen
 from faceanon.weights.files import sha256
 
@@ -139,17 +139,28 @@ class Originals:
 
 
 def picture_digest(image: Tensor) -> str:
-    """Hash over a batch as networks see it: for pictures of 8 bits over those, for others over every digit."""
+    """Hash over a batch as networks see it, every digit of it."""
     head = f"{image.dtype} {tuple(image.shape)}".encode()
-    return hashlib.sha256(head + image.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
+    return hashlib.sha256(head + raw_bytes(image)).hexdigest()
+
+
+@cache
+def code_digest() -> str:
+    """Hash over this package's sources: what changed code makes of a picture is no longer what lies in a folder."""
+    package = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package).as_posix()} ".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def circumstances(image: Tensor) -> str:
-    """What else the last bits of a network's output depend on."""
+    """What else a network's output, or its last bits, depend on."""
     kind = image.device.type
-    parts: list[object] = [torch.__version__, kind, image.is_contiguous(), torch.get_float32_matmul_precision()]
+    parts: list[object] = [code_digest(), torch.__version__, kind, image.stride(), torch.is_grad_enabled()]
+    parts.append(torch.get_float32_matmul_precision())
     if kind == "cpu":
-        parts.append(torch.get_num_threads())
+        parts += [torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()]
     else:
         parts += [torch.cuda.get_device_name(image.device), torch.backends.cudnn.allow_tf32]
     if torch.is_autocast_enabled(kind):
@@ -168,7 +179,7 @@ def network_digest(network: object) -> str | None:
         digest.update(f"{kind.__module__}.{kind.__qualname__} {_settings(part)}".encode())
         for name, tensor in itertools.chain(part.named_parameters(recurse=False), part.named_buffers(recurse=False)):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            digest.update(raw_bytes(tensor))
             known = True
         for file in _files(part):
             digest.update(sha256(file).encode())
@@ -184,7 +195,7 @@ def _parts(network: nn.Module) -> Iterator[nn.Module]:
 
 
 def _settings(part: nn.Module) -> str:
-    plain = (bool, int, float, str, tuple, list, type(None))
+    plain = (bool, int, float, str, tuple, list, dict, type(None))
     return repr(sorted((k, v) for k, v in vars(part).items() if k[0] != "_" and isinstance(v, plain)))
 
 

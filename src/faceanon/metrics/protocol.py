@@ -217,8 +217,8 @@ def load_protocol(name: str | Path) -> Protocol:
         raise UserError(f"no protocol {str(name)!r}: give a YAML file, or one of {', '.join(known())}")
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} is no YAML: {' '.join(str(error).split())[:300]}") from error
     return check_protocol(typed(Protocol, data, path.name), path.name)
 
 

@@ -9,6 +9,7 @@ import os
 import time
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -117,5 +118,10 @@ def _digest(key: str, tensors: list[Tensor]) -> str:
     digest = hashlib.sha256(key.encode())
     for item in tensors:
         digest.update(f"{item.dtype} {tuple(item.shape)}".encode())
-        digest.update(item.contiguous().numpy().tobytes())
+        digest.update(raw_bytes(item))
     return digest.hexdigest()
+
+
+def raw_bytes(tensor: Tensor) -> bytes:
+    """A tensor as it lies in memory, row by row; of every dtype, bfloat16 included, which numpy does not know."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -26,11 +27,11 @@ def typed(cls: type[T], data: object, where: str) -> T:
         UserError: An entry is unknown, missing, or of another type; the message names file and place.
     """
     if not isinstance(data, Mapping):
-        raise UserError(f"{where}: expected entries `name: value`, got {data!r}")
+        raise UserError(f"{where}: expected entries `name: value`, got {reprlib.repr(data)}")
     known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
     unknown = sorted(set(map(str, data)) - set(known))
     if unknown:
-        raise UserError(f"{where}: unknown entry {unknown[0]!r}; known are {', '.join(known)}")
+        raise UserError(f"{where}: unknown entry {reprlib.repr(unknown[0])}; known are {', '.join(known)}")
     needed = [name for name, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
     missing = [name for name in needed if name not in data]
     if missing:
@@ -46,7 +47,7 @@ def _value(hint: Any, item: object, where: str) -> object:  # noqa: ANN401 - a t
         return None if item is None else _value(inner[0], item, where)
     if get_origin(hint) is Literal:
         if item not in get_args(hint):
-            raise UserError(f"{where} must be one of {', '.join(map(str, get_args(hint)))}, got {item!r}")
+            raise UserError(f"{where} must be one of {', '.join(map(str, get_args(hint)))}, got {reprlib.repr(item)}")
         return item
     if get_origin(hint) is tuple:
         return _tuple(get_args(hint), item, where)
@@ -57,7 +58,7 @@ def _value(hint: Any, item: object, where: str) -> object:  # noqa: ANN401 - a t
 
 def _tuple(hints: tuple[Any, ...], item: object, where: str) -> tuple[object, ...]:
     if not isinstance(item, list):
-        raise UserError(f"{where} must be a list, got {item!r}")
+        raise UserError(f"{where} must be a list, got {reprlib.repr(item)}")
     if hints[-1] is not Ellipsis and len(hints) != len(item):
         raise UserError(f"{where} must have {len(hints)} entries, got {len(item)}")
     each = [hints[0]] * len(item) if hints[-1] is Ellipsis else hints
@@ -69,5 +70,5 @@ def _plain(hint: type, item: object, where: str) -> object:
         return float(item)
     wrong = not isinstance(item, hint) or (isinstance(item, bool) and hint is not bool)
     if wrong or (isinstance(item, float) and not math.isfinite(item)):
-        raise UserError(f"{where} must be {NAMES[hint]}, got {item!r}")
+        raise UserError(f"{where} must be {NAMES[hint]}, got {reprlib.repr(item)}")
     return item

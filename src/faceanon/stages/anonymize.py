@@ -96,7 +96,9 @@ class AnonymizeStage(BackboneStage[Branches]):
         self.terms = AnonymizeTerms(self.bundle, weights, margin, clamp_recovery, reconstruction_norm, part_emphasis)
         self.report, self.protocol, self.features, self.branches_every = report, protocol, features, branches_every
         # A list, so that it is no submodule; taken now, since a resumed run loads its checkpoint before the fit starts.
-        self.teacher = [self._teacher(anchor_from)] if self.anchored and self.initialised else []
+        from_file = self.initialised or anchor_from is not None
+        self.teacher = [self._teacher(anchor_from)] if self.anchored and from_file else []
+        self.start: dict[str, Tensor] | None = None  # the teacher's state, where no file has it
         self.code_agreement = CodeAgreement()
         self.evaluation: Evaluation | None = None
 
@@ -113,11 +115,31 @@ class AnonymizeStage(BackboneStage[Branches]):
         return teacher
 
     def on_fit_start(self) -> None:
-        """Keep the backbone as stage 1 left it where the anchor term asks for it."""
+        """Keep the backbone as it is before this stage where an anchor term asks for it.
+
+        Raises:
+            UserError: A resumed run has no file to take it from, and its checkpoint does not hold it.
+        """
         super().on_fit_start()
         if self.anchored and not self.teacher:
-            self.teacher = [average_copy(self.backbone)]
+            teacher = average_copy(self.backbone)
+            if self.start is not None:
+                teacher.load_state_dict(self.start)
+            elif self.trainer.ckpt_path is not None:
+                raise UserError("anchors ask for the model from before this stage: give init_from or anchor_from too")
+            self.teacher, self.start = [teacher], teacher.state_dict()
         self.teacher = [teacher.to(self.device) for teacher in self.teacher]
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the model that anchors ask for, where no file has it."""
+        super().on_save_checkpoint(checkpoint)
+        if self.start is not None:
+            checkpoint["faceanon_start"] = self.start
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take it."""
+        super().on_load_checkpoint(checkpoint)
+        self.start = checkpoint.get("faceanon_start")
 
     def draw_shard(self, batch: FaceBatch) -> Branches:
         """All five pictures of a face, or two of them in between."""

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from faceanon.errors import UserError
 from faceanon.losses.adversarial import discriminator_share, r1_penalty
-from faceanon.losses.eager import total
+from faceanon.losses.early import total
 from faceanon.stages.chunks import discriminator_chunks
 from faceanon.stages.shards import Shard, ShardedModule
 
@@ -150,8 +150,12 @@ class Stage(ShardedModule, ABC):
             mine.copy_(theirs)
 
     def log_terms(self, prefix: str, terms: Mapping[str, Tensor], batch_size: int) -> None:
-        """Log every term by name, unweighted, in batches whose lines the loggers write; the others are dropped."""
-        if not self.trainer._logger_connector.should_update_logs:  # Lightning's own test; 14 terms cost 4 ms a batch
+        """Log every term by name, unweighted, in batches whose lines the loggers write, and in an epoch's last.
+
+        That one is for callbacks that watch a term: an epoch may be shorter than the logging interval.
+        """
+        writes = self.trainer._logger_connector.should_update_logs  # Lightning's own test; 14 terms cost 4 ms a batch
+        if not (writes or self.trainer.is_last_batch):
             return
         named = {f"{prefix}/{name}": value.detach() for name, value in terms.items()}
         self.log_dict(named, batch_size=batch_size, on_step=True, on_epoch=False)

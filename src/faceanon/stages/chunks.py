@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from faceanon.losses.adversarial import generator_losses
-from faceanon.losses.eager import rowwise
+from faceanon.losses.early import rowwise
 from faceanon.losses.parsing import parse_losses
 from faceanon.networks.adapters import PerceptualDistance
 from faceanon.networks.discriminator import Discriminator

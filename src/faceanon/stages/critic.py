@@ -41,7 +41,7 @@ class CriticStage(ShardedModule):
 
     Raises:
         UserError: `init_from` is missing, corrupt, does not fit the network, or is a bundle and `role` is not in it;
-            `accumulate` is below 1, or the trainer accumulates too.
+            `accumulate` is below 1, or the trainer accumulates too, or scales losses (fp16).
     """
 
     def __init__(
@@ -70,6 +70,8 @@ class CriticStage(ShardedModule):
         """One optimizer over network and heads; the rate rises for 50 steps and falls to 0 along a cosine."""
         if self.accumulate > 1 and self.trainer.accumulate_grad_batches > 1:
             raise UserError("accumulate and trainer.accumulate_grad_batches are both set; leave the trainer's at 1")
+        if self.accumulate > 1 and getattr(self.trainer.precision_plugin, "scaler", None) is not None:
+            raise UserError("accumulate does not scale the losses of all parts, as fp16 needs: train in bf16-mixed")
         optimizer = self.optimizer(self.parameters())
         total = max(1, int(self.trainer.estimated_stepping_batches))
 

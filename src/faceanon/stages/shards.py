@@ -168,7 +168,7 @@ class ShardedModule(L.LightningModule):
             raise UserError(f"accumulate is {accumulate}; give 1 (the batch at once) or more parts")
         self.accumulate, self.seed = accumulate, seed
         self.streams: RowStreams | None = None
-        self.images_in_step = 0
+        self.placed: tuple[int, list[int]] = 0, []  # of the step at hand, as `place` has it
         self._statistics: NormStatistics | None = None
         self._peers: Any = None  # a process group, as torch.distributed takes it
 
@@ -186,9 +186,8 @@ class ShardedModule(L.LightningModule):
 
     def shards(self, batch: FaceBatch) -> list[Shard]:
         """This process's shards of the step that begins; all processes have to call it."""
-        rows = self._rows_of_all(len(batch))
-        self.images_in_step = sum(rows)
-        shards = cut(batch, self.accumulate, rows, self.global_rank, self.batch_number)
+        rank, rows = self.placed = self.place(len(batch))
+        shards = cut(batch, self.accumulate, rows, rank, self.batch_number)
         alone = len(rows) == len(shards) == 1
         self._statistics = None if alone else NormStatistics(self)
         self._weights = {shard.index: shard.weight for shard in shards}
@@ -265,9 +264,18 @@ class ShardedModule(L.LightningModule):
             self._peers = distributed.new_group(backend="gloo")
         return self._peers
 
-    def _rows_of_all(self, rows: int) -> list[int]:
+    def place(self, rows: int) -> tuple[int, list[int]]:
+        """Number of this process, which has so many rows, and the rows of every process.
+
+        `callbacks.replay` replaces it, so that one process draws what another one drew.
+        """
         if self.trainer.world_size == 1:
-            return [rows]
+            return 0, [rows]
         found = [torch.zeros(1, dtype=torch.int64) for _ in range(self.trainer.world_size)]
         distributed.all_gather(found, torch.tensor([rows]), group=self._cpu_group())
-        return [int(item) for item in found]
+        return self.global_rank, [int(item) for item in found]
+
+    @property
+    def images_in_step(self) -> int:
+        """Images of all processes in the step at hand."""
+        return sum(self.placed[1])

@@ -74,7 +74,8 @@ def read_spec(folder: Path) -> dict[str, Any]:
     path = folder / "bundle.yaml"
     spec = read_yaml(path)
     size, networks = spec.get("image_size"), spec.get("networks")
-    if not isinstance(spec.get("name"), str) or isinstance(size, bool) or not isinstance(size, int | None):
+    sized = "image_size" in spec and isinstance(size, int | None) and not isinstance(size, bool)
+    if not isinstance(spec.get("name"), str) or not sized:
         raise UserError(f"{path}: name and image_size must be a text and a number; restore the file")
     for section in (networks, spec.get("parts", {}), spec.get("packs", {})):
         if not isinstance(section, dict):
@@ -83,7 +84,7 @@ def read_spec(folder: Path) -> dict[str, Any]:
             texts = [entry.get(key, "") for key in _TEXTS] if isinstance(entry, dict) else [None]
             inner = [entry.get(key, {}) for key in ("init", "files", "source")] if isinstance(entry, dict) else []
             if not all(isinstance(text, str) for text in (role, *texts)) or not all(isinstance(i, dict) for i in inner):
-                raise UserError(f"{path}: the entry of {str(role)[:40]} is damaged; restore the file")
+                raise UserError(f"{path}: the entry of {role!r:.40} is damaged; restore the file")
     return spec
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,6 +13,7 @@ import torch
 
 from faceanon.errors import UserError
 from faceanon.networks.local_weights import refuse_bomb
+from faceanon.weights.files import whole_file
 
 NEWEST, LAST, PREVIOUS = "new.ckpt", "last.ckpt", "previous.ckpt"
 _MARK = b"faceanon sha256 "
@@ -35,19 +35,10 @@ def write_checkpoint(content: dict[str, Any], path: Path) -> None:
     Raises:
         OSError: The folder cannot be written, or the disk is full; `path` is as it was.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with temporary.open("xb+") as file:
-            torch.save(content, file)
-            _seal(file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        torch.save(content, file)
+        _seal(file)
+    sync_folder(path.parent)
 
 
 def _seal(file: BinaryIO) -> None:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 import yaml
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from faceanon.errors import UserError
+from faceanon.errors import NO_ROOM, UserError
 
 CARD_BYTES, CARD_ENTRIES = 4_000_000, 100_000
 
@@ -36,26 +36,43 @@ def state_sha256(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write `data` so that `path` is either the old file or the whole new one.
+@contextlib.contextmanager
+def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """A file to write and read that takes the place of `path` when all is written; until then `path` is as it was.
+
+    Args:
+        path: The file; its folder is made.
+        mode: Who may read it, from its first byte on; the umask takes away from that, as a recovered face may be for
+            nobody else.
+
+    Raises:
+        OSError: The folder cannot be written, or the disk is full.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(temporary, "xb+", opener=partial(os.open, mode=mode)) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write `data` as `whole_file` does.
 
     Raises:
         UserError: The folder cannot be written, or the disk is full.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:  # as the umask has it: a recovered face may be for nobody else
+        with whole_file(path, mode) as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
     except OSError as error:
-        reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
+        reason = NO_ROOM.get(error.errno or 0) or error.strerror or str(error)
         raise UserError(f"cannot write {path}: {reason}; free some space or choose another folder") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def _read_checkpoint(path: Path) -> Saved:
     return _saved(_checked(card, path), tensors, sha256(path), path)
 
 
-def _checked(card: object, source: Path) -> dict[str, Any]:
+def _checked(card: object, source: str | Path) -> dict[str, Any]:
     """A card that has what is needed to build a backbone."""
     entries: dict[str, Any] = card if isinstance(card, dict) else {}
     kinds = {"class_path": str, "init_args": dict, "bundle": dict}
@@ -153,7 +153,7 @@ def check_fit(saved: dict[str, Any] | None, backbone: Backbone, source: str) -> 
     """
     if saved is None:
         raise UserError(f"{source} holds no backbone; give one of a stage that trains a backbone")
-    _compare(saved, description(backbone), source)
+    _compare(_checked(saved, source), description(backbone), source)
 
 
 def _compare(saved: dict[str, Any], own: dict[str, Any], source: str) -> None:

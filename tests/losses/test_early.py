@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from faceanon.losses.adversarial import discriminator_loss, discriminator_share, generator_loss
-from faceanon.losses.eager import rowwise, total
+from faceanon.losses.early import rowwise, total
 from faceanon.losses.parsing import parse_loss
 from faceanon.networks.discriminator import Discriminator
 from faceanon.stages.chunks import CPU_PICTURES, discriminator_chunks, fooling_rows, parsing_rows, plain_chunks

@@ -199,10 +199,16 @@ def load_backbone(path: str | Path) -> tuple[Backbone, str]:
     found = description(backbone)["bundle"]
     if found["fingerprint"] != saved.bundle["fingerprint"]:
         raise UserError(
-            f"{saved.source} was trained on bundle {saved.bundle}, but here it is {found}; install that bundle"
+            f"{saved.source} was trained on bundle {_named(saved.bundle)}, but here it is {_named(found)}; "
+            "install that bundle"
         )
     load_strictly(backbone, saved.tensors, saved.source)
     return backbone.eval().requires_grad_(False), saved.sha256
+
+
+def _named(bundle: dict[str, Any]) -> str:
+    """A bundle by name and the head of its fingerprint, cut where a stranger wrote a novel."""
+    return f"{str(bundle.get('name', 'without a name'))[:40]} ({str(bundle['fingerprint'])[:12]})"
 
 
 def _built(saved: Saved) -> Backbone:

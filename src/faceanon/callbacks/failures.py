@@ -56,9 +56,12 @@ def explain(error: BaseException) -> UserError | RunError | None:
 
 
 def _own(error: UserError | RunError) -> UserError | RunError:
-    """The error itself; a data loader wraps what its worker raised into a whole traceback, of which the end counts."""
+    """The error itself; a data loader wraps what its worker raised into a whole traceback, of which the end counts.
+
+    Other messages of several lines are meant so: a missing bundle names each of its networks.
+    """
     text = str(error).strip()
-    if "\n" not in text:
+    if "Traceback (most recent call last)" not in text:
         return error
     return type(error)(text.splitlines()[-1].removeprefix(f"{type(error).__module__}.{type(error).__name__}: "))
 

@@ -111,6 +111,26 @@ def test_password_derives_each_salt_once(monkeypatch):
     assert len(calls) == 2
 
 
+@pytest.mark.parametrize(
+    ("cost", "said"),
+    [
+        ({"memory_kib": 128}, r"0\.125 MiB in 1 passes"),
+        ({"iterations": 5}, "in 5 passes"),
+        ({"memory_kib": 33, "iterations": 8}, "in 8 passes"),
+        ({"memory_kib": 64, "iterations": 4}, None),
+        ({"memory_kib": 32, "iterations": 8}, None),
+    ],
+)
+def test_a_password_derives_nothing_dearer_than_it_may(cost, said):
+    dearest = KdfParameters(memory_kib=64, iterations=4, lanes=1)
+    password, asked = Password(PASSWORD, SALT, CHEAP, most=dearest), KdfParameters(**CHEAP.to_dict() | cost)
+    if said is None:
+        assert password.secret(SALT, asked) == Password(PASSWORD).secret(SALT, asked)
+    else:
+        with pytest.raises(UserError, match=f"key derivation: the file asks for .*{said}"):
+            password.secret(SALT, asked)
+
+
 def test_salts_are_fresh():
     assert len({new_salt() for _ in range(50)}) == 50
     assert len(new_salt()) == 16

@@ -60,6 +60,24 @@ class KdfParameters:
         _check_bounds("iterations", self.iterations, 1, MAX_ITERATIONS)
         _check_bounds("memory_kib", self.memory_kib, 8 * self.lanes, MAX_MEMORY_KIB)
 
+    def check_within(self, most: KdfParameters) -> None:
+        """Refuse a derivation that needs more memory than `most`, or more of it in all passes together.
+
+        Raises:
+            UserError: If it does.
+        """
+        if self.memory_kib > most.memory_kib or self.work > most.work:
+            raise UserError(
+                f"key derivation: the file asks for {self.memory_kib / 1024:g} MiB in {self.iterations} passes, and at "
+                f"most {most.memory_kib / 1024:g} MiB, {most.work / 1024:g} MiB in all passes together, is done here; "
+                "if you trust the file, use `faceanon recover`"
+            )
+
+    @property
+    def work(self) -> int:
+        """KiB in all passes together: what the time goes by."""
+        return self.memory_kib * self.iterations
+
     def to_dict(self) -> dict[str, str | int]:
         """Plain values for JSON."""
         return asdict(self)
@@ -183,20 +201,33 @@ class Password:
         text: The password itself; kept, since recovery meets its salts one by one.
         salt: Salt of what this run makes; a new one when None.
         kdf: Cost of what this run makes.
+        most: Cost of what is derived at all, for files of strangers; only the bounds of `KdfParameters` when None.
 
     Raises:
         UserError: If the password is empty or not valid Unicode.
     """
 
-    def __init__(self, text: str, salt: bytes | None = None, kdf: KdfParameters | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        salt: bytes | None = None,
+        kdf: KdfParameters | None = None,
+        most: KdfParameters | None = None,
+    ) -> None:
         _encode_password(text)
-        self._text = text
+        self._text, self._most = text, most
         self.salt, self.kdf = salt or new_salt(), kdf or KdfParameters()
         self._known: dict[tuple[bytes, KdfParameters], Secret] = {}
 
     def secret(self, salt: bytes | None = None, kdf: KdfParameters | None = None) -> Secret:
-        """The secret under `salt` and `kdf`, those of this run by default."""
+        """The secret under `salt` and `kdf`, those of this run by default.
+
+        Raises:
+            UserError: If it costs more than this password's `most`.
+        """
         place = salt or self.salt, kdf or self.kdf
+        if self._most is not None:
+            place[1].check_within(self._most)
         if place not in self._known:
             self._known[place] = Secret.from_password(self._text, *place)
         return self._known[place]

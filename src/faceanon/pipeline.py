@@ -86,11 +86,11 @@ class Pipeline:
             batch: Most faces in one call of the backbone.
 
         Raises:
-            UserError: If the model is missing or damaged.
+            UserError: If the model is missing or damaged, or an exported one does not run on the device.
         """
         from faceanon.weights.store import load_backbone  # here: a pipeline over one's own backbone needs no store
 
-        backbone, weights = load_backbone(path)
+        backbone, weights = load_backbone(path, device)
         return cls(backbone, detector, weights, Path(path).name, device, batch)
 
     @property

@@ -130,6 +130,7 @@ def run(arguments: Sequence[str]) -> FaceAnonCLI:
         # The averaged copy and the encoder stay in eval mode on purpose.
         warnings.filterwarnings("ignore", r"Found \d+ module\(s\) in eval mode")
         warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)")  # Lightning's own, torch >= 2.9
+        warnings.filterwarnings("ignore", r"Precision .* is not supported by the model summary")
         with in_order():
             return FaceAnonCLI(
                 L.LightningModule,

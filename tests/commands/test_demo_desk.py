@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from faceanon import cli
 from faceanon.data.detect import Detection
@@ -114,6 +116,22 @@ def test_another_model_is_named(desk, tmp_path):
     line = desk.recover(str(hidden.file), RIGHT, "me").line
     assert "was anonymized with the model tint" in line
     assert "this page runs other" in line
+
+
+def test_a_file_cannot_ask_for_an_absurd_derivation(desk, tmp_path, monkeypatch):
+    with Image.open(desk.anonymize(noise(tmp_path / "a.png"), RIGHT, OWN, "me").file) as image:
+        image.load()
+    values = json.loads(image.info["faceanon"])
+    values["kdf"] |= {"memory_kib": 1 << 20, "iterations": 16}  # a gigabyte, half a minute
+    chunk = PngInfo()
+    chunk.add_text("faceanon", json.dumps(values))
+    image.save(tmp_path / "dear.png", pnginfo=chunk)
+    monkeypatch.setattr(Secret, "from_password", lambda *words: pytest.fail("derived"))
+    reply = desk.recover(str(tmp_path / "dear.png"), RIGHT, "me")
+    assert reply.file is None
+    assert "the file asks for 1024 MiB in 16 passes, and at most 256 MiB" in reply.line
+    assert "\n" not in reply.line
+    assert "--" not in reply.line
 
 
 def test_a_bug_shows_in_the_terminal_and_not_on_the_page(desk, tmp_path, monkeypatch, capsys):

@@ -4,6 +4,7 @@ import sys
 from types import SimpleNamespace
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from PIL import Image
@@ -245,6 +246,59 @@ def test_a_card_of_a_stranger_names_no_other_file_and_nothing_absurd(folder, tmp
     (tmp_path / CARD).write_text(json.dumps(card | change))
     with pytest.raises(UserError, match="damaged or of another version"):
         load_backbone(tmp_path)
+
+
+class Runtime:
+    """An onnxruntime of which only the choice of providers matters."""
+
+    def __init__(self, available, starts):
+        self.available, self.starts, self.asked = available, starts, []
+        self.SessionOptions, self.disable_telemetry_events = onnxruntime.SessionOptions, lambda: None
+
+    def get_available_providers(self):
+        return self.available
+
+    def InferenceSession(self, graph, options, providers):  # noqa: N802 - onnxruntime's name
+        self.asked.append(providers)
+        return SimpleNamespace(get_providers=lambda: self.starts, get_inputs=list)
+
+
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+
+
+@pytest.mark.parametrize(("device", "asked"), [("cpu", [(CPU, {})]), ("cuda:1", [(CUDA, {"device_id": 1}), (CPU, {})])])
+def test_the_device_is_the_one_that_was_asked_for(folder, monkeypatch, device, asked):
+    runtime = Runtime([CUDA, CPU], [name for name, _ in asked])
+    monkeypatch.setitem(sys.modules, "onnxruntime", runtime)
+    assert load_backbone(folder, device)[0].reversible
+    assert runtime.asked == [asked, asked]
+
+
+@pytest.mark.parametrize(
+    ("device", "available", "starts", "said"),
+    [
+        ("cuda", [CPU], [CPU], f"onnxruntime does not compute on cuda here \\(it has {CPU}\\); take --device cpu"),
+        ("cuda:0", [CUDA, CPU], [CPU], f"{CUDA} does not start, only {CPU}"),
+        ("mps", [CUDA, CPU], [CPU], "computes on cpu, cuda or cuda:N, not on 'mps'"),
+    ],
+)
+def test_no_other_device_takes_its_place(folder, monkeypatch, device, available, starts, said):
+    monkeypatch.setitem(sys.modules, "onnxruntime", Runtime(available, starts))
+    with pytest.raises(UserError, match=said):
+        OnnxMethod.load(folder, device=device)
+
+
+def test_the_commands_say_which_device_onnxruntime_lacks(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "onnxruntime", Runtime([CPU], [CPU]))
+    monkeypatch.setattr("faceanon.commands._methods.device", torch.device)  # as if torch had one
+    monkeypatch.setenv("PW", "a word")
+    Image.new("RGB", (64, 64)).save(tmp_path / "face.png")
+    for command, more in (("anonymize", ["--aligned"]), ("recover", [])):
+        words = [str(tmp_path / "face.png"), str(tmp_path / "out.png"), "--password-env", "PW", "--device", "cuda"]
+        assert main([command, *words, *more, "--model", str(folder)]) == 2
+        error = capsys.readouterr().err.strip()
+        assert "onnxruntime does not compute on cuda here" in error
+        assert len(error.splitlines()) == 1
 
 
 @pytest.mark.parametrize("location", ["inside.bin", "../inside.bin"])

@@ -92,6 +92,7 @@ def watched(config, bundle, out, more):
 @pytest.mark.parametrize("config", ["dbaf_keyed_s1", "dbaf_s2", "riddle_s2", "ifadit_s1", "rotation_s2", "mirage_s2"])
 def test_everything_compiled_is_the_plain_training(tiny_bundle, tmp_path, config):
     three = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=3", "--trainer.limit_val_batches=1")
+    three = (*three, "--trainer.precision=32-true")
     one = watched(config, tiny_bundle, tmp_path / "plain", three)
     other = watched(config, tiny_bundle, tmp_path / "fast", (*three, *ALL))
     assert_same_course(losses(tmp_path / "plain"), losses(tmp_path / "fast"))
@@ -237,6 +238,7 @@ def test_every_methods_step_is_finite_under_bf16(tiny_bundle, tmp_path, config):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Precision bf16-mixed is not supported by the model summary")
 def test_the_priors_step_is_finite_under_bf16_and_compiled(tiny_bundle, tmp_path):
     roles = ("generator", "encoder", "discriminator")
     keys = {f"model.init_args.{role}.init_args": NETWORKS[role][1] for role in roles}

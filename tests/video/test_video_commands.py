@@ -57,6 +57,11 @@ def test_strict_exits_with_one_and_writes_nothing(tmp_path, capsys):
         (["in.mp4", "in.mp4"], "is the input itself"),
         (["in.mp4", "taken.mp4"], "--overwrite"),
         (["in.mp4", "out.mp4", "--aligned"], "--aligned: for photos only"),
+        (["in.mp4", "out.mp4", "--small-faces", "mask"], "--small-faces: for photos only; leave it away for in.mp4"),
+        (
+            ["in.mp4", "out.mp4", "--format", "png", "--workers", "2"],
+            "--format, --workers: for photos only; leave them",
+        ),
         (["in.mp4", "out.mp4", "--crf", "99"], "between 0"),
         (["in.mp4", "out.mp4", "--every", "0"], "every"),
         (["taken.mp4", "out.mp4"], "taken.mp4 is not a video"),
@@ -71,3 +76,24 @@ def test_bad_input_is_one_line_and_code_two(tmp_path, monkeypatch, capsys, words
     assert message in error
     assert len(error.splitlines()) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.mp4", "taken.mp4"]
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "said"),
+    [
+        ("anonymize", ["--strict"], "--strict"),
+        ("anonymize", ["--max-gap", "0"], "--max-gap"),
+        ("anonymize", ["--every", "1"], "--every"),  # as by default: typed, so meant
+        ("recover", ["--crf", "10", "--lossless"], "--crf, --lossless"),
+        ("recover", ["--full-colour"], "--full-colour"),
+    ],
+)
+@pytest.mark.parametrize("source", ["in.png", "."])
+def test_what_only_videos_have_is_refused_for_photos(tmp_path, monkeypatch, capsys, command, words, said, source):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.png").write_bytes(b"not looked at")
+    assert call(command, source, "out.png", *words) == 2
+    error = capsys.readouterr().err.strip()
+    assert f"{said}: for videos only; leave {'them' if ',' in said else 'it'} away for {source}" in error
+    assert len(error.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["in.png"]

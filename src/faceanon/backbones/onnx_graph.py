@@ -17,18 +17,19 @@ class OnnxBackbone(WithoutCodes):
 
     Args:
         folder: Where the graphs are.
+        device: Where onnxruntime computes, whatever the device of the pictures: a session stays where it was opened.
 
     Raises:
-        UserError: If something is missing or damaged.
+        UserError: If something is missing or damaged, or onnxruntime does not compute there.
     """
 
     trained_by = ()
     paper = "an exported method"
     licence = "that of the method and of its weights"
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, device: torch.device | str = "cpu") -> None:
         super().__init__()
-        self.net = OnnxMethod.load(folder, torch.get_num_threads())
+        self.net = OnnxMethod.load(folder, torch.get_num_threads(), str(device))
         self.card = self.net.card
         self.key_shape = self.card.key.shape
         self.reversible = self.net.reversible

@@ -46,10 +46,8 @@ def add_file_arguments(parser: argparse.ArgumentParser, what: str, output_needed
 
 
 def _add_folder_arguments(folders: argparse._ArgumentGroup) -> None:
-    folders.add_argument("--format", choices=FORMATS, default="png", help="what to write (default: png)")
-    folders.add_argument(
-        "--workers", type=int, default=2, metavar="N", help="threads that read, paste and write (default: 2)"
-    )
+    folders.add_argument("--format", choices=FORMATS, help="what to write (default: png)")
+    folders.add_argument("--workers", type=int, metavar="N", help="threads that read, paste and write (default: 2)")
     folders.add_argument(
         "--devices",
         type=int,
@@ -70,7 +68,6 @@ def _add_folder_arguments(folders: argparse._ArgumentGroup) -> None:
     folders.add_argument(
         "--on-error",
         choices=("skip", "stop"),
-        default="skip",
         help="name a bad file and go on, or stop at it (default: skip)",
     )
 

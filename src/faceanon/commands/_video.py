@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -24,12 +24,53 @@ if TYPE_CHECKING:
 
 SUFFIXES = frozenset({".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".ts", ".webm", ".wmv"})
 OUTPUTS = frozenset({".mkv", ".mov", ".mp4"})
-PHOTOS_ONLY = ("list_faces", "aligned", "select", "exclude", "quality", "csv", "like", "vault", "exact")
+# What fits one kind of file only, and its value where nothing was typed: argparse's own defaults would not tell whether
+# something was, and an option without an effect is a mistake worth a line.
+VIDEOS_ONLY: dict[str, Any] = {
+    "crf": 10,
+    "full_colour": False,
+    "lossless": False,
+    "every": 1,
+    "max_gap": 1.0,
+    "strict": False,
+}
+PHOTOS_ONLY: dict[str, Any] = {
+    "list_faces": False,
+    "aligned": False,
+    "select": None,
+    "exclude": None,
+    "likeness": None,
+    "small_faces": "blur",
+    "quality": None,
+    "like": None,
+    "vault": False,
+    "exact": False,
+    "format": "png",
+    "workers": 2,
+    "csv": None,
+    "on_error": "skip",
+}
 
 
 def is_video(path: str | Path) -> bool:
     """Whether the file is a video, by its ending."""
     return Path(path).suffix.lower() in SUFFIXES and not Path(path).is_dir()
+
+
+def settle(args: argparse.Namespace) -> None:
+    """Give the options of one kind of file the values they have where nothing was typed.
+
+    Raises:
+        UserError: If an option was typed that IN's kind does not have.
+    """
+    kind, others = ("photos", PHOTOS_ONLY) if is_video(args.input) else ("videos", VIDEOS_ONLY)
+    typed = [name for name in others if (value := getattr(args, name, None)) is not None and value is not False]
+    if typed:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in typed)
+        raise UserError(f"{options}: for {kind} only; leave {'them' if typed[1:] else 'it'} away for {args.input}")
+    for name, default in {**VIDEOS_ONLY, **PHOTOS_ONLY}.items():
+        if getattr(args, name, default) is None:
+            setattr(args, name, default)
 
 
 def add_video_arguments(parser: argparse.ArgumentParser, follow: bool) -> None:
@@ -38,7 +79,6 @@ def add_video_arguments(parser: argparse.ArgumentParser, follow: bool) -> None:
     group.add_argument(
         "--crf",
         type=int,
-        default=10,
         metavar="N",
         help="0 (best, largest) to 40; recovery needs good quality (default: 10)",
     )
@@ -50,13 +90,10 @@ def add_video_arguments(parser: argparse.ArgumentParser, follow: bool) -> None:
     group.add_argument("--lossless", action="store_true", help="keep every pixel exactly; large files")
     if not follow:
         return
-    group.add_argument(
-        "--every", type=int, default=1, metavar="N", help="look for faces on every Nth frame only (default: 1)"
-    )
+    group.add_argument("--every", type=int, metavar="N", help="look for faces on every Nth frame only (default: 1)")
     group.add_argument(
         "--max-gap",
         type=float,
-        default=1.0,
         metavar="S",
         help="cover a face that is lost and found again for up to this many seconds between (default: 1)",
     )
@@ -73,9 +110,6 @@ def check_video(args: argparse.Namespace) -> tuple[Path, Path]:
     """
     if args.output is None:
         raise UserError("name OUT, the video to write")
-    if odd := [name for name in PHOTOS_ONLY if getattr(args, name, None)]:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in odd)
-        raise UserError(f"{options}: for photos only; leave it away for {args.input}")
     source, target = Path(args.input), Path(args.output)
     if not source.is_file():
         raise UserError(f"no such file: {source}")

@@ -29,7 +29,7 @@ from faceanon.commands._people import add_people_arguments, choices, people_of
 from faceanon.commands._run import prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import add_password_arguments, password_of
 from faceanon.commands._shares import check_shares, shared
-from faceanon.commands._video import add_video_arguments, anonymize_one, check_video, is_video
+from faceanon.commands._video import add_video_arguments, anonymize_one, check_video, is_video, settle
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--small-faces",
         choices=("blur", "pixelate", "mask", "refuse"),
-        default="blur",
         help="what hides, for good, faces that the model cannot be applied to; refuse: leave such photos undone "
         "(default: blur)",
     )
@@ -98,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
     from faceanon.data.photo import SUFFIXES
 
     quiet_pictures()
+    settle(args)
     source, policy = Path(args.input), _policy(args)
     if args.output is None and not args.list_faces:
         raise UserError("name OUT, the file or folder to write; or give --list-faces to write nothing")

@@ -27,7 +27,7 @@ from faceanon.commands._files import add_file_arguments, load_pipeline, plan
 from faceanon.commands._run import prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import add_password_arguments, password_of
 from faceanon.commands._shares import check_shares
-from faceanon.commands._video import add_video_arguments, check_video, is_video, recover_one
+from faceanon.commands._video import add_video_arguments, check_video, is_video, recover_one, settle
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
     from faceanon.data.sibling import manifest_like
 
     quiet_pictures()
+    settle(args)
     if is_video(args.input):
         check_shares(args, folder=False)
         paths, password = check_video(args), password_of(args, confirm=False)

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -125,21 +125,25 @@ class OnnxMethod:
         card: What the graphs are.
         graphs: Content by direction.
         threads: Of onnxruntime in one call; its own choice when None.
+        device: Where it computes: `cpu`, `cuda`, `cuda:1`, ...
 
     Raises:
-        UserError: If onnxruntime is missing, or does not read a graph.
+        UserError: If onnxruntime is missing, does not read a graph, or does not compute there.
     """
 
-    def __init__(self, card: OnnxCard, graphs: Mapping[str, bytes], threads: int | None = None) -> None:
+    def __init__(
+        self, card: OnnxCard, graphs: Mapping[str, bytes], threads: int | None = None, device: str = "cpu"
+    ) -> None:
         self.card = card
-        self._sessions = {name: open_graph(graph, name, threads) for name, graph in graphs.items()}
+        self._sessions = {name: open_graph(graph, name, threads, device) for name, graph in graphs.items()}
 
     @classmethod
-    def load(cls, folder: str | Path, threads: int | None = None) -> Self:
+    def load(cls, folder: str | Path, threads: int | None = None, device: str = "cpu") -> Self:
         """What `faceanon export --onnx` wrote into `folder`.
 
         Raises:
-            UserError: If something is missing, damaged, or not the file its card describes.
+            UserError: If something is missing, damaged, or not the file its card describes, or onnxruntime does not
+                compute on the device.
         """
         folder = Path(folder)
         card = OnnxCard.read(folder)
@@ -154,7 +158,7 @@ class OnnxMethod:
                 raise UserError(f"cannot read {path}: {error.strerror}") from error
             if hashlib.sha256(graphs[name]).hexdigest() != entry["sha256"]:
                 raise UserError(f"{path} is not the file its card describes (sha256 differs); export it again")
-        return cls(card, graphs, threads)
+        return cls(card, graphs, threads, device)
 
     @property
     def reversible(self) -> bool:
@@ -206,16 +210,18 @@ def _sensible(card: OnnxCard) -> bool:
     )
 
 
-def open_graph(graph: bytes, name: str, threads: int | None = None) -> Any:  # noqa: ANN401 - onnxruntime has no types
-    """An `onnxruntime.InferenceSession`, on the GPU where onnxruntime can.
+def open_graph(graph: bytes, name: str, threads: int | None = None, device: str = "cpu") -> Any:  # noqa: ANN401 - onnxruntime has no types
+    """An `onnxruntime.InferenceSession`.
 
     Args:
         graph: Content of the file.
         name: What to call it in messages.
         threads: Of onnxruntime in one call; its own choice when None.
+        device: Where it computes: `cpu`, `cuda`, `cuda:1`, ...
 
     Raises:
-        UserError: If onnxruntime is missing, or does not read it, or it wants tensors of other files.
+        UserError: If onnxruntime is missing, does not read it or compute on the device, or it wants tensors of other
+            files.
     """
     try:
         import onnxruntime
@@ -228,12 +234,33 @@ def open_graph(graph: bytes, name: str, threads: int | None = None) -> Any:  # n
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
     if threads is not None:
         options.intra_op_num_threads = threads
-    wanted = ("CUDAExecutionProvider", "CPUExecutionProvider")
-    providers = [name for name in wanted if name in onnxruntime.get_available_providers()]
+    providers = _providers(device, onnxruntime.get_available_providers())
     try:
-        return onnxruntime.InferenceSession(graph, options, providers)
+        session = onnxruntime.InferenceSession(graph, options, providers)
     except Exception as error:  # onnxruntime's own have no common base class
         reason = str(error).split("\n")[0]
         raise UserError(
             f"onnxruntime does not read the graph {name} ({reason:.200}); export the model again"
         ) from error
+    if (first := providers[0][0]) not in (got := session.get_providers()):  # it falls back with a mere log line
+        raise _no_device(device, f"{first} does not start, only {', '.join(got)}")
+    return session
+
+
+def _providers(device: str, available: Sequence[str]) -> list[tuple[str, dict[str, int]]]:
+    """What onnxruntime is to compute with, and with what beside it where a step has no kernel there."""
+    kind, _, number = device.partition(":")
+    known = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+    if kind not in known or not (number or "0").isdecimal():
+        raise UserError(f"an ONNX model computes on cpu, cuda or cuda:N, not on {device!r:.40}")
+    if known[kind] not in available:
+        raise _no_device(device, f"it has {', '.join(available)}")
+    beside: list[tuple[str, dict[str, int]]] = [(known["cpu"], {})]
+    return beside if kind == "cpu" else [(known[kind], {"device_id": int(number or "0")}), *beside]
+
+
+def _no_device(device: str, reason: str) -> UserError:
+    return UserError(
+        f"onnxruntime does not compute on {device} here ({reason}); take --device cpu, or install onnxruntime-gpu and "
+        "the CUDA libraries it names"
+    )

@@ -165,7 +165,7 @@ class ModulatedConv2d(nn.Module):
         """Whether the style goes into the weight: for a single sample whose map is larger than the weight."""
         large = x.shape[-2] * x.shape[-1] >= 4 * self.weight.shape[1]
         exact = not torch.is_autocast_enabled(x.device.type)  # there the demodulation stays in float32
-        return exact and large and len(x) == 1 and inference(x)
+        return inference(x) and exact and large and len(x) == 1
 
     def _convolve(self, x: Tensor, weight: Tensor) -> Tensor:
         if not self.upsample:

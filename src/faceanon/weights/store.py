@@ -177,11 +177,12 @@ def _without_bundle(arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name != "bundle"}
 
 
-def load_backbone(path: str | Path) -> tuple[Backbone, str]:
+def load_backbone(path: str | Path, device: torch.device | str = "cpu") -> tuple[Backbone, str]:
     """Build a trained backbone in eval mode.
 
     Args:
         path: An exported folder, a `.ckpt`, or a folder of `faceanon export --onnx`.
+        device: Where the graphs of the latter run; a backbone of torch is moved by whoever uses it.
 
     Returns:
         The backbone and the sha256 of its weights.
@@ -192,7 +193,7 @@ def load_backbone(path: str | Path) -> tuple[Backbone, str]:
     if (exported := _exported(path)) is not None:
         from faceanon.backbones.onnx_graph import OnnxBackbone  # here: training needs no onnxruntime
 
-        runner = OnnxBackbone(exported).eval()
+        runner = OnnxBackbone(exported, device).eval()
         return runner, runner.card.weights
     saved = read(path)
     backbone = _built(saved)

@@ -18,7 +18,8 @@ from faceanon.stages.shards import NormStatistics, RowStreams, ShardedModule, cu
 
 STAGES = ["prior", "recogniser", "perceptual", "disentangle", "anonymize"]
 NO_NEIGHBOURS = {
-    "anonymize": {"weights": OWN_BATCH_ONLY},
+    # An 8-bit step makes a level of what rounding differs by, and an anchor's L1 a sign: at the start it is 0.
+    "anonymize": {"weights": {**OWN_BATCH_ONLY, "anchor": 0.0, "wrong_anchor": 0.0}, "loop": "image"},
     "disentangle": {"weights": {"adversarial": 0.0}, "pairing": "self", "crossed_targets": False},
 }
 QUICK = ("recogniser", "anonymize")

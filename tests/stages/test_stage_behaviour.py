@@ -58,6 +58,7 @@ class TestAdversarialStage:
     def test_r1_is_computed_every_so_many_batches(self, trained):
         assert trained[0].r1_calls == 3  # batches 1, 4 and 7 of 8
         assert len(losses(trained[1])["train/d/adversarial"]) == 8
+        assert len(losses(trained[1])["train/d/r1"]) == 3  # and is not repeated in the rows between
 
     def test_terms_are_logged_by_name_and_a_zero_weight_leaves_one_out(self, trained):
         names = {name.removeprefix("train/g/") for name in losses(trained[1]) if "/g/" in name}

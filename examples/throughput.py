@@ -21,22 +21,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
 import yaml
-from PIL import Image
 
 from faceanon.backbones.dbaf import DBAF
 from faceanon.batch.engine import run_tasks
 from faceanon.batch.tasks import AnonymizeTask, Output
+from faceanon.bench.use import photo
 from faceanon.data.align import crop
 from faceanon.data.carrier import encode
 from faceanon.data.detect import MtcnnConfig, MtcnnDetector
 from faceanon.data.found import MIN_FACE, SEARCH
 from faceanon.data.paste import paste
 from faceanon.data.photo import load_photo
-from faceanon.data.synthetic.factors import sample_attributes, sample_identity
-from faceanon.data.synthetic.render import render
 from faceanon.errors import UserError
 from faceanon.key import Password
 from faceanon.networks.e4e import Encoder4Editing
@@ -46,7 +43,6 @@ from faceanon.weights.files import save_tensors
 from faceanon.weights.seal import seal
 from faceanon.weights.store import default_model
 
-FACE, PHOTO = 256, 512
 SMALL_GENERATOR = {4: 128, 8: 128, 16: 128, 32: 128, 64: 64, 128: 32, 256: 16}
 SMALL_ENCODER = {"widths": [16, 16, 32, 64, 128], "units": [1, 1, 2, 1]}
 PARTS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
@@ -59,16 +55,9 @@ PARTS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
 
 
 def draw_photos(folder: Path, count: int) -> None:
-    """JPEGs of a soft background with one face in the middle."""
-    generator = torch.Generator().manual_seed(0)
+    """JPEGs of what `faceanon bench` measures photos with."""
     for index in range(count):
-        identity, attributes = sample_identity(1, generator), sample_attributes(1, generator, occlusion=0.0)
-        face = render(identity, attributes, FACE).image[0].permute(1, 2, 0)
-        coarse = np.random.default_rng(index).integers(60, 200, (8, 8, 3), dtype=np.uint8)
-        photo = np.array(Image.fromarray(coarse).resize((PHOTO, PHOTO), Image.Resampling.BICUBIC))
-        start = (PHOTO - FACE) // 2
-        photo[start : start + FACE, start : start + FACE] = ((face + 1) * 127.5).round().byte().numpy()
-        Image.fromarray(photo).save(folder / f"{index:04}.jpg", quality=95)
+        photo(index).save(folder / f"{index:04}.jpg", quality=95)
 
 
 def random_model(folder: Path, kind: str) -> DBAF:

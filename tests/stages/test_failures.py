@@ -161,11 +161,13 @@ def test_a_full_disk_when_the_model_is_written(tiny_bundle, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("how", "code", "line"),
     [
-        ("kill", 1, r"faceanon: worker \d+ of the data loader died \(is killed by signal: Killed\), which often .*"),
+        ("kill", 1, r"faceanon: worker \d+ of the data loader died \((is killed by signal: Killed|exited .+)\), .*"),
         ("raise", 2, r"faceanon: photo\.png is damaged; take it out"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:Exception ignored in.*MultiProcessing:pytest.PytestUnraisableExceptionWarning")
 def test_a_dead_worker(tiny_bundle, tmp_path, capsys, how, code, line):
+    """Torch may handle the worker's end while it takes the last epoch's loader down; then the reason is lost there."""
     found, lines = train(
         capsys,
         tiny_bundle,

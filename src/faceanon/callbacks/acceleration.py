@@ -14,6 +14,7 @@ from torch.optim import SGD, Adagrad, Adam, Optimizer
 from faceanon.errors import UserError
 from faceanon.networks.compiled import CompiledCall, compile_region, is_compiled, regions, restore
 from faceanon.networks.frozen import Frozen
+from faceanon.networks.layout import channels_last
 
 Part = Literal["backbone", "discriminator", "frozen"]
 Float32 = Literal["highest", "high", "medium"]
@@ -242,8 +243,7 @@ def lay_out(module: nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, Frozen):
             lay_out(part.net)
+    channels_last(module)
     for parameter in module.parameters():
-        if parameter.ndim == 4:
-            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-        elif parameter.ndim == 5 and len(parameter) == 1:
+        if parameter.ndim == 5 and len(parameter) == 1:
             parameter.data = parameter.data[0].contiguous(memory_format=torch.channels_last)[None]

@@ -32,9 +32,7 @@ def in_order() -> Iterator[None]:
             raise
         except Exception as error:
             known = explain(error)
-            if known is None:
-                raise
-            if known is error:
+            if known is None or known is error:
                 raise
             raise _named(known, watches) from error
 

@@ -95,7 +95,7 @@ def crop(photo: NDArray[np.uint8], geometry: CropGeometry, size: int) -> Tensor:
         `(3, S, S)` float32 in [-1, 1].
     """
     box = crop_window(geometry, photo.shape[1], photo.shape[0])
-    return crop_from_window(window_tensor(photo, box), geometry, box, size)
+    return crop_on_grid(window_tensor(photo, box), crop_grid(geometry, box, size), size)
 
 
 def window_tensor(photo: NDArray[np.uint8], box: Box) -> Tensor:
@@ -105,19 +105,25 @@ def window_tensor(photo: NDArray[np.uint8], box: Box) -> Tensor:
     return torch.from_numpy(pixels).permute(2, 0, 1).float() / 127.5 - 1
 
 
-def crop_from_window(window: Tensor, geometry: CropGeometry, box: Box, size: int) -> Tensor:
-    """`crop` from a window `(3, h, w)` that was cut out of the photo at `box`."""
-    times = max(1, math.ceil(geometry.side / size))  # samples across each pixel: whatever it covers is averaged
+def crop_grid(geometry: CropGeometry, box: Box, size: int) -> Tensor:
+    """Places in the window, at [-1, 1], of a crop's samples: `(1, n S, n S, 2)` for a crop of `size` S.
+
+    A pixel of the crop has n x n samples, so that whatever it covers is averaged.
+    """
+    times = max(1, math.ceil(geometry.side / size))
     steps = (torch.arange(size * times, dtype=torch.float64) * 2 + 1) / (size * times) - 1
     down, right = torch.meshgrid(steps, steps, indexing="ij")
     x = geometry.center_x + geometry.axis_x * right - geometry.axis_y * down
     y = geometry.center_y + geometry.axis_y * right + geometry.axis_x * down
     left, top, right_edge, bottom = box
     grid = torch.stack([2 * (x - left) / (right_edge - left) - 1, 2 * (y - top) / (bottom - top) - 1], -1)
-    fine = functional.grid_sample(
-        window[None], grid[None].float(), mode="bicubic", padding_mode="reflection", align_corners=False
-    )
-    return functional.avg_pool2d(fine, times)[0].clamp(-1, 1)
+    return grid[None].float()
+
+
+def crop_on_grid(window: Tensor, grid: Tensor, size: int) -> Tensor:
+    """`crop` from a window `(3, h, w)` at the places of `crop_grid`."""
+    fine = functional.grid_sample(window[None], grid, mode="bicubic", padding_mode="reflection", align_corners=False)
+    return functional.avg_pool2d(fine, grid.shape[1] // size)[0].clamp(-1, 1)
 
 
 def arrange_layers(geometries: Sequence[CropGeometry]) -> tuple[tuple[CropGeometry, ...], ...]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from faceanon.data.align import Box, crop_from_window, crop_window, window_tensor
+from faceanon.data.align import Box, crop_grid, crop_on_grid, crop_window, window_tensor
 from faceanon.manifest import CropGeometry
 
 FEATHER = 0.05
@@ -45,8 +45,9 @@ def paste(
     firm = _firm(size, feather)
     corrected = face
     blended = _blend(window, corrected, alpha, grid, geometry)
+    back = crop_grid(geometry, box, size)
     for _ in range(passes):
-        corrected = corrected + firm * (face - crop_from_window(blended, geometry, box, size))
+        corrected = corrected + firm * (face - crop_on_grid(blended, back, size))
         blended = _blend(window, corrected, alpha, grid, geometry)
     left, top, right, bottom = box
     pixels = ((blended + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)

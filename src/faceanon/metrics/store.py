@@ -9,13 +9,12 @@ import os
 import time
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from faceanon.errors import UserError
-from faceanon.weights.files import write_atomic
+from faceanon.weights.files import raw_bytes, write_atomic
 
 _log = logging.getLogger(__name__)
 
@@ -120,8 +119,3 @@ def _digest(key: str, tensors: list[Tensor]) -> str:
         digest.update(f"{item.dtype} {tuple(item.shape)}".encode())
         digest.update(raw_bytes(item))
     return digest.hexdigest()
-
-
-def raw_bytes(tensor: Tensor) -> bytes:
-    """A tensor as it lies in memory, row by row; of every dtype, bfloat16 included, which numpy does not know."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -181,13 +181,6 @@ def weighted_sum(terms: Mapping[str, Tensor], weights: object, extra: Mapping[st
     return torch.stack([table[name] * value for name, value in terms.items()]).sum()
 
 
-def channels_last(module: nn.Module) -> None:
-    """Lay 4-D weights out for channels-last convolutions, 1.6 times faster on CPUs; StyleGAN2's are 5-D and stay."""
-    for parameter in module.parameters():
-        if parameter.ndim == 4:
-            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-
-
 def average_copy(module: M) -> M:
     """A copy for the moving average, in eval mode, without gradients."""
     return deepcopy(module).eval().requires_grad_(False)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from faceanon.backbones.base import Backbone
 from faceanon.data.pairs import Pairing, identity_sources, swap_targets
+from faceanon.errors import UserError
 from faceanon.losses import identity as identity_losses
 from faceanon.losses.latent import LatentNorm, latent_regulariser
 from faceanon.losses.reconstruction import PixelNorm, gradient_loss, part_weight, pixel_loss
@@ -68,6 +69,9 @@ class DisentangleStage(BackboneStage[Mixed]):
         pairing: How identity sources are chosen (`data.pairs.identity_sources`).
         crossed_targets: Compare with the very picture of that person with those attributes where the data hold it
             (synthetic faces), instead of with the attribute source.
+        stranger_share: How much a row with somebody else's identity counts in `reconstruction`, `edges`, `perceptual`
+            and `parsing` where the very picture it should be is not at hand. 1 counts all rows alike (paper). On
+            photographs those terms ask for the attribute source's face, and win over the identity terms.
         tau_positive: tau+ of eq. (9).
         tau_negative: tau- of eq. (9).
         reconstruction_norm: `l1` (paper) or `smooth_l1` (released code).
@@ -84,6 +88,7 @@ class DisentangleStage(BackboneStage[Mixed]):
         weights: DisentangleWeights = DisentangleWeights(),
         pairing: Pairing = "roll",
         crossed_targets: bool = False,
+        stranger_share: float = 1.0,
         tau_positive: float = 0.0,
         tau_negative: float = 0.5,
         reconstruction_norm: PixelNorm = "l1",
@@ -95,7 +100,10 @@ class DisentangleStage(BackboneStage[Mixed]):
         self.save_hyperparameters(ignore=["backbone"])
         wanted = {"perceptual": weights.perceptual, "parser": weights.parsing}
         self.bundle.require("recogniser", *(role for role, weight in wanted.items() if weight))
+        if not 0 <= stranger_share <= 1:
+            raise UserError(f"stranger_share is {stranger_share}; it must lie in 0 to 1")
         self.weights, self.pairing, self.crossed_targets = weights, pairing, crossed_targets
+        self.stranger_share = stranger_share
         self.tau_positive, self.tau_negative = tau_positive, tau_negative
         self.reconstruction_norm, self.latent_norm, self.part_emphasis = reconstruction_norm, latent_norm, part_emphasis
 
@@ -122,25 +130,34 @@ class DisentangleStage(BackboneStage[Mixed]):
     def generator_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:
         """Named terms of the drawn pictures `(B, 3, S, S)`; `source` as in `data.pairs`."""
         weights, nets = self.weights, self.bundle
-        target_rows = (
-            swap_targets(batch, source)[0] if self.crossed_targets else torch.arange(len(batch), device=self.device)
-        )
+        target_rows, share = self._targets(batch, source)
         target = batch.image[target_rows]
-        emphasis = None
+        emphasis = None if share is None else share[:, None, None, None].expand(-1, 1, *fake.shape[2:])
         if self.part_emphasis and batch.parsing is not None:
-            emphasis = part_weight(batch.parsing[target_rows], nets.part_classes, self.part_emphasis)
+            parts = part_weight(batch.parsing[target_rows], nets.part_classes, self.part_emphasis)
+            emphasis = parts if emphasis is None else parts * emphasis
         terms: dict[str, Tensor] = {}
         if weights.reconstruction:
             terms["reconstruction"] = pixel_loss(fake, target, self.reconstruction_norm, emphasis)
         if weights.edges:
             terms["edges"] = gradient_loss(fake, target, emphasis)
         if weights.perceptual:
-            terms["perceptual"] = perceptual_rows(nets.perceptual, fake, target).mean()
+            terms["perceptual"] = _mean(perceptual_rows(nets.perceptual, fake, target), share)
         if weights.parsing:
-            terms["parsing"] = parsing_rows(nets.parser, fake, target, nets.part_classes).mean()
+            terms["parsing"] = _mean(parsing_rows(nets.parser, fake, target, nets.part_classes), share)
         if weights.adversarial and self.discriminator is not None:
             terms["adversarial"] = fooling_rows(self.discriminator, fake).mean()
         return terms | self._identity_terms(batch, fake, source)
+
+    def _targets(self, batch: FaceBatch, source: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Rows `(B,)` of the pictures to compare with, and how much each counts, None where all count alike."""
+        rows, found = swap_targets(batch, source)
+        same = (source == torch.arange(len(batch), device=source.device)) | _same_person(batch, source)
+        if not self.crossed_targets:
+            rows, found = torch.arange(len(batch), device=source.device), same
+        if self.stranger_share == 1:
+            return rows, None
+        return rows, torch.where(found | same, 1.0, self.stranger_share)
 
     def _identity_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:
         terms: dict[str, Tensor] = {}
@@ -151,9 +168,8 @@ class DisentangleStage(BackboneStage[Mixed]):
         drawn = self.bundle.recogniser(fast_layout(fake))
         if self.weights.contrastive:
             rows = torch.arange(len(batch), device=source.device)
-            known_same = (batch.identity == batch.identity[source]) & (batch.identity >= 0)
             terms["contrastive"] = identity_losses.contrastive(
-                drawn, originals, (source == rows) | known_same, self.tau_positive, self.tau_negative
+                drawn, originals, (source == rows) | _same_person(batch, source), self.tau_positive, self.tau_negative
             )
         if self.weights.identity:
             terms["identity"] = identity_losses.attract(drawn, originals[source])
@@ -181,3 +197,12 @@ class DisentangleStage(BackboneStage[Mixed]):
             "val_cos_attribute": (drawn * embedding).sum(1).mean(),
         }
         self.log_dict(figures, batch_size=len(batch), prog_bar=True, sync_dist=True)
+
+
+def _same_person(batch: FaceBatch, source: Tensor) -> Tensor:
+    """`(B,)` bool: row and identity source are known to show one person."""
+    return (batch.identity == batch.identity[source]) & (batch.identity >= 0)
+
+
+def _mean(rows: Tensor, share: Tensor | None) -> Tensor:
+    return rows.mean() if share is None else (rows * share).mean()

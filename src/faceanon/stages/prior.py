@@ -17,9 +17,10 @@ from faceanon.losses.latent import latent_regulariser, sliced_wasserstein
 from faceanon.losses.reconstruction import gradient_loss, part_weight, pixel_loss
 from faceanon.metrics.prior import PriorExam
 from faceanon.networks.e4e import PyramidEncoder
+from faceanon.networks.layout import channels_last
 from faceanon.networks.stylegan2 import Generator
 from faceanon.report.page import write_report
-from faceanon.stages.base import Schedule, Stage, average_copy, channels_last, weighted_sum
+from faceanon.stages.base import Schedule, Stage, average_copy, weighted_sum
 from faceanon.stages.shards import Shard
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle

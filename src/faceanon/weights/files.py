@@ -32,8 +32,13 @@ def state_sha256(module: nn.Module) -> str:
     digest = hashlib.sha256(type(module).__qualname__.encode())
     for name, tensor in sorted(module.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(raw_bytes(tensor))
     return digest.hexdigest()
+
+
+def raw_bytes(tensor: Tensor) -> bytes:
+    """A tensor as it lies in memory, row by row; of every dtype, bfloat16 included, which numpy does not know."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from faceanon.networks.local_weights import refuse_bomb
 from faceanon.networks.onnx_method import CARD as ONNX_CARD
 from faceanon.paths import checkpoints
 from faceanon.weights.files import load_strictly, load_tensors, read_yaml, save_tensors, sha256, write_atomic
+from faceanon.weights.pairing import short
 
 WEIGHTS, CARD = "weights.safetensors", "model.yaml"
 
@@ -209,7 +210,7 @@ def load_backbone(path: str | Path, device: torch.device | str = "cpu") -> tuple
 
 def _named(bundle: dict[str, Any]) -> str:
     """A bundle by name and the head of its fingerprint, cut where a stranger wrote a novel."""
-    return f"{str(bundle.get('name', 'without a name'))[:40]} ({str(bundle['fingerprint'])[:12]})"
+    return f"{str(bundle.get('name', 'without a name'))[:40]} ({short(str(bundle['fingerprint']))})"
 
 
 def _built(saved: Saved) -> Backbone:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import itertools
 import os
 import statistics
 import tempfile
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 import yaml
 
@@ -30,7 +32,7 @@ from faceanon.batch.tasks import AnonymizeTask, Output
 from faceanon.bench.use import photo
 from faceanon.data.align import crop
 from faceanon.data.carrier import encode
-from faceanon.data.detect import MtcnnConfig, MtcnnDetector
+from faceanon.data.detect import Detector, MtcnnConfig, MtcnnDetector
 from faceanon.data.found import MIN_FACE, SEARCH
 from faceanon.data.paste import paste
 from faceanon.data.photo import load_photo
@@ -54,10 +56,12 @@ PARTS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
 }
 
 
-def draw_photos(folder: Path, count: int) -> None:
-    """JPEGs of what `faceanon bench` measures photos with."""
-    for index in range(count):
-        photo(index).save(folder / f"{index:04}.jpg", quality=95)
+def draw_photos(folder: Path, count: int, detector: Detector) -> None:
+    """JPEGs of what `faceanon bench` measures photos with, of those whose face the detector finds."""
+    drawn = (photo(index) for index in itertools.count())
+    found = (picture for picture in drawn if detector.detect(np.asarray(picture)))
+    for index, picture in enumerate(itertools.islice(found, count)):
+        picture.save(folder / f"{index:04}.jpg", quality=95)
 
 
 def random_model(folder: Path, kind: str) -> DBAF:
@@ -130,8 +134,8 @@ def parts(pipeline: Pipeline, photo: Path) -> dict[str, float]:
 def measure(args: argparse.Namespace, work: Path) -> None:
     """Print the table and the ratio."""
     (work / "in").mkdir()
-    draw_photos(work / "in", args.photos)
     pipeline, password = make_pipeline(args, work), Password("a word")
+    draw_photos(work / "in", args.photos, pipeline.detector)
     photos = sorted((work / "in").iterdir())
     secret, size = password.secret(), pipeline.backbone.image_size
     faces = torch.stack([crop((loaded := load_photo(path)).pixels, _square(pipeline, loaded), size) for path in photos])

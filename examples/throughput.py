@@ -40,7 +40,7 @@ from faceanon.errors import UserError
 from faceanon.key import Password
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.stylegan2 import Generator
-from faceanon.pipeline import Pipeline
+from faceanon.pipeline import CPU_BATCH, Pipeline
 from faceanon.weights.files import save_tensors
 from faceanon.weights.seal import seal
 from faceanon.weights.store import default_model
@@ -168,7 +168,7 @@ if __name__ == "__main__":
     what.add_argument("--random", choices=sorted(PARTS), help="256 px networks with random weights instead")
     parser.add_argument("--photos", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--batch", type=int, default=CPU_BATCH)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     with tempfile.TemporaryDirectory() as folder:

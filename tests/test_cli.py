@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lightning.pytorch  # noqa: F401 - its log handler keeps the stderr it finds, which in a test is soon closed
 import pytest
 import torch
 from PIL import Image
@@ -108,6 +109,7 @@ def test_an_unknown_key_in_a_process_of_its_own(tmp_path):
         (["--model.init_args.backbone.init_args.bundle=nope"], "no bundle 'nope': give a folder"),
         (["--model.init_args.init_from=nope"], "no model at nope"),
         (["--ckpt_path=nope.ckpt"], "there is no nope.ckpt"),
+        (["--ckpt_path=."], "is a folder and no sharded checkpoint; give the .ckpt itself"),
         (["--data.init_args.batch_size=6"], "batch_size is 6; give a multiple of 4"),
         (["--data.init_args.image_size=32"], "the data give 32 px, the bundle is made for 64 px"),
     ],

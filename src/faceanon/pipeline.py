@@ -36,6 +36,8 @@ from faceanon.weights.files import state_sha256
 if TYPE_CHECKING:
     from faceanon.data.reference import People
 
+BATCH, CPU_BATCH = 16, 8  # a CPU is no faster with more, and stands idle until the first batch is found
+
 
 class NoFaceError(UserError):
     """The photo shows no face that the detector finds."""
@@ -50,7 +52,7 @@ class Pipeline:
         weights: SHA-256 of the backbone's weights, 64 hex digits; recovery demands the same. Hashed here when None.
         name: Name of the model, for people.
         device: Where the backbone runs.
-        batch: Most faces in one call of the backbone.
+        batch: Most faces in one call of the backbone. None: `CPU_BATCH` on the CPU, else `BATCH`.
         policy: Which faces are for the model, and what hides the others.
     """
 
@@ -61,7 +63,7 @@ class Pipeline:
         weights: str | None = None,
         name: str = "unnamed",
         device: torch.device | str = "cpu",
-        batch: int = 16,
+        batch: int | None = None,
         policy: Policy | None = None,
     ) -> None:
         self.device = torch.device(device)
@@ -69,13 +71,18 @@ class Pipeline:
         if (bundle := getattr(backbone, "bundle", None)) is not None:
             bundle.to(self.device)  # frozen networks lie outside the module tree
         self.weights = weights or state_sha256(backbone)
-        self.name, self.batch, self.policy = name, batch, policy or Policy()
+        self.batch = batch or (CPU_BATCH if self.device.type == "cpu" else BATCH)
+        self.name, self.policy = name, policy or Policy()
         self.people: People | None = None  # faces chosen by reference photos, beside the policy's numbers
         self._detector = detector
 
     @classmethod
     def load(
-        cls, path: str | Path, detector: Detector | None = None, device: torch.device | str = "cpu", batch: int = 16
+        cls,
+        path: str | Path,
+        detector: Detector | None = None,
+        device: torch.device | str = "cpu",
+        batch: int | None = None,
     ) -> Pipeline:
         """A pipeline from a trained model.
 
@@ -83,7 +90,7 @@ class Pipeline:
             path: Folder of a trained model, or a `.ckpt`.
             detector: Finds the faces; MTCNN when None.
             device: Where the backbone runs.
-            batch: Most faces in one call of the backbone.
+            batch: Most faces in one call of the backbone, or None, as above.
 
         Raises:
             UserError: If the model is missing or damaged, or an exported one does not run on the device.

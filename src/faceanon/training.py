@@ -25,6 +25,7 @@ from faceanon.weights.checkpoint_file import DamagedError, read_checkpoint
 from faceanon.weights.files import is_bounded
 
 _NOISE = ("Does not validate", "Subtypes:", "Errors:", "Expected a <class 'NoneType'>", "Given value")
+_SHARDED = (".metadata", "meta.pt", "checkpoint", "latest")  # of FSDP, and of DeepSpeed
 _LIGHTNINGS_OWN = ("best", "hpc")
 
 
@@ -164,7 +165,9 @@ def _read_checkpoint(path: str | Path | None) -> dict[str, Any] | None:
         return None
     if not Path(path).exists():
         raise UserError(f"--ckpt_path: there is no {path}; give a .ckpt that an earlier run saved")
-    if Path(path).is_dir():  # sharded
+    if Path(path).is_dir():
+        if not any((Path(path) / name).exists() for name in _SHARDED):
+            raise UserError(f"--ckpt_path: {path} is a folder and no sharded checkpoint; give the .ckpt itself")
         return None
     try:
         return read_checkpoint(Path(path), mapped=True)

@@ -50,7 +50,7 @@ def photo(index: int) -> Image.Image:
 def _pipeline(settings: Settings) -> Pipeline:
     """The shipped model with the detector of the command line."""
     detector = MtcnnDetector(MtcnnConfig(min_face=max(12, SEARCH * MIN_FACE)), settings.device)
-    return Pipeline.load(default_model(), detector, settings.device, BATCH)
+    return Pipeline.load(default_model(), detector, settings.device)
 
 
 def photos_in_memory(settings: Settings) -> Work:
@@ -78,7 +78,7 @@ def photos_of_a_folder(settings: Settings) -> Work:
             AnonymizeTask(pipeline, source, folder / f"{source.stem}.png", password, output=Output())
             for source in sources
         )
-        for task, result in run_tasks(pipeline, tasks, max(1, settings.threads), BATCH):
+        for task, result in run_tasks(pipeline, tasks, max(1, settings.threads), pipeline.batch):
             if isinstance(result, UserError):
                 raise UserError(f"{task.source.name}: {result}")
 

@@ -76,6 +76,22 @@ def test_the_keyed_path_is_exactly_invertible_and_a_wrong_key_is_not_the_inverse
 
 
 @torch.no_grad()
+def test_principal_directions_hold_more_of_the_embeddings_than_discriminants(tiny_bundle):
+    """Half a dozen persons say in which directions photos of one person agree, not in which embeddings differ."""
+    torch.manual_seed(0)
+    rows = FaceBatch(torch.rand(64, 3, 64, 64) * 2 - 1, torch.arange(64) % 6, torch.full((64,), -1))
+    held = {}
+    for principal in (False, True):
+        backbone = DBAF(str(tiny_bundle), **KEYED | {"code_dim": 4}, principal=principal).eval()
+        backbone.calibrate([rows])
+        embedding = backbone.bundle.recogniser(rows.image)
+        code = torch.cat([backbone.discriminants(embedding), torch.ones(64, 1)], 1)
+        rest = embedding - code @ torch.linalg.lstsq(code, embedding).solution
+        held[principal] = 1 - float(rest.square().sum() / (embedding - embedding.mean(0)).square().sum())
+    assert held[True] > held[False] + 0.1
+
+
+@torch.no_grad()
 def test_the_key_can_turn_a_part_of_the_code_and_leave_the_rest():
     turn = KeyedTurn(8, 4)
     turn.fit(torch.randn(500, 8) @ torch.randn(8, 8))

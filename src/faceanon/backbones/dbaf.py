@@ -88,9 +88,11 @@ class DBAF(Backbone):
         cid_dropout: Its dropout.
         cid_axis: What it attends across: the `layers` of a picture (paper), or the `batch` (released code).
         maar: Whether encoder features reach the generator; off is an ablation.
-        keyed_path: The identity code is a frozen recogniser's embedding, reduced to `code_dim` discriminant directions,
-            and the key turns it by an exactly invertible map, in KRIA's place.
+        keyed_path: The identity code is a frozen recogniser's embedding, reduced to `code_dim` directions, by default
+            discriminant ones, and the key turns it by an exactly invertible map, in KRIA's place.
         code_dim: Length K of that code; even.
+        principal: The code's directions are the principal components of the embeddings instead of their discriminants,
+            which a few dozen persons do not determine.
         turn_dim: Number of leading entries of the code that the key turns; even. By default all.
         turn_away: How far beyond the right angle the key turns codes, as a cosine in [0, 1).
         blend: Draw only inside the parser's face and neck, softly widened; elsewhere the input's own pixels stay.
@@ -118,6 +120,7 @@ class DBAF(Backbone):
         maar: bool = True,
         keyed_path: bool = False,
         code_dim: int = 32,
+        principal: bool = False,
         turn_dim: int | None = None,
         turn_away: float = 0.1,
         blend: bool = False,
@@ -133,7 +136,7 @@ class DBAF(Backbone):
         cid = LayerTransformer(layers, dim, cid_depth, *widths, cid_dropout, cid_axis) if cid_depth else None
         self.cid = cid
         self.maar = MAAR(self.encoder.feature_channels, self.generator.channels) if maar else None
-        self.keyed_path = keyed_path
+        self.keyed_path, self.principal = keyed_path, principal
         if keyed_path:
             if cid is None:
                 raise UserError("keyed_path reads attributes with CID; give it a cid_depth of at least 1")
@@ -226,5 +229,6 @@ class DBAF(Backbone):
             embeddings.append(self.bundle.recogniser(batch.image))
             identities.append(batch.identity)
         stacked = torch.cat(embeddings)
-        self.discriminants.fit(stacked, torch.cat(identities))
+        persons = torch.cat(identities)
+        self.discriminants.fit(stacked, torch.full_like(persons, -1) if self.principal else persons)
         self.turn.fit(self.discriminants(stacked))

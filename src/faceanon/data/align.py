@@ -110,7 +110,7 @@ def crop_grid(geometry: CropGeometry, box: Box, size: int) -> Tensor:
 
     A pixel of the crop has n x n samples, so that whatever it covers is averaged.
     """
-    times = max(1, math.ceil(geometry.side / size))
+    times = samples(geometry.side / size)
     steps = (torch.arange(size * times, dtype=torch.float64) * 2 + 1) / (size * times) - 1
     down, right = torch.meshgrid(steps, steps, indexing="ij")
     x = geometry.center_x + geometry.axis_x * right - geometry.axis_y * down
@@ -118,6 +118,11 @@ def crop_grid(geometry: CropGeometry, box: Box, size: int) -> Tensor:
     left, top, right_edge, bottom = box
     grid = torch.stack([2 * (x - left) / (right_edge - left) - 1, 2 * (y - top) / (bottom - top) - 1], -1)
     return grid[None].float()
+
+
+def samples(shrink: float) -> int:
+    """Samples across a pixel of a picture that is shrunk so many times; up to 1.25 times bicubic alone will do."""
+    return max(1, math.ceil(shrink - 0.25))
 
 
 def crop_on_grid(window: Tensor, grid: Tensor, size: int) -> Tensor:

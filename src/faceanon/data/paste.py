@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from faceanon.data.align import Box, crop_grid, crop_on_grid, crop_window, window_tensor
+from faceanon.data.align import Box, crop_grid, crop_on_grid, crop_window, samples, window_tensor
 from faceanon.manifest import CropGeometry
 
 FEATHER = 0.05
@@ -56,7 +54,7 @@ def paste(
 
 def _repeats(geometry: CropGeometry, size: int) -> int:
     """Samples across one pixel of the photo: more than one only where the photo's face is smaller than the model's."""
-    return max(1, math.ceil(size / geometry.side))
+    return samples(size / geometry.side)
 
 
 def _face_grid(geometry: CropGeometry, box: Box, size: int) -> Tensor:

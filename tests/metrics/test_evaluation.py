@@ -178,6 +178,15 @@ def test_people_found_below_the_threshold_are_a_fault():
     assert "kid" in find_faults({"kid": math.nan}, "j", 0.01)["finite"]
 
 
+def test_a_recovery_that_brings_nobody_back_is_a_fault():
+    """As of a training that has not learnt to draw: nobody is recognised anywhere, which is no anonymity."""
+    figures = {"deid_rate/j": 0.005, "recovery_rate/j/image": 0.005, "recovery_rate/j/file": 0.005}
+    assert "brings nobody back" in find_faults(figures, "j", 0.01)["recovery_rate/j/file"]
+    assert find_faults({**figures, "recovery_rate/j/image": 0.4, "recovery_rate/j/file": 0.4}, "j", 0.01) == {}
+    lost = find_faults({**figures, "recovery_rate/j/image": 0.9}, "j", 0.01)
+    assert "does not survive the file" in lost["recovery_rate/j/file"]
+
+
 def test_pass_through_is_recognised_every_time():
     _, figures = evaluate(PassThrough())
     assert figures["deid_rate/judge"] == figures["key_similarity/judge"] == figures["wrong_key_rate/judge"] == 1

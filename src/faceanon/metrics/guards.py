@@ -81,6 +81,12 @@ def _recovery(get: Get, judge: str) -> list[tuple[str, bool, str]]:
         ),
         (
             f"recovery_rate/{judge}/file",
+            recovery < 0.1,
+            f"recovery brings nobody back: the right key makes {recovery:.0%} of the faces recognisable again, "
+            "so that few who are recognised without it prove nothing",
+        ),
+        (
+            f"recovery_rate/{judge}/file",
             image - recovery > 0.2,
             f"recovery does not survive the file: {image:.0%} from the float picture, "
             f"{recovery:.0%} from the saved one",

@@ -159,9 +159,8 @@ class Stage(ShardedModule, ABC):
             return
         named = {f"{prefix}/{name}": value.detach() for name, value in terms.items()}
         self.log_dict(named, batch_size=batch_size, on_step=True, on_epoch=False)
-        for item in (
-            self.trainer._results or {}
-        ).values():  # Lightning writes what was logged last into every later row
+        # Lightning writes what was logged last into every later row.
+        for item in (self.trainer._results or {}).values():
             if item.meta.name.startswith(f"{prefix}/") and item.meta.name not in named:
                 item._forward_cache = None
 

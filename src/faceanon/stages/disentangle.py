@@ -151,13 +151,12 @@ class DisentangleStage(BackboneStage[Mixed]):
 
     def _targets(self, batch: FaceBatch, source: Tensor) -> tuple[Tensor, Tensor | None]:
         """Rows `(B,)` of the pictures to compare with, and how much each counts, None where all count alike."""
-        rows, found = swap_targets(batch, source)
-        same = (source == torch.arange(len(batch), device=source.device)) | _same_person(batch, source)
-        if not self.crossed_targets:
-            rows, found = torch.arange(len(batch), device=source.device), same
-        if self.stranger_share == 1:
-            return rows, None
-        return rows, torch.where(found | same, 1.0, self.stranger_share)
+        own = _own_person(batch, source)
+        if self.crossed_targets:
+            rows, found = swap_targets(batch, source)
+        else:
+            rows, found = torch.arange(len(batch), device=source.device), own
+        return rows, None if self.stranger_share == 1 else torch.where(found | own, 1.0, self.stranger_share)
 
     def _identity_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:
         terms: dict[str, Tensor] = {}
@@ -167,9 +166,8 @@ class DisentangleStage(BackboneStage[Mixed]):
             originals = self.bundle.recogniser(fast_layout(batch.image))
         drawn = self.bundle.recogniser(fast_layout(fake))
         if self.weights.contrastive:
-            rows = torch.arange(len(batch), device=source.device)
             terms["contrastive"] = identity_losses.contrastive(
-                drawn, originals, (source == rows) | _same_person(batch, source), self.tau_positive, self.tau_negative
+                drawn, originals, _own_person(batch, source), self.tau_positive, self.tau_negative
             )
         if self.weights.identity:
             terms["identity"] = identity_losses.attract(drawn, originals[source])
@@ -199,9 +197,10 @@ class DisentangleStage(BackboneStage[Mixed]):
         self.log_dict(figures, batch_size=len(batch), prog_bar=True, sync_dist=True)
 
 
-def _same_person(batch: FaceBatch, source: Tensor) -> Tensor:
-    """`(B,)` bool: row and identity source are known to show one person."""
-    return (batch.identity == batch.identity[source]) & (batch.identity >= 0)
+def _own_person(batch: FaceBatch, source: Tensor) -> Tensor:
+    """`(B,)` bool: the identity source is the row itself, or known to show the same person."""
+    rows = torch.arange(len(batch), device=source.device)
+    return (source == rows) | ((batch.identity == batch.identity[source]) & (batch.identity >= 0))
 
 
 def _mean(rows: Tensor, share: Tensor | None) -> Tensor:

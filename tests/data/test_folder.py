@@ -34,7 +34,7 @@ def persons(tmp_path):
 
 
 def make(root, **options):
-    data = FolderFaces(str(root), **{"image_size": 16, "batch_size": 4, "workers": 1, **options})
+    data = FolderFaces(root if isinstance(root, list) else str(root), **{"image_size": 16, "batch_size": 4, "workers": 1, **options})
     data.setup()
     return data
 
@@ -238,6 +238,19 @@ def test_damaged_files_are_named_and_refused(persons):
     assert "\n" not in str(error.value)
 
 
+def test_each_root_says_whom_it_holds(persons, tmp_path, caplog):
+    save(tmp_path / "unnamed" / "a.png")
+    save(tmp_path / "unnamed" / "b.png")
+    with caplog.at_level(logging.INFO, logger="lightning.pytorch"):
+        make([str(persons), str(tmp_path / "unnamed")], val_identities=2, test_identities=1)
+    lines = [line for line in caplog.messages if "known persons" in line]
+    held = "(2 held out for validation, 1 for the test)"
+    assert lines == [
+        f"{persons}: 30 pictures of 10 known persons {held}, 0 pictures of unknown persons",
+        f"{tmp_path / 'unnamed'}: 2 pictures of unknown persons",
+    ]
+
+
 def test_at_most_twenty_damaged_files_are_named(persons, caplog):
     for number in range(25):
         (persons / "p0" / f"bad{number}.jpg").write_bytes(b"")
@@ -323,7 +336,7 @@ def test_real_persons_are_split_by_identity(shared):
 
 def test_real_masks_belong_to_their_pictures(shared):
     root = photographs(shared, "celebamask_hq256")
-    data = FolderFaces(str(root), image_size=32, workers=2, masks="masks")
+    data = FolderFaces(root if isinstance(root, list) else str(root), image_size=32, workers=2, masks="masks")
     data.setup()
     counts = torch.bincount(data.faces["train"].cache[1].flatten().long(), minlength=19)
     assert counts[1] > counts[13] * 0.5 > 0  # skin and hair cover most of what is not background

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import lightning as L
-from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 from torch.utils.data import DataLoader, Sampler
 
 from faceanon.data.batches import FixedBatches, Row, ShuffledBatches, hold_out, person_major
@@ -133,7 +133,9 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         names = sorted({photo.identity for photo in photos if photo.identity is not None})
         number = {name: position for position, name in enumerate(names)}
         kept = self._fits(len(photos))
-        for split, some in self._split(photos).items():
+        splits = self._split(photos)
+        self._say_what_was_found(splits)
+        for split, some in splits.items():
             labels = [-1 if photo.identity is None else number[photo.identity] for photo in some]
             pixels = [item for photo in some if (item := decoded.pop(photo)) is not None] if kept else None
             self.faces[split] = Faces(some, labels, self.read, pixels, self.mask_mirror)
@@ -213,6 +215,17 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
                 f"{len(test)} for the test; lower them or add pictures to {self._where()}"
             )
         return splits
+
+    def _say_what_was_found(self, splits: dict[Split, list[Photo]]) -> None:
+        """One line a root: a folder of unnamed pictures with folders inside would else pass for persons unnoticed."""
+        for number, root in enumerate(self.roots):
+            own = {s: [photo for photo in some if photo.name.startswith(f"{number}/")] for s, some in splits.items()}
+            persons = {s: len({photo.identity for photo in some} - {None}) for s, some in own.items()}
+            known = sum(photo.identity is not None for some in own.values() for photo in some)
+            rest = sum(map(len, own.values())) - known
+            held = f"{persons['val']} held out for validation, {persons['test']} for the test"
+            named = f"{known} pictures of {sum(persons.values())} known persons ({held}), " if known else ""
+            rank_zero_info(f"{root}: {named}{rest} pictures of unknown persons")
 
     def _count(self, which: int, total: int) -> int:
         count, fraction = self.counts[which], self.fractions[which]

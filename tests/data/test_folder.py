@@ -34,7 +34,8 @@ def persons(tmp_path):
 
 
 def make(root, **options):
-    data = FolderFaces(root if isinstance(root, list) else str(root), **{"image_size": 16, "batch_size": 4, "workers": 1, **options})
+    roots = root if isinstance(root, list) else str(root)
+    data = FolderFaces(roots, **{"image_size": 16, "batch_size": 4, "workers": 1, **options})
     data.setup()
     return data
 

@@ -1,4 +1,5 @@
 import os
+import shutil
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from faceanon.backbones.dbaf import DBAF
 from faceanon.errors import UserError
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.files import load_tensors, save_tensors
-from faceanon.weights.store import load_backbone, load_into, save_backbone
+from faceanon.weights.store import check_fit, load_backbone, load_into, save_backbone
 
 SMALL = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}
 
@@ -41,6 +42,22 @@ def test_a_saved_backbone_comes_back_the_same(saved):
 def test_hand_over_needs_the_same_arguments_and_names_both_sides(saved, tiny_bundle):
     _, folder = saved
     refuse(r"cid_depth': 1.*cid_depth': 2", load_into, DBAF(str(tiny_bundle), **{**SMALL, "cid_depth": 2}), folder)
+
+
+def test_an_argument_that_came_later_has_its_default(saved, tiny_bundle, tmp_path):
+    """A model of an earlier release goes on in this one, as long as the run does not ask for what is new."""
+    backbone, folder = saved
+    card = yaml.safe_load((folder / "model.yaml").read_text())
+    del card["init_args"]["principal"]
+    shutil.copytree(folder, tmp_path / "earlier")
+    (tmp_path / "earlier/model.yaml").write_text(yaml.safe_dump(card))
+    again = DBAF(str(tiny_bundle), **SMALL)
+    load_into(again, tmp_path / "earlier")
+    assert all(torch.equal(value, backbone.state_dict()[name]) for name, value in again.state_dict().items())
+    check_fit(card, again, "the checkpoint")
+    newer = DBAF(str(tiny_bundle), **{**SMALL, "principal": True})
+    refuse("'principal': False.*'principal': True", load_into, newer, tmp_path / "earlier")
+    refuse("'principal': False.*'principal': True", check_fit, card, newer, "the checkpoint")
 
 
 def test_hand_over_refuses_another_bundle(saved, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -141,7 +142,10 @@ def load_into(backbone: Backbone, path: str | Path) -> None:
     found = {"class_path": saved.class_path, "init_args": saved.init_args, "bundle": saved.bundle}
     if isinstance(backbone, Successor) and saved.class_path == backbone.forerunner["class_path"]:
         own |= backbone.forerunner
-        found["init_args"] = {name: saved.init_args.get(name) for name in own["init_args"]}
+        given = _with_defaults(saved.init_args, backbone_class(saved.class_path))
+        found["init_args"] = {name: given.get(name) for name in own["init_args"]}
+    elif saved.class_path == own["class_path"]:
+        found["init_args"] = _with_defaults(saved.init_args, type(backbone))
     _compare(found, own, f"init_from {saved.source}")
     load_strictly(backbone, saved.tensors, saved.source)
 
@@ -154,7 +158,10 @@ def check_fit(saved: dict[str, Any] | None, backbone: Backbone, source: str) -> 
     """
     if saved is None:
         raise UserError(f"{source} holds no backbone; give one of a stage that trains a backbone")
-    _compare(_checked(saved, source), description(backbone), source)
+    card, own = _checked(saved, source), description(backbone)
+    if card["class_path"] == own["class_path"]:
+        card = {**card, "init_args": _with_defaults(card["init_args"], type(backbone))}
+    _compare(card, own, source)
 
 
 def _compare(saved: dict[str, Any], own: dict[str, Any], source: str) -> None:
@@ -166,6 +173,12 @@ def _compare(saved: dict[str, Any], own: dict[str, Any], source: str) -> None:
     ):
         if theirs != mine:
             raise UserError(f"{source} has {what} {theirs}, this run has {mine}; use the same configuration")
+
+
+def _with_defaults(arguments: dict[str, Any], kind: type[Backbone]) -> dict[str, Any]:
+    """Arguments that `kind` got since a model was saved have the defaults that keep it as it was."""
+    parameters = inspect.signature(kind).parameters.values()
+    return {found.name: found.default for found in parameters if found.default is not found.empty} | arguments
 
 
 def _beside(some: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:

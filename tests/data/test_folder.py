@@ -7,7 +7,6 @@ import pytest
 import torch
 from PIL import Image
 
-from faceanon.data.faces import Faces
 from faceanon.data.files import list_photos
 from faceanon.data.folder import FolderFaces
 from faceanon.errors import UserError
@@ -315,38 +314,3 @@ def test_no_test_split_is_a_user_error(persons):
     assert data.val_dataloader() == []
     with pytest.raises(UserError, match="held out for the test"):
         data.test_dataloader()
-
-
-# --- real photographs, where they are
-
-
-def photographs(shared, name):
-    folder = shared / "testbed" / name
-    if not folder.is_dir():
-        pytest.skip(f"no {folder.name} in the shared test photographs")
-    return folder
-
-
-def test_real_persons_are_split_by_identity(shared):
-    data = make(photographs(shared, "identity_rgb256"), image_size=32, batch_size=8, min_photos=3, test_identities=6)
-    assert isinstance(data.faces["test"], Faces)
-    assert len({photo.identity for photo in data.faces["test"].photos}) == 6
-    for batch in data.test_dataloader():
-        assert min(batch.identity.unique(return_counts=True)[1]) >= 2
-
-
-def test_real_masks_belong_to_their_pictures(shared):
-    root = photographs(shared, "celebamask_hq256")
-    data = FolderFaces(root if isinstance(root, list) else str(root), image_size=32, workers=2, masks="masks")
-    data.setup()
-    counts = torch.bincount(data.faces["train"].cache[1].flatten().long(), minlength=19)
-    assert counts[1] > counts[13] * 0.5 > 0  # skin and hair cover most of what is not background
-    assert counts.sum() == len(data.faces["train"]) * 32 * 32
-    batch = next(iter(data.train_dataloader()))
-    assert batch.parsing.shape == (16, 32, 32)
-
-
-def test_synthetic_photographs_are_flat(shared):
-    data = make(photographs(shared, "sfhq_synth256"))
-    assert set(data.faces["train"].labels) == {-1}
-    assert len(data.faces["test"]) > 0

@@ -33,8 +33,7 @@ from faceanon.batch.tasks import AnonymizeTask, Output
 from faceanon.bench.use import photo
 from faceanon.data.align import crop
 from faceanon.data.carrier import encode
-from faceanon.data.detect import Detector, MtcnnConfig, MtcnnDetector
-from faceanon.data.found import MIN_FACE, SEARCH
+from faceanon.data.detect import Detector
 from faceanon.data.paste import paste
 from faceanon.data.photo import load_photo
 from faceanon.errors import UserError
@@ -84,13 +83,12 @@ def random_model(folder: Path, kind: str) -> DBAF:
 
 
 def make_pipeline(args: argparse.Namespace, work: Path) -> Pipeline:
-    """The pipeline to measure, with the detector that the command line gives it."""
-    detector = MtcnnDetector(MtcnnConfig(min_face=max(12, SEARCH * MIN_FACE)), args.device)
+    """The pipeline to measure."""
     if args.random is None:
-        return Pipeline.load(args.model or default_model(), detector, args.device, args.batch)
+        return Pipeline.load(args.model or default_model(), device=args.device, batch=args.batch)
     (work / "bundle").mkdir()
     model = random_model(work / "bundle", args.random)
-    return Pipeline(model, detector, "00" * 32, args.random, args.device, args.batch)
+    return Pipeline(model, None, "00" * 32, args.random, args.device, args.batch)
 
 
 def seconds(work: Callable[[], object]) -> float:

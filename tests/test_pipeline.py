@@ -7,6 +7,7 @@ import torch
 from PIL import Image
 
 from faceanon.data.detect import Detection
+from faceanon.data.found import Policy
 from faceanon.data.photo import LoadedPhoto, load_photo, read_manifest, write_photo
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password, Secret
@@ -171,3 +172,9 @@ def test_secret_of_ones_own_needs_python(tmp_path):
     write_photo(tmp_path / "a.png", outcome.photo)
     with pytest.raises(UserError, match="not with a password"):
         recover_file(pipeline(), tmp_path / "a.png", tmp_path / "b.png", Password("hush"))
+
+
+@pytest.mark.parametrize(("min_face", "searched"), [(20, 12), (60, 36)])
+def test_faces_too_small_for_the_model_are_looked_for_too(min_face, searched):
+    pipeline = Pipeline(KeyedTint(), policy=Policy(min_face=min_face))
+    assert pipeline.detector.config.min_face == searched

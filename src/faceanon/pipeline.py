@@ -25,7 +25,7 @@ from faceanon.batch.exact import ExactTask
 from faceanon.batch.steps import Layers, Outcome, Steps, anonymizing, recovering
 from faceanon.batch.tasks import AnonymizeTask, Output, RecoverTask, run_task
 from faceanon.data.align import arrange_layers, whole_picture
-from faceanon.data.detect import Detector, MtcnnDetector
+from faceanon.data.detect import Detector, MtcnnConfig, MtcnnDetector
 from faceanon.data.found import Face, Policy, check_aligned, judge, squares
 from faceanon.data.photo import LoadedPhoto, Photo, load_photo, read_manifest, to_image
 from faceanon.errors import UserError
@@ -102,9 +102,9 @@ class Pipeline:
 
     @property
     def detector(self) -> Detector:
-        """The face detector."""
+        """The face detector; by default MTCNN, made at its first use for what the policy then says is to be found."""
         if self._detector is None:
-            self._detector = MtcnnDetector(device=self.device)
+            self._detector = MtcnnDetector(MtcnnConfig(min_face=self.policy.searched), self.device)
         return self._detector
 
     @detector.setter

@@ -8,7 +8,6 @@ from PIL import Image
 
 from faceanon.commands import _files, anonymize, recover
 from faceanon.commands._secret import read_password
-from faceanon.data import detect
 from faceanon.data.detect import Detection
 from faceanon.data.photo import load_photo
 from faceanon.errors import UserError
@@ -83,7 +82,8 @@ def found_faces(monkeypatch):
     shape = np.array([[-0.5, 0], [0.5, 0], [0, 0.5], [-0.4, 1], [0.4, 1]])
     big = Detection((12, 12, 52, 52), 0.9, shape * 12 + np.array([32, 26]))
     tiny = Detection((52, 52, 62, 62), 0.8, shape * 3 + np.array([57, 55]))
-    monkeypatch.setattr(detect, "MtcnnDetector", lambda config, device: FixedDetector([big, tiny]))
+    detector = FixedDetector([big, tiny])
+    monkeypatch.setattr(anonymize, "load_pipeline", lambda model, device: Pipeline(KeyedTint(), detector))
 
 
 def test_list_faces_numbers_them_and_writes_nothing(tmp_path, capsys, monkeypatch):

@@ -13,7 +13,6 @@ from PIL import Image
 from faceanon import cli
 from faceanon.commands import anonymize
 from faceanon.commands._run import Tally
-from faceanon.data import detect
 from faceanon.data.detect import Detection
 from faceanon.data.found import Policy
 from faceanon.data.photo import load_photo
@@ -88,7 +87,6 @@ def bundle():
 def world(tmp_path, monkeypatch, bundle):
     world = World(tmp_path)
     monkeypatch.setattr(anonymize, "load_pipeline", lambda model, device: Pipeline(Tint(bundle), world.detector))
-    monkeypatch.setattr(detect, "MtcnnDetector", lambda config, device: world.detector)
     monkeypatch.setattr(
         Secret, "from_password", lambda text, salt, kdf: Secret.random(int.from_bytes(salt + text.encode(), "big"))
     )

@@ -17,9 +17,7 @@ from faceanon.batch.engine import run_tasks
 from faceanon.batch.tasks import AnonymizeTask, Output
 from faceanon.bench.cases import Case, Work, register
 from faceanon.bench.settings import Settings
-from faceanon.data.detect import MtcnnConfig, MtcnnDetector
 from faceanon.data.folder import FolderFaces
-from faceanon.data.found import MIN_FACE, SEARCH
 from faceanon.data.synthetic.crossed import SyntheticSet, held_out_roll
 from faceanon.data.synthetic.datamodule import SyntheticFaces
 from faceanon.data.synthetic.factors import sample_attributes, sample_identity
@@ -48,9 +46,8 @@ def photo(index: int) -> Image.Image:
 
 
 def _pipeline(settings: Settings) -> Pipeline:
-    """The shipped model with the detector of the command line."""
-    detector = MtcnnDetector(MtcnnConfig(min_face=max(12, SEARCH * MIN_FACE)), settings.device)
-    return Pipeline.load(default_model(), detector, settings.device)
+    """The shipped model."""
+    return Pipeline.load(default_model(), device=settings.device)
 
 
 def photos_in_memory(settings: Settings) -> Work:

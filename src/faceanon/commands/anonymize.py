@@ -140,16 +140,12 @@ def _policy(args: argparse.Namespace) -> Policy:
 
 
 def _pipeline(args: argparse.Namespace, policy: Policy) -> Pipeline:
-    from faceanon.data.detect import CELL, MtcnnConfig, MtcnnDetector, ScrfdDetector
-    from faceanon.data.found import SEARCH
+    from faceanon.data.detect import ScrfdDetector
 
     pipeline = load_pipeline(args.model, args.device)
     pipeline.policy = policy
-    if not args.aligned:
-        least = max(CELL, SEARCH * policy.min_face)
-        own = args.detector
-        found = ScrfdDetector(own, least) if own else MtcnnDetector(MtcnnConfig(min_face=least), pipeline.device)
-        pipeline.detector = found
+    if args.detector is not None:
+        pipeline.detector = ScrfdDetector(args.detector, policy.searched)
     pipeline.people = people_of(args, pipeline)
     return pipeline
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from faceanon.backbones.classical import Blur, Irreversible, Mask, Pixelate
 from faceanon.data.align import crop, framed_square
-from faceanon.data.detect import Detection
+from faceanon.data.detect import CELL, Detection
 from faceanon.data.paste import paste
 from faceanon.errors import UserError
 from faceanon.manifest import MAX_SIDE, CropGeometry
@@ -60,6 +60,11 @@ class Policy:
     def everybody(self) -> Policy:
         """The same for a photo of which nobody is chosen yet."""
         return replace(self, select=None, exclude=frozenset())
+
+    @property
+    def searched(self) -> float:
+        """Side in pixels from which faces are to be looked for: some that are too small for the model are found too."""
+        return max(CELL, SEARCH * self.min_face)
 
     def wants(self, number: int) -> bool:
         """Whether the face of this number is to be changed."""

@@ -187,6 +187,19 @@ def test_order_means_and_the_best(board):
     assert "ms a face" not in titles
 
 
+def test_results_of_an_earlier_version_get_the_warnings_that_came_since(tmp_path):
+    """A method that brings nobody back stands behind the others, whether or not its test could say so."""
+    said = "recovery brings nobody back: as it was worded then"
+    put(tmp_path / "old", results(0.0, 0.01))
+    put(tmp_path / "new", results(0.0, 0.01, warnings=[said]))
+    put(tmp_path / "good", results(0.1, 0.9))
+    entries = {entry.name: entry for entry in find_entries([tmp_path])}
+    assert entries["good"].warnings == []
+    assert entries["new"].warnings == [said]
+    assert [text.split(":")[0] for text in entries["old"].warnings] == ["recovery brings nobody back"]
+    assert leaderboard_rows(list(entries.values()))[0][0].entry.name == "good"
+
+
 def test_the_protocol_stands_beside(board):
     (found,) = protocols(find_entries([board]))
     assert found["about"] == SYNTH.about

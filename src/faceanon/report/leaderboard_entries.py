@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from PIL import Image
 
 from faceanon.errors import UserError
 from faceanon.metrics.comparison import check_comparable
+from faceanon.metrics.guards import find_faults
 from faceanon.report.results import FILE_NAME, Results, load_results
 
 SEED = re.compile(r"seed-?\d+")
@@ -48,8 +50,14 @@ class Entry:
 
     @property
     def warnings(self) -> list[str]:
-        """Of all runs, each once."""
-        return list(dict.fromkeys(text for run in self.runs for text in run.warnings))
+        """Of all runs, each once, with those that results of an earlier version do not know yet."""
+        return list(dict.fromkeys(text for run in self.runs for text in _warned(run)))
+
+
+def _warned(run: Results) -> list[str]:
+    known = {text.split(":")[0] for text in run.warnings}
+    now = find_faults(run.figures, str(run.meta.get("judge")), float(run.meta.get("far") or math.nan)).values()
+    return [*run.warnings, *(text for text in now if text.split(":")[0] not in known)]
 
 
 @dataclass

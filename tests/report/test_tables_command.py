@@ -77,6 +77,7 @@ def test_one_command_writes_a_table(tiny_bundle, tmp_path, capsys):
     assert lines[1]["version"] == "recovered/file"
     assert lines[1]["figures"]["mse/recovered/file"] == 0.0  # AES gives the very picture back
     assert "was not followed" in " ".join(content["facts"])
+    assert "Figures over keys (KFFA): 2 keys a picture." in content["facts"]
     page = (tmp_path / "ifadit-4.html").read_text()
     assert "data:image/png;base64" in page
     assert "http" not in page.replace("arxiv", "")

@@ -195,5 +195,7 @@ def facts(setting: Setting, results: Mapping[str, Results]) -> list[str]:
     deviations = setting.protocol.deviations(setting.pictures.seen, bundle_hashes(setting.bundle))
     if deviations:
         found.append(f"The protocol was not followed: {'; '.join(deviations)}.")
+    if setting.keys:
+        found.append(f"Figures over keys (KFFA): {setting.keys} keys a picture.")
     found += [f"{name}: weights {str(result.meta.get('method_sha256'))[:16]}..." for name, result in results.items()]
     return found

@@ -12,6 +12,16 @@ TERM = int(signal.SIGTERM)
 GO_ON = "go on with the same command and --ckpt_path last"
 
 
+@pytest.fixture(autouse=True)
+def listening():
+    """Ctrl-C reaches the tests also where a shell started them in the background, which ignores it for them."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def at(batch, number=TERM, times=1):
     init = {"number": int(number), "batch": batch, "times": times}
     return {"class_path": "failure_probes.SignalAt", "init_args": init}

@@ -17,7 +17,6 @@ import io
 import itertools
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -154,13 +153,6 @@ def measure(args: argparse.Namespace, work: Path) -> None:
     print(f"median: folder / network = {ratio:.3f} ({len(faces)} photos, batch {args.batch}, {os.cpu_count()} cores)")
 
 
-def start_again(policy: str | None) -> None:
-    """Once more from the start, if need be: OpenMP reads how its threads wait when torch is imported."""
-    if os.environ.pop("OMP_WAIT_POLICY", None) != policy:
-        environment = os.environ | ({} if policy is None else {"OMP_WAIT_POLICY": policy})
-        os.execve(sys.executable, [sys.executable, *sys.argv], environment)
-
-
 def _square(pipeline: Pipeline, loaded: object) -> object:
     """The square of a photo's first face."""
     face = pipeline.faces(loaded)[0]  # type: ignore[arg-type]
@@ -177,8 +169,5 @@ if __name__ == "__main__":
     parser.add_argument("--batch", type=int, default=CPU_BATCH)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--spin", action="store_true", help="as libraries wait, not as the command does")
-    given = parser.parse_args()
-    start_again(None if given.spin else "PASSIVE")
     with tempfile.TemporaryDirectory() as folder:
-        measure(given, Path(folder))
+        measure(parser.parse_args(), Path(folder))

@@ -10,7 +10,7 @@ import pytest
 
 SRC = Path(__file__).resolve().parents[1] / "src"
 LAYERS = [
-    {"types", "errors", "paths", "waiting", "key", "manifest", "weights.spec"},
+    {"types", "errors", "paths", "key", "manifest", "weights.spec"},
     {"networks", "losses", "optim"},
     {"backbones", "metrics", "data", "weights"},
     {"stages", "callbacks", "pipeline", "batch", "video", "report", "attacks", "bench", "testing", "webpage"},

@@ -31,7 +31,6 @@ from faceanon.commands._secret import add_password_arguments, password_of
 from faceanon.commands._shares import check_shares, shared
 from faceanon.commands._video import add_video_arguments, anonymize_one, check_video, is_video, settle
 from faceanon.errors import UserError
-from faceanon.waiting import sleep_at_barriers
 
 if TYPE_CHECKING:
     from faceanon.batch.tasks import Task
@@ -94,7 +93,6 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument, the password, the model or (unless skipped) a photo is unusable.
     """
-    sleep_at_barriers()
     from faceanon.batch.tasks import AnonymizeTask, Output
     from faceanon.data.photo import SUFFIXES
 

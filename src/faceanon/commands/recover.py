@@ -29,7 +29,6 @@ from faceanon.commands._secret import add_password_arguments, password_of
 from faceanon.commands._shares import check_shares
 from faceanon.commands._video import add_video_arguments, check_video, is_video, recover_one, settle
 from faceanon.errors import UserError
-from faceanon.waiting import sleep_at_barriers
 
 if TYPE_CHECKING:
     from faceanon.batch.folder import Job
@@ -61,7 +60,6 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument, the password, the model or (unless skipped) a picture is unusable.
     """
-    sleep_at_barriers()
     from faceanon.batch.exact import ExactTask, no_model
     from faceanon.batch.tasks import Output, RecoverTask
     from faceanon.data.carrier import WRITABLE

@@ -2,6 +2,7 @@
 
 - every installed package is pinned in constraints.txt, at the installed version, and every pin is installed;
 - what packages require of each other is there (`pip check`);
+- every one of them installs on the oldest Python that pyproject.toml names, not only on this one;
 - no version of known_bad.txt is installed, pinned, or allowed by pyproject.toml;
 - every licence is on the list below.
 """
@@ -149,6 +150,20 @@ def unlicensed(packages: Mapping[str, Distribution]) -> Iterator[str]:
             yield f"{name} {package.version} has licence {terms[:80]!r}, which is not on the list of .ci/audit.py"
 
 
+def oldest(pyproject: str) -> Version:
+    """The lowest Python of `requires-python`."""
+    asked = SpecifierSet(tomllib.loads(pyproject)["project"]["requires-python"])
+    return min(Version(part.version) for part in asked if part.operator == ">=")
+
+
+def too_young(packages: Mapping[str, Distribution], lowest: Version) -> Iterator[str]:
+    """Packages that ask for a younger Python than we do: pip finds no such pin there, and installs nothing."""
+    for name, package in packages.items():
+        asked = package.metadata.get("Requires-Python") or ""
+        if not SpecifierSet(asked).contains(lowest):
+            yield f"{name} {package.version} asks for Python {asked}, but pyproject.toml promises {lowest}"
+
+
 def incomplete() -> Iterator[str]:
     """What `pip check` has to say."""
     done = subprocess.run(
@@ -166,9 +181,10 @@ def audit() -> list[str]:
     packages = installed()
     versions = {name: package.version for name, package in packages.items()}
     pinned = pins((ROOT / "constraints.txt").read_text(encoding="utf-8"))
-    wanted = requirements((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    wanted = requirements(project)
     listed = known_bad((ROOT / ".ci" / "known_bad.txt").read_text(encoding="utf-8"))
-    found = [*unpinned(versions, pinned), *incomplete()]
+    found = [*unpinned(versions, pinned), *incomplete(), *too_young(packages, oldest(project))]
     return [*found, *dangerous(versions, pinned, wanted, listed), *unlicensed(packages)]
 
 

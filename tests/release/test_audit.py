@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
@@ -76,6 +77,21 @@ def test_pins_and_packages_are_compared(audit):
         "absl-py 2.5.2 is installed, constraints.txt pins 2.5.1",
         "stray 1 is installed, but not pinned in constraints.txt",
         "idle 1 is pinned in constraints.txt, but not installed",
+    ]
+
+
+def package(requires):
+    """A package whose metadata ask for this Python."""
+    return SimpleNamespace(version="1", metadata={} if requires is None else {"Requires-Python": requires})
+
+
+def test_a_pin_for_younger_pythons_only_is_named(audit):
+    lowest = audit.oldest('[project]\nrequires-python = ">=3.11,<4"')
+    asked = {"silent": None, "old": ">=3.9", "young": ">=3.11.5", "capped": "<3.11"}
+    found = list(audit.too_young({name: package(text) for name, text in asked.items()}, lowest))
+    assert found == [
+        "young 1 asks for Python >=3.11.5, but pyproject.toml promises 3.11",
+        "capped 1 asks for Python <3.11, but pyproject.toml promises 3.11",
     ]
 
 

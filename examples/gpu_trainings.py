@@ -20,7 +20,8 @@ import torch
 import yaml
 from torchvision.utils import save_image
 
-from faceanon.commands._zoo import Method, find_methods, measure
+from faceanon.commands._recipes import Method, find_methods
+from faceanon.commands._zoo import measure
 from faceanon.data.folder import FolderFaces
 from faceanon.data.synthetic.datamodule import SyntheticFaces
 from faceanon.errors import UserError
@@ -88,14 +89,14 @@ def _speeds(row: dict[str, Any]) -> str:
 
 def _row(method: Method, args: argparse.Namespace) -> dict[str, Any]:
     """One method, trained and tested; what it stumbles over is told, and the others go on."""
-    name, folder = method.listed.name, args.work / method.listed.name
+    name, folder = method.name, args.work / method.name
     row: dict[str, Any] = {"method": name, "stages": {}}
     try:
         model = None
         for stage in method.stages:
-            row["stages"][stage], model = _train(stage, folder / stage, model, args)
+            row["stages"][stage.name], model = _train(stage.name, folder / stage.name, model, args)
         assert model is not None
-        row["figures"] = _test(method.stages[-1], model, folder / "report", args)
+        row["figures"] = _test(method.stages[-1].name, model, folder / "report", args)
         cost, drawn = measure(model, _faces(args))
         row["figures"]["cost/parameters_millions"] = cost["cost/parameters_millions"]  # its milliseconds are a CPU's
         write_atomic(folder / "sheet.png", png_bytes(sheet({"original": _faces(args)} | drawn)))

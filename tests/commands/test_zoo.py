@@ -4,7 +4,7 @@ import pytest
 
 from faceanon import training
 from faceanon.cli import main
-from faceanon.commands import _zoo
+from faceanon.commands import _recipes, _zoo
 from faceanon.errors import UserError
 from faceanon.report.zoo import Column, markdown, summary
 
@@ -41,17 +41,29 @@ def test_the_steps_are_shared_between_the_stages(tmp_path, monkeypatch):
     seen = []
 
     def fit(stage, seed, place, settings, batches, start):
-        seen.append((stage, batches, start))
+        seen.append((stage.name, batches, start))
+        place.mkdir(parents=True)
+        (place / "cost.json").write_text("{}")
 
     monkeypatch.setattr(_zoo, "_fit", fit)
-    (method,) = _zoo.find_methods(["dbaf"])
+    (method,) = _recipes.find_methods(["dbaf"])
     model = _zoo.prepare(method, 0, tmp_path, _zoo.Settings(7))
-    assert seen == [("dbaf_s1", 4, None), ("dbaf_s2", 3, tmp_path / "dbaf_s1/model")]
-    assert model == tmp_path / "dbaf_s2/model"
+    first = tmp_path / "dbaf/seed0/dbaf_s1/model"
+    assert seen == [("dbaf_s1", 4, None), ("dbaf_s2", 3, first)]
+    assert model == tmp_path / "dbaf/seed0/dbaf_s2/model"
+    for name in ("dbaf_recovery_latent", "dbaf_no_cid", "dbaf_single_stage"):
+        (method,) = (method for method in _recipes.find_ablations(["dbaf-4"]) if method.name == name)
+        assert _zoo.prepare(method, 0, tmp_path, _zoo.Settings(7)) == tmp_path / name / "seed0/dbaf_s2/model"
+    assert seen[2:] == [
+        ("dbaf_s2", 3, first),  # the whole method's first stage is not trained again
+        ("dbaf_s1", 4, None),
+        ("dbaf_s2", 3, tmp_path / "dbaf_no_cid/seed0/dbaf_s1/model"),
+        ("dbaf_s2", 7, None),
+    ]
 
 
 def test_all_methods_are_those_that_can_be_had():
-    methods = {method.listed.name: method.stages for method in _zoo.find_methods(None)}
+    methods = {method.name: tuple(stage.name for stage in method.stages) for method in _recipes.find_methods(None)}
     assert methods["fit"] == ("fit_s2",)
     assert methods["ifadit"] == ("ifadit_s1", "ifadit_s2")
     assert methods["falco"] == methods["scramble"] == ()
@@ -61,7 +73,34 @@ def test_all_methods_are_those_that_can_be_had():
 @pytest.mark.parametrize(("name", "problem"), [("nobody", "there are"), ("ifadit_released", "no config")])
 def test_unknown_methods_and_those_without_configs(name, problem):
     with pytest.raises(UserError, match=problem):
-        _zoo.find_methods([name])
+        _recipes.find_methods([name])
+
+
+@pytest.mark.parametrize("table", ["dbaf-4", "hford-3", "ifadit-5"])
+def test_every_ablation_of_a_table_has_its_configs(table):
+    found = _recipes.find_ablations([table])
+    assert found[0].name == table.split("-")[0]  # the whole method stands first
+    assert all(method.stages[-1].owner == method.name for method in found)  # a model of its own each
+    assert all(any(stage.overlays for stage in method.stages) for method in found[1:])
+    assert len({method.name for method in found}) == len(found) > 2
+
+
+def test_tables_without_ablations_and_recipes_without_configs():
+    with pytest.raises(UserError, match="no row of that table is an ablation"):
+        _recipes.find_ablations(["dbaf-1"])
+    with pytest.raises(UserError, match="no table 'dbaf-9'"):
+        _recipes.find_ablations(["dbaf-9"])
+    with pytest.raises(UserError, match=r"no config .*no_such"):
+        _recipes.read_recipe("odd", "dbaf_s2 + ablation/no_such, with no init_from")
+
+
+def test_an_ablation_goes_through_the_same_commands(tiny_bundle, tmp_path):
+    method = next(method for method in _recipes.find_ablations(["ifadit-5"]) if method.name == "ifadit_no_icl")
+    settings = _zoo.Settings(2, 4, str(tiny_bundle), 4)
+    model = _zoo.prepare(method, 0, tmp_path, settings)
+    figures = _zoo.test(method, 0, model, tmp_path, settings)
+    assert 0 <= figures["recovery_rate/tiny_judge/file"] <= 1
+    assert {path.name for path in tmp_path.iterdir()} == {"ifadit", "ifadit_no_icl", "features"}
 
 
 def test_the_table_says_mean_and_spread():

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faceanon.commands.backbones import Listed, shipped
+from faceanon.commands._recipes import Method, Stage
 from faceanon.errors import UserError
 from faceanon.paths import configs
 from faceanon.weights.files import write_atomic
@@ -19,19 +18,6 @@ if TYPE_CHECKING:
 
 GROUP, MOST_GROUPS, FACES = 4, 4000, 8
 PLAIN = "riddle_s2"  # whose test serves methods without a stage; nothing of its training is used
-
-
-@dataclass(frozen=True)
-class Method:
-    """A method of the table.
-
-    Args:
-        listed: Its preset.
-        stages: Names of the configs that train it, in order; none where nothing is to be trained.
-    """
-
-    listed: Listed
-    stages: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -64,35 +50,16 @@ class Settings:
         write_atomic(path, (json.dumps(asdict(self), indent=2) + "\n").encode())
 
 
-def find_methods(names: Iterable[str] | None) -> list[Method]:
-    """The presets of these names, or all that can be trained with a config of their own or need no training.
+def prepare(method: Method, seed: int, out: Path, settings: Settings) -> Path:
+    """Train the method, or build it; what is there already is not repeated. Returns the model's folder.
 
-    Raises:
-        UserError: No such preset, or no configs to train it with.
+    Args:
+        method: Which.
+        seed: Of its training.
+        out: Holds a folder for every method and seed.
+        settings: The zoo's.
     """
-    from faceanon.weights.store import backbone_class
-
-    found: dict[str, Method] = {}
-    lacking: dict[str, list[str]] = {}
-    for listed in shipped():
-        needed = backbone_class(listed.class_path).trained_by
-        stages = [("DisentangleStage", f"{listed.name}_s1"), ("AnonymizeStage", f"{listed.name}_s2")]
-        wanted = tuple(config for stage, config in stages if stage in needed)
-        if missing := [config for config in wanted if not (configs() / f"{config}.yaml").is_file()]:
-            lacking[listed.name] = missing
-        else:
-            found[listed.name] = Method(listed, wanted)
-    for name in names or ():
-        if name in lacking:
-            raise UserError(f"{name} cannot be trained: there is no config {' and no '.join(lacking[name])}")
-        if name not in found:
-            raise UserError(f"no method {name!r}: there are {', '.join(found)}")
-    return [found[name] for name in (found if names is None else names)]
-
-
-def prepare(method: Method, seed: int, folder: Path, settings: Settings) -> Path:
-    """Train the method, or build it; what is there already is not repeated. Returns the model's folder."""
-    model = folder / "model"
+    model = out / method.name / f"seed{seed}" / "model"
     if not method.stages:
         from faceanon.weights.store import backbone_class, save_backbone
 
@@ -101,15 +68,19 @@ def prepare(method: Method, seed: int, folder: Path, settings: Settings) -> Path
         return model
     for number, stage in enumerate(method.stages):
         batches = settings.steps // len(method.stages) + (number < settings.steps % len(method.stages))
-        place = folder / stage
+        place = _place(stage, seed, out)
         if not (place / "cost.json").is_file():
-            print(f"[zoo] {method.listed.name}, seed {seed}: {stage}, {batches} batches", flush=True)
+            print(f"[zoo] {method.name}, seed {seed}: {stage.name}, {batches} batches", flush=True)
             _fit(stage, seed, place, settings, batches, model if number else None)
         model = place / "model"
     return model
 
 
-def _fit(stage: str, seed: int, place: Path, settings: Settings, batches: int, start: Path | None) -> None:
+def _place(stage: Stage, seed: int, out: Path) -> Path:
+    return out / stage.owner / f"seed{seed}" / stage.name
+
+
+def _fit(stage: Stage, seed: int, place: Path, settings: Settings, batches: int, start: Path | None) -> None:
     """Train one stage, and note what it cost when it is done."""
     from faceanon.training import run as train
 
@@ -136,42 +107,43 @@ def _fit(stage: str, seed: int, place: Path, settings: Settings, batches: int, s
     write_atomic(place / "cost.json", (json.dumps(cost, indent=2) + "\n").encode())
 
 
-def test(method: Method, model: Path, folder: Path, settings: Settings, features: Path) -> dict[str, float]:
+def test(method: Method, seed: int, model: Path, out: Path, settings: Settings) -> dict[str, float]:
     """`faceanon test`, unless its results are there; figures by name, with those of cost.
 
     Args:
         method: Which.
+        seed: Of its training.
         model: Its folder.
-        folder: Gets the report.
+        out: Holds a folder for every method and seed, and the features of the originals for all of them.
         settings: The zoo's.
-        features: Folder where the features of the originals are kept for all methods.
     """
     from faceanon.report.results import FILE_NAME, load_results
     from faceanon.training import run as train
 
+    folder = out / method.name / f"seed{seed}"
     report = folder / "report"
     if not (report / FILE_NAME).is_file():
-        print(f"[zoo] {method.listed.name}: test of {model}", flush=True)
+        print(f"[zoo] {method.name}: test of {model}", flush=True)
         options: dict[str, Any] = {
             "model.init_args.init_from": model,
             "model.init_args.report": report,
-            "model.init_args.features": features,
+            "model.init_args.features": out / "features",
             "model.init_args.trainable": "null",
             "trainer.logger": "false",
         }
-        stage = method.stages[-1] if method.stages else PLAIN
+        stage = method.stages[-1] if method.stages else Stage(PLAIN, (), PLAIN)
         words = _words(stage, folder, settings, None if method.stages else method.listed.name)
         train(["test", *words, *(f"--{name}={value}" for name, value in options.items())])
     figures = dict(load_results(report).figures)
-    costs = [json.loads((folder / stage / "cost.json").read_text()) for stage in method.stages]
+    costs = [json.loads((_place(stage, seed, out) / "cost.json").read_text()) for stage in method.stages]
     if costs:
         figures["cost/train_cpu_minutes"] = sum(cost["cpu_seconds"] for cost in costs) / 60
     return figures
 
 
-def _words(stage: str, place: Path, settings: Settings, preset: str | None = None) -> list[str]:
+def _words(stage: Stage, place: Path, settings: Settings, preset: str | None = None) -> list[str]:
     """Configs and arguments that training and test share; `preset` takes the place of the config's backbone."""
-    files = [configs() / f"{stage}.yaml", *settings.overlays]
+    files = [*stage.files, *settings.overlays]
     options: dict[str, Any] = (
         {} if preset is None else {"model.init_args.backbone": configs() / f"backbone/{preset}.yaml"}
     )

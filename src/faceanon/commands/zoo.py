@@ -2,11 +2,13 @@
 
   faceanon zoo --steps 600 --seeds 0 1 2 --out runs/zoo
   faceanon zoo --steps 600 --methods dbaf riddle blur --config configs/trainer/gpu.yaml
+  faceanon zoo --steps 600 --ablations dbaf-4 hford-3 ifadit-5
 
 Every trained method sees the same number of pictures of procedural faces: --steps batches of --batch, those with two
 stages half of them in each. Its own config says the rest. Methods that need no training are tested once. All go
-through the same `faceanon test`. What is finished is not repeated, so the same command goes on after an interrupt, and
-with more methods or seeds adds to what is there.
+through the same `faceanon test`. --ablations trains what the papers' ablation tables list, in the same way; their
+models then fill those tables' rows in `faceanon report --table`. What is finished is not repeated, so the same command
+goes on after an interrupt, and with more methods or seeds adds to what is there.
 
 In --out: zoo.md (the table), zoo.json (its figures, those of every seed too), sheets/NAME.png and sheets/all.png (the
 same eight faces by each method), and a folder for every method and seed.
@@ -25,12 +27,24 @@ from faceanon.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from faceanon.commands._zoo import Method, Settings
+    from faceanon.commands._recipes import Method
+    from faceanon.commands._zoo import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to train, for how long, and where to write."""
-    parser.add_argument("--methods", nargs="+", metavar="NAME", help="presets of configs/backbone/ (default: all)")
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        metavar="NAME",
+        help="presets of configs/backbone/ (default: all, none with --ablations)",
+    )
+    parser.add_argument(
+        "--ablations",
+        nargs="+",
+        metavar="TABLE",
+        help="what these tables of the papers ablate: dbaf-4 hford-3 ifadit-5",
+    )
     parser.add_argument("--steps", type=int, default=600, help="training batches of a method (default: 600)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="training seeds (default: 0 1 2)")
     parser.add_argument("--out", type=Path, default=Path("runs/zoo"), help="folder for everything (default: runs/zoo)")
@@ -46,18 +60,21 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: Wrong numbers, no such method, or runs with other settings in the folder.
     """
-    from faceanon.commands._zoo import Settings, faces, find_methods
+    from faceanon.commands._recipes import find_ablations, find_methods
+    from faceanon.commands._zoo import Settings, faces
 
     if args.steps < 2 or args.batch < 4 or args.batch % 4:
         raise UserError(f"--steps {args.steps} --batch {args.batch}: give 2 steps or more and a multiple of 4")
-    methods = find_methods(args.methods)
+    methods = find_methods(args.methods) if args.methods or not args.ablations else []
+    given = {method.name for method in methods}
+    methods += [method for method in find_ablations(args.ablations or []) if method.name not in given]
     settings = Settings(args.steps, args.batch, args.bundle, args.test_identities, [str(file) for file in args.config])
     settings.keep(args.out)
     image = faces(settings)
     rows: dict[str, dict[str, Tensor]] = {}
     found: dict[str, dict[int, dict[str, float]]] = {}
     for method in methods:
-        name = method.listed.name
+        name = method.name
         found[name], rows[name] = _one(method, args.seeds if method.stages else [0], args.out, settings, image)
     _write(args.out, settings, found, {"original": image}, rows)
     print(f"[zoo] done; the table is {args.out / 'zoo.md'}")
@@ -73,9 +90,8 @@ def _one(
     figures: dict[int, dict[str, float]] = {}
     rows: dict[str, Tensor] = {}
     for seed in seeds:
-        folder = out / method.listed.name / f"seed{seed}"
-        model = prepare(method, seed, folder, settings)
-        figures[seed] = test(method, model, folder, settings, out / "features")
+        model = prepare(method, seed, out, settings)
+        figures[seed] = test(method, seed, model, out, settings)
         cost, drawn = measure(model, image)
         figures[seed] |= cost
         rows = rows or drawn

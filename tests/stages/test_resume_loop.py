@@ -67,12 +67,12 @@ def test_stop_before_every_batch(tmp_path, case, manual):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("first", [7, 10])
-def test_a_run_that_was_over_goes_on_longer(tmp_path, first):
-    whole, _ = fit(tmp_path / "whole", False, max_epochs=-1, max_steps=13)
-    fit(tmp_path / "part", False, every=0, max_epochs=-1, max_steps=first)
+@pytest.mark.parametrize(("first", "options"), [(7, {}), (10, {}), (7, {"val_check_interval": 2})])
+def test_a_run_that_was_over_goes_on_longer(tmp_path, first, options):
+    whole, _ = fit(tmp_path / "whole", False, max_epochs=-1, max_steps=13, **options)
+    fit(tmp_path / "part", False, every=0, max_epochs=-1, max_steps=first, **options)
     path = tmp_path / "part/run/checkpoints/last.ckpt"
-    longer, _ = fit(tmp_path / "part", False, every=0, resume=path, max_epochs=-1, max_steps=13)
+    longer, _ = fit(tmp_path / "part", False, every=0, resume=path, max_epochs=-1, max_steps=13, **options)
     assert longer.seen == whole.seen[first:]
     assert torch.equal(longer.layer.weight, whole.layer.weight)
     assert rows(tmp_path / "part") == rows(tmp_path / "whole")

@@ -122,7 +122,7 @@ class RunCheckpoint(Checkpoint):
         every, saved = self.every_n_batches, self._saved_after + 1
         if every and done // every > saved // every:  # also where validation was in the way at the very batch
             return True
-        if trainer.should_stop or 0 < trainer.max_steps <= trainer.global_step:
+        if _stops(trainer):
             return True
         if not self.minutes or (trainer.world_size > 1 and done % _ASK_EVERY):
             return False
@@ -131,6 +131,12 @@ class RunCheckpoint(Checkpoint):
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Save, unless the run stops in the middle of the epoch, where it has saved already."""
         if trainer.fit_loop.batch_idx + 1 >= trainer.num_training_batches:
+            self.save(trainer)
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Save where the run is about to stop in the middle of an epoch: before the validation it could not."""
+        inside = trainer.fit_loop.batch_idx + 1 < trainer.num_training_batches
+        if trainer.state.fn == "fit" and not trainer.sanity_checking and inside and _stops(trainer):
             self.save(trainer)
 
     def save(self, trainer: L.Trainer) -> Path | None:
@@ -162,6 +168,10 @@ def run_folder(trainer: L.Trainer) -> Path:
     logger: Logger = trainer.loggers[0]
     version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
     return Path(logger.save_dir or trainer.default_root_dir) / str(logger.name) / version
+
+
+def _stops(trainer: L.Trainer) -> bool:
+    return bool(trainer.should_stop or 0 < trainer.max_steps <= trainer.global_step)
 
 
 def _trial(trainer: L.Trainer) -> bool:

@@ -1,9 +1,11 @@
+import math
+
 import pytest
 import torch
 from torch.nn import functional as F
 
 from faceanon.losses.adversarial import discriminator_loss, generator_loss, r1_penalty
-from faceanon.losses.identity import attract, contrastive, in_batch_identity, repel
+from faceanon.losses.identity import attract, contrastive, found_beyond_guess, in_batch_identity, repel
 from faceanon.losses.latent import latent_regulariser, sliced_wasserstein
 from faceanon.losses.reconstruction import gradient_loss, part_weight, pixel_loss, round_to_8_bit
 
@@ -91,3 +93,32 @@ def test_sliced_wasserstein_tells_clouds_apart():
     a = torch.randn(256, 4)
     assert sliced_wasserstein(a, a[torch.randperm(256)]) < 1e-10
     assert sliced_wasserstein(a, a + 1) > 0.3
+
+
+class TestFoundBeyondGuess:
+    """Two people in two pictures each, and a fifth who has one."""
+
+    WHO = torch.tensor([0, 0, 1, 1, 2])
+    GALLERY = torch.eye(5)
+
+    def test_a_face_that_says_nothing_is_a_guess(self):
+        silent = torch.full((5, 5), 5**-0.5)
+        assert found_beyond_guess(silent, self.GALLERY, self.WHO).abs().max() < 1e-6
+
+    def test_a_face_is_looked_up_among_other_pictures_of_its_person(self):
+        own = found_beyond_guess(self.GALLERY, self.GALLERY, self.WHO)
+        other = found_beyond_guess(self.GALLERY[[1, 0, 3, 2, 4]], self.GALLERY, self.WHO)
+        assert (own[:4] < 1e-6).all(), "one's own picture is no find"
+        assert other[:4].tolist() == pytest.approx([math.log(4)] * 4, abs=1e-3)  # one right among the four others
+        assert own[4] == pytest.approx(math.log(5), abs=1e-3)  # who has no other picture is looked up in the one
+
+    def test_a_face_that_misleads_is_below_a_guess(self):
+        assert (found_beyond_guess(self.GALLERY[[2, 3, 0, 1, 0]], self.GALLERY, self.WHO) < -1).all()
+
+    def test_batches_behind_each_other_and_people_nobody_knows(self):
+        torch.manual_seed(0)
+        faces = torch.nn.functional.normalize(torch.randn(10, 5))
+        both = found_beyond_guess(faces, self.GALLERY, self.WHO)
+        halves = [found_beyond_guess(half, self.GALLERY, self.WHO) for half in faces.chunk(2)]
+        torch.testing.assert_close(both, torch.cat(halves))
+        assert found_beyond_guess(faces, self.GALLERY, torch.full((5,), -1)).abs().max() < 1e-6

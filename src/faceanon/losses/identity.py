@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -56,3 +57,29 @@ def in_batch_identity(embedding: Tensor, identity: Tensor, scale: float = 16.0, 
     anchors = same.any(1)
     per_anchor = -(log_probability * same).sum(1) / same.sum(1).clamp(min=1)
     return (per_anchor * anchors).sum() / anchors.sum().clamp(min=1)
+
+
+def found_beyond_guess(found: Tensor, gallery: Tensor, identity: Tensor, temperature: float = 0.1) -> Tensor:
+    """By how many nats each face is looked up better than by a guess among the pictures of a batch, `(M,)`.
+
+    InfoNCE (van den Oord et al., 2018, eq. 4) less what equal logits would give: 0 where the face says nothing, below
+    0 where it misleads, at most log(pictures / pictures of the person). A face is looked up among *other* pictures of
+    its person; its own counts only where the batch has no other.
+
+    Args:
+        found: `(M, E)` unit vectors of faces, M a multiple of B: whole batches behind each other.
+        gallery: `(B, E)` unit vectors of the originals.
+        identity: `(B,)` int64.
+        temperature: Of the softmax over cosines.
+    """
+    times = len(found) // len(gallery)
+    same = identity[:, None] == identity[None]
+    own = torch.eye(len(gallery), dtype=torch.bool, device=gallery.device)
+    lonely = ~(same & ~own).any(1, keepdim=True)
+    among, right = (mask.repeat(times, 1) for mask in (~own | lonely, same & (~own | lonely)))
+    logits = (found @ gallery.T).float() / temperature
+
+    def mean_odds(mask: Tensor) -> Tensor:
+        return logits.masked_fill(~mask, -torch.inf).logsumexp(1) - mask.sum(1).log()
+
+    return mean_odds(right) - mean_odds(among)

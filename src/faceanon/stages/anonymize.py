@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
@@ -17,14 +17,14 @@ from faceanon.metrics.cache import shared_cache
 from faceanon.metrics.codes import CodeAgreement
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.protocol import load_protocol
-from faceanon.report.page import write_report
-from faceanon.report.table import format_table
+from faceanon.report.evaluated import publish
 from faceanon.stages.anonymize_terms import ON_THE_WAY_BACK, PAPER_WEIGHTS, AnonymizeTerms, AnonymizeWeights, repeat
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.base import average_copy
 from faceanon.stages.chunks import fooling_rows
+from faceanon.stages.hunter import Hunter
 from faceanon.types import Branches, FaceBatch
-from faceanon.weights.store import load_into, shipped_figures
+from faceanon.weights.store import load_into
 
 Loop = Literal["file", "image", "latent"]
 
@@ -99,6 +99,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         from_file = self.initialised or anchor_from is not None
         self.teacher = [self._teacher(anchor_from)] if self.anchored and from_file else []
         self.start: dict[str, Tensor] | None = None  # the teacher's state, where no file has it
+        self.hunter = Hunter(self.bundle) if weights.hunted else None
         self.code_agreement = CodeAgreement()
         self.evaluation: Evaluation | None = None
 
@@ -144,6 +145,18 @@ class AnonymizeStage(BackboneStage[Branches]):
     def draw_shard(self, batch: FaceBatch) -> Branches:
         """All five pictures of a face, or two of them in between."""
         return self.draw(batch.image, self._complete)
+
+    @property
+    def opponents(self) -> list[nn.Module]:
+        """The discriminator, and the hunter."""
+        return super().opponents + ([] if self.hunter is None else [self.hunter])
+
+    def opponent_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
+        """The discriminator's, and how badly the hunter finds people."""
+        terms = super().opponent_terms(batch, drawn)
+        if self.hunter is not None:
+            terms["hunter"] = -self.hunter(drawn.anonymized.detach(), batch.image, batch.identity).mean()
+        return terms
 
     def pictures(self, drawn: Branches) -> Tensor:
         """All of them."""
@@ -208,6 +221,9 @@ class AnonymizeStage(BackboneStage[Branches]):
         if self.weights.adversarial and self.discriminator is not None:
             terms["adversarial"] = fooling_rows(self.discriminator, branches.pictures).mean()
         terms |= self.terms(batch, branches)
+        if self.hunter is not None:
+            found = self.hunter(branches.anonymized, batch.image, batch.identity)
+            terms["hunted"] = found.clamp(min=0).mean()
         if self.weights.latent:
             drawn = [codes for codes in (branches.edited, branches.recovered) if codes is not None]
             found = [code for code in map(self.backbone.w_plus, drawn) if code is not None]
@@ -311,17 +327,4 @@ class AnonymizeStage(BackboneStage[Branches]):
         self.log_dict(finite, logger=bool(self.trainer.loggers))
         if not self.trainer.is_global_zero:
             return
-        shipped = shipped_figures()
-        page = write_report(
-            self.report,
-            figures,
-            evaluation.samples,
-            evaluation.meta,
-            reference=shipped,
-            warnings=evaluation.warnings,
-            ci=evaluation.ci,
-            scores=evaluation.scores,
-            skipped=evaluation.skipped,
-        )
-        print(format_table(figures, shipped, evaluation.ci))
-        print(f"report: {page.resolve()}")
+        publish(evaluation, figures, self.report)

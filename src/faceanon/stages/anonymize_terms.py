@@ -35,6 +35,8 @@ class AnonymizeWeights:
         anchor: Pixel distance of anonymized pictures to what the backbone drew for them before this stage.
         wrong_anchor: Pixel distance of pictures opened with wrong keys to what it drew before this stage for the
             originals with those identities: what no key opens must not travel in the picture either.
+        hunted: By how many nats a recogniser that learns along (`stages.hunter`) finds the people behind anonymized
+            pictures better than by a guess; faces that mislead it count as not found.
     """
 
     adversarial: float = 1.0
@@ -50,6 +52,7 @@ class AnonymizeWeights:
     target: float = 0.0
     anchor: float = 0.0
     wrong_anchor: float = 0.0
+    hunted: float = 0.0
 
 
 PAPER_WEIGHTS = AnonymizeWeights()

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 from lightning.pytorch.cli import OptimizerCallable
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from faceanon.backbones.base import Backbone
@@ -35,7 +35,7 @@ class BackboneStage(Stage, Generic[Drawn]):
         adversarial: Whether a discriminator trains too.
         trainable: Prefixes of the backbone's parameters that train; None trains all.
         optimizer_g: Builds the backbone's optimizer.
-        optimizer_d: Builds the discriminator's.
+        optimizer_d: Builds the one of the discriminator and of whatever else learns against the backbone.
         init_from: Checkpoint (`.ckpt`) or exported folder whose backbone is loaded first: stage 1's for stage 2; for
             `faceanon test`, the model to test.
         export: Folder written when the training ends: weights and configuration, ready for the next stage and for use.
@@ -96,12 +96,17 @@ class BackboneStage(Stage, Generic[Drawn]):
         if stage == "fit":
             trainable_parameters(self.backbone, self.prefixes or [""])
 
+    @property
+    def opponents(self) -> list[nn.Module]:
+        """The networks that learn against the backbone."""
+        return [] if self.discriminator is None else [self.discriminator]
+
     def configure_optimizers(self) -> list[Optimizer]:
-        """The backbone's first, the discriminator's second."""
+        """The backbone's first, the opponents' second."""
         prefixes = self.prefixes or [""]
         optimizers = [self.optimizer_g(trainable_parameters(self.backbone, prefixes))]
-        if self.discriminator is not None:
-            optimizers.append(self.optimizer_d(self.discriminator.parameters()))
+        if opponents := self.opponents:
+            optimizers.append(self.optimizer_d([weight for network in opponents for weight in network.parameters()]))
         return optimizers
 
     def on_fit_start(self) -> None:
@@ -120,7 +125,7 @@ class BackboneStage(Stage, Generic[Drawn]):
                     buffer.copy_(measured[name])
 
     def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Discriminator, then backbone; a lone shard is drawn once, several are drawn again for the backbone's step."""
+        """Opponents, then backbone; a lone shard is drawn once, several are drawn again for the backbone's step."""
         shards = self.shards(batch)
         if len(shards) == 1:
             with self.open(shards[0]):
@@ -134,7 +139,7 @@ class BackboneStage(Stage, Generic[Drawn]):
     def _train(self, shards: list[Shard], drawn: Drawn | None) -> dict[str, Tensor]:
         """Both optimizers' steps; `drawn` is what was drawn of the lone shard that is being worked on."""
         opened, optimizers = drawn is not None, self.optimizer_list()
-        if self.discriminator is not None:
+        if self.opponents:
             with self.toggled_optimizer(optimizers[1]):
                 terms = self.step_over(optimizers[1], shards, lambda shard: self._judge(shard.batch, drawn), opened)
             self.log_terms("train/d", terms, sum(len(shard.batch) for shard in shards))
@@ -142,12 +147,17 @@ class BackboneStage(Stage, Generic[Drawn]):
             return self.step_over(optimizers[0], shards, lambda shard: self._draw(shard.batch, drawn), opened)
 
     def _judge(self, batch: FaceBatch, drawn: Drawn | None) -> tuple[dict[str, Tensor], Tensor]:
-        assert self.discriminator is not None
         if drawn is None:
             with self.rehearsal():
                 drawn = self.draw_shard(batch)
-        terms = self.discriminator_terms(self.discriminator, batch.image, self.pictures(drawn))
+        terms = self.opponent_terms(batch, drawn)
         return terms, torch.stack(list(terms.values())).sum()
+
+    def opponent_terms(self, batch: FaceBatch, drawn: Drawn) -> dict[str, Tensor]:
+        """What the opponents learn from, by name; no gradient flows into what was drawn."""
+        if self.discriminator is None:
+            return {}
+        return self.discriminator_terms(self.discriminator, batch.image, self.pictures(drawn))
 
     def _draw(self, batch: FaceBatch, drawn: Drawn | None) -> tuple[dict[str, Tensor], Tensor]:
         terms = self.shard_terms(batch, self.draw_shard(batch) if drawn is None else drawn)

@@ -100,3 +100,15 @@ def test_photographs_stay_out_of_the_page_and_of_sheets(photographs, tiny_bundle
     assert main([*words, "--pictures", "sheet"]) == 0
     assert (tmp_path / "out" / "hford-2-faces.png").is_file()
     assert "data:image/png" not in (tmp_path / "out" / "hford-2.html").read_text()
+
+
+@pytest.mark.parametrize("place", ["zoo/dbaf_s2/model", "zoo/dbaf_s2/report", "zoo/report"])
+def test_reports_beside_the_model_serve(tmp_path, monkeypatch, place):
+    model = tmp_path / "zoo/dbaf_s2/model"
+    for folder in (model, tmp_path / place):
+        folder.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place / "results.json").touch()
+    # What `cached` holds results to is tested with it; here only where they are looked for.
+    monkeypatch.setattr(tables_run, "cached", lambda path, *rest: path if (path / "results.json").is_file() else None)
+    monkeypatch.setattr(tables_run, "measure", lambda *args: pytest.fail("measured again"))
+    assert command._results(command.Given("dbaf", model), None, None) == tmp_path / place

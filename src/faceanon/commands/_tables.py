@@ -203,9 +203,10 @@ def _results(given: Given, backbone: Backbone, setting: Setting) -> Results:
     from faceanon.report.tables_run import cached, measure
 
     if given.model is not None and given.model.is_dir():
-        found = cached(given.model, backbone, setting)
-        if found is not None:
-            return found
+        stage, method = given.model.resolve().parents[:2]
+        for place in (given.model, stage / "report", method / "report"):  # a copy; `faceanon test`'s; `faceanon zoo`'s
+            if (found := cached(place, backbone, setting)) is not None:
+                return found
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(given.name, total=None)
         return measure(given.name, backbone, setting, lambda done, of: bar.update(task, completed=done, total=of))

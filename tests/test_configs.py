@@ -111,7 +111,8 @@ def flat(tree, prefix=""):
 
 
 def plain(value):
-    """Without the parser's own kind of dict."""
+    """Without the parser's own kind of dict, and as YAML writes a tuple."""
+    value = list(value) if isinstance(value, tuple) else value
     return vars(value) if isinstance(value, Namespace) else value
 
 

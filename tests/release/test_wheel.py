@@ -41,7 +41,8 @@ def archives(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dist")
     sdist = build("sdist", ROOT, folder / "sdist")
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder / "unpacked", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Pythons before 3.11.4 have none
+        archive.extractall(folder / "unpacked")
     (source,) = (folder / "unpacked").iterdir()
     return sdist, build("wheel", source, folder / "wheel")
 

@@ -38,12 +38,8 @@ COMMON = {
 ADAM = partial(torch.optim.Adam, lr=5e-4, betas=(0.5, 0.9), eps=1e-3)  # a larger eps: 0/0 is what a rounding makes it
 OPTIMIZERS = {"optimizer_g": ADAM, "optimizer_d": ADAM}
 FASTER = partial(ADAM, lr=0.03)  # a critic's rate takes 50 steps to rise
-OWN_BATCH_ONLY = {
-    "adversarial": 0.0,
-    "code": 0.0,
-    "target": 0.0,
-    "hunted": 0.0,
-}  # terms in which no picture depends on another
+# Without the terms in which a picture depends on another.
+OWN_BATCH_ONLY = dict.fromkeys(("adversarial", "code", "target", "hunted"), 0.0)
 
 
 @dataclass(frozen=True)
@@ -133,8 +129,8 @@ def built(case):
     if case.stage == "disentangle":
         weights = DisentangleWeights(**{"identity": 0.5, "edges": 0.5, **options.pop("weights", {})})
         return DisentangleStage(backbone, weights, **{"pairing": "mixed", "crossed_targets": True, **options})
-    some = {"code": 0.5, "target": 0.5, "recovery": 1.0, "anchor": 1.0, "wrong_anchor": 0.5, "recovered_identity": 1.0}
-    some["hunted"] = 0.5
+    some = {"code": 0.5, "target": 0.5, "hunted": 0.5, "recovery": 1.0, "recovered_identity": 1.0}
+    some |= {"anchor": 1.0, "wrong_anchor": 0.5}
     weights = AnonymizeWeights(**{**some, **options.pop("weights", {})})
     return AnonymizeStage(backbone, weights, **{"saved_noise": 2.0, "branches_every": 2, **options})
 

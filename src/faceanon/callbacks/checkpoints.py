@@ -130,13 +130,12 @@ class RunCheckpoint(Checkpoint):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Save, unless the run stops in the middle of the epoch, where it has saved already."""
-        if trainer.fit_loop.batch_idx + 1 >= trainer.num_training_batches:
+        if not _inside(trainer):
             self.save(trainer)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Save where the run is about to stop in the middle of an epoch: before the validation it could not."""
-        inside = trainer.fit_loop.batch_idx + 1 < trainer.num_training_batches
-        if trainer.state.fn == "fit" and not trainer.sanity_checking and inside and _stops(trainer):
+        if trainer.state.fn == "fit" and _inside(trainer) and _stops(trainer):
             self.save(trainer)
 
     def save(self, trainer: L.Trainer) -> Path | None:
@@ -168,6 +167,11 @@ def run_folder(trainer: L.Trainer) -> Path:
     logger: Logger = trainer.loggers[0]
     version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
     return Path(logger.save_dir or trainer.default_root_dir) / str(logger.name) / version
+
+
+def _inside(trainer: L.Trainer) -> bool:
+    """Whether the epoch has batches left."""
+    return bool(trainer.fit_loop.batch_idx + 1 < trainer.num_training_batches)
 
 
 def _stops(trainer: L.Trainer) -> bool:

@@ -1,5 +1,6 @@
 """Faces of many photos share calls of the backbone, and no photo can tell."""
 
+import threading
 import time
 
 import numpy as np
@@ -37,14 +38,35 @@ def make_photo(path, faces):
     return path
 
 
+class ElsewhereMixin:
+    """A pipeline that says its backbone runs on a GPU, so that the engine runs it beside the threads."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.device = torch.device("cuda")
+
+    @torch.inference_mode()
+    def change(self, faces, keys, inverse=False):
+        return (self.backbone.recover if inverse else self.backbone.anonymize)(faces, keys)
+
+
+class Elsewhere(ElsewhereMixin, Pipeline):
+    pass
+
+
 class Counting(Pipeline):
     def change(self, faces, keys, inverse=False):
         self.calls = [*getattr(self, "calls", []), len(faces)]
         return super().change(faces, keys, inverse)
 
 
-def test_calls_are_full_and_results_those_of_single_photos(tmp_path):
-    pipe = Counting(KeyedTint(), AsManyAsTold(), batch=4)
+class CountingElsewhere(Counting, Elsewhere):
+    pass
+
+
+@pytest.mark.parametrize("kind", [Counting, CountingElsewhere])
+def test_calls_are_full_and_results_those_of_single_photos(kind, tmp_path):
+    pipe = kind(KeyedTint(), AsManyAsTold(), batch=4)
     counts = [1, 3, 0, 5, 2, 1, 1]
     sources = [make_photo(tmp_path / f"{index}.png", count) for index, count in enumerate(counts)]
     tasks = [AnonymizeTask(pipe, path, tmp_path / "many" / path.name, SECRET) for path in sources]
@@ -61,16 +83,55 @@ def test_calls_are_full_and_results_those_of_single_photos(tmp_path):
             assert one.manifest == many.manifest
 
 
-def test_a_bug_is_raised_and_threads_end(tmp_path):
-    class Broken(Pipeline):
+@pytest.mark.parametrize("kind", [Counting, CountingElsewhere])
+def test_one_photo_may_need_several_calls(kind, tmp_path):
+    pipe = kind(KeyedTint(), AsManyAsTold(), batch=2)
+    task = AnonymizeTask(pipe, make_photo(tmp_path / "a.png", 5), tmp_path / "b.png", SECRET)
+    [(_, outcome)] = run_tasks(pipe, iter([task]), workers=2, rows=2)
+    assert outcome.faces == 5
+    assert pipe.calls == [2, 2, 2]  # four faces, then the one that overlaps another
+
+
+@pytest.mark.parametrize("kind", [Pipeline, Elsewhere])
+def test_a_bug_is_raised_and_threads_end(kind, tmp_path):
+    class Broken(kind):
         def change(self, faces, keys, inverse=False):
             raise RuntimeError("a bug")
 
+    cores = torch.get_num_threads()
     pipe = Broken(KeyedTint(), AsManyAsTold(), batch=2)
     tasks = [AnonymizeTask(pipe, make_photo(tmp_path / "a.png", 2), tmp_path / "b.png", SECRET)]
     with pytest.raises(RuntimeError, match="a bug"):
         list(run_tasks(pipe, iter(tasks), workers=2, rows=2))
     assert not (tmp_path / "b.png").exists()
+    assert torch.get_num_threads() == cores
+
+
+@pytest.mark.parametrize(("kind", "place"), [(Pipeline, "MainThread"), (Elsewhere, "faceanon-network_0")])
+def test_a_backbone_on_the_processor_takes_turns_with_the_threads(kind, place, tmp_path):
+    """Beside a GPU the threads go on; where all share the cores, nobody takes any from the others."""
+    busy, seen, together = set(), set(), []
+
+    class Slow(AsManyAsTold):
+        def detect(self, image):
+            busy.add(threading.get_ident())
+            time.sleep(0.02)
+            busy.discard(threading.get_ident())
+            return super().detect(image)
+
+    class Watching(kind):
+        def change(self, faces, keys, inverse=False):
+            seen.add(threading.current_thread().name)
+            for _ in range(10):
+                together.append(len(busy))
+                time.sleep(0.005)
+            return super().change(faces, keys, inverse)
+
+    pipe, path = Watching(KeyedTint(), Slow(), batch=2), make_photo(tmp_path / "a.png", 1)
+    tasks = (AnonymizeTask(pipe, path, tmp_path / f"{index}.png", SECRET) for index in range(14))
+    assert len(list(run_tasks(pipe, tasks, workers=2, rows=2))) == 14
+    assert seen == {place}
+    assert any(together) == (kind is Elsewhere)
 
 
 def test_few_photos_are_held_at_once(tmp_path):
@@ -90,11 +151,12 @@ def test_few_photos_are_held_at_once(tmp_path):
     assert torch.is_grad_enabled()
 
 
-def test_photos_end_while_the_backbone_works(tmp_path):
+@pytest.mark.parametrize("kind", [Pipeline, Elsewhere])
+def test_photos_end_while_the_backbone_works(kind, tmp_path):
     """Else they would hold their places, and the next call would wait for photos that nobody had begun to decode."""
     ended, patience = [], time.monotonic() + 120
 
-    class Waiting(Pipeline):
+    class Waiting(kind):
         calls = 0
 
         def change(self, faces, keys, inverse=False):

@@ -1,9 +1,14 @@
 """Many photos at once: threads decode, find, crop, paste and encode while the backbone works on full batches.
 
-    decode, find, crop (threads) --> faces of many photos --> backbone (its own thread) --> paste, encode (threads)
+    decode, find, crop (threads) --> faces of many photos --> backbone --> paste, encode (threads)
 
-The calling thread only deals out work, also while the backbone is busy: were it to wait for a call, finished photos
-would hold their places in the window, no new ones would be decoded, and the next call would find too few faces.
+On a GPU the backbone has a thread of its own, beside the others. The calling thread only deals out work, also while
+the backbone is busy: were it to wait for a call, finished photos would hold their places in the window, no new ones
+would be decoded, and the next call would find too few faces.
+
+Where the backbone runs on the processor itself, it and the threads take turns. It splits its work evenly over all
+cores, so whatever takes one core from it for a while makes the others wait as long: side by side, both lose. It then
+runs in the calling thread: in any other, glibc takes large blocks from the system anew each time, which costs a tenth.
 
 Every call of the backbone has the same number of rows, so that a photo's result does not hang on which photos it shared
 a call with: what a resumed run writes is what an uninterrupted one would have written.
@@ -29,6 +34,11 @@ if TYPE_CHECKING:
     from faceanon.pipeline import Pipeline
 
 MOST_PIXELS = 400_000_000  # decoded at once, about 2.4 GB with their copies
+
+
+def _threads(name: str, count: int, each: int) -> ThreadPoolExecutor:
+    """Threads in which torch uses so many cores each; by itself it would use all in every one."""
+    return ThreadPoolExecutor(count, name, initializer=torch.set_num_threads, initargs=(each,))
 
 
 @dataclass
@@ -57,19 +67,22 @@ def run_tasks(
     Yields:
         Each task, in the order in which they end, with what was done or the user's mistake; other errors are raised.
     """
-    engine = _Engine(pipeline, iter(tasks), workers, rows)
+    cores = torch.get_num_threads()
+    engine = _Engine(pipeline, iter(tasks), workers, rows, cores)
     try:
         yield from engine.run()
     finally:
         for pool in (engine.pool, engine.network):
             pool.shutdown(wait=True, cancel_futures=True)
+        torch.set_num_threads(cores)  # threads that others start later take over what was set last
 
 
 class _Engine:
-    def __init__(self, pipeline: Pipeline, tasks: Iterator[Task], workers: int, rows: int) -> None:
+    def __init__(self, pipeline: Pipeline, tasks: Iterator[Task], workers: int, rows: int, cores: int) -> None:
         self.pipeline, self.tasks, self.rows = pipeline, tasks, rows
-        self.pool = ThreadPoolExecutor(workers, thread_name_prefix="faceanon")
-        self.network = ThreadPoolExecutor(1, thread_name_prefix="faceanon-network")
+        self.turns = pipeline.device.type == "cpu"
+        self.pool = _threads("faceanon", workers, max(1, cores // workers))
+        self.network = _threads("faceanon-network", 1, cores)
         self.call: Future[Tensor] | None = None
         self.taken: list[tuple[_Flight, int]] = []  # rows of that call
         self.window = 2 * rows + workers
@@ -80,7 +93,7 @@ class _Engine:
     def run(self) -> Iterator[tuple[Task, Outcome | UserError]]:
         while True:
             self._refill()
-            if self.call is None and (len(self.queue) >= self.rows or (self.queue and not self.working)):
+            while self._ready():
                 self._start_call()
             busy: set[Future[Any]] = set(self.working)
             if self.call is not None:
@@ -92,6 +105,12 @@ class _Engine:
                 done.remove(self.call)
                 self._finish_call(self.call.result())
             yield from self._collect(done)
+
+    def _ready(self) -> bool:
+        """Whether the backbone is to begin: on a full call, on the last faces, and in turns with the threads."""
+        if self.call is not None or not self.queue:
+            return False
+        return not self.working or (len(self.queue) >= self.rows and not self.turns)
 
     def _refill(self) -> None:
         while len(self.sizes) < self.window and sum(self.sizes.values()) < MOST_PIXELS:
@@ -124,7 +143,11 @@ class _Engine:
         faces = torch.stack([flight.faces[row] for flight, row in filled if flight.faces is not None])
         keys = torch.cat([flight.key for flight, _ in filled])
         self.taken = taken
-        self.call = self.network.submit(self.pipeline.change, faces, keys, filled[0][0].task.inverse)
+        inverse = filled[0][0].task.inverse
+        if self.turns:
+            self._finish_call(self.pipeline.change(faces, keys, inverse))
+        else:
+            self.call = self.network.submit(self.pipeline.change, faces, keys, inverse)
 
     def _finish_call(self, changed: Tensor) -> None:
         """Give photos whose faces are all changed back to the threads."""

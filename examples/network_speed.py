@@ -14,7 +14,6 @@ machine's figures.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import statistics
 import time
@@ -26,13 +25,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from faceanon.batch.memory import keep_memory
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.stylegan2 import Discriminator, Generator
 
 SIZE = 256
 HEAD = "| case | batch | GFLOP per CPU-second | peak here | share | public share | gain |\n" + "|---" * 7 + "|"
 FORWARD = ("g256_fwd", "d256_fwd", "e4e_fwd", "encode_edit_decode")
-M_MMAP_MAX, M_TRIM_THRESHOLD = -4, -1  # of glibc's malloc.h
 
 
 def forward(work: Callable[[], object]) -> Callable[[], object]:
@@ -104,13 +103,6 @@ def measure(work: Callable[[], object], gflop: float, rounds: int) -> tuple[floa
     return statistics.median(rates), statistics.median(tops)
 
 
-def keep_memory() -> None:
-    """Have glibc reuse large blocks instead of returning them to the kernel, which clears their pages every time."""
-    libc = ctypes.CDLL(None)
-    if not (libc.mallopt(M_MMAP_MAX, 0) and libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)):
-        raise SystemExit("--keep-memory needs glibc's mallopt, which refused; leave the option out")
-
-
 def public_peak(reference: dict[str, Any]) -> float:
     """GFLOP per CPU-second of the fastest matmul or convolution on the reference's machine."""
     if "peak_gflop_per_cpu_s" in reference:
@@ -126,10 +118,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--reference", type=Path, default=Path(__file__).with_suffix(".json"))
-    parser.add_argument("--keep-memory", action="store_true", help="glibc keeps freed memory")
+    parser.add_argument("--keep-memory", action="store_true", help="glibc keeps freed memory, as in faceanon anonymize")
     args = parser.parse_args()
-    if args.keep_memory:
-        keep_memory()
+    if args.keep_memory and not keep_memory():
+        parser.error("--keep-memory needs glibc, and an environment that does not set how malloc works; leave it out")
     torch.set_num_threads(args.threads)
     reference = json.loads(args.reference.read_text())
     table = {(case["case"], case["batch"]): case for case in reference["cases"]}

@@ -28,6 +28,7 @@ import yaml
 
 from faceanon.backbones.dbaf import DBAF
 from faceanon.batch.engine import run_tasks
+from faceanon.batch.memory import keep_memory
 from faceanon.batch.tasks import AnonymizeTask, Output
 from faceanon.bench.use import photo
 from faceanon.data.align import crop
@@ -169,5 +170,6 @@ if __name__ == "__main__":
     parser.add_argument("--batch", type=int, default=CPU_BATCH)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--device", default="cpu")
+    keep_memory()
     with tempfile.TemporaryDirectory() as folder:
         measure(parser.parse_args(), Path(folder))

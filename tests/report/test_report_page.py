@@ -13,7 +13,7 @@ from faceanon.errors import UserError
 from faceanon.report.figures import EXPLANATIONS, better, explain, format_interval, format_value
 from faceanon.report.page import write_report
 from faceanon.report.plots import history_plot, similarity_plot
-from faceanon.report.results import load_results
+from faceanon.report.results import load_results, run_meta, shown_command
 from faceanon.report.sheets import sheet
 from faceanon.report.table import format_table
 
@@ -303,3 +303,11 @@ def test_results_nested_too_deeply_are_one_line(tmp_path):
     path.write_text("[" * 100_000)
     with pytest.raises(UserError, match="nested too deeply"):
         load_results(path)
+
+
+def test_a_command_tells_nothing_of_the_machine(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["/opt/bin/faceanon", "test", f"--a={tmp_path}/x/y.yaml", f"{tmp_path}/z", "/a/b"])
+    assert run_meta()["command"] == "faceanon test --a=x/y.yaml z /a/b"
+    told = shown_command("faceanon test --config /data/anna/faceanon/configs/a.yaml --b=/data/c --d=e/f/g '/srv/h/i j'")
+    assert told == "faceanon test --config …/configs/a.yaml --b=/data/c --d=e/f/g '…/h/i j'"

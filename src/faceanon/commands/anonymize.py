@@ -93,10 +93,12 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument, the password, the model or (unless skipped) a photo is unusable.
     """
+    from faceanon.batch.memory import keep_memory
     from faceanon.batch.tasks import AnonymizeTask, Output
     from faceanon.data.photo import SUFFIXES
 
     quiet_pictures()
+    keep_memory()
     settle(args)
     source, policy = Path(args.input), _policy(args)
     if args.output is None and not args.list_faces:

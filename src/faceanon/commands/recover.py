@@ -61,11 +61,13 @@ def run(args: argparse.Namespace) -> int:
         UserError: If an argument, the password, the model or (unless skipped) a picture is unusable.
     """
     from faceanon.batch.exact import ExactTask, no_model
+    from faceanon.batch.memory import keep_memory
     from faceanon.batch.tasks import Output, RecoverTask
     from faceanon.data.carrier import WRITABLE
     from faceanon.data.sibling import manifest_like
 
     quiet_pictures()
+    keep_memory()
     settle(args)
     if is_video(args.input):
         check_shares(args, folder=False)

@@ -17,6 +17,7 @@ from faceanon.metrics.protocol import known, load_protocol
 from faceanon.report.figures import Better, better, explain, format_interval, format_value
 from faceanon.report.leaderboard_entries import Entry
 from faceanon.report.page import data_uri, render
+from faceanon.report.results import shown_command
 from faceanon.report.scatter import Point, Scatter, scatter
 from faceanon.report.zoo import COLUMNS, named, summary
 from faceanon.weights.files import write_atomic
@@ -85,9 +86,14 @@ class Row:
         return f"{label}, changed" if changes else label
 
     @property
+    def command(self) -> str:
+        """What made its results."""
+        return shown_command(str(self.entry.meta.get("command") or ""))
+
+    @property
     def sheet(self) -> str | None:
         """Its faces, embedded."""
-        return None if self.entry.sheet is None else data_uri(self.entry.sheet)
+        return None if self.entry.sheet is None else data_uri(self.entry.sheet, "webp")
 
 
 def write_leaderboard(path: str | Path, entries: Sequence[Entry], marks: Sequence[str] = ()) -> Path:

@@ -22,6 +22,7 @@ SEED = re.compile(r"seed-?\d+")
 ADVICE = "give folders that `faceanon test` or `faceanon zoo` wrote"
 OTHER_ROLES = ("parser", "landmarks", "perceptual")
 SAMPLES, ZOO = "samples.png", "zoo.json"
+SHEET_QUALITY = 80
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Entry:
     Args:
         name: Of the method.
         runs: Its results, one a seed.
-        sheet: PNG of what it makes of some faces, or None.
+        sheet: WebP of what it makes of some faces, or None.
     """
 
     name: str
@@ -164,23 +165,23 @@ def _sheet(root: Path, name: str, folder: Path) -> bytes | None:
     """The zoo's sheet of the method, else the one beside its first results."""
     for path in (root / "sheets" / f"{name}.png", folder / SAMPLES):
         if path.is_file():
-            return read_png(path)
+            return read_sheet(path)
     return None
 
 
-def read_png(path: Path) -> bytes:
-    """A PNG file, looked through before it goes into a page.
+def read_sheet(path: Path) -> bytes:
+    """A PNG as WebP, a quarter of its size: a page of many methods is sent by mail and opened on phones.
 
     Raises:
         UserError: It is something else, or damaged.
     """
+    content = io.BytesIO()
     try:
-        content = path.read_bytes()
-        with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
-            image.load()
+        with Image.open(path, formats=("PNG",)) as image:
+            image.convert("RGB").save(content, "WEBP", quality=SHEET_QUALITY, method=6)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UserError(f"{path} is no PNG or is damaged; run the test again, or delete it") from error
-    return content
+    return content.getvalue()
 
 
 def check_entries(entries: Sequence[Entry], across: bool = False) -> list[str]:

@@ -28,9 +28,9 @@ def render(template: str, **values: object) -> bytes:
     return environment.get_template(template).render(**values).encode()
 
 
-def data_uri(png: bytes) -> str:
-    """A PNG inside a page."""
-    return "data:image/png;base64," + base64.b64encode(png).decode()
+def data_uri(picture: bytes, kind: str = "png") -> str:
+    """A PNG, or a picture of another kind, inside a page."""
+    return f"data:image/{kind};base64," + base64.b64encode(picture).decode()
 
 
 def family_rows(results: Sequence[Results], reference: Mapping[str, float] | None = None) -> list[dict[str, Any]]:

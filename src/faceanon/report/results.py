@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -57,10 +58,17 @@ def run_meta() -> dict[str, Any]:
     """Versions, command and precision of float32 products of this process."""
     import torch
 
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    here = str(Path.cwd()) + "/"
+    words = (re.sub(rf"(^|=){re.escape(here)}", r"\1", word) for word in sys.argv[1:])  # results are for others, too
+    command = shlex.join([Path(sys.argv[0]).name, *words])
     versions = {"faceanon": faceanon.__version__, "torch": torch.__version__, "python": platform.python_version()}
     precision = torch.get_float32_matmul_precision()  # `high` is TF32 on GPUs
     return {**versions, "commit": git_commit(), "command": command, "float32_matmul": precision}
+
+
+def shown_command(command: str) -> str:
+    """A command as a page shows it: of paths from the top of a machine the last two parts, which tell nothing of it."""
+    return re.sub(r"(?<![^\s='\"])/(?:[^\s/'\"=]+/)+(?=[^\s/'\"=]+/[^\s/'\"=]+)", "…/", command)
 
 
 def number_out(value: float) -> float | str:

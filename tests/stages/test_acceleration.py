@@ -243,7 +243,6 @@ def test_every_methods_step_is_finite_under_bf16(tiny_bundle, tmp_path, config):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Precision bf16-mixed is not supported by the model summary")
 def test_the_priors_step_is_finite_under_bf16_and_compiled(tiny_bundle, tmp_path):
     roles = ("generator", "encoder", "discriminator")
     keys = {f"model.init_args.{role}.init_args": NETWORKS[role][1] for role in roles}

@@ -145,7 +145,7 @@ def _pipeline(args: argparse.Namespace, policy: Policy) -> Pipeline:
     pipeline = load_pipeline(args.model, args.device)
     pipeline.policy = policy
     if args.detector is not None:
-        pipeline.detector = ScrfdDetector(args.detector, policy.searched)
+        pipeline.detector = ScrfdDetector(args.detector, policy.searched, pipeline.device)
     pipeline.people = people_of(args, pipeline)
     return pipeline
 

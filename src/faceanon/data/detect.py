@@ -163,13 +163,14 @@ class ScrfdDetector:
     Args:
         path: The ONNX file, e.g. det_10g.onnx.
         min_face: Smaller faces are left out, by their size in pixels of the photo.
+        device: Where the network runs.
 
     Raises:
         UserError: If the file or the package insightface is missing, or the file is no such detector.
     """
 
-    def __init__(self, path: str | Path, min_face: float = 20) -> None:
-        self.net, self.min_face = Scrfd(path), min_face
+    def __init__(self, path: str | Path, min_face: float = 20, device: torch.device | str = "cpu") -> None:
+        self.net, self.min_face = Scrfd(path, device=device), min_face
 
     def detect(self, image: NDArray[np.uint8]) -> list[Detection]:
         """Faces of an RGB photo `(H, W, 3)` uint8, the largest first."""

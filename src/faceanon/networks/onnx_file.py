@@ -15,13 +15,14 @@ PACKS = (
 )
 
 
-def open_session(path: str | Path, role: str, examples: str) -> tuple[Path, Any]:
-    """The file's path and an `onnxruntime.InferenceSession` on it, on the GPU where onnxruntime can.
+def open_session(path: str | Path, role: str, examples: str, device: torch.device | str = "cuda") -> tuple[Path, Any]:
+    """The file's path and an `onnxruntime.InferenceSession` on it.
 
     Args:
         path: The file; `~` is the home folder.
         role: What it is wanted as, e.g. "detector".
         examples: Files that fit.
+        device: `cuda` is a GPU where onnxruntime can use one, else the CPU.
 
     Raises:
         UserError: The file is missing or no ONNX file, or a package is.
@@ -37,7 +38,7 @@ def open_session(path: str | Path, role: str, examples: str) -> tuple[Path, Any]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3  # the packs' files declare fixed shapes and then give others: warnings at each call
-    wanted = ("CUDAExecutionProvider", "CPUExecutionProvider")
+    wanted = ["CUDAExecutionProvider"] * (torch.device(device).type == "cuda") + ["CPUExecutionProvider"]
     available = onnxruntime.get_available_providers()
     try:
         session = onnxruntime.InferenceSession(str(path), options, [name for name in wanted if name in available])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from faceanon.errors import UserError
@@ -20,13 +21,21 @@ class Scrfd:
         threshold: Least score of a face.
         sides: The photo is searched at these sides in px; the small one finds faces that fill the photo. Files of fixed
             input size keep their own.
+        device: Where it runs; `cuda` needs an onnxruntime that can.
 
     Raises:
         UserError: If the file or the package insightface is missing, or the file is no such detector.
     """
 
-    def __init__(self, path: str | Path, threshold: float = 0.5, sides: Sequence[int] = (128, 640)) -> None:
-        path, session = open_session(path, "detector", "det_10g.onnx of buffalo_l or det_500m.onnx of buffalo_s")
+    def __init__(
+        self,
+        path: str | Path,
+        threshold: float = 0.5,
+        sides: Sequence[int] = (128, 640),
+        device: torch.device | str = "cuda",
+    ) -> None:
+        examples = "det_10g.onnx of buffalo_l or det_500m.onnx of buffalo_s"
+        path, session = open_session(path, "detector", examples, device)
         count = len(session.get_outputs())
         if count not in (9, 15):  # scores, boxes and points at three or five strides
             raise UserError(

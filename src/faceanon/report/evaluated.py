@@ -1,9 +1,10 @@
-"""What `faceanon test` leaves: the table in the terminal, JSON and page in a folder."""
+"""What an evaluation leaves: JSON and page in a folder, and of `faceanon test` the table in the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.report.page import write_report
@@ -20,16 +21,42 @@ def publish(evaluation: Evaluation, figures: Mapping[str, float], folder: Path) 
         folder: Of the report.
     """
     shipped = shipped_figures()
-    page = write_report(
+    page = write_evaluation(evaluation, figures, folder, reference=shipped)
+    print(format_table(figures, shipped, evaluation.ci))
+    print(f"report: {page.resolve()}")
+
+
+def write_evaluation(
+    evaluation: Evaluation,
+    figures: Mapping[str, float],
+    folder: Path,
+    reference: Mapping[str, float] | None = None,
+    pictures: bool = True,
+    ci: Mapping[str, tuple[float, float]] | None = None,
+    meta: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write the report of an evaluation.
+
+    Args:
+        evaluation: After `compute`.
+        figures: By name: what it computed, and perhaps more.
+        folder: Of the report.
+        reference: Figures of the shipped model.
+        pictures: Whether with a sheet; one of photographs is not ours to spread.
+        ci: Intervals of figures that are not the evaluation's own.
+        meta: What else is worth knowing.
+
+    Returns:
+        Path of the page.
+    """
+    return write_report(
         folder,
         figures,
-        evaluation.samples,
-        evaluation.meta,
-        reference=shipped,
+        evaluation.samples if pictures else {},
+        {**evaluation.meta, **(meta or {})},
+        reference=reference,
         warnings=evaluation.warnings,
-        ci=evaluation.ci,
+        ci={**(ci or {}), **evaluation.ci},
         scores=evaluation.scores,
         skipped=evaluation.skipped,
     )
-    print(format_table(figures, shipped, evaluation.ci))
-    print(f"report: {page.resolve()}")

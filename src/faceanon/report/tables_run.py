@@ -17,7 +17,7 @@ from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.protocol import Protocol, load_protocol
 from faceanon.metrics.readings import Reading, RecognitionRate
 from faceanon.metrics.stamps import bundle_hashes
-from faceanon.report.page import write_report
+from faceanon.report.evaluated import write_evaluation
 from faceanon.report.results import FILE_NAME, Results, load_results
 from faceanon.report.tables_data import TestPictures
 from faceanon.weights.bundle import Bundle
@@ -149,19 +149,10 @@ def _write(folder: Path, evaluation: Evaluation, backbone: Backbone, setting: Se
     """The report as `faceanon test` writes it; without a sheet of photographs, which are not ours to spread."""
     figures = evaluation.compute()
     rates, intervals = count_readings(evaluation)
-    figures, ci = {**rates, **figures}, {**intervals, **evaluation.ci}
     extra = {"method": method_digest(backbone), "kffa_keys": evaluation.kffa_keys}
     extra["detectors"] = sorted(setting.detectors or {})
-    write_report(
-        folder,
-        figures,
-        {} if setting.pictures.real else evaluation.samples,
-        {**evaluation.meta, "tables": extra},
-        warnings=evaluation.warnings,
-        ci=ci,
-        scores=evaluation.scores,
-        skipped=evaluation.skipped,
-    )
+    real = setting.pictures.real
+    write_evaluation(evaluation, {**rates, **figures}, folder, pictures=not real, ci=intervals, meta={"tables": extra})
     return load_results(folder)
 
 

@@ -78,6 +78,16 @@ def test_one_command_writes_a_table(tiny_bundle, tmp_path, capsys):
     assert lines[1]["figures"]["mse/recovered/file"] == 0.0  # AES gives the very picture back
     assert "was not followed" in " ".join(content["facts"])
     assert "Figures over keys (KFFA): 2 keys a picture." in content["facts"]
+    together = (tmp_path / "tables.md").read_text()
+    assert [line[:15] for line in together.splitlines() if line.startswith("## ")] == [
+        "## `ifadit-3`: ",
+        "## `ifadit-4`: ",
+    ]
+    assert together.count("Figures over keys (KFFA)") == 1
+    assert together.count("Source: ") == 2
+    assert all(one in together for one in (tmp_path / "ifadit-4.md").read_text().splitlines() if one.startswith("|"))
+    rows = [line.split("|")[1].strip() for line in (tmp_path / "methods.md").read_text().splitlines()]
+    assert rows == ["method", "---", "blur", "scramble"]
     page = (tmp_path / "ifadit-4.html").read_text()
     assert "data:image/png;base64" in page
     assert "http" not in page.replace("arxiv", "")

@@ -40,7 +40,9 @@ OPTIONS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare `--table` and what belongs to it."""
     group = parser.add_argument_group(
-        "tables", "What the papers print beside ours: a folder with .json, .md, page and pictures (--out: runs/tables)"
+        "tables",
+        "What the papers print beside ours: a folder with .json, .md, page and pictures, and tables.md "
+        "of all (--out: runs/tables)",
     )
     group.add_argument(
         "--table", nargs="+", metavar="NAME", help="such as dbaf-1 ifadit-3; all for all, list to see what each needs"
@@ -144,6 +146,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: No such table or method, or pictures, weights or folders that cannot be used.
     """
+    from faceanon.report.tables_joined import write_joined
     from faceanon.report.tables_spec import known_tables, load_table
     from faceanon.weights.bundle import Bundle
 
@@ -161,6 +164,7 @@ def run(args: argparse.Namespace) -> int:
     results = {one.name: _results(one, methods[one.name], setting) for one in given}
     for table in tables:
         _one(table, results, methods, setting, args)
+    write_joined(setting.folder.parent, results, *_recognisers(bundle))
     print(f"tables: {setting.folder.parent.resolve()}")
     return 0
 
@@ -226,13 +230,19 @@ def _one(
     from faceanon.report.tables_text import print_table
 
     bundle = setting.bundle
-    judge, recogniser = (
-        getattr(bundle, f"{role}_name") if bundle.has(role) else "" for role in ("judge", "recogniser")
-    )
+    judge, recogniser = _recognisers(bundle)
     names = Names(bundle.name, judge, recogniser, tuple(bundle.further_judges))
     filled = fill(table, results, names)
     print_table(filled, facts(setting, results))
     _write(filled, results, setting, _pictures(table, methods, setting, args, judge))
+
+
+def _recognisers(bundle: Bundle) -> tuple[str, str]:
+    """Names of the one that judges, and of the one that methods train against."""
+    judge, recogniser = (
+        getattr(bundle, f"{role}_name") if bundle.has(role) else "" for role in ("judge", "recogniser")
+    )
+    return judge, recogniser
 
 
 def _pictures(

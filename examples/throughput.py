@@ -27,7 +27,7 @@ import torch
 import yaml
 
 from faceanon.backbones.dbaf import DBAF
-from faceanon.batch.engine import run_tasks
+from faceanon.batch.engine import run_tasks, usual_workers
 from faceanon.batch.memory import keep_memory
 from faceanon.batch.tasks import AnonymizeTask, Output
 from faceanon.bench.use import photo
@@ -168,7 +168,7 @@ if __name__ == "__main__":
     parser.add_argument("--photos", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batch", type=int, default=CPU_BATCH)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=usual_workers())
     parser.add_argument("--device", default="cpu")
     keep_memory()
     with tempfile.TemporaryDirectory() as folder:

@@ -33,6 +33,7 @@ from faceanon.errors import UserError
 if TYPE_CHECKING:
     from faceanon.pipeline import Pipeline
 
+MOST_WORKERS = 8
 MOST_PIXELS = 400_000_000  # decoded at once, about 2.4 GB with their copies
 
 
@@ -51,6 +52,11 @@ class _Flight:
     pixels: int
     faces: Tensor | None = None  # (B, 3, S, S), waiting for the backbone
     changed: list[Tensor] = field(default_factory=list)
+
+
+def usual_workers() -> int:
+    """Threads where nobody says how many: as many as torch uses cores, but 2 to 8."""
+    return max(2, min(MOST_WORKERS, torch.get_num_threads()))
 
 
 def run_tasks(

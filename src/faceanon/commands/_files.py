@@ -47,7 +47,9 @@ def add_file_arguments(parser: argparse.ArgumentParser, what: str, output_needed
 
 def _add_folder_arguments(folders: argparse._ArgumentGroup) -> None:
     folders.add_argument("--format", choices=FORMATS, help="what to write (default: png)")
-    folders.add_argument("--workers", type=int, metavar="N", help="threads that read, paste and write (default: 2)")
+    folders.add_argument(
+        "--workers", type=int, metavar="N", help="threads that read, paste and write (default: the cores, 2 to 8)"
+    )
     folders.add_argument(
         "--devices",
         type=int,

@@ -111,7 +111,7 @@ def prepare_folder(args: argparse.Namespace, jobs: Sequence[Job], settings: Mapp
         if args.csv is not None:
             raise UserError("--csv is for folders; anonymize --list-faces shows the faces of one photo")
         return None
-    if not 1 <= args.workers <= 256:
+    if args.workers is not None and not 1 <= args.workers <= 256:
         raise UserError(f"--workers must be 1 to 256, not {args.workers}")
     return plan_folder(source, target, jobs, settings, args.overwrite)
 
@@ -158,9 +158,10 @@ def _run_folder(
     Raises:
         UserError: If the run cannot go on, or at the first bad file with `--on-error stop`.
     """
+    from faceanon.batch.engine import usual_workers
     from faceanon.batch.folder import FolderRun
 
-    run = FolderRun(plan, pipeline, password, make, args.workers)
+    run = FolderRun(plan, pipeline, password, make, args.workers or usual_workers())
     tally = Tally(before=len(plan.jobs) - len(run.todo))
     stop = args.on_error == "stop"
     if shared(args) and not share(args, run, tally, stop):

@@ -46,7 +46,7 @@ PHOTOS_ONLY: dict[str, Any] = {
     "vault": False,
     "exact": False,
     "format": "png",
-    "workers": 2,
+    "workers": None,  # see `batch.engine.usual_workers`
     "csv": None,
     "on_error": "skip",
 }

@@ -57,6 +57,14 @@ def test_one_photo_there_and_back(tmp_path, capsys):
     assert error(source, tmp_path / "b.png") > 20 * error(source, tmp_path / "c.png")
 
 
+def test_who_uses_the_model_of_drawn_faces_without_asking_for_it_is_told(tmp_path, capsys):
+    source, words = make_face(tmp_path / "a.png"), ("--aligned", "--password-env", "PW")
+    assert call(anonymize, source, tmp_path / "b.png", *words) == 0
+    assert "knows drawn faces only" in capsys.readouterr().err
+    assert call(anonymize, source, tmp_path / "c.png", *words, "--model", "own") == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_folder_is_mirrored_and_bad_files_are_named(tmp_path, capsys):
     faces = [make_face(tmp_path / "in" / name, seed) for seed, name in enumerate(("a.png", "x/b.png", "x/y/c.webp"))]
     (tmp_path / "in/broken.jpg").write_text("no picture")

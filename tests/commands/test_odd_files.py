@@ -23,7 +23,7 @@ def tiny_model(monkeypatch):
 def check(name, data, folder, capsys):
     source, target = folder / name, folder / "out" / "b.png"
     source.write_bytes(data)
-    code = cli.main(["anonymize", str(source), str(target), "--aligned", "--password-env", "PW"])
+    code = cli.main(["anonymize", str(source), str(target), "--aligned", "--model", "tiny", "--password-env", "PW"])
     out, err = capsys.readouterr()
     if code == 0:
         assert err == ""
@@ -72,7 +72,8 @@ def test_a_folder_of_odd_files(tmp_path, capsys):
     files = {f"{index:03}_{name}": data for index, (name, data) in enumerate(corpus(False).items())}
     for name, data in files.items():
         (tmp_path / "in" / name).write_bytes(data)
-    words = ["anonymize", str(tmp_path / "in"), str(tmp_path / "out"), "--aligned", "--password-env", "PW"]
+    words = ["anonymize", str(tmp_path / "in"), str(tmp_path / "out"), "--aligned", "--model", "tiny"]
+    words += ["--password-env", "PW"]
     assert cli.main(words) == 0
     out, err = capsys.readouterr()
     done = list((tmp_path / "out").glob("*.png"))

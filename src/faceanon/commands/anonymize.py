@@ -21,6 +21,8 @@ Exit code: 0 done, 1 failed, 2 wrong usage or input (a photo without a face coun
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +39,11 @@ if TYPE_CHECKING:
     from faceanon.data.found import Policy
     from faceanon.key import KdfParameters
     from faceanon.pipeline import Pipeline
+
+DRAWN_ONLY = (
+    "note: no --model was given, and the one that ships knows drawn faces only: on photographs it may leave people "
+    "recognisable and does not bring them back; train on photographs before you use it on people"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -143,6 +150,8 @@ def _pipeline(args: argparse.Namespace, policy: Policy) -> Pipeline:
     from faceanon.data.detect import ScrfdDetector
 
     pipeline = load_pipeline(args.model, args.device)
+    if args.model is None and not args.list_faces and os.environ.get("LOCAL_RANK", "0") == "0":  # of --devices, one
+        print(DRAWN_ONLY, file=sys.stderr)
     pipeline.policy = policy
     if args.detector is not None:
         pipeline.detector = ScrfdDetector(args.detector, policy.searched, pipeline.device)

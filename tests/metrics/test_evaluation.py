@@ -187,6 +187,13 @@ def test_a_recovery_that_brings_nobody_back_is_a_fault():
     assert "does not survive the file" in lost["recovery_rate/j/file"]
 
 
+def test_a_picture_of_which_little_is_left_is_a_fault():
+    """Nobody is recognised in mush: a method that draws no face needs no key to hide it."""
+    figures = {"deid_rate/j": 0.0, "parsing_iou/anonymized": 0.27}
+    assert "IoU of 0.27 only" in find_faults(figures, "j", 0.01)["parsing_iou/anonymized"]
+    assert find_faults({**figures, "parsing_iou/anonymized": 0.4}, "j", 0.01) == {}
+
+
 def test_pass_through_is_recognised_every_time():
     _, figures = evaluate(PassThrough())
     assert figures["deid_rate/judge"] == figures["key_similarity/judge"] == figures["wrong_key_rate/judge"] == 1

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 Get = Callable[[str], float]
 FEWEST = 5  # false accepts behind a threshold
+LEAST_KEPT = 0.3  # IoU of the parser's labels: a blur that hides keeps .4
 
 
 def find_faults(figures: Mapping[str, float], judge: str, far: float) -> dict[str, str]:
@@ -21,7 +22,7 @@ def find_faults(figures: Mapping[str, float], judge: str, far: float) -> dict[st
     def get(name: str) -> float:
         return figures.get(name, math.nan)
 
-    checks = [*_anonymity(get, judge), *_recovery(get, judge), *_judge(get, judge, far)]
+    checks = [*_anonymity(get, judge), *_picture(get), *_recovery(get, judge), *_judge(get, judge, far)]
     found = {name: text for name, fails, text in checks if fails}  # no comparison with a missing figure's NaN holds
     broken = [name for name, value in figures.items() if not math.isfinite(value)]
     return found | ({"finite": f"not finite: {', '.join(sorted(broken))}"} if broken else {})
@@ -61,6 +62,18 @@ def _anonymity(get: Get, judge: str) -> list[tuple[str, bool, str]]:
             f"blur passes for anonymity: only {reconstruction:.0%} of plain reconstructions are "
             "recognised, so a low de-identification rate proves nothing",
         ),
+    ]
+
+
+def _picture(get: Get) -> list[tuple[str, bool, str]]:
+    kept = get("parsing_iou/anonymized")
+    return [
+        (
+            "parsing_iou/anonymized",
+            kept < LEAST_KEPT,
+            f"little of the picture is kept: the parser's labels of anonymized faces agree with the originals' to an "
+            f"IoU of {kept:.2f} only, so that few who are recognised prove nothing",
+        )
     ]
 
 

@@ -150,12 +150,12 @@ def _pipeline(args: argparse.Namespace, policy: Policy) -> Pipeline:
     from faceanon.data.detect import ScrfdDetector
 
     pipeline = load_pipeline(args.model, args.device)
-    if args.model is None and not args.list_faces and os.environ.get("LOCAL_RANK", "0") == "0":  # of --devices, one
-        print(DRAWN_ONLY, file=sys.stderr)
     pipeline.policy = policy
     if args.detector is not None:
         pipeline.detector = ScrfdDetector(args.detector, policy.searched, pipeline.device)
     pipeline.people = people_of(args, pipeline)
+    if args.model is None and not args.list_faces and os.environ.get("LOCAL_RANK", "0") == "0":  # of --devices, one
+        print(DRAWN_ONLY, file=sys.stderr)
     return pipeline
 
 

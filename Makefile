@@ -6,6 +6,7 @@ OUT ?= runs/demo
 ZOO_OUT ?= runs/zoo
 ZOO_STEPS ?= 600
 ZOO_SEEDS ?= 0 1 2
+ZOO_JOBS ?= 1
 PYTHON ?= python3.11
 MINUTES ?= 5
 GPU_OUT = $(if $(filter command line,$(origin OUT)),$(OUT),docs/results/gpu)
@@ -35,9 +36,9 @@ demo: $(STAMP) ## train DBAF briefly on the shipped bundle, test it, write a rep
 	@echo "[demo] stage 1, stage 2, test, report; results go to $(OUT)"
 	@$(BIN)/faceanon quickstart --out $(OUT)
 
-zoo: $(STAMP) ## train and test every method alike, one table; goes on where it stopped (hours; ZOO_STEPS, ZOO_SEEDS)
+zoo: $(STAMP) ## train and test every method alike, one table; goes on where it stopped (hours; ZOO_STEPS, ZOO_SEEDS, ZOO_JOBS)
 	@echo "[zoo] $(ZOO_STEPS) batches a method, seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)"
-	@$(BIN)/faceanon zoo --steps $(ZOO_STEPS) --seeds $(ZOO_SEEDS) --out $(ZOO_OUT)
+	@$(BIN)/faceanon zoo --steps $(ZOO_STEPS) --seeds $(ZOO_SEEDS) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)
 
 bench: $(STAMP) ## measure time, memory and share of the machine's peak of named cases, into docs/results/bench
 	@$(BIN)/faceanon bench --out docs/results/bench --page docs/results/bench.md

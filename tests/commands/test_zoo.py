@@ -1,11 +1,18 @@
 import json
+import pickle
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
+from unittest.mock import Mock
 
 import pytest
 
 from faceanon import training
+from faceanon.callbacks.signals import StoppedError
 from faceanon.cli import main
-from faceanon.commands import _recipes, _zoo
-from faceanon.errors import UserError
+from faceanon.commands import _recipes, _zoo, _zoo_jobs
+from faceanon.errors import RunError, UserError
 from faceanon.report.zoo import Column, markdown, summary
 
 
@@ -60,6 +67,63 @@ def test_the_steps_are_shared_between_the_stages(tmp_path, monkeypatch):
         ("dbaf_s2", 3, tmp_path / "dbaf_no_cid/seed0/dbaf_s1/model"),
         ("dbaf_s2", 7, None),
     ]
+
+
+@pytest.mark.slow
+def test_methods_at_once_give_the_same_table(tiny_bundle, tmp_path, capfd):
+    words = ["--methods", "riddle", "blur", "--seeds", "1", "2", "--jobs", "2"]
+    assert zoo(tiny_bundle, tmp_path / "both", *words) == 0
+    told = capfd.readouterr().out
+    assert "3 to train and test, 2 at once" in told
+    assert "3 of 3 after" in told
+    assert "riddle_s2, 2 batches" not in told  # that went into the log
+    assert "riddle_s2, 2 batches" in (tmp_path / "both/riddle/seed2/log.txt").read_text()
+    assert zoo(tiny_bundle, tmp_path / "one", *words[:-2]) == 0
+    both, one = (json.loads((tmp_path / name / "zoo.json").read_text())["methods"] for name in ("both", "one"))
+    for name, seeds in {"riddle": ("1", "2"), "blur": ("0",)}.items():
+        for seed in seeds:
+            figures = [
+                {key: value for key, value in found[name]["seeds"][seed].items() if not key.startswith("cost/")}
+                for found in (both, one)
+            ]
+            assert figures[0] == pytest.approx(figures[1], rel=1e-3, abs=1e-3, nan_ok=True)
+
+
+def test_ablations_that_share_a_stage_are_not_trained_beside_each_other():
+    methods = _recipes.find_methods(["blur", "riddle"]) + _recipes.find_ablations(["ifadit-5"])
+    chains = _zoo_jobs.share_stages([(method, seed) for method in methods for seed in (0, 1)])
+    names = [[method.name for method, _ in chain] for chain in chains]
+    assert ["blur"] in names
+    assert ["riddle"] in names
+    for chain in chains:
+        assert len({seed for _, seed in chain}) == 1
+        assert len({method.stages[0].owner for method, _ in chain if method.stages}) <= 1
+    owners = [(chain[0][0].stages[0].owner, chain[0][1]) for chain in chains if chain[0][0].stages]
+    assert len(owners) == len(set(owners)) < len(methods) * 2 - 2
+
+
+@pytest.mark.parametrize("error", [UserError("no such thing"), StoppedError(signal.SIGTERM, ", saved", saved=True)])
+def test_what_one_of_several_meets_ends_the_command(tmp_path, monkeypatch, error):
+    """In threads, so that what is replaced here is replaced there."""
+    monkeypatch.setattr(_zoo_jobs, "_pool", lambda jobs: ThreadPoolExecutor(jobs))
+    monkeypatch.setattr(_zoo_jobs, "_into", lambda log: nullcontext())
+    monkeypatch.setattr(_zoo, "prepare", lambda *args: (_ for _ in ()).throw(error))
+    tasks = [(method, 0) for method in _recipes.find_methods(["riddle", "blur"])]
+    with pytest.raises((UserError, RunError), match=str(error)) as raised:
+        _zoo_jobs.run_at_once(tasks, 2, tmp_path, _zoo.Settings(2))
+    assert pickle.loads(pickle.dumps(raised.value)).args == raised.value.args
+    assert getattr(raised.value, "code", None) == getattr(error, "code", None)
+
+
+def test_a_killed_process_ends_the_command_with_one_line(tmp_path, capsys, monkeypatch):
+    def broken(running, total):
+        raise BrokenProcessPool
+
+    monkeypatch.setattr(_zoo_jobs, "_follow", broken)
+    monkeypatch.setattr(_zoo_jobs, "_pool", lambda jobs: nullcontext(Mock()))
+    assert main(["zoo", "--methods", "blur", "riddle", "--jobs", "2", "--out", str(tmp_path)]) == 1
+    assert "was killed" in capsys.readouterr().err
+    assert main(["zoo", "--methods", "blur", "--jobs", "0", "--out", str(tmp_path)]) == 2
 
 
 def test_all_methods_are_those_that_can_be_had():

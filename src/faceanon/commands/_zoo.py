@@ -59,7 +59,7 @@ def prepare(method: Method, seed: int, out: Path, settings: Settings) -> Path:
         out: Holds a folder for every method and seed.
         settings: The zoo's.
     """
-    model = _folder(method.name, seed, out) / "model"
+    model = folder_of(method.name, seed, out) / "model"
     if not method.stages:
         from faceanon.weights.store import backbone_class, save_backbone
 
@@ -76,12 +76,13 @@ def prepare(method: Method, seed: int, out: Path, settings: Settings) -> Path:
     return model
 
 
-def _folder(name: str, seed: int, out: Path) -> Path:
+def folder_of(name: str, seed: int, out: Path) -> Path:
+    """Of a method and a seed."""
     return out / name / f"seed{seed}"
 
 
 def _place(stage: Stage, seed: int, out: Path) -> Path:
-    return _folder(stage.owner, seed, out) / stage.name
+    return folder_of(stage.owner, seed, out) / stage.name
 
 
 def _fit(stage: Stage, seed: int, place: Path, settings: Settings, batches: int, start: Path | None) -> None:
@@ -124,7 +125,7 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: Settings) 
     from faceanon.report.results import FILE_NAME, load_results
     from faceanon.training import run as train
 
-    folder = _folder(method.name, seed, out)
+    folder = folder_of(method.name, seed, out)
     report = folder / "report"
     if not (report / FILE_NAME).is_file():
         print(f"[zoo] {method.name}: test of {model}", flush=True)

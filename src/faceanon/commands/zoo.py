@@ -3,6 +3,7 @@
   faceanon zoo --steps 600 --seeds 0 1 2 --out runs/zoo
   faceanon zoo --steps 600 --methods dbaf riddle blur --config configs/trainer/gpu.yaml
   faceanon zoo --steps 600 --ablations dbaf-4 hford-3 ifadit-5
+  faceanon zoo --steps 600 --jobs 4
 
 Every trained method sees the same number of pictures of procedural faces: --steps batches of --batch, those with two
 stages half of them in each. Its own config says the rest. Methods that need no training are tested once. All go
@@ -52,6 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bundle", default="synth64", help="bundle by name or folder (default: synth64)")
     parser.add_argument("--test-identities", type=int, default=200, help="held-out persons in the test (default: 200)")
     parser.add_argument("--config", nargs="+", default=[], metavar="FILE", help="further configs behind every stage's")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="methods trained and tested at once, in processes that share the cores (default: 1). Small networks "
+        "leave cores idle: as many jobs as cores is fastest where memory holds them, some 2 GB each",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,20 +71,27 @@ def run(args: argparse.Namespace) -> int:
     """
     from faceanon.commands._recipes import find_ablations, find_methods
     from faceanon.commands._zoo import Settings, faces
+    from faceanon.commands._zoo_jobs import run_at_once
 
     if args.steps < 2 or args.batch < 4 or args.batch % 4:
         raise UserError(f"--steps {args.steps} --batch {args.batch}: give 2 steps or more and a multiple of 4")
+    if args.jobs < 1:
+        raise UserError(f"--jobs {args.jobs}: give 1 or more")
     methods = find_methods(args.methods) if args.methods or not args.ablations else []
     given = {method.name for method in methods}
     methods += [method for method in find_ablations(args.ablations or []) if method.name not in given]
     settings = Settings(args.steps, args.batch, args.bundle, args.test_identities, [str(file) for file in args.config])
     settings.keep(args.out)
+    seeds = {method.name: args.seeds if method.stages else [0] for method in methods}
+    if args.jobs > 1:
+        tasks = [(method, seed) for method in methods for seed in seeds[method.name]]
+        run_at_once(tasks, args.jobs, args.out, settings)
     image = faces(settings)
     rows: dict[str, dict[str, Tensor]] = {}
     found: dict[str, dict[int, dict[str, float]]] = {}
     for method in methods:
         name = method.name
-        found[name], rows[name] = _one(method, args.seeds if method.stages else [0], args.out, settings, image)
+        found[name], rows[name] = _one(method, seeds[name], args.out, settings, image)
     _write(args.out, settings, found, {"original": image}, rows)
     print(f"[zoo] done; the table is {args.out / 'zoo.md'}")
     return 0

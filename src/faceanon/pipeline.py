@@ -101,6 +101,11 @@ class Pipeline:
         return cls(backbone, detector, weights, Path(path).name, device, batch)
 
     @property
+    def drawn_only(self) -> bool:
+        """Whether the model stands on the bundle that ships, whose networks have seen procedural faces only."""
+        return getattr(getattr(self.backbone, "bundle", None), "name", "") == "synth64"
+
+    @property
     def detector(self) -> Detector:
         """The face detector; by default MTCNN, made at its first use for what the policy then says is to be found."""
         if self._detector is None:

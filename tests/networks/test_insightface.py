@@ -17,6 +17,7 @@ from faceanon.commands import anonymize
 from faceanon.data.detect import ScrfdDetector
 from faceanon.errors import UserError
 from faceanon.key import Secret
+from faceanon.networks.onnx_file import open_session
 from faceanon.networks.onnx_recogniser import OnnxRecogniser
 from faceanon.networks.scrfd import Scrfd
 from faceanon.pipeline import Pipeline
@@ -226,6 +227,23 @@ def test_a_bundle_refuses_it_as_training_recogniser_or_with_another_hash(bundle_
             wanted()
     with pytest.raises(UserError, match="sha256 differs"):
         bundle_with("judge", digest="0" * 64).judge  # noqa: B018 - built when asked for
+
+
+@pytest.mark.parametrize(("device", "number"), [("cuda", 0), ("cuda:1", 1)])
+def test_a_detector_computes_on_the_gpu_that_is_asked_for(tmp_path, monkeypatch, device, number):
+    asked = []
+
+    class Session:
+        def __init__(self, path, options, providers):
+            asked.append(providers)
+
+    monkeypatch.setattr(
+        "onnxruntime.get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    )
+    monkeypatch.setattr("onnxruntime.InferenceSession", Session)
+    (tmp_path / "det.onnx").touch()
+    open_session(tmp_path / "det.onnx", "detector", "det_10g.onnx", device)
+    assert asked == [[("CUDAExecutionProvider", {"device_id": number}), "CPUExecutionProvider"]]
 
 
 def test_missing_and_wrong_files_are_named_in_one_line(tmp_path, monkeypatch):

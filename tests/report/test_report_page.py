@@ -234,6 +234,15 @@ def test_command_compares(tmp_path, capsys):
         assert part in text
 
 
+def test_a_comparison_shows_no_paths_of_the_machine(tmp_path):
+    for name in ("a", "b"):
+        write_report(tmp_path / name, {"kid": 0.1}, {}, {"command": "faceanon test --config /data/anna/configs/a.yaml"})
+    assert run_command(tmp_path / "a", tmp_path / "b", "--out", tmp_path / "page.html") == 0
+    text = Page((tmp_path / "page.html").read_text()).text
+    assert "…/configs/a.yaml" in text
+    assert "anna" not in text
+
+
 def test_command_labels_tell_results_apart(tmp_path):
     for name in ("x/run", "y/run"):
         write_report(tmp_path / name, {"kid": 0.1}, {}, {})

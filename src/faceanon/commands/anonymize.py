@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from faceanon.pipeline import Pipeline
 
 DRAWN_ONLY = (
-    "note: no --model was given, and the one that ships knows drawn faces only: on photographs it may leave people "
+    "note: this model stands on the bundle that ships and knows drawn faces only: on photographs it may leave people "
     "recognisable and does not bring them back; train on photographs before you use it on people"
 )
 
@@ -154,7 +154,7 @@ def _pipeline(args: argparse.Namespace, policy: Policy) -> Pipeline:
     if args.detector is not None:
         pipeline.detector = ScrfdDetector(args.detector, policy.searched, pipeline.device)
     pipeline.people = people_of(args, pipeline)
-    if args.model is None and not args.list_faces and os.environ.get("LOCAL_RANK", "0") == "0":  # of --devices, one
+    if pipeline.drawn_only and not args.list_faces and os.environ.get("LOCAL_RANK", "0") == "0":  # of --devices, one
         print(DRAWN_ONLY, file=sys.stderr)
     return pipeline
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,17 @@ def open_session(path: str | Path, role: str, examples: str, device: torch.devic
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3  # the packs' files declare fixed shapes and then give others: warnings at each call
-    wanted = ["CUDAExecutionProvider"] * (torch.device(device).type == "cuda") + ["CPUExecutionProvider"]
-    available = onnxruntime.get_available_providers()
     try:
-        session = onnxruntime.InferenceSession(str(path), options, [name for name in wanted if name in available])
+        session = onnxruntime.InferenceSession(
+            str(path), options, _providers(torch.device(device), onnxruntime.get_available_providers())
+        )
     except Exception as error:  # onnxruntime's own have no common base class
         reason = str(error).split("\n")[0]
         raise UserError(f"{path} is not a readable ONNX file ({reason}); unpack {examples} again") from error
     return path, session
+
+
+def _providers(device: torch.device, available: Sequence[str]) -> list[str | tuple[str, dict[str, int]]]:
+    """The GPU that is asked for, where onnxruntime has one, and the CPU."""
+    gpu: tuple[str, dict[str, int]] = ("CUDAExecutionProvider", {"device_id": device.index or 0})
+    return [*([gpu] if device.type == "cuda" and gpu[0] in available else []), "CPUExecutionProvider"]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from faceanon.report.figures import better, explain, format_interval, format_value, grouped
 from faceanon.report.plots import history_plot, similarity_plot
-from faceanon.report.results import FILE_NAME, Results, dumps, run_meta
+from faceanon.report.results import FILE_NAME, Results, dumps, run_meta, shown_command
 from faceanon.report.sheets import png_bytes, sheet
 from faceanon.weights.files import write_atomic
 
@@ -25,6 +25,7 @@ def render(template: str, **values: object) -> bytes:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["shown_command"] = shown_command
     return environment.get_template(template).render(**values).encode()
 
 

@@ -60,9 +60,7 @@ def serving(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
 
         (folder / "results").mkdir()
         desk = Desk(methods(pipeline), folder / "results", RateLimit(settings.rate, 60))
-        look = Look(
-            guess_rate(), f"{settings.megabytes} MB", _knows_drawn_faces(pipeline), draw_examples(folder / "examples")
-        )
+        look = Look(guess_rate(), f"{settings.megabytes} MB", pipeline.drawn_only, draw_examples(folder / "examples"))
         page = build_page(desk, look).queue(max_size=WAITING, api_open=False)
         address = _launch(page, settings)
         try:
@@ -107,10 +105,6 @@ def draw_examples(folder: Path) -> list[Path]:
     for name, (seed, places, size, occlusion) in EXAMPLES.items():
         group_photo(seed, places, size, occlusion).save(folder / name)
     return [folder / name for name in EXAMPLES]
-
-
-def _knows_drawn_faces(pipeline: Pipeline) -> bool:
-    return getattr(getattr(pipeline.backbone, "bundle", None), "name", "") == "synth64"
 
 
 def _tame(uploads: Path) -> None:

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from faceanon.losses.adversarial import discriminator_loss, generator_loss, r1_penalty
-from faceanon.losses.identity import attract, contrastive, found_beyond_guess, in_batch_identity, repel
+from faceanon.losses.identity import attract, contrastive, found_beyond_guess, in_batch_identity, one_stranger, repel
 from faceanon.losses.latent import latent_regulariser, sliced_wasserstein
 from faceanon.losses.reconstruction import gradient_loss, part_weight, pixel_loss, round_to_8_bit
 
@@ -56,6 +56,15 @@ def test_in_batch_identity_is_small_for_the_right_neighbours_and_ignores_singles
     good, bad = centres[[0, 0, 1, 1]], centres[[0, 1, 0, 1]]
     assert in_batch_identity(good, labels) < 0.01 < in_batch_identity(bad, labels)
     assert in_batch_identity(good, torch.arange(4)) == 0
+
+
+def test_one_stranger_pulls_a_persons_photos_together_and_pushes_two_people_apart():
+    axes, who = torch.eye(4), torch.tensor([5, 5, 7, -1])
+    assert one_stranger(axes[[0, 0, 1, 0]], who) == 0, "whoever is unknown counts in no pair"
+    assert one_stranger(axes[[0, 2, 1, 3]], who) == 1  # a person's two photos under two faces
+    assert one_stranger(axes[[0, 0, 0, 3]], who) == 1  # two people under one face
+    assert one_stranger(axes[[0, 0, 1, 3]], who, margin=0.3) == pytest.approx(0.3)
+    assert one_stranger(axes, torch.full((4,), -1)) == 0
 
 
 def test_eight_bit_rounding_equals_uint8_and_lets_the_gradient_through():

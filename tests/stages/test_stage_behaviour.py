@@ -261,6 +261,16 @@ def test_the_hunter_pulls_and_the_stage_escapes(tiny_bundle, tmp_path):
     assert less < start < more
 
 
+def test_pseudonyms_are_compared_under_one_key(tiny_bundle, tmp_path):
+    options = {"weights.pseudonym": 1.0, "branches_every": 2}
+    stage = fit("dbaf_keyed_s2", tiny_bundle, tmp_path, more=TWO_BATCHES, **options).model
+    terms = losses(tmp_path)
+    assert terms["train/g/pseudonym"][0] > 0
+    assert len(terms["train/g/pseudonym"]) == 1, "the second batch draws under one key each"
+    keys = stage._keys(4, crossed_faces(2, 0).image).flatten(1).chunk(4)
+    assert [len(each.unique(dim=0)) for each in keys] == [8, 1, 8, 8]
+
+
 def test_anchors_are_nothing_before_the_first_step(tiny_bundle, tmp_path):
     fit("dbaf_keyed_s1", tiny_bundle, tmp_path / "1", more=TWO_BATCHES)
     cli = fit("dbaf_keyed_s2", tiny_bundle, tmp_path / "2", more=TWO_BATCHES, init_from=tmp_path / "1/model")

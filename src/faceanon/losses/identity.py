@@ -37,6 +37,25 @@ def contrastive(output: Tensor, attribute_source: Tensor, same: Tensor, positive
     return (same * near + ~same * far).mean()
 
 
+def one_stranger(embedding: Tensor, identity: Tensor, margin: float = 0.0) -> Tensor:
+    """What is wrong with pseudonyms: mean (1 - cos) of a person's, plus mean max(cos, margin) of two people's.
+
+    Args:
+        embedding: `(B, E)` unit vectors of anonymized faces, all under one key.
+        identity: `(B,)` int64; rows with -1, unknown, count in no pair.
+        margin: Cosine below which two strangers differ enough.
+    """
+    known = identity >= 0
+    pair = (known[:, None] & known[None]).triu(1)
+    same = identity[:, None] == identity[None]
+    similarity = embedding @ embedding.T
+
+    def mean(values: Tensor, mask: Tensor) -> Tensor:
+        return (values * mask).sum() / mask.sum().clamp(min=1)
+
+    return mean(1 - similarity, pair & same) + mean(similarity.clamp(min=margin), pair & ~same)
+
+
 def in_batch_identity(embedding: Tensor, identity: Tensor, scale: float = 16.0, margin: float = 0.2) -> Tensor:
     """Softmax over the batch with a cosine margin on the positives: recognisers for any number of persons.
 

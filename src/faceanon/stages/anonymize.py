@@ -203,9 +203,13 @@ class AnonymizeStage(BackboneStage[Branches]):
     def _keys(self, count: int, image: Tensor) -> Tensor:
         """`(count B, ...)`, whole batches behind each other; in a training step each row's from its own stream."""
         if self.streams is None:
-            return self.backbone.sample_key(count * len(image)).to(image)
-        drawn = self.streams.draw(partial(self.backbone.sample_key, count))  # (B, count, ...)
-        return drawn.transpose(0, 1).flatten(0, 1).to(image)
+            keys = self.backbone.sample_key(count * len(image)).to(image)
+        else:
+            drawn = self.streams.draw(partial(self.backbone.sample_key, count))  # (B, count, ...)
+            keys = drawn.transpose(0, 1).flatten(0, 1).to(image)
+        if self.weights.pseudonym and count > 1:  # one key for everybody, so that their pseudonyms compare
+            keys[len(image) : 2 * len(image)] = keys[len(image)]
+        return keys
 
     def _normal_like(self, image: Tensor) -> Tensor:
         return torch.randn_like(image) if self.streams is None else self.streams.normal_like(image)

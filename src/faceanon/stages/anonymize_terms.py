@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.losses.identity import attract, repel
+from faceanon.losses.identity import attract, one_stranger, repel
 from faceanon.losses.reconstruction import PixelNorm, gradient_loss, part_weight, pixel_loss
 from faceanon.networks.upfirdn import fast_layout
 from faceanon.stages.chunks import parsing_rows, perceptual_rows
@@ -37,6 +38,8 @@ class AnonymizeWeights:
             originals with those identities: what no key opens must not travel in the picture either.
         hunted: By how many nats a recogniser that learns along (`stages.hunter`) finds the people behind anonymized
             pictures better than by a guess; faces that mislead it count as not found.
+        pseudonym: Under one key the photos of a person become one stranger, and those of two people two: all faces of
+            a batch have the same second key then. It asks for several photos of a person in a batch.
     """
 
     adversarial: float = 1.0
@@ -53,6 +56,7 @@ class AnonymizeWeights:
     anchor: float = 0.0
     wrong_anchor: float = 0.0
     hunted: float = 0.0
+    pseudonym: float = 0.0
 
 
 PAPER_WEIGHTS = AnonymizeWeights()
@@ -84,7 +88,7 @@ class AnonymizeTerms:
         return {
             **self._pictures(batch.image, branches),
             **self._perceptual(batch.image, branches),
-            **self._identity(batch.image, branches),
+            **self._identity(batch, branches),
             **self._recovery(batch, branches),
             **self._codes(branches),
         }
@@ -113,13 +117,24 @@ class AnonymizeTerms:
     def _recovered_alone(self, distance: Tensor) -> dict[str, Tensor]:
         return {"recovery_perceptual": distance.mean()} if self.weights.recovery_perceptual else {}
 
-    def _identity(self, image: Tensor, branches: Branches) -> dict[str, Tensor]:
+    def _identity(self, batch: FaceBatch, branches: Branches) -> dict[str, Tensor]:
+        """What the recogniser says of all that was drawn."""
+        weights = self.weights
+        if not (weights.identity or weights.recovered_identity or weights.pseudonym):
+            return {}
+        with torch.no_grad():
+            original = self.bundle.recogniser(fast_layout(batch.image))
+        drawn = self.bundle.recogniser(fast_layout(branches.pictures)).chunk(branches.versions)
+        terms = self._different(original, drawn, branches)
+        if weights.pseudonym and len(branches.anonymized) > branches.size:
+            terms["pseudonym"] = one_stranger(drawn[1], batch.identity, self.margin)
+        return terms
+
+    def _different(self, original: Tensor, drawn: Sequence[Tensor], branches: Branches) -> dict[str, Tensor]:
         """DBAF eqs. (29)-(32), averaged as the released code does: three pairs, one pull, five pairs."""
         if not (self.weights.identity or self.weights.recovered_identity):
             return {}
-        with torch.no_grad():
-            original = self.bundle.recogniser(fast_layout(image))
-        first, *others = self.bundle.recogniser(fast_layout(branches.pictures)).chunk(branches.versions)
+        first, *others = drawn
         if branches.recovered is None:
             pairs = [(first, original), *((second, original) for second in others), *((first, s) for s in others)]
             return {"identity": torch.stack([repel(a, b, self.margin) for a, b in pairs]).mean()}

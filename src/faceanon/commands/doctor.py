@@ -141,6 +141,7 @@ def _models() -> Iterator[Finding]:
         return
     for name, file, use in (
         ("dbaf_synth64", "*.yaml", "anonymize and recover without --model (procedural faces)"),
+        ("mirage_synth64", "*.yaml", "--model mirage_synth64: trained against attackers that train (procedural faces)"),
         ("synth64", "bundle.yaml", "the default model and its training"),
     ):
         there = any((folder / name).glob(file))

@@ -70,10 +70,16 @@ class ParentWatch(threading.Thread):
 
     Args:
         grace: Seconds in which this process may fail by itself first.
+        line: What it says then.
     """
 
-    def __init__(self, grace: float = GRACE) -> None:
+    def __init__(
+        self,
+        grace: float = GRACE,
+        line: str = "the first process of this training is gone; go on from the last checkpoint",
+    ) -> None:
         super().__init__(daemon=True, name="parent-watch")
+        self.line = line
         self.parent, self.grace = int(os.environ.get(_PARENT, os.getppid())), grace
         self.leaving = threading.Event()
 
@@ -83,7 +89,7 @@ class ParentWatch(threading.Thread):
             if self.leaving.wait(PERIOD):
                 return
         if not self.leaving.wait(self.grace):
-            _end("the first process of this training is gone; go on from the last checkpoint")
+            _end(self.line)
 
 
 @contextmanager

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import active_children, get_context, parent_process
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,14 +90,10 @@ def _begin(threads: int) -> None:
     """Set up a process: its share of the threads, and an end when the command that started it is gone."""
     import torch
 
+    from faceanon.callbacks.ranks import ParentWatch
+
     torch.set_num_threads(threads)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    if (parent := parent_process()) is not None:
-        parent.join()
-        os._exit(1)
+    ParentWatch(0, "the zoo that started this training is gone; the same command goes on").start()
 
 
 def _work(chain: Sequence[Task], out: Path, settings: Settings) -> None:

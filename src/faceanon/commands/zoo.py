@@ -13,7 +13,7 @@ goes on after an interrupt, and with more methods or seeds adds to what is there
 
 In --out: zoo.md (the table), zoo.json (its figures, those of every seed too), sheets/NAME.png and sheets/all.png (the
 same eight faces by each method), and a folder for every method and seed.
-Exit code: 0 done, 2 wrong usage or input.
+Exit code: 0 done, 1 a training failed or was killed, 2 wrong usage or input, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         UserError: Wrong numbers, no such method, or runs with other settings in the folder.
+        RunError: A training failed, or its process was killed.
     """
     from faceanon.commands._recipes import find_ablations, find_methods
     from faceanon.commands._zoo import Settings, faces

@@ -17,7 +17,6 @@ from faceanon.metrics.protocol import known, load_protocol
 from faceanon.report.figures import Better, better, explain, format_interval, format_value
 from faceanon.report.leaderboard_entries import Entry
 from faceanon.report.page import data_uri, render
-from faceanon.report.results import shown_command
 from faceanon.report.scatter import Point, Scatter, scatter
 from faceanon.report.zoo import COLUMNS, named, summary
 from faceanon.weights.files import write_atomic
@@ -88,7 +87,7 @@ class Row:
     @property
     def command(self) -> str:
         """What made its results."""
-        return shown_command(str(self.entry.meta.get("command") or ""))
+        return str(self.entry.meta.get("command") or "")
 
     @property
     def sheet(self) -> str | None:

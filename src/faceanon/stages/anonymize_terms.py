@@ -119,21 +119,20 @@ class AnonymizeTerms:
 
     def _identity(self, batch: FaceBatch, branches: Branches) -> dict[str, Tensor]:
         """What the recogniser says of all that was drawn."""
-        weights = self.weights
-        if not (weights.identity or weights.recovered_identity or weights.pseudonym):
+        apart = self.weights.identity or self.weights.recovered_identity
+        two_keys = len(branches.anonymized) > branches.size
+        if not (apart or (self.weights.pseudonym and two_keys)):
             return {}
-        with torch.no_grad():
-            original = self.bundle.recogniser(fast_layout(batch.image))
         drawn = self.bundle.recogniser(fast_layout(branches.pictures)).chunk(branches.versions)
-        terms = self._different(original, drawn, branches)
-        if weights.pseudonym and len(branches.anonymized) > branches.size:
+        terms = self._different(batch.image, drawn, branches) if apart else {}
+        if self.weights.pseudonym and two_keys:
             terms["pseudonym"] = one_stranger(drawn[1], batch.identity, self.margin)
         return terms
 
-    def _different(self, original: Tensor, drawn: Sequence[Tensor], branches: Branches) -> dict[str, Tensor]:
+    def _different(self, image: Tensor, drawn: Sequence[Tensor], branches: Branches) -> dict[str, Tensor]:
         """DBAF eqs. (29)-(32), averaged as the released code does: three pairs, one pull, five pairs."""
-        if not (self.weights.identity or self.weights.recovered_identity):
-            return {}
+        with torch.no_grad():
+            original = self.bundle.recogniser(fast_layout(image))
         first, *others = drawn
         if branches.recovered is None:
             pairs = [(first, original), *((second, original) for second in others), *((first, s) for s in others)]

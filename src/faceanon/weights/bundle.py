@@ -18,8 +18,10 @@ from torch import Tensor, nn
 
 from faceanon.errors import UserError
 from faceanon.networks.adapters import Normalised, PerceptualDistance
+from faceanon.networks.codec import LatentCodec
 from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.frozen import Frozen
+from faceanon.networks.layout import has_bfloat16
 from faceanon.networks.lpips_net import Lpips, LpipsDistance
 from faceanon.networks.onnx_recogniser import OnnxRecogniser
 from faceanon.networks.stylegan2 import Generator
@@ -225,8 +227,14 @@ class Bundle:
 
     @property
     def fingerprint(self) -> str:
-        """Hash over the weights that codes depend on: generator, encoder and training recogniser."""
-        parts = [str(self.entry(role).get("sha256")) for role in ("generator", "encoder", "recogniser")]
+        """Hash over the weights that codes depend on: generator, encoder, training recogniser and codec.
+
+        A bundle with a codec may lack generator and encoder. One without a codec keeps the hash it always had.
+        """
+        roles = ["generator", "encoder", "recogniser"]
+        if self.has("codec"):
+            roles = [role for role in (*roles, "codec") if self.has(role)]
+        parts = [str(self.entry(role).get("sha256")) for role in roles]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
     def _normalised(self, role: str) -> Normalised:
@@ -236,6 +244,21 @@ class Bundle:
     def trainable_recogniser(self) -> Normalised:
         """A new copy of the training recogniser, for whoever trains it."""
         return self._normalised("recogniser")
+
+    @cached_property
+    def codec(self) -> LatentCodec:
+        """The autoencoder on whose latents the bundle's other networks work; frozen, shared, outside module trees.
+
+        It computes in bfloat16 where the processor has instructions for it, else in float32.
+
+        Raises:
+            UserError: The bundle has none, or names another kind of network as its codec.
+        """
+        net = self.build("codec")
+        if not isinstance(net, LatentCodec):
+            raise UserError(f"{self.folder / 'bundle.yaml'}: the codec has to be a LatentCodec; restore the file")
+        net = net.eval().requires_grad_(False).to(self.device)
+        return net.bfloat16() if self.device.type == "cpu" and has_bfloat16() else net
 
     @cached_property
     def recogniser(self) -> Callable[[Tensor], Tensor]:
@@ -309,6 +332,8 @@ class Bundle:
         for role in ("recogniser", "judge", "parser", "landmarks", "perceptual"):
             if role in self.__dict__:
                 self.__dict__[role].to(device)
+        if "codec" in self.__dict__:
+            del self.__dict__["codec"]  # its numbers depend on the device: built anew at the next use
         for judge in self.__dict__.get("further_judges", {}).values():
             judge.to(device)
         return self

@@ -1,0 +1,63 @@
+"""A frozen autoencoder between pictures and normalised latents."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from faceanon.networks.taef2 import LATENT_CHANNELS, SHRINK, Taef2Decoder, Taef2Encoder
+
+
+class LatentCodec(nn.Module):
+    """The codec of photographs, with latents shifted and scaled to mean 0 and standard deviation 1 per channel.
+
+    Args:
+        channels: Channels of the latents.
+
+    Attributes:
+        shrink: Pixels of the picture along one cell of the latents.
+        mean: `(channels,)` mean of the public latents over the photographs that the bundle was made with.
+        std: `(channels,)` their standard deviation.
+    """
+
+    shrink = SHRINK
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, channels: int = LATENT_CHANNELS) -> None:
+        super().__init__()
+        self.channels = channels
+        self.encoder = Taef2Encoder()
+        self.decoder = Taef2Decoder()
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("std", torch.ones(channels))
+        self.to(memory_format=torch.channels_last)
+
+    def encode(self, image: Tensor) -> Tensor:
+        """Picture `(B, 3, H, W)` in [-1, 1] -> latents `(B, channels, H / 8, W / 8)` float32.
+
+        Raises:
+            ValueError: If H or W is no multiple of 8.
+        """
+        height, width = image.shape[-2:]
+        if height % SHRINK or width % SHRINK:
+            raise ValueError(f"the codec takes sides that are multiples of {SHRINK} px, not {width} x {height}")
+        unit = ((image + 1) / 2).to(self._dtype).contiguous(memory_format=torch.channels_last)
+        latents: Tensor = self.encoder(unit).float()
+        return (latents - self.mean.float()[:, None, None]) / self.std.float()[:, None, None]
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Latents `(B, channels, h, w)` -> picture `(B, 3, 8 h, 8 w)` float32, nominally in [-1, 1], not clamped."""
+        public = latents * self.std.float()[:, None, None] + self.mean.float()[:, None, None]
+        unit: Tensor = self.decoder(public.to(self._dtype).contiguous(memory_format=torch.channels_last)).float()
+        return unit * 2 - 1
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Round trip of a picture: `(B, 3, H, W)` in [-1, 1] -> the same, as the codec keeps it."""
+        return self.decode(self.encode(image))
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        """The numbers that the convolutions compute with: float32, or bfloat16 after `.bfloat16()`."""
+        return self.encoder[0].weight.dtype  # type: ignore[return-value]

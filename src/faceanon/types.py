@@ -29,6 +29,10 @@ class FaceBatch:
         parsing: `(B, S, S)` int64 class of every pixel in the bundle's parsing order, or None.
         landmarks: `(B, K, 2)` float32 (x, y) in [-1, 1], or None.
         factors: `(B, F)` float32 ground truth of the renderer, identity factors first, or None.
+        latents: `(B, C, h, w)` float32 normalised latents of `image` by the bundle's codec, or None.
+        mesh: `(B, 468, 2)` float32 points of the face mesh, (x, y) with the picture's edges at -1 and 1, or None. A
+            face that reaches out of the picture has points beyond.
+        embedding: `(B, E)` float32 embedding of `image` by the training recogniser, of unit length, or None.
     """
 
     image: Tensor
@@ -37,6 +41,9 @@ class FaceBatch:
     parsing: Tensor | None = None
     landmarks: Tensor | None = None
     factors: Tensor | None = None
+    latents: Tensor | None = None
+    mesh: Tensor | None = None
+    embedding: Tensor | None = None
 
     def __len__(self) -> int:
         return self.image.shape[0]

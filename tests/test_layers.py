@@ -12,7 +12,7 @@ SRC = Path(__file__).resolve().parents[1] / "src"
 LAYERS = [
     {"types", "errors", "paths", "key", "manifest", "weights.spec"},
     {"networks", "losses", "optim"},
-    {"backbones", "metrics", "data", "weights"},
+    {"backbones", "metrics", "data", "photo", "weights"},
     {"stages", "callbacks", "pipeline", "batch", "video", "report", "attacks", "bench", "testing", "webpage"},
     {"commands", "cli", "training", "__main__"},  # training: the Lightning half of the command line
 ]

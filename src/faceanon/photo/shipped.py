@@ -1,0 +1,55 @@
+"""ONNX files that ship with the package, read and checked against the hashes of the files that were tested."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import onnxruntime
+
+from faceanon.errors import UserError
+from faceanon.paths import checkpoints
+
+SHA256 = {
+    "mesh.onnx": "f35eaec77e10f34de943e684166b624af5bf571fc6bec80235a16cc192789e69",
+    "yunet.onnx": "104ee26c71d5c270ce79a6b3dced91c91013260d29a6bf18f9296c5b8c4c2b12",
+}
+
+
+def read_shipped(name: str, folder: Path | None = None) -> bytes:
+    """Bytes of a shipped network.
+
+    Args:
+        name: A key of `SHA256`.
+        folder: Where the file lies; the shipped `checkpoints/photo_seers` when None.
+
+    Raises:
+        UserError: If the file is missing or is not the one that was tested.
+    """
+    path = (folder or checkpoints() / "photo_seers") / name
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror}): install faceanon again") from error
+    if hashlib.sha256(data).hexdigest() != SHA256[name]:
+        raise UserError(f"{path} is damaged or another file (sha256 differs): install faceanon again")
+    return data
+
+
+def open_shipped(name: str, threads: int, folder: Path | None = None) -> onnxruntime.InferenceSession:
+    """An `onnxruntime.InferenceSession` on the CPU over a shipped network.
+
+    Args:
+        name: A key of `SHA256`.
+        threads: Threads of one call.
+        folder: Where the file lies; the shipped `checkpoints/photo_seers` when None.
+
+    Raises:
+        UserError: If the file is missing or is not the one that was tested.
+    """
+    data = read_shipped(name, folder)
+    onnxruntime.disable_telemetry_events()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])

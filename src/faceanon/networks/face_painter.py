@@ -1,0 +1,268 @@
+"""Networks on the latents of photographs: one paints a face into its surroundings, the others look at latents.
+
+All of them work on the normalised latents of a `LatentCodec`, `(B, 32, h, h)`: 16 cells a side for a face of 128 px, 32
+cells for one of 256 px. The painter of 256 px is the painter of 128 px with one more level around it, whose tensors
+have names of their own, so that a trained small painter starts a large one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.parametrizations import spectral_norm
+
+GROUPS = 16
+HEADS = 8
+COARSEST = 8  # cells a side where every cell attends to every other one
+
+
+class ModulatedBlock(nn.Module):
+    """Two convolutions with a residual; a condition scales and shifts the normalised middle (FiLM).
+
+    Perez et al., "FiLM: Visual Reasoning with a General Conditioning Layer", AAAI 2018.
+
+    Args:
+        inputs: Channels of the input.
+        outputs: Channels of the output.
+        condition: Length of the condition.
+    """
+
+    def __init__(self, inputs: int, outputs: int, condition: int) -> None:
+        super().__init__()
+        self.norm1 = nn.GroupNorm(GROUPS, inputs)
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.norm2 = nn.GroupNorm(GROUPS, outputs)
+        self.film = nn.Linear(condition, 2 * outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.skip = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
+        # The block starts as the identity, so that a deep painter trains from its first step on.
+        with torch.no_grad():
+            for parameter in self.conv2.parameters():
+                parameter.zero_()
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """`(B, inputs, h, w)` and `(B, condition)` -> `(B, outputs, h, w)`."""
+        scale, shift = self.film(condition)[:, :, None, None].chunk(2, 1)
+        middle = self.norm2(self.conv1(F.silu(self.norm1(x))))
+        out: Tensor = self.conv2(F.silu(middle * (1 + scale) + shift))
+        kept: Tensor = self.skip(x)
+        return kept + out
+
+
+class CellAttention(nn.Module):
+    """Self-attention over the cells of a map, with a residual.
+
+    Args:
+        channels: Channels of the map, a multiple of 8.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(GROUPS, channels)
+        self.query_key_value = nn.Linear(channels, 3 * channels)
+        self.project = nn.Linear(channels, channels)
+        nn.init.zeros_(self.project.weight)
+        nn.init.zeros_(self.project.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, channels, h, w)` -> the same shape."""
+        batch, channels, height, width = x.shape
+        cells = self.norm(x).flatten(2).transpose(1, 2)
+        packed = self.query_key_value(cells).view(batch, height * width, 3, HEADS, channels // HEADS)
+        query, key, value = packed.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(query, key, value)
+        added: Tensor = self.project(mixed.transpose(1, 2).reshape(batch, height * width, channels))
+        return x + added.transpose(1, 2).reshape(batch, channels, height, width)
+
+
+class PainterLevel(nn.Module):
+    """The blocks of one resolution: before the coarser ones, and after them.
+
+    Args:
+        width: Channels here.
+        deeper: Channels of the next coarser resolution.
+        condition: Length of the condition.
+        before: Number of blocks on the way down.
+        after: Number of blocks on the way up.
+        attention: Whether the cells attend to each other on the way up.
+    """
+
+    def __init__(self, width: int, deeper: int, condition: int, before: int, after: int, attention: bool) -> None:
+        super().__init__()
+        self.before = nn.ModuleList(ModulatedBlock(width, width, condition) for _ in range(before))
+        self.down = nn.Conv2d(width, deeper, 3, stride=2, padding=1)
+        self.up = nn.Conv2d(deeper, width, 3, padding=1)
+        joined = [2 * width] + [width] * (after - 1)
+        self.after = nn.ModuleList(ModulatedBlock(inputs, width, condition) for inputs in joined)
+        self.attention = CellAttention(width) if attention else None
+
+    def descend(self, x: Tensor, condition: Tensor) -> Tensor:
+        """`(B, width, h, h)` -> `(B, width, h, h)`, what the way up is to remember."""
+        for block in self.before:
+            x = block(x, condition)
+        return x
+
+    def ascend(self, coarse: Tensor, kept: Tensor, condition: Tensor) -> Tensor:
+        """`(B, deeper, h / 2, h / 2)` and `(B, width, h, h)` -> `(B, width, h, h)`."""
+        grown = self.up(F.interpolate(coarse, scale_factor=2.0))
+        x = torch.cat([grown, kept], 1)
+        for number, block in enumerate(self.after):
+            x = block(x, condition)
+            if number == 0 and self.attention is not None:
+                x = self.attention(x)
+        return x
+
+
+class FacePainter(nn.Module):
+    """Paint a face into latents: what lies around the face, drawings of it and a condition give the new cells.
+
+    Args:
+        cells: Cells a side of the latents: 16 for faces of 128 px, 32 for 256 px.
+        channels: Channels of the latents.
+        maps: Channels of the spatial condition beside the latents.
+        condition: Length of the vector condition.
+        widths: Channels by cells a side; 8 is the coarsest.
+        hidden: Length of the condition that the blocks see.
+    """
+
+    def __init__(
+        self,
+        cells: int = 16,
+        channels: int = 32,
+        maps: int = 116,
+        condition: int = 93,
+        widths: dict[int, int] | None = None,
+        hidden: int = 320,
+    ) -> None:
+        super().__init__()
+        widths = widths or {32: 64, 16: 128, 8: 256}
+        self.cells = cells
+        self.embed = nn.Sequential(
+            nn.Linear(condition, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, hidden)
+        )
+        sides = [side for side in sorted(widths, reverse=True) if COARSEST < side <= cells]
+        self.enter = nn.ModuleDict({str(cells): nn.Conv2d(channels + maps, widths[cells], 3, padding=1)})
+        self.levels = nn.ModuleDict()
+        for side in sides:
+            after = 3 if side == 16 else 2
+            level = PainterLevel(widths[side], widths[side // 2], hidden, 1, after, attention=side == 16)
+            self.levels[str(side)] = level
+        self.coarse = nn.ModuleList(ModulatedBlock(widths[COARSEST], widths[COARSEST], hidden) for _ in range(4))
+        self.attention = nn.ModuleList(CellAttention(widths[COARSEST]) for _ in range(3))
+        self.leave = nn.ModuleDict({str(cells): _out(widths[cells], channels)})
+        self.sides = sides
+
+    def forward(self, latents: Tensor, mask: Tensor, maps: Tensor, condition: Tensor) -> Tensor:
+        """The latents with a new face.
+
+        Args:
+            latents: `(B, channels, cells, cells)`; what lies under the mask is not looked at.
+            mask: `(B, 1, cells, cells)` of 0 and 1, the cells to paint.
+            maps: `(B, maps, cells, cells)` drawings of the face.
+            condition: `(B, condition)` float32.
+
+        Returns:
+            `(B, channels, cells, cells)`, outside the mask as given.
+        """
+        around = latents * (1 - mask)
+        film = self.embed(condition)
+        x = self.enter[str(self.cells)](torch.cat([around, maps], 1))
+        kept: list[Tensor] = []
+        for side in self.sides:
+            level = self.levels[str(side)]
+            x = level.descend(x, film)  # type: ignore[operator]
+            kept.append(x)
+            x = level.down(x)  # type: ignore[operator]
+        for number, block in enumerate(self.coarse):
+            x = block(x, film)
+            if number < len(self.attention):
+                x = self.attention[number](x)
+        for side in reversed(self.sides):
+            x = self.levels[str(side)].ascend(x, kept.pop(), film)  # type: ignore[operator]
+        painted: Tensor = self.leave[str(self.cells)](x)
+        return around + mask * painted
+
+
+def _out(width: int, channels: int) -> nn.Sequential:
+    """The last layers: `(B, width, h, h)` -> `(B, channels, h, h)`."""
+    return nn.Sequential(nn.GroupNorm(GROUPS, width), nn.SiLU(), nn.Conv2d(width, channels, 3, padding=1))
+
+
+class LatentReader(nn.Module):
+    """Read a vector off latents: the embedding of a recogniser, or the points of a mesh.
+
+    Args:
+        outputs: Length of the vector.
+        cells: Cells a side of the latents.
+        channels: Channels of the latents.
+        width: Channels of the first layers.
+        dropout: Share of the last features that are dropped in training.
+    """
+
+    def __init__(
+        self, outputs: int, cells: int = 16, channels: int = 32, width: int = 96, dropout: float = 0.2
+    ) -> None:
+        super().__init__()
+        plan = [(channels, width, 1), (width, width, 1), (width, 2 * width, 2), (2 * width, 2 * width, 1)]
+        plan += [(2 * width, 3 * width, 2), (3 * width, 3 * width, 1)]
+        layers: list[nn.Module] = []
+        for inputs, channels_out, stride in plan:
+            layers += [nn.Conv2d(inputs, channels_out, 3, stride, 1), nn.GroupNorm(8, channels_out), nn.LeakyReLU(0.2)]
+        self.layers = nn.Sequential(*layers)
+        side = cells // 4
+        self.head = nn.Sequential(nn.Flatten(), nn.Dropout(dropout), nn.Linear(3 * width * side * side, outputs))
+
+    def forward(self, latents: Tensor) -> Tensor:
+        """`(B, channels, cells, cells)` -> `(B, outputs)`."""
+        out: Tensor = self.head(self.layers(latents))
+        return out
+
+
+class PaintingDiscriminator(nn.Module):
+    """Tell latents of photographs from painted ones, cell by cell and as a whole.
+
+    Spectral norm on every layer (Miyato et al., "Spectral Normalization for Generative Adversarial Networks",
+    ICLR 2018).
+
+    Args:
+        cells: Cells a side of the latents.
+        channels: Channels of the latents.
+        maps: Channels that say what should be there: the mask and the drawings.
+        width: Channels of the first layers.
+    """
+
+    def __init__(self, cells: int = 16, channels: int = 32, maps: int = 8, width: int = 96) -> None:
+        super().__init__()
+        fine = [_seen(channels + maps, width), _seen(width, width)]
+        if cells == 32:
+            fine += [_seen(width, width, 2)]
+        self.fine = nn.Sequential(*fine, _seen(width, width))
+        self.middle = nn.Sequential(_seen(width, 2 * width, 2), _seen(2 * width, 2 * width))
+        self.coarse = nn.Sequential(_seen(2 * width, 3 * width, 2), _seen(3 * width, 3 * width))
+        self.fine_head = spectral_norm(nn.Conv2d(width, 1, 1))
+        self.middle_head = spectral_norm(nn.Conv2d(2 * width, 1, 1))
+        self.whole_head = spectral_norm(nn.Linear(3 * width * 16, 1))
+
+    def forward(self, latents: Tensor, maps: Tensor) -> list[Tensor]:
+        """Three logits maps, higher for photographs.
+
+        Args:
+            latents: `(B, channels, cells, cells)`.
+            maps: `(B, maps, cells, cells)`.
+
+        Returns:
+            `(B, N)` each: of fine cells, of coarse cells, of the whole.
+        """
+        fine = self.fine(torch.cat([latents, maps], 1))
+        middle = self.middle(fine)
+        coarse = self.coarse(middle)
+        maps_of_logits: Sequence[Tensor] = (self.fine_head(fine), self.middle_head(middle))
+        return [*(logits.flatten(1) for logits in maps_of_logits), self.whole_head(coarse.flatten(1))]
+
+
+def _seen(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
+    """A layer of the discriminator."""
+    return nn.Sequential(spectral_norm(nn.Conv2d(inputs, outputs, 3, stride, 1)), nn.LeakyReLU(0.2))

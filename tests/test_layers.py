@@ -11,7 +11,7 @@ import pytest
 SRC = Path(__file__).resolve().parents[1] / "src"
 LAYERS = [
     {"types", "errors", "paths", "key", "manifest", "weights.spec"},
-    {"networks", "losses", "optim"},
+    {"networks", "losses", "optim", "sealed"},
     {"backbones", "metrics", "data", "photo", "weights"},
     {"stages", "callbacks", "pipeline", "batch", "video", "report", "attacks", "bench", "testing", "webpage"},
     {"commands", "cli", "training", "__main__"},  # training: the Lightning half of the command line

@@ -71,7 +71,9 @@ class Codes:
         features: Feature maps `(B, C, r, r)` keyed by their side r in pixels, or None.
         image: `(B, 3, S, S)` the encoded picture itself, for backbones that blend with it, or None.
         latent: `(B, L, D)` the encoder's own W+ code of the picture, or None.
-        mask: `(B, 1, S, S)` in [0, 1], where `decode` draws anew and where it keeps `image`, or None.
+        mask: `(B, 1, S, S)` in [0, 1], where `decode` draws anew and where it keeps `image`, or None; of a method on
+            latents `(B, 1, h, h)`.
+        latents: `(B, C, h, h)` normalised latents of the picture, of a method whose bundle has a codec, or None.
     """
 
     identity: Tensor
@@ -80,6 +82,7 @@ class Codes:
     image: Tensor | None = None
     latent: Tensor | None = None
     mask: Tensor | None = None
+    latents: Tensor | None = None
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Codes:
         """Apply `function` to every tensor, e.g. to repeat or slice along the batch."""

@@ -112,6 +112,49 @@ class Backbone(nn.Module, ABC):
             raise NotImplementedError(f"{type(self).__name__} cannot be undone")
         return self.decode(self.edit(self.encode_anonymized(image), key, inverse=True))
 
+    def encode_batch(self, batch: FaceBatch) -> Codes:
+        """As `encode`, of a training batch; a method for prepared batches takes what they already hold."""
+        return self.encode(batch.image)
+
+    def mix(self, codes: Codes, source: Tensor) -> Tensor:
+        """Identity codes with which stage 1 draws the rows of a batch.
+
+        Args:
+            codes: Of the batch, `(B, ...)`.
+            source: `(B,)` row of every identity source.
+        """
+        return codes.identity[source]
+
+    def draw(self, codes: Codes) -> Tensor:
+        """What the stages' discriminator looks at, of drawn faces: pictures, or for some methods latents."""
+        return self.decode(codes)
+
+    def shown(self, batch: FaceBatch, codes: Codes) -> Tensor:
+        """The same of the photographs of a batch, whose codes are at hand."""
+        return batch.image
+
+    def discriminator(self) -> nn.Module:
+        """A new discriminator for the stages: the bundle's, unless the method draws something else than pictures."""
+        return self.bundle.discriminator()
+
+    def build_readers(self) -> nn.ModuleDict:
+        """New networks that a stage trains along, on what this method draws; most methods have none."""
+        return nn.ModuleDict()
+
+    def use_readers(self, readers: nn.ModuleDict) -> None:
+        """Take the stage's readers, for the method's own terms; they are no part of the method."""
+        self.__dict__["readers"] = readers  # past nn.Module.__setattr__, so that they are not saved with the method
+
+    def reader_terms(self, batch: FaceBatch, codes: Codes, drawn: Tensor) -> dict[str, Tensor]:
+        """What the readers learn from, by name and weighted.
+
+        Args:
+            batch: The photographs, B rows.
+            codes: Of the photographs.
+            drawn: What `draw` made of them, a multiple of B rows.
+        """
+        return {}
+
     def w_plus(self, codes: Codes) -> Tensor | None:
         """The W+ codes `(B, L, D)` that `decode` draws, for latent regularisers; None where there are none."""
         return None

@@ -26,7 +26,7 @@ def discriminator_share(logits: Tensor, rows: Tensor, real: int, count: int) -> 
     """What some of the pictures add to `discriminator_loss`.
 
     Args:
-        logits: `(n, 1)`, theirs.
+        logits: `(n, 1)`, theirs; or `(n, M)` of M places, which count alike.
         rows: `(n,)` their numbers among all pictures, the real ones first.
         real: Number of real pictures.
         count: Number of all pictures.
@@ -34,7 +34,7 @@ def discriminator_share(logits: Tensor, rows: Tensor, real: int, count: int) -> 
     is_real = rows < real
     sign = torch.ones_like(logits[:, 0]).masked_fill(is_real, -1)
     share = torch.full_like(sign, 1 / (count - real)).masked_fill(is_real, 1 / real)
-    return (F.softplus(sign * logits[:, 0]) * share).sum()
+    return (F.softplus(sign[:, None] * logits).mean(1) * share).sum()
 
 
 def r1_penalty(discriminator: nn.Module, real: Tensor) -> Tensor:

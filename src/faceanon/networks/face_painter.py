@@ -7,8 +7,6 @@ have names of their own, so that a trained small painter starts a large one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -246,21 +244,46 @@ class PaintingDiscriminator(nn.Module):
         self.middle_head = spectral_norm(nn.Conv2d(2 * width, 1, 1))
         self.whole_head = spectral_norm(nn.Linear(3 * width * 16, 1))
 
-    def forward(self, latents: Tensor, maps: Tensor) -> list[Tensor]:
-        """Three logits maps, higher for photographs.
+    def forward(self, drawn: Tensor) -> Tensor:
+        """Logits, higher for photographs; in training the input is shifted and partly hidden first.
 
         Args:
-            latents: `(B, channels, cells, cells)`.
-            maps: `(B, maps, cells, cells)`.
+            drawn: `(B, channels + maps, cells, cells)`: latents, then what should be there.
 
         Returns:
-            `(B, N)` each: of fine cells, of coarse cells, of the whole.
+            `(B, 3 N)` of N places: of fine cells, of coarser cells and of the whole, a third each.
         """
-        fine = self.fine(torch.cat([latents, maps], 1))
+        fine = self.fine(_augmented(drawn) if self.training else drawn)
         middle = self.middle(fine)
-        coarse = self.coarse(middle)
-        maps_of_logits: Sequence[Tensor] = (self.fine_head(fine), self.middle_head(middle))
-        return [*(logits.flatten(1) for logits in maps_of_logits), self.whole_head(coarse.flatten(1))]
+        whole = self.whole_head(self.coarse(middle).flatten(1))
+        fine_logits: Tensor = self.fine_head(fine).flatten(1)
+        middle_logits: Tensor = self.middle_head(middle).flatten(1)
+        places = fine_logits.shape[1]
+        repeated = middle_logits.repeat_interleave(places // middle_logits.shape[1], 1)
+        return torch.cat([fine_logits, repeated, whole.expand(-1, places)], 1)
+
+
+def _augmented(drawn: Tensor) -> Tensor:
+    """The same shift, mirroring and hidden square for a whole batch, so that few pictures teach longer.
+
+    Zhao et al., "Differentiable Augmentation for Data-Efficient GAN Training", NeurIPS 2020. Each is left out often
+    enough that the generator does not learn to draw it.
+    """
+    chance = torch.rand(3)
+    side = drawn.shape[-1]
+    if chance[0] < 0.8:
+        most = side // 8
+        shift = torch.randint(-most, most + 1, (2,)).tolist()
+        drawn = drawn.roll((shift[0], shift[1]), (2, 3))
+    if chance[1] < 0.3:
+        drawn = drawn.flip(3)
+    if chance[2] < 0.4:
+        hidden = side // 3
+        corner = torch.randint(0, side - hidden + 1, (2,)).tolist()
+        keep = torch.ones(1, 1, side, side, device=drawn.device, dtype=drawn.dtype)
+        keep[..., corner[0] : corner[0] + hidden, corner[1] : corner[1] + hidden] = 0
+        drawn = drawn * keep
+    return drawn
 
 
 def _seen(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:

@@ -130,7 +130,14 @@ def drawings(meshes: Tensor, images: Tensor, cells: int) -> tuple[Tensor, Tensor
 
 
 def pose(meshes: Tensor) -> Tensor:
-    """Three numbers that grow with a head's yaw, pitch and roll: `(B, 468, 2)` in [-1, 1] -> `(B, 3)`, about -2 to 2."""
+    """Three numbers, about -2 to 2, that grow with a head's yaw, pitch and roll.
+
+    Args:
+        meshes: `(B, 468, 2)` in [-1, 1] of the picture.
+
+    Returns:
+        `(B, 3)`.
+    """
     left = meshes[:, list(LEFT_EYE)].mean(1)
     right = meshes[:, list(RIGHT_EYE)].mean(1)
     middle = (left + right) / 2

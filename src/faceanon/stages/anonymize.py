@@ -23,7 +23,7 @@ from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.base import average_copy
 from faceanon.stages.chunks import fooling_rows
 from faceanon.stages.hunter import Hunter
-from faceanon.types import Branches, FaceBatch
+from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.store import load_into
 
 Loop = Literal["file", "image", "latent"]
@@ -86,8 +86,8 @@ class AnonymizeStage(BackboneStage[Branches]):
         if branches_every < 1:
             raise UserError(f"branches_every is {branches_every}; give 1 (every batch) or more")
         back = [name for name in ON_THE_WAY_BACK if getattr(weights, name)]
-        if back and not backbone.reversible:
-            raise UserError(f"{type(backbone).__name__} is not reversible: set the weights of {', '.join(back)} to 0")
+        if back and (backbone.sealed or not backbone.reversible):
+            raise UserError(f"{type(backbone).__name__} draws no way back: set the weights of {', '.join(back)} to 0")
         super().__init__(backbone, adversarial=bool(weights.adversarial), **kwargs)
         self.save_hyperparameters(ignore=["backbone"])
         wanted = {"perceptual": weights.perceptual or weights.recovery_perceptual, "parser": weights.parsing}
@@ -143,7 +143,9 @@ class AnonymizeStage(BackboneStage[Branches]):
         self.start = checkpoint.get("faceanon_start")
 
     def draw_shard(self, batch: FaceBatch) -> Branches:
-        """All five pictures of a face, or two of them in between."""
+        """All five pictures of a face, or two of them in between; of a method with a sealed way back the anonymized."""
+        if self.backbone.sealed:
+            return self._draw_one_way(self.backbone.encode_batch(batch), 2 if self._complete else 1)
         return self.draw(batch.image, self._complete)
 
     @property
@@ -159,8 +161,12 @@ class AnonymizeStage(BackboneStage[Branches]):
         return terms
 
     def pictures(self, drawn: Branches) -> Tensor:
-        """All of them."""
+        """All the pictures of the branches."""
         return drawn.pictures
+
+    def originals(self, drawn: Branches) -> Codes:
+        """The codes that all branches start from."""
+        return drawn.original
 
     def shard_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
         """Terms on pictures and codes, and the backbone's own where all five are drawn."""
@@ -177,7 +183,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         """The branches for originals `(B, 3, S, S)`: all five, or only one anonymized and the recovered picture."""
         backbone, size = self.backbone, len(image)
         if not backbone.reversible:
-            return self._draw_one_way(image, 2 if all_five else 1)
+            return self._draw_one_way(backbone.encode(image), 2 if all_five else 1)
         keys = self._keys(4 if all_five else 1, image)
         forth, back = keys[: 2 * size], torch.cat([keys[:size], keys[2 * size :]])
         noise = self.saved_noise / 127.5 * self._normal_like(image) if self.saved_noise else None
@@ -193,15 +199,17 @@ class AnonymizeStage(BackboneStage[Branches]):
         recovered, wrong = opened.map(lambda item: item[:size]), opened.map(lambda item: item[size:])
         return Branches(pictures, original, edited, found, recovered, keys, wrong if all_five else None)
 
-    def _draw_one_way(self, image: Tensor, count: int) -> Branches:
-        """Anonymized pictures alone, under so many keys."""
-        keys = self._keys(count, image)
-        original = self.backbone.encode(image)
+    def _draw_one_way(self, original: Codes, count: int) -> Branches:
+        """Anonymized pictures alone, under so many keys, of the originals' codes."""
+        keys = self._keys(count, original.identity)
         edited = self.backbone.edit(original.map(lambda item: repeat(item, count)), keys)
-        return Branches(self.backbone.decode(edited), original, edited, None, None, keys)
+        return Branches(self.backbone.draw(edited), original, edited, None, None, keys)
 
     def _keys(self, count: int, image: Tensor) -> Tensor:
-        """`(count B, ...)`, whole batches behind each other; in a training step each row's from its own stream."""
+        """`(count B, ...)`, whole batches behind each other; in a training step each row's from its own stream.
+
+        `image` is anything of B rows, on the device where the keys are wanted.
+        """
         if self.streams is None:
             keys = self.backbone.sample_key(count * len(image)).to(image)
         else:
@@ -266,7 +274,7 @@ class AnonymizeStage(BackboneStage[Branches]):
             "anonymized, key 1": saved,
             "anonymized, key 2": ema.anonymize(batch.image, second),
         }
-        if not ema.reversible:
+        if not ema.reversible or ema.sealed:
             return rows
         return rows | {
             "recovered": ema.recover(saved, first),
@@ -284,7 +292,7 @@ class AnonymizeStage(BackboneStage[Branches]):
             "val_cos_anonymized": (embedded["anonymized, key 1"] * original).sum(1).mean(),
             "val_cos_keys": (embedded["anonymized, key 1"] * embedded["anonymized, key 2"]).sum(1).mean(),
         }
-        if self.backbone.reversible:
+        if self.backbone.reversible and not self.backbone.sealed:
             error = ((rows["recovered"] - batch.image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)
             figures |= {
                 "val_psnr_recovered": (-10 * error.log10()).mean(),
@@ -303,7 +311,7 @@ class AnonymizeStage(BackboneStage[Branches]):
 
     def on_validation_epoch_end(self) -> None:
         """Log how well identity codes come back, over all validation faces."""
-        if not self.backbone.reversible:
+        if not self.backbone.reversible or self.backbone.sealed:
             return
         figures = {f"val_code_{name}": value for name, value in self.code_agreement.compute().items()}
         self.log_dict(figures)

@@ -20,7 +20,7 @@ from faceanon.networks.layout import channels_last
 from faceanon.optim import Ranger
 from faceanon.stages.base import Stage, average_copy, trainable_parameters, weighted_sum
 from faceanon.stages.shards import Shard
-from faceanon.types import FaceBatch
+from faceanon.types import Codes, FaceBatch
 from faceanon.weights.store import check_fit, description, load_into, save_backbone
 
 CALIBRATION_BATCHES = 100
@@ -69,7 +69,10 @@ class BackboneStage(Stage, Generic[Drawn]):
         channels_last(backbone)
         self.prefixes = trainable
         self.ema = average_copy(backbone)
-        self.discriminator = self.bundle.discriminator() if adversarial else None
+        self.discriminator = backbone.discriminator() if adversarial else None
+        # After the averaged copy was taken, so that it holds none of them.
+        self.readers = backbone.build_readers()
+        backbone.use_readers(self.readers)
         self.optimizer_g, self.optimizer_d = optimizer_g, optimizer_d
         self.export, self.samples_every = export, samples_every
         self.extra_weights = extra_weights or {}
@@ -99,7 +102,8 @@ class BackboneStage(Stage, Generic[Drawn]):
     @property
     def opponents(self) -> list[nn.Module]:
         """The networks that learn against the backbone."""
-        return [] if self.discriminator is None else [self.discriminator]
+        found: list[nn.Module] = [] if self.discriminator is None else [self.discriminator]
+        return found + ([self.readers] if self.readers else [])
 
     def configure_optimizers(self) -> list[Optimizer]:
         """The backbone's first, the opponents' second."""
@@ -154,10 +158,14 @@ class BackboneStage(Stage, Generic[Drawn]):
         return terms, torch.stack(list(terms.values())).sum()
 
     def opponent_terms(self, batch: FaceBatch, drawn: Drawn) -> dict[str, Tensor]:
-        """What the opponents learn from, by name; no gradient flows into what was drawn."""
-        if self.discriminator is None:
-            return {}
-        return self.discriminator_terms(self.discriminator, batch.image, self.pictures(drawn))
+        """What the opponents and the readers learn from, by name; no gradient flows into what was drawn."""
+        terms: dict[str, Tensor] = {}
+        pictures = self.pictures(drawn)
+        originals = self.originals(drawn)
+        if self.discriminator is not None:
+            real = self.backbone.shown(batch, originals)
+            terms |= self.discriminator_terms(self.discriminator, real, pictures)
+        return terms | self.backbone.reader_terms(batch, originals, pictures.detach())
 
     def _draw(self, batch: FaceBatch, drawn: Drawn | None) -> tuple[dict[str, Tensor], Tensor]:
         terms = self.shard_terms(batch, self.draw_shard(batch) if drawn is None else drawn)
@@ -169,7 +177,11 @@ class BackboneStage(Stage, Generic[Drawn]):
 
     @abstractmethod
     def pictures(self, drawn: Drawn) -> Tensor:
-        """The pictures `(N, 3, S, S)` that the discriminator is to see."""
+        """What the discriminator is to see, as the backbone's `draw` gives it: pictures `(N, 3, S, S)`, or latents."""
+
+    @abstractmethod
+    def originals(self, drawn: Drawn) -> Codes:
+        """Codes of the batch's own pictures, `(B, ...)`; their identities may be those of others."""
 
     @abstractmethod
     def shard_terms(self, batch: FaceBatch, drawn: Drawn) -> dict[str, Tensor]:

@@ -110,13 +110,17 @@ class DisentangleStage(BackboneStage[Mixed]):
     def draw_shard(self, batch: FaceBatch) -> Mixed:
         """Every row with the identity of another."""
         source = identity_sources(batch, self.batches_seen - 1, self.pairing)
-        codes = self.backbone.encode(batch.image)
-        mixed = codes.with_identity(codes.identity[source])
-        return Mixed(source, mixed, self.backbone.decode(mixed))
+        codes = self.backbone.encode_batch(batch)
+        mixed = codes.with_identity(self.backbone.mix(codes, source))
+        return Mixed(source, mixed, self.backbone.draw(mixed))
 
     def pictures(self, drawn: Mixed) -> Tensor:
         """The mixtures."""
         return drawn.pictures
+
+    def originals(self, drawn: Mixed) -> Codes:
+        """The mixtures' codes, which differ from the originals' in the identity alone."""
+        return drawn.codes
 
     def shard_terms(self, batch: FaceBatch, drawn: Mixed) -> dict[str, Tensor]:
         """Terms on pictures and codes, and the backbone's own."""

@@ -1,0 +1,330 @@
+"""Persona, faceanon's method for photographs: paint an invented person's face into what surrounds the old one.
+
+    picture --codec--> latents          mesh of 468 points --> drawings of eyes, brows, lips, nose; mask of the face
+    embedding --whitened--> identity code --key: turned by 90 degrees--> the new person's code
+    latents around the mask + drawings + light + new code --painter--> latents of the new face --codec--> picture
+
+The painter never sees the old face, apart from drawings, pose and a surface of its colours (light and skin); so the
+picture cannot show the person. What brings the person back is the sealed code of the face's latents that the file
+carries (`faceanon.sealed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from faceanon.backbones.base import Backbone
+from faceanon.losses.light import fit_light, light_distance, light_surface
+from faceanon.networks.codec import LatentCodec
+from faceanon.networks.face_painter import FacePainter, LatentReader, PaintingDiscriminator
+from faceanon.networks.frozen import Frozen
+from faceanon.networks.identity_space import IdentitySpace
+from faceanon.photo.drawings import DRAWINGS, EXPRESSION, FINE, drawings, pose
+from faceanon.photo.mesh import FaceMesh
+from faceanon.types import Branches, Codes, FaceBatch
+from faceanon.weights.bundle import Bundle
+
+NOISE = 8  # random numbers of a drawing in training, so that the painter need not average; 0 in use
+LIGHT = 18  # coefficients of the surface of colours
+POSE = 3
+MAPS = 1 + DRAWINGS * FINE * FINE + 3  # mask, drawings folded to the cells, surface of colours
+SEEN = 1 + DRAWINGS  # what the discriminator is told: mask and drawings
+CLEAR = 0.5  # confidence of the mesh below which a picture shows no face that can be painted
+RANGE = 5.0  # normalised latents of photographs hardly ever lie beyond
+WATCHED = 3  # drawn faces of a batch that the true recogniser looks at through the decoder
+
+
+class Persona(Backbone):
+    """A painter on the latents of a bundle with a codec.
+
+    Args:
+        bundle: Folder or name of a bundle with the roles `codec`, `recogniser` and `identity_space`.
+        hidden: Length of the painter's condition.
+    """
+
+    sealed = True
+    key_bits = 256
+    paper = "faceanon's own"
+    licence = "Apache-2.0"
+
+    def __init__(self, bundle: str = "photo128", hidden: int = 320) -> None:
+        super().__init__()
+        self.bundle = Bundle(bundle)
+        self.bundle.require("codec", "recogniser", "identity_space")
+        space = self.bundle.build("identity_space")
+        assert isinstance(space, IdentitySpace)
+        self.space = Frozen(space)
+        self.cells = self.image_size // LatentCodec.shrink
+        self.key_shape = (space.free, space.free)
+        self.painter = FacePainter(self.cells, maps=MAPS, condition=space.size + LIGHT + POSE + NOISE, hidden=hidden)
+
+    @cached_property
+    def mesh(self) -> FaceMesh:
+        """The network that finds the 468 points."""
+        return FaceMesh()
+
+    @property
+    def identities(self) -> IdentitySpace:
+        """The space of the identity codes."""
+        found: IdentitySpace = self.space.net  # type: ignore[assignment]
+        return found
+
+    def points(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """Points `(B, 468, 2)` in [-1, 1] of pictures `(B, 3, S, S)`, and confidences `(B,)` that they show a face."""
+        bytes_ = ((image.detach().float().clamp(-1, 1) + 1) * 127.5).round().byte()
+        points, confidence = self.mesh.points(bytes_.permute(0, 2, 3, 1).contiguous().cpu().numpy())
+        places = torch.from_numpy(points) / image.shape[-1] * 2 - 1
+        return places.to(image.device), torch.from_numpy(confidence).to(image.device)
+
+    def usable(self, image: Tensor) -> Tensor:
+        """Whether pictures `(B, 3, S, S)` show a face that can be painted, `(B,)` bool."""
+        return self.points(image)[1] >= CLEAR
+
+    def encode(self, image: Tensor) -> Codes:
+        """Identity code `(B, 64)`, latents, mask, drawings, light and pose of `(B, 3, S, S)`."""
+        with torch.no_grad():
+            latents = self.bundle.codec.encode(image)
+            embedding = self.bundle.recogniser(image.float())
+        return self._codes(image, latents, self.points(image)[0], embedding)
+
+    def encode_batch(self, batch: FaceBatch) -> Codes:
+        """As `encode`, with what was prepared for a training batch."""
+        if batch.latents is None or batch.mesh is None or batch.embedding is None:
+            return self.encode(batch.image)
+        return self._codes(batch.image, batch.latents.float(), batch.mesh, batch.embedding)
+
+    def _codes(self, image: Tensor, latents: Tensor, mesh: Tensor, embedding: Tensor) -> Codes:
+        lines, mask = drawings(mesh, image, self.cells)
+        light = fit_light(self.bundle.codec.preview(latents), mask)
+        surface = light_surface(light, self.cells) * mask
+        maps = torch.cat([mask, F.pixel_unshuffle(lines, FINE), surface], 1)
+        shown = torch.cat([mask, F.avg_pool2d(lines, FINE)], 1)
+        condition = torch.cat([light.flatten(1), pose(mesh)], 1)
+        return Codes(
+            identity=self.identities.code(embedding.float()),
+            attributes=condition[:, None],
+            features={self.cells: maps, 1: shown},
+            image=image,
+            latents=latents,
+            mask=mask,
+        )
+
+    def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
+        """Turn codes `(B, 64)` by 90 degrees where they do not tell sex, age or skin."""
+        return self.identities.turned(identity, key, inverse)
+
+    def mix(self, codes: Codes, source: Tensor) -> Tensor:
+        """Codes of other rows' persons with a row's own sex, age and skin; a row's own code where it is its source."""
+        return self.identities.mixed(codes.identity, codes.identity[source])
+
+    def paint(self, codes: Codes) -> Tensor:
+        """Latents `(B, 32, h, h)` with the face of the codes; in training with noise, of which there is none in use."""
+        latents = codes.latents
+        mask = codes.mask
+        assert latents is not None
+        assert mask is not None
+        assert codes.attributes is not None
+        assert codes.features is not None
+        noise = codes.identity.new_zeros(len(codes.identity), NOISE)
+        if self.training:
+            noise = torch.randn_like(noise)
+        condition = torch.cat([codes.identity, codes.attributes[:, 0], noise], 1)
+        painted: Tensor = self.painter(latents, mask, codes.features[self.cells], condition)
+        return painted.float()
+
+    def draw(self, codes: Codes) -> Tensor:
+        """What the discriminator looks at: painted latents and what should be there, `(B, 40, h, h)`."""
+        assert codes.features is not None
+        return torch.cat([self.paint(codes), codes.features[1]], 1)
+
+    def shown(self, batch: FaceBatch, codes: Codes) -> Tensor:
+        """The same of the photographs themselves."""
+        assert codes.features is not None
+        assert codes.latents is not None
+        return torch.cat([codes.latents, codes.features[1]], 1)
+
+    def decode(self, codes: Codes) -> Tensor:
+        """The picture with the new face; beyond the painted cells and a soft edge of one cell it is the old one."""
+        assert codes.image is not None
+        assert codes.mask is not None
+        drawn = self.bundle.codec.decode(self.paint(codes))
+        edge = soft_edge(codes.mask, codes.image.shape[-1])
+        return codes.image.float() * (1 - edge) + drawn * edge
+
+    def face_mask(self, image: Tensor) -> Tensor:
+        """The cells that `decode` paints anew, `(B, 1, h, h)` bool."""
+        return drawings(self.points(image)[0], image, self.cells)[1] > 0.5
+
+    def discriminator(self) -> nn.Module:
+        """An untrained discriminator of painted latents."""
+        return PaintingDiscriminator(self.cells, maps=SEEN)
+
+    def build_readers(self) -> nn.ModuleDict:
+        """Networks on latents that a stage trains along: one reads identities, one where eyes and mouth are."""
+        embedding = len(self.identities.mean)
+        return nn.ModuleDict(
+            {
+                "identity": LatentReader(embedding, self.cells, dropout=0.3),
+                "expression": LatentReader(2 * len(EXPRESSION), self.cells),
+            }
+        )
+
+    def reader_terms(self, batch: FaceBatch, codes: Codes, drawn: Tensor) -> dict[str, Tensor]:
+        """What the readers learn from: the photographs of a batch, and the faces just drawn, which are new people.
+
+        Args:
+            batch: The photographs.
+            codes: Of the photographs.
+            drawn: As `draw` gives it; no gradient flows into it.
+        """
+        readers = self._readers()
+        assert codes.latents is not None
+        with torch.no_grad():
+            embedding = self._embedding(batch)
+            latents = codes.latents
+            watched = _watched(len(drawn)).to(drawn.device)
+            fresh = drawn[watched, :-SEEN].detach()
+            seen = self.bundle.recogniser(self.bundle.codec.decode(fresh))
+            # Noise of the codec's own size and more makes the readers look at the face, not at its last digits.
+            spread = 0.2 * torch.rand(len(latents), 1, 1, 1, device=latents.device)
+            noisy = latents + spread * torch.randn_like(latents)
+        found = F.normalize(readers["identity"](torch.cat([noisy, fresh])).float())
+        distance = 1 - (found * torch.cat([embedding, seen])).sum(1)
+        terms = {"reader": distance[: len(batch)].mean() + 0.5 * distance[len(batch) :].mean()}
+        mesh = batch.mesh if batch.mesh is not None else self.points(batch.image)[0]
+        places = readers["expression"](noisy).float()
+        terms["expression_reader"] = (places - _expression(mesh)).abs().mean()
+        return terms
+
+    def disentangle_terms(
+        self, batch: FaceBatch, drawn: Tensor, source: Tensor, wanted: Collection[str]
+    ) -> dict[str, Tensor]:
+        """Stage 1: rows that lend themselves their identity draw themselves, the others somebody else.
+
+        `itself`      L1 on the latents of the face, own rows.
+        `likeness`    1 - cos of the reader's embedding to the wanted person's, all rows.
+        `stranger`    Cosine above 0 of the reader's embedding to the old person's, other rows.
+        `watched`     The two terms above by the true recogniser through the decoder, on three rows.
+        `expression`  L1 between where the other reader sees eyes and mouth, and where the mesh has them.
+        `light`       Distance of the surfaces of colour.
+        `bounds`      How far latents go beyond what photographs have.
+        """
+        codes = self.encode_batch(batch)
+        rows = torch.arange(len(batch), device=drawn.device)
+        target = self.identities.embedding(self.mix(codes, source))
+        terms = self._drawing_terms(batch, codes, drawn, target, source == rows)
+        return {name: value for name, value in terms.items() if name in wanted}
+
+    def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
+        """Stage 2: all rows draw somebody else; see `disentangle_terms`.
+
+        `apart`      Cosine above 0 between the readings of one face under two keys.
+        `pseudonym`  1 - cos between the readings of two photos of one person under one key.
+        """
+        drawn = branches.pictures
+        times = branches.versions
+        codes = branches.original.map(lambda item: item.repeat(times, *[1] * (item.ndim - 1)))
+        target = self.identities.embedding(branches.edited.identity)
+        nobody = torch.zeros(len(drawn), dtype=torch.bool, device=drawn.device)
+        terms = self._drawing_terms(batch, codes, drawn, target, nobody)
+        readings = F.normalize(self._readers()["identity"](drawn[:, :-SEEN]).float())
+        if times == 2:
+            first, second = readings.chunk(2)
+            terms["apart"] = F.relu((first * second).sum(1)).mean()
+            if "pseudonym" in wanted:
+                terms["pseudonym"] = _one_stranger(second, batch.identity)
+        return {name: value for name, value in terms.items() if name in wanted}
+
+    def _drawing_terms(
+        self, batch: FaceBatch, codes: Codes, drawn: Tensor, target: Tensor, itself: Tensor
+    ) -> dict[str, Tensor]:
+        """The terms of drawn faces `(N, 40, h, h)`, N a multiple of B; `target` is `(N, E)`, `itself` `(N,)` bool."""
+        readers = self._readers()
+        latents = codes.latents
+        mask = codes.mask
+        assert latents is not None
+        assert mask is not None
+        times = len(drawn) // len(batch)
+        painted = drawn[:, :-SEEN]
+        own = self._embedding(batch).repeat(times, 1)
+        others = (~itself).float()
+        count = others.sum().clamp(min=1)
+        readings = F.normalize(readers["identity"](painted).float())
+        watched = _watched(len(drawn), itself).to(drawn.device)
+        seen = self.bundle.recogniser(self.bundle.codec.decode(painted[watched]))
+        pull = 1 - (seen * target[watched]).sum(1)
+        push = F.relu((seen * own[watched]).sum(1)) * others[watched]
+        mesh = batch.mesh if batch.mesh is not None else self.points(batch.image)[0]
+        places = readers["expression"](painted).float()
+        difference = ((painted - latents).abs() * mask).sum((1, 2, 3)) / mask.sum((1, 2, 3)) / painted.shape[1]
+        preview = self.bundle.codec.preview(painted)
+        wanted_light = fit_light(self.bundle.codec.preview(latents), mask)
+        return {
+            "itself": (difference * itself).sum() / itself.sum().clamp(min=1),
+            "likeness": (1 - (readings * target).sum(1)).mean(),
+            "stranger": (F.relu((readings * own).sum(1)) * others).sum() / count,
+            "watched": (pull + push).mean(),
+            "expression": (places - _expression(mesh).repeat(times, 1)).abs().mean(),
+            "light": light_distance(preview, wanted_light, mask),
+            "bounds": F.relu(painted.abs() - RANGE).square().mean(),
+        }
+
+    def _embedding(self, batch: FaceBatch) -> Tensor:
+        """The training recogniser's embeddings of a batch, `(B, E)`."""
+        if batch.embedding is not None:
+            return batch.embedding.float()
+        with torch.no_grad():
+            return self.bundle.recogniser(batch.image)
+
+    def _readers(self) -> nn.ModuleDict:
+        """The readers of the stage that trains this method."""
+        readers: nn.ModuleDict | None = self.__dict__.get("readers")
+        if not readers:
+            raise RuntimeError("Persona's terms need the readers that a stage builds: call use_readers first")
+        return readers
+
+
+def soft_edge(mask: Tensor, side: int) -> Tensor:
+    """How much of each pixel is painted: 1 in the cells of the mask, falling to 0 over one cell around them.
+
+    Args:
+        mask: `(B, 1, h, h)` of 0 and 1.
+        side: Side of the picture in pixels, a multiple of h.
+
+    Returns:
+        `(B, 1, side, side)` in [0, 1].
+    """
+    cell = side // mask.shape[-1]
+    grown = F.max_pool2d(mask, 3, stride=1, padding=1)
+    wide = F.interpolate(grown, size=(side, side), mode="nearest")
+    # A box of one cell, moved over the grown mask: 1 within the mask's own cells, 0 beyond the grown one.
+    span = 2 * (cell // 2) + 1
+    smooth = F.avg_pool2d(wide, span, stride=1, padding=span // 2, count_include_pad=False)
+    inside = F.interpolate(mask, size=(side, side), mode="nearest")
+    return torch.maximum(smooth, inside)
+
+
+def _expression(mesh: Tensor) -> Tensor:
+    """Where eyes and inner lips are, of `(B, 468, 2)` in [-1, 1]: `(B, 104)`, spread to a deviation of about 1."""
+    return mesh[:, list(EXPRESSION)].flatten(1) * 2
+
+
+def _watched(rows: int, itself: Tensor | None = None) -> Tensor:
+    """Numbers of the rows that the true recogniser looks at: the first that draw somebody else, else the first."""
+    candidates = torch.arange(rows)
+    if itself is not None and not bool(itself.all()):
+        candidates = candidates[~itself.cpu()]
+    return candidates[:WATCHED]
+
+
+def _one_stranger(readings: Tensor, identity: Tensor) -> Tensor:
+    """1 - cos between the readings of pairs of one person's photos, on average; 0 where a batch has no pair."""
+    same = (identity[:, None] == identity[None]) & (identity >= 0)[:, None]
+    same = same & ~torch.eye(len(identity), dtype=torch.bool, device=identity.device)
+    distance = 1 - readings @ readings.T
+    return (distance * same).sum() / same.sum().clamp(min=1)

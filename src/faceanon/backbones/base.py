@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from faceanon.key import Secret
+from faceanon.sealed.faces import codes_of_cells, faces_of_cells
 from faceanon.types import Branches, Codes, FaceBatch
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Backbone(nn.Module, ABC):
         reversible: Whether `recover` brings the original back.
         exact: Whether it does so to the last bit of an 8-bit picture, or, for a method with codes, whether
             `transform(..., inverse=True)` undoes `transform` up to rounding; both whatever the weights.
+        sealed: Whether the way back is a code carried beside the picture, encrypted: `code_of` makes it and
+            `recover_from` reads it, and `recover` refuses.
         key_shape: Shape of one key, without the batch.
         key_bits: Size of the key space in bits, at most the 256 of a `Secret`; None for a method that takes no key.
         trained_by: Names of the stages that train it; empty for a method that needs no training.
@@ -39,6 +42,7 @@ class Backbone(nn.Module, ABC):
 
     reversible: bool = True
     exact: bool = False
+    sealed: bool = False
     key_shape: tuple[int, ...]
     key_bits: int | None = 256
     trained_by: tuple[str, ...] = ("DisentangleStage", "AnonymizeStage")
@@ -106,11 +110,52 @@ class Backbone(nn.Module, ABC):
         """Bring the person back from an anonymized `(B, 3, S, S)`; not clamped.
 
         Raises:
-            NotImplementedError: The method is not reversible.
+            NotImplementedError: The method is not reversible, or its way back is a code beside the picture.
         """
         if not self.reversible:
             raise NotImplementedError(f"{type(self).__name__} cannot be undone")
+        if self.sealed:
+            raise NotImplementedError(
+                f"{type(self).__name__}'s pictures do not show what recovery needs; use recover_from with the codes "
+                "that code_of gave for the originals"
+            )
         return self.decode(self.edit(self.encode_anonymized(image), key, inverse=True))
+
+    def face_mask(self, image: Tensor) -> Tensor:
+        """The cells of the bundle's codec in which `anonymize` changes any pixel of `image` `(B, 3, S, S)`.
+
+        Only for sealed methods that use `code_of` and `recover_from` as they are here.
+
+        Returns:
+            `(B, 1, S / 8, S / 8)` bool.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say which cells it changes: define face_mask")
+
+    def code_of(self, image: Tensor) -> list[bytes]:
+        """What brings originals `(B, 3, S, S)` back, one code a face, not yet encrypted.
+
+        Here it is the codec's latents of the cells of `face_mask`, rounded and entropy-coded. Whoever holds such a code
+        sees the face.
+
+        Raises:
+            NotImplementedError: The method is not sealed.
+        """
+        self._need_sealed()
+        return codes_of_cells(self.bundle.codec, image, self.face_mask(image))
+
+    def recover_from(self, image: Tensor, codes: list[bytes]) -> Tensor:
+        """Bring the persons back from anonymized `(B, 3, S, S)` and the codes of the originals; not clamped.
+
+        Raises:
+            NotImplementedError: The method is not sealed.
+            UserError: A code is damaged, or of faces of another size.
+        """
+        self._need_sealed()
+        return faces_of_cells(self.bundle.codec, image, codes)
+
+    def _need_sealed(self) -> None:
+        if not self.sealed:
+            raise NotImplementedError(f"{type(self).__name__} carries no codes; use recover with the key")
 
     def encode_batch(self, batch: FaceBatch) -> Codes:
         """As `encode`, of a training batch; a method for prepared batches takes what they already hold."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import torch
 import yaml
 
-from faceanon.weights.bundle import network_class
+from faceanon.weights.bundle import Bundle, network_class
 from faceanon.weights.files import save_tensors
 from faceanon.weights.seal import seal
 
@@ -36,6 +37,19 @@ NETWORKS = {
     ),
     "discriminator": ("stylegan2.Discriminator", {"size": 64, "channels": {4: 8, 8: 8, 16: 8, 32: 8, 64: 8}}),
 }
+
+
+def make_sealed_bundle(folder: Path) -> Path:
+    """A tiny bundle with the codec of photographs, for methods whose way back is a sealed code."""
+    make_tiny_bundle(folder)
+    path = folder / "bundle.yaml"
+    spec = yaml.safe_load(path.read_text())
+    codec = Bundle("photo128").entry("codec")
+    shutil.copyfile(Bundle("photo128").folder / codec["file"], folder / "codec.safetensors")
+    spec["networks"]["codec"] = {"class": codec["class"], "file": "codec.safetensors"}
+    path.write_text(yaml.safe_dump(spec, sort_keys=False))
+    assert seal(folder) == []
+    return folder
 
 
 def make_tiny_bundle(folder: Path, seed: int = 0) -> Path:

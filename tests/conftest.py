@@ -84,6 +84,14 @@ def tiny_bundle(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def sealed_bundle(tmp_path_factory):
+    """A bundle of tiny untrained networks with the codec of photographs."""
+    from bundles import make_sealed_bundle
+
+    return make_sealed_bundle(tmp_path_factory.mktemp("sealed64"))
+
+
+@pytest.fixture(scope="session")
 def shared():
     """The folder `shared` beside the repository: golden tensors and test photographs."""
     folder = REPO.parent / "shared"

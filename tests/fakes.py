@@ -3,6 +3,8 @@
 import torch
 
 from faceanon.backbones.base import Backbone
+from faceanon.types import Codes
+from faceanon.weights.bundle import Bundle
 
 
 class Sized(Backbone):
@@ -51,6 +53,48 @@ class KeyedTint(Sized):
 
     def recover(self, image, key):
         return (image - self._pattern(key)) / (1 - self.middle / 2)
+
+
+class SealedPatch(Backbone):
+    """Paint a keyed pattern over the middle of a face; its way back is the code of the bundle's codec.
+
+    Args:
+        bundle: One with a codec.
+        edge: Cells around the coded ones that are painted too: 0, or the method breaks its contract.
+    """
+
+    sealed = True
+    key_shape = (3, 4, 4)
+    trained_by = ("AnonymizeStage",)
+    paper = "none"
+    licence = "none"
+
+    def __init__(self, bundle: str, edge: int = 0) -> None:
+        super().__init__()
+        self.bundle = Bundle(bundle)
+        self.edge = edge
+        self.strength = torch.nn.Parameter(torch.tensor(0.8))
+
+    def cells(self, grown=0):
+        side = self.image_size // 8
+        places = (torch.arange(side) + 0.5) / side - 0.5
+        radius = 0.33 + grown / side
+        return (places[:, None].square() + places[None].square() < radius**2)[None, None]
+
+    def face_mask(self, image):
+        return self.cells().expand(len(image), -1, -1, -1).to(image.device)
+
+    def encode(self, image):
+        return Codes(image)
+
+    def transform(self, identity, key, inverse=False):
+        size = identity.shape[-1]
+        pattern = torch.nn.functional.interpolate(key, size, mode="bilinear", align_corners=False).tanh()
+        painted = self.cells(self.edge).repeat_interleave(8, -1).repeat_interleave(8, -2).to(identity.device)
+        return torch.where(painted, self.strength * pattern, identity)
+
+    def decode(self, codes):
+        return codes.identity
 
 
 class FixedDetector:

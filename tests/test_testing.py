@@ -9,9 +9,12 @@ import yaml
 
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.classical import Blur
+from faceanon.errors import UserError
+from faceanon.sealed.faces import codes_of_cells
 from faceanon.testing import CHECKS, BackboneError, check_backbone, smooth_faces
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
+from fakes import SealedPatch
 
 PRESETS = sorted((Path(__file__).resolve().parents[1] / "configs/backbone").glob("*.yaml"))
 # FALCO's search amplifies the rounding in which batches differ, the more the longer; nothing here hangs on its length.
@@ -210,8 +213,72 @@ def test_a_check_fails_for_its_own_reason(kind, failed, tiny_bundle):
 
 
 def test_every_check_has_a_fake_that_fails_it():
-    (mark,) = test_a_check_fails_for_its_own_reason.pytestmark
-    assert set(CHECKS) == set().union(*(failed for _, failed in mark.args[1]))
+    failed = set()
+    for test in (test_a_check_fails_for_its_own_reason, test_a_check_of_sealed_methods_fails_for_its_own_reason):
+        (mark,) = test.pytestmark
+        failed |= set().union(*(names for *_, names in mark.args[1]))
+    assert set(CHECKS) == failed
+
+
+class CodesOfNothing(SealedPatch):
+    def code_of(self, image):
+        return []
+
+
+class DifferentCodes(SealedPatch):
+    def code_of(self, image):
+        step = float(torch.rand(())) + 0.2
+        return codes_of_cells(self.bundle.codec, image, self.face_mask(image), step)
+
+
+class TakesAnything(SealedPatch):
+    def recover_from(self, image, codes):
+        try:
+            return super().recover_from(image, codes)
+        except UserError:
+            return image
+
+
+class IgnoresTheCodes(SealedPatch):
+    def recover_from(self, image, codes):
+        return super().recover_from(image, codes[:1] * len(codes))
+
+
+class HasAKeyAsWell(SealedPatch):
+    def recover(self, image, key):
+        return image
+
+
+class SealedForGood(SealedPatch):
+    reversible = False
+
+
+@pytest.mark.parametrize(
+    ("kind", "edge", "failed"),
+    [
+        (SealedPatch, 0, set()),
+        (SealedPatch, 1, {"sealed"}),
+        (CodesOfNothing, 0, {"shapes", "sealed", "bfloat16"}),
+        (DifferentCodes, 0, {"sealed"}),
+        (TakesAnything, 0, {"sealed"}),
+        (IgnoresTheCodes, 0, {"sealed"}),
+        (HasAKeyAsWell, 0, {"reversal"}),
+        (SealedForGood, 0, {"description"}),
+    ],
+)
+def test_a_check_of_sealed_methods_fails_for_its_own_reason(kind, edge, failed, sealed_bundle):
+    backbone = kind(str(sealed_bundle), edge)
+    if not failed:
+        check_backbone(backbone)
+        return
+    with pytest.raises(BackboneError, match=kind.__name__) as caught:
+        check_backbone(backbone)
+    assert set(caught.value.failed) == failed, caught.value
+
+
+def test_a_sealed_method_that_leaves_a_rim_of_the_stranger_is_told_so(sealed_bundle):
+    with pytest.raises(BackboneError, match="where the code brings nothing back"):
+        check_backbone(SealedPatch(str(sealed_bundle), edge=1))
 
 
 def test_the_backbone_is_left_as_it_came(tiny_bundle):

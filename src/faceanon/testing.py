@@ -24,7 +24,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
+from faceanon.errors import UserError
 from faceanon.key import Secret
+from faceanon.sealed.envelope import OVERHEAD, SIZES
 from faceanon.types import Codes
 from faceanon.weights.files import load_strictly, load_tensors, save_tensors
 
@@ -97,6 +99,24 @@ class Subject:
         with torch.no_grad():
             return self.backbone.recover(image.clone(), keys.clone())
 
+    @cached_property
+    def carried(self) -> list[bytes]:
+        """What a sealed method carries beside the pictures of the faces."""
+        with torch.no_grad():
+            return self.backbone.code_of(self.image.clone())
+
+    def recover_from(self, image: Tensor, codes: list[bytes]) -> Tensor:
+        """The backbone's, on copies."""
+        with torch.no_grad():
+            return self.backbone.recover_from(image.clone(), list(codes))
+
+    @property
+    def recovered(self) -> Tensor:
+        """The faces brought back from `saved`, by the key or by the codes."""
+        if self.backbone.sealed:
+            return self.recover_from(self.saved, self.carried)
+        return self.recover(self.saved, self.keys)
+
 
 def check_backbone(backbone: Backbone, image: Tensor | None = None, leave_out: Collection[str] = ()) -> None:
     """Put a method through every check; the backbone is left as it came.
@@ -109,7 +129,10 @@ def check_backbone(backbone: Backbone, image: Tensor | None = None, leave_out: C
     `determinism` In eval mode the same input gives the same result, whatever the state of the random generators.
     `batch`       A picture's result does not depend on its neighbours.
     `sensitivity` Another key gives another picture (or none does, where `key_bits` is None).
-    `reversal`    `recover` reads picture and key; is exact where `exact` says so; refuses where `reversible` is False.
+    `reversal`    `recover` reads picture and key; is exact where `exact` says so; refuses where `reversible` is False,
+                  and where the method is sealed.
+    `sealed`      The codes of a sealed method are repeatable, can be sealed, and bring every pixel that `anonymize`
+                  changed nearer to the original; garbage is refused.
     `state`       `init_args` and `state_dict` rebuild it strictly through a file, and a deep copy does the same.
     `bfloat16`    It runs under bfloat16 autocast.
 
@@ -177,6 +200,7 @@ def _description(subject: Subject) -> None:
     bits = backbone.key_bits
     _ensure(bits is None or 1 <= bits <= 256, f"key_bits is {bits}: None, or 1 to the 256 that a password's secret has")
     _ensure(backbone.reversible or not backbone.exact, "exact without being reversible")
+    _ensure(backbone.reversible or not backbone.sealed, "sealed without being reversible")
 
 
 def _keys(subject: Subject) -> None:
@@ -197,8 +221,8 @@ def _shapes(subject: Subject) -> None:
     backbone, shape = subject.backbone, subject.image.shape
     _ensure(subject.anonymized.shape == shape, f"anonymize gives {tuple(subject.anonymized.shape)}, not {tuple(shape)}")
     if backbone.reversible:
-        recovered = subject.recover(subject.saved, subject.keys)
-        _ensure(recovered.shape == shape, f"recover gives {tuple(recovered.shape)}, not {tuple(shape)}")
+        recovered = subject.recovered
+        _ensure(recovered.shape == shape, f"recovery gives {tuple(recovered.shape)}, not {tuple(shape)}")
     if subject.codes is None:
         return
     identity = subject.codes.identity
@@ -226,7 +250,7 @@ def _gradients(subject: Subject) -> None:
         return
     backbone = copy.deepcopy(subject.backbone).requires_grad_(True).train()
     result = backbone.anonymize(subject.image.clone(), subject.keys.clone())
-    if backbone.reversible:
+    if backbone.reversible and not backbone.sealed:
         result = result + backbone.recover(result, subject.keys.clone())
     torch.autograd.backward(result.square().mean())
     found = {name: item.grad for name, item in backbone.named_parameters() if item.grad is not None}
@@ -262,12 +286,13 @@ def _sensitivity(subject: Subject) -> None:
 
 def _reversal(subject: Subject) -> None:
     backbone = subject.backbone
-    if not backbone.reversible:
+    if not backbone.reversible or backbone.sealed:
         try:
             subject.recover(subject.saved, subject.keys)
         except NotImplementedError:
             return
-        raise AssertionError("reversible is False, but recover does not raise NotImplementedError")
+        why = "sealed is True" if backbone.sealed else "reversible is False"
+        raise AssertionError(f"{why}, but recover does not raise NotImplementedError")
     recovered = subject.recover(subject.saved, subject.keys)
     _ensure(recovered.isfinite().all(), "recover gives values that are not finite")
     _differ(recovered, subject.recover(subject.saved.roll(1, 0), subject.keys), "recover ignores the picture")
@@ -290,6 +315,53 @@ def _reversal(subject: Subject) -> None:
     _equal(back, code, "exact is claimed, but transform(inverse=True) does not undo transform", tolerance)
 
 
+def _sealed(subject: Subject) -> None:
+    backbone = subject.backbone
+    if not backbone.sealed:
+        _ensure(not _answers(lambda: backbone.code_of(subject.image.clone())), "codes, though sealed is False")
+        return
+    codes = subject.carried
+    _ensure(len(codes) == FACES, f"code_of gives {len(codes)} codes for {FACES} pictures")
+    _ensure(all(isinstance(code, bytes) for code in codes), "code_of gives something else than bytes")
+    longest = max(len(code) for code in codes)
+    _ensure(longest + OVERHEAD <= SIZES[-1], f"a code of {longest} bytes; at most {SIZES[-1] - OVERHEAD} can be sealed")
+    with torch.no_grad():
+        again = backbone.code_of(subject.image.clone())
+    _ensure(again == codes, "two calls of code_of give two codes")
+    recovered = subject.recovered
+    _ensure(recovered.isfinite().all(), "recover_from gives values that are not finite")
+    _differ(recovered, subject.recover_from(subject.saved, codes[1:] + codes[:1]), "recover_from ignores the codes")
+    _ensure(_refuses(subject, [b"no code of a face"] * FACES), "recover_from takes garbage for codes")
+    _ensure_all_back(subject, recovered)
+
+
+def _ensure_all_back(subject: Subject, recovered: Tensor) -> None:
+    """Every pixel that was changed must be among those that recovery changes."""
+    touched = (subject.saved - subject.image).abs().amax(1) > 2 / 255
+    redrawn = (recovered - subject.saved).abs().amax(1) > 0
+    left = (touched & ~redrawn).float().mean()
+    _ensure(left <= 0.001, f"anonymize changes {float(left):.1%} of the pixels where the code brings nothing back")
+    before = (subject.saved - subject.image).square().mean((1, 2, 3))
+    after = (_in_8_bits(recovered) - subject.image).square().mean((1, 2, 3))
+    _ensure((after < before).all(), "recover_from brings the pictures no nearer to the originals")
+
+
+def _refuses(subject: Subject, codes: list[bytes]) -> bool:
+    try:
+        subject.recover_from(subject.saved, codes)
+    except UserError:
+        return True
+    return False
+
+
+def _answers(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except NotImplementedError:
+        return False
+    return True
+
+
 def _state(subject: Subject) -> None:
     backbone = subject.backbone
     plain = yaml.safe_load(yaml.safe_dump(backbone.init_args))
@@ -309,7 +381,7 @@ def _bfloat16(subject: Subject) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         result = subject.anonymize(subject.image, subject.keys)
         if subject.backbone.reversible:
-            result = torch.cat([result, subject.recover(subject.saved, subject.keys)])
+            result = torch.cat([result, subject.recovered])
     _ensure(result.isfinite().all(), "values that are not finite")
     _ensure(result.shape[1:] == subject.image.shape[1:], f"shape {tuple(result.shape)}")
 
@@ -324,6 +396,7 @@ CHECKS: dict[str, Callable[[Subject], None]] = {
     "batch": _batch,
     "sensitivity": _sensitivity,
     "reversal": _reversal,
+    "sealed": _sealed,
     "state": _state,
     "bfloat16": _bfloat16,
 }

@@ -13,7 +13,19 @@ LAYERS = [
     {"types", "errors", "paths", "key", "manifest", "weights.spec"},
     {"networks", "losses", "optim", "sealed"},
     {"backbones", "metrics", "data", "photo", "weights"},
-    {"stages", "callbacks", "pipeline", "batch", "video", "report", "attacks", "bench", "testing", "webpage"},
+    {
+        "stages",
+        "callbacks",
+        "pipeline",
+        "batch",
+        "video",
+        "report",
+        "attacks",
+        "bench",
+        "testing",
+        "webpage",
+        "studies",
+    },
     {"commands", "cli", "training", "__main__"},  # training: the Lightning half of the command line
 ]
 FILES = sorted((SRC / "faceanon").rglob("*.py"))

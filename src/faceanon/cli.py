@@ -24,6 +24,8 @@ COMMANDS = {
     "bench": "measure time, memory and FLOPs of named cases, against what this machine can do",
     "quickstart": "train, test and report on the embedded bundle (what `make demo` runs)",
 }
+# Commands of two words, and their modules. A file of the second word's name is written with ./ before it.
+SUBCOMMANDS = {"report photographs": "_photographs"}
 
 
 def _usage() -> str:
@@ -34,8 +36,11 @@ def _usage() -> str:
 
 
 def _command(name: str, arguments: list[str]) -> int:
-    """Run `faceanon.commands.<name>`, which offers `add_arguments(parser)` and `run(args) -> int`."""
-    module = importlib.import_module(f"faceanon.commands.{name}")
+    """Run the module of a command, which offers `add_arguments(parser)` and `run(args) -> int`."""
+    if " ".join([name, *arguments[:1]]) in SUBCOMMANDS:
+        name = f"{name} {arguments[0]}"
+        arguments = arguments[1:]
+    module = importlib.import_module(f"faceanon.commands.{SUBCOMMANDS.get(name, name)}")
     parser = argparse.ArgumentParser(
         prog=f"faceanon {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

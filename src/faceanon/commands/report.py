@@ -5,8 +5,10 @@
   faceanon report --occlusion dbaf_synth64
   faceanon report --security runs/mine/model --budget small
   faceanon report --table dbaf-1 --methods dbaf_keyed=runs/mine/model
+  faceanon report photographs --model runs/mine/model --pictures DIR --out runs/study
 
-One of them at a time. An option that the chosen report does not know is refused, never passed over.
+One of them at a time. An option that the chosen report does not know is refused, never passed over. The last one is a
+command of its own: `faceanon report photographs --help`.
 Exit code: 0 done, 2 wrong usage or input.
 """
 

@@ -1,0 +1,222 @@
+"""From readings to figures, each with its 95 % interval over persons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from faceanon.metrics.interval import rate_interval
+from faceanon.metrics.recognition import threshold_at_far
+from faceanon.photo.mesh import LEFT_EYE, LEFT_MOUTH, NOSE, RIGHT_EYE, RIGHT_MOUTH
+from faceanon.studies.photographs.judges import Judge
+from faceanon.studies.photographs.pictures import ORIGINAL, ROUND_TRIP
+from faceanon.studies.photographs.readings import Measured
+
+FAR = 1e-2
+DRAWS = 1000
+# Points of the mesh: the inner edges of the lips in their middle, and where the face ends beside the ears.
+UPPER_LIP, LOWER_LIP = 13, 14
+LEFT_CHEEK, RIGHT_CHEEK = 234, 454
+Array = NDArray[np.float64]
+Interval = tuple[float, float]
+
+
+@dataclass
+class Figures:
+    """Figures by name.
+
+    Args:
+        values: The figures.
+        intervals: 95 % interval by name, over persons; not every figure has one.
+    """
+
+    values: dict[str, float] = field(default_factory=dict)
+    intervals: dict[str, Interval] = field(default_factory=dict)
+
+    def add_mean(self, name: str, rows: Tensor, person: Tensor) -> None:
+        """Add the mean of `(N,)`, with its interval; NaN rows do not count, and nothing is added where all are."""
+        known = rows[~rows.isnan()]
+        if not len(known):
+            return
+        self.values[name] = float(known.mean())
+        self.intervals[name] = rate_interval(rows.double().numpy(), person.numpy())
+
+
+def judge_figures(judge: Judge, measured: Measured, figures: Figures) -> None:
+    """Add everything that one judge says."""
+    person = measured.person
+    originals = measured.originals[judge.name]
+    versions = measured.versions[judge.name]
+    name = judge.name
+    threshold = threshold_at_far(judge.impostors(originals, person), FAR)
+    figures.values[f"threshold/{name}"] = threshold
+
+    own = judge.compare(originals, originals)
+    same, strangers = _relations(person)
+    alike = _accepted(own, same, threshold)
+    figures.add_mean(f"originals_alike/{name}", alike, person)
+    _anonymized_figures(judge, measured, threshold, figures)
+
+    for kind in ("recovered", "wrong"):
+        if kind in versions:
+            scores = torch.stack([judge.compare_rows(version, originals) for version in versions[kind]])
+            # A picture that was refused is NaN, which no threshold lets pass: it was not opened.
+            figures.add_mean(f"{kind}/{name}", (scores > threshold).float().mean(0), person)
+
+    between = [
+        judge.compare_rows(one, other)
+        for position, one in enumerate(versions["anonymized"])
+        for other in versions["anonymized"][position + 1 :]
+    ]
+    figures.add_mean(f"two_keys_alike/{name}", (torch.stack(between) > threshold).float().mean(0), person)
+
+    pseudonyms = [judge.compare(version, version) for version in versions["anonymized"]]
+    kept = torch.stack([_accepted(scores, same, threshold) for scores in pseudonyms]).mean(0)
+    figures.add_mean(f"one_pseudonym/{name}", kept, person)
+    shared = torch.stack([_accepted(scores, strangers, threshold) for scores in pseudonyms]).mean(0)
+    figures.add_mean(f"pseudonyms_shared/{name}", shared, person)
+    rows = torch.stack([kept, alike], 1).double().numpy()
+    add_statistic(figures, f"pseudonym_ratio/{name}", rows, person, _ratio)
+
+
+def _anonymized_figures(judge: Judge, measured: Measured, threshold: float, figures: Figures) -> None:
+    """Add how far the anonymized pictures still lead to their people."""
+    person = measured.person
+    originals = measured.originals[judge.name]
+    same, strangers = _relations(person)
+    parts: dict[str, list[Tensor]] = {"same": [], "other": [], "strangers": [], "rank1": []}
+    for version in measured.versions[judge.name]["anonymized"]:
+        scores = judge.compare(version, originals)
+        parts["same"].append((scores.diagonal() > threshold).float())
+        parts["other"].append(_accepted(scores, same, threshold))
+        parts["strangers"].append(_accepted(scores, strangers, threshold))
+        parts["rank1"].append(_first(scores, same, strangers))
+    for part, rows in parts.items():
+        figures.add_mean(f"{part}/{judge.name}", torch.stack(rows).mean(0), person)
+
+
+def _relations(person: Tensor) -> tuple[Tensor, Tensor]:
+    """Which pictures `(N, N)` show the same person in another picture, and which show somebody else."""
+    alike = person[:, None] == person
+    alone = torch.eye(len(person), dtype=torch.bool)
+    return alike & ~alone, ~alike
+
+
+def _accepted(scores: Tensor, mask: Tensor, threshold: float) -> Tensor:
+    """Share of the pairs `mask` `(N, M)` of each row that pass the threshold: `(N,)`; NaN where a row has none."""
+    return ((scores > threshold) & mask).sum(1) / mask.sum(1)
+
+
+def _first(scores: Tensor, same: Tensor, strangers: Tensor) -> Tensor:
+    """1 where the nearest other original shows the person, else 0; a tie finds nobody: `(N,)`."""
+    best = scores.masked_fill(~same, -math.inf).amax(1)
+    return (best > scores.masked_fill(~strangers, -math.inf).amax(1)).float()
+
+
+def _ratio(rows: Array) -> float:
+    ours = float(rows[:, 0].mean())
+    theirs = float(rows[:, 1].mean())
+    return ours / theirs if theirs > 0 else math.nan
+
+
+def chance(person: Tensor) -> float:
+    """Rank 1 of a guess: the mean share of a person's other pictures among all other pictures."""
+    others = (person[:, None] == person).sum(1) - 1
+    return float(others.float().mean() / (len(person) - 1))
+
+
+def add_statistic(
+    figures: Figures, name: str, rows: Array, person: Tensor, statistic: Callable[[Array], float], seed: int = 0
+) -> None:
+    """Add any statistic of rows, with its interval by the bootstrap over persons.
+
+    Args:
+        figures: Where to.
+        name: Of the figure.
+        rows: `(N, ...)`, one a picture.
+        person: `(N,)` labels.
+        statistic: Of rows; NaN where they do not offer it.
+        seed: Of the bootstrap.
+    """
+    owned = [np.flatnonzero(person.numpy() == label) for label in np.unique(person.numpy())]
+    figures.values[name] = statistic(rows)
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for _ in range(DRAWS):
+        chosen = rng.integers(len(owned), size=len(owned))
+        drawn.append(statistic(rows[np.concatenate([owned[number] for number in chosen])]))
+    known = [value for value in drawn if math.isfinite(value)]
+    if known:
+        low, high = np.quantile(known, [0.025, 0.975])
+        figures.intervals[name] = float(low), float(high)
+
+
+def expression(points: Tensor) -> dict[str, Tensor]:
+    """Mouth, yaw and pitch of meshes `(B, 468, 2)`, each `(B,)` without unit.
+
+    All are measured along the line of the eyes and across it, so a turned picture has the same. `mouth`: gap between
+    the lips over the distance of the eyes. `yaw`: place of the nose between the two edges of the face, 0 in the
+    middle, -1 and 1 at the edges. `pitch`: place of the nose between eyes (0) and corners of the mouth (1).
+    """
+    left = points[:, LEFT_EYE].mean(1)
+    right = points[:, RIGHT_EYE].mean(1)
+    eyes = right - left
+    distance = eyes.norm(dim=1, keepdim=True)
+    across = eyes / distance
+    down = torch.stack([-across[:, 1], across[:, 0]], 1)
+    middle = (left + right) / 2
+    nose = points[:, NOSE]
+    corners = (points[:, LEFT_MOUTH] + points[:, RIGHT_MOUTH]) / 2
+    gap = (points[:, LOWER_LIP] - points[:, UPPER_LIP]).norm(dim=1)
+    first = ((nose - points[:, LEFT_CHEEK]) * across).sum(1)
+    second = ((points[:, RIGHT_CHEEK] - nose) * across).sum(1)
+    height = ((corners - middle) * down).sum(1)
+    return {
+        "mouth": gap / distance[:, 0],
+        "yaw": (first - second) / (first + second),
+        "pitch": ((nose - middle) * down).sum(1) / height,
+    }
+
+
+def mesh_figures(measured: Measured, figures: Figures) -> None:
+    """Add how far the points moved, in shares of the eye distance, and whether the expression stayed."""
+    person = measured.person
+    original = measured.mesh[ORIGINAL][0]
+    eyes = (original[:, LEFT_EYE].mean(1) - original[:, RIGHT_EYE].mean(1)).norm(dim=1)
+    for kind, suffix in (("anonymized", ""), (ROUND_TRIP, "/round_trip")):
+        if kind not in measured.mesh:
+            continue
+        versions = measured.mesh[kind]
+        moved = (versions - original).norm(dim=-1).mean(-1) / eyes
+        figures.add_mean(f"mesh_distance{suffix}", moved.mean(0), person)
+        before = expression(original)
+        after = [expression(version) for version in versions]
+        for name, values in before.items():
+            pairs = torch.stack([torch.stack([values, one[name]], 1) for one in after], 1).double().numpy()
+            add_statistic(figures, f"correlation/{name}{suffix}", pairs, person, _correlation)
+
+
+def _correlation(pairs: Array) -> float:
+    """Pearson's correlation of pairs `(N, K, 2)`; NaN where one side does not vary."""
+    flat = pairs.reshape(-1, 2)
+    if flat.std(0).min() == 0:
+        return math.nan
+    return float(np.corrcoef(flat[:, 0], flat[:, 1])[0, 1])
+
+
+def file_and_detector_figures(measured: Measured, figures: Figures) -> None:
+    """Add what recovery costs and keeps, and whether a detector still finds a face."""
+    person = measured.person
+    if len(measured.psnr):
+        figures.add_mean("psnr", measured.psnr.mean(0), person)
+        figures.values["psnr/least"] = float(measured.psnr.min())
+    figures.add_mean("carried_bytes", measured.carried.mean(0), person)
+    figures.values["carried_bytes/most"] = float(measured.carried.max())
+    for kind, found in measured.found.items():
+        figures.add_mean("face_found" if kind == "anonymized" else "face_found/originals", found.mean(0), person)

@@ -1,0 +1,93 @@
+"""Who says whether two pictures show one person."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from faceanon.errors import UserError
+from faceanon.metrics.recognition import impostor_pairs
+from faceanon.networks.adapters import Normalised
+from faceanon.networks.frozen import Frozen
+from faceanon.networks.local_weights import refuse_bomb
+from faceanon.networks.mobileface import INPUT_SIZE, MobileFaceNet
+from faceanon.weights.bundle import Bundle
+from faceanon.weights.files import load_strictly, sha256
+
+# Rows and columns of a 256 px FFHQ frame that MobileFaceNet looks at: ArcFace's square from x 35.4, y 27.9 with a side
+# of 189.3 px, less 8 of its 112 columns on the left and on the right.
+MOBILEFACENET_CROP = (0.108984, 0.848438, 0.191099, 0.824916)
+CHUNK = 1024
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A recogniser that compares pictures.
+
+    Args:
+        name: In tables and results.
+        embed: `(B, 3, S, S)` in [-1, 1] -> `(B, E)`.
+        similarity: `cosine` of two embeddings, or their negative `euclidean` distance; the higher, the more alike.
+        white_box: Whether models may have been trained against this very recogniser.
+        digest: Changes with the weights; the cache of embeddings goes by it.
+    """
+
+    name: str
+    embed: Callable[[Tensor], Tensor]
+    similarity: Literal["cosine", "euclidean"] = "cosine"
+    white_box: bool = False
+    digest: str = ""
+
+    def compare(self, some: Tensor, others: Tensor) -> Tensor:
+        """Scores `(N, M)` of `(N, E)` against `(M, E)`; NaN where an embedding is."""
+        if self.similarity == "cosine":
+            return F.normalize(some) @ F.normalize(others).T
+        return -torch.cdist(some, others, compute_mode="donot_use_mm_for_euclid_dist")
+
+    def compare_rows(self, some: Tensor, others: Tensor) -> Tensor:
+        """Scores `(N,)` of `(N, E)` against `(N, E)`, row by row; NaN where an embedding is."""
+        if self.similarity == "cosine":
+            return (F.normalize(some) * F.normalize(others)).sum(1)
+        return -(some - others).square().sum(1).sqrt()
+
+    def impostors(self, embedding: Tensor, person: Tensor) -> Tensor:
+        """Scores of pairs of different persons, `(P,)`, of embeddings `(N, E)` and labels `(N,)`."""
+        first, second = impostor_pairs(person)
+        parts = zip(first.split(CHUNK * CHUNK), second.split(CHUNK * CHUNK), strict=True)
+        return torch.cat([self.compare_rows(embedding[one], embedding[other]) for one, other in parts])
+
+
+def mobilefacenet(weights: Path) -> Judge:
+    """MobileFaceNet from its public checkpoint, which is the user's to bring.
+
+    Args:
+        weights: A `.ckpt` whose entry `net_state_dict` holds the network.
+
+    Raises:
+        UserError: The file is missing, or is no such checkpoint.
+    """
+    advice = "give the public checkpoint of MobileFaceNet (068.ckpt)"
+    refuse_bomb(weights)
+    try:
+        state = torch.load(weights, map_location="cpu", weights_only=True)
+        tensors = state["net_state_dict"]
+    except OSError as error:
+        raise UserError(f"cannot read {weights} ({error.strerror}): {advice}") from error
+    except Exception as error:  # a damaged file makes torch raise whatever it stumbles over
+        raise UserError(f"{weights} is no checkpoint of MobileFaceNet ({type(error).__name__}): {advice}") from error
+    net = MobileFaceNet()
+    load_strictly(net, tensors, str(weights))
+    network = Frozen(Normalised(net, INPUT_SIZE, MOBILEFACENET_CROP))
+    return Judge("MobileFaceNet", network, digest=sha256(weights)[:16])
+
+
+def training_recogniser(bundle: Bundle) -> Judge:
+    """The recogniser that a bundle's models are trained against, as a judge who may have been learnt by heart."""
+    entry = bundle.entry("recogniser")
+    return Judge(bundle.recogniser_name, bundle.recogniser, white_box=True, digest=str(entry.get("sha256"))[:16])

@@ -1,0 +1,209 @@
+"""The table of a study: every figure beside what it should reach, in the order in which the project states them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from faceanon.metrics.saved import from_bytes
+from faceanon.report.results import Results, shown_command
+from faceanon.report.sheets import sheet
+from faceanon.report.table import pipe
+from faceanon.studies.photographs.people import Person
+from faceanon.studies.photographs.pictures import ORIGINAL, Setting, place, read_pixels
+
+SHEET_PEOPLE = 12
+LARGE = 256  # side of the pictures from which the targets for 256 px hold; below it those for 128 px
+
+Kind = Literal["share", "number", "dB", "bytes", "percent"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the table.
+
+    Args:
+        label: What it says.
+        figure: Name of the figure; `{judge}` stands for each judge.
+        kind: How the figure is written.
+        most: What it must not exceed, or None.
+        least: What it must reach, or None.
+        over: Figure that `most` is added to, such as the rate of a guess.
+        small: Bound for pictures below 256 px, where it differs.
+    """
+
+    label: str
+    figure: str
+    kind: Kind = "share"
+    most: float | None = None
+    least: float | None = None
+    over: str | None = None
+    small: float | None = None
+
+
+LINES = (
+    Line("recognised in the same picture, {judge}", "same/{judge}", most=0.02),
+    Line("recognised in other pictures of the person, {judge}", "other/{judge}", most=0.02),
+    Line("other people accepted in the same way, {judge}", "strangers/{judge}"),
+    Line("rank 1 among the person's other pictures, {judge}", "rank1/{judge}", most=0.03, over="rank1_chance"),
+    Line("recovered and recognised, {judge}", "recovered/{judge}", least=0.99),
+    Line("PSNR of the whole recovered picture", "psnr", "dB", least=32, small=31),
+    Line("bytes a face, beside the picture", "carried_bytes", "bytes", most=6000, small=2000),
+    Line("opened by a wrong password, {judge}", "wrong/{judge}", most=0),
+    Line("two keys alike, {judge}", "two_keys_alike/{judge}", most=0.05),
+    Line("one pseudonym over a person's photos, {judge}", "one_pseudonym/{judge}"),
+    Line("the same of the originals, {judge}", "originals_alike/{judge}"),
+    Line("ratio of the two, {judge}", "pseudonym_ratio/{judge}", least=0.90),
+    Line("pseudonyms of different people alike, {judge}", "pseudonyms_shared/{judge}"),
+    Line("keyless inversion, recognised", "attack/inversion", most=0.02, over="attack/inversion/painted"),
+    Line("fine-tuned recogniser, rank 1", "attack/recogniser", most=0.02, over="attack/recogniser/painted"),
+    Line("face found in the result", "face_found", least=0.99),
+    Line("face found in the original", "face_found/originals"),
+    Line("mesh distance, of the eye distance", "mesh_distance", "percent", most=0.04),
+    Line("the same of codec round trips", "mesh_distance/round_trip", "percent"),
+    Line("correlation of the mouth's opening", "correlation/mouth", "number", least=0.95),
+    Line("correlation of yaw", "correlation/yaw", "number", least=0.95),
+    Line("correlation of pitch", "correlation/pitch", "number", least=0.95),
+    Line("told apart from codec round trips, on new persons, AUC", "told_apart", "number", most=0.75),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line with its figure.
+
+    Args:
+        label: What it says.
+        value: The figure with its interval.
+        target: What it should reach; empty where nothing is asked.
+        reached: Whether it does; None where nothing is asked.
+    """
+
+    label: str
+    value: str
+    target: str
+    reached: bool | None
+
+
+def rows(results: Results) -> list[Row]:
+    """All lines whose figures a study has, each judge's own directly below each other."""
+    found = []
+    for line in LINES:
+        if "{judge}" not in line.figure:
+            if line.figure in results.figures:
+                found.append(_row(results, line, line.label, line.figure, white_box=False))
+            continue
+        for judge in results.meta["judges"]:
+            name = str(judge["name"])
+            figure = line.figure.format(judge=name)
+            shown = f"{name} (white box)" if judge["white_box"] else name
+            if figure in results.figures:
+                found.append(_row(results, line, line.label.format(judge=shown), figure, bool(judge["white_box"])))
+    return found
+
+
+def _row(results: Results, line: Line, label: str, figure: str, white_box: bool) -> Row:
+    value = results.figures[figure]
+    text = _text(value, line.kind)
+    if figure in results.ci:
+        low, high = (_text(end, line.kind) for end in results.ci[figure])
+        text = f"{text} ({low} to {high})"
+    bound = line.least if line.most is None else line.most
+    # A recogniser that the model was trained against proves nothing in its favour, so nothing is asked of it.
+    if bound is None or white_box:
+        return Row(label, text, "", None)
+    if line.small is not None and results.meta["side"] < LARGE:
+        bound = line.small
+    if line.over is not None:
+        base = results.figures[line.over]
+        target = f"<= {_text(base, line.kind)} + {_text(bound, line.kind)}"
+        return Row(label, text, target, value <= base + bound)
+    if line.most is not None:
+        return Row(label, text, f"<= {_text(bound, line.kind)}", value <= bound)
+    return Row(label, text, f">= {_text(bound, line.kind)}", value >= bound)
+
+
+def _text(value: float, kind: Kind) -> str:
+    if not math.isfinite(value):
+        return "exact" if kind == "dB" and value > 0 else "-"
+    if kind == "dB":
+        return f"{value:.1f} dB"
+    if kind == "bytes":
+        return f"{value:.0f}"
+    if kind == "percent":
+        return f"{100 * value:.1f} %"
+    return f"{value:.3f}"
+
+
+def terminal(results: Results) -> str:
+    """The table for the terminal, with a mark on what is not reached."""
+    marks = {None: "", True: "reached", False: "NOT REACHED"}
+    cells = [(row.label, row.value, row.target, marks[row.reached]) for row in rows(results)]
+    widths = [max(len(cell[column]) for cell in cells) for column in range(4)]
+    lines = ["  ".join(text.ljust(width) for text, width in zip(cell, widths, strict=True)) for cell in cells]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def markdown(results: Results) -> str:
+    """The table for a page: figures with 95 % intervals over persons, targets, and where all of it comes from."""
+    meta = results.meta
+    lines = [pipe(["figure", "measured (95 % interval)", "to reach", "reached"]), "|---|---|---|---|"]
+    words = {None: "", True: "yes", False: "**no**"}
+    lines += [pipe([row.label, row.value, row.target, words[row.reached]]) for row in rows(results)]
+    command = shown_command(str(meta["command"]))
+    facts = [
+        f"{meta['pictures']} pictures of {meta['people']} persons, {meta['side']} px, through PNG files, "
+        f"{meta['passwords']} passwords.",
+        f"Model `{meta['model']}`, weights `{str(meta['weights'])[:12]}`, faces of {meta['image_size']} px; "
+        f"commit `{str(meta['commit'])[:12]}`.",
+        f"Thresholds at a false accept rate of {meta['far']:g}: {_thresholds(results)}.",
+        f"Seconds a picture: {_seconds(meta)}.",
+        f"Command: `{command}`.",
+    ]
+    return "\n".join([*lines, "", *(f"- {fact}" for fact in facts), *(f"- {text}" for text in results.warnings), ""])
+
+
+def _thresholds(results: Results) -> str:
+    names = [str(judge["name"]) for judge in results.meta["judges"]]
+    return ", ".join(f"{name} {results.figures[f'threshold/{name}']:.3f}" for name in names)
+
+
+def _seconds(meta: Mapping[str, Any]) -> str:
+    spent = meta["seconds"]
+    return ", ".join(f"{step} {seconds:.2f}" for step, seconds in spent.items())
+
+
+def contact_sheet(people: Sequence[Person], setting: Setting, cache: Path) -> Image.Image:
+    """One picture of each of the first persons: original, two keys, recovered, opened with a wrong password.
+
+    What the product refused to open is a grey field with a cross. Real persons' sheets are for looking at, never for
+    publication.
+    """
+    pictures = [person.pictures[0] for person in people[:SHEET_PEOPLE]]
+    wanted = {"original": ORIGINAL, "first password": "anonymized-1", "second password": "anonymized-2"}
+    if setting.passes:
+        wanted |= {"recovered": "recovered-1", "opened with a wrong password": "wrong-1"}
+    shown = {}
+    for label, version in wanted.items():
+        faces = []
+        for picture in pictures:
+            path = place(cache, picture, version)
+            faces.append(read_pixels(path) if path.is_file() else _refused(setting.side))
+        shown[label] = from_bytes(torch.from_numpy(np.stack(faces)))
+    return sheet(shown, scale=1)
+
+
+def _refused(side: int) -> NDArray[np.uint8]:
+    image = Image.new("RGB", (side, side), "gray")
+    draw = ImageDraw.Draw(image)
+    draw.line([(0, 0), (side, side)], fill="white", width=2)
+    draw.line([(0, side), (side, 0)], fill="white", width=2)
+    return np.asarray(image, dtype=np.uint8)

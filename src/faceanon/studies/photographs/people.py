@@ -1,0 +1,65 @@
+"""The persons of a study and their pictures."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from faceanon.data.files import Photo, list_photos
+from faceanon.errors import UserError
+from faceanon.weights.files import sha256
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One original picture.
+
+    Args:
+        path: The file.
+        key: Names the picture in the study's cache; another content gives another key.
+    """
+
+    path: Path
+    key: str
+
+
+@dataclass(frozen=True)
+class Person:
+    """A person with two or more pictures.
+
+    Args:
+        number: From 0, in the order of the folders' names; results carry numbers, no names.
+        pictures: In the order of the files' names.
+    """
+
+    number: int
+    pictures: tuple[Picture, ...]
+
+
+def find_people(folder: Path, most_people: int | None = None, most_pictures: int | None = None) -> list[Person]:
+    """The persons in a folder with one folder of pictures a person.
+
+    Args:
+        folder: FFHQ-aligned face pictures, `PERSON/FILE.jpg`.
+        most_people: Only the first so many persons; all where None.
+        most_pictures: Only the first so many pictures of each person; all where None.
+
+    Raises:
+        UserError: The folder is missing, or shows fewer than two persons with two pictures each.
+    """
+    owners: dict[str, list[Photo]] = defaultdict(list)
+    for photo in list_photos(folder, "identity"):
+        if photo.identity is not None:
+            owners[photo.identity].append(photo)
+    chosen = [photos[:most_pictures] for _, photos in sorted(owners.items()) if len(photos[:most_pictures]) > 1]
+    if len(chosen) < 2:
+        raise UserError(
+            f"{folder} shows {len(chosen)} persons with two pictures or more, and the study needs two: "
+            "give a folder that holds one folder of aligned pictures a person"
+        )
+    return [Person(number, _pictures(photos)) for number, photos in enumerate(chosen[:most_people])]
+
+
+def _pictures(photos: list[Photo]) -> tuple[Picture, ...]:
+    return tuple(Picture(photo.path, sha256(photo.path)[:16]) for photo in photos)

@@ -1,0 +1,263 @@
+"""The files of a study: originals, anonymized, recovered and wrongly opened pictures, each written by the product.
+
+Every picture has a folder of its own in the cache, with one PNG a version. A version that is there is not made again,
+so an interrupted study goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from faceanon import __version__
+from faceanon.backbones.pictures import WithoutCodes
+from faceanon.batch.engine import run_tasks, usual_workers
+from faceanon.batch.steps import Outcome
+from faceanon.batch.tasks import AnonymizeTask, RecoverTask, Task
+from faceanon.data.files import read_photo
+from faceanon.data.photo import load_photo, read_manifest
+from faceanon.errors import UserError
+from faceanon.key import Password
+from faceanon.manifest import Manifest
+from faceanon.pipeline import Pipeline
+from faceanon.report.sheets import png_bytes
+from faceanon.studies.photographs.people import Person, Picture
+from faceanon.weights.bundle import Bundle
+from faceanon.weights.files import write_atomic
+
+ORIGINAL = "original"
+ROUND_TRIP = "round-trip"
+CACHE_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What decides the files of a study.
+
+    Args:
+        side: Side of the pictures in the files, in pixels.
+        passwords: Number of passwords under which each picture is anonymized.
+        passes: Whether pictures are recovered too, rightly and wrongly; False for a method without a way back.
+    """
+
+    side: int
+    passwords: int
+    passes: bool = True
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.passwords <= 100:
+            raise UserError(f"{self.passwords} passwords: give 2 to 100; of one, nobody can say whether two are alike")
+        if not 32 <= self.side <= 4096:
+            raise UserError(f"pictures of {self.side} px: give a side of 32 to 4096 px")
+
+    def versions(self, kind: str) -> list[str]:
+        """Names of the versions of one kind: `anonymized`, `recovered` or `wrong`, one a password."""
+        if kind != "anonymized" and not self.passes:
+            return []
+        return [f"{kind}-{number}" for number in range(1, self.passwords + 1)]
+
+
+class RoundTrip(WithoutCodes):
+    """A method that changes nobody: every face goes through a bundle's codec once.
+
+    Put through the same files as a model's pictures, it shows what the codec alone does to them.
+
+    Args:
+        bundle: A bundle with a codec.
+        image_size: Side of the faces in pixels; a multiple of 8.
+    """
+
+    reversible = False
+    key_shape = (1,)
+    key_bits = None
+    trained_by = ()
+    licence = "no weights of its own"
+
+    def __init__(self, bundle: Bundle, image_size: int) -> None:
+        super().__init__()
+        self.bundle = bundle
+        self.side = image_size
+
+    @property
+    def image_size(self) -> int:
+        """Side of the faces, in pixels."""
+        return self.side
+
+    def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
+        """The round trip of `(B, 3, S, S)`; `key` is ignored."""
+        picture: Tensor = self.bundle.codec(image)
+        return picture
+
+
+def cache_name(pipeline: Pipeline, setting: Setting) -> str:
+    """Name of the cache's folder: it changes with the model and with the pictures' side, not with the passwords."""
+    bundle = getattr(pipeline.backbone, "bundle", None)
+    paired = "" if bundle is None else bundle.fingerprint
+    facts = [CACHE_VERSION, __version__, pipeline.backbone.method, pipeline.weights, paired, setting.side]
+    return hashlib.sha256(" ".join(map(str, facts)).encode()).hexdigest()[:16]
+
+
+def place(cache: Path, picture: Picture, version: str) -> Path:
+    """Where a version of a picture lies."""
+    return cache / picture.key / f"{version}.png"
+
+
+def refusal(cache: Path, picture: Picture, version: str) -> Path:
+    """The file that stands in for a version which the product refused to make; it holds the reason."""
+    return cache / picture.key / f"{version}.refused"
+
+
+def read_pixels(path: Path) -> NDArray[np.uint8]:
+    """RGB `(S, S, 3)` uint8 of a file of the study."""
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB"), dtype=np.uint8)
+
+
+class Passwords:
+    """The right and the wrong passwords of a study. Their salts are fixed, so that an interrupted study goes on.
+
+    Args:
+        count: Number of each.
+    """
+
+    def __init__(self, count: int) -> None:
+        salts = [hashlib.sha256(f"faceanon/study/photographs/{number}".encode()).digest() for number in range(count)]
+        self.right = [Password(f"right password {number}", salt[:16]) for number, salt in enumerate(salts)]
+        self.wrong = [Password(f"wrong password {number}") for number in range(count)]
+
+
+def make_pictures(
+    person: Person,
+    pipeline: Pipeline,
+    round_trip: Pipeline | None,
+    setting: Setting,
+    passwords: Passwords,
+    cache: Path,
+) -> dict[str, float]:
+    """Make all versions of a person's pictures that are not there yet.
+
+    Args:
+        person: Whose pictures.
+        pipeline: The model.
+        round_trip: A pipeline over `RoundTrip`; None leaves that version out.
+        setting: Which versions.
+        passwords: As many as the setting says.
+        cache: The study's cache.
+
+    Returns:
+        Seconds by step, and the number of pictures made by step under `STEP/pictures`.
+
+    Raises:
+        UserError: A picture cannot be read or is not square, or the product refuses to anonymize or to recover it.
+    """
+    spent: dict[str, float] = {}
+    for picture in person.pictures:
+        _make_original(picture, setting, cache)
+    anonymize = list(_anonymizing(person, pipeline, setting, passwords, cache))
+    _run(pipeline, anonymize, "anonymize", spent)
+    if round_trip is not None:
+        _run(round_trip, list(_tripping(person, round_trip, passwords, cache)), "round trip", spent)
+    if setting.passes:
+        recover = list(_recovering(person, pipeline, setting, passwords.right, "recovered", cache))
+        _run(pipeline, recover, "recover", spent)
+        openings = list(_recovering(person, pipeline, setting, passwords.wrong, "wrong", cache))
+        refused = _run(pipeline, openings, "wrong password", spent, may_refuse=True)
+        for task, reason in refused:
+            write_atomic(task.target.with_suffix(".refused"), f"{reason}\n".encode())
+    return spent
+
+
+def _make_original(picture: Picture, setting: Setting, cache: Path) -> None:
+    target = place(cache, picture, ORIGINAL)
+    if target.is_file():
+        return
+    pixels, square = read_photo(picture.path, setting.side)
+    if not square:
+        raise UserError(f"{picture.path}: an aligned face must be square; align the pictures first")
+    write_atomic(target, png_bytes(Image.fromarray(pixels)))
+
+
+def _anonymizing(
+    person: Person, pipeline: Pipeline, setting: Setting, passwords: Passwords, cache: Path
+) -> Iterator[Task]:
+    for picture in person.pictures:
+        source = place(cache, picture, ORIGINAL)
+        for version, password in zip(setting.versions("anonymized"), passwords.right, strict=True):
+            target = place(cache, picture, version)
+            if not target.is_file():
+                yield AnonymizeTask(pipeline, source, target, password, aligned=True)
+
+
+def _tripping(person: Person, round_trip: Pipeline, passwords: Passwords, cache: Path) -> Iterator[Task]:
+    for picture in person.pictures:
+        source = place(cache, picture, ORIGINAL)
+        target = place(cache, picture, ROUND_TRIP)
+        if not target.is_file():
+            yield AnonymizeTask(round_trip, source, target, passwords.right[0], aligned=True)
+
+
+def _recovering(
+    person: Person, pipeline: Pipeline, setting: Setting, passwords: Sequence[Password], kind: str, cache: Path
+) -> Iterator[Task]:
+    sources = setting.versions("anonymized")
+    targets = setting.versions(kind)
+    for picture in person.pictures:
+        for source, target, password in zip(sources, targets, passwords, strict=True):
+            made = place(cache, picture, target)
+            if not made.is_file() and not refusal(cache, picture, target).is_file():
+                yield RecoverTask(pipeline, place(cache, picture, source), made, password)
+
+
+def _run(
+    pipeline: Pipeline, tasks: Sequence[Task], step: str, spent: dict[str, float], may_refuse: bool = False
+) -> list[tuple[Task, UserError]]:
+    """Do tasks of one kind in full batches of the backbone; gives back those that were refused.
+
+    Raises:
+        UserError: One was refused, and none may be.
+    """
+    if not tasks:
+        return []
+    start = time.perf_counter()
+    refused = []
+    for task, result in run_tasks(pipeline, tasks, usual_workers(), pipeline.batch):
+        if isinstance(result, Outcome):
+            continue
+        if not may_refuse:
+            raise result
+        refused.append((task, result))
+    spent[step] = time.perf_counter() - start
+    spent[f"{step}/pictures"] = len(tasks)
+    return refused
+
+
+def carried_bytes(manifest: Manifest) -> int:
+    """Bytes of sealed code that a file carries beside its picture; 0 where the method carries none."""
+    codes = getattr(manifest, "codes", None)
+    return sum(len(code) for code in codes) if codes else 0
+
+
+def file_figures(cache: Path, picture: Picture, setting: Setting) -> dict[str, NDArray[np.float64]]:
+    """What the files themselves tell, by kind: `bytes` and `psnr` in decibels, `(K,)` each, one a password.
+
+    A picture that came back bit for bit has a PSNR of infinity.
+    """
+    original = read_pixels(place(cache, picture, ORIGINAL)).astype(np.float64)
+    carried = []
+    for version in setting.versions("anonymized"):
+        manifest = read_manifest(load_photo(place(cache, picture, version)))
+        carried.append(carried_bytes(manifest))
+    fidelity = []
+    for version in setting.versions("recovered"):
+        error = np.square(read_pixels(place(cache, picture, version)) - original).mean()
+        with np.errstate(divide="ignore"):
+            fidelity.append(10 * np.log10(255**2 / error))
+    return {"bytes": np.array(carried, np.float64), "psnr": np.array(fidelity, np.float64)}

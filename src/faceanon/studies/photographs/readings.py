@@ -1,0 +1,200 @@
+"""What judges, mesh and detector read in the files of a study; every reading is kept beside the picture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from faceanon.data.detect import Detector
+from faceanon.metrics.saved import from_bytes
+from faceanon.studies.photographs.judges import Judge
+from faceanon.studies.photographs.people import Person, Picture
+from faceanon.studies.photographs.pictures import ORIGINAL, ROUND_TRIP, Setting, file_figures, place, read_pixels
+from faceanon.weights.files import whole_file
+
+BATCH = 16
+MESH, DETECTOR = "mesh", "detector"
+Array = NDArray[np.float32]
+
+
+class Mesh(Protocol):
+    """Anything that finds the 468 points of a face."""
+
+    def points(self, faces: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Points `(B, 468, 2)` in pixels and confidence `(B,)` of faces `(B, S, S, 3)` uint8."""
+        ...
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to look at pictures.
+
+    Args:
+        name: Of its files in the cache; unlike that of every other reading.
+        versions: Versions of a picture that are looked at.
+        look: RGB `(B, S, S, 3)` uint8 -> `(B, ...)` float32.
+    """
+
+    name: str
+    versions: tuple[str, ...]
+    look: Callable[[NDArray[np.uint8]], Array]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All readings of a study: N pictures under K passwords.
+
+    Args:
+        person: `(N,)` int64, number of the person.
+        originals: By judge, embeddings `(N, E)` of the originals.
+        versions: By judge, then by kind (`anonymized`, `recovered`, `wrong`), embeddings `(K, N, E)`; NaN where the
+            product refused to make the picture.
+        mesh: By kind (`original` `(1, N, 468, 2)`, `anonymized` `(K, N, 468, 2)`, `round-trip` where there is one),
+            points in sides of the picture.
+        found: By kind (`original` `(1, N)`, `anonymized` `(K, N)`), 1 where the detector found a face, else 0; empty
+            without a detector.
+        psnr: `(K, N)` in dB, recovered against original; `(0, N)` for a method without a way back.
+        carried: `(K, N)` bytes of sealed code.
+    """
+
+    person: Tensor
+    originals: dict[str, Tensor]
+    versions: dict[str, dict[str, Tensor]]
+    mesh: dict[str, Tensor]
+    found: dict[str, Tensor]
+    psnr: Tensor
+    carried: Tensor
+
+
+def judge_reading(judge: Judge, setting: Setting) -> Reading:
+    """The embeddings of one judge."""
+
+    def look(faces: NDArray[np.uint8]) -> Array:
+        with torch.inference_mode():
+            return judge.embed(from_bytes(torch.from_numpy(faces))).float().cpu().numpy()
+
+    kinds = ("anonymized", "recovered", "wrong")
+    versions = [version for kind in kinds for version in setting.versions(kind)]
+    return Reading(f"{judge.name} {judge.digest}", (ORIGINAL, *versions), look)
+
+
+def mesh_reading(mesh: Mesh, setting: Setting, round_trip: bool) -> Reading:
+    """The points of the face mesh, in sides of the picture."""
+
+    def look(faces: NDArray[np.uint8]) -> Array:
+        points, _ = mesh.points(faces)
+        return points / np.float32(faces.shape[1])
+
+    tripped = (ROUND_TRIP,) if round_trip else ()
+    return Reading(MESH, (ORIGINAL, *setting.versions("anonymized"), *tripped), look)
+
+
+def detector_reading(detector: Detector, setting: Setting) -> Reading:
+    """Whether a detector finds a face: 1 or 0."""
+
+    def look(faces: NDArray[np.uint8]) -> Array:
+        return np.array([len(detector.detect(face)) > 0 for face in faces], np.float32)
+
+    name = f"{DETECTOR} {type(detector).__name__}"
+    return Reading(name, (ORIGINAL, *setting.versions("anonymized")), look)
+
+
+def read_person(person: Person, readings: Sequence[Reading], cache: Path) -> None:
+    """Look at a person's files in every way that has not been done yet."""
+    for reading in readings:
+        missing = []
+        for picture in person.pictures:
+            known = _load(cache, picture, reading)
+            versions = [version for version in reading.versions if place(cache, picture, version).is_file()]
+            if any(version not in known for version in versions):
+                missing.append((picture, versions))
+        _look(reading, missing, cache)
+
+
+def _look(reading: Reading, missing: Sequence[tuple[Picture, list[str]]], cache: Path) -> None:
+    """Look at all versions of these pictures, in batches, and keep what was read."""
+    jobs = [(picture, version) for picture, versions in missing for version in versions]
+    found: dict[str, dict[str, Array]] = {picture.key: {} for picture, _ in missing}
+    for start in range(0, len(jobs), BATCH):
+        batch = jobs[start : start + BATCH]
+        faces = np.stack([read_pixels(place(cache, picture, version)) for picture, version in batch])
+        for (picture, version), row in zip(batch, reading.look(faces), strict=True):
+            found[picture.key][version] = row
+    for picture, _ in missing:
+        with whole_file(_file(cache, picture, reading)) as file:
+            np.savez(file, **found[picture.key])  # type: ignore[arg-type] # numpy's own names are not among these
+
+
+def _file(cache: Path, picture: Picture, reading: Reading) -> Path:
+    name = re.sub(r"[^0-9A-Za-z]+", "-", reading.name).strip("-")
+    return cache / picture.key / f"{name}.npz"
+
+
+def _load(cache: Path, picture: Picture, reading: Reading) -> dict[str, Array]:
+    path = _file(cache, picture, reading)
+    if not path.is_file():
+        return {}
+    with np.load(path) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def collect(
+    people: Sequence[Person],
+    judges: Sequence[Judge],
+    setting: Setting,
+    cache: Path,
+    detector: Detector | None,
+    round_trip: bool,
+) -> Measured:
+    """All that `read_person` has kept, in one order: persons by number, their pictures by name.
+
+    Args:
+        people: Whose pictures; `read_person` has seen them all.
+        judges: Whose embeddings.
+        setting: Which versions there are.
+        cache: The study's cache.
+        detector: The detector that looked, or None.
+        round_trip: Whether the mesh looked at round trips too.
+    """
+    pictures = [picture for person in people for picture in person.pictures]
+    labels = [person.number for person in people for _ in person.pictures]
+    originals = {}
+    versions = {}
+    for judge in judges:
+        rows = [_load(cache, picture, judge_reading(judge, setting)) for picture in pictures]
+        originals[judge.name] = _stack(rows, [ORIGINAL])[0]
+        kinds = [kind for kind in ("anonymized", "recovered", "wrong") if setting.versions(kind)]
+        versions[judge.name] = {kind: _stack(rows, setting.versions(kind)) for kind in kinds}
+    hidden = setting.versions("anonymized")
+    kinds_seen = {ORIGINAL: [ORIGINAL], "anonymized": hidden}
+    found = {}
+    if detector is not None:
+        rows = [_load(cache, picture, detector_reading(detector, setting)) for picture in pictures]
+        found = {kind: _stack(rows, names) for kind, names in kinds_seen.items()}
+    if round_trip:
+        kinds_seen[ROUND_TRIP] = [ROUND_TRIP]
+    points = [_load(cache, picture, Reading(MESH, (), _nothing)) for picture in pictures]
+    mesh = {kind: _stack(points, names) for kind, names in kinds_seen.items()}
+    files = [file_figures(cache, picture, setting) for picture in pictures]
+    psnr = torch.from_numpy(np.stack([one["psnr"] for one in files], 1))
+    carried = torch.from_numpy(np.stack([one["bytes"] for one in files], 1))
+    return Measured(torch.tensor(labels), originals, versions, mesh, found, psnr, carried)
+
+
+def _nothing(faces: NDArray[np.uint8]) -> Array:
+    raise NotImplementedError("this reading is only looked up")
+
+
+def _stack(rows: Sequence[dict[str, Array]], names: Sequence[str]) -> Tensor:
+    """`(K, N, ...)` of the versions `names` of N pictures; NaN where a picture lacks the version."""
+    like = next(value for row in rows for value in row.values())
+    absent = np.full(like.shape, np.nan, np.float32)
+    return torch.from_numpy(np.stack([np.stack([row.get(name, absent) for row in rows]) for name in names]))

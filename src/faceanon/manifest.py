@@ -5,6 +5,8 @@ Nothing here is secret. Reading is strict, because the file comes from outside.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import math
 import re
@@ -14,9 +16,11 @@ from dataclasses import dataclass, fields
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters
 
-MANIFEST_VERSION = 2
-READABLE_VERSIONS = (1, 2)  # 1 had neither `hidden` nor `encoding`
+MANIFEST_VERSION = 3
+READABLE_VERSIONS = (1, 2, 3)  # 1 had neither `hidden` nor `encoding`, and 2 no `codes`
 MAX_FACES = 10_000
+MAX_CODE_BYTES = 65_536  # of one face
+MAX_CODES_BYTES = 2_800_000  # of all together: with them a manifest still fits where sidecars are read
 MAX_SIDE = 1 << 17
 _HEX = re.compile(r"[0-9a-f]*")
 
@@ -121,6 +125,8 @@ class Manifest:
         kdf: Cost of the key derivation, or None with `salt`.
         hidden: Faces that were hidden for good, so that nothing brings them back.
         encoding: How the picture was written, for people to read, such as `PNG` or `JPEG 95`.
+        codes: Sealed codes of the faces, layer after layer, for a method that needs them to recover; else empty. They
+            are encrypted, and tell nothing to who lacks the password.
     """
 
     method: str
@@ -134,11 +140,17 @@ class Manifest:
     kdf: KdfParameters | None = None
     hidden: tuple[HiddenFace, ...] = ()
     encoding: str = "PNG"
+    codes: tuple[bytes, ...] = ()
 
     @property
     def faces(self) -> int:
         """Number of faces that can be brought back."""
         return sum(len(layer) for layer in self.layers)
+
+    @property
+    def carried(self) -> int:
+        """Bytes that recovery needs beside the picture and the password, of all faces together."""
+        return sum(len(code) for code in self.codes)
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -155,6 +167,7 @@ class Manifest:
             "kdf": None if self.kdf is None else self.kdf.to_dict(),
             "hidden": [face.to_dict() for face in self.hidden],
             "encoding": self.encoding,
+            "codes": [base64.b64encode(code).decode() for code in self.codes],
         }
         return json.dumps(values, separators=(",", ":"))
 
@@ -167,6 +180,7 @@ class Manifest:
         """
         values = _parse(text)
         hidden = _hidden(values["hidden"])
+        layers = _layers(values["layers"], len(hidden))
         salt, kdf = values["salt"], values["kdf"]
         if (salt is None) != (kdf is None):
             raise UserError("manifest: salt and kdf must be given together")
@@ -177,11 +191,12 @@ class Manifest:
             image_size=_integer(values, "image_size", 8, 4096),
             width=_integer(values, "width", 1, MAX_SIDE),
             height=_integer(values, "height", 1, MAX_SIDE),
-            layers=_layers(values["layers"], len(hidden)),
+            layers=layers,
             salt=None if salt is None else _hex(salt, "salt", 16),
             kdf=None if kdf is None else KdfParameters.from_dict(kdf),
             hidden=hidden,
             encoding=_text(values, "encoding"),
+            codes=_codes(values["codes"], sum(len(layer) for layer in layers)),
         )
 
 
@@ -201,10 +216,12 @@ def _parse(text: str) -> dict[str, object]:
     entries: dict[str, object] = values
     version = entries.get("version")
     if version not in READABLE_VERSIONS:
-        known = " and ".join(map(str, READABLE_VERSIONS))
+        known = f"{READABLE_VERSIONS[0]} to {READABLE_VERSIONS[-1]}"
         raise UserError(f"manifest: version {version!r:.40} is unknown here; this faceanon reads {known}")
     if version == 1:
         entries = {"hidden": [], "encoding": "PNG"} | entries
+    if version in (1, 2):
+        entries = {"codes": []} | entries
     expected = {field.name for field in fields(Manifest)} | {"version"}
     if odd := sorted(expected.symmetric_difference(entries)):
         raise UserError(f"manifest: missing or unknown entries: {', '.join(odd[:5])!r:.120}")
@@ -243,3 +260,20 @@ def _hidden(value: object) -> tuple[HiddenFace, ...]:
     if not isinstance(value, list):
         raise UserError("manifest: hidden must be a list of faces")
     return tuple(HiddenFace.from_dict(face) for face in value)
+
+
+def _codes(value: object, faces: int) -> tuple[bytes, ...]:
+    if not isinstance(value, list) or len(value) not in (0, faces):
+        raise UserError("manifest: codes must be a list with one text for each face, or an empty one")
+    longest = 4 * ((MAX_CODE_BYTES + 2) // 3)
+    codes = []
+    for text in value:
+        if not isinstance(text, str) or not 1 <= len(text) <= longest:
+            raise UserError(f"manifest: the code of a face must be a text of at most {longest} characters")
+        try:
+            codes.append(base64.b64decode(text, validate=True))
+        except (binascii.Error, ValueError) as error:
+            raise UserError("manifest: the code of a face is not base64; the picture's metadata is damaged") from error
+    if sum(len(code) for code in codes) > MAX_CODES_BYTES:
+        raise UserError(f"manifest: codes of more than {MAX_CODES_BYTES} bytes")
+    return tuple(codes)

@@ -11,6 +11,7 @@ opposite order. What is done to a photo is a generator that yields faces and is 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,13 +25,13 @@ from faceanon.backbones.base import Backbone
 from faceanon.batch.exact import ExactTask
 from faceanon.batch.steps import Layers, Outcome, Steps, anonymizing, recovering
 from faceanon.batch.tasks import AnonymizeTask, Output, RecoverTask, run_task
-from faceanon.data.align import arrange_layers, whole_picture
+from faceanon.data.align import arrange_layers, crop, whole_picture
 from faceanon.data.detect import Detector, MtcnnConfig, MtcnnDetector
 from faceanon.data.found import Face, Policy, check_aligned, judge, squares
 from faceanon.data.photo import LoadedPhoto, Photo, load_photo, read_manifest, to_image
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password, Secret
-from faceanon.manifest import Manifest
+from faceanon.manifest import CropGeometry, Manifest
 from faceanon.weights.files import state_sha256
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ class Pipeline:
         kdf: KdfParameters | None = None,
     ) -> Outcome:
         """`anonymize` on a decoded photo; `salt` and `kdf` go into the manifest."""
-        return self.drive(anonymizing(self, photo, aligned, salt, kdf), secret)
+        return self.drive(anonymizing(self, photo, secret, aligned, salt, kdf), secret)
 
     def recover_photo(self, photo: LoadedPhoto, secret: Secret, manifest: Manifest) -> Outcome:
         """`recover` on a decoded photo.
@@ -204,7 +205,7 @@ class Pipeline:
         Raises:
             UserError: If the method cannot recover, or the photo was made with other weights.
         """
-        return self.drive(recovering(self, photo, manifest), secret, inverse=True)
+        return self.drive(recovering(self, photo, manifest, secret), secret, inverse=True)
 
     def drive(self, steps: Steps, secret: Secret, inverse: bool = False) -> Outcome:
         """Take `steps` to their end, alone."""
@@ -226,13 +227,45 @@ class Pipeline:
         Args:
             faces: `(B, 3, S, S)` in [-1, 1], on the CPU.
             keys: `(B, *key_shape)`.
-            inverse: Recover instead of anonymize.
+            inverse: Recover instead of anonymize. A method whose way back is a sealed code can do nothing else with a
+                key than draw a stranger.
 
         Returns:
             `(B, 3, S, S)` on the CPU, not clamped.
         """
-        method = self.backbone.recover if inverse else self.backbone.anonymize
+        backward = inverse and not self.backbone.sealed
+        method = self.backbone.recover if backward else self.backbone.anonymize
         return method(faces.to(self.device), keys.to(self.device)).float().cpu()
+
+    @torch.inference_mode()
+    def codes_of(self, pixels: NDArray[np.uint8], layer: Sequence[CropGeometry]) -> dict[CropGeometry, bytes]:
+        """Codes, not yet sealed, of the faces of a photo `(H, W, 3)` that lie in these squares."""
+        codes: dict[CropGeometry, bytes] = {}
+        for start in range(0, len(layer), self.batch):
+            part = layer[start : start + self.batch]
+            faces = torch.stack([crop(pixels, geometry, self.backbone.image_size) for geometry in part])
+            codes |= zip(part, self.backbone.code_of(faces.to(self.device)), strict=True)
+        return codes
+
+    @torch.inference_mode()
+    def from_codes(self, faces: Tensor, codes: Sequence[bytes]) -> Tensor:
+        """Faces brought back from their codes.
+
+        Args:
+            faces: Anonymized `(B, 3, S, S)` in [-1, 1], on the CPU.
+            codes: Of `codes_of`, one each.
+
+        Returns:
+            `(B, 3, S, S)` on the CPU, not clamped.
+
+        Raises:
+            UserError: If a code is damaged, or of faces of another size.
+        """
+        recovered = []
+        for start in range(0, len(faces), self.batch):
+            part = slice(start, start + self.batch)
+            recovered.append(self.backbone.recover_from(faces[part].to(self.device), list(codes[part])).float().cpu())
+        return torch.cat(recovered)
 
     def check(self, manifest: Manifest, name: str) -> None:
         """Refuse what this model cannot recover.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,10 @@ from faceanon.data.found import SMALL_FACES, Face, hide, refuse_hopeless
 from faceanon.data.paste import FEATHER, paste
 from faceanon.data.photo import LoadedPhoto
 from faceanon.errors import UserError
-from faceanon.key import KdfParameters
+from faceanon.key import KdfParameters, Secret
 from faceanon.manifest import CropGeometry, HiddenFace, Manifest
+from faceanon.sealed.envelope import WrongPasswordError
+from faceanon.sealed.manifests import opened_codes, with_codes
 
 if TYPE_CHECKING:
     from faceanon.pipeline import Pipeline
@@ -58,6 +60,7 @@ Steps = Generator[Tensor, Tensor, Outcome]
 def anonymizing(
     pipeline: Pipeline,
     photo: LoadedPhoto,
+    secret: Secret,
     aligned: bool = False,
     salt: bytes | None = None,
     kdf: KdfParameters | None = None,
@@ -68,6 +71,7 @@ def anonymizing(
     Args:
         pipeline: Finds the faces, and says how large the model's are.
         photo: The original.
+        secret: Seals the codes of the faces, for a method that needs them to recover.
         aligned: The picture is itself one aligned square face.
         salt: For the manifest.
         kdf: For the manifest.
@@ -87,7 +91,11 @@ def anonymizing(
             hide(pixels, face)
     owner = {face.geometry: face for face in faces if face.geometry is not None and face.treatment == "model"}
     layers = []
+    codes: dict[CropGeometry, bytes] = {}
     for layer in arrange_layers(list(owner)):
+        if pipeline.backbone.sealed:
+            # What recovery has to bring back: the face as it is now, with the layers below already changed.
+            codes |= pipeline.codes_of(pixels, layer)
         failed = yield from _pass(pixels, layer, pipeline.backbone.image_size)
         for geometry in failed:
             spoilt = owner[geometry].hidden_by(pipeline.policy.small, "the model failed on it")
@@ -98,23 +106,70 @@ def anonymizing(
     manifest = pipeline.describe(photo, [layer for layer in layers if layer])
     hidden = tuple(HiddenFace(face.box, face.treatment) for face in faces if face.treatment in SMALL_FACES)
     manifest = replace(manifest, salt=salt, kdf=kdf, hidden=hidden, encoding=encoding)
+    if pipeline.backbone.sealed:
+        manifest = with_codes(manifest, codes, secret)
     return _outcome(replace(photo, pixels=pixels), manifest, faces, pipeline.backbone.image_size)
 
 
-def recovering(pipeline: Pipeline, photo: LoadedPhoto, manifest: Manifest) -> Steps:
+def recovering(
+    pipeline: Pipeline, photo: LoadedPhoto, manifest: Manifest, secret: Secret, deniable: bool = False
+) -> Steps:
     """Bring every face of a photo back, the layers in the opposite order.
 
+    Args:
+        pipeline: The model.
+        photo: The anonymized photo.
+        manifest: Of the photo.
+        secret: Of the manifest's salt.
+        deniable: Where a sealed code does not open, draw another stranger under this secret instead of saying so.
+
+    Yields:
+        As `anonymizing`; of a method with sealed codes only the faces that are to become other strangers.
+
     Raises:
+        WrongPasswordError: If a sealed code does not open, unless `deniable`.
         UserError: If the method cannot recover, the photo was made with other weights, or its faces are no faces.
     """
     pipeline.check(manifest, photo.name)
+    codes = _codes_or_none(manifest, secret, photo.name, deniable) if pipeline.backbone.sealed else None
     pixels = photo.pixels.copy()
     for layer in reversed(manifest.layers):
-        if (yield from _pass(pixels, layer, pipeline.backbone.image_size)):
+        if codes is not None:
+            _bring_back(pixels, layer, codes, pipeline, photo.name)
+        elif (yield from _pass(pixels, layer, pipeline.backbone.image_size)):
             raise UserError(f"{photo.name}: the model gives no picture for one of its faces; is the file damaged?")
     coarse = _coarse(manifest.layers, pipeline.backbone.image_size)
     hidden = len(manifest.hidden)
     return Outcome(replace(photo, pixels=pixels, manifest=None), manifest.faces, coarse, hidden)
+
+
+def _codes_or_none(manifest: Manifest, secret: Secret, name: str, deniable: bool) -> dict[CropGeometry, bytes] | None:
+    """The opened codes; None where they do not open and nobody is to know."""
+    try:
+        return opened_codes(manifest, secret, name)
+    except WrongPasswordError:
+        if not deniable:
+            raise
+        return None
+
+
+def _bring_back(
+    pixels: NDArray[np.uint8],
+    layer: Sequence[CropGeometry],
+    codes: Mapping[CropGeometry, bytes],
+    pipeline: Pipeline,
+    name: str,
+) -> None:
+    """Bring the faces of one layer back from their codes, in place."""
+    for start in range(0, len(layer), MOST_FACES):
+        part = layer[start : start + MOST_FACES]
+        faces = torch.stack([crop(pixels, geometry, pipeline.backbone.image_size) for geometry in part])
+        try:
+            recovered = pipeline.from_codes(faces, [codes[geometry] for geometry in part])
+        except UserError as error:
+            raise UserError(f"{name}: {error}") from error
+        for face, geometry in zip(recovered, part, strict=True):
+            paste(pixels, face, geometry, feather=0 if _fills(geometry, pixels) else FEATHER)
 
 
 def _pass(

@@ -99,8 +99,8 @@ class AnonymizeTask:
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
         salt, kdf = self.salt or self.password.salt, self.kdf or self.password.kdf
         encoding = self.output.encoding(self.target)
-        steps = anonymizing(self.pipeline, photo, self.aligned, salt, kdf, encoding)
-        return steps, self.password.secret(salt, kdf)
+        secret = self.password.secret(salt, kdf)
+        return anonymizing(self.pipeline, photo, secret, self.aligned, salt, kdf, encoding), secret
 
     def finish(self, outcome: Outcome) -> Outcome:
         """Write the photo, and with `Output.vault` its original faces."""
@@ -127,6 +127,7 @@ class RecoverTask:
         password: Gives the key.
         output: How to write.
         like: Manifest of another file of the same run, for a source that has lost its own.
+        deniable: Under a wrong password draw other strangers instead of saying so, where the method's codes tell.
     """
 
     pipeline: Pipeline
@@ -135,6 +136,7 @@ class RecoverTask:
     password: Password = field(repr=False)
     output: Output = field(default_factory=Output)
     like: Manifest | None = None
+    deniable: bool = False
     inverse: bool = field(default=True, init=False)
     pixels: int = field(default=0, init=False)
     _redetected: bool = field(default=False, init=False)
@@ -152,7 +154,8 @@ class RecoverTask:
         if manifest.salt is None or manifest.kdf is None:
             line = f"{self.source} was made with a secret of its own, not with a password; recover it in Python"
             raise UserError(line)
-        return recovering(self.pipeline, photo, manifest), self.password.secret(manifest.salt, manifest.kdf)
+        secret = self.password.secret(manifest.salt, manifest.kdf)
+        return recovering(self.pipeline, photo, manifest, secret, self.deniable), secret
 
     def finish(self, outcome: Outcome) -> Outcome:
         """Write the photo."""
@@ -176,7 +179,7 @@ class RecoverTask:
         layers = self.pipeline.find(photo)
         height, width = photo.pixels.shape[:2]
         own = tuple(tuple(layer) for layer in layers)
-        return replace(like, width=width, height=height, layers=own, hidden=())
+        return replace(like, width=width, height=height, layers=own, hidden=(), codes=())
 
 
 def run_task(task: Task) -> Outcome:

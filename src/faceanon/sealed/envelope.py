@@ -30,6 +30,10 @@ LABEL = "faceanon/sealed/1/key"
 SIZES = (256, 512, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192, 12288, 16384, 24576, 32768, 65536)
 
 
+class WrongPasswordError(UserError):
+    """A sealed code does not open: the password is another, or somebody changed the file."""
+
+
 def sealed_size(code: int) -> int:
     """Bytes of a sealed code that holds so many bytes.
 
@@ -99,7 +103,8 @@ def unseal(sealed: bytes, secret: Secret, binding: bytes, name: str) -> bytes:
         name: What to call the picture in messages.
 
     Raises:
-        UserError: If it is damaged, or does not open: the password is wrong, or somebody changed the file.
+        WrongPasswordError: If it does not open.
+        UserError: If it is damaged.
     """
     check_sealed(sealed, name)
     nonce = sealed[len(VERSION) : len(VERSION) + NONCE]

@@ -129,8 +129,13 @@ def attack_figures(
         seed: Of the split, of keys and of training.
 
     Raises:
-        UserError: There are too few persons, no such budget, or the model has no bundle or recogniser.
+        UserError: There are too few persons, no such budget, the judge is not independent, or the model has no bundle
+            or recogniser.
     """
+    if judge.white_box:
+        raise UserError(
+            f"{judge.name} cannot judge the attackers, who train with it: give another judge, as --mobilefacenet FILE"
+        )
     if budget not in BUDGETS:
         raise UserError(f"no budget {budget!r} for the attackers: there are {', '.join(BUDGETS)}")
     if len(people) < FEWEST_PEOPLE:

@@ -99,6 +99,9 @@ def _anonymized_figures(judge: Judge, measured: Measured, threshold: float, figu
         parts["rank1"].append(_first(scores, same, strangers))
     for part, rows in parts.items():
         figures.add_mean(f"{part}/{judge.name}", torch.stack(rows).mean(0), person)
+    # Passwords differ: one may draw a stranger who resembles many. The mean alone would hide that.
+    for number, accepted in enumerate(parts["same"], 1):
+        figures.values[f"same/{judge.name}/password {number}"] = float(accepted.mean())
 
 
 def _relations(person: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,95 @@
+"""Attackers that train, on tiny networks and a tiny budget: what is measured, kept and refused."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from study_fakes import CountingMesh, write_people
+
+from faceanon.attacks.base import BUDGETS, Budget
+from faceanon.backbones.classical import Blur
+from faceanon.errors import UserError
+from faceanon.pipeline import Pipeline
+from faceanon.studies.photographs.attackers import JudgedBundle, PaintedOver, attack_figures, judged
+from faceanon.studies.photographs.judges import Judge
+from faceanon.studies.photographs.people import find_people
+from faceanon.weights.bundle import Bundle
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory):
+    return find_people(write_people(tmp_path_factory.mktemp("people"), people=6, pictures=3))
+
+
+@pytest.fixture
+def tiny_budget(monkeypatch):
+    monkeypatch.setitem(BUDGETS, "tiny", Budget("tiny", people=3, known_people=3, steps=12, batch=4))
+
+
+@pytest.fixture(scope="module")
+def blur(tiny_bundle):
+    return Pipeline(Blur(str(tiny_bundle)), name="blur")
+
+
+def judge_of(pipeline):
+    return Judge("tiny judge", Bundle(pipeline.backbone.bundle.folder).judge, digest="v1")
+
+
+def test_attackers_are_measured_beside_a_painted_over_face_and_kept(blur, people, tiny_budget, tmp_path):
+    mesh = CountingMesh()
+    figures = attack_figures(blur, judge_of(blur), mesh, people, "tiny", tmp_path)
+    for name in ("attack/inversion", "attack/recogniser"):
+        assert 0 <= figures.values[name] <= 1
+        assert 0 <= figures.values[f"{name}/painted"] <= 1
+        low, high = figures.intervals[name]
+        assert low <= figures.values[name] <= high
+    assert figures.values["attack/people"] == 3
+    assert figures.values["attack/chance"] == pytest.approx(2 / 8)
+    assert not isinstance(blur.backbone.bundle, JudgedBundle)
+    seen = mesh.seen
+    again = attack_figures(blur, judge_of(blur), mesh, people, "tiny", tmp_path)
+    assert again == figures
+    assert mesh.seen == seen
+
+
+def test_the_judge_from_outside_leaves_everything_else_to_the_bundle(blur):
+    own = blur.backbone.bundle
+    with judged(blur.backbone, judge_of(blur)):
+        bundle = blur.backbone.bundle
+        assert bundle.has("judge")
+        assert bundle.judge_name == "tiny judge"
+        assert bundle.image_size == own.image_size
+        assert bundle.recogniser is own.recogniser
+    assert blur.backbone.bundle is own
+
+
+def test_paint_covers_the_hull_of_the_mesh_and_nothing_else(blur):
+    image = torch.rand(2, 3, 64, 64) * 2 - 1
+    mesh = CountingMesh()
+    painted = PaintedOver(blur.backbone.bundle, mesh).anonymize(image, torch.zeros(2, 1))
+    changed = (painted - image).abs().amax(1) > 0.01
+    grey = (painted - 1 / 255).abs().amax(1) < 0.01
+    assert bool((changed <= grey).all())
+    assert 0.3 < changed.float().mean() < 0.6
+    assert not changed[:, :6].any()
+    points, _ = mesh.points(((image.permute(0, 2, 3, 1) + 1) * 127.5).round().byte().numpy())
+    columns, rows = np.floor(points[0]).astype(int).T
+    assert grey[0].numpy()[rows, columns].all()
+
+
+def test_a_damaged_file_of_kept_figures_is_named(blur, people, tiny_budget, tmp_path):
+    attack_figures(blur, judge_of(blur), CountingMesh(), people, "tiny", tmp_path)
+    (path,) = tmp_path.glob("attackers-*.json")
+    path.write_text(json.dumps({"values": {}}))
+    with pytest.raises(UserError, match="is damaged: delete it"):
+        attack_figures(blur, judge_of(blur), CountingMesh(), people, "tiny", tmp_path)
+
+
+def test_wrong_input_is_refused(blur, people, tmp_path):
+    with pytest.raises(UserError, match="no budget 'huge'"):
+        attack_figures(blur, judge_of(blur), CountingMesh(), people, "huge", tmp_path)
+    with pytest.raises(UserError, match="too few for attackers"):
+        attack_figures(blur, judge_of(blur), CountingMesh(), people[:3], "small", tmp_path)
+    with pytest.raises(UserError, match="cannot judge the attackers"):
+        attack_figures(blur, Judge("own", lambda x: x, white_box=True), CountingMesh(), people, "small", tmp_path)

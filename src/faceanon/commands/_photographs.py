@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
+    import torch
+
     from faceanon.pipeline import Pipeline
     from faceanon.studies.photographs.judges import Judge
     from faceanon.studies.photographs.run import Tools
@@ -136,7 +138,7 @@ def make_tools(choice: Choice) -> Tools:
     pipeline = _pipeline(choice)
     detector = make_detector(choice.detector, choice.side)
     round_trip = _round_trip(pipeline) if choice.round_trip else None
-    return Tools(pipeline, _judges(choice), FaceMesh(), detector, round_trip)
+    return Tools(pipeline, _judges(choice, pipeline.device), FaceMesh(), detector, round_trip)
 
 
 def _pipeline(choice: Choice) -> Pipeline:
@@ -154,15 +156,15 @@ def _pipeline(choice: Choice) -> Pipeline:
     return Pipeline.load(choice.model, device=place)
 
 
-def _judges(choice: Choice) -> tuple[Judge, ...]:
+def _judges(choice: Choice, device: torch.device) -> tuple[Judge, ...]:
     """All judges; the recogniser of photographs that models train against comes last, marked as a white box."""
     from faceanon.studies.photographs.judges import mobilefacenet, training_recogniser
     from faceanon.weights.bundle import Bundle
 
     found = []
     if choice.mobilefacenet is not None:
-        found.append(mobilefacenet(choice.mobilefacenet))
-    found.append(training_recogniser(Bundle("photo128")))
+        found.append(mobilefacenet(choice.mobilefacenet, device))
+    found.append(training_recogniser(Bundle("photo128").to(device)))
     return tuple(found)
 
 
@@ -174,5 +176,5 @@ def _round_trip(pipeline: Pipeline) -> Pipeline:
 
     own = getattr(pipeline.backbone, "bundle", None)
     bundle = own if own is not None and own.has("codec") else Bundle("photo128")
-    trip = RoundTrip(bundle, pipeline.backbone.image_size)
+    trip = RoundTrip(bundle, pipeline.backbone.image_size).eval()
     return Pipeline(trip, name="codec", device=pipeline.device)

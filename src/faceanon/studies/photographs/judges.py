@@ -63,11 +63,17 @@ class Judge:
         return torch.cat([self.compare_rows(embedding[one], embedding[other]) for one, other in parts])
 
 
-def mobilefacenet(weights: Path) -> Judge:
+def _on(device: torch.device | str, network: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """A network that computes on `device`, for pictures and embeddings on the CPU."""
+    return lambda image: network(image.to(device)).cpu()
+
+
+def mobilefacenet(weights: Path, device: torch.device | str = "cpu") -> Judge:
     """MobileFaceNet from its public checkpoint, which is the user's to bring.
 
     Args:
         weights: A `.ckpt` whose entry `net_state_dict` holds the network.
+        device: Where it computes.
 
     Raises:
         UserError: The file is missing, or is no such checkpoint.
@@ -83,11 +89,15 @@ def mobilefacenet(weights: Path) -> Judge:
         raise UserError(f"{weights} is no checkpoint of MobileFaceNet ({type(error).__name__}): {advice}") from error
     net = MobileFaceNet()
     load_strictly(net, tensors, str(weights))
-    network = Frozen(Normalised(net, INPUT_SIZE, MOBILEFACENET_CROP))
-    return Judge("MobileFaceNet", network, digest=sha256(weights)[:16])
+    network = Frozen(Normalised(net, INPUT_SIZE, MOBILEFACENET_CROP)).to(device)
+    return Judge("MobileFaceNet", _on(device, network), digest=sha256(weights)[:16])
 
 
 def training_recogniser(bundle: Bundle) -> Judge:
-    """The recogniser that a bundle's models are trained against, as a judge who may have been learnt by heart."""
+    """The recogniser that a bundle's models are trained against, as a judge who may have been learnt by heart.
+
+    It computes where the bundle's networks are.
+    """
     entry = bundle.entry("recogniser")
-    return Judge(bundle.recogniser_name, bundle.recogniser, white_box=True, digest=str(entry.get("sha256"))[:16])
+    network = _on(bundle.device, bundle.recogniser)
+    return Judge(bundle.recogniser_name, network, white_box=True, digest=str(entry.get("sha256"))[:16])

@@ -61,7 +61,9 @@ def test_codes_of_another_size_or_number_are_refused(codec):
         faces_of_cells(codec, smooth_faces(64), small[:3])
 
 
-@pytest.mark.parametrize(("side", "least", "most"), [(128, 31.0, 2048), (256, 32.0, 6144)])
+@pytest.mark.parametrize(
+    ("side", "least", "most"), [(128, 31.0, 2048), pytest.param(256, 32.0, 6144, marks=pytest.mark.slow)]
+)
 def test_photographs_come_back_sharp_from_few_bytes(codec, shared, side, least, most):
     files = sorted((shared / "photofaces" / "aligned256").glob("*.jpg"))[::160]
     faces = []

@@ -111,7 +111,7 @@ def unseal(sealed: bytes, secret: Secret, binding: bytes, name: str) -> bytes:
     try:
         plain = _cipher(secret).decrypt(nonce, sealed[len(VERSION) + NONCE :], VERSION + binding)
     except InvalidTag:
-        raise UserError(
+        raise WrongPasswordError(
             f"{name}: wrong password, or its recovery data were tampered with; check the password"
         ) from None
     length = int.from_bytes(plain[:LENGTH], "big")

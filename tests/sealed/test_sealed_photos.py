@@ -1,0 +1,199 @@
+"""Photos whose faces come back from sealed codes: right and wrong passwords, damage, other models, old manifests."""
+
+import base64
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from faceanon.batch.engine import run_tasks
+from faceanon.batch.tasks import AnonymizeTask, Output, RecoverTask, run_task
+from faceanon.data.photo import load_photo, read_manifest
+from faceanon.errors import UserError
+from faceanon.key import KdfParameters, Password, Secret
+from faceanon.manifest import MAX_CODE_BYTES, CropGeometry, Manifest
+from faceanon.pipeline import Pipeline
+from faceanon.sealed.envelope import SIZES, WrongPasswordError
+from faceanon.sealed.manifests import opened_codes, with_codes
+from fakes import FixedDetector, SealedPatch
+from test_pipeline import ALONE, CROWD, PHOTO, psnr
+
+CHEAP = KdfParameters(memory_kib=64, iterations=1, lanes=1)
+RIGHT, WRONG = Secret.random(1), Secret.random(2)
+
+
+@pytest.fixture(scope="module")
+def backbone(sealed_bundle):
+    return SealedPatch(str(sealed_bundle))
+
+
+def pipeline(backbone, faces=ALONE):
+    return Pipeline(backbone, FixedDetector(faces))
+
+
+def hidden_photo(backbone, faces=ALONE):
+    """An anonymized photo and its manifest."""
+    photo = pipeline(backbone, faces).anonymize_photo(load_photo(PHOTO), RIGHT).photo
+    return photo, read_manifest(photo)
+
+
+@pytest.mark.parametrize("faces", [ALONE, CROWD])
+def test_the_right_password_brings_faces_back_also_where_they_overlap(backbone, faces):
+    photo, manifest = hidden_photo(backbone, faces)
+    assert len(manifest.codes) == len(faces)
+    assert manifest.carried == sum(len(code) for code in manifest.codes) > 0
+    recovered = pipeline(backbone).recover_photo(photo, RIGHT, manifest).photo.pixels
+    changed = np.abs(photo.pixels.astype(int) - PHOTO).max(-1) > 8
+    assert changed.mean() > 0.05
+    assert psnr(PHOTO[changed], photo.pixels[changed]) < 16
+    assert psnr(PHOTO[changed], recovered[changed]) > 26
+
+
+def test_a_wrong_password_opens_nothing(backbone):
+    photo, manifest = hidden_photo(backbone)
+    with pytest.raises(WrongPasswordError, match="wrong password"):
+        pipeline(backbone).recover_photo(photo, WRONG, manifest)
+
+
+def test_one_face_cannot_stand_for_another(backbone):
+    photo, manifest = hidden_photo(backbone)
+    swapped = replace(manifest, codes=manifest.codes[::-1])
+    with pytest.raises(WrongPasswordError, match="tampered"):
+        pipeline(backbone).recover_photo(photo, RIGHT, swapped)
+
+
+def test_a_moved_face_or_another_size_of_the_photo_opens_nothing(backbone):
+    _, manifest = hidden_photo(backbone)
+    face = manifest.layers[0][0]
+    moved = replace(face, center_x=face.center_x + 1)
+    layers = ((moved, *manifest.layers[0][1:]), *manifest.layers[1:])
+    for forged in (replace(manifest, layers=layers), replace(manifest, width=manifest.width + 1)):
+        with pytest.raises(WrongPasswordError):
+            opened_codes(forged, RIGHT, "x.png")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda codes: codes[:1], "one text for each face"),
+        (lambda codes: [codes[0], "not base64!"], "not base64"),
+        (lambda codes: [codes[0], ""], "at most"),
+        (lambda codes: [codes[0], 7], "at most"),
+        (lambda codes: [codes[0], "A" * (4 * MAX_CODE_BYTES)], "at most"),
+        (lambda codes: "codes", "one text for each face"),
+    ],
+)
+def test_a_manifest_with_bad_codes_is_refused(backbone, change, message):
+    _, manifest = hidden_photo(backbone)
+    values = json.loads(manifest.to_json())
+    with pytest.raises(UserError, match=message):
+        Manifest.from_json(json.dumps(values | {"codes": change(values["codes"])}))
+
+
+def test_codes_of_absurd_size_together_are_refused(backbone):
+    _, manifest = hidden_photo(backbone)
+    values = json.loads(manifest.to_json())
+    long = base64.b64encode(bytes(60_000)).decode()
+    many = {"layers": [values["layers"][0][:1] * 50], "codes": [long] * 50}
+    with pytest.raises(UserError, match="more than"):
+        Manifest.from_json(json.dumps(values | many))
+    places = [CropGeometry(float(10 + i), 10.0, 5.0, 0.0) for i in range(50)]
+    with pytest.raises(UserError, match="cut the photo"):
+        with_codes(replace(manifest, layers=(tuple(places),)), dict.fromkeys(places, bytes(60_000)), RIGHT)
+
+
+@pytest.mark.parametrize("length", [1, 100, SIZES[0] + 1])
+def test_a_code_cut_short_is_named_under_any_password(backbone, length):
+    photo, manifest = hidden_photo(backbone)
+    cut = replace(manifest, codes=(manifest.codes[0], manifest.codes[1][:length]))
+    for deniable in (False, True):
+        task_secret = WRONG if deniable else RIGHT
+        with pytest.raises(UserError, match="cut short") as caught:
+            pipeline(backbone).recover_photo(photo, task_secret, cut)
+        assert not isinstance(caught.value, WrongPasswordError)
+
+
+def test_a_manifest_without_codes_says_what_is_missing(backbone):
+    photo, manifest = hidden_photo(backbone)
+    with pytest.raises(UserError, match="carries no sealed codes"):
+        pipeline(backbone).recover_photo(photo, RIGHT, replace(manifest, codes=()))
+
+
+def test_manifests_of_before_there_were_codes_are_read(backbone):
+    _, manifest = hidden_photo(backbone)
+    values = json.loads(manifest.to_json())
+    del values["codes"]
+    assert Manifest.from_json(json.dumps(values | {"version": 2})) == replace(manifest, codes=())
+
+
+def saved_photo(folder):
+    Image.fromarray(PHOTO).save(folder / "photo.png")
+    return folder / "photo.png"
+
+
+def test_files_come_back_and_a_wrong_password_writes_nothing(backbone, tmp_path):
+    pipe = pipeline(backbone)
+    run_task(AnonymizeTask(pipe, saved_photo(tmp_path), tmp_path / "hidden.png", Password("right", kdf=CHEAP)))
+    run_task(RecoverTask(pipe, tmp_path / "hidden.png", tmp_path / "back.png", Password("right")))
+    assert psnr(PHOTO, np.asarray(Image.open(tmp_path / "back.png"))) > 28
+    with pytest.raises(UserError, match=r"hidden\.png: wrong password"):
+        run_task(RecoverTask(pipe, tmp_path / "hidden.png", tmp_path / "wrong.png", Password("wrong")))
+    assert not (tmp_path / "wrong.png").exists()
+
+
+def test_a_deniable_recovery_draws_other_strangers_and_says_nothing(backbone, tmp_path):
+    pipe = pipeline(backbone)
+    run_task(AnonymizeTask(pipe, saved_photo(tmp_path), tmp_path / "hidden.png", Password("right", kdf=CHEAP)))
+    outcomes = []
+    for word in ("right", "wrong"):
+        source = tmp_path / "hidden.png"
+        task = RecoverTask(pipe, source, tmp_path / f"{word}.png", Password(word), deniable=True)
+        outcomes.append(run_task(task))
+    assert [(o.faces, o.coarse, o.hidden, o.redetected) for o in outcomes[:1]] == [
+        (o.faces, o.coarse, o.hidden, o.redetected) for o in outcomes[1:]
+    ]
+    hidden, right, wrong = (np.asarray(Image.open(tmp_path / f"{n}.png")) for n in ("hidden", "right", "wrong"))
+    changed = np.abs(hidden.astype(int) - PHOTO).max(-1) > 8
+    assert psnr(PHOTO[changed], right[changed]) > 24
+    assert psnr(PHOTO[changed], wrong[changed]) < 16
+    assert psnr(hidden[changed], wrong[changed]) < 20
+
+
+def test_many_photos_at_once_equal_one_at_a_time(backbone, tmp_path):
+    pipe = pipeline(backbone)
+    source = saved_photo(tmp_path)
+    password = Password("right", kdf=CHEAP)
+    tasks = [AnonymizeTask(pipe, source, tmp_path / f"{i}.png", password) for i in range(3)]
+    assert all(not isinstance(result, UserError) for _, result in run_tasks(pipe, tasks, workers=2, rows=4))
+    hidden = [load_photo(tmp_path / f"{i}.png") for i in range(3)]
+    secret = password.secret()
+    opened = [opened_codes(read_manifest(photo), secret, "x") for photo in hidden]
+    # Fresh nonces make the sealed bytes differ; what they hold is the same.
+    assert opened[0] == opened[1] == opened[2]
+    assert len({read_manifest(photo).codes for photo in hidden}) == 3
+    back = [RecoverTask(pipe, tmp_path / f"{i}.png", tmp_path / f"back{i}.png", password) for i in range(3)]
+    assert all(not isinstance(result, UserError) for _, result in run_tasks(pipe, back, workers=2, rows=4))
+    pixels = [np.asarray(Image.open(tmp_path / f"back{i}.png")) for i in range(3)]
+    assert all(np.array_equal(one, pixels[0]) for one in pixels)
+
+
+def test_a_sidecar_and_a_webp_and_a_jpeg_carry_the_codes(backbone, tmp_path):
+    pipe = pipeline(backbone)
+    source = saved_photo(tmp_path)
+    for name, output in (("a.png", Output(sidecar=True)), ("b.webp", Output()), ("c.jpg", Output())):
+        run_task(AnonymizeTask(pipe, source, tmp_path / name, Password("right", kdf=CHEAP), output=output))
+        run_task(RecoverTask(pipe, tmp_path / name, tmp_path / f"back_{name}.png", Password("right")))
+        assert psnr(PHOTO, np.asarray(Image.open(tmp_path / f"back_{name}.png"))) > 26
+
+
+def test_a_vault_still_brings_every_pixel_back(backbone, tmp_path):
+    from faceanon.batch.exact import ExactTask
+
+    pipe = pipeline(backbone)
+    output = Output(vault=True)
+    password = Password("right", kdf=CHEAP)
+    run_task(AnonymizeTask(pipe, saved_photo(tmp_path), tmp_path / "hidden.png", password, output=output))
+    run_task(ExactTask(pipe, tmp_path / "hidden.png", tmp_path / "back.png", Password("right")))
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "back.png")), PHOTO)

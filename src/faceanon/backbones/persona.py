@@ -81,16 +81,26 @@ class Persona(Backbone):
         places = torch.from_numpy(points) / image.shape[-1] * 2 - 1
         return places.to(image.device), torch.from_numpy(confidence).to(image.device)
 
-    def usable(self, image: Tensor) -> Tensor:
-        """Whether pictures `(B, 3, S, S)` show a face that can be painted, `(B,)` bool."""
-        return self.points(image)[1] >= CLEAR
+    def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
+        """Replace the person in `(B, 3, S, S)`; not clamped. Where no face can be made out, the picture is NaN.
+
+        Whoever calls hides such a face in another way: what the mesh cannot find, nothing would be painted over.
+        """
+        codes, confidence = self._look(image)
+        drawn = self.decode(self.edit(codes, key))
+        return torch.where((confidence >= CLEAR)[:, None, None, None], drawn, torch.nan)
 
     def encode(self, image: Tensor) -> Codes:
         """Identity code `(B, 64)`, latents, mask, drawings, light and pose of `(B, 3, S, S)`."""
+        return self._look(image)[0]
+
+    def _look(self, image: Tensor) -> tuple[Codes, Tensor]:
+        """Codes of `(B, 3, S, S)`, and confidences `(B,)` that the pictures show a face."""
         with torch.no_grad():
             latents = self.bundle.codec.encode(image)
             embedding = self.bundle.recogniser(image.float())
-        return self._codes(image, latents, self.points(image)[0], embedding)
+        mesh, confidence = self.points(image)
+        return self._codes(image, latents, mesh, embedding), confidence
 
     def encode_batch(self, batch: FaceBatch) -> Codes:
         """As `encode`, with what was prepared for a training batch."""
@@ -149,7 +159,7 @@ class Persona(Backbone):
         return torch.cat([codes.latents, codes.features[1]], 1)
 
     def decode(self, codes: Codes) -> Tensor:
-        """The picture with the new face; beyond the painted cells and a soft edge of one cell it is the old one."""
+        """The picture with the new face, softly joined; beyond the painted cells it is the old one."""
         assert codes.image is not None
         assert codes.mask is not None
         drawn = self.bundle.codec.decode(self.paint(codes))
@@ -165,11 +175,16 @@ class Persona(Backbone):
         return PaintingDiscriminator(self.cells, maps=SEEN)
 
     def build_readers(self) -> nn.ModuleDict:
-        """Networks on latents that a stage trains along: one reads identities, one where eyes and mouth are."""
+        """Networks on latents that a stage trains along.
+
+        `identity` learns what the recogniser sees, `expression` where eyes and mouth are, and `hunter` the embedding of
+        the person who stood where somebody else was drawn, as an attacker would who anonymizes pictures himself.
+        """
         embedding = len(self.identities.mean)
         return nn.ModuleDict(
             {
                 "identity": LatentReader(embedding, self.cells, dropout=0.3),
+                "hunter": LatentReader(embedding, self.cells, dropout=0.3),
                 "expression": LatentReader(2 * len(EXPRESSION), self.cells),
             }
         )
@@ -196,6 +211,8 @@ class Persona(Backbone):
         found = F.normalize(readers["identity"](torch.cat([noisy, fresh])).float())
         distance = 1 - (found * torch.cat([embedding, seen])).sum(1)
         terms = {"reader": distance[: len(batch)].mean() + 0.5 * distance[len(batch) :].mean()}
+        hunted = F.normalize(readers["hunter"](drawn[:, :-SEEN].detach()).float())
+        terms["hunter"] = (1 - (hunted * embedding.repeat(len(drawn) // len(batch), 1)).sum(1)).mean()
         mesh = batch.mesh if batch.mesh is not None else self.points(batch.image)[0]
         places = readers["expression"](noisy).float()
         terms["expression_reader"] = (places - _expression(mesh)).abs().mean()
@@ -216,13 +233,15 @@ class Persona(Backbone):
         """
         codes = self.encode_batch(batch)
         rows = torch.arange(len(batch), device=drawn.device)
+        same_person = (batch.identity == batch.identity[source]) & (batch.identity >= 0)
         target = self.identities.embedding(self.mix(codes, source))
-        terms = self._drawing_terms(batch, codes, drawn, target, source == rows)
+        terms = self._drawing_terms(batch, codes, drawn, target, (source == rows) | same_person)
         return {name: value for name, value in terms.items() if name in wanted}
 
     def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
         """Stage 2: all rows draw somebody else; see `disentangle_terms`.
 
+        `hunted`     Cosine above 0 of what the hunter finds to the old person's embedding.
         `apart`      Cosine above 0 between the readings of one face under two keys.
         `pseudonym`  1 - cos between the readings of two photos of one person under one key.
         """
@@ -232,7 +251,11 @@ class Persona(Backbone):
         target = self.identities.embedding(branches.edited.identity)
         nobody = torch.zeros(len(drawn), dtype=torch.bool, device=drawn.device)
         terms = self._drawing_terms(batch, codes, drawn, target, nobody)
-        readings = F.normalize(self._readers()["identity"](drawn[:, :-SEEN]).float())
+        painted = drawn[:, :-SEEN]
+        if "hunted" in wanted:
+            found = F.normalize(self._readers()["hunter"](painted).float())
+            terms["hunted"] = F.relu((found * self._embedding(batch).repeat(times, 1)).sum(1)).mean()
+        readings = F.normalize(self._readers()["identity"](painted).float())
         if times == 2:
             first, second = readings.chunk(2)
             terms["apart"] = F.relu((first * second).sum(1)).mean()
@@ -290,7 +313,7 @@ class Persona(Backbone):
 
 
 def soft_edge(mask: Tensor, side: int) -> Tensor:
-    """How much of each pixel is painted: 1 in the cells of the mask, falling to 0 over one cell around them.
+    """How much of each pixel is painted: 0 beyond the mask's cells, rising to 1 over half a cell within them.
 
     Args:
         mask: `(B, 1, h, h)` of 0 and 1.
@@ -300,13 +323,11 @@ def soft_edge(mask: Tensor, side: int) -> Tensor:
         `(B, 1, side, side)` in [0, 1].
     """
     cell = side // mask.shape[-1]
-    grown = F.max_pool2d(mask, 3, stride=1, padding=1)
-    wide = F.interpolate(grown, size=(side, side), mode="nearest")
-    # A box of one cell, moved over the grown mask: 1 within the mask's own cells, 0 beyond the grown one.
+    pixels = F.interpolate(mask, size=(side, side), mode="nearest")
     span = 2 * (cell // 2) + 1
-    smooth = F.avg_pool2d(wide, span, stride=1, padding=span // 2, count_include_pad=False)
-    inside = F.interpolate(mask, size=(side, side), mode="nearest")
-    return torch.maximum(smooth, inside)
+    # A box of one cell that moves over the mask: one half on the border, 1 from half a cell within it on.
+    share = F.avg_pool2d(pixels, span, stride=1, padding=span // 2, count_include_pad=False)
+    return (2 * share - 1).clamp(0, 1) * pixels
 
 
 def _expression(mesh: Tensor) -> Tensor:

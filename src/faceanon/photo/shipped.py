@@ -16,6 +16,11 @@ SHA256 = {
 }
 
 
+def shipped_sha256(name: str) -> str:
+    """SHA-256 of a shipped network, 64 hex digits; `name` is a key of `SHA256`."""
+    return SHA256[name]
+
+
 def read_shipped(name: str, folder: Path | None = None) -> bytes:
     """Bytes of a shipped network.
 

@@ -1,0 +1,366 @@
+"""Photographs whose latents, meshes and embeddings are prepared once, so that training computes none of them."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import cv2
+import lightning as L
+import numpy as np
+import torch
+from lightning.pytorch.utilities import rank_zero_info
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+from tqdm import tqdm  # type: ignore[import-untyped]
+
+from faceanon.data.batches import FixedBatches, Row, ShuffledBatches, hold_out, person_major
+from faceanon.data.feeding import feeding
+from faceanon.data.files import Photo, UnreadableError, list_photos, name_identities, read_photo
+from faceanon.data.loader import ResumableLoader
+from faceanon.data.photo_jitter import PhotoJitter
+from faceanon.errors import UserError
+from faceanon.photo.mesh import FaceMesh
+from faceanon.photo.shipped import shipped_sha256
+from faceanon.types import FaceBatch
+from faceanon.weights.bundle import Bundle
+from faceanon.weights.files import load_tensors, save_tensors
+
+PORTION = 32  # pictures that are prepared and saved together: what an interruption loses
+CLEAR = 0.5  # confidence of the mesh below which a version is left out
+SOURCE_SIDE = 256  # pixels of the picture that is jittered, and in which the mesh is looked for
+SHIPPED_TABLE = "pictures.csv"
+SHIPPED_FOLDER = "pictures"
+USUAL = PhotoJitter()
+FORMAT = 1  # of the cache; raise it when its content changes
+
+
+class Versions(Dataset[FaceBatch]):
+    """Prepared versions of pictures in memory; an item is a whole batch.
+
+    Args:
+        tensors: `image (N, 3, S, S)` uint8, `latents (N, C, h, h)` float16, `mesh (N, 468, 2)` float32 in [-1, 1],
+            `embedding (N, E)` float32, `picture (N,)` int64 number of the picture.
+        labels: Person of every row.
+    """
+
+    def __init__(self, tensors: dict[str, Tensor], labels: Sequence[int]) -> None:
+        self.tensors = tensors
+        self.labels = list(labels)
+        self.sibling = _siblings(tensors["picture"])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, rows: Sequence[Row]) -> FaceBatch:
+        index = torch.tensor([row for row, _ in rows])
+        labels = torch.tensor([self.labels[row] for row, _ in rows])
+        return FaceBatch(
+            image=self.tensors["image"][index].float().div(127.5).sub(1),
+            identity=labels,
+            attribute=torch.full((len(rows),), -1),
+            latents=self.tensors["latents"][index].float(),
+            mesh=self.tensors["mesh"][index],
+            # Of another version of the same picture: an identity code must not tell how this very picture was taken.
+            embedding=self.tensors["embedding"][self.sibling[index]],
+        )
+
+
+class PreparedFaces(L.LightningDataModule):
+    """FFHQ-aligned photographs for a bundle with a codec, each in several versions.
+
+    Before the first training every version is drawn, and its latents, its mesh and its embedding are computed and kept
+    in a folder; later trainings on the same pictures read them. An interrupted preparation goes on where it stopped.
+    Persons are held out whole. A picture of nobody known counts as a person of its own.
+
+    Args:
+        root: Folder, or several to join, of aligned pictures. None takes the pictures that ship with the bundle.
+        bundle: Folder or name of a bundle with the roles `codec` and `recogniser`.
+        identities: CSV with a picture's path and its person in the first two columns; None takes the folders' names.
+        versions: Versions of every training picture.
+        batch_size: Pictures a batch, per process.
+        same_identity_pairs: Share of a training batch made of pairs of one person, at rows 2i and 2i + 1.
+        val_fraction: Share of the persons held out for validation.
+        test_fraction: Share of the persons held out for the test.
+        jitter: How far versions differ.
+        seed: Of the versions, the split and the order of training.
+        cache: Folder of what was prepared.
+        workers: Processes that make batches ahead where a GPU trains.
+
+    Raises:
+        UserError: A number is out of range.
+    """
+
+    def __init__(
+        self,
+        root: str | list[str] | None = None,
+        bundle: str = "photo128",
+        identities: str | None = None,
+        versions: int = 4,
+        batch_size: int = 16,
+        same_identity_pairs: float = 0.0,
+        val_fraction: float = 0.02,
+        test_fraction: float = 0.04,
+        jitter: PhotoJitter = USUAL,
+        seed: int = 0,
+        cache: str = "runs/prepared",
+        workers: int = 0,
+    ) -> None:
+        super().__init__()
+        if versions < 1 or batch_size < 1 or not 0 <= same_identity_pairs <= 1:
+            raise UserError("versions and batch_size are at least 1, same_identity_pairs is a share in [0, 1]")
+        self.bundle = Bundle(bundle)
+        self.bundle.require("codec", "recogniser")
+        self.image_size = self.bundle.image_size
+        self.roots = _roots(root, self.bundle)
+        self.identities = self.bundle.folder / SHIPPED_TABLE if root is None else identities
+        self.versions = versions
+        self.batch_size = batch_size
+        self.pairs = same_identity_pairs
+        self.fractions = (val_fraction, test_fraction)
+        self.jitter = jitter
+        self.seed = seed
+        self.cache = Path(cache)
+        self.workers = workers
+        self.splits: dict[str, Versions] = {}
+
+    def prepare_data(self) -> None:
+        """Prepare what is not yet in the cache; Lightning calls it in one process."""
+        photos = self._photos()
+        missing = [(split, part) for split, part in self._parts(photos) if not self._file(split, part).is_file()]
+        if not missing:
+            return
+        workshop = Workshop(self.bundle, self.jitter, self.seed)
+        for split, part in tqdm(missing, desc="preparing photographs", unit="portion"):
+            count = self.versions if split == "train" else 1
+            save_tensors(self._file(split, part), workshop.prepare(part, count))
+
+    def setup(self, stage: str | None = None) -> None:
+        """Read what was prepared, once, whatever the stage.
+
+        Raises:
+            UserError: No picture shows a face that the mesh finds.
+        """
+        if self.splits:
+            return
+        photos = self._photos()
+        names = sorted({photo.identity or photo.name for photo in photos})
+        number = {name: position for position, name in enumerate(names)}
+        found: dict[str, list[tuple[dict[str, Tensor], list[Photo]]]] = {"train": [], "val": [], "test": []}
+        for split, part in self._parts(photos):
+            found[split].append((load_tensors(self._file(split, part)), part))
+        for split, portions in found.items():
+            self.splits[split] = _joined(portions, number)
+        train = self.splits["train"]
+        wanted = self.versions * sum(len(part) for _, part in found["train"])
+        rank_zero_info(f"{len(train)} of {wanted} versions of training pictures show a face that the mesh finds")
+        if not len(train):
+            raise UserError(f"no face was made out in {self._where()}: give FFHQ-aligned photographs of faces")
+
+    def _photos(self) -> list[Photo]:
+        """All pictures, in one order, with persons where they are known."""
+        photos: list[Photo] = []
+        for number, root in enumerate(self.roots):
+            for photo in list_photos(root):
+                person = None if photo.identity is None else f"{number}/{photo.identity}"
+                photos.append(Photo(photo.path, f"{number}/{photo.name}", person))
+        if self.identities is not None:
+            photos = name_identities(photos, Path(self.identities))
+        return photos
+
+    def _parts(self, photos: Sequence[Photo]) -> list[tuple[str, list[Photo]]]:
+        """Portions of pictures with the split that they belong to."""
+        shipped = _shipped_split(self.identities, self.bundle)
+        names = sorted({photo.identity or photo.name for photo in photos})
+        counts = [max(1, round(fraction * len(names))) if fraction else 0 for fraction in self.fractions]
+        val, test = hold_out(names, counts[0], counts[1], self.seed)
+        splits: dict[str, list[Photo]] = {"train": [], "val": [], "test": []}
+        for photo in photos:
+            name = photo.identity or photo.name
+            split = "val" if name in val else "test" if name in test else "train"
+            if shipped is not None:
+                split = shipped[photo.path.name]
+            splits[split].append(photo)
+        if not splits["train"]:
+            raise UserError(f"nothing is left to train on in {self._where()}: hold out fewer persons, or add pictures")
+        parts: list[tuple[str, list[Photo]]] = []
+        for split, some in splits.items():
+            parts.extend((split, some[start : start + PORTION]) for start in range(0, len(some), PORTION))
+        return parts
+
+    def _file(self, split: str, part: Sequence[Photo]) -> Path:
+        """Where a portion is kept: named by everything that its content depends on."""
+        digest = hashlib.sha256(self._settings(self.versions if split == "train" else 1))
+        for photo in part:
+            digest.update(_content(photo.path))
+        return self.cache / f"{digest.hexdigest()[:40]}.safetensors"
+
+    def _settings(self, versions: int) -> bytes:
+        facts = {
+            "format": FORMAT,
+            "codec": self.bundle.entry("codec")["sha256"],
+            "recogniser": self.bundle.entry("recogniser")["sha256"],
+            "mesh": shipped_sha256("mesh.onnx"),
+            "size": self.image_size,
+            "versions": versions,
+            "jitter": asdict(self.jitter),
+            "seed": self.seed,
+        }
+        return json.dumps(facts, sort_keys=True).encode()
+
+    def _where(self) -> str:
+        return ", ".join(str(root) for root in self.roots)
+
+    def train_dataloader(self) -> DataLoader[FaceBatch]:
+        """Shuffled batches; the order follows from seed and epoch alone."""
+        labels = self.splits["train"].labels
+        ranks = 1 if self.trainer is None else self.trainer.world_size
+        rank = 0 if self.trainer is None else self.trainer.global_rank
+        if len(labels) < ranks:
+            raise UserError(f"{len(labels)} pictures to train on are too few for {ranks} processes; start fewer")
+        order = ShuffledBatches(labels, self.batch_size, self.seed, self._epoch, self.pairs, False, ranks, rank)
+        return self._loader("train", order)
+
+    def val_dataloader(self) -> DataLoader[FaceBatch] | list[DataLoader[FaceBatch]]:
+        """Batches by person; none if nobody is held out for validation."""
+        return self._loader("val", self._by_person("val")) if len(self.splits["val"]) else []
+
+    def test_dataloader(self) -> DataLoader[FaceBatch]:
+        """Batches by person.
+
+        Raises:
+            UserError: Nobody is held out for the test.
+        """
+        if not len(self.splits["test"]):
+            raise UserError(f"nobody in {self._where()} is held out for the test: raise test_fraction")
+        return self._loader("test", self._by_person("test"))
+
+    def predict_dataloader(self) -> DataLoader[FaceBatch]:
+        """The test pictures."""
+        return self.test_dataloader()
+
+    def _epoch(self) -> int:
+        return self.trainer.current_epoch if self.trainer is not None else 0
+
+    def _by_person(self, split: str) -> FixedBatches:
+        return FixedBatches(person_major(self.splits[split].labels, self.batch_size))
+
+    def _loader(self, split: str, batches: Sampler[list[Row]]) -> DataLoader[FaceBatch]:
+        settings = feeding(self.trainer, self.workers, in_memory=True)
+        return ResumableLoader(self.splits[split], batch_size=None, sampler=batches, **settings)
+
+
+class Workshop:
+    """Draws the versions of pictures and computes what training needs of them.
+
+    Args:
+        bundle: Gives codec and recogniser.
+        jitter: How far versions differ.
+        seed: Start of their random numbers.
+    """
+
+    def __init__(self, bundle: Bundle, jitter: PhotoJitter, seed: int) -> None:
+        self.bundle = bundle
+        self.jitter = jitter
+        self.seed = seed
+        self.mesh = FaceMesh()
+
+    def prepare(self, photos: Sequence[Photo], versions: int) -> dict[str, Tensor]:
+        """The tensors of `Versions` of some pictures; versions without a face in them are left out.
+
+        Raises:
+            UnreadableError: A file is no picture.
+        """
+        pictures: list[NDArray[np.uint8]] = []
+        numbers: list[int] = []
+        for number, photo in enumerate(photos):
+            large = read_photo(photo.path, SOURCE_SIDE)[0]
+            start = int.from_bytes(_content(photo.path)[:8], "big")
+            for version in range(versions):
+                pictures.append(self.jitter.version(large, version, [self.seed, start, version]))
+                numbers.append(number)
+        points, confidence = self.mesh.points(np.stack(pictures))
+        clear = torch.from_numpy(confidence) >= CLEAR
+        size = self.bundle.image_size
+        small = [cv2.resize(picture, (size, size), interpolation=cv2.INTER_AREA) for picture in pictures]
+        image = torch.from_numpy(np.stack(small)).permute(0, 3, 1, 2)[clear].contiguous()
+        latents = []
+        embeddings = []
+        with torch.inference_mode():
+            for part in image.split(PORTION):  # type: ignore[no-untyped-call]
+                unit = part.float().div(127.5).sub(1)
+                latents.append(self.bundle.codec.encode(unit).half())
+                embeddings.append(self.bundle.recogniser(unit))
+        channels = self.bundle.codec.channels
+        cells = size // self.bundle.codec.shrink
+        width = self.bundle.recogniser(torch.zeros(1, 3, size, size)).shape[1]
+        return {
+            "image": image,
+            "latents": torch.cat([torch.zeros(0, channels, cells, cells, dtype=torch.float16), *latents]),
+            "mesh": (torch.from_numpy(points) / SOURCE_SIDE * 2 - 1)[clear].contiguous(),
+            "embedding": torch.cat([torch.zeros(0, width), *embeddings]),
+            "picture": torch.tensor(numbers)[clear],
+        }
+
+
+def _roots(root: str | list[str] | None, bundle: Bundle) -> list[Path]:
+    if root is None:
+        folder = bundle.folder / SHIPPED_FOLDER
+        if not folder.is_dir():
+            raise UserError(f"bundle {bundle.name!r} ships no pictures: name a folder of aligned photographs as root")
+        return [folder]
+    return [Path(folder) for folder in ([root] if isinstance(root, str) else root)]
+
+
+def _shipped_split(identities: str | Path | None, bundle: Bundle) -> dict[str, str] | None:
+    """Split of every picture that ships with the bundle, by file name; None for other pictures."""
+    if identities != bundle.folder / SHIPPED_TABLE:
+        return None
+    with (bundle.folder / SHIPPED_TABLE).open(encoding="utf-8", newline="") as file:
+        return {row["file"]: row["split"] for row in csv.DictReader(file)}
+
+
+def _content(path: Path) -> bytes:
+    """SHA-256 of a file's bytes.
+
+    Raises:
+        UnreadableError: It cannot be read.
+    """
+    try:
+        return hashlib.sha256(path.read_bytes()).digest()
+    except OSError as error:
+        raise UnreadableError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _joined(portions: Iterable[tuple[dict[str, Tensor], list[Photo]]], number: dict[str, int]) -> Versions:
+    """One set of all portions of a split; `number` gives the label of a person, or of a picture of nobody known."""
+    parts: list[dict[str, Tensor]] = []
+    labels: list[int] = []
+    first = 0
+    for tensors, photos in portions:
+        for picture in tensors["picture"].tolist():
+            photo = photos[picture]
+            labels.append(number[photo.identity or photo.name])
+        parts.append({**tensors, "picture": tensors["picture"] + first})
+        first += len(photos)
+    if not parts:
+        return Versions({"picture": torch.zeros(0, dtype=torch.int64)}, [])
+    names = parts[0].keys()
+    return Versions({name: torch.cat([part[name] for part in parts]) for name in names}, labels)
+
+
+def _siblings(picture: Tensor) -> Tensor:
+    """For every row the next one of the same picture, in a circle; the row itself where it is the only one."""
+    rows: dict[int, list[int]] = {}
+    for row, number in enumerate(picture.tolist()):
+        rows.setdefault(number, []).append(row)
+    found = torch.arange(len(picture))
+    for group in rows.values():
+        for position, row in enumerate(group):
+            found[row] = group[(position + 1) % len(group)]
+    return found

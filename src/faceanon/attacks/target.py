@@ -130,6 +130,10 @@ class Target:
         """
         if not self.backbone.reversible:
             raise DoesNotApplyError("the method is not reversible: there is nothing to open")
+        if self.backbone.sealed:
+            raise DoesNotApplyError(
+                "what brings a face back is encrypted beside the picture (AES-256-GCM); no key opens the picture itself"
+            )
 
     def codes(self, image: Tensor) -> Codes:
         """Codes of `(B, 3, S, S)`.

@@ -193,6 +193,7 @@ def measure(model: Path, image: Tensor) -> tuple[dict[str, float], dict[str, Ten
     import torch
 
     from faceanon.metrics.saved import saved
+    from faceanon.metrics.versions import bring_back, codes_or_none, open_wrongly
     from faceanon.weights.store import load_backbone
 
     backbone, _ = load_backbone(model)
@@ -204,7 +205,7 @@ def measure(model: Path, image: Tensor) -> tuple[dict[str, float], dict[str, Ten
         spent = time.process_time() - start
         rows = {"anonymized, key 1": hidden, "anonymized, key 2": saved(backbone.anonymize(image, second))}
         if backbone.reversible:
-            rows["recovered"] = saved(backbone.recover(hidden, first))
-            rows["wrong key"] = saved(backbone.recover(hidden, wrong))
+            rows["recovered"] = saved(bring_back(backbone, hidden, first, codes_or_none(backbone, image)))
+            rows["wrong key"] = saved(open_wrongly(backbone, hidden, wrong))
     size = sum(item.numel() for item in backbone.parameters()) / 1e6
     return {"cost/milliseconds_per_face": 1000 * spent / len(image), "cost/parameters_millions": size}, rows

@@ -70,6 +70,8 @@ class AppearanceSuite:
             if f"{what}/file" in images:
                 self._utility(what, images[f"{what}/file"], batch, originals)
         self._features(originals, versions.anonymized[0])
+        if versions.carried is not None:
+            self._metric("carried_bytes", Mean, versions.carried.device).update(versions.carried)
         if "file" in versions.recovered:
             self._copies(versions)
 

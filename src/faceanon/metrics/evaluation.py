@@ -108,7 +108,9 @@ class Evaluation:
         self.pictures = PictureCheck()
         self.followed: dict[str, Any] = {}
         self.method_sha256: str | None = None
-        self._codes_missing = self._irreversible = False
+        self._codes_missing = False
+        self._irreversible = False
+        self._sealed = False
         for name in ("suites", "appearance", "detection"):
             self.__dict__.pop(name, None)
 
@@ -204,6 +206,7 @@ class Evaluation:
         versions = self.maker.make(backbone, image, indices)
         self._codes_missing |= versions.reconstruction is None
         self._irreversible |= not backbone.reversible
+        self._sealed |= backbone.sealed
         originals = Originals(image, {} if self.cache is None else self.digests, self.cache)
         for name, net in self.recognisers.items():
             embedded = originals.tensor(f"recogniser/{name}", net)
@@ -301,6 +304,8 @@ class Evaluation:
         found = [f"{what}: bundle has no {role}" for role, what in needs.items() if self.networks[role] is None]
         if self._codes_missing:
             found.append("self_verification, recovery_rate/*/latent: the method has no codes")
+        if self._sealed:
+            found.append("recovery_rate/*/latent: what brings a face back is a sealed code, not an edited one")
         if self._irreversible:
             found.append("recovery and wrong keys: the method is not reversible")
         if not self.kffa_keys:

@@ -33,7 +33,7 @@ from faceanon.metrics.occlusion_rows import (
 from faceanon.metrics.recognition import Identification, PairSimilarity, Verification, match_rate
 from faceanon.metrics.saved import saved
 from faceanon.metrics.stamps import bundle_hashes
-from faceanon.metrics.versions import draw_keys
+from faceanon.metrics.versions import bring_back, codes_or_none, draw_keys, open_wrongly
 from faceanon.weights.files import state_sha256
 
 if TYPE_CHECKING:
@@ -150,8 +150,9 @@ class OcclusionTest:
         keys = [draw_keys(backbone, self.seed, role, numbers).to(image.device) for role in ("key1", "wrong")]
         made = {"original": image, "anonymized": saved(backbone.anonymize(image, keys[0]))}
         if backbone.reversible:
-            made["recovered"] = saved(backbone.recover(made["anonymized"], keys[0]))
-            made["wrong key"] = saved(backbone.recover(made["anonymized"], keys[1]))
+            codes = codes_or_none(backbone, image)
+            made["recovered"] = saved(bring_back(backbone, made["anonymized"], keys[0], codes))
+            made["wrong key"] = saved(open_wrongly(backbone, made["anonymized"], keys[1]))
         return made
 
     def _recognition(self, kind: str, made: Mapping[str, Tensor], reference: Tensor, people: Tensor) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from faceanon.metrics.saved import saved
+from faceanon.sealed.envelope import sealed_size
 from faceanon.types import Codes
 
 if TYPE_CHECKING:
@@ -25,12 +26,40 @@ class Versions:
         recovered: From the first anonymized picture, by honesty level.
         reconstruction: `decode(encode(x))` as read back from a file; None without codes.
         wrong: Recovered with a wrong key, as read back from a file; None for an irreversible method.
+        carried: `(B,)` bytes that recovery needs beside each picture, encrypted; None for an irreversible method.
     """
 
     anonymized: list[Tensor]
     recovered: dict[str, Tensor] = field(default_factory=dict)
     reconstruction: Tensor | None = None
     wrong: Tensor | None = None
+    carried: Tensor | None = None
+
+
+def codes_or_none(backbone: Backbone, image: Tensor) -> list[bytes] | None:
+    """What a sealed method carries beside pictures of originals `(B, 3, S, S)`; None of any other method."""
+    return backbone.code_of(image) if backbone.sealed else None
+
+
+def bring_back(backbone: Backbone, anonymized: Tensor, key: Tensor, codes: list[bytes] | None) -> Tensor:
+    """Recover `(B, 3, S, S)` as its rightful owner would: with the key, or with the codes that the key opens."""
+    return backbone.recover(anonymized, key) if codes is None else backbone.recover_from(anonymized, codes)
+
+
+def open_wrongly(backbone: Backbone, anonymized: Tensor, wrong: Tensor) -> Tensor:
+    """What a wrong key makes of anonymized `(B, 3, S, S)`.
+
+    It opens no sealed code. A method that has one then draws another stranger in the place of the first, which is what
+    `faceanon recover --deniable` shows.
+    """
+    return backbone.anonymize(anonymized, wrong) if backbone.sealed else backbone.recover(anonymized, wrong)
+
+
+def carried_bytes(codes: list[bytes] | None, faces: int) -> Tensor:
+    """Bytes beside each of so many pictures, `(faces,)`: of the sealed codes with everything around them, or 0."""
+    if codes is None:
+        return torch.zeros(faces)
+    return torch.tensor([float(sealed_size(len(code))) for code in codes])
 
 
 def draw_keys(backbone: Backbone, seed: int, role: str, indices: range | list[int]) -> Tensor:
@@ -75,22 +104,27 @@ class VersionMaker:
         if codes is not None:
             made.reconstruction = saved(backbone.decode(codes))
         if backbone.reversible:
-            made.recovered = self._recover(backbone, codes, raw, keys[0])
+            sealed = codes_or_none(backbone, image)
+            made.carried = carried_bytes(sealed, len(image)).to(image.device)
+            made.recovered = self._recover(backbone, codes, raw, keys[0], sealed)
             wrong = self._key(backbone, "wrong", image, indices)
-            made.wrong = saved(backbone.recover(made.anonymized[0], wrong))
+            made.wrong = saved(open_wrongly(backbone, made.anonymized[0], wrong))
         return made
 
     def _key(self, backbone: Backbone, role: str, image: Tensor, indices: list[int]) -> Tensor:
         return draw_keys(backbone, self.seed, role, indices).to(image.device)
 
-    def _recover(self, backbone: Backbone, codes: Codes | None, raw: Tensor, key: Tensor) -> dict[str, Tensor]:
+    def _recover(
+        self, backbone: Backbone, codes: Codes | None, raw: Tensor, key: Tensor, sealed: list[bytes] | None
+    ) -> dict[str, Tensor]:
         """Recovery at each level; `raw` is the anonymized picture before any rounding."""
         levels: dict[str, Tensor] = {}
-        if codes is not None:
+        # A sealed method has no level in between: its edited codes bring nobody back, with or without a picture.
+        if codes is not None and sealed is None:
             identity = backbone.transform(backbone.transform(codes.identity, key), key, inverse=True)
             levels["latent"] = backbone.decode(codes.with_identity(identity)).clamp(-1, 1)
-        levels["image"] = backbone.recover(raw.clamp(-1, 1), key).clamp(-1, 1)
-        levels["file"] = saved(backbone.recover(saved(raw), key))
+        levels["image"] = bring_back(backbone, raw.clamp(-1, 1), key, sealed).clamp(-1, 1)
+        levels["file"] = saved(bring_back(backbone, saved(raw), key, sealed))
         for quality in self.jpeg_qualities:
-            levels[f"jpeg{quality}"] = saved(backbone.recover(saved(raw, quality), key))
+            levels[f"jpeg{quality}"] = saved(bring_back(backbone, saved(raw, quality), key, sealed))
         return levels

@@ -67,6 +67,14 @@ EXPLANATIONS: dict[str, Explanation] = {
     "wrong_key_rate": _E(
         "Recovered with a wrong key", "Share of faces that a wrong key brings back all the same.", "lower", "%", 1
     ),
+    "carried_bytes": _E(
+        "Bytes carried beside the picture",
+        "Mean size of the sealed code of a face, which recovery needs beside the picture and the password: latents of "
+        "the face, encrypted. 0 for a method whose pictures show what it needs.",
+        "lower",
+        " B",
+        0,
+    ),
     "key_similarity": _E(
         "Two keys, one stranger",
         "Share of pictures whose versions under two keys are accepted as one person. Near 100 % the key is ignored.",

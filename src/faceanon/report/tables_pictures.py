@@ -16,7 +16,7 @@ from torch import Tensor
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
 from faceanon.metrics.saved import saved
-from faceanon.metrics.versions import draw_keys
+from faceanon.metrics.versions import bring_back, codes_or_none, draw_keys
 from faceanon.weights.files import load_tensors, save_tensors
 
 COLOURS = ("#2471a3", "#c0392b", "#2a7f3f", "#d68910", "#7d3c98")
@@ -139,5 +139,5 @@ def sheet_rows(name: str, backbone: Backbone, image: Tensor, seed: int = 0) -> d
     hidden = saved(backbone.anonymize(image, key))
     rows = {f"{name}, anonymized": hidden.cpu()}
     if backbone.reversible:
-        rows[f"{name}, recovered"] = saved(backbone.recover(hidden, key)).cpu()
+        rows[f"{name}, recovered"] = saved(bring_back(backbone, hidden, key, codes_or_none(backbone, image))).cpu()
     return rows

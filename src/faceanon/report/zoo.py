@@ -32,6 +32,7 @@ COLUMNS = (
     Column("anonymity", "same, training recogniser", "deid_rate/{recogniser}"),
     Column("recovery", "recovered from the file", "recovery_rate/{judge}/file"),
     Column("recovery", "PSNR", "psnr/recovered/file"),
+    Column("recovery", "bytes beside the picture", "carried_bytes"),
     Column("wrong key", "opened", "wrong_key_rate/{judge}"),
     Column("quality", "KID", "kid"),
     Column("quality", "landmarks moved", "landmark_distance/anonymized"),

@@ -5,9 +5,7 @@ import torch
 from PIL import Image
 
 from faceanon.backbones.base import Backbone
-from faceanon.batch.tasks import RecoverTask
 from faceanon.data.detect import Detection
-from faceanon.errors import UserError
 from faceanon.pipeline import Pipeline
 from faceanon.studies.photographs.judges import Judge
 from faceanon.studies.photographs.run import Tools
@@ -81,15 +79,6 @@ class Replacing(KeyedTint):
     def anonymize(self, image, key):
         colour = key.mean((2, 3)).mul(4).tanh()
         return image * 0 + colour[:, :, None, None]
-
-
-class SealedTask(RecoverTask):
-    """Refuses wrong passwords, as a method does that carries a sealed code."""
-
-    def start(self):
-        if "wrong" in self.password._text:
-            raise UserError("the password is wrong")
-        return super().start()
 
 
 class Copy(Backbone):

@@ -51,6 +51,10 @@ def test_attackers_are_measured_beside_a_painted_over_face_and_kept(blur, people
     again = attack_figures(blur, judge_of(blur), mesh, people, "tiny", tmp_path)
     assert again == figures
     assert mesh.seen == seen
+    (kept,) = tmp_path.glob("attackers-*.json")
+    kept.write_text(json.dumps({"values": {}}))
+    with pytest.raises(UserError, match="is damaged: delete it"):
+        attack_figures(blur, judge_of(blur), mesh, people, "tiny", tmp_path)
 
 
 def test_the_judge_from_outside_leaves_everything_else_to_the_bundle(blur):
@@ -76,14 +80,6 @@ def test_paint_covers_the_hull_of_the_mesh_and_nothing_else(blur):
     points, _ = mesh.points(((image.permute(0, 2, 3, 1) + 1) * 127.5).round().byte().numpy())
     columns, rows = np.floor(points[0]).astype(int).T
     assert grey[0].numpy()[rows, columns].all()
-
-
-def test_a_damaged_file_of_kept_figures_is_named(blur, people, tiny_budget, tmp_path):
-    attack_figures(blur, judge_of(blur), CountingMesh(), people, "tiny", tmp_path)
-    (path,) = tmp_path.glob("attackers-*.json")
-    path.write_text(json.dumps({"values": {}}))
-    with pytest.raises(UserError, match="is damaged: delete it"):
-        attack_figures(blur, judge_of(blur), CountingMesh(), people, "tiny", tmp_path)
 
 
 def test_wrong_input_is_refused(blur, people, tmp_path):

@@ -1,16 +1,22 @@
 """The study of photographs: its figures on methods whose answers are known, its cache, its table, its command."""
 
+import base64
+import json
 import math
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from study_fakes import SIDE, CountingMesh, Replacing, SealedTask, Unchanged, colour_judge, make_tools, write_people
+from study_fakes import SIDE, CountingMesh, Replacing, Unchanged, colour_judge, make_tools, write_people
 
 from faceanon import cli
+from faceanon.batch.tasks import RecoverTask
 from faceanon.data.files import read_photo
+from faceanon.data.photo import load_photo
 from faceanon.errors import UserError
 from faceanon.metrics.saved import from_bytes
 from faceanon.report.results import Results, load_results
@@ -21,6 +27,7 @@ from faceanon.studies.photographs.people import find_people
 from faceanon.studies.photographs.pictures import Setting
 from faceanon.studies.photographs.run import RESULTS, SHEET, TABLE, run_study
 from faceanon.studies.photographs.telling import Pairs, _train
+from fakes import SealedPatch
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +74,35 @@ def test_a_method_with_keys_comes_back_under_the_right_password_alone(people, tm
     assert figures["wrong/colour"] < 0.5
 
 
-def test_a_refused_password_opens_nothing(people, tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures, "RecoverTask", SealedTask)
-    results = study(people, tmp_path)
-    assert results.figures["wrong/colour"] == 0
-    assert results.figures["recovered/colour"] == 1
+def test_a_refused_password_opens_nothing(people, tmp_path, sealed_bundle):
+    results = study(people, tmp_path, SealedPatch(str(sealed_bundle)))
+    figures = results.figures
+    assert figures["wrong/colour"] == 0
     refused = list(tmp_path.rglob("wrong-1.refused"))
     assert len(refused) == results.meta["pictures"]
-    assert "password is wrong" in refused[0].read_text()
+    assert "wrong password" in refused[0].read_text()
+    # Denied, the same password shows one more stranger, as far from the original as the anonymized picture.
+    assert len(list(tmp_path.rglob("deniable-2.png"))) == results.meta["pictures"]
+    assert figures["deniable/colour"] < 0.5
+    assert figures["recovered/colour"] == 1
+    assert figures["carried_bytes"] >= 256
+    assert figures["carried_bytes/most"] == max(code_bytes(path) for path in tmp_path.rglob("anonymized-*.png"))
+
+
+def code_bytes(path):
+    return len(base64.b64decode(json.loads(load_photo(path).manifest)["codes"][0]))
+
+
+def test_what_fails_for_another_reason_than_the_password_is_no_refusal(people, tmp_path, monkeypatch):
+    class Broken(RecoverTask):
+        def start(self):
+            if "wrong" in self.password._text:
+                raise UserError("the disk is gone")
+            return super().start()
+
+    monkeypatch.setattr(pictures, "RecoverTask", Broken)
+    with pytest.raises(UserError, match="the disk is gone"):
+        study(people, tmp_path)
 
 
 # --- telling drawn from real
@@ -281,7 +309,9 @@ def test_the_command_refuses_in_one_line(words, line, tmp_path, capsys, monkeypa
     assert not (tmp_path / "out").exists()
 
 
-def test_the_help_of_the_command_loads_no_torch(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["report", "photographs", "--help"])
-    assert "faceanon report photographs" in capsys.readouterr().out
+def test_the_help_of_the_command_loads_no_torch():
+    call = "cli.main(['report', 'photographs', '--help'])"
+    code = f"import sys\nfrom faceanon import cli\ntry: {call}\nexcept SystemExit: print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("usage: faceanon report photographs")
+    assert done.stdout.splitlines()[-1] == "False"

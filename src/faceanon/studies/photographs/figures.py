@@ -63,7 +63,7 @@ def judge_figures(judge: Judge, measured: Measured, figures: Figures) -> None:
     figures.add_mean(f"originals_alike/{name}", alike, person)
     _anonymized_figures(judge, measured, threshold, figures)
 
-    for kind in ("recovered", "wrong"):
+    for kind in ("recovered", "wrong", "deniable"):
         if kind in versions:
             scores = torch.stack([judge.compare_rows(version, originals) for version in versions[kind]])
             # A picture that was refused is NaN, which no threshold lets pass: it was not opened.

@@ -58,6 +58,7 @@ LINES = (
     Line("PSNR of the whole recovered picture", "psnr", "dB", least=32, small=31),
     Line("bytes a face, beside the picture", "carried_bytes", "bytes", most=6000, small=2000),
     Line("opened by a wrong password, {judge}", "wrong/{judge}", most=0),
+    Line("a wrong password denied, recognised all the same, {judge}", "deniable/{judge}", most=0.02),
     Line("two keys alike, {judge}", "two_keys_alike/{judge}", most=0.05),
     Line("one pseudonym over a person's photos, {judge}", "one_pseudonym/{judge}"),
     Line("the same of the originals, {judge}", "originals_alike/{judge}"),
@@ -189,8 +190,10 @@ def contact_sheet(people: Sequence[Person], setting: Setting, cache: Path) -> Im
     """
     pictures = [person.pictures[0] for person in people[:SHEET_PEOPLE]]
     wanted = {"original": ORIGINAL, "first password": "anonymized-1", "second password": "anonymized-2"}
-    if setting.passes:
+    if setting.reversible:
         wanted |= {"recovered": "recovered-1", "opened with a wrong password": "wrong-1"}
+    if setting.sealed:
+        wanted["a wrong password, denied"] = "deniable-1"
     shown = {}
     for label, version in wanted.items():
         faces = []

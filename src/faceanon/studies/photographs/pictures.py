@@ -25,10 +25,10 @@ from faceanon.batch.tasks import AnonymizeTask, RecoverTask, Task
 from faceanon.data.files import read_photo
 from faceanon.data.photo import load_photo, read_manifest
 from faceanon.errors import UserError
-from faceanon.key import Password
-from faceanon.manifest import Manifest
+from faceanon.key import KdfParameters, Password
 from faceanon.pipeline import Pipeline
 from faceanon.report.sheets import png_bytes
+from faceanon.sealed.envelope import WrongPasswordError
 from faceanon.studies.photographs.people import Person, Picture
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.files import write_atomic
@@ -36,6 +36,8 @@ from faceanon.weights.files import write_atomic
 ORIGINAL = "original"
 ROUND_TRIP = "round-trip"
 CACHE_VERSION = 1
+# Cheap on purpose: what guessing a password costs is no figure of this study, and every process derives all keys.
+KDF = KdfParameters(memory_kib=1024, iterations=1, lanes=1)
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,14 @@ class Setting:
     Args:
         side: Side of the pictures in the files, in pixels.
         passwords: Number of passwords under which each picture is anonymized.
-        passes: Whether pictures are recovered too, rightly and wrongly; False for a method without a way back.
+        reversible: Whether pictures are recovered too, rightly and wrongly.
+        sealed: Whether the method refuses wrong passwords, or draws another stranger where it is asked to (`deniable`).
     """
 
     side: int
     passwords: int
-    passes: bool = True
+    reversible: bool = True
+    sealed: bool = False
 
     def __post_init__(self) -> None:
         if not 2 <= self.passwords <= 100:
@@ -59,8 +63,14 @@ class Setting:
             raise UserError(f"pictures of {self.side} px: give a side of 32 to 4096 px")
 
     def versions(self, kind: str) -> list[str]:
-        """Names of the versions of one kind: `anonymized`, `recovered` or `wrong`, one a password."""
-        if kind != "anonymized" and not self.passes:
+        """Names of the versions of one kind, one a password; none where the method does not offer the kind.
+
+        Kinds are `anonymized`; `recovered` with the right password; `wrong`, opened with a wrong one; and `deniable`,
+        the same where nobody is to know that the password is wrong.
+        """
+        if kind in ("recovered", "wrong") and not self.reversible:
+            return []
+        if kind == "deniable" and not self.sealed:
             return []
         return [f"{kind}-{number}" for number in range(1, self.passwords + 1)]
 
@@ -130,7 +140,7 @@ class Passwords:
 
     def __init__(self, count: int) -> None:
         salts = [hashlib.sha256(f"faceanon/study/photographs/{number}".encode()).digest() for number in range(count)]
-        self.right = [Password(f"right password {number}", salt[:16]) for number, salt in enumerate(salts)]
+        self.right = [Password(f"right password {number}", salt[:16], KDF) for number, salt in enumerate(salts)]
         self.wrong = [Password(f"wrong password {number}") for number in range(count)]
 
 
@@ -165,13 +175,14 @@ def make_pictures(
     _run(pipeline, anonymize, "anonymize", spent)
     if round_trip is not None:
         _run(round_trip, list(_tripping(person, round_trip, passwords, cache)), "round trip", spent)
-    if setting.passes:
-        recover = list(_recovering(person, pipeline, setting, passwords.right, "recovered", cache))
-        _run(pipeline, recover, "recover", spent)
-        openings = list(_recovering(person, pipeline, setting, passwords.wrong, "wrong", cache))
-        refused = _run(pipeline, openings, "wrong password", spent, may_refuse=True)
-        for task, reason in refused:
-            write_atomic(task.target.with_suffix(".refused"), f"{reason}\n".encode())
+    recover = list(_recovering(person, pipeline, setting, passwords.right, "recovered", cache))
+    _run(pipeline, recover, "recover", spent)
+    deny = list(_recovering(person, pipeline, setting, passwords.wrong, "deniable", cache))
+    _run(pipeline, deny, "deny", spent)
+    openings = list(_recovering(person, pipeline, setting, passwords.wrong, "wrong", cache))
+    refused = _run(pipeline, openings, "wrong password", spent, may_refuse=True)
+    for task, reason in refused:
+        write_atomic(task.target.with_suffix(".refused"), f"{reason}\n".encode())
     return spent
 
 
@@ -209,40 +220,37 @@ def _recovering(
 ) -> Iterator[Task]:
     sources = setting.versions("anonymized")
     targets = setting.versions(kind)
+    if not targets:
+        return
     for picture in person.pictures:
         for source, target, password in zip(sources, targets, passwords, strict=True):
             made = place(cache, picture, target)
             if not made.is_file() and not refusal(cache, picture, target).is_file():
-                yield RecoverTask(pipeline, place(cache, picture, source), made, password)
+                anonymized = place(cache, picture, source)
+                yield RecoverTask(pipeline, anonymized, made, password, deniable=kind == "deniable")
 
 
 def _run(
     pipeline: Pipeline, tasks: Sequence[Task], step: str, spent: dict[str, float], may_refuse: bool = False
 ) -> list[tuple[Task, UserError]]:
-    """Do tasks of one kind in full batches of the backbone; gives back those that were refused.
+    """Do tasks of one kind in full batches of the backbone; gives back those whose password was refused.
 
     Raises:
-        UserError: One was refused, and none may be.
+        UserError: A task failed, by a refused password only where none may be.
     """
     if not tasks:
         return []
     start = time.perf_counter()
-    refused = []
+    refused: list[tuple[Task, UserError]] = []
     for task, result in run_tasks(pipeline, tasks, usual_workers(), pipeline.batch):
         if isinstance(result, Outcome):
             continue
-        if not may_refuse:
+        if not (may_refuse and isinstance(result, WrongPasswordError)):
             raise result
         refused.append((task, result))
     spent[step] = time.perf_counter() - start
     spent[f"{step}/pictures"] = len(tasks)
     return refused
-
-
-def carried_bytes(manifest: Manifest) -> int:
-    """Bytes of sealed code that a file carries beside its picture; 0 where the method carries none."""
-    codes = getattr(manifest, "codes", None)
-    return sum(len(code) for code in codes) if codes else 0
 
 
 def file_figures(cache: Path, picture: Picture, setting: Setting) -> dict[str, NDArray[np.float64]]:
@@ -254,7 +262,7 @@ def file_figures(cache: Path, picture: Picture, setting: Setting) -> dict[str, N
     carried = []
     for version in setting.versions("anonymized"):
         manifest = read_manifest(load_photo(place(cache, picture, version)))
-        carried.append(carried_bytes(manifest))
+        carried.append(manifest.carried)
     fidelity = []
     for version in setting.versions("recovered"):
         error = np.square(read_pixels(place(cache, picture, version)) - original).mean()

@@ -21,7 +21,9 @@ from faceanon.studies.photographs.pictures import ORIGINAL, ROUND_TRIP, Setting,
 from faceanon.weights.files import whole_file
 
 BATCH = 16
-MESH, DETECTOR = "mesh", "detector"
+MESH = "mesh"
+DETECTOR = "detector"
+KINDS = ("anonymized", "recovered", "wrong", "deniable")  # of the versions that judges compare with originals
 Array = NDArray[np.float32]
 
 
@@ -55,7 +57,7 @@ class Measured:
     Args:
         person: `(N,)` int64, number of the person.
         originals: By judge, embeddings `(N, E)` of the originals.
-        versions: By judge, then by kind (`anonymized`, `recovered`, `wrong`), embeddings `(K, N, E)`; NaN where the
+        versions: By judge, then by kind (one of `KINDS`), embeddings `(K, N, E)`; NaN where the
             product refused to make the picture.
         mesh: By kind (`original` `(1, N, 468, 2)`, `anonymized` `(K, N, 468, 2)`, `round-trip` where there is one),
             points in sides of the picture.
@@ -81,8 +83,7 @@ def judge_reading(judge: Judge, setting: Setting) -> Reading:
         with torch.inference_mode():
             return judge.embed(from_bytes(torch.from_numpy(faces))).float().cpu().numpy()
 
-    kinds = ("anonymized", "recovered", "wrong")
-    versions = [version for kind in kinds for version in setting.versions(kind)]
+    versions = [version for kind in KINDS for version in setting.versions(kind)]
     return Reading(f"{judge.name} {judge.digest}", (ORIGINAL, *versions), look)
 
 
@@ -171,7 +172,7 @@ def collect(
     for judge in judges:
         rows = [_load(cache, picture, judge_reading(judge, setting)) for picture in pictures]
         originals[judge.name] = _stack(rows, [ORIGINAL])[0]
-        kinds = [kind for kind in ("anonymized", "recovered", "wrong") if setting.versions(kind)]
+        kinds = [kind for kind in KINDS if setting.versions(kind)]
         versions[judge.name] = {kind: _stack(rows, setting.versions(kind)) for kind in kinds}
     hidden = setting.versions("anonymized")
     kinds_seen = {ORIGINAL: [ORIGINAL], "anonymized": hidden}

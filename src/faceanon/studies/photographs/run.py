@@ -137,7 +137,8 @@ def run_study(
     if tell_steps < 0:
         raise UserError(f"{tell_steps} training batches: give 0 or more")
     tools = make_tools()
-    setting = Setting(side, passwords, tools.pipeline.backbone.reversible)
+    backbone = tools.pipeline.backbone
+    setting = Setting(side, passwords, backbone.reversible, backbone.sealed)
     cache = folder / CACHE / cache_name(tools.pipeline, setting)
     began = _remember_commit(cache)
     helper = Helper(tools, setting, Passwords(passwords), cache)
@@ -151,8 +152,7 @@ def run_study(
     measured = collect(people, tools.judges, setting, cache, tools.detector, tools.round_trip is not None)
     figures = _figures(tools, measured)
     if tell_steps and tools.round_trip is not None:
-        size = tools.pipeline.backbone.image_size
-        telling_figures(people, setting, cache, size, tell_steps, figures, tools.pipeline.device)
+        telling_figures(people, setting, cache, backbone.image_size, tell_steps, figures, tools.pipeline.device)
     if further is not None:
         figures.values |= further.values
         figures.intervals |= further.intervals

@@ -1,6 +1,8 @@
 """The password reaches nothing that is written: no picture, table, journal, message or traceback."""
 
 import argparse
+import os
+import subprocess
 import sys
 import traceback
 import types
@@ -138,3 +140,35 @@ def test_a_typed_password_hides_in_the_namespace(capsys):
     assert_clean(repr(args), repr(password_of(args, confirm=False)))
     with pytest.raises(UserError, match="empty"):
         password_of(parser.parse_args(["--insecure-password", ""]), confirm=False)
+
+
+def test_the_usual_variable_is_read_where_no_source_is_named(monkeypatch):
+    monkeypatch.setenv("FACEANON_PASSWORD", "from the environment")
+    assert read_password(None, None, confirm=True)._text == "from the environment"
+
+
+def test_a_named_source_wins_over_the_usual_variable(monkeypatch):
+    monkeypatch.setenv("FACEANON_PASSWORD", "usual")
+    monkeypatch.setenv("OTHER", "named")
+    assert read_password("OTHER", None, confirm=True)._text == "named"
+
+
+@pytest.mark.parametrize("command", ["anonymize", "recover"])
+def test_a_missing_password_is_noticed_before_torch_is_imported(command, tmp_path):
+    code = (
+        "import sys\nfrom faceanon.__main__ import main\n"
+        f"sys.argv = ['faceanon', {command!r}, 'in.png', 'out.png']\n"
+        "try:\n    code = main()\nexcept SystemExit as error:\n    code = error.code\n"
+        "print(code, 'torch' in sys.modules)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "FACEANON_PASSWORD"}
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+    )
+    assert result.stdout.split() == ["2", "False"]
+    assert "no password and no terminal" in result.stderr

@@ -17,6 +17,7 @@ from faceanon.key import Password
 
 MAX_BYTES = 4096
 SERVICE = "faceanon"
+USUAL_VARIABLE = "FACEANON_PASSWORD"
 SOURCES = ("--password-env", "--password-file", "--password-keyring", "--insecure-password")
 
 
@@ -31,9 +32,11 @@ class _Typed:
 
 
 def add_password_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name a source; without one the password is asked for."""
+    """Add the options that name a source; without one it is the usual variable, else the terminal."""
     group = parser.add_argument_group(
-        "password", "Asked for on the terminal by default. Words on a command line show in process lists and histories."
+        "password",
+        f"By default {USUAL_VARIABLE} of the environment is read; where it is not set, the terminal asks. Words on a "
+        "command line show in process lists and histories.",
     )
     group.add_argument("--password-env", metavar="NAME", help="environment variable that holds the password")
     group.add_argument(
@@ -50,6 +53,25 @@ def add_password_arguments(parser: argparse.ArgumentParser) -> None:
         type=_Typed,
         help="the password itself, for all to see who may list processes; for tests",
     )
+
+
+def check_password(args: argparse.Namespace) -> None:
+    """Notice a missing or unreadable password at once, before anything slow is imported; asks nothing.
+
+    Raises:
+        UserError: As `read_password`.
+    """
+    sources = (args.password_env, args.password_file, args.password_keyring, args.insecure_password, _usual())
+    if sys.stdin.isatty() and all(source is None for source in sources):
+        return
+    # What is typed on the command line is warned of once, when it is used; a keyring may ask, so it is opened once.
+    if args.insecure_password is None and args.password_keyring is None:
+        password_of(args, confirm=False)
+
+
+def _usual() -> str | None:
+    """The password in the usual environment variable; an empty one counts as not set."""
+    return os.environ.get(USUAL_VARIABLE) or None
 
 
 def password_of(args: argparse.Namespace, confirm: bool) -> Password:
@@ -93,8 +115,14 @@ def read_password(
     if insecure is not None:
         print("faceanon: a password on the command line shows in process lists and histories", file=sys.stderr)
         return Password(insecure)
+    usual = _usual()
+    if usual is not None:
+        return Password(usual)
     if not sys.stdin.isatty():
-        raise UserError("no password and no terminal to ask on; give --password-env NAME or --password-file FILE")
+        raise UserError(
+            f"no password and no terminal to ask on; set {USUAL_VARIABLE}, or give --password-env NAME or "
+            "--password-file FILE"
+        )
     return Password(_from_terminal(confirm))
 
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from faceanon.commands._files import add_file_arguments, load_pipeline, pictures, plan
 from faceanon.commands._people import add_people_arguments, choices, people_of
 from faceanon.commands._run import prepare_folder, quiet_pictures, run_jobs
-from faceanon.commands._secret import add_password_arguments, password_of
+from faceanon.commands._secret import add_password_arguments, check_password, password_of
 from faceanon.commands._shares import check_shares, shared
 from faceanon.commands._video import add_video_arguments, anonymize_one, check_video, is_video, settle
 from faceanon.errors import UserError
@@ -100,6 +100,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument, the password, the model or (unless skipped) a photo is unusable.
     """
+    if not args.list_faces:
+        check_password(args)
     from faceanon.batch.memory import keep_memory
     from faceanon.batch.tasks import AnonymizeTask, Output
     from faceanon.data.photo import SUFFIXES

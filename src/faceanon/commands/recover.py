@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from faceanon.commands._files import add_file_arguments, load_pipeline, plan
 from faceanon.commands._run import prepare_folder, quiet_pictures, run_jobs
-from faceanon.commands._secret import add_password_arguments, password_of
+from faceanon.commands._secret import add_password_arguments, check_password, password_of
 from faceanon.commands._shares import check_shares
 from faceanon.commands._video import add_video_arguments, check_video, is_video, recover_one, settle
 from faceanon.errors import UserError
@@ -60,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument, the password, the model or (unless skipped) a picture is unusable.
     """
+    check_password(args)
     from faceanon.batch.exact import ExactTask, no_model
     from faceanon.batch.memory import keep_memory
     from faceanon.batch.tasks import Output, RecoverTask

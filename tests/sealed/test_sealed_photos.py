@@ -18,7 +18,7 @@ from faceanon.pipeline import Pipeline
 from faceanon.sealed.envelope import SIZES, WrongPasswordError
 from faceanon.sealed.manifests import opened_codes, with_codes
 from fakes import FixedDetector, SealedPatch
-from test_pipeline import ALONE, CROWD, PHOTO, psnr
+from test_pipeline import ALONE, CROWD, PHOTO, face_at, psnr
 
 CHEAP = KdfParameters(memory_kib=64, iterations=1, lanes=1)
 RIGHT, WRONG = Secret.random(1), Secret.random(2)
@@ -186,6 +186,55 @@ def test_a_sidecar_and_a_webp_and_a_jpeg_carry_the_codes(backbone, tmp_path):
         run_task(AnonymizeTask(pipe, source, tmp_path / name, Password("right", kdf=CHEAP), output=output))
         run_task(RecoverTask(pipe, tmp_path / name, tmp_path / f"back_{name}.png", Password("right")))
         assert psnr(PHOTO, np.asarray(Image.open(tmp_path / f"back_{name}.png"))) > 26
+
+
+def stripped(file, target):
+    """The pixels of a file alone, as a service that removes metadata writes them."""
+    with Image.open(file) as image:
+        Image.fromarray(np.asarray(image.convert("RGB"))).save(target)
+    return target
+
+
+@pytest.mark.parametrize("name", ["hidden.png", "hidden.webp"])
+def test_codes_in_the_pixels_outlive_the_metadata(backbone, tmp_path, name):
+    pipe = pipeline(backbone)
+    output = Output(carry=True)
+    run_task(AnonymizeTask(pipe, saved_photo(tmp_path), tmp_path / name, Password("right", kdf=CHEAP), output=output))
+    bare = stripped(tmp_path / name, tmp_path / "bare.png")
+    assert load_photo(bare).manifest is None
+    run_task(RecoverTask(pipe, bare, tmp_path / "back.png", Password("right")))
+    run_task(RecoverTask(pipe, tmp_path / name, tmp_path / "other.png", Password("right")))
+    back = np.asarray(Image.open(tmp_path / "back.png"))
+    assert np.array_equal(back, np.asarray(Image.open(tmp_path / "other.png")))
+    assert psnr(PHOTO, back) > 26
+    with pytest.raises(UserError, match="wrong password"):
+        run_task(RecoverTask(pipe, bare, tmp_path / "wrong.png", Password("wrong")))
+
+
+def test_pixels_carry_only_in_files_that_keep_them(backbone, tmp_path):
+    pipe = pipeline(backbone)
+    for name, quality in (("a.jpg", None), ("b.webp", 90)):
+        task = AnonymizeTask(
+            pipe, saved_photo(tmp_path), tmp_path / name, Password("x"), output=Output(quality, carry=True)
+        )
+        with pytest.raises(UserError, match="keeps every pixel"):
+            run_task(task)
+        assert not (tmp_path / name).exists()
+
+
+def test_faces_too_small_for_what_they_should_carry_are_named(backbone, tmp_path):
+    pipe = pipeline(backbone, [face_at(60, 60, 7)])
+    output = Output(carry=True)
+    task = AnonymizeTask(pipe, saved_photo(tmp_path), tmp_path / "a.png", Password("x", kdf=CHEAP), output=output)
+    with pytest.raises(UserError, match=r"photo\.png: .* too small for --carry pixels"):
+        run_task(task)
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_a_bare_file_that_carries_nothing_says_what_to_give(backbone, tmp_path):
+    pipe = pipeline(backbone)
+    with pytest.raises(UserError, match="carries no faceanon data"):
+        run_task(RecoverTask(pipe, saved_photo(tmp_path), tmp_path / "a.png", Password("x")))
 
 
 def test_a_vault_still_brings_every_pixel_back(backbone, tmp_path):

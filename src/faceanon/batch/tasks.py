@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from faceanon.batch.steps import Outcome, Steps, anonymizing, recovering
-from faceanon.data.carrier import JPEG_QUALITY, WRITABLE, check_suffix
-from faceanon.data.photo import LoadedPhoto, load_photo, read_manifest, read_vault, write_photo
+from faceanon.data.align import crop_window
+from faceanon.data.carrier import JPEG_QUALITY, WRITABLE, check_suffix, is_lossless
+from faceanon.data.photo import LoadedPhoto, load_carried, load_photo, read_manifest, read_vault, write_photo
 from faceanon.data.vault import seal, touched
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password, Secret
 from faceanon.manifest import Manifest
+from faceanon.sealed.pixels import embed
 
 if TYPE_CHECKING:
     from faceanon.pipeline import Pipeline
@@ -26,6 +28,8 @@ class Output:
         quality: 1 to 100 for JPEG (95 by default) and WebP (exact by default).
         sidecar: The manifest goes beside the picture instead of into it.
         vault: Keep the original faces too, encrypted, for exact recovery.
+        carry: Write the manifest also into the lowest bits of the faces' pixels, from which it is read where a file has
+            lost its metadata.
 
     Raises:
         UserError: If the quality is out of range.
@@ -34,14 +38,23 @@ class Output:
     quality: int | None = None
     sidecar: bool = False
     vault: bool = False
+    carry: bool = False
 
     def __post_init__(self) -> None:
         if self.quality is not None and not 1 <= self.quality <= 100:
             raise UserError(f"quality must be 1 to 100, not {self.quality}")
 
     def encoding(self, target: Path) -> str:
-        """What the manifest says of the file, such as `JPEG 95`."""
+        """What the manifest says of the file, such as `JPEG 95`.
+
+        Raises:
+            UserError: If its format is none that is written, or one that does not keep what pixels are to carry.
+        """
         check_suffix(target)
+        if self.carry and not is_lossless(target, self.quality):
+            raise UserError(
+                f"{target}: --carry pixels needs a file that keeps every pixel: .png, or .webp without --quality"
+            )
         kind = WRITABLE[target.suffix.lower()]
         quality = self.quality or (JPEG_QUALITY if kind == "JPEG" else None)
         return kind if kind == "PNG" or quality is None else f"{kind} {quality}"
@@ -105,9 +118,22 @@ class AnonymizeTask:
     def finish(self, outcome: Outcome) -> Outcome:
         """Write the photo, and with `Output.vault` its original faces."""
         vault = None if self._original is None else self._sealed(self._original, outcome)
+        if self.output.carry:
+            self._carry(outcome)
         write_photo(self.target, outcome.photo, self.output.quality, self.output.sidecar, vault)
         self._original = None
         return replace(outcome, kept=vault is not None)
+
+    def _carry(self, outcome: Outcome) -> None:
+        """Write the manifest into the pixels of the faces."""
+        manifest = read_manifest(outcome.photo)
+        pixels = outcome.photo.pixels
+        height, width = pixels.shape[:2]
+        windows = [crop_window(geometry, width, height) for layer in manifest.layers for geometry in layer]
+        try:
+            embed(pixels, windows, manifest.to_json().encode())
+        except UserError as error:
+            raise UserError(f"{outcome.photo.name}: {error}") from error
 
     def _sealed(self, original: LoadedPhoto, outcome: Outcome) -> bytes:
         height, width = original.pixels.shape[:2]
@@ -144,6 +170,8 @@ class RecoverTask:
     def start(self) -> tuple[Steps, Secret]:
         """Decode the photo and read, or make up for, its manifest."""
         photo = load_photo(self.source)
+        if photo.manifest is None:
+            photo = load_carried(self.source) or photo
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
         self.output.encoding(self.target)
         if photo.manifest is None and self.like is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ from faceanon.data.carrier import (
 from faceanon.data.decode import decode, opened
 from faceanon.errors import UserError
 from faceanon.manifest import Manifest
+from faceanon.sealed import pixels
 from faceanon.weights.files import write_atomic
 
 Photo = str | Path | Image.Image | NDArray[np.uint8]
@@ -71,6 +72,22 @@ def load_photo(photo: Photo) -> LoadedPhoto:
     path = Path(photo)
     with opened(path) as image:
         return _load(image, str(path), embedded(image) or read_sidecar(path))
+
+
+def load_carried(path: Path) -> LoadedPhoto | None:
+    """A photo whose manifest lies in the lowest bits of its pixels, for a file that has lost its metadata.
+
+    Returns:
+        None where the pixels carry nothing.
+
+    Raises:
+        UserError: As `load_photo`.
+    """
+    with opened(path) as image:
+        # As in a file of ours: a profile stays with the pixels, since converting them would change their lowest bits.
+        photo = _load(image, str(path), "in the pixels")
+    payload = pixels.find(photo.pixels)
+    return None if payload is None else replace(photo, manifest=payload.decode("utf-8", "replace"))
 
 
 def read_manifest(photo: LoadedPhoto) -> Manifest:

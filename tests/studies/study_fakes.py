@@ -81,6 +81,13 @@ class Replacing(KeyedTint):
         return image * 0 + colour[:, :, None, None]
 
 
+class Blind(KeyedTint):
+    """Can be applied to nobody: gives no picture, so the product hides every face in another way."""
+
+    def anonymize(self, image, key):
+        return image * float("nan")
+
+
 class Copy(Backbone):
     """The fakes' codec: nothing changes."""
 

@@ -30,8 +30,7 @@ def test_every_judge_has_a_threshold_of_its_own():
     same = {"anonymized": embedding[None].repeat(2, 1, 1)}
     judges = [colour_judge("far"), colour_judge("angle", "cosine")]
     known = {judge.name: embedding for judge in judges}
-    empty = torch.zeros(0, 60)
-    measured = Measured(person, known, {judge.name: same for judge in judges}, {}, {}, empty, empty)
+    measured = Measured(person, known, {judge.name: same for judge in judges}, {}, {}, {})
     figures = Figures()
     for judge in judges:
         judge_figures(judge, measured, figures)

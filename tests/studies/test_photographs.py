@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from study_fakes import SIDE, CountingMesh, Replacing, Unchanged, colour_judge, make_tools, write_people
+from study_fakes import SIDE, Blind, CountingMesh, Replacing, Unchanged, colour_judge, make_tools, write_people
 
 from faceanon import cli
 from faceanon.batch.tasks import RecoverTask
@@ -93,16 +93,30 @@ def code_bytes(path):
     return len(base64.b64decode(json.loads(load_photo(path).manifest)["codes"][0]))
 
 
-def test_what_fails_for_another_reason_than_the_password_is_no_refusal(people, tmp_path, monkeypatch):
+def test_what_fails_for_another_reason_is_counted_and_named_and_tried_again(people, tmp_path, monkeypatch):
     class Broken(RecoverTask):
         def start(self):
-            if "wrong" in self.password._text:
-                raise UserError("the disk is gone")
+            if "right password 1" in self.password._text:
+                raise UserError(f"{self.source}: too tired")
             return super().start()
 
-    monkeypatch.setattr(pictures, "RecoverTask", Broken)
-    with pytest.raises(UserError, match="the disk is gone"):
-        study(people, tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(pictures, "RecoverTask", Broken)
+        results = study(people, tmp_path)
+    assert results.figures["recovered/colour"] == 0.5
+    assert results.figures["psnr"] > 35
+    (warning,) = results.warnings
+    assert warning == "12 pictures of the kind 'recovered' could not be made; the first: anonymized-2.png: too tired"
+    again = study(people, tmp_path)
+    assert again.warnings == []
+    assert again.figures["recovered/colour"] == 1
+
+
+def test_a_face_that_the_model_cannot_be_applied_to_counts_as_hidden_and_lost(people, tmp_path):
+    figures = study(people, tmp_path, Blind()).figures
+    assert figures["hidden_otherwise"] == 1
+    assert figures["recovered/colour"] == 0
+    assert "psnr" not in figures
 
 
 # --- telling drawn from real

@@ -66,7 +66,7 @@ def judge_figures(judge: Judge, measured: Measured, figures: Figures) -> None:
     for kind in ("recovered", "wrong", "deniable"):
         if kind in versions:
             scores = torch.stack([judge.compare_rows(version, originals) for version in versions[kind]])
-            # A picture that was refused is NaN, which no threshold lets pass: it was not opened.
+            # What could not be made is NaN, which passes no threshold: neither recovered nor opened.
             figures.add_mean(f"{kind}/{name}", (scores > threshold).float().mean(0), person)
 
     between = [
@@ -216,10 +216,14 @@ def _correlation(pairs: Array) -> float:
 def file_and_detector_figures(measured: Measured, figures: Figures) -> None:
     """Add what recovery costs and keeps, and whether a detector still finds a face."""
     person = measured.person
-    if len(measured.psnr):
-        figures.add_mean("psnr", measured.psnr.mean(0), person)
-        figures.values["psnr/least"] = float(measured.psnr.min())
-    figures.add_mean("carried_bytes", measured.carried.mean(0), person)
-    figures.values["carried_bytes/most"] = float(measured.carried.max())
+    psnr = measured.files["psnr"]
+    known = psnr[~psnr.isnan()]
+    if len(known):
+        figures.add_mean("psnr", psnr.nanmean(0), person)
+        figures.values["psnr/least"] = float(known.min())
+    carried = measured.files["carried"]
+    figures.add_mean("carried_bytes", carried.mean(0), person)
+    figures.values["carried_bytes/most"] = float(carried.max())
+    figures.add_mean("hidden_otherwise", measured.files["hidden"].mean(0), person)
     for kind, found in measured.found.items():
         figures.add_mean("face_found" if kind == "anonymized" else "face_found/originals", found.mean(0), person)

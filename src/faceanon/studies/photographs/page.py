@@ -57,6 +57,7 @@ LINES = (
     Line("recovered and recognised, {judge}", "recovered/{judge}", least=0.99),
     Line("PSNR of the whole recovered picture", "psnr", "dB", least=32, small=31),
     Line("bytes a face, beside the picture", "carried_bytes", "bytes", most=6000, small=2000),
+    Line("hidden in another way, since the model could not be applied", "hidden_otherwise"),
     Line("opened by a wrong password, {judge}", "wrong/{judge}", most=0),
     Line("a wrong password denied, recognised all the same, {judge}", "deniable/{judge}", most=0.02),
     Line("two keys alike, {judge}", "two_keys_alike/{judge}", most=0.05),

@@ -121,8 +121,13 @@ def place(cache: Path, picture: Picture, version: str) -> Path:
 
 
 def refusal(cache: Path, picture: Picture, version: str) -> Path:
-    """The file that stands in for a version which the product refused to make; it holds the reason."""
+    """The file that stands in for a version whose password was refused; it holds the reason."""
     return cache / picture.key / f"{version}.refused"
+
+
+def failure(cache: Path, picture: Picture, version: str) -> Path:
+    """The file that says why a version could not be made, for another reason; the next run tries again."""
+    return cache / picture.key / f"{version}.failed"
 
 
 def read_pixels(path: Path) -> NDArray[np.uint8]:
@@ -175,14 +180,16 @@ def make_pictures(
     _run(pipeline, anonymize, "anonymize", spent)
     if round_trip is not None:
         _run(round_trip, list(_tripping(person, round_trip, passwords, cache)), "round trip", spent)
-    recover = list(_recovering(person, pipeline, setting, passwords.right, "recovered", cache))
-    _run(pipeline, recover, "recover", spent)
-    deny = list(_recovering(person, pipeline, setting, passwords.wrong, "deniable", cache))
-    _run(pipeline, deny, "deny", spent)
-    openings = list(_recovering(person, pipeline, setting, passwords.wrong, "wrong", cache))
-    refused = _run(pipeline, openings, "wrong password", spent, may_refuse=True)
-    for task, reason in refused:
-        write_atomic(task.target.with_suffix(".refused"), f"{reason}\n".encode())
+    for step, kind, keys in (
+        ("recover", "recovered", passwords.right),
+        ("deny", "deniable", passwords.wrong),
+        ("wrong password", "wrong", passwords.wrong),
+    ):
+        tasks = list(_recovering(person, pipeline, setting, keys, kind, cache))
+        for task, reason in _run(pipeline, tasks, step, spent, may_fail=True):
+            refused = kind == "wrong" and isinstance(reason, WrongPasswordError)
+            stands_in = task.target.with_suffix(".refused" if refused else ".failed")
+            write_atomic(stands_in, f"{reason}\n".encode())
     return spent
 
 
@@ -231,41 +238,61 @@ def _recovering(
 
 
 def _run(
-    pipeline: Pipeline, tasks: Sequence[Task], step: str, spent: dict[str, float], may_refuse: bool = False
+    pipeline: Pipeline, tasks: Sequence[Task], step: str, spent: dict[str, float], may_fail: bool = False
 ) -> list[tuple[Task, UserError]]:
-    """Do tasks of one kind in full batches of the backbone; gives back those whose password was refused.
+    """Do tasks of one kind in full batches of the backbone; gives back those that failed, with the reason.
 
     Raises:
-        UserError: A task failed, by a refused password only where none may be.
+        UserError: One failed, and none may.
     """
     if not tasks:
         return []
     start = time.perf_counter()
-    refused: list[tuple[Task, UserError]] = []
+    failed: list[tuple[Task, UserError]] = []
     for task, result in run_tasks(pipeline, tasks, usual_workers(), pipeline.batch):
         if isinstance(result, Outcome):
             continue
-        if not (may_refuse and isinstance(result, WrongPasswordError)):
+        if not may_fail:
             raise result
-        refused.append((task, result))
+        failed.append((task, result))
     spent[step] = time.perf_counter() - start
     spent[f"{step}/pictures"] = len(tasks)
-    return refused
+    return failed
+
+
+def failures(cache: Path, pictures: Sequence[Picture], setting: Setting) -> dict[str, list[str]]:
+    """Why versions could not be made, by kind; a password that was refused is no failure."""
+    found: dict[str, list[str]] = {}
+    for kind in ("recovered", "wrong", "deniable"):
+        for picture in pictures:
+            for version in setting.versions(kind):
+                path = failure(cache, picture, version)
+                if path.is_file() and not place(cache, picture, version).is_file():
+                    found.setdefault(kind, []).append(path.read_text(encoding="utf-8").strip())
+    return found
 
 
 def file_figures(cache: Path, picture: Picture, setting: Setting) -> dict[str, NDArray[np.float64]]:
-    """What the files themselves tell, by kind: `bytes` and `psnr` in decibels, `(K,)` each, one a password.
+    """What the files themselves tell, `(K,)` each, one a password.
 
-    A picture that came back bit for bit has a PSNR of infinity.
+    Returns:
+        `carried`: bytes of sealed code. `hidden`: 1 where the model could not be applied and the product hid the face
+        in another way, else 0. `psnr`: dB of the recovered picture, infinite where it came back bit for bit, NaN where
+        it did not come back; empty for a method without a way back.
     """
     original = read_pixels(place(cache, picture, ORIGINAL)).astype(np.float64)
-    carried = []
-    for version in setting.versions("anonymized"):
-        manifest = read_manifest(load_photo(place(cache, picture, version)))
-        carried.append(manifest.carried)
+    manifests = [read_manifest(load_photo(place(cache, picture, name))) for name in setting.versions("anonymized")]
     fidelity = []
     for version in setting.versions("recovered"):
-        error = np.square(read_pixels(place(cache, picture, version)) - original).mean()
+        path = place(cache, picture, version)
+        if not path.is_file():
+            fidelity.append(np.nan)
+            continue
+        error = np.square(read_pixels(path) - original).mean()
         with np.errstate(divide="ignore"):
             fidelity.append(10 * np.log10(255**2 / error))
-    return {"bytes": np.array(carried, np.float64), "psnr": np.array(fidelity, np.float64)}
+    return {
+        "carried": np.array([manifest.carried for manifest in manifests], np.float64),
+        "hidden": np.array([len(manifest.hidden) for manifest in manifests], np.float64),
+        "psnr": np.array(fidelity, np.float64),
+    }

@@ -57,14 +57,13 @@ class Measured:
     Args:
         person: `(N,)` int64, number of the person.
         originals: By judge, embeddings `(N, E)` of the originals.
-        versions: By judge, then by kind (one of `KINDS`), embeddings `(K, N, E)`; NaN where the
-            product refused to make the picture.
+        versions: By judge, then by kind (one of `KINDS`), embeddings `(K, N, E)`; NaN where there
+            is no such picture.
         mesh: By kind (`original` `(1, N, 468, 2)`, `anonymized` `(K, N, 468, 2)`, `round-trip` where there is one),
             points in sides of the picture.
         found: By kind (`original` `(1, N)`, `anonymized` `(K, N)`), 1 where the detector found a face, else 0; empty
             without a detector.
-        psnr: `(K, N)` in dB, recovered against original; `(0, N)` for a method without a way back.
-        carried: `(K, N)` bytes of sealed code.
+        files: `carried`, `hidden` and `psnr` of `file_figures`, `(K, N)` each.
     """
 
     person: Tensor
@@ -72,8 +71,7 @@ class Measured:
     versions: dict[str, dict[str, Tensor]]
     mesh: dict[str, Tensor]
     found: dict[str, Tensor]
-    psnr: Tensor
-    carried: Tensor
+    files: dict[str, Tensor]
 
 
 def judge_reading(judge: Judge, setting: Setting) -> Reading:
@@ -185,9 +183,8 @@ def collect(
     points = [_load(cache, picture, Reading(MESH, (), _nothing)) for picture in pictures]
     mesh = {kind: _stack(points, names) for kind, names in kinds_seen.items()}
     files = [file_figures(cache, picture, setting) for picture in pictures]
-    psnr = torch.from_numpy(np.stack([one["psnr"] for one in files], 1))
-    carried = torch.from_numpy(np.stack([one["bytes"] for one in files], 1))
-    return Measured(torch.tensor(labels), originals, versions, mesh, found, psnr, carried)
+    told = {name: torch.from_numpy(np.stack([one[name] for one in files], 1)) for name in files[0]}
+    return Measured(torch.tensor(labels), originals, versions, mesh, found, told)
 
 
 def _nothing(faces: NDArray[np.uint8]) -> Array:

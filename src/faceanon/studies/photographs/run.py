@@ -32,7 +32,7 @@ from faceanon.studies.photographs.figures import (
 from faceanon.studies.photographs.judges import Judge
 from faceanon.studies.photographs.page import contact_sheet, markdown
 from faceanon.studies.photographs.people import Person
-from faceanon.studies.photographs.pictures import Passwords, Setting, cache_name, make_pictures
+from faceanon.studies.photographs.pictures import Passwords, Setting, cache_name, failures, make_pictures
 from faceanon.studies.photographs.readings import (
     Measured,
     Mesh,
@@ -156,9 +156,8 @@ def run_study(
     if further is not None:
         figures.values |= further.values
         figures.intervals |= further.intervals
-    results = Results(
-        figures.values, figures.intervals, _meta(tools, setting, people, cache, tell_steps), _warnings(began)
-    )
+    meta = _meta(tools, setting, people, cache, tell_steps)
+    results = Results(figures.values, figures.intervals, meta, _warnings(began, people, setting, cache))
     write_atomic(folder / RESULTS, dumps(results))
     write_atomic(folder / TABLE, markdown(results).encode())
     write_atomic(folder / SHEET, png_bytes(contact_sheet(people, setting, cache)))
@@ -240,13 +239,20 @@ def _remember_commit(cache: Path) -> str | None:
     return commit
 
 
-def _warnings(began: str | None) -> list[str]:
-    if began == git_commit():
-        return []
-    return [
-        f"some pictures were made at commit {str(began)[:12]}, and the figures at {str(git_commit())[:12]}; "
-        "delete the folder `cache` to make all of them again"
-    ]
+def _warnings(began: str | None, people: Sequence[Person], setting: Setting, cache: Path) -> list[str]:
+    """What a reader of the figures has to know."""
+    found = []
+    if began != git_commit():
+        found.append(
+            f"some pictures were made at commit {str(began)[:12]}, and the figures at {str(git_commit())[:12]}; "
+            "delete the folder `cache` to make all of them again"
+        )
+    pictures = [picture for person in people for picture in person.pictures]
+    for kind, reasons in failures(cache, pictures, setting).items():
+        # A reason begins with the path of the file, which says nothing to whoever reads the table.
+        reason = reasons[0].rsplit("/", 1)[-1]
+        found.append(f"{len(reasons)} pictures of the kind {kind!r} could not be made; the first: {reason}")
+    return found
 
 
 def _add_seconds(path: Path, spent: Mapping[str, float]) -> None:

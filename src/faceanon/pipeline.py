@@ -237,15 +237,19 @@ class Pipeline:
         method = self.backbone.recover if backward else self.backbone.anonymize
         return method(faces.to(self.device), keys.to(self.device)).float().cpu()
 
-    @torch.inference_mode()
     def codes_of(self, pixels: NDArray[np.uint8], layer: Sequence[CropGeometry]) -> dict[CropGeometry, bytes]:
         """Codes, not yet sealed, of the faces of a photo `(H, W, 3)` that lie in these squares."""
         codes: dict[CropGeometry, bytes] = {}
         for start in range(0, len(layer), self.batch):
             part = layer[start : start + self.batch]
             faces = torch.stack([crop(pixels, geometry, self.backbone.image_size) for geometry in part])
-            codes |= zip(part, self.backbone.code_of(faces.to(self.device)), strict=True)
+            codes |= zip(part, self.codes_of_faces(faces), strict=True)
         return codes
+
+    @torch.inference_mode()
+    def codes_of_faces(self, faces: Tensor) -> list[bytes]:
+        """Codes, not yet sealed, of faces `(B, 3, S, S)` in [-1, 1], on the CPU; at most a batch of them."""
+        return self.backbone.code_of(faces.to(self.device))
 
     @torch.inference_mode()
     def from_codes(self, faces: Tensor, codes: Sequence[bytes]) -> Tensor:

@@ -43,7 +43,7 @@ def damaged():
     bomb = base64.b64encode(zlib.compress(bytes(10_000_000))).decode()
     zeros = base64.b64encode(zlib.compress(bytes(16 * 2600))).decode()
     for change in (
-        {"version": 2},
+        {"version": 3},
         {"frames": 0},
         {"frames": 1999},
         {"frames": "many"},

@@ -117,19 +117,26 @@ def anonymize_video(
     segments = tuple(segment for track in tracks for segment in track.segments)
     record = VideoRecord(shared, frames, segments)
     text = record.to_json()
-    inside = fits_inside(target, text) and not options.sidecar
+    sealed = pipeline.backbone.sealed
+    # Codes are known when the frames are written, and the comment is written before them.
+    inside = fits_inside(target, text) and not options.sidecar and not sealed
+    codes: dict[tuple[int, int], bytes] = {}
     change, meter = Change(pipeline, password.secret()), FlickerMeter()
     means = mean_identities(source, change, record, progress)
     probe = Probe.of(record, pipeline) if options.probe and pipeline.backbone.reversible else None
 
     def seen(frame: int, track: int, before: Tensor, after: Tensor) -> None:
         meter.add(track, frame, before, after)
+        if sealed:
+            codes[frame, track] = pipeline.codes_of_faces(before[None])[0]
         if probe is not None:
             probe.before(frame, track, before)
 
     with VideoWriter(target, source, info, options.quality, text if inside else None) as writer:
         write_changed(source, writer, change, record, means, seen, probe.pasted if probe else ignore_frame, progress)
-        recovery = probe.measure(writer.temporary, replace(change, inverse=True)) if probe else None
+        recovery = probe.measure(writer.temporary, replace(change, inverse=True, codes=codes)) if probe else None
+        if sealed:
+            text = record.with_codes(codes, password.secret()).to_json()
         if not inside:
             write_atomic(sidecar_of(target), text.encode())
         writer.publish()

@@ -31,11 +31,13 @@ class Change:
         pipeline: The model.
         secret: The key.
         inverse: Recover instead of anonymize.
+        codes: For a method whose way back is a sealed code: the opened codes by frame and track.
     """
 
     pipeline: Pipeline
     secret: Secret
     inverse: bool = False
+    codes: Mapping[tuple[int, int], bytes] = field(default_factory=dict)
 
     def encode(self, faces: Tensor) -> Codes:
         """Codes of `(B, 3, S, S)`."""
@@ -43,13 +45,18 @@ class Change:
         return (backbone.encode_anonymized if self.inverse else backbone.encode)(faces.to(self.pipeline.device))
 
     @torch.inference_mode()
-    def __call__(self, faces: Tensor, tracks: Sequence[int], means: Mapping[int, Tensor]) -> Tensor:
-        """Change `(B, 3, S, S)` of these tracks, with the tracks' mean identity codes where there are any.
+    def __call__(
+        self, faces: Tensor, tracks: Sequence[int], frames: Sequence[int], means: Mapping[int, Tensor]
+    ) -> Tensor:
+        """Change `(B, 3, S, S)` of these tracks and frames, with the tracks' mean identity codes where there are any.
 
         Returns:
             `(B, 3, S, S)` on the CPU, in [-1, 1].
         """
         backbone, device = self.pipeline.backbone, self.pipeline.device
+        if self.inverse and backbone.sealed:
+            carried = [self.codes[place] for place in zip(frames, tracks, strict=True)]
+            return self.pipeline.from_codes(faces, carried).clamp(-1, 1)
         key = backbone.key_from_secret(self.secret, len(faces)).to(device)
         if all(track in means for track in tracks):
             codes = self.encode(faces).with_identity(torch.stack([means[track] for track in tracks]))
@@ -99,6 +106,7 @@ def replace_faces(
     places: Sequence[Places],
     means: Mapping[int, Tensor],
     seen: Seen,
+    first: int = 0,
 ) -> None:
     """Change every face of a few frames, in place; faces of all frames share the batches.
 
@@ -107,7 +115,8 @@ def replace_faces(
         frames: RGB `(H, W, 3)` uint8 each.
         places: Track and square of every face, for each frame.
         means: Mean identity code by track; may be empty.
-        seen: Told the row of the frame, the track, and the face `(3, S, S)` before and after; frame after frame.
+        seen: Told the number of the frame, the track, and the face `(3, S, S)` before and after; frame after frame.
+        first: Number of the first of these frames.
     """
     orders = []
     for row in places:
@@ -119,7 +128,7 @@ def replace_faces(
     for depth in range(max(map(len, orders), default=0)):
         flat = [(row, *face) for row, layers in enumerate(orders) if depth < len(layers) for face in layers[depth]]
         for start in range(0, len(flat), change.pipeline.batch):
-            pairs += _replace_batch(change, frames, flat[start : start + change.pipeline.batch], means)
+            pairs += _replace_batch(change, frames, flat[start : start + change.pipeline.batch], means, first)
     for pair in sorted(pairs, key=lambda pair: pair[:2]):  # depth by depth is not frame by frame
         seen(*pair)
 
@@ -129,10 +138,12 @@ def _replace_batch(
     frames: Sequence[NDArray[np.uint8]],
     batch: Sequence[tuple[int, int, CropGeometry]],
     means: Mapping[int, Tensor],
+    first: int,
 ) -> list[_Pair]:
     size = change.pipeline.backbone.image_size
     faces = torch.stack([crop(frames[row], square, size) for row, _, square in batch])
-    drawn = change(faces, [track for _, track, _ in batch], means)
+    numbers = [first + row for row, _, _ in batch]
+    drawn = change(faces, [track for _, track, _ in batch], numbers, means)
     for after, (row, _, square) in zip(drawn, batch, strict=True):
         paste(frames[row], after, square)
-    return [(row, track, *pair) for (row, track, _), *pair in zip(batch, faces, drawn, strict=True)]
+    return [(first + row, track, *pair) for (row, track, _), *pair in zip(batch, faces, drawn, strict=True)]

@@ -49,8 +49,8 @@ def spread(record: VideoRecord, most: int) -> dict[int, list[tuple[int, CropGeom
 
 
 def mean_identities(video: Path, change: Change, record: VideoRecord, progress: Progress) -> dict[int, Tensor]:
-    """Each track's mean identity code; empty for a method without such codes."""
-    if not works_through_codes(change.pipeline.backbone):
+    """Each track's mean identity code; empty for a method without such codes, or that recovers without them."""
+    if not works_through_codes(change.pipeline.backbone) or (change.inverse and change.pipeline.backbone.sealed):
         return {}
     wanted, means = spread(record, MEANS_FROM), IdentityMeans(change)
     last, size = max(wanted), change.pipeline.backbone.image_size
@@ -91,15 +91,9 @@ def write_changed(
     """
     count = 0
     for chunk in _chunks(read_frames(source), change.pipeline.batch, writer.info):
-        first = chunk[0].index
         changed = [replace(frame, pixels=frame.pixels.copy()) for frame in chunk]
-
-        def told(row: int, track: int, before: Tensor, after: Tensor, first: int = first) -> None:
-            seen(first + row, track, before, after)
-
-        replace_faces(
-            change, [frame.pixels for frame in changed], [record.at(frame.index) for frame in chunk], means, told
-        )
+        places = [record.at(frame.index) for frame in chunk]
+        replace_faces(change, [frame.pixels for frame in changed], places, means, seen, chunk[0].index)
         for frame in changed:
             done(frame)
             writer.write(frame)

@@ -49,7 +49,8 @@ class Probe:
         wanted: dict[int, list[tuple[int, CropGeometry]]] = {}
         for index in chosen:
             wanted.setdefault(pairs[index][0], []).append(pairs[index][1])
-        return cls(wanted, pipeline.backbone.image_size, works_through_codes(pipeline.backbone))
+        averaged = works_through_codes(pipeline.backbone) and not pipeline.backbone.sealed
+        return cls(wanted, pipeline.backbone.image_size, averaged)
 
     def before(self, frame: int, track: int, face: Tensor) -> None:
         """Take in an original face `(3, S, S)`, if it is wanted."""
@@ -89,7 +90,9 @@ class Probe:
             means.add(torch.stack([faces[place] for place in batch]), [track for _, track in batch])
         known = means.result()
         for batch in batches:
-            back = change(torch.stack([faces[place] for place in batch]), [track for _, track in batch], known)
+            frames = [frame for frame, _ in batch]
+            tracks = [track for _, track in batch]
+            back = change(torch.stack([faces[place] for place in batch]), tracks, frames, known)
             wanted = torch.stack([self.originals[place] for place in batch])
             errors += (back - wanted).square().mean((1, 2, 3)).tolist()
         return float(10 * np.log10(4 / max(float(np.mean(errors)), 1e-9)))

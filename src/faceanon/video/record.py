@@ -1,6 +1,8 @@
 """The manifest of a video: where each track lies in each frame, in a form that takes few bytes. Nothing is secret.
 
-The squares of a segment are kept as second differences of whole sixteenths of a pixel, byte planes apart, deflated.
+The squares of a segment are kept as second differences of whole sixteenths of a pixel, byte planes apart, deflated. A
+method whose way back is a sealed code has one for each face of each frame: of some 1.3 kB for a face of 128 px, so 30
+kB a second at 24 frames, for which there is room beside a video, not in its comment.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ import base64
 import binascii
 import json
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +21,13 @@ from numpy.typing import NDArray
 
 from faceanon.data.carrier import sidecar_of
 from faceanon.errors import UserError
+from faceanon.key import Secret
 from faceanon.manifest import MAX_SIDE, CropGeometry, Manifest
+from faceanon.sealed.envelope import SIZES, binding_of, seal, unseal
 from faceanon.video.tracks import UNIT, Segment
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
+READABLE_VERSIONS = (1, 2)  # 1 had no codes
 MAX_FRAMES = 50_000_000
 MAX_PLACES = 20_000_000  # squares in one video: 320 MB in memory
 INLINE = {".mov": 60_000}  # QuickTime's tag counts its length in 16 bits
@@ -36,11 +42,53 @@ class VideoRecord:
         shared: Method, model, weights' hash, sizes, salt, KDF and encoding, as for a photo; its layers are idle.
         frames: Number of frames.
         segments: Where the faces are.
+        codes: Sealed code of every face, segment after segment and frame after frame; empty for methods without.
     """
 
     shared: Manifest
     frames: int
     segments: tuple[Segment, ...]
+    codes: tuple[bytes, ...] = ()
+
+    @property
+    def faces(self) -> list[tuple[int, int, CropGeometry]]:
+        """Frame, track and square of every face, in the order of `codes`."""
+        return [(frame, part.track, part.at(frame)) for part in self.segments for frame in range(part.start, part.stop)]
+
+    def with_codes(self, codes: Mapping[tuple[int, int], bytes], secret: Secret) -> VideoRecord:
+        """The same with the codes of all faces, given by frame and track, sealed."""
+        sealed = [
+            seal(codes[frame, track], secret, self._binding(frame, track, square))
+            for frame, track, square in self.faces
+        ]
+        return replace(self, codes=tuple(sealed))
+
+    def opened_codes(self, secret: Secret, name: str) -> dict[tuple[int, int], bytes]:
+        """The codes of all faces by frame and track.
+
+        Args:
+            secret: Of the record's salt.
+            name: What to call the video in messages.
+
+        Raises:
+            WrongPasswordError: If one does not open.
+            UserError: If there are none, or one is damaged.
+        """
+        faces = self.faces
+        if len(self.codes) != len(faces):
+            raise UserError(
+                f"{name} carries no sealed codes of its faces, without which this model brings nobody back; give the "
+                "file as `faceanon anonymize` wrote it"
+            )
+        opened: dict[tuple[int, int], bytes] = {}
+        for (frame, track, square), code in zip(faces, self.codes, strict=True):
+            opened[frame, track] = unseal(code, secret, self._binding(frame, track, square), name)
+        return opened
+
+    def _binding(self, frame: int, track: int, square: CropGeometry) -> bytes:
+        """A code opens for this model, this square of this frame, and a video of this size alone."""
+        place = (square.center_x, square.center_y, square.axis_x, square.axis_y, self.shared.width, self.shared.height)
+        return binding_of(self.shared.weights, (*place, frame, track))
 
     def at(self, frame: int) -> list[tuple[int, CropGeometry]]:
         """Track and square of every face in a frame."""
@@ -55,6 +103,8 @@ class VideoRecord:
             "frames": self.frames,
             "segments": [[part.track, part.start, len(part.places)] for part in self.segments],
             "places": base64.b64encode(_pack([part.places for part in self.segments])).decode(),
+            "sizes": base64.b64encode(bytes(SIZES.index(len(code)) for code in self.codes)).decode(),
+            "codes": base64.b64encode(b"".join(self.codes)).decode(),
         }
         return json.dumps(values, separators=(",", ":"))
 
@@ -69,14 +119,17 @@ class VideoRecord:
             return cls._from_values(json.loads(text))
         except UserError:
             raise
-        except (ValueError, KeyError, TypeError, RecursionError, zlib.error, binascii.Error) as error:
+        except (ValueError, KeyError, IndexError, TypeError, RecursionError, zlib.error, binascii.Error) as error:
             raise UserError("the video's faceanon data are damaged; give the file as it was written") from error
 
     @classmethod
     def _from_values(cls, values: dict[str, Any]) -> VideoRecord:
-        if values["version"] != RECORD_VERSION:
+        if values["version"] not in READABLE_VERSIONS:
             version = f"{values['version']!r:.40}"
-            raise UserError(f"the video's faceanon data have version {version}; this faceanon reads {RECORD_VERSION}")
+            known = " and ".join(map(str, READABLE_VERSIONS))
+            raise UserError(f"the video's faceanon data have version {version}; this faceanon reads {known}")
+        if values["version"] == 1:
+            values = {"sizes": "", "codes": ""} | values
         frames = values["frames"]
         heads = [[int(number) for number in head] for head in values["segments"]]
         if not isinstance(frames, int) or not 0 < frames <= MAX_FRAMES or not heads:
@@ -88,7 +141,19 @@ class VideoRecord:
         stand_in = {"layers": [[{"center_x": 1, "center_y": 1, "axis_x": 1, "axis_y": 0}]]}
         shared = Manifest.from_json(json.dumps(values["shared"] | stand_in))
         segments = (Segment(t, start, part) for (t, start, _), part in zip(heads, places, strict=True))
-        return cls(shared, frames, tuple(segments))
+        codes = _split(values["codes"], values["sizes"])
+        if len(codes) not in (0, sum(n for _, _, n in heads)):
+            raise ValueError("not one code for each face")
+        return cls(shared, frames, tuple(segments), codes)
+
+
+def _split(joined: str, sizes: str) -> tuple[bytes, ...]:
+    """Sealed codes from their bytes one after the other, and the number of each one's size among `SIZES`."""
+    data = base64.b64decode(joined, validate=True)
+    ends = np.cumsum([SIZES[number] for number in base64.b64decode(sizes, validate=True)]).tolist()
+    if (ends[-1] if ends else 0) != len(data):
+        raise ValueError("codes of another length")
+    return tuple(data[start:end] for start, end in zip([0, *ends], ends, strict=False))
 
 
 def _pack(parts: list[NDArray[np.int32]]) -> bytes:

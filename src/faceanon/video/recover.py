@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from faceanon.errors import UserError
 from faceanon.key import Password
 from faceanon.pipeline import Pipeline
+from faceanon.sealed.envelope import WrongPasswordError
 from faceanon.video.faces import Change
 from faceanon.video.frames import read_info
 from faceanon.video.passes import Progress, ignore_face, ignore_frame, mean_identities, silent, write_changed
-from faceanon.video.record import read_record
+from faceanon.video.record import VideoRecord, read_record
 from faceanon.video.writer import Quality, VideoWriter
 
 
@@ -39,6 +40,7 @@ def recover_video(
     password: Password,
     quality: Quality | None = None,
     progress: Progress = silent,
+    deniable: bool = False,
 ) -> RecoveredVideo:
     """Recover a video of `anonymize_video`.
 
@@ -49,8 +51,10 @@ def recover_video(
         password: The password it was made with; its own salt is not used.
         quality: How to write.
         progress: Told what is being done, frames done and frames in all.
+        deniable: Where sealed codes do not open, draw other strangers instead of saying so.
 
     Raises:
+        WrongPasswordError: If a sealed code does not open, unless `deniable`.
         UserError: If the source carries no usable record, was scaled or cut, or fits another model; or the target
             cannot be written.
     """
@@ -64,9 +68,21 @@ def recover_video(
     if shared.salt is None or shared.kdf is None:
         raise UserError(f"{source} was not made with a password; recover it in Python")
     change = Change(pipeline, password.secret(shared.salt, shared.kdf), inverse=True)
+    if pipeline.backbone.sealed:
+        change = _opened(change, record, str(source), deniable)
     means = mean_identities(source, change, record, progress)
     with VideoWriter(target, source, info, quality or Quality(), None) as writer:
         write_changed(source, writer, change, record, means, ignore_face, ignore_frame, progress)
         writer.publish()
     tracks = len({part.track for part in record.segments})
     return RecoveredVideo(record.frames, tracks, sum(len(part.places) for part in record.segments), shared.encoding)
+
+
+def _opened(change: Change, record: VideoRecord, name: str, deniable: bool) -> Change:
+    """The change with the opened codes; one that draws other strangers where they do not open and nobody is to know."""
+    try:
+        return replace(change, codes=record.opened_codes(change.secret, name))
+    except WrongPasswordError:
+        if not deniable:
+            raise
+        return replace(change, inverse=False)

@@ -40,10 +40,9 @@ def test_attackers_are_measured_beside_a_painted_over_face_and_kept(blur, people
     mesh = CountingMesh()
     figures = attack_figures(blur, judge_of(blur), mesh, people, "tiny", tmp_path)
     for name in ("attack/inversion", "attack/recogniser"):
-        assert 0 <= figures.values[name] <= 1
-        assert 0 <= figures.values[f"{name}/painted"] <= 1
-        low, high = figures.intervals[name]
-        assert low <= figures.values[name] <= high
+        for reference in ("", "/painted", "/blur"):
+            low, high = figures.intervals[f"{name}{reference}"]
+            assert 0 <= low <= figures.values[f"{name}{reference}"] <= high <= 1
     assert figures.values["attack/people"] == 3
     assert figures.values["attack/chance"] == pytest.approx(2 / 8)
     assert not isinstance(blur.backbone.bundle, JudgedBundle)
@@ -51,8 +50,17 @@ def test_attackers_are_measured_beside_a_painted_over_face_and_kept(blur, people
     again = attack_figures(blur, judge_of(blur), mesh, people, "tiny", tmp_path)
     assert again == figures
     assert mesh.seen == seen
-    (kept,) = tmp_path.glob("attackers-*.json")
-    kept.write_text(json.dumps({"values": {}}))
+    kept = sorted(tmp_path.glob("attackers-*.json"))
+    assert len(kept) == 3
+    # Another model finds paint and blur done.
+    blur.weights, own = "0" * 64, blur.weights
+    other = attack_figures(blur, judge_of(blur), mesh, people, "tiny", tmp_path)
+    blur.weights = own
+    assert mesh.seen == seen
+    assert other == figures
+    assert len(list(tmp_path.glob("attackers-*.json"))) == 4
+    for path in kept:
+        path.write_text(json.dumps({"values": {}}))
     with pytest.raises(UserError, match="is damaged: delete it"):
         attack_figures(blur, judge_of(blur), mesh, people, "tiny", tmp_path)
 

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from faceanon.attacks.base import BUDGETS
-from faceanon.attacks.parrot import learn, parrot
-from faceanon.attacks.recognised import Recognised, chance, recognised
-from faceanon.attacks.reidentify import Reidentified, reidentify
+from faceanon.attacks.base import BUDGETS, Budget
+from faceanon.attacks.parrot import control, learn
+from faceanon.attacks.recognised import chance, recognised
+from faceanon.attacks.reidentify import reidentify
 from faceanon.attacks.target import Target
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.pictures import WithoutCodes
@@ -99,6 +99,28 @@ class PaintedOver(WithoutCodes):
         return from_bytes(torch.from_numpy(painted), image.device)
 
 
+class Blurred(WithoutCodes):
+    """A plain blur, the control: attackers who do not even undo that are too weak to conclude from.
+
+    Args:
+        bundle: Gives the size of the pictures and the attackers' recogniser.
+    """
+
+    reversible = False
+    key_shape = (1,)
+    key_bits = None
+    trained_by = ()
+    licence = "no weights of its own"
+
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__()
+        self.bundle = bundle
+
+    def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
+        """`(B, 3, S, S)`, blurred; `key` is ignored."""
+        return control(image)
+
+
 @contextmanager
 def judged(backbone: Backbone, judge: Judge) -> Iterator[None]:
     """Give a model's bundle a judge while the block runs."""
@@ -117,7 +139,7 @@ def attack_figures(
 
     `attack/inversion` is the share of persons whom the judge recognises in what a network without the key makes of
     their pictures, `attack/recogniser` the share whom a fine-tuned recogniser finds among other pictures (rank 1);
-    both with `/painted` for the same before painted-over faces.
+    with `/painted` for the same before painted-over faces, and `/blur` before a blur, the control.
 
     Args:
         pipeline: The model; its bundle has a training recogniser.
@@ -144,46 +166,58 @@ def attack_figures(
     bundle = getattr(backbone, "bundle", None)
     if bundle is None or not bundle.has("recogniser"):
         raise UserError(f"{pipeline.name} comes without a training recogniser, so no attacker can fine-tune it")
-    path = keep / f"attackers-{_digest(pipeline, judge, people, budget, seed)}.json"
-    if path.is_file():
-        return _load(path)
-    attacked, known = _halves(people, backbone.image_size, seed)
-    painted = PaintedOver(bundle, mesh)
+    facts = [bundle.entry("recogniser").get("sha256"), backbone.image_size, judge.name, judge.digest, budget, seed]
+    facts += [picture.key for person in people for picture in person.pictures]
+    # Paint and blur do not hang on the model, so what is found behind them serves for every model of the bundle.
+    methods = {
+        "": (backbone, f"{backbone.method} {pipeline.weights}"),
+        "/painted": (PaintedOver(bundle, mesh), "paint"),
+        "/blur": (Blurred(bundle), "blur"),
+    }
     figures = Figures()
-    with judged(backbone, judge), judged(painted, judge):
-        target = Target(backbone, attacked, lambda: known, BUDGETS[budget], seed, pipeline.device)
-        before_paint = Target(painted, attacked, lambda: known, BUDGETS[budget], seed, pipeline.device)
-        _inversion(target, before_paint, figures)
-        _recogniser(reidentify(target), reidentify(before_paint), figures)
-    figures.values["attack/people"] = float(len(torch.unique(target.probes.identity)))
-    figures.values["attack/chance"] = chance(target.probes.identity)
-    write_atomic(path, json.dumps(asdict(figures)).encode())
+    faces: tuple[FaceBatch, FaceBatch] | None = None
+    for suffix, (method, what) in methods.items():
+        digest = hashlib.sha256(" ".join(map(str, [what, *facts])).encode()).hexdigest()[:16]
+        path = keep / f"attackers-{digest}.json"
+        if path.is_file():
+            found = _load(path)
+        else:
+            faces = faces or _halves(people, backbone.image_size, seed)
+            found = _attack(method, judge, *faces, BUDGETS[budget], seed, pipeline.device)
+            write_atomic(path, json.dumps(asdict(found)).encode())
+        figures.values |= {f"{name}{suffix}": value for name, value in found.values.items()}
+        figures.intervals |= {f"{name}{suffix}": interval for name, interval in found.intervals.items()}
     return figures
 
 
-def _inversion(target: Target, painted: Target, figures: Figures) -> None:
-    """Undo the model, a blur as the control of the attacker's strength, and the paint."""
-    found = parrot(target)
-    restore = learn(painted, painted.known_hidden, painted.known.image, "undoing the paint")
-    shown = painted.embed(painted.batched(restore, painted.hidden))
-    behind = recognised(shown, painted.gallery, painted.probes.identity, painted.threshold)
-    _add(figures, "attack/inversion", found.after.same, found.after.same_interval)
-    _add(figures, "attack/inversion/painted", behind.same, behind.same_interval)
-    _add(figures, "attack/inversion/blur", found.control_after.same, found.control_after.same_interval)
-    _add(figures, "attack/inversion/rank1", found.after.rank1, found.after.rank1_interval)
-    _add(figures, "attack/inversion/rank1/painted", behind.rank1, behind.rank1_interval)
-
-
-def _recogniser(found: Reidentified, behind: Reidentified, figures: Figures) -> None:
-    parts: dict[str, Recognised] = {
-        "attack/recogniser": found.trained,
-        "attack/recogniser/painted": behind.trained,
-        "attack/recogniser/untrained": found.untrained,
-        "attack/recogniser/originals": found.originals,
-    }
-    for name, one in parts.items():
+def _attack(
+    method: Backbone,
+    judge: Judge,
+    attacked: FaceBatch,
+    known: FaceBatch,
+    budget: Budget,
+    seed: int,
+    device: torch.device,
+) -> Figures:
+    """Undo a method without its key, and look for persons with a recogniser that learnt its pictures."""
+    figures = Figures()
+    # One state of torch's random numbers for each method: what is found does not hang on what was attacked before.
+    with judged(method, judge), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        target = Target(method, attacked, lambda: known, budget, seed, device)
+        restore = learn(target, target.known_hidden, target.known.image, "undoing without a key")
+        shown = target.embed(target.batched(restore, target.hidden))
+        undone = recognised(shown, target.gallery, target.probes.identity, target.threshold)
+        looked_for = reidentify(target)
+    _add(figures, "attack/inversion", undone.same, undone.same_interval)
+    _add(figures, "attack/inversion/rank1", undone.rank1, undone.rank1_interval)
+    for name, one in (("attack/recogniser", looked_for.trained), ("attack/recogniser/untrained", looked_for.untrained)):
         _add(figures, name, one.rank1, one.rank1_interval)
         figures.values[f"{name}/auc"] = one.auc
+    figures.values["attack/originals"] = looked_for.originals.rank1
+    figures.values["attack/people"] = float(len(torch.unique(target.probes.identity)))
+    figures.values["attack/chance"] = chance(target.probes.identity)
+    return figures
 
 
 def _add(figures: Figures, name: str, value: float, interval: tuple[float, float]) -> None:
@@ -209,12 +243,6 @@ def _batch(people: Sequence[Person], side: int) -> FaceBatch:
             labels.append(person.number)
     image = from_bytes(torch.from_numpy(np.stack(pixels)))
     return FaceBatch(image, torch.tensor(labels), torch.full((len(labels),), -1))
-
-
-def _digest(pipeline: Pipeline, judge: Judge, people: Sequence[Person], budget: str, seed: int) -> str:
-    pictures = [picture.key for person in people for picture in person.pictures]
-    facts = [pipeline.backbone.method, pipeline.weights, judge.name, judge.digest, budget, seed, *pictures]
-    return hashlib.sha256(" ".join(map(str, facts)).encode()).hexdigest()[:16]
 
 
 def _load(path: Path) -> Figures:

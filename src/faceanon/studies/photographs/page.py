@@ -67,6 +67,7 @@ LINES = (
     Line("pseudonyms of different people alike, {judge}", "pseudonyms_shared/{judge}"),
     Line("keyless inversion, recognised", "attack/inversion", most=0.02, over="attack/inversion/painted"),
     Line("fine-tuned recogniser, rank 1", "attack/recogniser", most=0.02, over="attack/recogniser/painted"),
+    Line("the same inversion before a blur (control)", "attack/inversion/blur"),
     Line("face found in the result", "face_found", least=0.99),
     Line("face found in the original", "face_found/originals"),
     Line("mesh distance, of the eye distance", "mesh_distance", "percent", most=0.04),

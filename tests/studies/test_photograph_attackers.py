@@ -11,7 +11,7 @@ from faceanon.attacks.base import BUDGETS, Budget
 from faceanon.backbones.classical import Blur
 from faceanon.errors import UserError
 from faceanon.pipeline import Pipeline
-from faceanon.studies.photographs.attackers import JudgedBundle, PaintedOver, attack_figures, judged
+from faceanon.studies.photographs.attackers import AsShown, JudgedBundle, PaintedOver, attack_figures, judged
 from faceanon.studies.photographs.judges import Judge
 from faceanon.studies.photographs.people import find_people
 from faceanon.weights.bundle import Bundle
@@ -74,6 +74,21 @@ def test_the_judge_from_outside_leaves_everything_else_to_the_bundle(blur):
         assert bundle.image_size == own.image_size
         assert bundle.recogniser is own.recogniser
     assert blur.backbone.bundle is own
+
+
+def test_a_face_without_a_picture_is_attacked_as_the_product_shows_it(blur, tiny_bundle):
+    class Half(Blur):
+        def anonymize(self, image, key):
+            shown = image.clone()
+            shown[0] = float("nan")
+            return shown
+
+    image = torch.rand(2, 3, 64, 64) * 2 - 1
+    method = Half(str(tiny_bundle))
+    shown = AsShown(method).anonymize(image, method.sample_key(2))
+    assert shown.isfinite().all()
+    assert torch.equal(shown[1], image[1])
+    assert shown[0].std() < 0.5 * image[0].std()
 
 
 def test_paint_covers_the_hull_of_the_mesh_and_nothing_else(blur):

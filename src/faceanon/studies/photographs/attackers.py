@@ -25,6 +25,7 @@ from faceanon.attacks.recognised import chance, recognised
 from faceanon.attacks.reidentify import reidentify
 from faceanon.attacks.target import Target
 from faceanon.backbones.base import Backbone
+from faceanon.backbones.classical import Blur
 from faceanon.backbones.pictures import WithoutCodes
 from faceanon.data.batches import hold_out
 from faceanon.data.files import read_photo
@@ -121,6 +122,35 @@ class Blurred(WithoutCodes):
         return control(image)
 
 
+class AsShown(WithoutCodes):
+    """A method as the product shows it: a face that it gives no picture of is blurred.
+
+    Args:
+        method: The method; one with a bundle.
+    """
+
+    reversible = False
+    trained_by = ()
+
+    def __init__(self, method: Backbone) -> None:
+        super().__init__()
+        self.inner = method
+        self.bundle = method.bundle
+        self.key_shape = method.key_shape
+        self.key_bits = method.key_bits
+        self.blur = Blur(str(method.bundle.folder), region="picture")
+
+    def sample_key(self, batch: int, generator: torch.Generator | None = None) -> Tensor:
+        """Keys of the method itself."""
+        return self.inner.sample_key(batch, generator)
+
+    def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
+        """`(B, 3, S, S)`, all of it finite."""
+        shown = self.inner.anonymize(image, key)
+        drawn = shown.flatten(1).isfinite().all(1)[:, None, None, None]
+        return torch.where(drawn, shown, self.blur.anonymize(image, key))
+
+
 @contextmanager
 def judged(backbone: Backbone, judge: Judge) -> Iterator[None]:
     """Give a model's bundle a judge while the block runs."""
@@ -170,7 +200,7 @@ def attack_figures(
     facts += [picture.key for person in people for picture in person.pictures]
     # Paint and blur do not hang on the model, so what is found behind them serves for every model of the bundle.
     methods = {
-        "": (backbone, f"{backbone.method} {pipeline.weights}"),
+        "": (AsShown(backbone), f"{backbone.method} {pipeline.weights}"),
         "/painted": (PaintedOver(bundle, mesh), "paint"),
         "/blur": (Blurred(bundle), "blur"),
     }

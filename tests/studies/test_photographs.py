@@ -21,12 +21,13 @@ from faceanon.errors import UserError
 from faceanon.metrics.saved import from_bytes
 from faceanon.report.results import Results, load_results
 from faceanon.studies.photographs import pictures
-from faceanon.studies.photographs.judges import mobilefacenet
+from faceanon.studies.photographs.judges import mobilefacenet, shipped_recogniser
 from faceanon.studies.photographs.page import markdown, rows, terminal
 from faceanon.studies.photographs.people import find_people
 from faceanon.studies.photographs.pictures import Setting
 from faceanon.studies.photographs.run import RESULTS, SHEET, TABLE, run_study
 from faceanon.studies.photographs.telling import Pairs, _train
+from faceanon.weights.bundle import Bundle
 from fakes import SealedPatch
 
 
@@ -289,6 +290,13 @@ def test_the_judge_gives_the_numbers_of_the_public_one(shared):
     assert (found * wanted).sum(1).min() > 0.8
 
 
+def test_a_judge_that_the_model_was_trained_against_is_a_white_box(tiny_bundle):
+    tiny = Bundle(tiny_bundle)
+    assert shipped_recogniser(tiny, tiny).white_box
+    assert not shipped_recogniser(tiny, Bundle("photo128")).white_box
+    assert not shipped_recogniser(tiny, None).white_box
+
+
 # --- the command
 
 
@@ -296,7 +304,7 @@ def test_the_command_measures_a_model(tmp_path, capsys):
     folder = write_people(tmp_path / "people", people=3, pictures=2)
     words = ["report", "photographs", "--model", "blur", "--pictures", str(folder), "--out", str(tmp_path / "out")]
     assert cli.main([*words, "--passwords", "2", "--size", "64", "--tell-steps", "0", "--detector", "mtcnn"]) == 0
-    assert "mobileface_v2 (white box)" in capsys.readouterr().out
+    assert "recognised in the same picture, mobileface_v2  " in capsys.readouterr().out
     results = load_results(tmp_path / "out")
     assert results.meta["study"] == "photographs"
     assert "same/mobileface_v2" in results.figures

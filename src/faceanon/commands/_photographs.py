@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
-    import torch
-
     from faceanon.pipeline import Pipeline
     from faceanon.studies.photographs.judges import Judge
     from faceanon.studies.photographs.run import Tools
@@ -138,7 +136,7 @@ def make_tools(choice: Choice) -> Tools:
     pipeline = _pipeline(choice)
     detector = make_detector(choice.detector, choice.side)
     round_trip = _round_trip(pipeline) if choice.round_trip else None
-    return Tools(pipeline, _judges(choice, pipeline.device), FaceMesh(), detector, round_trip)
+    return Tools(pipeline, _judges(choice, pipeline), FaceMesh(), detector, round_trip)
 
 
 def _pipeline(choice: Choice) -> Pipeline:
@@ -156,15 +154,16 @@ def _pipeline(choice: Choice) -> Pipeline:
     return Pipeline.load(choice.model, device=place)
 
 
-def _judges(choice: Choice, device: torch.device) -> tuple[Judge, ...]:
-    """All judges; the recogniser of photographs that models train against comes last, marked as a white box."""
-    from faceanon.studies.photographs.judges import mobilefacenet, training_recogniser
+def _judges(choice: Choice, pipeline: Pipeline) -> tuple[Judge, ...]:
+    """All judges; the recogniser that ships, against which models of photographs are trained, comes last."""
+    from faceanon.studies.photographs.judges import mobilefacenet, shipped_recogniser
     from faceanon.weights.bundle import Bundle
 
     found = []
     if choice.mobilefacenet is not None:
-        found.append(mobilefacenet(choice.mobilefacenet, device))
-    found.append(training_recogniser(Bundle("photo128").to(device)))
+        found.append(mobilefacenet(choice.mobilefacenet, pipeline.device))
+    trained_with = getattr(pipeline.backbone, "bundle", None)
+    found.append(shipped_recogniser(Bundle("photo128").to(pipeline.device), trained_with))
     return tuple(found)
 
 

@@ -93,11 +93,20 @@ def mobilefacenet(weights: Path, device: torch.device | str = "cpu") -> Judge:
     return Judge("MobileFaceNet", _on(device, network), digest=sha256(weights)[:16])
 
 
-def training_recogniser(bundle: Bundle) -> Judge:
-    """The recogniser that a bundle's models are trained against, as a judge who may have been learnt by heart.
+def shipped_recogniser(bundle: Bundle, trained_with: Bundle | None) -> Judge:
+    """The training recogniser of a bundle, as a judge.
 
-    It computes where the bundle's networks are.
+    Args:
+        bundle: Whose recogniser; it computes where the bundle's networks are.
+        trained_with: The bundle of the model under study. Where its recogniser is the same, the model may have learnt
+            it by heart, and the judge is a white box.
     """
-    entry = bundle.entry("recogniser")
-    network = _on(bundle.device, bundle.recogniser)
-    return Judge(bundle.recogniser_name, network, white_box=True, digest=str(entry.get("sha256"))[:16])
+    digest = _recogniser_digest(bundle)
+    white_box = (
+        trained_with is not None and trained_with.has("recogniser") and _recogniser_digest(trained_with) == digest
+    )
+    return Judge(bundle.recogniser_name, _on(bundle.device, bundle.recogniser), white_box=white_box, digest=digest[:16])
+
+
+def _recogniser_digest(bundle: Bundle) -> str:
+    return str(bundle.entry("recogniser").get("sha256"))

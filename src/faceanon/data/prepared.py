@@ -37,6 +37,7 @@ SOURCE_SIDE = 256  # pixels of the picture that is jittered, and in which the me
 SHIPPED_TABLE = "pictures.csv"
 SHIPPED_FOLDER = "pictures"
 USUAL = PhotoJitter()
+HELD_OUT = (0, 2)  # versions of validation and test pictures
 FORMAT = 1  # of the cache; raise it when its content changes
 
 
@@ -137,8 +138,7 @@ class PreparedFaces(L.LightningDataModule):
             return
         workshop = Workshop(self.bundle, self.jitter, self.seed)
         for split, part in tqdm(missing, desc="preparing photographs", unit="portion"):
-            count = self.versions if split == "train" else 1
-            save_tensors(self._file(split, part), workshop.prepare(part, count))
+            save_tensors(self._file(split, part), workshop.prepare(part, self._versions(split)))
 
     def setup(self, stage: str | None = None) -> None:
         """Read what was prepared, once, whatever the stage.
@@ -195,19 +195,24 @@ class PreparedFaces(L.LightningDataModule):
 
     def _file(self, split: str, part: Sequence[Photo]) -> Path:
         """Where a portion is kept: named by everything that its content depends on."""
-        digest = hashlib.sha256(self._settings(self.versions if split == "train" else 1))
+        digest = hashlib.sha256(self._settings(self._versions(split)))
         for photo in part:
             digest.update(_content(photo.path))
         return self.cache / f"{digest.hexdigest()[:40]}.safetensors"
 
-    def _settings(self, versions: int) -> bytes:
+    def _versions(self, split: str) -> tuple[int, ...]:
+        """Numbers of the versions of a split's pictures."""
+        # A test wants two pictures of a person: the photograph itself, and one taken a little otherwise.
+        return tuple(range(self.versions)) if split == "train" else HELD_OUT
+
+    def _settings(self, versions: tuple[int, ...]) -> bytes:
         facts = {
             "format": FORMAT,
             "codec": self.bundle.entry("codec")["sha256"],
             "recogniser": self.bundle.entry("recogniser")["sha256"],
             "mesh": shipped_sha256("mesh.onnx"),
             "size": self.image_size,
-            "versions": versions,
+            "versions": len(versions) if versions != HELD_OUT else versions,
             "jitter": asdict(self.jitter),
             "seed": self.seed,
         }
@@ -270,7 +275,7 @@ class Workshop:
         self.seed = seed
         self.mesh = FaceMesh()
 
-    def prepare(self, photos: Sequence[Photo], versions: int) -> dict[str, Tensor]:
+    def prepare(self, photos: Sequence[Photo], versions: Sequence[int]) -> dict[str, Tensor]:
         """The tensors of `Versions` of some pictures; versions without a face in them are left out.
 
         Raises:
@@ -281,7 +286,7 @@ class Workshop:
         for number, photo in enumerate(photos):
             large = read_photo(photo.path, SOURCE_SIDE)[0]
             start = int.from_bytes(_content(photo.path)[:8], "big")
-            for version in range(versions):
+            for version in versions:
                 pictures.append(self.jitter.version(large, version, [self.seed, start, version]))
                 numbers.append(number)
         points, confidence = self.mesh.points(np.stack(pictures))

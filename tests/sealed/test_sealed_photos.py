@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from faceanon.batch.engine import run_tasks
+from faceanon.batch.steps import recovering
 from faceanon.batch.tasks import AnonymizeTask, Output, RecoverTask, run_task
 from faceanon.data.photo import load_photo, read_manifest
 from faceanon.errors import UserError
@@ -159,6 +161,19 @@ def test_a_deniable_recovery_draws_other_strangers_and_says_nothing(backbone, tm
     assert psnr(PHOTO[changed], right[changed]) > 24
     assert psnr(PHOTO[changed], wrong[changed]) < 16
     assert psnr(hidden[changed], wrong[changed]) < 20
+
+
+def test_a_stranger_that_cannot_be_drawn_again_stays_and_nothing_is_said(sealed_bundle):
+    class Fails(SealedPatch):
+        def transform(self, identity, key, inverse=False):
+            return super().transform(identity, key, inverse) * torch.nan
+
+    photo, manifest = hidden_photo(SealedPatch(str(sealed_bundle)))
+    fails = pipeline(Fails(str(sealed_bundle)))
+    fails.weights = manifest.weights
+    outcome = fails.drive(recovering(fails, photo, manifest, WRONG, deniable=True), WRONG, inverse=True)
+    assert np.array_equal(outcome.photo.pixels, photo.pixels)
+    assert outcome.faces == manifest.faces
 
 
 def test_many_photos_at_once_equal_one_at_a_time(backbone, tmp_path):

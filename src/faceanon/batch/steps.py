@@ -136,7 +136,10 @@ def recovering(
     for layer in reversed(manifest.layers):
         if codes is not None:
             _bring_back(pixels, layer, codes, pipeline, photo.name)
-        elif (yield from _pass(pixels, layer, pipeline.backbone.image_size)):
+            continue
+        failed = yield from _pass(pixels, layer, pipeline.backbone.image_size)
+        # Of a sealed method these are other strangers. Where it cannot draw one, the first stays, and nothing is said.
+        if failed and not pipeline.backbone.sealed:
             raise UserError(f"{photo.name}: the model gives no picture for one of its faces; is the file damaged?")
     coarse = _coarse(manifest.layers, pipeline.backbone.image_size)
     hidden = len(manifest.hidden)

@@ -44,6 +44,7 @@ PHOTOS_ONLY: dict[str, Any] = {
     "quality": None,
     "like": None,
     "vault": False,
+    "carry": None,
     "exact": False,
     "format": "png",
     "workers": None,  # see `batch.engine.usual_workers`
@@ -150,7 +151,7 @@ def recover_one(args: argparse.Namespace, paths: tuple[Path, Path], pipeline: Pi
     from faceanon.video.recover import recover_video
 
     with _progress() as told:
-        done = recover_video(pipeline, *paths, password, quality_of(args), told)
+        done = recover_video(pipeline, *paths, password, quality_of(args), told, args.deniable)
     _say(
         f"recovered {done.tracks} face(s), {done.faces} times in {done.frames} frames -> {paths[1]}; from a file"
         f" written as {done.written}"

@@ -60,6 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep the original faces too, encrypted under the password, for recover --exact. A wrong password then "
         "shows itself, to you and to whoever guesses (docs/how-to/vault.md)",
     )
+    parser.add_argument(
+        "--carry",
+        choices=("pixels",),
+        help="write the recovery data also into the lowest bits of the faces' pixels, so that recovery works after the "
+        "metadata were stripped; for .png, and .webp without --quality",
+    )
     _add_face_arguments(parser)
     add_video_arguments(parser, follow=True)
     add_password_arguments(parser)
@@ -120,8 +126,11 @@ def run(args: argparse.Namespace) -> int:
         return anonymize_one(args, paths, _pipeline(args, policy), password)
     if args.list_faces:
         return _list_faces(args, source, policy)
-    target, output = Path(args.output), Output(args.quality, args.sidecar, args.vault)
+    target = Path(args.output)
+    output = Output(args.quality, args.sidecar, args.vault, args.carry == "pixels")
     jobs = plan(source, target, SUFFIXES, args.overwrite, f".{args.format}")
+    for _, file in jobs:
+        output.encoding(file)
     folder = prepare_folder(args, jobs, _settings(args))
     password = password_of(args, confirm=True)
     pipeline = _pipeline(args, policy)
@@ -137,7 +146,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
     settings = {name: getattr(args, name) for name in ("aligned", "min_face", "small_faces", "format", "sidecar")}
     settings |= {"command": "anonymize", "quality": args.quality, "detector": args.detector}
     select, exclude = choices(args)
-    settings |= {"vault": args.vault or None, "likeness": args.likeness}
+    settings |= {"vault": args.vault or None, "likeness": args.likeness, "carry": args.carry}
     return settings | {"select": select.settings(), "exclude": exclude.settings()}
 
 

@@ -1,17 +1,21 @@
 """Bring the faces of anonymized pictures back with the password they were hidden with.
 
 Needs the file as `faceanon anonymize` wrote it, the same model and the same password; nothing else is stored anywhere.
-A wrong password cannot be told from a right one by the program: it draws yet another stranger. With --exact it can: the
-original pixels come back from the vault that `anonymize --vault` made, and the model plays no part.
+What a wrong password does depends on the model. One for photographs has sealed codes of the faces in the file: a wrong
+password opens none, says so and writes nothing, or with --deniable draws yet another stranger and says what it says of
+a right one. Other models always draw another stranger. With --exact the original pixels come back from the vault that
+`anonymize --vault` made; the model plays no part, and a wrong password is refused.
 
   faceanon recover party_anon.png party.png
   FACEANON_PW=... faceanon recover hidden/ photos/ --password-env FACEANON_PW
   faceanon recover party_anon.png party.png --exact
   faceanon recover sent_by_chat.jpg party.png --like hidden/other.png
+  faceanon recover party_anon.png party.png --deniable
 
 A file whose metadata were stripped has lost the salt and the places of its faces. --like takes the salt from any other
 file of the same run (a picture, its .faceanon.json, or the folder of the run), and the faces are detected again, less
-exactly.
+exactly. It has lost sealed codes as well, unless `anonymize --carry pixels` wrote all that recovery needs into the
+faces' pixels too, where it is found by itself.
 Exit code: 0 done, 1 failed, 2 wrong usage or input (no faceanon data in the picture, another model; nothing is
 written).
 """
@@ -50,6 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the original faces, pixel by pixel, from the vault of anonymize --vault; a wrong password is refused, "
         "and --model is not read",
     )
+    parser.add_argument(
+        "--deniable",
+        action="store_true",
+        help="draw another stranger under a wrong password, with the same messages and exit code as under the right "
+        "one, so that nobody can tell from the outcome; some models always do",
+    )
     add_video_arguments(parser, follow=False)
     add_password_arguments(parser)
 
@@ -78,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
     jobs = plan(source, target, frozenset(WRITABLE), args.overwrite, f".{args.format}")
     settings = {"command": "recover", "format": args.format, "quality": args.quality, "like": args.like}
     settings |= {"exact": args.exact or None}  # None: as in journals of before there were vaults
+    settings |= {"deniable": args.deniable or None}
     if args.exact:
         _check_exact(args, jobs, output)
     folder = prepare_folder(args, jobs, settings)
@@ -88,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     def make(picture: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
         if args.exact:
             return ExactTask(pipeline, picture, file, password, output)
-        return RecoverTask(pipeline, picture, file, password, output, like)
+        return RecoverTask(pipeline, picture, file, password, output, like, args.deniable)
 
     return run_jobs(args, jobs, folder, pipeline, password, make, "recovered")
 
@@ -96,6 +107,8 @@ def run(args: argparse.Namespace) -> int:
 def _check_exact(args: argparse.Namespace, jobs: Sequence[Job], output: Output) -> None:
     from faceanon.batch.exact import check_exact
 
+    if args.deniable:
+        raise UserError("--exact opens a vault, which tells whether the password is right; leave --deniable away")
     if args.like is not None:
         raise UserError("--exact needs each file's own recovery data, so --like cannot help; leave one of them away")
     for _, target in jobs:

@@ -162,6 +162,14 @@ class PreparedFaces(L.LightningDataModule):
         if not len(train):
             raise UserError(f"no face was made out in {self._where()}: give FFHQ-aligned photographs of faces")
 
+    def files(self, split: str) -> list[Path]:
+        """The picture files of `train`, `val` or `test`; nothing is prepared for it."""
+        found: list[Path] = []
+        for name, part in self._parts(self._photos()):
+            if name == split:
+                found.extend(photo.path for photo in part)
+        return found
+
     def _photos(self) -> list[Photo]:
         """All pictures, in one order, with persons where they are known."""
         photos: list[Photo] = []

@@ -333,6 +333,7 @@ def recover_file(
     output: Output | None = None,
     like: Manifest | None = None,
     exact: bool = False,
+    deniable: bool = False,
 ) -> Outcome:
     """Recover a file of `anonymize_file`.
 
@@ -345,6 +346,7 @@ def recover_file(
         like: Manifest of another file of the same run: where `source` has lost its own, the faces are detected again
             and the salt is taken from here.
         exact: The original pixels from the file's vault (`Output.vault`), without the model.
+        deniable: Under a wrong password draw another stranger, also with a method whose sealed codes could tell.
 
     Raises:
         UserError: If the source carries no usable manifest or fits another model, or the target cannot be written;
@@ -352,7 +354,8 @@ def recover_file(
     """
     if exact:
         return run_task(ExactTask(pipeline, source, target, password, output or Output()))
-    return run_task(RecoverTask(pipeline, source, target, password, output=output or Output(), like=like))
+    task = RecoverTask(pipeline, source, target, password, output=output or Output(), like=like, deniable=deniable)
+    return run_task(task)
 
 
 def _like(photo: Photo, result: LoadedPhoto) -> Image.Image | NDArray[np.uint8]:

@@ -24,7 +24,7 @@ from faceanon.studies.photographs import pictures
 from faceanon.studies.photographs.judges import mobilefacenet, shipped_recogniser
 from faceanon.studies.photographs.page import markdown, rows, terminal
 from faceanon.studies.photographs.people import find_people
-from faceanon.studies.photographs.pictures import Setting
+from faceanon.studies.photographs.pictures import RoundTrip, Setting
 from faceanon.studies.photographs.run import RESULTS, SHEET, TABLE, run_study
 from faceanon.studies.photographs.telling import Pairs, _train
 from faceanon.weights.bundle import Bundle
@@ -140,6 +140,19 @@ def test_the_study_trains_the_network_and_tests_it_on_others(tmp_path):
     results = study(many, tmp_path / "out", tell_steps=4)
     assert 0 <= results.figures["told_apart"] <= 1
     assert "told_apart" in results.ci
+
+
+def test_round_trips_leave_alone_what_the_model_leaves_alone(sealed_bundle):
+    model = SealedPatch(str(sealed_bundle))
+    image = torch.rand(2, 3, 64, 64) * 2 - 1
+    key = torch.zeros(2, 1)
+    whole = RoundTrip(model.bundle, 64).anonymize(image, key)
+    part = RoundTrip(model.bundle, 64, model).anonymize(image, key)
+    assert torch.equal(whole, model.bundle.codec(image))
+    cells = model.face_mask(image).repeat_interleave(8, -1).repeat_interleave(8, -2).expand(-1, 3, -1, -1)
+    assert torch.equal(part[~cells], image[~cells])
+    middle = (slice(None), slice(None), slice(28, 36), slice(28, 36))
+    assert torch.allclose(part[middle], whole[middle])
 
 
 def test_too_few_persons_for_the_network_are_refused(people, tmp_path):

@@ -18,6 +18,8 @@ from PIL import Image
 from torch import Tensor
 
 from faceanon import __version__
+from faceanon.backbones.base import Backbone
+from faceanon.backbones.persona import soft_edge
 from faceanon.backbones.pictures import WithoutCodes
 from faceanon.batch.engine import run_tasks, usual_workers
 from faceanon.batch.steps import Outcome
@@ -35,7 +37,7 @@ from faceanon.weights.files import write_atomic
 
 ORIGINAL = "original"
 ROUND_TRIP = "round-trip"
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 # Cheap on purpose: what guessing a password costs is no figure of this study, and every process derives all keys.
 KDF = KdfParameters(memory_kib=1024, iterations=1, lanes=1)
 
@@ -78,11 +80,14 @@ class Setting:
 class RoundTrip(WithoutCodes):
     """A method that changes nobody: every face goes through a bundle's codec once.
 
-    Put through the same files as a model's pictures, it shows what the codec alone does to them.
+    Put through the same files as a model's pictures, it shows what the codec alone does to them. Where the model
+    repaints some cells of a picture only, it is those that go through the codec, joined to the rest as the model's are:
+    otherwise the codec's traces in the background would tell round trips from the model's pictures.
 
     Args:
         bundle: A bundle with a codec.
         image_size: Side of the faces in pixels; a multiple of 8.
+        model: A method that says by `face_mask` which cells it repaints; None for the whole picture.
     """
 
     reversible = False
@@ -91,10 +96,11 @@ class RoundTrip(WithoutCodes):
     trained_by = ()
     licence = "no weights of its own"
 
-    def __init__(self, bundle: Bundle, image_size: int) -> None:
+    def __init__(self, bundle: Bundle, image_size: int, model: Backbone | None = None) -> None:
         super().__init__()
         self.bundle = bundle
         self.side = image_size
+        self.model = model
 
     @property
     def image_size(self) -> int:
@@ -104,7 +110,10 @@ class RoundTrip(WithoutCodes):
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
         """The round trip of `(B, 3, S, S)`; `key` is ignored."""
         picture: Tensor = self.bundle.codec(image)
-        return picture
+        if self.model is None:
+            return picture
+        edge = soft_edge(self.model.face_mask(image).float(), self.side)
+        return image * (1 - edge) + picture * edge
 
 
 def cache_name(pipeline: Pipeline, setting: Setting) -> str:

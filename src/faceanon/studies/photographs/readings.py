@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -102,7 +103,8 @@ def detector_reading(detector: Detector, setting: Setting) -> Reading:
     def look(faces: NDArray[np.uint8]) -> Array:
         return np.array([len(detector.detect(face)) > 0 for face in faces], np.float32)
 
-    name = f"{DETECTOR} {type(detector).__name__}"
+    settings = hashlib.sha256(repr(getattr(detector, "config", "")).encode()).hexdigest()[:8]
+    name = f"{DETECTOR} {type(detector).__name__} {settings}"
     return Reading(name, (ORIGINAL, *setting.versions("anonymized")), look)
 
 

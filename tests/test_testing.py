@@ -239,6 +239,11 @@ class TakesAnything(SealedPatch):
             return image
 
 
+class SharesTheWrongCodes(SealedPatch):
+    def anonymize_with_codes(self, image, key):
+        return self.anonymize(image, key), self.code_of(-image)
+
+
 class IgnoresTheCodes(SealedPatch):
     def recover_from(self, image, codes):
         return super().recover_from(image, codes[:1] * len(codes))
@@ -262,6 +267,7 @@ class SealedForGood(SealedPatch):
         (DifferentCodes, 0, {"sealed"}),
         (TakesAnything, 0, {"sealed"}),
         (IgnoresTheCodes, 0, {"sealed"}),
+        (SharesTheWrongCodes, 0, {"sealed"}),
         (HasAKeyAsWell, 0, {"reversal"}),
         (SealedForGood, 0, {"description"}),
     ],

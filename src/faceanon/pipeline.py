@@ -23,15 +23,15 @@ from torch import Tensor
 
 from faceanon.backbones.base import Backbone
 from faceanon.batch.exact import ExactTask
-from faceanon.batch.steps import Layers, Outcome, Steps, anonymizing, recovering
+from faceanon.batch.steps import Layers, Outcome, Row, Steps, anonymizing, recovering
 from faceanon.batch.tasks import AnonymizeTask, Output, RecoverTask, run_task
-from faceanon.data.align import arrange_layers, crop, whole_picture
+from faceanon.data.align import arrange_layers, whole_picture
 from faceanon.data.detect import Detector, MtcnnConfig, MtcnnDetector
 from faceanon.data.found import Face, Policy, check_aligned, judge, squares
 from faceanon.data.photo import LoadedPhoto, Photo, load_photo, read_manifest, to_image
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password, Secret
-from faceanon.manifest import CropGeometry, Manifest
+from faceanon.manifest import Manifest
 from faceanon.weights.files import state_sha256
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class Pipeline:
 
     def drive(self, steps: Steps, secret: Secret, inverse: bool = False) -> Outcome:
         """Take `steps` to their end, alone."""
-        changed = None
+        changed: list[Row] | None = None
         while True:
             try:
                 faces = steps.send(changed) if changed is not None else next(steps)
@@ -217,8 +217,19 @@ class Pipeline:
                 outcome: Outcome = end.value
                 return outcome
             keys = self.backbone.key_from_secret(secret, 1).expand(len(faces), *self.backbone.key_shape)
-            parts = [slice(start, start + self.batch) for start in range(0, len(faces), self.batch)]
-            changed = torch.cat([self.change(faces[part], keys[part], inverse) for part in parts])
+            rows: list[Row] = []
+            for start in range(0, len(faces), self.batch):
+                part = slice(start, start + self.batch)
+                rows += self.draw(faces[part], keys[part], inverse)
+            changed = rows
+
+    @torch.inference_mode()
+    def draw(self, faces: Tensor, keys: Tensor, inverse: bool = False) -> list[Row]:
+        """As `change`, face by face; anonymizing by a sealed method each with the code of its original."""
+        if inverse or not self.backbone.sealed:
+            return [(face, None) for face in self.change(faces, keys, inverse)]
+        drawn, codes = self.backbone.anonymize_with_codes(faces.to(self.device), keys.to(self.device))
+        return list(zip(drawn.float().cpu(), codes, strict=True))
 
     @torch.inference_mode()
     def change(self, faces: Tensor, keys: Tensor, inverse: bool = False) -> Tensor:
@@ -236,15 +247,6 @@ class Pipeline:
         backward = inverse and not self.backbone.sealed
         method = self.backbone.recover if backward else self.backbone.anonymize
         return method(faces.to(self.device), keys.to(self.device)).float().cpu()
-
-    def codes_of(self, pixels: NDArray[np.uint8], layer: Sequence[CropGeometry]) -> dict[CropGeometry, bytes]:
-        """Codes, not yet sealed, of the faces of a photo `(H, W, 3)` that lie in these squares."""
-        codes: dict[CropGeometry, bytes] = {}
-        for start in range(0, len(layer), self.batch):
-            part = layer[start : start + self.batch]
-            faces = torch.stack([crop(pixels, geometry, self.backbone.image_size) for geometry in part])
-            codes |= zip(part, self.codes_of_faces(faces), strict=True)
-        return codes
 
     @torch.inference_mode()
     def codes_of_faces(self, faces: Tensor) -> list[bytes]:

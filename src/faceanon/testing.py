@@ -327,7 +327,10 @@ def _sealed(subject: Subject) -> None:
     _ensure(longest + OVERHEAD <= SIZES[-1], f"a code of {longest} bytes; at most {SIZES[-1] - OVERHEAD} can be sealed")
     with torch.no_grad():
         again = backbone.code_of(subject.image.clone())
+        drawn, shared = backbone.anonymize_with_codes(subject.image.clone(), subject.keys.clone())
     _ensure(again == codes, "two calls of code_of give two codes")
+    _ensure(shared == codes, "anonymize_with_codes gives other codes than code_of")
+    _equal(drawn, subject.anonymized, "anonymize_with_codes draws other faces than anonymize", 1e-5 * LARGEST)
     recovered = subject.recovered
     _ensure(recovered.isfinite().all(), "recover_from gives values that are not finite")
     _differ(recovered, subject.recover_from(subject.saved, codes[1:] + codes[:1]), "recover_from ignores the codes")

@@ -143,6 +143,11 @@ class Backbone(nn.Module, ABC):
         self._need_sealed()
         return codes_of_cells(self.bundle.codec, image, self.face_mask(image))
 
+    def anonymize_with_codes(self, image: Tensor, key: Tensor) -> tuple[Tensor, list[bytes]]:
+        """`anonymize`, and of a sealed method the codes of the originals; a method may share work between the two."""
+        drawn = self.anonymize(image, key)
+        return drawn, self.code_of(image) if self.sealed else []
+
     def recover_from(self, image: Tensor, codes: list[bytes]) -> Tensor:
         """Bring the persons back from anonymized `(B, 3, S, S)` and the codes of the originals; not clamped.
 

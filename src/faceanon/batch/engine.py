@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from faceanon.batch.steps import Outcome, Steps
+from faceanon.batch.steps import Outcome, Row, Steps
 from faceanon.batch.tasks import Task
 from faceanon.errors import UserError
 
@@ -51,7 +51,7 @@ class _Flight:
     key: Tensor  # (1, *key_shape)
     pixels: int
     faces: Tensor | None = None  # (B, 3, S, S), waiting for the backbone
-    changed: list[Tensor] = field(default_factory=list)
+    changed: list[Row] = field(default_factory=list)
 
 
 def usual_workers() -> int:
@@ -89,7 +89,7 @@ class _Engine:
         self.turns = pipeline.device.type == "cpu"
         self.pool = _threads("faceanon", workers, max(1, cores // workers))
         self.network = _threads("faceanon-network", 1, cores)
-        self.call: Future[Tensor] | None = None
+        self.call: Future[list[Row]] | None = None
         self.taken: list[tuple[_Flight, int]] = []  # rows of that call
         self.window = 2 * rows + workers
         self.working: dict[Future[_Flight | Outcome], Task] = {}
@@ -151,11 +151,11 @@ class _Engine:
         self.taken = taken
         inverse = filled[0][0].task.inverse
         if self.turns:
-            self._finish_call(self.pipeline.change(faces, keys, inverse))
+            self._finish_call(self.pipeline.draw(faces, keys, inverse))
         else:
-            self.call = self.network.submit(self.pipeline.change, faces, keys, inverse)
+            self.call = self.network.submit(self.pipeline.draw, faces, keys, inverse)
 
-    def _finish_call(self, changed: Tensor) -> None:
+    def _finish_call(self, changed: list[Row]) -> None:
         """Give photos whose faces are all changed back to the threads."""
         self.call = None
         for (flight, _), face in zip(self.taken, changed, strict=False):
@@ -174,7 +174,8 @@ class _Engine:
             if flight.faces is None:
                 faces = next(flight.steps)
             else:
-                changed, flight.changed = torch.stack(flight.changed), []
+                changed = flight.changed
+                flight.changed = []
                 faces = flight.steps.send(changed)
         except StopIteration as end:
             return flight.task.finish(end.value)

@@ -54,7 +54,10 @@ class Outcome:
     kept: bool = False
 
 
-Steps = Generator[Tensor, Tensor, Outcome]
+Row = tuple[Tensor, bytes | None]
+"""A changed face `(3, S, S)`, not clamped, and of a sealed method the code of its original."""
+
+Steps = Generator[Tensor, list[Row], Outcome]
 
 
 def anonymizing(
@@ -78,7 +81,7 @@ def anonymizing(
         encoding: For the manifest.
 
     Yields:
-        Faces `(B, 3, S, S)` in [-1, 1]; is to be sent as many anonymized ones.
+        Faces `(B, 3, S, S)` in [-1, 1]; is to be sent as many anonymized ones, of a sealed method with their codes.
 
     Raises:
         UserError: If there is no face, none is wanted, or one must not be hidden in another way.
@@ -93,10 +96,8 @@ def anonymizing(
     layers = []
     codes: dict[CropGeometry, bytes] = {}
     for layer in arrange_layers(list(owner)):
-        if pipeline.backbone.sealed:
-            # What recovery has to bring back: the face as it is now, with the layers below already changed.
-            codes |= pipeline.codes_of(pixels, layer)
-        failed = yield from _pass(pixels, layer, pipeline.backbone.image_size)
+        # What recovery will bring back is the face as it is now, with the layers below already changed.
+        failed = yield from _pass(pixels, layer, pipeline.backbone.image_size, codes)
         for geometry in failed:
             spoilt = owner[geometry].hidden_by(pipeline.policy.small, "the model failed on it")
             refuse_hopeless([spoilt], photo.name)
@@ -176,14 +177,19 @@ def _bring_back(
 
 
 def _pass(
-    pixels: NDArray[np.uint8], layer: Sequence[CropGeometry], size: int
-) -> Generator[Tensor, Tensor, set[CropGeometry]]:
-    """Change the faces of one layer in place; those the model gave no finite picture for are returned."""
+    pixels: NDArray[np.uint8],
+    layer: Sequence[CropGeometry],
+    size: int,
+    codes: dict[CropGeometry, bytes] | None = None,
+) -> Generator[Tensor, list[Row], set[CropGeometry]]:
+    """Change the faces of one layer in place, and note their codes; returns those that got no finite picture."""
     failed = set()
     for start in range(0, len(layer), MOST_FACES):
         part = layer[start : start + MOST_FACES]
         changed = yield torch.stack([crop(pixels, geometry, size) for geometry in part])
-        for face, geometry in zip(changed, part, strict=True):
+        for (face, code), geometry in zip(changed, part, strict=True):
+            if codes is not None and code is not None:
+                codes[geometry] = code
             if face.isfinite().all():
                 paste(pixels, face, geometry, feather=0 if _fills(geometry, pixels) else FEATHER)
             else:

@@ -27,9 +27,15 @@ def codes_of_cells(codec: LatentCodec, image: Tensor, mask: Tensor, step: float 
         step: Rounding step, see `encode_cells`.
     """
     with torch.no_grad():
-        latents = codec.encode(image.detach()).float().cpu().numpy()
+        latents = codec.encode(image.detach())
+    return codes_of_latents(latents, mask, step)
+
+
+def codes_of_latents(latents: Tensor, mask: Tensor, step: float | None = None) -> list[bytes]:
+    """As `codes_of_cells`, for who has the pictures' normalised latents `(B, C, S / 8, S / 8)` at hand."""
+    faces = latents.detach().float().cpu().numpy()
     cells = mask[:, 0].bool().cpu().numpy()
-    return [encode_cells(face, kept, step) for face, kept in zip(latents, cells, strict=True)]
+    return [encode_cells(face, kept, step) for face, kept in zip(faces, cells, strict=True)]
 
 
 def faces_of_cells(codec: LatentCodec, image: Tensor, codes: Sequence[bytes], passes: int = PASSES) -> Tensor:

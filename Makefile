@@ -28,7 +28,7 @@ $(BIN)/python:
 
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "[install] installing faceanon and its dependencies into $(VENV) (about 6 GB, a few minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,demo,onnx]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,demo,onnx,judge]'
 	@touch $@
 	@echo "[install] done"
 

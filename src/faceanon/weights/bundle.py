@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from faceanon.errors import UserError
 from faceanon.networks.adapters import Normalised, PerceptualDistance
 from faceanon.networks.codec import LatentCodec
+from faceanon.networks.dlib_resnet import DlibResNet
 from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.layout import has_bfloat16
@@ -190,6 +191,8 @@ class Bundle:
         kind = network_class(entry.get("class", ""))
         if issubclass(kind, OnnxRecogniser):
             return self._judging(kind, role)
+        if issubclass(kind, DlibResNet):
+            return self._carried(kind, role)
         with torch.random.fork_rng(devices=[]):  # else a network built late would shift a resumed run's random numbers
             net = self._constructed(kind, role)
         if weights:
@@ -224,6 +227,19 @@ class Bundle:
         if path.is_file() and entry.get("sha256") not in (None, sha256(path)):
             raise UserError(f"{path} is not the file that bundle.yaml describes (sha256 differs); restore it")
         return kind(path, **entry.get("init", {}))
+
+    def _carried(self, kind: type[DlibResNet], role: str) -> DlibResNet:
+        """A network whose weights another package carries; it has no gradients.
+
+        Raises:
+            UserError: Wanted as anything but the judge, or the package is not installed.
+        """
+        if role.split("_")[0] != "judge":
+            raise UserError(
+                f"bundle {self.name!r} ({self.folder}) names dlib's network as {role}: it has no gradients, so it can "
+                "only be the judge; name another network there"
+            )
+        return kind()
 
     @property
     def fingerprint(self) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from faceanon.errors import UserError
+from faceanon.networks.dlib_resnet import DlibResNet
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.files import load_tensors, sha256
 from faceanon.weights.pairing import check_pair, generator_fingerprint, short
@@ -56,6 +57,8 @@ def verify(path: str | Path, faces: Path | None = None) -> Iterator[Check]:
 
 def _network(bundle: Bundle, role: str) -> Check:
     entry = bundle.entry(role)
+    if entry.get("class") == f"{DlibResNet.__module__}.{DlibResNet.__qualname__}":
+        return _carried(bundle, role)
     if "file" not in entry:
         return Check("ok", f"{role}: untrained, no file")
     try:
@@ -67,6 +70,15 @@ def _network(bundle: Bundle, role: str) -> Check:
     if "sha256" not in entry:
         return Check("warning", f"{text}, but bundle.yaml has no sha256 for {entry['file']}")
     return Check("ok", f"{text}, sha256 {entry['sha256'][:12]}")
+
+
+def _carried(bundle: Bundle, role: str) -> Check:
+    """Whether a network is there whose weights another package carries."""
+    try:
+        bundle.build(role)
+    except UserError as error:
+        return Check("FAILED", f"{role}: {error}")
+    return Check("ok", f"{role}: DlibResNet, its weights come with the package face-recognition-models")
 
 
 def _files(bundle: Bundle) -> Iterator[Check]:

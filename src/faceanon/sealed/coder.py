@@ -38,7 +38,7 @@ DAMAGED = "the code of a face is damaged, or of a version that this faceanon doe
 def default_step(cells: int) -> float:
     """Rounding step for latents of so many cells a side, in standard deviations of the latents.
 
-    A face of 128 px takes some 1.2 kB then, one of 256 px 3.3 kB; the codec itself loses more than the rounding.
+    A face of 128 px takes some 1.0 kB then, one of 256 px 3.0 kB; the codec itself loses more than the rounding.
     """
     return 0.35 if cells <= 16 else 0.5
 

@@ -6,13 +6,15 @@ import pytest
 import torch
 from PIL import Image
 
-from faceanon.data.detect import Detection
+from faceanon.data.detect import Detection, MtcnnDetector
 from faceanon.data.found import Policy
 from faceanon.data.photo import LoadedPhoto, load_photo, read_manifest, write_photo
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password, Secret
 from faceanon.manifest import Manifest
+from faceanon.photo.yunet import YunetDetector
 from faceanon.pipeline import NoFaceError, Pipeline, anonymize_file, recover_file
+from faceanon.weights.bundle import Bundle
 from fakes import FixedDetector, KeyedTint
 
 CHEAP = KdfParameters(memory_kib=64, iterations=1, lanes=1)
@@ -178,3 +180,12 @@ def test_secret_of_ones_own_needs_python(tmp_path):
 def test_faces_too_small_for_the_model_are_looked_for_too(min_face, searched):
     pipeline = Pipeline(KeyedTint(), policy=Policy(min_face=min_face))
     assert pipeline.detector.config.min_face == searched
+
+
+@pytest.mark.parametrize(("name", "kind"), [("photo128", YunetDetector), ("synth64", MtcnnDetector)])
+def test_a_model_of_photographs_finds_faces_with_yunet(name, kind):
+    backbone = KeyedTint()
+    backbone.bundle = Bundle(name)
+    pipeline = Pipeline(backbone, policy=Policy(min_face=50))
+    assert isinstance(pipeline.detector, kind)
+    assert pipeline.detector.config.min_face == 30

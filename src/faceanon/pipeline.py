@@ -32,6 +32,8 @@ from faceanon.data.photo import LoadedPhoto, Photo, load_photo, read_manifest, t
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password, Secret
 from faceanon.manifest import Manifest
+from faceanon.photo.yunet import YunetConfig, YunetDetector
+from faceanon.weights.bundle import Bundle
 from faceanon.weights.files import state_sha256
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class Pipeline:
 
     Args:
         backbone: The method, in eval mode.
-        detector: Finds the faces; MTCNN when None, built at first use.
+        detector: Finds the faces; when None YuNet or MTCNN, as `Pipeline.detector` says, built at first use.
         weights: SHA-256 of the backbone's weights, 64 hex digits; recovery demands the same. Hashed here when None.
         name: Name of the model, for people.
         device: Where the backbone runs.
@@ -89,7 +91,7 @@ class Pipeline:
 
         Args:
             path: Folder of a trained model, or a `.ckpt`.
-            detector: Finds the faces; MTCNN when None.
+            detector: Finds the faces; when None YuNet or MTCNN, as `Pipeline.detector` says.
             device: Where the backbone runs.
             batch: Most faces in one call of the backbone, or None, as above.
 
@@ -108,9 +110,17 @@ class Pipeline:
 
     @property
     def detector(self) -> Detector:
-        """The face detector; by default MTCNN, made at its first use for what the policy then says is to be found."""
+        """The face detector, made at its first use for what the policy then says is to be found.
+
+        By default YuNet for models of photographs, whose bundle has a codec, and MTCNN for those of drawn faces: each
+        bundle's `framing` was measured with its own.
+        """
         if self._detector is None:
-            self._detector = MtcnnDetector(MtcnnConfig(min_face=self.policy.searched), self.device)
+            bundle = getattr(self.backbone, "bundle", None)
+            if isinstance(bundle, Bundle) and bundle.has("codec"):
+                self._detector = YunetDetector(YunetConfig(min_face=self.policy.searched))
+            else:
+                self._detector = MtcnnDetector(MtcnnConfig(min_face=self.policy.searched), self.device)
         return self._detector
 
     @detector.setter

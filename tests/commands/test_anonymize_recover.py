@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from faceanon.commands import _files, anonymize, recover
@@ -240,3 +241,15 @@ def test_help_teaches_and_takes_no_password(command):
     assert "--password-env" in text
     assert "procedural faces" in text
     assert not any(option in ("--password", "-p") for action in parser._actions for option in action.option_strings)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("yunet", "YunetDetector"), ("mtcnn", "MtcnnDetector")])
+def test_a_detector_may_be_named(name, kind):
+    detector = anonymize._detector(name, 30, torch.device("cpu"))
+    assert type(detector).__name__ == kind
+    assert detector.config.min_face == 30
+
+
+def test_a_detector_that_is_no_file_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="nowhere"):
+        anonymize._detector(str(tmp_path / "nowhere.onnx"), 30, torch.device("cpu"))

@@ -35,7 +35,10 @@ from faceanon.commands._video import add_video_arguments, anonymize_one, check_v
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
+    import torch
+
     from faceanon.batch.tasks import Task
+    from faceanon.data.detect import Detector
     from faceanon.data.found import Policy
     from faceanon.key import KdfParameters
     from faceanon.pipeline import Pipeline
@@ -95,8 +98,9 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
     add_people_arguments(group)
     group.add_argument(
         "--detector",
-        metavar="FILE",
-        help="find faces by this SCRFD network, e.g. det_10g.onnx of InsightFace's buffalo_l (default: MTCNN)",
+        metavar="NAME",
+        help="find faces by yunet, mtcnn, or the file of an SCRFD network, e.g. det_10g.onnx of InsightFace's "
+        "buffalo_l (default: yunet for models of photographs, mtcnn for those of drawn faces)",
     )
 
 
@@ -157,13 +161,23 @@ def _policy(args: argparse.Namespace) -> Policy:
     return Policy(args.min_face, args.small_faces, select.numbers, exclude.numbers or frozenset())
 
 
-def _pipeline(args: argparse.Namespace, policy: Policy) -> Pipeline:
-    from faceanon.data.detect import ScrfdDetector
+def _detector(name: str, min_face: float, device: torch.device) -> Detector:
+    """The detector that `--detector` names, for faces of `min_face` px and more."""
+    from faceanon.data.detect import MtcnnConfig, MtcnnDetector, ScrfdDetector
+    from faceanon.photo.yunet import YunetConfig, YunetDetector
 
+    if name == "yunet":
+        return YunetDetector(YunetConfig(min_face=min_face))
+    if name == "mtcnn":
+        return MtcnnDetector(MtcnnConfig(min_face=min_face), device)
+    return ScrfdDetector(name, min_face, device)
+
+
+def _pipeline(args: argparse.Namespace, policy: Policy) -> Pipeline:
     pipeline = load_pipeline(args.model, args.device)
     pipeline.policy = policy
     if args.detector is not None:
-        pipeline.detector = ScrfdDetector(args.detector, policy.searched, pipeline.device)
+        pipeline.detector = _detector(args.detector, policy.searched, pipeline.device)
     pipeline.people = people_of(args, pipeline)
     if pipeline.drawn_only and not args.list_faces and os.environ.get("LOCAL_RANK", "0") == "0":  # of --devices, one
         print(DRAWN_ONLY, file=sys.stderr)

@@ -21,7 +21,7 @@ from faceanon.errors import UserError
 from faceanon.metrics.saved import from_bytes
 from faceanon.report.results import Results, load_results
 from faceanon.studies.photographs import pictures
-from faceanon.studies.photographs.judges import mobilefacenet, shipped_recogniser
+from faceanon.studies.photographs.judges import dlib_resnet, mobilefacenet, shipped_recogniser
 from faceanon.studies.photographs.page import markdown, rows, terminal
 from faceanon.studies.photographs.people import find_people
 from faceanon.studies.photographs.pictures import RoundTrip, Setting
@@ -310,13 +310,25 @@ def test_a_judge_that_the_model_was_trained_against_is_a_white_box(tiny_bundle):
     assert not shipped_recogniser(tiny, None).white_box
 
 
+def test_dlib_judges_by_distance():
+    pytest.importorskip("dlib", reason="dlib is an extra")
+    judge = dlib_resnet()
+    assert judge.similarity == "euclidean"
+    assert len(judge.digest) == 16
+    image = torch.rand(2, 3, 64, 64) * 2 - 1
+    embedding = judge.embed(image)
+    assert embedding.shape == (2, 128)
+    assert torch.allclose(judge.compare_rows(embedding, embedding), torch.zeros(2))
+
+
 # --- the command
 
 
 def test_the_command_measures_a_model(tmp_path, capsys):
     folder = write_people(tmp_path / "people", people=3, pictures=2)
     words = ["report", "photographs", "--model", "blur", "--pictures", str(folder), "--out", str(tmp_path / "out")]
-    assert cli.main([*words, "--passwords", "2", "--size", "64", "--tell-steps", "0", "--detector", "mtcnn"]) == 0
+    more = ["--passwords", "2", "--size", "64", "--tell-steps", "0", "--no-dlib"]
+    assert cli.main([*words, *more]) == 0
     assert "recognised in the same picture, mobileface_v2  " in capsys.readouterr().out
     results = load_results(tmp_path / "out")
     assert results.meta["study"] == "photographs"

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
+    from faceanon.data.detect import Detector
     from faceanon.pipeline import Pipeline
     from faceanon.studies.photographs.judges import Judge
     from faceanon.studies.photographs.run import Tools
@@ -43,10 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--mobilefacenet", type=Path, metavar="FILE", help="public checkpoint of MobileFaceNet, as a judge"
     )
+    group.add_argument("--no-dlib", action="store_true", help="leave out the judge of the extra `judge`, dlib")
     group.add_argument(
         "--detector",
-        choices=("mtcnn",),
-        default="mtcnn",
+        choices=("yunet", "mtcnn"),
+        default="yunet",
         help="who says whether a face is still found (%(default)s)",
     )
     group.add_argument(
@@ -72,6 +74,7 @@ class Choice:
         model: As typed.
         device: As typed.
         mobilefacenet: Checkpoint of the judge, or None.
+        dlib: Whether dlib judges.
         detector: Name of the detector.
         round_trip: Whether pictures go through the codec once, too.
         side: Side of the pictures in pixels.
@@ -80,6 +83,7 @@ class Choice:
     model: str
     device: str
     mobilefacenet: Path | None
+    dlib: bool
     detector: str
     round_trip: bool
     side: int
@@ -104,6 +108,7 @@ def run(args: argparse.Namespace) -> int:
         args.model,
         args.device,
         args.mobilefacenet,
+        not args.no_dlib,
         args.detector,
         args.tell_steps > 0,
         args.size,
@@ -131,10 +136,15 @@ def make_tools(choice: Choice) -> Tools:
     """
     from faceanon.metrics.detection import make_detector
     from faceanon.photo.mesh import FaceMesh
+    from faceanon.photo.yunet import YunetConfig, YunetDetector
     from faceanon.studies.photographs.run import Tools
 
     pipeline = _pipeline(choice)
-    detector = make_detector(choice.detector, choice.side)
+    # Faces fill the pictures: whatever is much smaller is none, as in `make_detector`.
+    if choice.detector == "yunet":
+        detector: Detector = YunetDetector(YunetConfig(min_face=choice.side / 4))
+    else:
+        detector = make_detector(choice.detector, choice.side)
     round_trip = _round_trip(pipeline) if choice.round_trip else None
     return Tools(pipeline, _judges(choice, pipeline), FaceMesh(), detector, round_trip)
 
@@ -156,12 +166,14 @@ def _pipeline(choice: Choice) -> Pipeline:
 
 def _judges(choice: Choice, pipeline: Pipeline) -> tuple[Judge, ...]:
     """All judges; the recogniser that ships, against which models of photographs are trained, comes last."""
-    from faceanon.studies.photographs.judges import mobilefacenet, shipped_recogniser
+    from faceanon.studies.photographs.judges import dlib_resnet, mobilefacenet, shipped_recogniser
     from faceanon.weights.bundle import Bundle
 
     found = []
     if choice.mobilefacenet is not None:
         found.append(mobilefacenet(choice.mobilefacenet, pipeline.device))
+    if choice.dlib:
+        found.append(dlib_resnet())
     trained_with = getattr(pipeline.backbone, "bundle", None)
     found.append(shipped_recogniser(Bundle("photo128").to(pipeline.device), trained_with))
     return tuple(found)
@@ -175,5 +187,6 @@ def _round_trip(pipeline: Pipeline) -> Pipeline:
 
     own = getattr(pipeline.backbone, "bundle", None)
     bundle = own if own is not None and own.has("codec") else Bundle("photo128")
-    trip = RoundTrip(bundle, pipeline.backbone.image_size).eval()
+    model = pipeline.backbone if pipeline.backbone.sealed else None
+    trip = RoundTrip(bundle, pipeline.backbone.image_size, model).eval()
     return Pipeline(trip, name="codec", device=pipeline.device)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from faceanon.errors import UserError
 from faceanon.metrics.recognition import impostor_pairs
 from faceanon.networks.adapters import Normalised
+from faceanon.networks.dlib_resnet import RECOGNISER, DlibResNet, model_folder
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.local_weights import refuse_bomb
 from faceanon.networks.mobileface import INPUT_SIZE, MobileFaceNet
@@ -91,6 +92,16 @@ def mobilefacenet(weights: Path, device: torch.device | str = "cpu") -> Judge:
     load_strictly(net, tensors, str(weights))
     network = Frozen(Normalised(net, INPUT_SIZE, MOBILEFACENET_CROP)).to(device)
     return Judge("MobileFaceNet", _on(device, network), digest=sha256(weights)[:16])
+
+
+def dlib_resnet() -> Judge:
+    """Dlib's recogniser, by euclidean distance; its weights come with a package of their own.
+
+    Raises:
+        UserError: The package is not installed.
+    """
+    network = DlibResNet()
+    return Judge("dlib", Frozen(network), "euclidean", digest=sha256(model_folder() / RECOGNISER)[:16])
 
 
 def shipped_recogniser(bundle: Bundle, trained_with: Bundle | None) -> Judge:

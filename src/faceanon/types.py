@@ -32,7 +32,8 @@ class FaceBatch:
         latents: `(B, C, h, w)` float32 normalised latents of `image` by the bundle's codec, or None.
         mesh: `(B, 468, 2)` float32 points of the face mesh, (x, y) with the picture's edges at -1 and 1, or None. A
             face that reaches out of the picture has points beyond.
-        embedding: `(B, E)` float32 embedding of `image` by the training recogniser, of unit length, or None.
+        embedding: `(B, E)` float32 embedding of the person by the training recogniser, of unit length, or None. It may
+            come from another picture of the person than `image`.
     """
 
     image: Tensor

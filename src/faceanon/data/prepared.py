@@ -38,6 +38,8 @@ SHIPPED_TABLE = "pictures.csv"
 SHIPPED_FOLDER = "pictures"
 USUAL = PhotoJitter()
 HELD_OUT = (0, 2)  # versions of validation and test pictures
+SAME_PICTURE = 0.8  # cosine of the recogniser above which two files show one picture: persons reach .77 at most
+MOST_NAMED = 20  # bad pictures in one message
 FORMAT = 1  # of the cache; raise it when its content changes
 
 
@@ -131,14 +133,22 @@ class PreparedFaces(L.LightningDataModule):
         self.splits: dict[str, Versions] = {}
 
     def prepare_data(self) -> None:
-        """Prepare what is not yet in the cache; Lightning calls it in one process."""
+        """Prepare what is not yet in the cache; Lightning calls it in one process.
+
+        Raises:
+            UserError: Pictures are damaged or not square; one line names them.
+        """
         photos = self._photos()
         missing = [(split, part) for split, part in self._parts(photos) if not self._file(split, part).is_file()]
         if not missing:
             return
+        check_pictures([photo for _, part in missing for photo in part])
         workshop = Workshop(self.bundle, self.jitter, self.seed)
-        for split, part in tqdm(missing, desc="preparing photographs", unit="portion"):
-            save_tensors(self._file(split, part), workshop.prepare(part, self._versions(split)))
+        count = sum(len(part) for _, part in missing)
+        with tqdm(total=count, desc="preparing photographs", unit="picture") as progress:
+            for split, part in missing:
+                save_tensors(self._file(split, part), workshop.prepare(part, self._versions(split)))
+                progress.update(len(part))
 
     def setup(self, stage: str | None = None) -> None:
         """Read what was prepared, once, whatever the stage.
@@ -148,6 +158,9 @@ class PreparedFaces(L.LightningDataModule):
         """
         if self.splits:
             return
+        if self.trainer is None:
+            # Lightning's trainer has called it already, in one process for all.
+            self.prepare_data()
         photos = self._photos()
         names = sorted({photo.identity or photo.name for photo in photos})
         number = {name: position for position, name in enumerate(names)}
@@ -156,11 +169,28 @@ class PreparedFaces(L.LightningDataModule):
             found[split].append((load_tensors(self._file(split, part)), part))
         for split, portions in found.items():
             self.splits[split] = _joined(portions, number)
+        if self.identities != self.bundle.folder / SHIPPED_TABLE:
+            self.splits["train"] = self._without_shipped_test(self.splits["train"])
         train = self.splits["train"]
         wanted = self.versions * sum(len(part) for _, part in found["train"])
         rank_zero_info(f"{len(train)} of {wanted} versions of training pictures show a face that the mesh finds")
         if not len(train):
             raise UserError(f"no face was made out in {self._where()}: give FFHQ-aligned photographs of faces")
+
+    def _without_shipped_test(self, train: Versions) -> Versions:
+        """Training versions without the pictures that the bundle's own pictures hold out for the test."""
+        test = shipped_test(self.bundle)
+        if not len(test) or not len(train):
+            return train
+        same = (train.tensors["embedding"] @ test.T).amax(1) > SAME_PICTURE
+        picture = train.tensors["picture"]
+        out = torch.unique(picture[same])
+        if not len(out):
+            return train
+        kept = (~torch.isin(picture, out)).nonzero()[:, 0]
+        rank_zero_info(f"left out {len(out)} pictures that are test pictures of bundle {self.bundle.name!r}")
+        labels = [train.labels[row] for row in kept.tolist()]
+        return Versions({name: tensor[kept] for name, tensor in train.tensors.items()}, labels)
 
     def files(self, split: str) -> list[Path]:
         """The picture files of `train`, `val` or `test`; nothing is prepared for it."""
@@ -192,6 +222,8 @@ class PreparedFaces(L.LightningDataModule):
             name = photo.identity or photo.name
             split = "val" if name in val else "test" if name in test else "train"
             if shipped is not None:
+                if photo.path.name not in shipped:
+                    raise UserError(f"{photo.path} is not in {self.identities}: remove it or install faceanon again")
                 split = shipped[photo.path.name]
             splits[split].append(photo)
         if not splits["train"]:
@@ -336,6 +368,42 @@ def _shipped_split(identities: str | Path | None, bundle: Bundle) -> dict[str, s
         return None
     with (bundle.folder / SHIPPED_TABLE).open(encoding="utf-8", newline="") as file:
         return {row["file"]: row["split"] for row in csv.DictReader(file)}
+
+
+def shipped_test(bundle: Bundle) -> Tensor:
+    """Embeddings of the pictures that ship with a bundle for its test, `(N, E)`; N is 0 where it ships none."""
+    if not (bundle.folder / SHIPPED_TABLE).is_file():
+        return torch.zeros(0, 0)
+    splits = _shipped_split(bundle.folder / SHIPPED_TABLE, bundle) or {}
+    names = [name for name, split in splits.items() if split == "test"]
+    pictures = [read_photo(bundle.folder / SHIPPED_FOLDER / name, bundle.image_size)[0] for name in names]
+    image = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).float().div(127.5).sub(1)
+    with torch.inference_mode():
+        embeddings = [bundle.recogniser(part) for part in image.split(PORTION)]  # type: ignore[no-untyped-call]
+    return torch.cat(embeddings).clone()
+
+
+def check_pictures(photos: Sequence[Photo]) -> None:
+    """Read every picture once, before the long work begins.
+
+    Raises:
+        UserError: Some are damaged or not square; one line names them.
+    """
+    bad: list[str] = []
+    for photo in photos:
+        try:
+            square = read_photo(photo.path, SOURCE_SIDE)[1]
+        except UnreadableError as error:
+            bad.append(str(error))
+            continue
+        if not square:
+            bad.append(f"{photo.path}: not square")
+    if not bad:
+        return
+    named = bad[:MOST_NAMED]
+    if len(bad) > MOST_NAMED:
+        named.append(f"and {len(bad) - MOST_NAMED} more")
+    raise UserError(f"{len(bad)} pictures cannot be trained on; mend, align or remove them: {'; '.join(named)}")
 
 
 def _content(path: Path) -> bytes:

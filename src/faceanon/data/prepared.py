@@ -376,6 +376,8 @@ def shipped_test(bundle: Bundle) -> Tensor:
         return torch.zeros(0, 0)
     splits = _shipped_split(bundle.folder / SHIPPED_TABLE, bundle) or {}
     names = [name for name, split in splits.items() if split == "test"]
+    if not names:
+        return torch.zeros(0, 0)
     pictures = [read_photo(bundle.folder / SHIPPED_FOLDER / name, bundle.image_size)[0] for name in names]
     image = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).float().div(127.5).sub(1)
     with torch.inference_mode():

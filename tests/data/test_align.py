@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from faceanon.data.align import arrange_layers, crop, geometry_from_points, reframed, whole_picture
-from faceanon.data.paste import paste
+from faceanon.data.paste import changed_region, paste
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
 
@@ -156,3 +156,28 @@ def test_reframed_square_moves_along_the_faces_own_axes():
     assert (moved.center_x, moved.center_y) == pytest.approx((90, 104))
     assert (moved.axis_x, moved.axis_y) == pytest.approx((0, 10))
     assert reframed(turned, 1, 0, 0) == turned
+
+
+def test_paste_into_a_region_leaves_the_rest_of_the_square_to_the_bit():
+    photo = np.random.default_rng(0).integers(0, 256, (120, 120, 3), dtype=np.uint8)
+    square = CropGeometry(60.0, 60.0, 40.0, 0.0)
+    before = crop(photo, square, 32)
+    after = before.clone()
+    after[:, 12:20, 12:20] = 1.0
+    pasted = photo.copy()
+    paste(pasted, after, square, region=changed_region(before, after))
+    # One pixel of the face is 2.5 of the photo; around the region two more are touched.
+    touched = np.zeros((120, 120), bool)
+    touched[20 + int(10 * 2.5) : 20 + int(22 * 2.5), 20 + int(10 * 2.5) : 20 + int(22 * 2.5)] = True
+    assert np.array_equal(pasted[~touched], photo[~touched])
+    # Back-projection brings the face that is cropped again to the one that was pasted.
+    again = crop(pasted, square, 32)
+    assert (again[:, 13:19, 13:19] - 1).abs().max() < 0.03
+
+
+def test_a_change_below_half_a_step_of_8_bits_is_none():
+    before = torch.zeros(3, 8, 8)
+    after = before.clone()
+    after[0, 2, 3] = 0.9 / 255
+    after[1, 4, 5] = -3 / 255
+    assert changed_region(before, after).nonzero().tolist() == [[4, 5]]

@@ -53,6 +53,20 @@ def test_the_right_password_brings_faces_back_also_where_they_overlap(backbone, 
     assert psnr(PHOTO[changed], recovered[changed]) > 26
 
 
+def test_around_the_coded_cells_the_photo_keeps_every_pixel(backbone):
+    photo, manifest = hidden_photo(backbone)
+    recovered = pipeline(backbone).recover_photo(photo, RIGHT, manifest).photo.pixels
+    height, width = PHOTO.shape[:2]
+    down, right = np.mgrid[:height, :width] + 0.5
+    near = np.zeros((height, width), bool)
+    for face in manifest.layers[0]:
+        # The double paints cells whose middle lies within .33 of the side; a cell is an eighth of it.
+        near |= np.hypot(right - face.center_x, down - face.center_y) < (0.33 + 0.125) * face.side
+    assert near.mean() < 0.4
+    for pixels in (photo.pixels, recovered):
+        assert np.array_equal(pixels[~near], PHOTO[~near])
+
+
 def test_a_wrong_password_opens_nothing(backbone):
     photo, manifest = hidden_photo(backbone)
     with pytest.raises(WrongPasswordError, match="wrong password"):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from faceanon.data.align import arrange_layers, crop, whole_picture
 from faceanon.data.found import SMALL_FACES, Face, hide, refuse_hopeless
-from faceanon.data.paste import FEATHER, paste
+from faceanon.data.paste import FEATHER, changed_region, paste
 from faceanon.data.photo import LoadedPhoto
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Secret
@@ -97,7 +97,7 @@ def anonymizing(
     codes: dict[CropGeometry, bytes] = {}
     for layer in arrange_layers(list(owner)):
         # What recovery will bring back is the face as it is now, with the layers below already changed.
-        failed = yield from _pass(pixels, layer, pipeline.backbone.image_size, codes)
+        failed = yield from _pass(pixels, layer, pipeline.backbone.image_size, pipeline.backbone.sealed, codes)
         for geometry in failed:
             spoilt = owner[geometry].hidden_by(pipeline.policy.small, "the model failed on it")
             refuse_hopeless([spoilt], photo.name)
@@ -138,7 +138,7 @@ def recovering(
         if codes is not None:
             _bring_back(pixels, layer, codes, pipeline, photo.name)
             continue
-        failed = yield from _pass(pixels, layer, pipeline.backbone.image_size)
+        failed = yield from _pass(pixels, layer, pipeline.backbone.image_size, pipeline.backbone.sealed)
         # Of a sealed method these are other strangers. Where it cannot draw one, the first stays, and nothing is said.
         if failed and not pipeline.backbone.sealed:
             raise UserError(f"{photo.name}: the model gives no picture for one of its faces; is the file damaged?")
@@ -172,29 +172,40 @@ def _bring_back(
             recovered = pipeline.from_codes(faces, [codes[geometry] for geometry in part])
         except UserError as error:
             raise UserError(f"{name}: {error}") from error
-        for face, geometry in zip(recovered, part, strict=True):
-            paste(pixels, face, geometry, feather=0 if _fills(geometry, pixels) else FEATHER)
+        for before, face, geometry in zip(faces, recovered, part, strict=True):
+            _put(pixels, face, geometry, changed_region(before, face))
 
 
 def _pass(
     pixels: NDArray[np.uint8],
     layer: Sequence[CropGeometry],
     size: int,
+    regional: bool,
     codes: dict[CropGeometry, bytes] | None = None,
 ) -> Generator[Tensor, list[Row], set[CropGeometry]]:
-    """Change the faces of one layer in place, and note their codes; returns those that got no finite picture."""
+    """Change the faces of one layer in place, and note their codes; returns those that got no finite picture.
+
+    Of a sealed method only the pixels that it changed are put back (`regional`): what surrounds them stays as sharp as
+    the photo is.
+    """
     failed = set()
     for start in range(0, len(layer), MOST_FACES):
         part = layer[start : start + MOST_FACES]
-        changed = yield torch.stack([crop(pixels, geometry, size) for geometry in part])
-        for (face, code), geometry in zip(changed, part, strict=True):
+        faces = torch.stack([crop(pixels, geometry, size) for geometry in part])
+        changed = yield faces
+        for before, (face, code), geometry in zip(faces, changed, part, strict=True):
             if codes is not None and code is not None:
                 codes[geometry] = code
-            if face.isfinite().all():
-                paste(pixels, face, geometry, feather=0 if _fills(geometry, pixels) else FEATHER)
-            else:
+            if not face.isfinite().all():
                 failed.add(geometry)
+                continue
+            region = changed_region(before, face) if regional else None
+            _put(pixels, face, geometry, region)
     return failed
+
+
+def _put(pixels: NDArray[np.uint8], face: Tensor, geometry: CropGeometry, region: Tensor | None) -> None:
+    paste(pixels, face, geometry, feather=0 if _fills(geometry, pixels) else FEATHER, region=region)
 
 
 def _outcome(photo: LoadedPhoto, manifest: Manifest, faces: Sequence[Face], size: int) -> Outcome:

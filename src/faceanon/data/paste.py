@@ -13,16 +13,23 @@ from faceanon.manifest import CropGeometry
 
 FEATHER = 0.05
 PASSES = 4
+SEEN = 1 / 255  # of a change on [-1, 1]: half a step of 8 bits, below which a pixel stays what it was
 
 
 def paste(
-    photo: NDArray[np.uint8], face: Tensor, geometry: CropGeometry, feather: float = FEATHER, passes: int = PASSES
+    photo: NDArray[np.uint8],
+    face: Tensor,
+    geometry: CropGeometry,
+    feather: float = FEATHER,
+    passes: int = PASSES,
+    region: Tensor | None = None,
 ) -> None:
     """Replace the square of `geometry` by `face`, in place.
 
     Recovery starts from the pasted pixels, and enlarging a face and shrinking it again blurs it. So the face is first
     corrected until shrinking the result gives what was meant (iterative back-projection, Irani and Peleg 1991).
-    Nothing of the original's fine detail is kept inside the square: that detail would identify the person.
+    Nothing of the original's fine detail is kept inside the square, or inside the region of it that is replaced: that
+    detail would identify the person.
 
     Args:
         photo: RGB `(H, W, 3)` uint8; changed in place.
@@ -30,6 +37,7 @@ def paste(
         geometry: Where it lies.
         feather: Width of the soft edge as a share of the side; 0 for a hard edge.
         passes: Corrections; 0 pastes the plain enlargement.
+        region: `(S, S)`, 1 where the face is replaced and 0 where the photo stays; the whole square when None.
 
     Raises:
         UserError: If the square lies outside the photo.
@@ -41,6 +49,10 @@ def paste(
     grid = _face_grid(geometry, box, size)
     alpha = _opacity(grid, feather, _repeats(geometry, size))
     firm = _firm(size, feather)
+    if region is not None:
+        wide = _widened(region)
+        alpha = alpha * _share(wide, grid, _repeats(geometry, size))
+        firm = firm * wide
     corrected = face
     blended = _blend(window, corrected, alpha, grid, geometry)
     back = crop_grid(geometry, box, size)
@@ -50,6 +62,22 @@ def paste(
     left, top, right, bottom = box
     pixels = ((blended + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
     photo[top:bottom, left:right] = pixels.permute(1, 2, 0).numpy()
+
+
+def changed_region(before: Tensor, after: Tensor) -> Tensor:
+    """Where a method that leaves the surroundings of a face alone has changed `(3, S, S)`: `(S, S)` of 0 and 1."""
+    return ((after.clamp(-1, 1) - before).abs().amax(0) > SEEN).float()
+
+
+def _widened(region: Tensor) -> Tensor:
+    """The region and one pixel around it, so that no changed pixel lies on its soft edge."""
+    return functional.max_pool2d(region[None, None].float(), 3, stride=1, padding=1)[0, 0]
+
+
+def _share(region: Tensor, grid: Tensor, times: int) -> Tensor:
+    """`(1, h, w)`: how much of each pixel of the window lies in the region `(S, S)`."""
+    fine = functional.grid_sample(region[None, None], grid, mode="bilinear", padding_mode="border", align_corners=False)
+    return functional.avg_pool2d(fine, times)[0]
 
 
 def _repeats(geometry: CropGeometry, size: int) -> int:

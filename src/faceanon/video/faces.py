@@ -12,7 +12,7 @@ from torch import Tensor
 
 from faceanon.backbones.base import Backbone
 from faceanon.data.align import arrange_layers, crop
-from faceanon.data.paste import paste
+from faceanon.data.paste import changed_region, paste
 from faceanon.key import Secret
 from faceanon.manifest import CropGeometry
 from faceanon.pipeline import Pipeline
@@ -144,6 +144,7 @@ def _replace_batch(
     faces = torch.stack([crop(frames[row], square, size) for row, _, square in batch])
     numbers = [first + row for row, _, _ in batch]
     drawn = change(faces, [track for _, track, _ in batch], numbers, means)
-    for after, (row, _, square) in zip(drawn, batch, strict=True):
-        paste(frames[row], after, square)
+    for before, after, (row, _, square) in zip(faces, drawn, batch, strict=True):
+        region = changed_region(before, after) if change.pipeline.backbone.sealed else None
+        paste(frames[row], after, square, region=region)
     return [(first + row, track, *pair) for (row, track, _), *pair in zip(batch, faces, drawn, strict=True)]

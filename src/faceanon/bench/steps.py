@@ -30,7 +30,7 @@ from faceanon.stages.anonymize_terms import AnonymizeWeights
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.disentangle import DisentangleWeights
 from faceanon.types import FaceBatch
-from faceanon.weights.store import backbone_class, default_model
+from faceanon.weights.store import backbone_class, drawn_model
 
 _STAGES: dict[str, tuple[type[BackboneStage[Any]], type]] = {
     "s1": (DisentangleStage, DisentangleWeights),
@@ -86,7 +86,7 @@ def build_stage(recipe: Recipe, folder: Path, **changes: Any) -> BackboneStage[A
     method = yaml.safe_load((configs() / config.pop("backbone")).read_text())
     arguments, start = dict(method.get("init_args") or {}), None
     if recipe.size == 64:
-        start = default_model() if recipe.preset == "dbaf_keyed" else None
+        start = drawn_model() if recipe.preset == "dbaf_keyed" else None
     else:
         arguments["bundle"] = str(random_bundle(folder / "bundle"))
     kind, weights = _STAGES[recipe.stage]

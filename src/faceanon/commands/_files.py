@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("png", "jpg", "webp")
 MODEL_HELP = (
-    "folder of a trained model or of its ONNX export, or a .ckpt of your own training (default: dbaf_synth64, which "
-    "ships, as does mirage_synth64: it resists attackers that train a network, and shows less detail. Both are for "
-    "procedural faces only, good for trying faceanon out and for synth64 pictures; train on photographs before you use "
-    "a model on people)"
+    "folder of a trained model or of its ONNX export, or a .ckpt of your own training (default: persona_photo128, for "
+    "photographs, which ships; dbaf_synth64 ships too and knows drawn faces of 64 px only)"
 )
 
 

@@ -90,10 +90,10 @@ def parse_methods(words: Sequence[str] | None) -> list[Given]:
     Raises:
         UserError: Two methods of one name, a name that makes no folder, or an empty path.
     """
-    from faceanon.weights.store import default_model
+    from faceanon.weights.store import drawn_model
 
     if not words:
-        return [Given("dbaf_keyed", default_model())]
+        return [Given("dbaf_keyed", drawn_model())]
     found: dict[str, Given] = {}
     for word in words:
         name, equals, path = word.partition("=")

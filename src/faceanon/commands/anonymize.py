@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from faceanon.pipeline import Pipeline
 
 DRAWN_ONLY = (
-    "note: this model stands on the bundle that ships and knows drawn faces only: on photographs it may leave people "
-    "recognisable and does not bring them back; train on photographs before you use it on people"
+    "note: this model knows drawn faces of 64 px only: on photographs it may leave people recognisable and does not "
+    "bring them back; leave --model away for the model of photographs that ships"
 )
 
 

@@ -140,12 +140,14 @@ def _models() -> Iterator[Finding]:
         yield Finding("models", "shipped weights", "", "the default model", needed=True)
         return
     for name, file, use in (
-        ("dbaf_synth64", "*.yaml", "anonymize and recover without --model (procedural faces)"),
-        ("mirage_synth64", "*.yaml", "--model mirage_synth64: trained against attackers that train (procedural faces)"),
-        ("synth64", "bundle.yaml", "the default model and its training"),
+        ("persona_photo128", "*.yaml", "anonymize and recover without --model (photographs)"),
+        ("photo128", "bundle.yaml", "the default model and its training"),
+        ("photo_seers", "*.onnx", "finding faces and their points in photographs"),
+        ("dbaf_synth64", "*.yaml", "--model dbaf_synth64: procedural faces"),
+        ("synth64", "bundle.yaml", "models of procedural faces, and their training"),
     ):
         there = any((folder / name).glob(file))
         yield Finding("models", name, "shipped" if there else "", use, needed=True)
-    others = sorted({path.parent.name for path in folder.glob("*/bundle.yaml")} - {"synth64"})
+    others = sorted({path.parent.name for path in folder.glob("*/bundle.yaml")} - {"synth64", "photo128"})
     use = "photographs: import public networks, see faceanon weights list"
     yield Finding("models", "bundles of your own", ", ".join(others), use)

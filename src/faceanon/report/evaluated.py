@@ -20,7 +20,7 @@ def publish(evaluation: Evaluation, figures: Mapping[str, float], folder: Path) 
         figures: What it computed, by name.
         folder: Of the report.
     """
-    shipped = shipped_figures()
+    shipped = shipped_figures(getattr(evaluation.bundle, "name", ""))
     page = write_evaluation(evaluation, figures, folder, reference=shipped)
     print(format_table(figures, shipped, evaluation.ci))
     print(f"report: {page.resolve()}")

@@ -68,6 +68,11 @@ def export_onnx(backbone: Backbone, weights: str, name: str) -> Exported:
     Raises:
         UserError: If a package is missing, the method cannot be exported, or the graphs draw something else than torch.
     """
+    if backbone.sealed:
+        raise UserError(
+            f"{name} ({type(backbone).__name__}) cannot be exported: it looks for a mesh and carries sealed codes; "
+            "name another model, e.g. --model dbaf_synth64"
+        )
     if isinstance(backbone, OnnxBackbone):
         raise UserError(f"{name} is an ONNX export already; give the model that it was made from")
     ways: tuple[Direction, ...] = ("anonymize", "recover") if backbone.reversible else ("anonymize",)

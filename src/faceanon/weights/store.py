@@ -58,7 +58,12 @@ class Successor(Protocol):
 
 
 def default_model() -> Path:
-    """The trained backbone that ships with faceanon, for procedural faces."""
+    """The trained backbone for photographs that ships with faceanon."""
+    return checkpoints() / "persona_photo128"
+
+
+def drawn_model() -> Path:
+    """The trained backbone for procedural faces that ships with faceanon; tables and speed pages are measured on it."""
     return checkpoints() / "dbaf_synth64"
 
 
@@ -264,10 +269,18 @@ def backbone_class(class_path: str) -> type[Backbone]:
     return found
 
 
-def shipped_figures() -> dict[str, float] | None:
-    """Test figures of the model that ships with faceanon, or None where it does not lie beside the package."""
-    path = default_model() / "results.json"
-    if not path.is_file():
+def shipped_figures(bundle: str) -> dict[str, float] | None:
+    """Test figures of the model that ships for a bundle.
+
+    Args:
+        bundle: Name of the bundle.
+
+    Returns:
+        Figures by name, or None where no model for that bundle lies beside the package.
+    """
+    models = {"photo128": default_model(), "synth64": drawn_model()}
+    path = models[bundle] / "results.json" if bundle in models else None
+    if path is None or not path.is_file():
         return None
     figures: dict[str, float] = json.loads(path.read_text())["figures"]
     return figures

@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import shutil
+from collections import Counter
 
 import lightning as L
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from PIL import Image
 
 from faceanon.data import prepared
+from faceanon.data.files import read_photo
 from faceanon.data.photo_jitter import PhotoJitter
 from faceanon.data.prepared import PreparedFaces, Workshop
 from faceanon.errors import UserError
@@ -214,6 +216,29 @@ def test_test_pictures_that_ship_are_left_out_of_any_other_training(faces, tmp_p
     data = ready(folder, tmp_path / "cache", val_fraction=0.0, test_fraction=0.0)
     assert len(data.files("train")) == 13
     assert len(data.splits["train"]) == 20
+
+
+def test_test_persons_that_ship_are_left_out_of_any_other_training_in_every_picture():
+    persons = Counter(row["person"] for row in table() if row["split"] == "test")
+    several = [person for person, count in persons.items() if count > 1]
+    embeddings, threshold = prepared.shipped_test(Bundle("photo128"))
+    rows = [row for row in table() if row["split"] == "test"]
+    assert several
+    for position, row in enumerate(rows):
+        # Were this picture one that does not ship, the person's other pictures would give it away.
+        others = torch.tensor([other["person"] == row["person"] and other != row for other in rows])
+        if row["person"] in several:
+            assert (embeddings[others] @ embeddings[position] > threshold[others]).any(), row["file"]
+
+
+def test_no_training_picture_that_ships_is_taken_for_a_test_person():
+    bundle = Bundle("photo128")
+    embeddings, threshold = prepared.shipped_test(bundle)
+    for row in table():
+        if row["split"] == "train":
+            pixels = read_photo(SHIPPED / "pictures" / row["file"], 128)[0]
+            image = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None] / 127.5 - 1
+            assert not (bundle.recogniser(image) @ embeddings.T > threshold).any(), row["file"]
 
 
 # --- what ships

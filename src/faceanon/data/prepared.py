@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -38,7 +39,8 @@ SHIPPED_TABLE = "pictures.csv"
 SHIPPED_FOLDER = "pictures"
 USUAL = PhotoJitter()
 HELD_OUT = (0, 2)  # versions of validation and test pictures
-SAME_PICTURE = 0.8  # cosine of the recogniser above which two files show one picture: persons reach .77 at most
+SAME_PICTURE = 0.8  # cosine of the recogniser above which two files show one picture
+SAME_PERSON = 0.6  # ... and above which a picture shows a person of whom several test pictures are known
 MOST_NAMED = 20  # bad pictures in one message
 FORMAT = 1  # of the cache; raise it when its content changes
 
@@ -178,17 +180,17 @@ class PreparedFaces(L.LightningDataModule):
             raise UserError(f"no face was made out in {self._where()}: give FFHQ-aligned photographs of faces")
 
     def _without_shipped_test(self, train: Versions) -> Versions:
-        """Training versions without the pictures that the bundle's own pictures hold out for the test."""
-        test = shipped_test(self.bundle)
+        """Training versions without the pictures and persons that the bundle's own pictures hold out for the test."""
+        test, threshold = shipped_test(self.bundle)
         if not len(test) or not len(train):
             return train
-        same = (train.tensors["embedding"] @ test.T).amax(1) > SAME_PICTURE
+        same = (train.tensors["embedding"] @ test.T > threshold).any(1)
         picture = train.tensors["picture"]
         out = torch.unique(picture[same])
         if not len(out):
             return train
         kept = (~torch.isin(picture, out)).nonzero()[:, 0]
-        rank_zero_info(f"left out {len(out)} pictures that are test pictures of bundle {self.bundle.name!r}")
+        rank_zero_info(f"left out {len(out)} pictures that bundle {self.bundle.name!r} holds out for the test")
         labels = [train.labels[row] for row in kept.tolist()]
         return Versions({name: tensor[kept] for name, tensor in train.tensors.items()}, labels)
 
@@ -370,19 +372,26 @@ def _shipped_split(identities: str | Path | None, bundle: Bundle) -> dict[str, s
         return {row["file"]: row["split"] for row in csv.DictReader(file)}
 
 
-def shipped_test(bundle: Bundle) -> Tensor:
-    """Embeddings of the pictures that ship with a bundle for its test, `(N, E)`; N is 0 where it ships none."""
+def shipped_test(bundle: Bundle) -> tuple[Tensor, Tensor]:
+    """Embeddings of the pictures that ship with a bundle for its test, `(N, E)`; N is 0 where it ships none.
+
+    Returns:
+        The embeddings, and the cosine `(N,)` above which another picture must not be trained on: one of the same
+        person where the bundle has several test pictures of that person, else the same picture in another file.
+    """
     if not (bundle.folder / SHIPPED_TABLE).is_file():
-        return torch.zeros(0, 0)
-    splits = _shipped_split(bundle.folder / SHIPPED_TABLE, bundle) or {}
-    names = [name for name, split in splits.items() if split == "test"]
-    if not names:
-        return torch.zeros(0, 0)
-    pictures = [read_photo(bundle.folder / SHIPPED_FOLDER / name, bundle.image_size)[0] for name in names]
-    image = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).float().div(127.5).sub(1)
-    with torch.inference_mode():
-        embeddings = [bundle.recogniser(part) for part in image.split(PORTION)]  # type: ignore[no-untyped-call]
-    return torch.cat(embeddings).clone()
+        return torch.zeros(0, 0), torch.zeros(0)
+    with (bundle.folder / SHIPPED_TABLE).open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["split"] == "test"]
+    count = Counter(row["person"] for row in rows)
+    threshold = [SAME_PERSON if count[row["person"]] > 1 else SAME_PICTURE for row in rows]
+    embeddings = []
+    for row in rows:
+        pixels = read_photo(bundle.folder / SHIPPED_FOLDER / row["file"], bundle.image_size)[0]
+        image = torch.from_numpy(pixels.copy()).permute(2, 0, 1).float().div(127.5).sub(1)
+        with torch.inference_mode():
+            embeddings.append(bundle.recogniser(image[None]))
+    return torch.cat(embeddings), torch.tensor(threshold)
 
 
 def check_pictures(photos: Sequence[Photo]) -> None:

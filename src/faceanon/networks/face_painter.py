@@ -36,10 +36,11 @@ class ModulatedBlock(nn.Module):
         self.film = nn.Linear(condition, 2 * outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1)
         self.skip = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
-        # The block starts as the identity, so that a deep painter trains from its first step on.
+        # The block starts close to the identity, so that a deep painter trains from its first step on; at the identity
+        # itself an untrained painter would not hear its condition.
         with torch.no_grad():
             for parameter in self.conv2.parameters():
-                parameter.zero_()
+                parameter.mul_(0.01)
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """`(B, inputs, h, w)` and `(B, condition)` -> `(B, outputs, h, w)`."""

@@ -40,8 +40,14 @@ class FaceMesh:
     """
 
     def __init__(self, threads: int | None = None, folder: Path | None = None, batch: int = 32) -> None:
+        self.threads = threads
+        self.folder = folder
         self.batch = batch
         self._session = open_shipped("mesh.onnx", threads or torch.get_num_threads(), folder)
+
+    def __reduce__(self) -> tuple[type[FaceMesh], tuple[int | None, Path | None, int]]:
+        # A session of onnxruntime can be neither copied nor sent to another process; a copy opens its own.
+        return FaceMesh, (self.threads, self.folder, self.batch)
 
     def points(self, faces: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Points of aligned faces.

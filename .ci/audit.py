@@ -31,8 +31,9 @@ ELSEWHERE = {"colorama", "tzdata"}  # of other systems or Pythons, where pip ask
 LICENCES = {
     "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "ISC",
     "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0", "Unlicense", "Zlib",
-    "3-Clause BSD License", "Apache License 2.0", "Apache Software License", "BSD", "BSD License", "DFSG approved",
-    "ISC License (ISCL)", "MIT License", "Mozilla Public License 2.0 (MPL 2.0)", "Python Software Foundation License",
+    "3-Clause BSD License", "Apache License 2.0", "Apache Software License", "BSD", "BSD License",
+    "Boost Software License", "DFSG approved", "ISC License (ISCL)", "MIT License",
+    "Mozilla Public License 2.0 (MPL 2.0)", "Python Software Foundation License",
 }  # fmt: skip
 PROPRIETARY = {"LicenseRef-NVIDIA-Proprietary", "NVIDIA Proprietary Software"}  # CUDA's libraries, which torch brings
 # Packages whose metadata name no licence, and what stands in their archive or on their page.

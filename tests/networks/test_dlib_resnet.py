@@ -60,6 +60,27 @@ def test_pictures_of_one_person_are_nearer_than_those_of_two(persons):
     assert distance[first, second][~same[first, second]].median() > 0.6
 
 
+@pytest.mark.slow
+@needs_dlib
+def test_real_persons_are_told_apart_by_distance_and_by_cosine(shared):
+    folder = shared / "testbed" / "identity_rgb256"
+    persons = sorted(path for path in folder.iterdir() if path.is_dir())[:12]
+    paths = [sorted(person.glob("*.jpg"))[:8] for person in persons]
+    label = torch.tensor([number for number, some in enumerate(paths) for _ in some])
+    embedding = DlibResNet()(as_tensor([path for some in paths for path in some]))
+    first, second = torch.triu_indices(len(label), len(label), 1)
+    same = label[first] == label[second]
+    direction = torch.nn.functional.normalize(embedding)
+    scores = {
+        "distance": -(embedding[first] - embedding[second]).norm(dim=1),
+        "cosine": (direction[first] * direction[second]).sum(1),
+    }
+    for name, score in scores.items():
+        threshold = score[~same].quantile(0.99)  # a false acceptance rate of 1 %
+        accepted = (score[same] > threshold).float().mean()
+        assert accepted >= 0.98, name
+
+
 @needs_dlib
 def test_it_does_what_dlib_does(persons):
     import dlib

@@ -52,6 +52,30 @@ def test_bytes_beside_the_picture_are_a_figure_of_reversible_methods(kind, expec
     assert ("recovery_rate/tiny_judge/latent" in figures) is False
 
 
+class MissesTheFirst(SealedPatch):
+    """Finds no face in the first picture of a batch."""
+
+    def anonymize(self, image, key):
+        drawn = super().anonymize(image, key)
+        drawn[0] = torch.nan
+        return drawn
+
+
+def test_faces_that_a_sealed_method_cannot_make_out_are_blurred_for_good(sealed_bundle, image):
+    with torch.no_grad():
+        made = VersionMaker(2, 0, ()).make(MissesTheFirst(str(sealed_bundle)), image, list(range(4)))
+    assert made.undrawn.tolist() == [True, False, False, False]
+    assert made.carried[0] == 0
+    assert (made.carried[1:] > 0).all()
+    assert torch.equal(made.recovered["file"][0], made.anonymized[0][0])
+    assert made.anonymized[0][0].std() < image[0].std()
+    assert made.wrong.isfinite().all()
+    evaluation = Evaluation(Bundle(sealed_bundle), jpeg_qualities=())
+    batch = FaceBatch(image, torch.tensor([0, 0, 1, 1]), torch.full((4,), -1))
+    evaluation.update(batch, MissesTheFirst(str(sealed_bundle)))
+    assert evaluation.compute()["undrawn_rate"] == 0.25
+
+
 def test_the_figure_is_explained():
     assert explain("carried_bytes").better == "lower"
     assert format_value("carried_bytes", 1280.0) == "1280 B"

@@ -72,6 +72,8 @@ class AppearanceSuite:
         self._features(originals, versions.anonymized[0])
         if versions.carried is not None:
             self._metric("carried_bytes", Mean, versions.carried.device).update(versions.carried)
+        if versions.undrawn is not None:
+            self._metric("undrawn_rate", Mean, versions.undrawn.device).update(versions.undrawn.float())
         if "file" in versions.recovered:
             self._copies(versions)
 

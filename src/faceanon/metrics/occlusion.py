@@ -33,7 +33,7 @@ from faceanon.metrics.occlusion_rows import (
 from faceanon.metrics.recognition import Identification, PairSimilarity, Verification, match_rate
 from faceanon.metrics.saved import saved
 from faceanon.metrics.stamps import bundle_hashes
-from faceanon.metrics.versions import bring_back, codes_or_none, draw_keys, open_wrongly
+from faceanon.metrics.versions import bring_back, codes_or_none, draw_keys, draw_or_hide, open_wrongly
 from faceanon.weights.files import state_sha256
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class OcclusionTest:
     def _make(self, backbone: Backbone, image: Tensor, numbers: list[int]) -> dict[str, Tensor]:
         """The versions of `(B, 3, S, S)`, read back from files; an occluded face gets its bare face's keys."""
         keys = [draw_keys(backbone, self.seed, role, numbers).to(image.device) for role in ("key1", "wrong")]
-        made = {"original": image, "anonymized": saved(backbone.anonymize(image, keys[0]))}
+        made = {"original": image, "anonymized": saved(draw_or_hide(backbone, image, keys[0])[0])}
         if backbone.reversible:
             codes = codes_or_none(backbone, image)
             made["recovered"] = saved(bring_back(backbone, made["anonymized"], keys[0], codes))

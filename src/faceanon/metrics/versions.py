@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from faceanon.backbones.classical import Blur
 from faceanon.metrics.saved import saved
 from faceanon.sealed.envelope import sealed_size
 from faceanon.types import Codes
@@ -27,6 +29,7 @@ class Versions:
         reconstruction: `decode(encode(x))` as read back from a file; None without codes.
         wrong: Recovered with a wrong key, as read back from a file; None for an irreversible method.
         carried: `(B,)` bytes that recovery needs beside each picture, encrypted; None for an irreversible method.
+        undrawn: `(B,)` bool, faces that a sealed method gave no picture of; None for any other method.
     """
 
     anonymized: list[Tensor]
@@ -34,6 +37,30 @@ class Versions:
     reconstruction: Tensor | None = None
     wrong: Tensor | None = None
     carried: Tensor | None = None
+    undrawn: Tensor | None = None
+
+
+def draw_or_hide(backbone: Backbone, image: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    """Anonymized `(B, 3, S, S)` as the product shows it, and `(B, 1, 1, 1)` whether the method drew them.
+
+    A sealed method gives no finite picture where it finds no face that it could draw over. Such a face is then blurred
+    for good. Of any other method a picture that is not finite is a fault, which stays to be seen.
+    """
+    drawn = backbone.anonymize(image, key)
+    finite = _finite(drawn)
+    if not backbone.sealed:
+        return drawn, torch.ones_like(finite)
+    return torch.where(finite, drawn, _blur().obscured(image)), finite
+
+
+def _finite(image: Tensor) -> Tensor:
+    """`(B, 1, 1, 1)` bool: the rows without NaN and infinite values."""
+    return image.flatten(1).isfinite().all(1)[:, None, None, None]
+
+
+@functools.cache
+def _blur() -> Blur:
+    return Blur(region="picture", sigma=0.12)
 
 
 def codes_or_none(backbone: Backbone, image: Tensor) -> list[bytes] | None:
@@ -43,7 +70,9 @@ def codes_or_none(backbone: Backbone, image: Tensor) -> list[bytes] | None:
 
 def bring_back(backbone: Backbone, anonymized: Tensor, key: Tensor, codes: list[bytes] | None) -> Tensor:
     """Recover `(B, 3, S, S)` as its rightful owner would: with the key, or with the codes that the key opens."""
-    return backbone.recover(anonymized, key) if codes is None else backbone.recover_from(anonymized, codes)
+    if codes is None:
+        return backbone.recover(anonymized, key)
+    return backbone.recover_from(anonymized, codes)
 
 
 def open_wrongly(backbone: Backbone, anonymized: Tensor, wrong: Tensor) -> Tensor:
@@ -52,7 +81,11 @@ def open_wrongly(backbone: Backbone, anonymized: Tensor, wrong: Tensor) -> Tenso
     It opens no sealed code. A method that has one then draws another stranger in the place of the first, which is what
     `faceanon recover --deniable` shows.
     """
-    return backbone.anonymize(anonymized, wrong) if backbone.sealed else backbone.recover(anonymized, wrong)
+    if not backbone.sealed:
+        return backbone.recover(anonymized, wrong)
+    other = backbone.anonymize(anonymized, wrong)
+    # Where it finds no face to draw over, the first stranger stays.
+    return torch.where(_finite(other), other, anonymized)
 
 
 def carried_bytes(codes: list[bytes] | None, faces: int) -> Tensor:
@@ -98,8 +131,8 @@ class VersionMaker:
     def make(self, backbone: Backbone, image: Tensor, indices: list[int]) -> Versions:
         """All versions of `(B, 3, S, S)` in [-1, 1]; `indices` number the pictures over the whole test."""
         keys = [self._key(backbone, f"key{i + 1}", image, indices) for i in range(self.keys)]
-        raw = backbone.anonymize(image, keys[0])
-        made = Versions([saved(raw), *(saved(backbone.anonymize(image, key)) for key in keys[1:])])
+        raw, drawn = draw_or_hide(backbone, image, keys[0])
+        made = Versions([saved(raw), *(saved(draw_or_hide(backbone, image, key)[0]) for key in keys[1:])])
         codes = encode_or_none(backbone, image)
         if codes is not None:
             made.reconstruction = saved(backbone.decode(codes))
@@ -107,6 +140,8 @@ class VersionMaker:
             sealed = codes_or_none(backbone, image)
             made.carried = carried_bytes(sealed, len(image)).to(image.device)
             made.recovered = self._recover(backbone, codes, raw, keys[0], sealed)
+            if sealed is not None:
+                _leave_undrawn(made, drawn)
             wrong = self._key(backbone, "wrong", image, indices)
             made.wrong = saved(open_wrongly(backbone, made.anonymized[0], wrong))
         return made
@@ -128,3 +163,17 @@ class VersionMaker:
         for quality in self.jpeg_qualities:
             levels[f"jpeg{quality}"] = saved(bring_back(backbone, saved(raw, quality), key, sealed))
         return levels
+
+
+def _leave_undrawn(made: Versions, drawn: Tensor) -> None:
+    """Faces that were blurred for good have no code in the file, so nothing brings them back.
+
+    Args:
+        made: Changed in place.
+        drawn: As `draw_or_hide` gives it.
+    """
+    made.undrawn = ~drawn.flatten()
+    if made.carried is not None:
+        made.carried = made.carried * drawn.flatten()
+    hidden = made.anonymized[0]
+    made.recovered = {level: torch.where(drawn, image, hidden) for level, image in made.recovered.items()}

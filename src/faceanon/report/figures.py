@@ -67,6 +67,13 @@ EXPLANATIONS: dict[str, Explanation] = {
     "wrong_key_rate": _E(
         "Recovered with a wrong key", "Share of faces that a wrong key brings back all the same.", "lower", "%", 1
     ),
+    "undrawn_rate": _E(
+        "Blurred instead of drawn",
+        "Share of faces that the method could not make out, so that the product blurs them for good.",
+        "lower",
+        "%",
+        1,
+    ),
     "carried_bytes": _E(
         "Bytes carried beside the picture",
         "Mean size of the sealed code of a face, which recovery needs beside the picture and the password: latents of "

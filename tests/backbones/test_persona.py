@@ -1,0 +1,145 @@
+"""Persona on photographs that ship: the contract, what stays of a picture, and the way back."""
+
+import csv
+
+import numpy as np
+import pytest
+import torch
+
+from faceanon.backbones.persona import CLEAR, Persona, soft_edge
+from faceanon.data.files import read_photo
+from faceanon.errors import UserError
+from faceanon.key import Secret
+from faceanon.paths import checkpoints
+from faceanon.testing import check_backbone
+
+SHIPPED = checkpoints() / "photo128"
+SMALL = {"hidden": 32}
+
+
+def table():
+    with (SHIPPED / "pictures.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def faces():
+    """Four test pictures that ship, `(4, 3, 128, 128)`."""
+    names = [row["file"] for row in table() if row["split"] == "test" and row["source"] == "faker"][:4]
+    pictures = np.stack([read_photo(SHIPPED / "pictures" / name, 128)[0] for name in names])
+    return torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 127.5 - 1
+
+
+@pytest.fixture(scope="module")
+def persona():
+    torch.manual_seed(0)
+    return Persona(**SMALL).eval()
+
+
+def psnr(one, other):
+    return 10 * torch.log10(4 / (one - other).square().mean((1, 2, 3)))
+
+
+@pytest.mark.slow
+def test_the_contract_of_a_backbone(faces):
+    torch.manual_seed(0)
+    check_backbone(Persona(), image=faces)
+
+
+@torch.no_grad()
+def test_no_pixel_beyond_the_mask_changes_and_every_face_does(persona, faces):
+    drawn = persona.anonymize(faces, persona.sample_key(4))
+    cells = persona.face_mask(faces)
+    assert cells.shape == (4, 1, 16, 16)
+    inside = cells.repeat_interleave(8, 2).repeat_interleave(8, 3).expand_as(faces)
+    assert torch.equal(drawn[~inside], faces[~inside])
+    assert ((drawn - faces).abs() * inside).amax((1, 2, 3)).min() > 0.1
+    assert 0.1 < cells.float().mean() < 0.6
+
+
+@torch.no_grad()
+def test_a_picture_without_a_face_is_nan_and_its_neighbours_are_not(persona, faces):
+    grey = torch.full_like(faces[:1], 0.1)
+    drawn = persona.anonymize(torch.cat([faces[:1], grey]), persona.sample_key(2))
+    assert persona.points(grey)[1].item() < CLEAR
+    assert drawn[1].isnan().all()
+    assert drawn[0].isfinite().all()
+
+
+@torch.no_grad()
+def test_codes_turn_by_90_degrees_and_back(persona, faces):
+    space = persona.identities
+    code = persona.encode(faces).identity
+    key = persona.sample_key(4)
+    turned = persona.transform(code, key)
+    free = code @ space.free_basis
+    assert (free * (turned @ space.free_basis)).sum(1).abs().max() < 1e-3 * free.square().sum(1).min()
+    torch.testing.assert_close(turned @ space.kept_basis, code @ space.kept_basis, atol=1e-4, rtol=0)
+    torch.testing.assert_close(turned.norm(dim=1), code.norm(dim=1), atol=1e-3, rtol=0)
+    torch.testing.assert_close(persona.transform(turned, key, inverse=True), code, atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+def test_two_keys_give_unrelated_codes(persona, faces):
+    space = persona.identities
+    code = persona.encode(faces[:1]).identity.expand(64, -1)
+    first = persona.transform(code, persona.sample_key(64)) @ space.free_basis
+    second = persona.transform(code, persona.sample_key(64)) @ space.free_basis
+    assert torch.nn.functional.cosine_similarity(first, second).mean().abs() < 0.08
+
+
+@torch.no_grad()
+def test_pictures_of_one_person_keep_one_code_apart_from_the_pictures_difference(persona, faces):
+    # A turn keeps distances: two photos of a person are as near each other under a key as they were before.
+    code = persona.encode(faces).identity
+    key = persona.key_from_secret(Secret.random(3), 4)
+    before = torch.cdist(code, code)
+    torch.testing.assert_close(torch.cdist(*[persona.transform(code, key)] * 2), before, atol=1e-3, rtol=0)
+
+
+@torch.no_grad()
+def test_sex_age_and_skin_stay_where_somebody_else_is_mixed_in(persona, faces):
+    space = persona.identities
+    codes = persona.encode(faces)
+    source = torch.tensor([0, 2, 3, 1])
+    mixed = persona.mix(codes, source)
+    torch.testing.assert_close(mixed @ space.kept_basis, codes.identity @ space.kept_basis, atol=1e-4, rtol=0)
+    torch.testing.assert_close(mixed[0], codes.identity[0], atol=1e-4, rtol=0)
+    expected = codes.identity[source] @ space.free_basis
+    torch.testing.assert_close(mixed @ space.free_basis, expected, atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+def test_the_code_brings_the_original_back(persona, faces):
+    codes = persona.code_of(faces)
+    drawn = persona.anonymize(faces, persona.sample_key(4))
+    saved = ((drawn.clamp(-1, 1) + 1) * 127.5).round() / 127.5 - 1
+    recovered = persona.recover_from(saved, codes)
+    assert psnr(recovered, faces).min() >= 28
+    assert psnr(recovered, faces).min() > psnr(saved, faces).max() + 5
+    assert max(len(code) for code in codes) <= 2000
+    with pytest.raises(UserError):
+        persona.recover_from(saved, [codes[0][:-20], *codes[1:]])
+
+
+@torch.no_grad()
+def test_the_painter_never_sees_the_old_face(persona, faces):
+    # Other latents under the mask, with the same drawings and light: the painted face is the same.
+    codes = persona.encode(faces)
+    mask = codes.mask
+    assert mask is not None
+    scrambled = codes.latents * (1 - mask) + torch.randn_like(codes.latents) * mask
+    other = codes.map(lambda item: item.clone())
+    other = type(codes)(**{**vars(other), "latents": scrambled})
+    painted = persona.paint(codes) * mask
+    torch.testing.assert_close(persona.paint(other) * mask, painted, atol=1e-5, rtol=0)
+
+
+def test_the_soft_edge_starts_at_the_masks_border():
+    mask = torch.zeros(1, 1, 16, 16)
+    mask[:, :, 4:12, 4:12] = 1
+    edge = soft_edge(mask, 128)
+    assert edge[:, :, :32].abs().max() == 0
+    assert edge[:, :, 96:].abs().max() == 0
+    assert edge[0, 0, 64, 64] == 1
+    assert 0 <= edge[0, 0, 64, 32] < edge[0, 0, 64, 34] < edge[0, 0, 64, 37]

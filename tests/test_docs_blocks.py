@@ -22,6 +22,7 @@ import pytest
 from PIL import Image
 
 from faceanon.cli import COMMANDS, SUBCOMMANDS, TRAINING
+from faceanon.data.party import photo_party
 
 REPO = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -154,14 +155,9 @@ def on_a_terminal(words, folder, environment):
 @pytest.fixture
 def desk(tmp_path):
     """A directory with what the pages take for granted: the clone's configs and models, and photographs."""
-    sys.path.insert(0, str(REPO / "examples"))
-    try:
-        from group_photo import group_photo
-    finally:
-        sys.path.pop(0)
     for name in ("configs", "checkpoints"):
         (tmp_path / name).symlink_to(REPO / name)
-    party = group_photo()
+    party = photo_party()
     (tmp_path / "photos/trip").mkdir(parents=True)
     for name in ("party.jpg", "photo.jpg"):
         party.save(tmp_path / name, quality=95)

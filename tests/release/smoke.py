@@ -33,9 +33,9 @@ def main():
     assert "anonymize" in faceanon("--help")
     assert "mirage" in faceanon("backbones")
 
-    from faceanon.data.synthetic.posed import group_photo
+    from faceanon.data.party import photo_party
 
-    group_photo().save("in.png")
+    photo_party().save("in.png")
     faceanon("anonymize", "in.png", "out.png", "--password-env", "FACEANON_PASSWORD")
     faceanon("recover", "out.png", "back.png", "--password-env", "FACEANON_PASSWORD")
     compare()

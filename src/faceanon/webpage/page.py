@@ -20,18 +20,14 @@ FORGET_SECONDS = 600
 FILLED: Mapping[Level, int] = {"very weak": 1, "weak": 2, "fair": 3, "strong": 4}
 LABELS = {"blur": "Blur, for good", "pixelate": "Pixels, for good", "mask": "Grey patch, for good"}
 DRAWN_NOTE = (
-    "It was trained on drawn, procedural faces only, as all that ships with faceanon: try the examples. For pictures "
-    "of people start this page with <code>--checkpoint</code> and a model that was trained on photographs."
+    "It was trained on drawn, procedural faces only: try the examples. For pictures of people start this page without "
+    "<code>--model</code>."
 )
 NOTES = {
     "Pseudonyms, not anonymity": (
         "Whoever has the picture, the model and the password gets the faces back. That is pseudonymization: as long as "
         "somebody knows the password, laws such as the GDPR still see personal data. Clothes, places and tattoos stay "
         "in the picture."
-    ),
-    "A wrong password gives no error": (
-        "It draws yet another stranger. Nothing in the file says which password is right, and this page cannot tell "
-        "either. A password that is lost cannot be had back from anywhere."
     ),
     "Keep the file as it is": (
         "The PNG carries what recovery needs besides the password: where the faces are, the salt, the model's name and "
@@ -40,6 +36,18 @@ NOTES = {
     "What happens to your pictures": (
         "They go to the computer that runs this page and nowhere else, and are deleted after {minutes} minutes or when "
         "the page ends. Passwords are used and forgotten: no log, no file."
+    ),
+}
+SILENT_NOTE = {
+    "A wrong password gives no error": (
+        "It draws yet another stranger. Nothing in the file says which password is right, and this page cannot tell "
+        "either. A password that is lost cannot be had back from anywhere."
+    ),
+}
+SEALED_NOTE = {
+    "A wrong password is refused": (
+        "The picture does not show the people; a code in the file brings them back, encrypted under the password. "
+        "Whoever tries passwords is told whether one fits. A password that is lost cannot be had back from anywhere."
     ),
 }
 
@@ -71,7 +79,7 @@ def build_page(desk: Desk, look: Look) -> gr.Blocks:
                 hidden, onward = _anonymize_tab(desk, look)
             with gr.Tab("2. Recover", id="recover"):
                 source = _recover_tab(desk, look)
-        gr.HTML(_notes(), padding=False)
+        gr.HTML(_notes(desk.pipelines[OWN]), padding=False)
         onward.click(
             lambda file: (file, gr.Tabs(selected="recover")),
             hidden,
@@ -108,7 +116,8 @@ def _anonymize_tab(desk: Desk, look: Look) -> tuple[gr.Image, gr.Button]:
             photo = _picture("Photo", f"Drop a photo here, or click\n(up to {look.upload})", "anonymize-photo")
             if look.examples:
                 files = [[str(path)] for path in look.examples]
-                gr.Examples(files, photo, label="No photo at hand? Click on drawn faces", api_visibility="private")
+                shown = "drawn faces" if look.drawn else "people who do not exist"
+                gr.Examples(files, photo, label=f"No photo at hand? Click on {shown}", api_visibility="private")
             password = _password("Password", "A sentence that nobody can guess", "anonymize-password", "new-password")
             hint = gr.HTML(show_strength("", look.rate), padding=False, elem_id="anonymize-strength")
             with gr.Accordion("Another method", open=False):
@@ -270,6 +279,7 @@ def _header(pipeline: Pipeline, drawn: bool) -> str:
     )
 
 
-def _notes() -> str:
-    cards = "".join(f"<section><h3>{title}</h3><p>{text}</p></section>" for title, text in NOTES.items())
+def _notes(pipeline: Pipeline) -> str:
+    notes = NOTES | (SEALED_NOTE if pipeline.backbone.sealed else SILENT_NOTE)
+    cards = "".join(f"<section><h3>{title}</h3><p>{text}</p></section>" for title, text in notes.items())
     return f'<div class="fa-notes">{cards.format(minutes=FORGET_SECONDS // 60)}</div>'

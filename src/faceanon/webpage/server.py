@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from faceanon.data.party import photo_party
 from faceanon.data.synthetic.posed import GROUP, Place, group_photo
 from faceanon.errors import UserError
 from faceanon.pipeline import Pipeline
@@ -60,7 +61,8 @@ def serving(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
 
         (folder / "results").mkdir()
         desk = Desk(methods(pipeline), folder / "results", RateLimit(settings.rate, 60))
-        look = Look(guess_rate(), f"{settings.megabytes} MB", pipeline.drawn_only, draw_examples(folder / "examples"))
+        drawn = pipeline.drawn_only
+        look = Look(guess_rate(), f"{settings.megabytes} MB", drawn, draw_examples(folder / "examples", drawn))
         page = build_page(desk, look).queue(max_size=WAITING, api_open=False)
         address = _launch(page, settings)
         try:
@@ -99,9 +101,17 @@ def _launch(page: Blocks, settings: Settings) -> str:
     return str(address)
 
 
-def draw_examples(folder: Path) -> list[Path]:
-    """Pictures of procedural faces in `folder`, for visitors who have none at hand."""
+def draw_examples(folder: Path, drawn: bool) -> list[Path]:
+    """Pictures in `folder` for visitors who have none at hand.
+
+    Args:
+        folder: Where they are written; it is made.
+        drawn: Procedural faces, for a model that knows no others; else synthetic photographs.
+    """
     folder.mkdir(parents=True)
+    if not drawn:
+        photo_party().save(folder / "three_people_who_do_not_exist.png")
+        return [folder / "three_people_who_do_not_exist.png"]
     for name, (seed, places, size, occlusion) in EXAMPLES.items():
         group_photo(seed, places, size, occlusion).save(folder / name)
     return [folder / name for name in EXAMPLES]

@@ -76,6 +76,7 @@ class Pipeline:
         self.weights = weights or state_sha256(backbone)
         self.batch = batch or (CPU_BATCH if self.device.type == "cpu" else BATCH)
         self.name, self.policy = name, policy or Policy()
+        self.formerly: tuple[str, ...] = ()  # hashes of the same weights before they were stored in fewer bytes
         self.people: People | None = None  # faces chosen by reference photos, beside the policy's numbers
         self._detector = detector
 
@@ -98,10 +99,13 @@ class Pipeline:
         Raises:
             UserError: If the model is missing or damaged, or an exported one does not run on the device.
         """
-        from faceanon.weights.store import load_backbone  # here: a pipeline over one's own backbone needs no store
+        # Here, since a pipeline over one's own backbone needs no store.
+        from faceanon.weights.store import formerly, load_backbone
 
         backbone, weights = load_backbone(path, device)
-        return cls(backbone, detector, weights, Path(path).name, device, batch)
+        pipeline = cls(backbone, detector, weights, Path(path).name, device, batch)
+        pipeline.formerly = formerly(path)
+        return pipeline
 
     @property
     def drawn_only(self) -> bool:
@@ -291,9 +295,13 @@ class Pipeline:
         """
         if not self.backbone.reversible:
             raise UserError(f"{type(self.backbone).__name__} cannot recover faces; nothing brings {name} back")
-        if manifest.weights != self.weights:
+        if not self.made(manifest.weights):
             theirs, ours = f"{manifest.model} ({manifest.weights[:12]})", f"{self.name} ({self.weights[:12]})"
             raise UserError(f"{name} was anonymized with {theirs} but the model is {ours}; give the former by --model")
+
+    def made(self, weights: str) -> bool:
+        """Whether `weights` is the hash of this model's weights, or was before they were stored anew."""
+        return weights == self.weights or weights in self.formerly
 
     def describe(self, photo: LoadedPhoto, layers: Layers) -> Manifest:
         """The manifest of a photo whose faces lie in these layers."""

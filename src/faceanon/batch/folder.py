@@ -142,7 +142,7 @@ class FolderRun:
             "kdf": self.password.kdf.to_dict(),
         }
         self.adopt({"settings": self.plan.settings, **own} if history is None else history.head)
-        if self.head.get("weights") != self.pipeline.weights:
+        if not self.pipeline.made(str(self.head.get("weights"))):
             raise UserError(f"{self.plan.target} holds a run of another model; give that one, or --overwrite")
         if (before := self.head.get("precision", FULL)) != precision:
             was = f"{before!s:.60}, not {precision}"

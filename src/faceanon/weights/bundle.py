@@ -27,7 +27,7 @@ from faceanon.networks.lpips_net import Lpips, LpipsDistance
 from faceanon.networks.onnx_recogniser import OnnxRecogniser
 from faceanon.networks.stylegan2 import Generator
 from faceanon.paths import checkpoints
-from faceanon.weights.files import load_strictly, load_tensors, read_yaml, sha256
+from faceanon.weights.files import former_hashes, load_strictly, load_tensors, read_yaml, sha256
 from faceanon.weights.missing import missing_bundle, missing_roles
 
 _TEXTS = ("class", "file", "folder", "sha256", "latent_avg", "latent_avg_sha256")
@@ -88,6 +88,7 @@ def read_spec(folder: Path) -> dict[str, Any]:
             inner = [entry.get(key, {}) for key in ("init", "files", "source")] if isinstance(entry, dict) else []
             if not all(isinstance(text, str) for text in (role, *texts)) or not all(isinstance(i, dict) for i in inner):
                 raise UserError(f"{path}: the entry of {role!r:.40} is damaged; restore the file")
+            former_hashes(entry, path)
     return spec
 
 
@@ -245,13 +246,19 @@ class Bundle:
     def fingerprint(self) -> str:
         """Hash over the weights that codes depend on: generator, encoder, training recogniser and codec.
 
-        A bundle with a codec may lack generator and encoder. One without a codec keeps the hash it always had.
+        A bundle with a codec may lack generator and encoder. One without a codec keeps the hash it always had. Weights
+        that were stored anew in fewer bytes (`formerly`) count by the first hash they had, so that models trained on
+        them stay theirs.
         """
         roles = ["generator", "encoder", "recogniser"]
         if self.has("codec"):
             roles = [role for role in (*roles, "codec") if self.has(role)]
-        parts = [str(self.entry(role).get("sha256")) for role in roles]
+        parts = [self._first_hash(role) for role in roles]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
+
+    def _first_hash(self, role: str) -> str:
+        former = former_hashes(self.entry(role), self.folder / "bundle.yaml")
+        return former[0] if former else str(self.entry(role).get("sha256"))
 
     def _normalised(self, role: str) -> Normalised:
         entry = self.entry(role)

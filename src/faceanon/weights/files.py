@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,6 +20,9 @@ from torch import Tensor, nn
 from faceanon.errors import NO_ROOM, UserError
 
 CARD_BYTES, CARD_ENTRIES = 4_000_000, 100_000
+INT8, SCALE = "int8::", "int8_scale::"  # before the names of tensors stored in int8, and of their scales
+INT8_LEAST = 4096  # numbers in a tensor from which on int8 pays
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def sha256(path: Path) -> str:
@@ -109,8 +113,28 @@ def is_bounded(value: object, limit: int = CARD_ENTRIES) -> bool:
     return limit >= 0
 
 
+def former_hashes(entry: Mapping[str, Any], source: Path) -> tuple[str, ...]:
+    """The sha256 that weights had before they were stored anew in fewer bytes, the oldest first.
+
+    Args:
+        entry: Of a card or of a bundle's network.
+        source: The file that it stands in.
+
+    Raises:
+        UserError: `formerly` is no list of such hashes.
+    """
+    found = entry.get("formerly", [])
+    if not isinstance(found, list) or not all(isinstance(item, str) and _HASH.fullmatch(item) for item in found):
+        raise UserError(f"{source}: formerly must be a list of sha256 hashes of 64 hex digits; restore the file")
+    return tuple(found)
+
+
 def save_tensors(
-    path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None, half: bool = False
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    metadata: dict[str, str] | None = None,
+    half: bool = False,
+    int8: bool = False,
 ) -> str:
     """Write tensors as safetensors; returns the file's sha256.
 
@@ -119,19 +143,90 @@ def save_tensors(
         tensors: By name.
         metadata: Text that travels in the file's head.
         half: Store weights (two dimensions or more) as float16, half the size; loading widens them again.
+        int8: Store large weights (two dimensions or more, at least 4096 numbers) as int8 with one scale per output
+            channel, a quarter of the size; loading gives float32 again. Smaller ones are stored as `half` says.
+
+    Raises:
+        UserError: The folder cannot be written, a tensor has a reserved name, or int8 is asked for numbers that are
+            not finite.
     """
-
-    def stored(tensor: Tensor) -> Tensor:
-        narrow = half and tensor.ndim > 1 and tensor.is_floating_point()
-        return tensor.detach().cpu().to(torch.float16 if narrow else tensor.dtype).contiguous().clone()
-
-    data = save({name: stored(tensor) for name, tensor in tensors.items()}, metadata)
+    reserved = [name for name in tensors if name.startswith((INT8, SCALE))]
+    if reserved:
+        raise UserError(f"cannot write {path}: the name {reserved[0]!r:.60} is reserved for int8; rename the tensor")
+    stored: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        value = tensor.detach().cpu()
+        weight = value.ndim > 1 and value.is_floating_point()
+        if int8 and weight and value.numel() >= INT8_LEAST:
+            if not value.isfinite().all():
+                raise UserError(f"cannot write {path}: {name} holds numbers that are not finite; train again")
+            steps, scale = to_int8(value)
+            stored[INT8 + name] = steps
+            stored[SCALE + name] = scale
+        else:
+            stored[name] = value.to(torch.float16 if half and weight else value.dtype).contiguous().clone()
+    data = save(stored, metadata)
     write_atomic(path, data)
     return hashlib.sha256(data).hexdigest()
 
 
+def to_int8(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """A finite weight in steps of int8 and their float32 scale.
+
+    The scale is kept to 16 bits of precision. So 127 scales are a float32 without rounding, and a weight that was
+    stored once is stored the same the next time.
+
+    Args:
+        tensor: Of two dimensions or more, of floating point.
+
+    Returns:
+        Steps from -127 to 127 of the tensor's shape, and the size of a step for each channel, shaped as
+        `_scale_shape` says. A weight differs from step times scale by 1/254 of its channel's largest value at most,
+        up to the precision of the scale.
+    """
+    value = tensor.float()
+    shape = _scale_shape(value.shape)
+    others = [place for place, length in enumerate(shape) if length == 1]
+    scale = value.abs().amax(others, keepdim=True) / 127
+    bits = scale.contiguous().view(torch.int32)
+    # Half of the last bit that stays is added first, so that the cut rounds to the nearest.
+    scale = ((bits + 0x80) & ~0xFF).view(torch.float32).clamp(min=torch.finfo(torch.float32).tiny)
+    steps = (value / scale).round().clamp(-127, 127).to(torch.int8)
+    return steps.contiguous(), scale.contiguous()
+
+
+def _scale_shape(shape: Sequence[int]) -> list[int]:
+    """Shape of the scales of a weight: one for each output channel, the first dimension that is longer than one."""
+    channel = next((place for place, length in enumerate(shape) if length > 1), 0)
+    return [length if place == channel else 1 for place, length in enumerate(shape)]
+
+
+def _widened(stored: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Tensors of a file by their own names, those in int8 as float32.
+
+    Raises:
+        UserError: A tensor in int8 lacks its scale, a scale its tensor, or the two do not fit.
+    """
+    tensors = {name: value for name, value in stored.items() if not name.startswith((INT8, SCALE))}
+    names = sorted({name.removeprefix(INT8).removeprefix(SCALE) for name in stored.keys() - tensors.keys()})
+    for name in names:
+        steps = stored.get(INT8 + name)
+        scale = stored.get(SCALE + name)
+        if steps is None or scale is None or name in tensors or not _fits(steps, scale):
+            raise UserError(f"{path}: the int8 scale of {name!r:.60} is missing or damaged; fetch or train it again")
+        tensors[name] = steps.float() * scale
+    return tensors
+
+
+def _fits(steps: Tensor, scale: Tensor) -> bool:
+    """Whether a scale is one of `to_int8` for these steps: else it could blow them up, or turn them into NaN."""
+    typed = steps.dtype == torch.int8 and scale.dtype == torch.float32 and steps.ndim > 1
+    shaped = typed and list(scale.shape) == _scale_shape(steps.shape)
+    return shaped and bool(scale.isfinite().all()) and bool((scale > 0).all())
+
+
 def load_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
-    """Read a safetensors file.
+    """Read a safetensors file; weights that lie there in int8 come back as float32.
 
     Args:
         path: The file.
@@ -147,10 +242,11 @@ def load_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
             f"{path} is not the file its card describes (sha256 differs); restore it, e.g. with git checkout"
         )
     try:
-        return load_file(path)
+        stored = load_file(path)
     except Exception as error:  # also KeyError and RuntimeError, of types and shapes that torch does not have
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path} is not a readable safetensors file ({reason}); fetch or train it again") from error
+    return _widened(stored, path)
 
 
 def load_strictly(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:

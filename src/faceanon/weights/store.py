@@ -20,7 +20,15 @@ from faceanon.errors import UserError
 from faceanon.networks.local_weights import refuse_bomb
 from faceanon.networks.onnx_method import CARD as ONNX_CARD
 from faceanon.paths import checkpoints
-from faceanon.weights.files import load_strictly, load_tensors, read_yaml, save_tensors, sha256, write_atomic
+from faceanon.weights.files import (
+    former_hashes,
+    load_strictly,
+    load_tensors,
+    read_yaml,
+    save_tensors,
+    sha256,
+    write_atomic,
+)
 from faceanon.weights.pairing import short
 
 WEIGHTS, CARD = "weights.safetensors", "model.yaml"
@@ -74,12 +82,33 @@ def description(backbone: Backbone) -> dict[str, Any]:
     return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": backbone.init_args, "bundle": bundle}
 
 
-def save_backbone(backbone: Backbone, folder: Path, half: bool = False) -> str:
-    """Write weights and card into `folder`, with `half` in float16 to ship; returns the sha256 of the weights."""
-    digest = save_tensors(folder / WEIGHTS, backbone.state_dict(), half=half)
+def save_backbone(backbone: Backbone, folder: Path, half: bool = False, int8: bool = False) -> str:
+    """Write weights and card into `folder`; returns the sha256 of the weights.
+
+    Args:
+        backbone: To be saved.
+        folder: It is made.
+        half: Store weights in float16, to ship.
+        int8: Store large weights in int8, to ship smaller still; what that costs has to be measured.
+    """
+    digest = save_tensors(folder / WEIGHTS, backbone.state_dict(), half=half, int8=int8)
     card = {**description(backbone), "faceanon": __version__, "sha256": digest}
     write_atomic(folder / CARD, yaml.safe_dump(card, sort_keys=False).encode())
     return digest
+
+
+def formerly(path: str | Path) -> tuple[str, ...]:
+    """Hashes that a model's weights had before they were stored anew: what they anonymized, the model brings back.
+
+    Args:
+        path: As `load_backbone` takes it.
+
+    Raises:
+        UserError: The card cannot be read, or its list is damaged.
+    """
+    folder = next((found for found in (Path(path), checkpoints() / path) if found.exists()), Path(path))
+    card = folder / CARD
+    return former_hashes(read_yaml(card), card) if card.is_file() else ()
 
 
 def read(path: str | Path) -> Saved:

@@ -1,0 +1,65 @@
+"""Store shipped weights anew in fewer bytes: `python -m faceanon.weights.compact FOLDER int8|half [ROLE ...]`.
+
+The card or bundle.yaml beside them gets the new sha256, and keeps the one before under `formerly`, so that what was
+made with the weights as they were still recovers, and models trained on a bundle still find it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from faceanon.errors import UserError
+from faceanon.weights.files import former_hashes, load_tensors, read_yaml, save_tensors, write_atomic
+
+CARDS = ("model.yaml", "bundle.yaml")
+
+
+def compact(folder: Path, precision: str, roles: list[str]) -> list[str]:
+    """Store a model's weights, or a bundle's networks, anew; returns a line for each file.
+
+    Args:
+        folder: Of the model or bundle.
+        precision: `int8` or `half`.
+        roles: Networks of a bundle; none of a model.
+
+    Raises:
+        UserError: There is no card, no such role, or a file that is not the one that the card names.
+    """
+    card = next((folder / name for name in CARDS if (folder / name).is_file()), None)
+    if card is None or precision not in ("int8", "half"):
+        raise UserError(f"{folder}, {precision}: give a folder with {' or '.join(CARDS)}, then int8 or half")
+    if card.name == "model.yaml":
+        entries: dict[str, Any] = {"weights.safetensors": read_yaml(card)}
+    else:
+        networks = read_yaml(card)["networks"]
+        unknown = [role for role in roles if role not in networks]
+        if unknown or not roles:
+            raise UserError(f"{card}: no role {unknown or 'given'}; choose from {', '.join(networks)}")
+        entries = {networks[role]["file"]: networks[role] for role in roles}
+    lines = []
+    for name, entry in entries.items():
+        path = folder / name
+        before = path.stat().st_size
+        digest = str(entry["sha256"])
+        tensors = load_tensors(path, digest)
+        fresh = save_tensors(path, tensors, half=True, int8=precision == "int8")
+        if fresh != digest:
+            _rewrite(card, digest, fresh, (*former_hashes(entry, card), digest))
+        lines.append(f"{path}: {before} -> {path.stat().st_size} bytes, sha256 {fresh}")
+    return lines
+
+
+def _rewrite(card: Path, digest: str, fresh: str, former: tuple[str, ...]) -> None:
+    """Put the new hash and the former ones into a card; its other lines and comments stay."""
+    text = card.read_text(encoding="utf-8")
+    line = re.compile(rf"^( *)sha256: {digest}\n(?: *formerly: .*\n)?", re.M)
+    text = line.sub(rf"\1sha256: {fresh}\n\1formerly: [{', '.join(former)}]\n", text)
+    write_atomic(card, text.encode())
+
+
+if __name__ == "__main__":
+    for line in compact(Path(sys.argv[1]), sys.argv[2], sys.argv[3:]):
+        print(line)

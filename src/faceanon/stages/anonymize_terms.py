@@ -105,13 +105,13 @@ class AnonymizeTerms:
 
     def _perceptual(self, image: Tensor, branches: Branches) -> dict[str, Tensor]:
         """All pictures and the recovered alone share the maps of both."""
-        weights, distance = self.weights, self.bundle.perceptual
+        weights = self.weights
         if weights.perceptual:
-            found = perceptual_rows(distance, branches.pictures, image)
+            found = perceptual_rows(self.bundle.perceptual, branches.pictures, image)
             terms = {"perceptual": found.mean()}
             return terms | self._recovered_alone(found[branches.recovered_rows])
         if weights.recovery_perceptual:
-            return self._recovered_alone(distance(branches.pictures[branches.recovered_rows], image))
+            return self._recovered_alone(self.bundle.perceptual(branches.pictures[branches.recovered_rows], image))
         return {}
 
     def _recovered_alone(self, distance: Tensor) -> dict[str, Tensor]:

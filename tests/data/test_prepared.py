@@ -335,6 +335,17 @@ def test_a_folder_without_pictures_and_one_without_faces(tmp_path):
         ready(tmp_path / "grey", tmp_path / "cache", val_fraction=0.0, test_fraction=0.0)
 
 
+def test_a_damaged_cache_is_named_and_prepared_again_once_deleted(faces, tmp_path):
+    data = ready(faces, tmp_path)
+    photos = data._photos()
+    path = next(data._file(split, part) for split, part in data._parts(photos))
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(UserError, match="is damaged: delete it"):
+        ready(faces, tmp_path)
+    path.unlink()
+    assert len(ready(faces, tmp_path).splits["train"]) == 16
+
+
 @pytest.mark.parametrize("options", [{"versions": 0}, {"batch_size": 0}, {"same_identity_pairs": 1.5}])
 def test_numbers_out_of_range(tmp_path, options):
     with pytest.raises(UserError, match="at least 1"):

@@ -168,7 +168,7 @@ class PreparedFaces(L.LightningDataModule):
         number = {name: position for position, name in enumerate(names)}
         found: dict[str, list[tuple[dict[str, Tensor], list[Photo]]]] = {"train": [], "val": [], "test": []}
         for split, part in self._parts(photos):
-            found[split].append((load_tensors(self._file(split, part)), part))
+            found[split].append((_read(self._file(split, part)), part))
         for split, portions in found.items():
             self.splits[split] = _joined(portions, number)
         if self.identities != self.bundle.folder / SHIPPED_TABLE:
@@ -415,6 +415,18 @@ def check_pictures(photos: Sequence[Photo]) -> None:
     if len(bad) > MOST_NAMED:
         named.append(f"and {len(bad) - MOST_NAMED} more")
     raise UserError(f"{len(bad)} pictures cannot be trained on; mend, align or remove them: {'; '.join(named)}")
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    """A prepared portion from the cache.
+
+    Raises:
+        UserError: The file is damaged.
+    """
+    try:
+        return load_tensors(path)
+    except UserError as error:
+        raise UserError(f"{path} is damaged: delete it, then its pictures are prepared again") from error
 
 
 def _content(path: Path) -> bytes:

@@ -1,0 +1,179 @@
+"""Weights stored in fewer bytes: what int8 costs a number, what strangers' files do, and that old photos come back."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from bundles import make_tiny_bundle
+from faceanon.backbones.dbaf import DBAF
+from faceanon.data.photo import load_photo, read_manifest
+from faceanon.errors import UserError
+from faceanon.key import Secret
+from faceanon.pipeline import Pipeline
+from faceanon.weights.bundle import Bundle
+from faceanon.weights.compact import compact
+from faceanon.weights.files import INT8, SCALE, load_tensors, save_tensors, sha256, to_int8
+from faceanon.weights.store import formerly, load_backbone, save_backbone
+from fakes import FixedDetector
+
+RESTORED = Path(__file__).parent / "restored"
+PASSWORD = "correct horse battery staple"
+SMALL = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}
+SHAPES = ((64, 64), (1, 32, 16, 3, 3), (4096, 1), (1, 4096), (16, 32, 3, 3))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sampled_from(SHAPES), st.integers(0, 2**31), st.floats(-30, 10))
+def test_int8_errs_by_half_a_step_of_its_channel_and_by_nothing_the_second_time(shape, seed, exponent):
+    draw = torch.Generator().manual_seed(seed)
+    spread = 10 ** torch.randn(shape[0], *[1] * (len(shape) - 1), generator=draw)
+    weight = torch.randn(shape, generator=draw) * spread * 10**exponent
+    steps, scale = to_int8(weight)
+    again = steps.float() * scale
+    # The channel is the first dimension that is longer than one; the others are measured together.
+    others = [place for place, length in enumerate(scale.shape) if length == 1]
+    largest = weight.abs().amax(others, keepdim=True)
+    # The last term: weights too small for a float32 of full precision, which become zeros.
+    assert ((weight - again).abs() <= largest / 254 * (1 + 1e-4) + 1e-37).all()
+    steps_again, scale_again = to_int8(again)
+    assert torch.equal(steps_again, steps)
+    assert torch.equal(scale_again, scale)
+
+
+def test_only_large_weights_become_int8(tmp_path):
+    tensors = {
+        "large": torch.randn(64, 64),
+        "small": torch.randn(8, 8),
+        "bias": torch.randn(5000),
+        "steps": torch.arange(8192).reshape(2, 4096),
+        "zeros": torch.zeros(64, 64),
+    }
+    path = tmp_path / "a.safetensors"
+    save_tensors(path, tensors, half=True, int8=True)
+    stored = load_file(path)
+    assert {name for name in stored if name.startswith(INT8)} == {f"{INT8}large", f"{INT8}zeros"}
+    found = load_tensors(path)
+    assert found.keys() == tensors.keys()
+    assert found["large"].dtype == torch.float32
+    assert found["small"].dtype == torch.float16
+    for name in ("bias", "steps", "zeros"):
+        assert torch.equal(found[name], tensors[name])
+    save_tensors(tmp_path / "b.safetensors", found, half=True, int8=True)
+    assert sha256(tmp_path / "b.safetensors") == sha256(path)
+
+
+def test_files_without_int8_load_unchanged(tmp_path):
+    tensors = {"plain": torch.randint(-9, 9, (80, 80), dtype=torch.int8), "half": torch.randn(80, 80).half()}
+    save_file(tensors, tmp_path / "a.safetensors")
+    found = load_tensors(tmp_path / "a.safetensors")
+    assert found.keys() == tensors.keys()
+    assert all(torch.equal(found[name], value) and found[name].dtype == value.dtype for name, value in tensors.items())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {SCALE: None},
+        {INT8: None},
+        {SCALE: torch.ones(1, 64)},
+        {SCALE: torch.ones(64, 1).half()},
+        {SCALE: torch.full((64, 1), math.nan)},
+        {SCALE: torch.full((64, 1), -1.0)},
+        {SCALE: torch.ones(64, 1, 1)},
+        {INT8: torch.ones(64, 64)},
+        {"": torch.ones(64, 64)},
+    ],
+    ids=["no scale", "no steps", "wide", "half", "nan", "negative", "deep", "float steps", "twice"],
+)
+def test_a_scale_that_does_not_fit_says_so_in_a_line(tmp_path, change):
+    steps, scale = to_int8(torch.randn(64, 64))
+    stored = {INT8: steps, SCALE: scale} | change
+    save_file({f"{head}w": value for head, value in stored.items() if value is not None}, tmp_path / "a.safetensors")
+    with pytest.raises(UserError, match=r"int8 scale of 'w' is missing or damaged") as caught:
+        load_tensors(tmp_path / "a.safetensors")
+    assert "\n" not in str(caught.value)
+
+
+def test_what_cannot_be_int8_is_not_written(tmp_path):
+    with pytest.raises(UserError, match="not finite"):
+        save_tensors(tmp_path / "a.safetensors", {"w": torch.full((64, 64), math.inf)}, int8=True)
+    with pytest.raises(UserError, match="reserved"):
+        save_tensors(tmp_path / "a.safetensors", {f"{SCALE}w": torch.ones(2)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_stored_anew_recovers_what_it_anonymized_before(tiny_bundle, tmp_path):
+    save_backbone(DBAF(str(tiny_bundle), **SMALL), tmp_path / "model")
+    before = Pipeline.load(tmp_path / "model", FixedDetector([]))
+    manifest = before.manifest(16, 16)
+    compact(tmp_path / "model", "int8", [])
+    now = Pipeline.load(tmp_path / "model", FixedDetector([]))
+    assert now.weights != before.weights
+    assert formerly(tmp_path / "model") == (before.weights,)
+    now.check(manifest, "a.png")
+    # And those that the new file makes are no more the old one's than before.
+    with pytest.raises(UserError, match="was anonymized with"):
+        before.check(now.manifest(16, 16), "b.png")
+
+
+def test_a_bundle_stored_anew_keeps_its_fingerprint(tmp_path):
+    folder = make_tiny_bundle(tmp_path / "bundle")
+    fingerprint = Bundle(folder).fingerprint
+    digest = Bundle(folder).entry("recogniser")["sha256"]
+    compact(folder, "half", ["recogniser", "judge"])
+    assert Bundle(folder).entry("recogniser")["sha256"] != digest
+    assert Bundle(folder).fingerprint == fingerprint
+    assert Bundle(folder).trainable_recogniser() is not None
+    compact(folder, "int8", ["recogniser"])
+    assert Bundle(folder).fingerprint == fingerprint
+
+
+@pytest.mark.parametrize("formerly_", ["a" * 64, ["a" * 63], [7], {"a": 1}])
+def test_damaged_lists_of_former_hashes_are_refused(tiny_bundle, tmp_path, formerly_):
+    folder = make_tiny_bundle(tmp_path / "bundle")
+    spec = yaml.safe_load((folder / "bundle.yaml").read_text())
+    spec["networks"]["recogniser"]["formerly"] = formerly_
+    (folder / "bundle.yaml").write_text(yaml.safe_dump(spec))
+    with pytest.raises(UserError, match="formerly must be a list"):
+        Bundle(folder)
+    save_backbone(DBAF(str(tiny_bundle), **SMALL), tmp_path / "model")
+    card = yaml.safe_load((tmp_path / "model/model.yaml").read_text()) | {"formerly": formerly_}
+    (tmp_path / "model/model.yaml").write_text(yaml.safe_dump(card))
+    with pytest.raises(UserError, match="formerly must be a list"):
+        Pipeline.load(tmp_path / "model", FixedDetector([]))
+
+
+def psnr(one, other):
+    error = np.square(one.astype(float) - other.astype(float)).mean()
+    return 10 * math.log10(255**2 / error)
+
+
+def picture(path):
+    return load_photo(path).pixels
+
+
+def test_a_photo_anonymized_by_the_float16_weights_comes_back_from_those_that_ship():
+    """`restored/` was written by the model of commit 631c720, before its weights became int8."""
+    pipeline = Pipeline.load("dbaf_synth64", FixedDetector([]))
+    manifest = read_manifest(load_photo(RESTORED / "anonymized.png"))
+    assert manifest.weights in pipeline.formerly
+    secret = Secret.from_password(PASSWORD, manifest.salt, manifest.kdf)
+    back = pipeline.recover(RESTORED / "anonymized.png", secret)
+    original = picture(RESTORED / "original.png")
+    before = psnr(picture(RESTORED / "recovered.png"), original)
+    now = psnr(np.array(back.convert("RGB")), original)
+    assert before > 20
+    assert now > before - 0.3
+
+
+def test_the_shipped_bundle_is_the_one_that_models_were_trained_on():
+    backbone, _ = load_backbone("dbaf_synth64")
+    card = yaml.safe_load((Path(backbone.bundle.folder).parent / "dbaf_synth64/model.yaml").read_text())
+    assert backbone.bundle.fingerprint == card["bundle"]["fingerprint"]

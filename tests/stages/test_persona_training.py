@@ -1,0 +1,111 @@
+"""Persona learns in both stages on a few shipped photographs: its terms, a resumed run, two processes."""
+
+import csv
+import json
+
+import pytest
+import torch
+from stage_probes import REPO, SAVE_LAST, checkpoint
+
+from faceanon.backbones.persona import Persona
+from faceanon.data.files import read_photo
+from faceanon.errors import RunError
+from faceanon.paths import checkpoints
+from faceanon.training import run
+from faceanon.weights.files import load_tensors
+from faceanon.weights.store import load_backbone
+
+SHIPPED = checkpoints() / "photo128"
+
+
+def table():
+    with (SHIPPED / "pictures.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Data words of eleven shipped pictures: eight for training in two versions, so four batches of four."""
+    folder = tmp_path_factory.mktemp("photos")
+    rows = [row for row in table() if row["split"] == "train" and row["source"] == "faker"][:11]
+    for row in rows:
+        (folder / row["file"]).write_bytes((SHIPPED / "pictures" / row["file"]).read_bytes())
+    options = {
+        "root": str(folder),
+        "cache": str(tmp_path_factory.mktemp("prepared")),
+        "versions": 2,
+        "batch_size": 4,
+        "val_fraction": 0.1,
+        "test_fraction": 0.2,
+    }
+    return [f"--data.init_args.{name}={value}" for name, value in options.items()]
+
+
+EVERY_BATCH = {"class_path": "faceanon.callbacks.checkpoints.RunCheckpoint", "init_args": {"every_n_batches": 1}}
+
+
+def fit(stage, out, data, *callbacks, more=()):
+    keys = {
+        "model.init_args.backbone.init_args.hidden": 32,
+        "model.init_args.export": out / "model",
+        "model.init_args.samples_every": 0,
+        "trainer.callbacks": json.dumps([SAVE_LAST, *callbacks]),
+        "trainer.default_root_dir": out,
+        "trainer.logger.init_args.save_dir": out,
+        "trainer.enable_progress_bar": "false",
+        "trainer.enable_model_summary": "false",
+        "trainer.log_every_n_steps": 1,
+        "trainer.max_epochs": 1,
+    }
+    if stage == "persona_s2":
+        keys["model.init_args.report"] = "null"
+    words = [f"--{key}={value}" for key, value in keys.items()]
+    return run(["fit", "--config", str(REPO / f"configs/{stage}.yaml"), *words, *data, *more])
+
+
+@pytest.mark.slow
+def test_both_stages_train_the_painter_under_bf16(data, tmp_path):
+    first = fit("persona_s1", tmp_path / "1", data).model
+    assert first.trainer.precision == "bf16-mixed"
+    assert first.trainer.global_step > 0
+    trained = load_backbone(tmp_path / "1" / "model")[0]
+    torch.manual_seed(0)
+    untrained = Persona(hidden=32)
+    before = untrained.painter.state_dict()
+    moved = [name for name, value in trained.painter.state_dict().items() if not torch.equal(value, before[name])]
+    assert len(moved) > 10
+    terms = {name for name in first.trainer.logged_metrics if name.startswith("train/g/")}
+    wanted = {"itself", "likeness", "stranger", "watched", "expression", "light", "bounds"}
+    assert wanted <= {name.rsplit("/", 1)[1] for name in terms}
+
+    second = fit("persona_s2", tmp_path / "2", data, more=[f"--model.init_args.init_from={tmp_path / '1' / 'model'}"])
+    terms = {name.rsplit("/", 1)[1] for name in second.model.trainer.logged_metrics if name.startswith("train/g/")}
+    assert {"hunted", "apart", "likeness"} <= terms
+    name = next(row["file"] for row in table() if row["split"] == "test" and row["source"] == "faker")
+    face = torch.from_numpy(read_photo(SHIPPED / "pictures" / name, 128)[0].copy()).permute(2, 0, 1)[None] / 127.5 - 1
+    model = load_backbone(tmp_path / "2" / "model")[0].eval()
+    with torch.no_grad():
+        assert model.anonymize(face, model.sample_key(1)).isfinite().all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["persona_s1", "persona_s2"])
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(data, tmp_path, stage):
+    whole = tmp_path / "whole"
+    broken = tmp_path / "broken"
+    more = []
+    if stage == "persona_s2":
+        fit("persona_s1", tmp_path / "first", data)
+        more = [f"--model.init_args.init_from={tmp_path / 'first' / 'model'}"]
+    fit(stage, whole, data, more=more)
+    stop = {"class_path": "stage_probes.Interrupt", "init_args": {"epoch": 0, "batch": 2}}
+    with pytest.raises(RunError):
+        fit(stage, broken, data, EVERY_BATCH, stop, more=more)
+    before = checkpoint(broken)["state_dict"]
+    fit(stage, broken, data, EVERY_BATCH, more=[*more, "--ckpt_path=last"])
+    states = [checkpoint(folder)["state_dict"] for folder in (whole, broken)]
+    assert states[0].keys() == states[1].keys()
+    assert [name for name in states[0] if not torch.equal(states[0][name], states[1][name])] == []
+    assert any(not torch.equal(states[0][name], value) for name, value in before.items())
+    models = [load_tensors(folder / "model/weights.safetensors") for folder in (whole, broken)]
+    assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])

@@ -15,10 +15,17 @@ SPLIT = 1_000_000_000  # labels of held-out procedural pictures count up from a 
 
 
 def bundle_hashes(bundle: Bundle) -> dict[str, str]:
-    """sha256 of the weights by role, as the bundle states them; FID and KID use the perceptual network's features."""
+    """sha256 of the weights by role, as the bundle states them; FID and KID use the perceptual network's features.
+
+    Weights that were stored anew in fewer bytes count by the first hash they had: protocols and earlier results name it.
+    """
     spec: dict[str, Any] = getattr(bundle, "spec", {})
     entries = spec.get("networks", {}).items()
-    found = {role: str(entry["sha256"]) for role, entry in entries if entry.get("sha256") is not None}
+    found: dict[str, str] = {}
+    for role, entry in entries:
+        if entry.get("sha256") is not None:
+            hashes = [*entry.get("formerly", []), entry["sha256"]]
+            found[role] = str(hashes[0])
     return found | ({"features": found["perceptual"]} if "perceptual" in found else {})
 
 

@@ -23,7 +23,8 @@ def detector():
 @pytest.fixture(scope="module")
 def group():
     """The group of 20 drawn people that ships with the documentation."""
-    return np.array(Image.open(REPO / "docs/results/group_photo.png").convert("RGB"))
+    path = next((REPO / "docs/results").glob("group_photo.*"))
+    return np.array(Image.open(path).convert("RGB"))
 
 
 @pytest.fixture(scope="module")

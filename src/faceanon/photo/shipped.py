@@ -57,4 +57,6 @@ def open_shipped(name: str, threads: int, folder: Path | None = None) -> onnxrun
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    # Waiting threads would spin on cores that the backbone's threads want at the same time.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])

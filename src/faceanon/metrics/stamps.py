@@ -17,7 +17,7 @@ SPLIT = 1_000_000_000  # labels of held-out procedural pictures count up from a 
 def bundle_hashes(bundle: Bundle) -> dict[str, str]:
     """sha256 of the weights by role, as the bundle states them; FID and KID use the perceptual network's features.
 
-    Weights that were stored anew in fewer bytes count by the first hash they had: protocols and earlier results name it.
+    Weights that were stored anew in fewer bytes count by the first hash they had, which protocols and results name.
     """
     spec: dict[str, Any] = getattr(bundle, "spec", {})
     entries = spec.get("networks", {}).items()

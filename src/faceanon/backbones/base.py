@@ -175,11 +175,11 @@ class Backbone(nn.Module, ABC):
         """
         return codes.identity[source]
 
-    def draw(self, codes: Codes) -> Tensor:
+    def drawn_view(self, codes: Codes) -> Tensor:
         """What the stages' discriminator looks at, of drawn faces: pictures, or for some methods latents."""
         return self.decode(codes)
 
-    def shown(self, batch: FaceBatch, codes: Codes) -> Tensor:
+    def original_view(self, batch: FaceBatch, codes: Codes) -> Tensor:
         """The same of the photographs of a batch, whose codes are at hand."""
         return batch.image
 
@@ -201,7 +201,7 @@ class Backbone(nn.Module, ABC):
         Args:
             batch: The photographs, B rows.
             codes: Of the photographs.
-            drawn: What `draw` made of them, a multiple of B rows.
+            drawn: What `drawn_view` made of them, a multiple of B rows.
         """
         return {}
 

@@ -26,6 +26,7 @@ from faceanon.networks.frozen import Frozen
 from faceanon.networks.identity_space import IdentitySpace
 from faceanon.photo.drawings import DRAWINGS, EXPRESSION, FINE, drawings, pose
 from faceanon.photo.mesh import FaceMesh
+from faceanon.sealed.faces import codes_of_latents
 from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
@@ -86,13 +87,24 @@ class Persona(Backbone):
 
         Whoever calls hides such a face in another way: what the mesh cannot find, nothing would be painted over.
         """
+        return self._drawn(*self._look(image), key)
+
+    def anonymize_with_codes(self, image: Tensor, key: Tensor) -> tuple[Tensor, list[bytes]]:
+        """As `anonymize`, with the codes of the originals; codec and mesh look at each face once."""
         codes, confidence = self._look(image)
-        drawn = self.decode(self.edit(codes, key))
-        return torch.where((confidence >= CLEAR)[:, None, None, None], drawn, torch.nan)
+        drawn = self._drawn(codes, confidence, key)
+        assert codes.latents is not None
+        assert codes.mask is not None
+        return drawn, codes_of_latents(codes.latents, codes.mask)
 
     def encode(self, image: Tensor) -> Codes:
         """Identity code `(B, 64)`, latents, mask, drawings, light and pose of `(B, 3, S, S)`."""
         return self._look(image)[0]
+
+    def _drawn(self, codes: Codes, confidence: Tensor, key: Tensor) -> Tensor:
+        """Pictures of others under keys; NaN where no face was made out."""
+        drawn = self.decode(self.edit(codes, key))
+        return torch.where((confidence >= CLEAR)[:, None, None, None], drawn, torch.nan)
 
     def _look(self, image: Tensor) -> tuple[Codes, Tensor]:
         """Codes of `(B, 3, S, S)`, and confidences `(B,)` that the pictures show a face."""
@@ -147,12 +159,12 @@ class Persona(Backbone):
         painted: Tensor = self.painter(latents, mask, codes.features[self.cells], condition)
         return painted.float()
 
-    def draw(self, codes: Codes) -> Tensor:
+    def drawn_view(self, codes: Codes) -> Tensor:
         """What the discriminator looks at: painted latents and what should be there, `(B, 40, h, h)`."""
         assert codes.features is not None
         return torch.cat([self.paint(codes), codes.features[1]], 1)
 
-    def shown(self, batch: FaceBatch, codes: Codes) -> Tensor:
+    def original_view(self, batch: FaceBatch, codes: Codes) -> Tensor:
         """The same of the photographs themselves."""
         assert codes.features is not None
         assert codes.latents is not None
@@ -195,7 +207,7 @@ class Persona(Backbone):
         Args:
             batch: The photographs.
             codes: Of the photographs.
-            drawn: As `draw` gives it; no gradient flows into it.
+            drawn: As `drawn_view` gives it; no gradient flows into it.
         """
         readers = self._readers()
         assert codes.latents is not None

@@ -12,16 +12,10 @@ believable people. --bundle synth64 trains DBAF on procedural faces instead.
 from __future__ import annotations
 
 import argparse
-import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from faceanon.errors import UserError
 from faceanon.paths import checkpoints, configs
-
-if TYPE_CHECKING:
-    from faceanon.key import Password
-    from faceanon.pipeline import Pipeline
 
 PHOTOGRAPHS = "photo128"
 SHIPPED = "persona_photo128"
@@ -101,44 +95,12 @@ def _photograph_stage(config: str, args: argparse.Namespace, folder: Path) -> li
 def _use(model: Path, args: argparse.Namespace) -> Path:
     """Take held-out photographs to files and back with the new model; the sheet that shows it."""
     from faceanon.data.prepared import PreparedFaces
-    from faceanon.key import Password
     from faceanon.pipeline import Pipeline
+    from faceanon.report.photo_sheet import there_and_back
 
     faces = PreparedFaces(bundle=args.bundle, cache=str(args.out / "prepared"), seed=args.seed)
     photos = faces.files("test")[:SHOWN]
-    pipeline = Pipeline.load(model)
-    # Nobody needs these passwords again: the photographs are synthetic and the files lie in the folder of this run.
-    right = Password(secrets.token_urlsafe(12))
-    wrong = Password(secrets.token_urlsafe(12))
-    rows = [_there_and_back(pipeline, photo, args.out / "photos", right, wrong) for photo in photos]
-    return _write_sheet(rows, args.out / "photographs.png")
-
-
-def _there_and_back(pipeline: Pipeline, photo: Path, folder: Path, right: Password, wrong: Password) -> list[Path]:
-    """The photograph, anonymized, recovered, and opened with a wrong password, as files."""
-    from faceanon.batch.tasks import AnonymizeTask, RecoverTask, run_task
-
-    hidden = folder / f"{photo.stem}_anonymized.png"
-    back = folder / f"{photo.stem}_recovered.png"
-    other = folder / f"{photo.stem}_wrong_password.png"
-    run_task(AnonymizeTask(pipeline, photo, hidden, right, aligned=True))
-    run_task(RecoverTask(pipeline, hidden, back, right))
-    run_task(RecoverTask(pipeline, hidden, other, wrong, deniable=True))
-    return [photo, hidden, back, other]
-
-
-def _write_sheet(rows: list[list[Path]], target: Path) -> Path:
-    """One picture of all files, a row a photograph."""
-    from PIL import Image
-
-    side = 256
-    sheet = Image.new("RGB", (side * len(rows[0]), side * len(rows)))
-    for y, row in enumerate(rows):
-        for x, path in enumerate(row):
-            with Image.open(path) as picture:
-                sheet.paste(picture.convert("RGB").resize((side, side), Image.Resampling.LANCZOS), (x * side, y * side))
-    sheet.save(target)
-    return target
+    return there_and_back(Pipeline.load(model), photos, args.out / "photos", args.out / "photographs.png")
 
 
 def _procedural_faces(args: argparse.Namespace) -> int:

@@ -203,7 +203,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         """Anonymized pictures alone, under so many keys, of the originals' codes."""
         keys = self._keys(count, original.identity)
         edited = self.backbone.edit(original.map(lambda item: repeat(item, count)), keys)
-        return Branches(self.backbone.draw(edited), original, edited, None, None, keys)
+        return Branches(self.backbone.drawn_view(edited), original, edited, None, None, keys)
 
     def _keys(self, count: int, image: Tensor) -> Tensor:
         """`(count B, ...)`, whole batches behind each other; in a training step each row's from its own stream.

@@ -163,12 +163,17 @@ class BackboneStage(Stage, Generic[Drawn]):
         pictures = self.pictures(drawn)
         originals = self.originals(drawn)
         if self.discriminator is not None:
-            real = self.backbone.shown(batch, originals)
+            real = self.backbone.original_view(batch, originals)
             terms |= self.discriminator_terms(self.discriminator, real, pictures)
         return terms | self.backbone.reader_terms(batch, originals, pictures.detach())
 
     def _draw(self, batch: FaceBatch, drawn: Drawn | None) -> tuple[dict[str, Tensor], Tensor]:
-        terms = self.shard_terms(batch, self.draw_shard(batch) if drawn is None else drawn)
+        if drawn is None:
+            drawn = self.draw_shard(batch)
+        # A lone shard comes here after its opponents' step, others after a second drawing: readers with dropout must not
+        # hear the difference.
+        self.seed_terms()
+        terms = self.shard_terms(batch, drawn)
         return terms, weighted_sum(terms, self.weights, self.extra_weights)
 
     @abstractmethod
@@ -177,7 +182,7 @@ class BackboneStage(Stage, Generic[Drawn]):
 
     @abstractmethod
     def pictures(self, drawn: Drawn) -> Tensor:
-        """What the discriminator is to see, as the backbone's `draw` gives it: pictures `(N, 3, S, S)`, or latents."""
+        """What the discriminator is to see, as the backbone's `drawn_view` gives it."""
 
     @abstractmethod
     def originals(self, drawn: Drawn) -> Codes:

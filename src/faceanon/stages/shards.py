@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils.parametrizations import _SpectralNorm
 
 from faceanon.data.synthetic.crossed import stream
 from faceanon.errors import UserError
@@ -106,17 +107,20 @@ def cut(batch: FaceBatch, parts: int, rows: list[int], rank: int, step: int) -> 
 
 
 class NormStatistics:
-    """Running averages of batch norms: every shard starts from the step's start, and the step ends at their mean.
+    """What norms learn without gradients: every shard starts from the step's start, and the step ends at the mean.
+
+    These are the running averages of batch norms, and the singular vectors that spectral norms improve at every call.
+    The latter depend on weights and number of calls alone, so that all shards come to the same ones.
 
     Args:
-        module: Whose training batch norms are meant.
+        module: Whose norms in train mode are meant.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.buffers = [
             buffer
             for norm in module.modules()
-            if isinstance(norm, _BatchNorm) and norm.training
+            if isinstance(norm, _BatchNorm | _SpectralNorm) and norm.training
             for buffer in norm.buffers(recurse=False)
         ]
         self.start = self._copy()
@@ -169,6 +173,7 @@ class ShardedModule(L.LightningModule):
         self.accumulate, self.seed = accumulate, seed
         self.streams: RowStreams | None = None
         self.placed: tuple[int, list[int]] = 0, []  # of the step at hand, as `place` has it
+        self._open_shard = 0
         self._statistics: NormStatistics | None = None
         self._peers: Any = None  # a process group, as torch.distributed takes it
 
@@ -181,8 +186,12 @@ class ShardedModule(L.LightningModule):
         """Random draws depend on seed, batch number and shard alone, so a resumed run repeats them."""
         self._seed((self.batch_number * self.trainer.world_size + self.global_rank) * self.accumulate)
 
-    def _seed(self, shard: int) -> None:
-        torch.manual_seed((self.seed * 1_000_003 + shard) * 4_099)
+    def _seed(self, shard: int, use: int = 0) -> None:
+        torch.manual_seed((self.seed * 1_000_003 + shard) * 4_099 + use)
+
+    def seed_terms(self) -> None:
+        """Give the terms of the open shard random numbers of their own, whatever was drawn before them."""
+        self._seed(self._open_shard, 1)
 
     def shards(self, batch: FaceBatch) -> list[Shard]:
         """This process's shards of the step that begins; all processes have to call it."""
@@ -196,6 +205,7 @@ class ShardedModule(L.LightningModule):
     @contextmanager
     def open(self, shard: Shard) -> Iterator[None]:
         """Work on one shard: its random numbers, its batch statistics, and gradients exchanged if it is the last."""
+        self._open_shard = shard.number
         self._seed(shard.number)
         self.streams = RowStreams(self.seed, self.batch_number, shard.first, len(shard.batch))
         model = self.trainer.model

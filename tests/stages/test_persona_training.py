@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from persona_worker import build, train, train_in_two
 from stage_probes import REPO, SAVE_LAST, checkpoint
 
 from faceanon.backbones.persona import Persona
@@ -24,20 +25,25 @@ def table():
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """Data words of eleven shipped pictures: eight for training in two versions, so four batches of four."""
+def settings(tmp_path_factory):
+    """Settings of data of eleven shipped pictures: eight for training in two versions, so four batches of four."""
     folder = tmp_path_factory.mktemp("photos")
     rows = [row for row in table() if row["split"] == "train" and row["source"] == "faker"][:11]
     for row in rows:
         (folder / row["file"]).write_bytes((SHIPPED / "pictures" / row["file"]).read_bytes())
-    options = {
+    return {
         "root": str(folder),
         "cache": str(tmp_path_factory.mktemp("prepared")),
         "versions": 2,
-        "batch_size": 4,
         "val_fraction": 0.1,
         "test_fraction": 0.2,
     }
+
+
+@pytest.fixture(scope="module")
+def data(settings):
+    """The same as words of the command."""
+    options = {**settings, "batch_size": 4}
     return [f"--data.init_args.{name}={value}" for name, value in options.items()]
 
 
@@ -109,3 +115,15 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(data, tmp_path, stage
     assert any(not torch.equal(states[0][name], value) for name, value in before.items())
     models = [load_tensors(folder / "model/weights.safetensors") for folder in (whole, broken)]
     assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["disentangle", "anonymize"])
+def test_two_processes_learn_what_one_does_in_two_parts(settings, tmp_path, stage):
+    first, second = train_in_two(stage, settings, tmp_path)
+    alone = train(stage, settings)
+    start = build(stage, accumulate=1).state_dict()
+    assert [name for name in first if not torch.equal(first[name], second[name])] == []
+    assert max((first[name] - start[name]).abs().max() for name in start if "painter" in name) > 1e-4
+    for name, value in alone.items():
+        torch.testing.assert_close(first[name], value, rtol=1e-5, atol=1e-5, msg=lambda text, n=name: n + text)

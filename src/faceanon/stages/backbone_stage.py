@@ -170,8 +170,8 @@ class BackboneStage(Stage, Generic[Drawn]):
     def _draw(self, batch: FaceBatch, drawn: Drawn | None) -> tuple[dict[str, Tensor], Tensor]:
         if drawn is None:
             drawn = self.draw_shard(batch)
-        # A lone shard comes here after its opponents' step, others after a second drawing: readers with dropout must not
-        # hear the difference.
+        # A lone shard comes here after its opponents' step, others after a second drawing; readers with dropout
+        # must not see the difference.
         self.seed_terms()
         terms = self.shard_terms(batch, drawn)
         return terms, weighted_sum(terms, self.weights, self.extra_weights)

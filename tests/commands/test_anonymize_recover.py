@@ -239,7 +239,7 @@ def test_help_teaches_and_takes_no_password(command):
     command.add_arguments(parser)
     text = " ".join(parser.format_help().split())
     assert "--password-env" in text
-    assert "procedural faces" in text
+    assert "persona_photo128" in text
     assert not any(option in ("--password", "-p") for action in parser._actions for option in action.option_strings)
 
 

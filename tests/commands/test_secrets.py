@@ -155,6 +155,7 @@ def test_a_named_source_wins_over_the_usual_variable(monkeypatch):
 
 @pytest.mark.parametrize("command", ["anonymize", "recover"])
 def test_a_missing_password_is_noticed_before_torch_is_imported(command, tmp_path):
+    (tmp_path / "in.png").write_bytes(b"any file")
     code = (
         "import sys\nfrom faceanon.__main__ import main\n"
         f"sys.argv = ['faceanon', {command!r}, 'in.png', 'out.png']\n"

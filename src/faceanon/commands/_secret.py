@@ -58,9 +58,15 @@ def add_password_arguments(parser: argparse.ArgumentParser) -> None:
 def check_password(args: argparse.Namespace) -> None:
     """Notice a missing or unreadable password at once, before anything slow is imported; asks nothing.
 
+    Only for the common case, one photo into a new PNG file. Otherwise a wrong path or option is to be named first, and
+    what checks those needs imports of its own.
+
     Raises:
         UserError: As `read_password`.
     """
+    target = Path(args.output or "")
+    if args.csv is not None or not Path(args.input).is_file() or target.suffix.lower() != ".png" or target.exists():
+        return
     sources = (args.password_env, args.password_file, args.password_keyring, args.insecure_password, _usual())
     if sys.stdin.isatty() and all(source is None for source in sources):
         return

@@ -70,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument, the password, the model or (unless skipped) a picture is unusable.
     """
-    check_password(args)
+    if not args.exact:
+        check_password(args)
     from faceanon.batch.exact import ExactTask, no_model
     from faceanon.batch.memory import keep_memory
     from faceanon.batch.tasks import Output, RecoverTask

@@ -31,7 +31,7 @@ COMMON = {
 }
 
 
-def build(stage, accumulate):
+def build(stage, accumulate, **more):
     """A stage of Persona, from the same start in every process."""
     torch.manual_seed(1)
     backbone = Persona(hidden=32)
@@ -40,7 +40,7 @@ def build(stage, accumulate):
         weights = DisentangleWeights(adversarial=0.3, contrastive=0.0, **without(NONE, "identity"))
         return DisentangleStage(backbone, weights, pairing="mixed", extra_weights={"itself": 2.0, **DRAWN}, **options)
     weights = AnonymizeWeights(adversarial=0.4, **NONE)
-    extra = {**DRAWN, "hunted": 0.3, "apart": 0.5}
+    extra = {**DRAWN, "hunted": 0.3, "apart": 0.5, **more}
     return AnonymizeStage(backbone, weights, extra_weights=extra, protocol=None, **options)
 
 

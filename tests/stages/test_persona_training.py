@@ -127,3 +127,12 @@ def test_two_processes_learn_what_one_does_in_two_parts(settings, tmp_path, stag
     assert max((first[name] - start[name]).abs().max() for name in start if "painter" in name) > 1e-4
     for name, value in alone.items():
         torch.testing.assert_close(first[name], value, rtol=1e-5, atol=1e-5, msg=lambda text, n=name: n + text)
+
+
+def test_where_pseudonyms_are_wanted_all_photos_of_a_batch_have_one_second_key():
+    image = torch.zeros(3, 3, 128, 128)
+    first, second = build("anonymize", accumulate=1, pseudonym=0.5)._keys(2, image).chunk(2)
+    assert torch.equal(second, second[:1].expand_as(second))
+    assert not torch.equal(first[0], first[1])
+    apart = build("anonymize", accumulate=1)._keys(2, image)
+    assert len(apart.flatten(1).unique(dim=0)) == 6

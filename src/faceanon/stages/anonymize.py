@@ -215,7 +215,8 @@ class AnonymizeStage(BackboneStage[Branches]):
         else:
             drawn = self.streams.draw(partial(self.backbone.sample_key, count))  # (B, count, ...)
             keys = drawn.transpose(0, 1).flatten(0, 1).to(image)
-        if self.weights.pseudonym and count > 1:  # one key for everybody, so that their pseudonyms compare
+        # One key for everybody, so that their pseudonyms compare, whether stage or backbone has the term.
+        if (self.weights.pseudonym or "pseudonym" in self.wanted) and count > 1:
             keys[len(image) : 2 * len(image)] = keys[len(image)]
         return keys
 

@@ -1,4 +1,4 @@
-"""Show what a model does to the shipped test photographs: python examples/photo_sheet.py MODEL OUT.png [COUNT]."""
+"""Show what a model does to the shipped test photographs: python examples/photo_sheet.py MODEL OUT [COUNT]; OUT ends in .png or .webp."""
 
 import sys
 import tempfile

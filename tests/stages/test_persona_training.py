@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import fields
 
 import pytest
 import torch
@@ -10,8 +11,11 @@ from stage_probes import REPO, SAVE_LAST, checkpoint
 
 from faceanon.backbones.persona import Persona
 from faceanon.data.files import read_photo
-from faceanon.errors import RunError
+from faceanon.errors import RunError, UserError
 from faceanon.paths import checkpoints
+from faceanon.stages import AnonymizeStage, DisentangleStage
+from faceanon.stages.anonymize_terms import AnonymizeWeights
+from faceanon.stages.disentangle import DisentangleWeights
 from faceanon.training import run
 from faceanon.weights.files import load_tensors
 from faceanon.weights.store import load_backbone
@@ -136,3 +140,13 @@ def test_where_pseudonyms_are_wanted_all_photos_of_a_batch_have_one_second_key()
     assert not torch.equal(first[0], first[1])
     apart = build("anonymize", accumulate=1)._keys(2, image)
     assert len(apart.flatten(1).unique(dim=0)) == 6
+
+
+@pytest.mark.parametrize(
+    ("stage", "weights", "name"),
+    [(DisentangleStage, DisentangleWeights, "reconstruction"), (AnonymizeStage, AnonymizeWeights, "pseudonym")],
+)
+def test_terms_on_pictures_are_refused_as_persona_trains_on_latents(stage, weights, name):
+    none = {field.name: 0.0 for field in fields(weights)}
+    with pytest.raises(UserError, match=f"Persona trains on latents: set the weights of {name} to 0"):
+        stage(Persona(), weights=weights(**none | {name: 1.0}))

@@ -33,6 +33,8 @@ class Backbone(nn.Module, ABC):
             `transform(..., inverse=True)` undoes `transform` up to rounding; both whatever the weights.
         sealed: Whether the way back is a code carried beside the picture, encrypted: `code_of` makes it and
             `recover_from` reads it, and `recover` refuses.
+        trains_on_pictures: Whether `drawn_view` gives pictures, so that the stages' own terms apply. A method that
+            trains on latents brings its terms itself.
         key_shape: Shape of one key, without the batch.
         key_bits: Size of the key space in bits, at most the 256 of a `Secret`; None for a method that takes no key.
         trained_by: Names of the stages that train it; empty for a method that needs no training.
@@ -43,6 +45,7 @@ class Backbone(nn.Module, ABC):
     reversible: bool = True
     exact: bool = False
     sealed: bool = False
+    trains_on_pictures: bool = True
     key_shape: tuple[int, ...]
     key_bits: int | None = 256
     trained_by: tuple[str, ...] = ("DisentangleStage", "AnonymizeStage")

@@ -49,6 +49,7 @@ class Persona(Backbone):
     """
 
     sealed = True
+    trains_on_pictures = False
     key_bits = 256
     paper = "faceanon's own"
     licence = "Apache-2.0"

@@ -90,6 +90,7 @@ class AnonymizeStage(BackboneStage[Branches]):
             raise UserError(f"{type(backbone).__name__} draws no way back: set the weights of {', '.join(back)} to 0")
         super().__init__(backbone, adversarial=bool(weights.adversarial), **kwargs)
         self.save_hyperparameters(ignore=["backbone"])
+        self.check_weights(weights)
         wanted = {"perceptual": weights.perceptual or weights.recovery_perceptual, "parser": weights.parsing}
         self.bundle.require("recogniser", "judge", *(role for role, weight in wanted.items() if weight))
         self.weights, self.loop, self.saved_noise, self.latent_norm = weights, loop, saved_noise, latent_norm

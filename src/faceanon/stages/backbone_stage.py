@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -76,6 +77,20 @@ class BackboneStage(Stage, Generic[Drawn]):
         self.optimizer_g, self.optimizer_d = optimizer_g, optimizer_d
         self.export, self.samples_every = export, samples_every
         self.extra_weights = extra_weights or {}
+
+    def check_weights(self, weights: object) -> None:
+        """Refuse terms on pictures for a method that trains on latents.
+
+        Args:
+            weights: The stage's dataclass of weights.
+
+        Raises:
+            UserError: A weight but `adversarial` is not 0 though the method draws no pictures in training.
+        """
+        asked = [name for name, weight in asdict(weights).items() if weight and name != "adversarial"]  # type: ignore[call-overload]
+        if asked and not self.backbone.trains_on_pictures:
+            kind = type(self.backbone).__name__
+            raise UserError(f"{kind} trains on latents: set the weights of {', '.join(asked)} to 0, use extra_weights")
 
     @property
     def wanted(self) -> frozenset[str]:

@@ -98,6 +98,7 @@ class DisentangleStage(BackboneStage[Mixed]):
     ) -> None:
         super().__init__(backbone, adversarial=bool(weights.adversarial), **kwargs)
         self.save_hyperparameters(ignore=["backbone"])
+        self.check_weights(weights)
         wanted = {"perceptual": weights.perceptual, "parser": weights.parsing}
         self.bundle.require("recogniser", *(role for role, weight in wanted.items() if weight))
         if not 0 <= stranger_share <= 1:

@@ -86,7 +86,8 @@ def test_a_data_config_is_accepted(parse, name):
     assert config.data.class_path == yaml.safe_load((CONFIGS / name).read_text())["class_path"]
 
 
-@pytest.mark.parametrize("name", names("backbone"))
+# Persona stands on a bundle with a codec: tests/backbones/test_persona.py builds it.
+@pytest.mark.parametrize("name", [name for name in names("backbone") if not str(name).endswith("persona.yaml")])
 def test_a_backbone_preset_is_built_on_another_bundle(parse, name, tiny_bundle):
     words = [
         f"--model.init_args.backbone={CONFIGS / name}",

@@ -102,7 +102,7 @@ def test_sex_age_and_skin_stay_where_somebody_else_is_mixed_in(persona, faces):
     space = persona.identities
     codes = persona.encode(faces)
     source = torch.tensor([0, 2, 3, 1])
-    mixed = persona.mix(codes, source)
+    mixed = persona.mixed_identity(codes, source)
     torch.testing.assert_close(mixed @ space.kept_basis, codes.identity @ space.kept_basis, atol=1e-4, rtol=0)
     torch.testing.assert_close(mixed[0], codes.identity[0], atol=1e-4, rtol=0)
     expected = codes.identity[source] @ space.free_basis

@@ -90,6 +90,8 @@ def world(tmp_path, monkeypatch, bundle):
     monkeypatch.setattr(
         Secret, "from_password", lambda text, salt, kdf: Secret.random(int.from_bytes(salt + text.encode(), "big"))
     )
+    # The threshold is that of the model of procedural faces, whose bundle these pipelines have.
+    monkeypatch.setattr("faceanon.weights.store.default_model", lambda: checkpoints() / "dbaf_synth64")
     monkeypatch.setenv("PW", "hush")
     return world
 

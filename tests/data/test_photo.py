@@ -47,7 +47,7 @@ FACE = MANIFEST.layers[0][0].to_dict()
 @pytest.mark.parametrize(
     "values",
     [
-        change(version=3),
+        change(version=4),
         change(hidden=1),
         change(hidden=[{"box": [1, 2, 3], "by": "blur"}]),
         change(hidden=[{"box": [1, 2, 3, 4], "by": 5}]),

@@ -169,7 +169,7 @@ class Backbone(nn.Module, ABC):
         """As `encode`, of a training batch; a method for prepared batches takes what they already hold."""
         return self.encode(batch.image)
 
-    def mix(self, codes: Codes, source: Tensor) -> Tensor:
+    def mixed_identity(self, codes: Codes, source: Tensor) -> Tensor:
         """Identity codes with which stage 1 draws the rows of a batch.
 
         Args:
@@ -186,7 +186,7 @@ class Backbone(nn.Module, ABC):
         """The same of the photographs of a batch, whose codes are at hand."""
         return batch.image
 
-    def discriminator(self) -> nn.Module:
+    def new_discriminator(self) -> nn.Module:
         """A new discriminator for the stages: the bundle's, unless the method draws something else than pictures."""
         return self.bundle.discriminator()
 

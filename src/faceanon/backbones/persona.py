@@ -141,7 +141,7 @@ class Persona(Backbone):
         """Turn codes `(B, 64)` by 90 degrees where they do not tell sex, age or skin."""
         return self.identities.turned(identity, key, inverse)
 
-    def mix(self, codes: Codes, source: Tensor) -> Tensor:
+    def mixed_identity(self, codes: Codes, source: Tensor) -> Tensor:
         """Codes of other rows' persons with a row's own sex, age and skin; a row's own code where it is its source."""
         return self.identities.mixed(codes.identity, codes.identity[source])
 
@@ -183,7 +183,7 @@ class Persona(Backbone):
         """The cells that `decode` paints anew, `(B, 1, h, h)` bool."""
         return drawings(self.points(image)[0], image, self.cells)[1] > 0.5
 
-    def discriminator(self) -> nn.Module:
+    def new_discriminator(self) -> nn.Module:
         """An untrained discriminator of painted latents."""
         return PaintingDiscriminator(self.cells, maps=SEEN)
 
@@ -247,7 +247,7 @@ class Persona(Backbone):
         codes = self.encode_batch(batch)
         rows = torch.arange(len(batch), device=drawn.device)
         same_person = (batch.identity == batch.identity[source]) & (batch.identity >= 0)
-        target = self.identities.embedding(self.mix(codes, source))
+        target = self.identities.embedding(self.mixed_identity(codes, source))
         terms = self._drawing_terms(batch, codes, drawn, target, (source == rows) | same_person)
         return {name: value for name, value in terms.items() if name in wanted}
 

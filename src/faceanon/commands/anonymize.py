@@ -110,6 +110,11 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument, the password, the model or (unless skipped) a photo is unusable.
     """
+    settle(args)
+    if args.output is None and not args.list_faces:
+        raise UserError("name OUT, the file or folder to write; or give --list-faces to write nothing")
+    if args.aligned and args.detector is not None:
+        raise UserError("--aligned looks for no faces; leave --detector away")
     if not args.list_faces:
         check_password(args)
     from faceanon.batch.memory import keep_memory
@@ -118,12 +123,8 @@ def run(args: argparse.Namespace) -> int:
 
     quiet_pictures()
     keep_memory()
-    settle(args)
-    source, policy = Path(args.input), _policy(args)
-    if args.output is None and not args.list_faces:
-        raise UserError("name OUT, the file or folder to write; or give --list-faces to write nothing")
-    if args.aligned and args.detector is not None:
-        raise UserError("--aligned looks for no faces; leave --detector away")
+    source = Path(args.input)
+    policy = _policy(args)
     if is_video(source):
         check_shares(args, folder=False)
         paths, password = check_video(args), password_of(args, confirm=True)

@@ -86,8 +86,8 @@ class AnonymizeStage(BackboneStage[Branches]):
         if branches_every < 1:
             raise UserError(f"branches_every is {branches_every}; give 1 (every batch) or more")
         back = [name for name in ON_THE_WAY_BACK if getattr(weights, name)]
-        if back and (backbone.sealed or not backbone.reversible):
-            raise UserError(f"{type(backbone).__name__} draws no way back: set the weights of {', '.join(back)} to 0")
+        if back and not backbone.reversible:
+            raise UserError(f"{type(backbone).__name__} is not reversible: set the weights of {', '.join(back)} to 0")
         super().__init__(backbone, adversarial=bool(weights.adversarial), **kwargs)
         self.save_hyperparameters(ignore=["backbone"])
         self.check_weights(weights)

@@ -70,7 +70,7 @@ class BackboneStage(Stage, Generic[Drawn]):
         channels_last(backbone)
         self.prefixes = trainable
         self.ema = average_copy(backbone)
-        self.discriminator = backbone.discriminator() if adversarial else None
+        self.discriminator = backbone.new_discriminator() if adversarial else None
         # After the averaged copy was taken, so that it holds none of them.
         self.readers = backbone.build_readers()
         backbone.use_readers(self.readers)

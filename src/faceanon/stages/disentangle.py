@@ -112,7 +112,7 @@ class DisentangleStage(BackboneStage[Mixed]):
         """Every row with the identity of another."""
         source = identity_sources(batch, self.batches_seen - 1, self.pairing)
         codes = self.backbone.encode_batch(batch)
-        mixed = codes.with_identity(self.backbone.mix(codes, source))
+        mixed = codes.with_identity(self.backbone.mixed_identity(codes, source))
         return Mixed(source, mixed, self.backbone.drawn_view(mixed))
 
     def pictures(self, drawn: Mixed) -> Tensor:

@@ -1,4 +1,7 @@
-"""Show what a model does to the shipped test photographs: python examples/photo_sheet.py MODEL OUT [COUNT]; OUT ends in .png or .webp."""
+"""Show what a model does to the shipped test photographs: python examples/photo_sheet.py MODEL OUT [COUNT].
+
+OUT ends in .png or .webp.
+"""
 
 import sys
 import tempfile

@@ -4,6 +4,7 @@ import csv
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from faceanon.errors import UserError
@@ -13,7 +14,7 @@ from faceanon.photo.shipped import SHA256, read_shipped
 
 @pytest.fixture(scope="module")
 def mesh():
-    return FaceMesh(threads=1)
+    return FaceMesh()
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def test_the_network_gives_the_published_ones_points(mesh, shared):
 
 def test_a_batch_gives_what_single_faces_give(mesh, photofaces):
     faces = photofaces[0][:5]
-    together, _ = FaceMesh(threads=1, batch=3).points(faces)
+    together, _ = FaceMesh(batch=3).points(faces)
     alone = np.concatenate([mesh.points(face[None])[0] for face in faces])
     np.testing.assert_allclose(together, alone, atol=1e-3)
 
@@ -61,6 +62,28 @@ def test_points_follow_the_size_of_the_picture(mesh, photofaces):
     points, _ = mesh.points(small)
     away = np.linalg.norm(2 * points - large, axis=2).mean(1)
     assert np.median(away) < 1.5  # pixels of 256
+
+
+def test_drawn_pictures_show_the_points_that_bytes_show(mesh, photofaces):
+    faces = photofaces[0][:6]
+    pictures = torch.from_numpy(faces).permute(0, 3, 1, 2).float() / 127.5 - 1
+    points, _ = mesh.points(faces)
+    seen = (mesh.seen(pictures).numpy() + 1) / 2 * faces.shape[1]
+    np.testing.assert_allclose(seen, points, atol=1e-2)
+
+
+def test_the_gradient_opens_a_mouth(mesh, photofaces):
+    """A few steps on the pixels move the inner lips where they are wanted."""
+    picture = torch.from_numpy(photofaces[0][:1]).permute(0, 3, 1, 2).float() / 127.5 - 1
+    wanted = mesh.seen(picture)[0, 14, 1] + 0.05
+    drawn = picture.clone().requires_grad_()
+    optimizer = torch.optim.Adam([drawn], lr=0.01)
+    for _ in range(15):
+        optimizer.zero_grad()
+        distance = (mesh.seen(drawn)[0, 14, 1] - wanted).abs()
+        distance.backward()
+        optimizer.step()
+    assert distance.item() < 0.02
 
 
 def test_a_moved_picture_moves_the_points(mesh, photofaces):

@@ -37,7 +37,8 @@ MAPS = 1 + DRAWINGS * FINE * FINE + 3  # mask, drawings folded to the cells, sur
 SEEN = 1 + DRAWINGS  # what the discriminator is told: mask and drawings
 CLEAR = 0.5  # confidence of the mesh below which a picture shows no face that can be painted
 RANGE = 5.0  # normalised latents of photographs hardly ever lie beyond
-WATCHED = 3  # drawn faces of a batch that the true recogniser looks at through the decoder
+WATCHED = 5  # drawn faces of a batch that recogniser and mesh look at through the decoder
+READ = 4  # drawn faces of a batch that the readers learn from in the same way
 
 
 class Persona(Backbone):
@@ -211,25 +212,34 @@ class Persona(Backbone):
             drawn: As `drawn_view` gives it; no gradient flows into it.
         """
         readers = self._readers()
-        assert codes.latents is not None
+        times = len(drawn) // len(batch)
+        latents = codes.latents
+        mask = codes.mask
+        assert latents is not None
+        assert mask is not None
+        painted = drawn[:, :-SEEN].detach()
+        rows = torch.arange(min(READ, len(drawn)), device=drawn.device)
+        fresh = painted[rows]
         with torch.no_grad():
             embedding = self._embedding(batch)
-            latents = codes.latents
-            watched = _watched(len(drawn)).to(drawn.device)
-            fresh = drawn[watched, :-SEEN].detach()
-            seen = self.bundle.recogniser(self.bundle.codec.decode(fresh))
+            mesh = batch.mesh if batch.mesh is not None else self.points(batch.image)[0]
+            shown = self._shown(fresh, mask[rows % len(batch)], batch.image[rows % len(batch)])
+            embedding_shown = self.bundle.recogniser(shown)
+            places_shown = _expression(self.mesh.seen(shown))
             # Noise of the codec's own size and more makes the readers look at the face, not at its last digits.
             spread = 0.2 * torch.rand(len(latents), 1, 1, 1, device=latents.device)
             noisy = latents + spread * torch.randn_like(latents)
-        found = F.normalize(readers["identity"](torch.cat([noisy, fresh])).float())
-        distance = 1 - (found * torch.cat([embedding, seen])).sum(1)
-        terms = {"reader": distance[: len(batch)].mean() + 0.5 * distance[len(batch) :].mean()}
-        hunted = F.normalize(readers["hunter"](drawn[:, :-SEEN].detach()).float())
-        terms["hunter"] = (1 - (hunted * embedding.repeat(len(drawn) // len(batch), 1)).sum(1)).mean()
-        mesh = batch.mesh if batch.mesh is not None else self.points(batch.image)[0]
-        places = readers["expression"](noisy).float()
-        terms["expression_reader"] = (places - _expression(mesh)).abs().mean()
-        return terms
+        seen = torch.cat([noisy, fresh])
+        found = F.normalize(readers["identity"](seen).float())
+        distance = 1 - (found * torch.cat([embedding, embedding_shown])).sum(1)
+        hunted = F.normalize(readers["hunter"](painted).float())
+        places = readers["expression"](seen).float()
+        off = (places - torch.cat([_expression(mesh), places_shown])).abs().mean(1)
+        return {
+            "reader": distance[: len(batch)].mean() + distance[len(batch) :].mean(),
+            "hunter": (1 - (hunted * embedding.repeat(times, 1)).sum(1)).mean(),
+            "expression_reader": off[: len(batch)].mean() + off[len(batch) :].mean(),
+        }
 
     def disentangle_terms(
         self, batch: FaceBatch, drawn: Tensor, source: Tensor, wanted: Collection[str]
@@ -239,8 +249,9 @@ class Persona(Backbone):
         `itself`      L1 on the latents of the face, own rows.
         `likeness`    1 - cos of the reader's embedding to the wanted person's, all rows.
         `stranger`    Cosine above 0 of the reader's embedding to the old person's, other rows.
-        `watched`     The two terms above by the true recogniser through the decoder, on three rows.
+        `watched`     The two terms above by the true recogniser through the decoder, on a few rows.
         `expression`  L1 between where the other reader sees eyes and mouth, and where the mesh has them.
+        `mesh`        L1 between the mesh of the watched rows' pictures and the wanted one, eyes and mouth twice.
         `light`       Distance of the surfaces of colour.
         `bounds`      How far latents go beyond what photographs have.
         """
@@ -292,11 +303,13 @@ class Persona(Backbone):
         count = others.sum().clamp(min=1)
         readings = F.normalize(readers["identity"](painted).float())
         watched = _watched(len(drawn), itself).to(drawn.device)
-        seen = self.bundle.recogniser(self.bundle.codec.decode(painted[watched]))
+        shown = self._shown(painted[watched], mask[watched], batch.image[watched % len(batch)])
+        seen = self.bundle.recogniser(shown)
         pull = 1 - (seen * target[watched]).sum(1)
         push = F.relu((seen * own[watched]).sum(1)) * others[watched]
         mesh = batch.mesh if batch.mesh is not None else self.points(batch.image)[0]
         places = readers["expression"](painted).float()
+        moved = (self.mesh.seen(shown) - mesh[watched % len(batch)]).abs()
         difference = ((painted - latents).abs() * mask).sum((1, 2, 3)) / mask.sum((1, 2, 3)) / painted.shape[1]
         preview = self.bundle.codec.preview(painted)
         wanted_light = fit_light(self.bundle.codec.preview(latents), mask)
@@ -306,9 +319,26 @@ class Persona(Backbone):
             "stranger": (F.relu((readings * own).sum(1)) * others).sum() / count,
             "watched": (pull + push).mean(),
             "expression": (places - _expression(mesh).repeat(times, 1)).abs().mean(),
+            "mesh": moved.mean() + moved[:, list(EXPRESSION)].mean(),
             "light": light_distance(preview, wanted_light, mask),
             "bounds": F.relu(painted.abs() - RANGE).square().mean(),
         }
+
+    def _shown(self, painted: Tensor, mask: Tensor, image: Tensor) -> Tensor:
+        """Pictures `(B, 3, S, S)` of painted latents within `image`; only what a batch paints anew is decoded.
+
+        The codec looks at the whole picture, though weakly: a window's pixels differ by 0.02 on average, which moves
+        embeddings by a hundredth.
+        """
+        top, bottom, left, right = _window(mask)
+        cell = LatentCodec.shrink
+        drawn = self.bundle.codec.decode(painted[:, :, top:bottom, left:right])
+        rows = slice(top * cell, bottom * cell)
+        columns = slice(left * cell, right * cell)
+        edge = soft_edge(mask, image.shape[-1])[:, :, rows, columns]
+        picture = image.float().clone()
+        picture[:, :, rows, columns] = picture[:, :, rows, columns] * (1 - edge) + drawn * edge
+        return picture
 
     def _embedding(self, batch: FaceBatch) -> Tensor:
         """The training recogniser's embeddings of a batch, `(B, E)`."""
@@ -346,6 +376,18 @@ def soft_edge(mask: Tensor, side: int) -> Tensor:
 def _expression(mesh: Tensor) -> Tensor:
     """Where eyes and inner lips are, of `(B, 468, 2)` in [-1, 1]: `(B, 104)`, spread to a deviation of about 1."""
     return mesh[:, list(EXPRESSION)].flatten(1) * 2
+
+
+def _window(mask: Tensor) -> tuple[int, int, int, int]:
+    """Top, bottom, left and right of the cells that masks `(B, 1, h, h)` cover together, with one cell around them."""
+    rows = mask.amax((0, 1, 3)).nonzero().flatten()
+    columns = mask.amax((0, 1, 2)).nonzero().flatten()
+    side = mask.shape[-1]
+    if len(rows) == 0:
+        return 0, side, 0, side
+    top = max(int(rows[0]) - 1, 0)
+    left = max(int(columns[0]) - 1, 0)
+    return top, min(int(rows[-1]) + 2, side), left, min(int(columns[-1]) + 2, side)
 
 
 def _watched(rows: int, itself: Tensor | None = None) -> Tensor:

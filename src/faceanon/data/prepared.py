@@ -26,8 +26,7 @@ from faceanon.data.files import Photo, UnreadableError, list_photos, name_identi
 from faceanon.data.loader import ResumableLoader
 from faceanon.data.photo_jitter import PhotoJitter
 from faceanon.errors import UserError
-from faceanon.photo.mesh import FaceMesh
-from faceanon.photo.shipped import shipped_sha256
+from faceanon.photo.mesh import PUBLISHED, FaceMesh
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.files import load_tensors, save_tensors
@@ -252,7 +251,7 @@ class PreparedFaces(L.LightningDataModule):
             "format": FORMAT,
             "codec": self.bundle.entry("codec")["sha256"],
             "recogniser": self.bundle.entry("recogniser")["sha256"],
-            "mesh": shipped_sha256("mesh.onnx"),
+            "mesh": PUBLISHED,
             "size": self.image_size,
             "versions": len(versions) if versions != HELD_OUT else versions,
             "jitter": asdict(self.jitter),

@@ -1,4 +1,4 @@
-"""The mesh of 468 points of a face (MediaPipe Face Mesh), run by onnxruntime."""
+"""The mesh of 468 points of a face, as MediaPipe's Face Mesh finds it (`networks.face_mesh`)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load
+from torch import Tensor
 from torchvision.ops import roi_align
 
-from faceanon.photo.shipped import open_shipped
+from faceanon.networks.face_mesh import INPUT_SIZE, POINTS, FaceMeshNet
+from faceanon.photo.shipped import read_shipped
 
-POINTS = 468
-INPUT_SIZE = 192
+FILE = "mesh.safetensors"
+# SHA-256 of the ONNX file that the tensors were taken from, without loss; prepared pictures are filed under it.
+PUBLISHED = "f35eaec77e10f34de943e684166b624af5bf571fc6bec80235a16cc192789e69"
 
 # What the network sees of a face in FFHQ's frame: left, top, right, bottom in sides of the picture. It was trained on
 # 1.4 times a detector's box. Any square of 190 to 240 px around the face's middle at 256 px gives the same points
@@ -31,23 +35,18 @@ class FaceMesh:
     """The mesh network that ships.
 
     Args:
-        threads: Threads of one call; torch's number when None.
-        folder: Where `mesh.onnx` lies; the shipped one when None.
+        folder: Where `mesh.safetensors` lies; the shipped one when None.
         batch: Most faces in one call of the network.
 
     Raises:
         UserError: If the file is missing or damaged.
     """
 
-    def __init__(self, threads: int | None = None, folder: Path | None = None, batch: int = 32) -> None:
-        self.threads = threads
-        self.folder = folder
+    def __init__(self, folder: Path | None = None, batch: int = 32) -> None:
         self.batch = batch
-        self._session = open_shipped("mesh.onnx", threads or torch.get_num_threads(), folder)
-
-    def __reduce__(self) -> tuple[type[FaceMesh], tuple[int | None, Path | None, int]]:
-        # A session of onnxruntime can be neither copied nor sent to another process; a copy opens its own.
-        return FaceMesh, (self.threads, self.folder, self.batch)
+        self.net = FaceMeshNet()
+        self.net.load_state_dict({name: value.float() for name, value in load(read_shipped(FILE, folder)).items()})
+        self.net.eval().requires_grad_(False)
 
     def points(self, faces: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Points of aligned faces.
@@ -84,18 +83,47 @@ class FaceMesh:
         Returns:
             Points `(B, 468, 2)` in pixels of the crop, and the confidence `(B,)` in [0, 1].
         """
-        flat, confidence = self._session.run(["out_Identity_2", "out_Identity_1"], {"input": crops})
+        with torch.no_grad():
+            points, confidence = self.net(torch.from_numpy(crops).permute(0, 3, 1, 2).to(self._device))
         # The network also gives a depth, which nothing here uses.
-        points = flat.reshape(-1, POINTS, 3)[..., :2]
-        return points, confidence.reshape(-1)
+        return points[..., :2].cpu().numpy(), confidence.cpu().numpy()
+
+    def seen(self, pictures: Tensor) -> Tensor:
+        """Points of drawn pictures, with a gradient that tells how to move them.
+
+        Args:
+            pictures: `(B, 3, S, S)` nominally in [-1, 1], in FFHQ's frame.
+
+        Returns:
+            `(B, 468, 2)` float32, x and y in [-1, 1] of the picture.
+        """
+        if self._device != pictures.device:
+            self.net.to(pictures.device)
+        # Autocast would round the points to a pixel of the crop and more.
+        with torch.autocast(pictures.device.type, enabled=False):
+            points, _ = self.net(_boxes((pictures.float() + 1) / 2))
+        corner = pictures.new_tensor(BOX[:2], dtype=torch.float32)
+        places: Tensor = points[..., :2] * ((BOX[2] - BOX[0]) / INPUT_SIZE) + corner
+        return places * 2 - 1
+
+    @property
+    def _device(self) -> torch.device:
+        return self.net.stem.weight.device
 
 
 def box_crops(faces: NDArray[np.uint8]) -> NDArray[np.float32]:
     """What the network sees of aligned faces `(B, S, S, 3)` uint8: `(B, 192, 192, 3)` in [0, 1]."""
-    pictures = torch.from_numpy(np.ascontiguousarray(faces)).permute(0, 3, 1, 2).float() / 255
-    box = torch.tensor([BOX], dtype=torch.float32) * faces.shape[1]
-    crops = roi_align(pictures, [box] * len(faces), (INPUT_SIZE, INPUT_SIZE), sampling_ratio=-1, aligned=True)
+    crops = _boxes(torch.from_numpy(np.ascontiguousarray(faces)).permute(0, 3, 1, 2).float() / 255)
     return np.ascontiguousarray(crops.permute(0, 2, 3, 1).numpy())
+
+
+def _boxes(pictures: Tensor) -> Tensor:
+    """The same of pictures `(B, 3, S, S)`: `(B, 3, 192, 192)`, in the pictures' range."""
+    box = torch.tensor([BOX], dtype=torch.float32, device=pictures.device) * pictures.shape[-1]
+    crops: Tensor = roi_align(
+        pictures, [box] * len(pictures), (INPUT_SIZE, INPUT_SIZE), sampling_ratio=-1, aligned=True
+    )
+    return crops
 
 
 def five_points(points: NDArray[np.float32]) -> NDArray[np.float32]:

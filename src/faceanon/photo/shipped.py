@@ -1,4 +1,4 @@
-"""ONNX files that ship with the package, read and checked against the hashes of the files that were tested."""
+"""Networks that ship with the package, read and checked against the hashes of the files that were tested."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faceanon.errors import UserError
 from faceanon.paths import checkpoints
 
 SHA256 = {
-    "mesh.onnx": "f35eaec77e10f34de943e684166b624af5bf571fc6bec80235a16cc192789e69",
+    "mesh.safetensors": "10ad4dbf0b967097a8007fb0ad082c7c66d98d7eea90d5b82e946036d65b392a",
     "yunet.onnx": "104ee26c71d5c270ce79a6b3dced91c91013260d29a6bf18f9296c5b8c4c2b12",
 }
 

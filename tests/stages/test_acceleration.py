@@ -227,7 +227,8 @@ def test_r1_is_computed_in_float32(tiny_bundle, tmp_path, monkeypatch, half):
     assert seen == [(half, torch.float32)] * 2
 
 
-STAGES = sorted(path.stem for path in (REPO / "configs").glob("*_s[12].yaml"))
+# Persona needs a codec, which the tiny bundle has not; its own tests train it under bf16 (test_persona_training.py).
+STAGES = sorted(path.stem for path in (REPO / "configs").glob("*_s[12].yaml") if "persona" not in path.stem)
 
 
 @pytest.mark.slow

@@ -81,7 +81,7 @@ def watch_parts(clock: Clock, pipeline: Pipeline) -> None:
     clock.watch(steps, "changed_region", "paste")
     clock.watch(steps, "with_codes", "seal")
     clock.watch(backbone.bundle.codec, "encode", "codec, encode")
-    clock.watch(backbone.bundle.codec, "decode", "codec, decode")
+    clock.watch(backbone.bundle.codec, "decode_part", "codec, decode")
     # The bundle holds its recogniser as a callable; only the attribute of the instance can be replaced.
     clock.watch(backbone.bundle, "recogniser", "recogniser")
     clock.watch(backbone.mesh, "points", "mesh")

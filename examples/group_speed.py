@@ -19,22 +19,22 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from faceanon.backbones.persona import Persona
 from faceanon.batch import steps
 from faceanon.batch.engine import run_tasks, usual_workers
 from faceanon.batch.memory import keep_memory
 from faceanon.batch.tasks import AnonymizeTask, Output
-from faceanon.data import carrier
 from faceanon.data import photo as photo_module
 from faceanon.data.party import photo_crowd
 from faceanon.errors import UserError
 from faceanon.key import Password
-from faceanon.photo.mesh import FaceMesh
 from faceanon.pipeline import Pipeline
-from faceanon.sealed import manifests
 from faceanon.weights.store import default_model
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Clock:
@@ -45,12 +45,12 @@ class Clock:
         self._lock = threading.Lock()
         self._inner = threading.local()
 
-    def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(self, part: str, function: Callable[P, R]) -> Callable[P, R]:
         """The function, with its time counted as that of a part, less that of other parts within it."""
 
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            outer = getattr(self._inner, "seconds", 0.0)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            outer: float = getattr(self._inner, "seconds", 0.0)
             self._inner.seconds = 0.0
             begun = time.thread_time()
             try:
@@ -63,7 +63,7 @@ class Clock:
 
         return call
 
-    def watch(self, owner: Any, name: str, part: str) -> None:
+    def watch(self, owner: object, name: str, part: str) -> None:
         """Count the calls of a function or method."""
         setattr(owner, name, self.timed(part, getattr(owner, name)))
 
@@ -109,7 +109,9 @@ def main() -> None:
             photo_crowd(number).save(sources[-1], quality=95)
         password = Password("a word", salt=bytes(16))
         password.secret()  # its slow derivation is paid once a folder
-        tasks = (AnonymizeTask(pipeline, path, target / f"{path.stem}.png", password, output=Output()) for path in sources)
+        tasks = (
+            AnonymizeTask(pipeline, path, target / f"{path.stem}.png", password, output=Output()) for path in sources
+        )
         wall = time.perf_counter()
         begun = time.process_time()
         faces = 0

@@ -116,12 +116,12 @@ def crop_grid(geometry: CropGeometry, box: Box, size: int) -> Tensor:
     right = steps[None, :]
     left, top, right_edge, bottom = box
     grid = torch.empty(1, size * times, size * times, 2)
-    grid[0, :, :, 0] = 2 * (geometry.center_x + geometry.axis_x * right - geometry.axis_y * down - left) / (
-        right_edge - left
-    ) - 1
-    grid[0, :, :, 1] = 2 * (geometry.center_y + geometry.axis_y * right + geometry.axis_x * down - top) / (
-        bottom - top
-    ) - 1
+    grid[0, :, :, 0] = (
+        2 * (geometry.center_x + geometry.axis_x * right - geometry.axis_y * down - left) / (right_edge - left) - 1
+    )
+    grid[0, :, :, 1] = (
+        2 * (geometry.center_y + geometry.axis_y * right + geometry.axis_x * down - top) / (bottom - top) - 1
+    )
     return grid
 
 

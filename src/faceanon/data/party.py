@@ -14,6 +14,7 @@ PEOPLE = ("test", 3)  # split of the pictures, and how many of them
 CROWD_SIDE = 386  # of one person's picture in a crowd
 CROWD_ACROSS = 4
 CROWD_DOWN = 3
+CROWD = CROWD_ACROSS * CROWD_DOWN
 
 
 def photo_party() -> Image.Image:
@@ -32,8 +33,7 @@ def photo_crowd(number: int = 0) -> Image.Image:
         number: Which crowd, from 0; others have other people, or the same in another order.
     """
     files = _files("test")
-    count = CROWD_ACROSS * CROWD_DOWN
-    chosen = [files[(number * count + place) % len(files)] for place in range(count)]
+    chosen = [files[(number * CROWD + place) % len(files)] for place in range(CROWD)]
     return _wall(chosen, CROWD_ACROSS, CROWD_SIDE)
 
 

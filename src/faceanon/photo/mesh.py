@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load
 from torch import Tensor
-from torchvision.ops import roi_align
 
+from faceanon.networks.boxes import roi_align
 from faceanon.networks.face_mesh import INPUT_SIZE, POINTS, FaceMeshNet
 from faceanon.photo.shipped import read_shipped
 
@@ -83,7 +83,8 @@ class FaceMesh:
         Returns:
             Points `(B, 468, 2)` in pixels of the crop, and the confidence `(B,)` in [0, 1].
         """
-        with torch.no_grad():
+        # Autocast would round the points to a pixel of the crop and more.
+        with torch.no_grad(), torch.autocast(self._device.type, enabled=False):
             points, confidence = self.net(torch.from_numpy(crops).permute(0, 3, 1, 2).to(self._device))
         # The network also gives a depth, which nothing here uses.
         return points[..., :2].cpu().numpy(), confidence.cpu().numpy()
@@ -99,7 +100,6 @@ class FaceMesh:
         """
         if self._device != pictures.device:
             self.net.to(pictures.device)
-        # Autocast would round the points to a pixel of the crop and more.
         with torch.autocast(pictures.device.type, enabled=False):
             points, _ = self.net(_boxes((pictures.float() + 1) / 2))
         corner = pictures.new_tensor(BOX[:2], dtype=torch.float32)
@@ -119,11 +119,10 @@ def box_crops(faces: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 def _boxes(pictures: Tensor) -> Tensor:
     """The same of pictures `(B, 3, S, S)`: `(B, 3, 192, 192)`, in the pictures' range."""
-    box = torch.tensor([BOX], dtype=torch.float32, device=pictures.device) * pictures.shape[-1]
-    crops: Tensor = roi_align(
-        pictures, [box] * len(pictures), (INPUT_SIZE, INPUT_SIZE), sampling_ratio=-1, aligned=True
-    )
-    return crops
+    box = torch.tensor(BOX, dtype=torch.float32, device=pictures.device) * pictures.shape[-1]
+    numbers = torch.arange(len(pictures), dtype=torch.float32, device=pictures.device)
+    boxes = torch.cat([numbers[:, None], box.expand(len(pictures), 4)], 1)
+    return roi_align(pictures, boxes, (INPUT_SIZE, INPUT_SIZE))
 
 
 def five_points(points: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -37,7 +37,7 @@ MAPS = 1 + DRAWINGS * FINE * FINE + 3  # mask, drawings folded to the cells, sur
 SEEN = 1 + DRAWINGS  # what the discriminator is told: mask and drawings
 CLEAR = 0.5  # confidence of the mesh below which a picture shows no face that can be painted
 RANGE = 5.0  # normalised latents of photographs hardly ever lie beyond
-WATCHED = 5  # drawn faces of a batch that recogniser and mesh look at through the decoder
+WATCHED = 4  # drawn faces of a batch that recogniser and mesh look at through the decoder
 READ = 4  # drawn faces of a batch that the readers learn from in the same way
 
 

@@ -258,8 +258,10 @@ class Persona(Backbone):
         codes = self.encode_batch(batch)
         rows = torch.arange(len(batch), device=drawn.device)
         same_person = (batch.identity == batch.identity[source]) & (batch.identity >= 0)
-        target = self.identities.embedding(self.mixed_identity(codes, source))
-        terms = self._drawing_terms(batch, codes, drawn, target, (source == rows) | same_person)
+        itself = (source == rows) | same_person
+        strangers = self.identities.apart(self.mixed_identity(codes, source))
+        target = torch.where(itself[:, None], self._embedding(batch), strangers)
+        terms = self._drawing_terms(batch, codes, drawn, target, itself)
         return {name: value for name, value in terms.items() if name in wanted}
 
     def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
@@ -272,7 +274,7 @@ class Persona(Backbone):
         drawn = branches.pictures
         times = branches.versions
         codes = branches.original.map(lambda item: item.repeat(times, *[1] * (item.ndim - 1)))
-        target = self.identities.embedding(branches.edited.identity)
+        target = self.identities.apart(branches.edited.identity)
         nobody = torch.zeros(len(drawn), dtype=torch.bool, device=drawn.device)
         terms = self._drawing_terms(batch, codes, drawn, target, nobody)
         painted = drawn[:, :-SEEN]

@@ -96,7 +96,7 @@ def test_strangers_are_wanted_further_apart_than_their_codes_say(persona, faces)
     second = persona.transform(code, persona.sample_key(256))
     as_coded = (space.embedding(first) * space.embedding(second)).sum(1).mean()
     wanted = (space.apart(first) * space.apart(second)).sum(1).mean()
-    assert wanted < min(0.05, as_coded)
+    assert wanted < 0.7 * as_coded
     torch.testing.assert_close(space.apart(first).norm(dim=1), torch.ones(256))
 
 

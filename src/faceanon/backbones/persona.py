@@ -242,7 +242,7 @@ class Persona(Backbone):
         }
 
     def disentangle_terms(
-        self, batch: FaceBatch, drawn: Tensor, source: Tensor, wanted: Collection[str]
+        self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]
     ) -> dict[str, Tensor]:
         """Stage 1: rows that lend themselves their identity draw themselves, the others somebody else.
 
@@ -255,13 +255,12 @@ class Persona(Backbone):
         `light`       Distance of the surfaces of colour.
         `bounds`      How far latents go beyond what photographs have.
         """
-        codes = self.encode_batch(batch)
         rows = torch.arange(len(batch), device=drawn.device)
         same_person = (batch.identity == batch.identity[source]) & (batch.identity >= 0)
         itself = (source == rows) | same_person
-        strangers = self.identities.apart(self.mixed_identity(codes, source))
-        target = torch.where(itself[:, None], self._embedding(batch), strangers)
-        terms = self._drawing_terms(batch, codes, drawn, target, itself)
+        target = torch.where(itself[:, None], self._embedding(batch), self.identities.apart(codes.identity))
+        readings = F.normalize(self._readers()["identity"](drawn[:, :-SEEN]).float())
+        terms = self._drawing_terms(batch, codes, drawn, readings, target, itself)
         return {name: value for name, value in terms.items() if name in wanted}
 
     def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
@@ -276,12 +275,12 @@ class Persona(Backbone):
         codes = branches.original.map(lambda item: item.repeat(times, *[1] * (item.ndim - 1)))
         target = self.identities.apart(branches.edited.identity)
         nobody = torch.zeros(len(drawn), dtype=torch.bool, device=drawn.device)
-        terms = self._drawing_terms(batch, codes, drawn, target, nobody)
         painted = drawn[:, :-SEEN]
+        readings = F.normalize(self._readers()["identity"](painted).float())
+        terms = self._drawing_terms(batch, codes, drawn, readings, target, nobody)
         if "hunted" in wanted:
             found = F.normalize(self._readers()["hunter"](painted).float())
             terms["hunted"] = F.relu((found * self._embedding(batch).repeat(times, 1)).sum(1)).mean()
-        readings = F.normalize(self._readers()["identity"](painted).float())
         if times == 2:
             first, second = readings.chunk(2)
             terms["apart"] = F.relu((first * second).sum(1)).mean()
@@ -290,9 +289,18 @@ class Persona(Backbone):
         return {name: value for name, value in terms.items() if name in wanted}
 
     def _drawing_terms(
-        self, batch: FaceBatch, codes: Codes, drawn: Tensor, target: Tensor, itself: Tensor
+        self, batch: FaceBatch, codes: Codes, drawn: Tensor, readings: Tensor, target: Tensor, itself: Tensor
     ) -> dict[str, Tensor]:
-        """The terms of drawn faces `(N, 40, h, h)`, N a multiple of B; `target` is `(N, E)`, `itself` `(N,)` bool."""
+        """The terms that both stages have.
+
+        Args:
+            batch: B photographs.
+            codes: Of the drawn faces; only their identity codes differ from the photographs'.
+            drawn: `(N, 40, h, h)`, N a multiple of B.
+            readings: `(N, E)`, what the reader sees in them.
+            target: `(N, E)`, what recognisers should see in them.
+            itself: `(N,)` bool, whether a row draws its own person.
+        """
         readers = self._readers()
         latents = codes.latents
         mask = codes.mask
@@ -303,7 +311,6 @@ class Persona(Backbone):
         own = self._embedding(batch).repeat(times, 1)
         others = (~itself).float()
         count = others.sum().clamp(min=1)
-        readings = F.normalize(readers["identity"](painted).float())
         watched = _watched(len(drawn), itself).to(drawn.device)
         shown = self._shown(painted[watched], mask[watched], batch.image[watched % len(batch)])
         seen = self.bundle.recogniser(shown)

@@ -37,8 +37,8 @@ MAPS = 1 + DRAWINGS * FINE * FINE + 3  # mask, drawings folded to the cells, sur
 SEEN = 1 + DRAWINGS  # what the discriminator is told: mask and drawings
 CLEAR = 0.5  # confidence of the mesh below which a picture shows no face that can be painted
 RANGE = 5.0  # normalised latents of photographs hardly ever lie beyond
-WATCHED = 4  # drawn faces of a batch that recogniser and mesh look at through the decoder
-READ = 4  # drawn faces of a batch that the readers learn from in the same way
+WATCHED = 6  # drawn faces of a batch that recogniser and mesh look at through the decoder
+READ = 8  # drawn faces of a batch that the readers learn from in the same way
 
 
 class Persona(Backbone):

@@ -176,9 +176,13 @@ class Persona(Backbone):
         """The picture with the new face, softly joined; beyond the painted cells it is the old one."""
         assert codes.image is not None
         assert codes.mask is not None
-        drawn = self.bundle.codec.decode(self.paint(codes))
-        edge = soft_edge(codes.mask, codes.image.shape[-1])
-        return codes.image.float() * (1 - edge) + drawn * edge
+        window = _window(codes.mask, 0)
+        part = self.bundle.codec.decode_part(self.paint(codes), window)
+        rows, columns = _pixels(window)
+        edge = soft_edge(codes.mask, codes.image.shape[-1])[:, :, rows, columns]
+        picture = codes.image.float().clone()
+        picture[:, :, rows, columns] = picture[:, :, rows, columns] * (1 - edge) + part * edge
+        return picture
 
     def face_mask(self, image: Tensor) -> Tensor:
         """The cells that `decode` paints anew, `(B, 1, h, h)` bool."""
@@ -339,11 +343,10 @@ class Persona(Backbone):
         The codec looks at the whole picture, though weakly: a window's pixels differ by 0.02 on average, which moves
         embeddings by a hundredth.
         """
-        top, bottom, left, right = _window(mask)
-        cell = LatentCodec.shrink
+        window = _window(mask)
+        top, bottom, left, right = window
         drawn = self.bundle.codec.decode(painted[:, :, top:bottom, left:right])
-        rows = slice(top * cell, bottom * cell)
-        columns = slice(left * cell, right * cell)
+        rows, columns = _pixels(window)
         edge = soft_edge(mask, image.shape[-1])[:, :, rows, columns]
         picture = image.float().clone()
         picture[:, :, rows, columns] = picture[:, :, rows, columns] * (1 - edge) + drawn * edge
@@ -387,16 +390,25 @@ def _expression(mesh: Tensor) -> Tensor:
     return mesh[:, list(EXPRESSION)].flatten(1) * 2
 
 
-def _window(mask: Tensor) -> tuple[int, int, int, int]:
-    """Top, bottom, left and right of the cells that masks `(B, 1, h, h)` cover together, with one cell around them."""
+def _window(mask: Tensor, around: int = 1) -> tuple[int, int, int, int]:
+    """Top, bottom, left and right of the cells that masks `(B, 1, h, h)` cover together, with some cells around them.
+
+    The whole where they cover nothing.
+    """
     rows = mask.amax((0, 1, 3)).nonzero().flatten()
     columns = mask.amax((0, 1, 2)).nonzero().flatten()
     side = mask.shape[-1]
     if len(rows) == 0:
         return 0, side, 0, side
-    top = max(int(rows[0]) - 1, 0)
-    left = max(int(columns[0]) - 1, 0)
-    return top, min(int(rows[-1]) + 2, side), left, min(int(columns[-1]) + 2, side)
+    top = max(int(rows[0]) - around, 0)
+    left = max(int(columns[0]) - around, 0)
+    return top, min(int(rows[-1]) + 1 + around, side), left, min(int(columns[-1]) + 1 + around, side)
+
+
+def _pixels(window: tuple[int, int, int, int]) -> tuple[slice, slice]:
+    """Rows and columns of a picture that lie in a window of cells."""
+    top, bottom, left, right = (LatentCodec.shrink * edge for edge in window)
+    return slice(top, bottom), slice(left, right)
 
 
 def _watched(rows: int, itself: Tensor | None = None) -> Tensor:

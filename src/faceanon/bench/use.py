@@ -18,6 +18,7 @@ from faceanon.batch.tasks import AnonymizeTask, Output
 from faceanon.bench.cases import Case, Work, register
 from faceanon.bench.settings import Settings
 from faceanon.data.folder import FolderFaces
+from faceanon.data.party import CROWD, photo_crowd
 from faceanon.data.synthetic.crossed import SyntheticSet, held_out_roll
 from faceanon.data.synthetic.datamodule import SyntheticFaces
 from faceanon.data.synthetic.factors import sample_attributes, sample_identity
@@ -26,10 +27,11 @@ from faceanon.errors import UserError
 from faceanon.key import Password, Secret
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.pipeline import Pipeline
-from faceanon.weights.store import drawn_model
+from faceanon.weights.store import default_model, drawn_model
 
 PHOTO, FACE = 512, 256
 PHOTOS, DRAWN, LOADED, EVALUATED = 4, 32, 256, 16
+CROWDS = 2
 BATCH = 16
 
 
@@ -63,10 +65,22 @@ def photos_in_memory(settings: Settings) -> Work:
 
 def photos_of_a_folder(settings: Settings) -> Work:
     """As `faceanon anonymize IN OUT` does it: read, find, crop, change, paste, write."""
-    pipeline, password, scratch = _pipeline(settings), Password("a word"), tempfile.TemporaryDirectory()
+    return _folder(settings, _pipeline(settings), [photo(index) for index in range(PHOTOS)], PHOTOS)
+
+
+def crowds_of_a_folder(settings: Settings) -> Work:
+    """The same of group photos, with the model of photographs that is the default."""
+    pipeline = Pipeline.load(default_model(), device=settings.device)
+    return _folder(settings, pipeline, [photo_crowd(index) for index in range(CROWDS)], CROWDS * CROWD)
+
+
+def _folder(settings: Settings, pipeline: Pipeline, pictures: Sequence[Image.Image], images: int) -> Work:
+    """A run over a folder of such JPEGs; `images` says how many things it is measured by."""
+    password = Password("a word")
+    scratch = tempfile.TemporaryDirectory()
     folder = Path(scratch.name)
-    for index in range(PHOTOS):
-        photo(index).save(folder / f"{index}.jpg", quality=95)
+    for index, picture in enumerate(pictures):
+        picture.save(folder / f"{index}.jpg", quality=95)
     password.secret()  # its slow derivation is paid once a folder
 
     def call() -> None:
@@ -79,7 +93,7 @@ def photos_of_a_folder(settings: Settings) -> Work:
             if isinstance(result, UserError):
                 raise UserError(f"{task.source.name}: {result}")
 
-    return Work(call, PHOTOS, close=scratch.cleanup)
+    return Work(call, images, close=scratch.cleanup)
 
 
 def process(settings: Settings, words: Sequence[str]) -> Work:
@@ -146,6 +160,14 @@ _DEVICE, _NONE = frozenset({"device"}), frozenset[str]()
 register(
     Case("photos", "Pipeline.anonymize, 512 px, one face each, the shipped model", photos_in_memory, "photo", _DEVICE),
     Case("photos-folder", "faceanon anonymize on a folder of such JPEGs", photos_of_a_folder, "photo", _DEVICE),
+    Case(
+        "crowds-folder",
+        "the same on group photos of twelve people, 1614 px, the default model",
+        crowds_of_a_folder,
+        "face",
+        _DEVICE,
+        usual=False,
+    ),
     Case("start-import", "import faceanon", partial(process, words=["-c", "import faceanon"]), "start", _NONE),
     Case("start-help", "faceanon --help", partial(process, words=["-m", "faceanon", "--help"]), "start", _NONE),
     Case("drawn-faces", "procedural faces with ground truth, 64 px", drawn_faces, "image", _NONE),

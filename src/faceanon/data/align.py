@@ -112,12 +112,17 @@ def crop_grid(geometry: CropGeometry, box: Box, size: int) -> Tensor:
     """
     times = samples(geometry.side / size)
     steps = (torch.arange(size * times, dtype=torch.float64) * 2 + 1) / (size * times) - 1
-    down, right = torch.meshgrid(steps, steps, indexing="ij")
-    x = geometry.center_x + geometry.axis_x * right - geometry.axis_y * down
-    y = geometry.center_y + geometry.axis_y * right + geometry.axis_x * down
+    down = steps[:, None]
+    right = steps[None, :]
     left, top, right_edge, bottom = box
-    grid = torch.stack([2 * (x - left) / (right_edge - left) - 1, 2 * (y - top) / (bottom - top) - 1], -1)
-    return grid[None].float()
+    grid = torch.empty(1, size * times, size * times, 2)
+    grid[0, :, :, 0] = (
+        2 * (geometry.center_x + geometry.axis_x * right - geometry.axis_y * down - left) / (right_edge - left) - 1
+    )
+    grid[0, :, :, 1] = (
+        2 * (geometry.center_y + geometry.axis_y * right + geometry.axis_x * down - top) / (bottom - top) - 1
+    )
+    return grid
 
 
 def samples(shrink: float) -> int:

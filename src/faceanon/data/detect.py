@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
-from torchvision.ops import nms, roi_align
 
 from faceanon.errors import UserError
+from faceanon.networks.boxes import nms, roi_align
 from faceanon.networks.mtcnn import load_mtcnn
 from faceanon.networks.scrfd import Scrfd
 
@@ -196,7 +196,7 @@ def _shrink(photo: Tensor, scale: float) -> Tensor:
 def _cut(photo: Tensor, boxes: Tensor, size: int) -> Tensor:
     """`(N, 3, size, size)` of boxes `(N, 4)`; each pixel averages all that it covers, mid-grey outside the photo."""
     index = boxes.new_zeros(len(boxes), 1)
-    crops: Tensor = roi_align(photo, torch.cat([index, boxes], 1), (size, size), sampling_ratio=-1, aligned=True)
+    crops: Tensor = roi_align(photo, torch.cat([index, boxes], 1), (size, size))
     return crops
 
 

@@ -14,6 +14,8 @@ WIDTH = 64
 POOL_WIDTH = 256
 LEVELS = 3  # halvings between picture and latents
 SHRINK = 2**LEVELS  # pixels of the picture along one cell of the latents
+LOCAL = 3  # layers of the decoder at the picture's full resolution, from its last enlargement on
+REACH = 5  # pixels that these layers look to each side: one convolution, three of a block, one
 
 
 class SoftClamp(nn.Module):
@@ -88,3 +90,30 @@ class Taef2Decoder(nn.Sequential):
         layers.append(Block())
         layers.append(nn.Conv2d(WIDTH, 3, 3, padding=1))
         super().__init__(*layers)
+
+    def part(self, latents: Tensor, window: tuple[int, int, int, int]) -> Tensor:
+        """A part of the picture, the same as if the whole were drawn, without what only the rest of it needs.
+
+        The first layers look at everything. The last four convolutions take two thirds of the work, and a pixel of
+        theirs hangs on its neighbours alone.
+
+        Args:
+            latents: `(B, 32, h, w)`.
+            window: Top, bottom, left and right of the part, in cells of the latents.
+
+        Returns:
+            `(B, 3, 8 (bottom - top), 8 (right - left))`.
+        """
+        layers = list(self)
+        x = latents
+        for layer in layers[:-LOCAL]:
+            x = layer(x)
+        height, width = x.shape[-2:]
+        top, bottom, left, right = (SHRINK * edge for edge in window)
+        above = max(top - REACH, 0)
+        before = max(left - REACH, 0)
+        x = x[:, :, above : min(bottom + REACH, height), before : min(right + REACH, width)]
+        x = x.contiguous(memory_format=torch.channels_last)
+        for layer in layers[-LOCAL:]:
+            x = layer(x)
+        return x[:, :, top - above : bottom - above, left - before : right - before]

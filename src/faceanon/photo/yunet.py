@@ -10,10 +10,10 @@ import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torchvision.ops import nms
 
 from faceanon.data.detect import Detection
 from faceanon.errors import UserError
+from faceanon.networks.boxes import nms
 from faceanon.photo.shipped import open_shipped
 
 STRIDES = (8, 16, 32)

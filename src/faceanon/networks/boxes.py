@@ -1,0 +1,66 @@
+"""torchvision's operations on boxes without its Python part, whose import alone takes a second or two."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+LIBRARIES = ("_C_stable", "_C")  # what releases of torchvision call the file with the operations
+
+
+def nms(boxes: Tensor, scores: Tensor, overlap: float) -> Tensor:
+    """Boxes that no better one covers, the best first.
+
+    Args:
+        boxes: `(N, 4)`: x1, y1, x2, y2.
+        scores: `(N,)`.
+        overlap: Intersection over union above which the worse one of two boxes goes.
+
+    Returns:
+        The numbers of those that stay.
+    """
+    _load()
+    kept: Tensor = torch.ops.torchvision.nms(boxes, scores, overlap)
+    return kept
+
+
+def roi_align(pictures: Tensor, boxes: Tensor, size: tuple[int, int], samples: int = -1) -> Tensor:
+    """Boxes cut out of pictures, scaled bilinearly ("aligned" in torchvision's sense).
+
+    Args:
+        pictures: `(B, C, H, W)`.
+        boxes: `(N, 5)`: number of the picture, then x1, y1, x2, y2 in its pixels.
+        size: Height and width of what is cut out.
+        samples: Samples along one pixel of it; as many as the box needs when -1.
+
+    Returns:
+        `(N, C, height, width)`.
+    """
+    if pictures.is_cuda or (pictures.requires_grad and torch.is_grad_enabled()):
+        # Gradients, and what makes a run on a GPU repeatable, are in torchvision's Python part.
+        from torchvision.ops import roi_align as by_torchvision
+
+        whole: Tensor = by_torchvision(pictures, boxes, size, sampling_ratio=samples, aligned=True)
+        return whole
+    _load()
+    cut: Tensor = torch.ops.torchvision.roi_align(pictures, boxes, 1.0, *size, samples, True)
+    return cut
+
+
+@cache
+def _load() -> None:
+    """Have torch know torchvision's compiled operations."""
+    package = find_spec("torchvision")
+    folders = [] if package is None else list(package.submodule_search_locations or [])
+    for name in LIBRARIES:
+        library = PathFinder.find_spec(name, folders)
+        if library is not None and library.origin is not None:
+            torch.ops.load_library(library.origin)  # type: ignore[no-untyped-call]
+            return
+    # Its own import knows where the parts of another release lie.
+    import_module("torchvision")

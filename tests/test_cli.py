@@ -14,7 +14,7 @@ from PIL import Image
 from bundles import make_tiny_bundle
 from faceanon import cli
 from faceanon.backbones.dbaf import DBAF
-from faceanon.weights.store import description, save_backbone
+from faceanon.models import description, save_backbone
 
 REPO = Path(__file__).resolve().parents[1]
 SMALL_CID = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}

@@ -6,10 +6,10 @@ from faceanon.backbones.dbaf import DBAF
 from faceanon.backbones.mirage import Mirage
 from faceanon.errors import UserError
 from faceanon.key import Secret
+from faceanon.models import check_fit, description, load_backbone, load_into, save_backbone
 from faceanon.networks.keyed_flow import KeyedFlow
 from faceanon.testing import smooth_faces
 from faceanon.types import Branches, FaceBatch
-from faceanon.weights.store import check_fit, description, load_backbone, load_into, save_backbone
 
 SMALL = {"attribute_depth": 1, "attribute_heads": 2, "attribute_head_dim": 8, "grades": [8, 8]}
 AS_DBAF = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "cid_dropout": 0.0}

@@ -8,13 +8,13 @@ from stage_probes import REPO, SMALL_CID, checkpoint, crossed_faces, fit, logged
 
 from faceanon.backbones.dbaf import DBAF
 from faceanon.errors import UserError
+from faceanon.files import load_tensors
 from faceanon.losses.reconstruction import round_to_8_bit
 from faceanon.stages import AnonymizeStage, base
 from faceanon.stages.anonymize_terms import AnonymizeTerms, AnonymizeWeights
-from faceanon.training import run
+from faceanon.training.cli import run
 from faceanon.types import Branches, Codes
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.files import load_tensors
 
 TWO_BATCHES = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--trainer.limit_val_batches=1")
 STAGE_TWO_TERMS = {"adversarial", "identity", "reconstruction", "perceptual", "parsing", "latent"}

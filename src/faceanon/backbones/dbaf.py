@@ -7,7 +7,7 @@
 - MAAR, attention over encoder features (eqs. 6-8): CBAM on the maps at 16, 32 and 64 px, which take the place of the
   generator's noise.
 
-Four deviations can be switched on, alone or together (docs/design.md says what each is worth): `keyed_path`, `blend`,
+Four deviations can be switched on, alone or together (see docs/explanation/architecture.md): `keyed_path`, `blend`,
 `reader`, and a trained encoder (in the stages' `trainable` lists).
 """
 

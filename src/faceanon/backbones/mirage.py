@@ -83,7 +83,7 @@ class Mirage(DBAF):
 
     @property
     def forerunner(self) -> dict[str, Any]:
-        """The method whose stages it can go on from, and the arguments that those must have (`weights.store`)."""
+        """The method whose stages it can go on from, and the arguments that those must have (`models`)."""
         return {"class_path": f"{DBAF.__module__}.{DBAF.__qualname__}", "init_args": self._shared}
 
     def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:

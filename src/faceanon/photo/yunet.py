@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torchvision.ops import nms
 
-from faceanon.data.detect import Detection
 from faceanon.errors import UserError
-from faceanon.photo.shipped import open_shipped
+from faceanon.photo.detect import Detection
+from faceanon.weights.shipped import open_shipped
 
 STRIDES = (8, 16, 32)
 DIVISOR = 32  # the network takes sides that are multiples of this

@@ -17,7 +17,7 @@ from faceanon.training.checkpoint_file import check, read_checkpoint
 from faceanon.training.cli import run
 
 CONTEXT = multiprocessing.get_context("forkserver")  # children start with everything imported
-CONTEXT.set_forkserver_preload(["faceanon.training", "faceanon.stages", "stage_probes", "resume_probes"])
+CONTEXT.set_forkserver_preload(["faceanon.training.cli", "faceanon.stages", "stage_probes", "resume_probes"])
 
 
 def arguments(folder, epochs, every=1):

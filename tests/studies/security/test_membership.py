@@ -6,11 +6,10 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 from attack_fakes import BUDGET, Irreversible, Shift, pictures, target, training_faces
-from test_security_report import arguments
 
 from faceanon.errors import UserError
 from faceanon.metrics.strict import typed
-from faceanon.studies.security import run as _security
+from faceanon.studies.security import run as study
 from faceanon.studies.security.base import DoesNotApplyError
 from faceanon.studies.security.membership import TOGETHER, Membership, Signal, measure, membership
 from faceanon.studies.security.target import Target
@@ -128,7 +127,7 @@ def test_training_faces_are_those_of_the_training():
     from faceanon.data.synthetic.datamodule import SyntheticFaces
 
     budget = replace(BUDGET, members=3)
-    inside, outside = _security._training("4:9", Target_of(24), budget)()
+    inside, outside = study._training("4:9", Target_of(24), budget)()
     data = SyntheticFaces(24, train_groups=4, batch_size=4, seed=9)
     data.setup("fit")
     rows = data._sets["train"][[0, 1, 4, 5, 8, 9]]
@@ -146,12 +145,12 @@ class Target_of:  # noqa: N801 - stands for a method
 @pytest.mark.parametrize("text", ["4", "4:", ":1", "x:1", "1:0", "-4:1", "4:1:2"])
 def test_wrong_training_faces_are_one_line(text):
     with pytest.raises(UserError, match="GROUPS:SEED"):
-        _security._training(text, Target_of(24), BUDGET)
+        study._training(text, Target_of(24), BUDGET)
 
 
 def test_training_faces_without_the_attack_are_refused():
     with pytest.raises(UserError, match="is for membership, which --attacks leaves out"):
-        _security.run(arguments("--security", "blur", "--attacks", "leak", "--trained-on", "4:0"))
+        study.run_security(study.Options("blur", attacks="leak", trained_on="4:0"))
 
 
 def test_a_target_keeps_what_it_was_given():

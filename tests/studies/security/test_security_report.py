@@ -11,10 +11,11 @@ from attack_fakes import BUDGET, Irreversible, PassThrough, Shift, pictures, shr
 
 from faceanon.commands import report as command
 from faceanon.errors import UserError
-from faceanon.studies.security import run as _security
+from faceanon.studies.security import run as study
 from faceanon.studies.security.base import BUDGETS, FEWEST_PEOPLE, Row, Verdict, cautious
 from faceanon.studies.security.catalog import ATTACKS, chosen
 from faceanon.studies.security.page import as_text, by_outcome, format_row, write_security
+from faceanon.studies.security.run import Options
 from faceanon.studies.security.runner import run_attacks, stamp
 from faceanon.studies.security.target import Target
 
@@ -176,8 +177,8 @@ def test_command_attacks_a_preset(tmp_path, monkeypatch, capsys):
         assert budget == BUDGETS["small"]
         return pictures(0, 6), lambda: pictures(50, 6), {"protocol": "none", "attacker": "fakes"}
 
-    monkeypatch.setattr(_security, "method", lambda name: Shift().eval())
-    monkeypatch.setattr(_security, "procedural", few)
+    monkeypatch.setattr(study, "method", lambda name: Shift().eval())
+    monkeypatch.setattr(study, "procedural", few)
     words = ("--security", "shift", "--out", tmp_path / "page", "--attacks", "kdf_cost", "--core-hour-price", 2)
     assert command.run(arguments(*words)) == 0
     printed = capsys.readouterr()
@@ -201,21 +202,21 @@ def test_wrong_arguments_are_one_line_before_anything_long(words, message, tmp_p
 
 
 def test_methods_by_name():
-    assert _security.method("blur").key_bits is None
+    assert study.method("blur").key_bits is None
     with pytest.raises(UserError, match="riddle has to be trained first"):
-        _security.method("riddle")
+        study.method("riddle")
     with pytest.raises(UserError, match="no model at nobody"):
-        _security.method("nobody")
+        study.method("nobody")
 
 
 def test_procedural_faces_share_nobody_with_the_attacker(monkeypatch):
     from faceanon.metrics import protocol
 
-    real = protocol.load_protocol(_security.PROTOCOL)
+    real = protocol.load_protocol(study.PROTOCOL)
     small = replace(real, pictures=replace(real.pictures, people=3, images=6))
     monkeypatch.setattr(protocol, "load_protocol", lambda name: small)
     budget = replace(BUDGET, known_people=3)
-    test, attacker, about = _security.procedural(_security.method("mask"), budget, arguments())
+    test, attacker, about = study.procedural(study.method("mask"), budget, Options("mask"))
     known = attacker()
     assert test.image.shape == known.image.shape == (6, 3, 64, 64)
     assert torch.cdist(test.factors[:, :28], known.factors[:, :28]).min() > 0.5
@@ -230,8 +231,8 @@ def test_photographs_are_split_by_person(tmp_path):
         folder.mkdir(parents=True)
         for photo in range(2):
             Image.new("RGB", (64, 64), (40 * person, 100 * photo, 9)).save(folder / f"{photo}.png")
-    args = arguments("--photos", tmp_path / "faces")
-    test, attacker, about = _security.photographs(_security.method("mask"), replace(BUDGET, batch=4), args)
+    options = Options("mask", photos=tmp_path / "faces")
+    test, attacker, about = study.photographs(study.method("mask"), replace(BUDGET, batch=4), options)
     known = attacker()
     reds = [set((image[:, 0, 0, 0] * 127.5 + 127.5).round().int().tolist()) for image in (test.image, known.image)]
     assert len(test) == len(known) == 6

@@ -3,10 +3,13 @@
 import importlib
 
 import pytest
+import torch
 import yaml
 
+from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.keyed import Keyed
 from faceanon.backbones.presets import backbone_class
-from faceanon.models import load_backbone, read, save_backbone
+from faceanon.models import check_fit, load_backbone, load_into, read, save_backbone
 from faceanon.names import MOVED, current_path, with_current_paths
 from faceanon.training import cli as training
 
@@ -87,6 +90,42 @@ def test_a_model_whose_class_has_moved_is_loaded(monkeypatch, tiny_bundle, tmp_p
     monkeypatch.setitem(MOVED, "faceanon.backbones.attic", "faceanon.backbones.rotation")
     assert read(tmp_path / "model").class_path == "faceanon.backbones.rotation.Rotation"
     assert isinstance(load_backbone(tmp_path / "model")[0], kind)
+
+
+AS_DBAF = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "cid_mlp_ratio": 4, "cid_dropout": 0.1, "maar": True}
+OF_DBAF = {"keyed_path": False, "code_dim": 32, "principal": False, "turn_dim": None, "turn_away": 0.1, "reader": False}
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_model_of_the_one_class_of_old_is_loaded_by_its_settings(keyed, tiny_bundle, tmp_path):
+    now = {**AS_DBAF, "blend": True, **({"code_dim": 16, "reader": True} if keyed else {})}
+    kind = Keyed if keyed else DBAF
+    made = kind(str(tiny_bundle), **now)
+    save_backbone(made, tmp_path / "model")
+    card = tmp_path / "model/model.yaml"
+    content = yaml.safe_load(card.read_text())
+    given = {"bundle": str(tiny_bundle), **OF_DBAF, **now, "keyed_path": keyed}
+    old = {**content, "class_path": "faceanon.backbones.dbaf.DBAF", "init_args": given}
+    card.write_text(yaml.safe_dump(old))
+    loaded, _ = load_backbone(tmp_path / "model")
+    assert type(loaded) is kind
+    assert all(torch.equal(value, made.state_dict()[name]) for name, value in loaded.state_dict().items())
+    load_into(kind(str(tiny_bundle), **now), tmp_path / "model")
+    check_fit(old, made, "the checkpoint")
+
+
+def test_a_config_of_the_one_class_of_old_is_read_by_its_settings(parse, tiny_bundle, tmp_path):
+    file = tmp_path / "config.yaml"
+    arguments = f"{{bundle: {tiny_bundle}, keyed_path: true, code_dim: 16, reader: true}}"
+    text = OF_OLD.replace("{bundle: BUNDLE}", arguments).replace("FOLDER", str(tmp_path))
+    file.write_text(text)
+    backbone = parse("--config", file).model.init_args.backbone
+    assert backbone.class_path == "faceanon.backbones.keyed.Keyed"
+    assert (backbone.init_args.code_dim, backbone.init_args.reader) == (16, True)
+    file.write_text(text.replace("keyed_path: true", "keyed_path: false"))
+    backbone = parse("--config", file).model.init_args.backbone
+    assert backbone.class_path == "faceanon.backbones.dbaf.DBAF"
+    assert "code_dim" not in backbone.init_args
 
 
 @pytest.mark.parametrize("old", MOVED)

@@ -27,7 +27,7 @@ from faceanon.files import (
 )
 from faceanon.interop.onnx.method import CARD as ONNX_CARD
 from faceanon.interop.public.export import Exportable, exportable
-from faceanon.names import current_path
+from faceanon.names import with_current_paths
 from faceanon.networks.local_weights import refuse_bomb
 from faceanon.paths import checkpoints
 from faceanon.weights.bundle import Bundle
@@ -160,7 +160,7 @@ def _checked(card: object, source: str | Path) -> dict[str, Any]:
         odd = ["bundle"]
     if odd:
         raise UserError(f"{source} does not describe a backbone: {odd[0]} is missing or damaged; export it again")
-    return {**entries, "class_path": current_path(entries["class_path"])}
+    return {**entries, **with_current_paths({name: entries[name] for name in ("class_path", "init_args")})}
 
 
 def _saved(card: dict[str, Any], tensors: dict[str, Tensor], digest: str, path: Path) -> Saved:

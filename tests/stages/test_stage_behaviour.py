@@ -7,6 +7,7 @@ import torch
 from stage_probes import REPO, SMALL_CID, checkpoint, crossed_faces, fit, logged, losses
 
 from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.keyed import Keyed
 from faceanon.errors import UserError
 from faceanon.files import load_tensors
 from faceanon.losses.reconstruction import round_to_8_bit
@@ -160,7 +161,7 @@ class TestSavedNoise:
 
     @pytest.fixture
     def backbone(self, tiny_bundle):
-        return DBAF(tiny_bundle, **SMALL_CID, keyed_path=True, code_dim=16)
+        return Keyed(tiny_bundle, **SMALL_CID, code_dim=16)
 
     def read(self, backbone, monkeypatch, **settings):
         """All pictures of the first drawing, and the first half of them as they are read back."""

@@ -51,6 +51,8 @@ class Keyed(DBAF):
         UserError: `cid_depth` is 0: attributes are read with CID.
     """
 
+    hashed_as = "DBAF"  # of which this class was once a setting
+
     def __init__(
         self,
         bundle: str = "synth64",

@@ -25,10 +25,10 @@ from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
+from faceanon.files import load_strictly, load_tensors, save_tensors
 from faceanon.key import Secret
 from faceanon.sealed.envelope import OVERHEAD, SIZES
 from faceanon.types import Codes
-from faceanon.weights.files import load_strictly, load_tensors, save_tensors
 
 FACES = 4
 LARGEST = 30.0  # of a nominal 1: an untrained generator overshoots, one that draws in 0 to 255 does more

@@ -82,7 +82,7 @@ class Backbone(nn.Module, ABC):
 
     @property
     def framing(self) -> dict[str, float]:
-        """Where the faces it knows lie, against FFHQ's square; arguments of `data.align.reframed`."""
+        """Where the faces it knows lie, against FFHQ's square; arguments of `photo.align.reframed`."""
         return self.bundle.framing
 
     @abstractmethod

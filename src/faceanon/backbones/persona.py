@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
+from faceanon.landmarks.drawings import DRAWINGS, EXPRESSION, FINE, drawings, pose
+from faceanon.landmarks.mesh import FaceMesh
 from faceanon.losses.light import fit_light, light_distance, light_surface
 from faceanon.networks.codec import LatentCodec
 from faceanon.networks.face_painter import FacePainter, LatentReader, PaintingDiscriminator
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.identity_space import IdentitySpace
-from faceanon.photo.drawings import DRAWINGS, EXPRESSION, FINE, drawings, pose
-from faceanon.photo.mesh import FaceMesh
 from faceanon.sealed.faces import codes_of_latents
 from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle

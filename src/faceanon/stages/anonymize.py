@@ -17,6 +17,7 @@ from faceanon.metrics.cache import shared_cache
 from faceanon.metrics.codes import CodeAgreement
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.protocol import load_protocol
+from faceanon.models import load_into
 from faceanon.report.evaluated import publish
 from faceanon.stages.anonymize_terms import ON_THE_WAY_BACK, PAPER_WEIGHTS, AnonymizeTerms, AnonymizeWeights, repeat
 from faceanon.stages.backbone_stage import BackboneStage
@@ -24,7 +25,6 @@ from faceanon.stages.base import average_copy
 from faceanon.stages.chunks import fooling_rows
 from faceanon.stages.hunter import Hunter
 from faceanon.types import Branches, Codes, FaceBatch
-from faceanon.weights.store import load_into
 
 Loop = Literal["file", "image", "latent"]
 

@@ -72,6 +72,16 @@ def test_drawn_pictures_show_the_points_that_bytes_show(mesh, photofaces):
     np.testing.assert_allclose(seen, points, atol=1e-2)
 
 
+def test_mixed_precision_does_not_round_the_points(mesh, photofaces):
+    faces = photofaces[0][:3]
+    plain, _ = mesh.points(faces)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed, _ = mesh.points(faces)
+        seen = mesh.seen(torch.from_numpy(faces).permute(0, 3, 1, 2).float() / 127.5 - 1)
+    np.testing.assert_array_equal(mixed, plain)
+    assert seen.dtype == torch.float32
+
+
 def test_the_gradient_opens_a_mouth(mesh, photofaces):
     """A few steps on the pixels move the inner lips where they are wanted."""
     picture = torch.from_numpy(photofaces[0][:1]).permute(0, 3, 1, 2).float() / 127.5 - 1

@@ -175,7 +175,7 @@ class IFADIT(Backbone):
         return torch.tensor(list(secret.stream(self.key_label, self.key_shape[0]))) / 127.5 - 1
 
     def disentangle_terms(
-        self, batch: FaceBatch, drawn: Tensor, source: Tensor, wanted: Collection[str]
+        self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]
     ) -> dict[str, Tensor]:
         """Phase I: `image` (0.84 (1 - SSIM) + 0.16 L1), `identity_l1` and `landmarks` (both L1).
 

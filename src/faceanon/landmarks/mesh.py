@@ -83,8 +83,9 @@ class FaceMesh:
         Returns:
             Points `(B, 468, 2)` in pixels of the crop, and the confidence `(B,)` in [0, 1].
         """
-        with torch.no_grad():
-            points, confidence = self.net(torch.from_numpy(crops).permute(0, 3, 1, 2).to(self._device))
+        pictures = torch.from_numpy(crops).permute(0, 3, 1, 2).to(self._device)
+        with torch.no_grad(), self._exact():
+            points, confidence = self.net(pictures)
         # The network also gives a depth, which nothing here uses.
         return points[..., :2].cpu().numpy(), confidence.cpu().numpy()
 
@@ -99,12 +100,15 @@ class FaceMesh:
         """
         if self._device != pictures.device:
             self.net.to(pictures.device)
-        # Autocast would round the points to a pixel of the crop and more.
-        with torch.autocast(pictures.device.type, enabled=False):
+        with self._exact():
             points, _ = self.net(_boxes((pictures.float() + 1) / 2))
         corner = pictures.new_tensor(BOX[:2], dtype=torch.float32)
         places: Tensor = points[..., :2] * ((BOX[2] - BOX[0]) / INPUT_SIZE) + corner
         return places * 2 - 1
+
+    def _exact(self) -> torch.autocast:
+        """No autocast: bfloat16 would round the points to a pixel of the crop and more."""
+        return torch.autocast(self._device.type, enabled=False)
 
     @property
     def _device(self) -> torch.device:

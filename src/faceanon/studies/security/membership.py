@@ -132,7 +132,7 @@ def _signals(target: Target, batch: FaceBatch) -> dict[str, Tensor]:
         found |= _likeness(target, image, redrawn, "redrawn without a key")
     except DoesNotApplyError:
         pass  # a method without codes
-    if target.backbone.reversible and not target.backbone.sealed:
+    if target.backbone.recovers_from_pictures:
         found |= _likeness(target, image, target.recover(hidden, key), "recovered")
     if target.recogniser is not None:
         own, changed = (_unit(target, target.recogniser, picture) for picture in (image, hidden))

@@ -95,7 +95,7 @@ def password_bit(target: Target) -> PasswordBit:
     pairs = [(derive(word), derive(flipped(word, 3 * number))) for number, word in enumerate(words)]
     shares = [changed(*pair) for pair in pairs]
     bits = (float(np.mean(shares)), min(shares), max(shares), len(pairs))
-    if not target.backbone.reversible or target.backbone.sealed:
+    if not target.backbone.recovers_from_pictures:
         return PasswordBit(*bits)
     right, wrong = (torch.cat([target.backbone.key_from_secret(p[side], 1) for p in pairs]) for side in (0, 1))
     rows = torch.arange(len(target.probes)) % len(pairs)

@@ -23,12 +23,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
+from faceanon.files import save_tensors
+from faceanon.landmarks.drawings import drawings
+from faceanon.landmarks.mesh import FaceMesh
 from faceanon.networks.codec import LatentCodec
 from faceanon.networks.identity_space import IdentitySpace
-from faceanon.photo.drawings import drawings
-from faceanon.photo.mesh import FaceMesh
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.files import save_tensors
 
 SIDE = 128
 RIDGE = 0.1  # added to the codes' variance of 1, so that a direction does not follow single pictures

@@ -67,6 +67,36 @@ def test_around_the_coded_cells_the_photo_keeps_every_pixel(backbone):
         assert np.array_equal(pixels[~near], PHOTO[~near])
 
 
+def test_an_array_comes_back_by_its_manifest(backbone):
+    pipe = pipeline(backbone)
+    hidden, manifest = pipe.anonymize_with_manifest(PHOTO, RIGHT)
+    assert isinstance(hidden, np.ndarray)
+    kept = Manifest.from_json(manifest.to_json())
+    recovered = pipe.recover(hidden, RIGHT, manifest=kept)
+    changed = np.abs(hidden.astype(int) - PHOTO).max(-1) > 8
+    assert psnr(PHOTO[changed], recovered[changed]) > 26
+    with pytest.raises(WrongPasswordError):
+        pipe.recover(hidden, WRONG, manifest=kept)
+    with pytest.raises(UserError, match="was anonymized at"):
+        pipe.recover(hidden[:-1], RIGHT, manifest=kept)
+
+
+def test_an_array_without_manifest_says_that_nothing_brings_it_back(backbone):
+    pipe = pipeline(backbone)
+    with pytest.warns(UserWarning, match="anonymize_with_manifest"):
+        hidden = pipe.anonymize(PHOTO, RIGHT)
+    with pytest.raises(UserError, match="carries no sealed codes"):
+        pipe.recover(hidden, RIGHT)
+
+
+def test_a_picture_carries_its_manifest_and_its_codes(backbone, recwarn):
+    pipe = pipeline(backbone)
+    hidden, manifest = pipe.anonymize_with_manifest(Image.fromarray(PHOTO), RIGHT)
+    assert read_manifest(load_photo(hidden)) == manifest
+    assert psnr(PHOTO, np.asarray(pipe.recover(hidden, RIGHT))) > 26
+    assert not recwarn.list
+
+
 def test_a_wrong_password_opens_nothing(backbone):
     photo, manifest = hidden_photo(backbone)
     with pytest.raises(WrongPasswordError, match="wrong password"):

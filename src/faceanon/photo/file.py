@@ -102,11 +102,20 @@ def read_manifest(photo: LoadedPhoto) -> Manifest:
         manifest = Manifest.from_json(photo.manifest)
     except UserError as error:
         raise UserError(f"{photo.name}: {error}") from error
+    check_size(photo, manifest)
+    return manifest
+
+
+def check_size(photo: LoadedPhoto, manifest: Manifest) -> None:
+    """Refuse a photo that has another size than its manifest says.
+
+    Raises:
+        UserError: If it has.
+    """
     height, width = photo.pixels.shape[:2]
     if (manifest.width, manifest.height) != (width, height):
         was = f"{manifest.width}x{manifest.height}"
         raise UserError(f"{photo.name} is {width}x{height} px but was anonymized at {was}; give the unscaled file")
-    return manifest
 
 
 def to_image(photo: LoadedPhoto) -> Image.Image:

@@ -28,7 +28,7 @@ from faceanon.key import KdfParameters, Password, Secret
 from faceanon.manifest import Manifest
 from faceanon.photo.align import arrange_layers, whole_picture
 from faceanon.photo.detect import Detector, MtcnnConfig, MtcnnDetector
-from faceanon.photo.file import LoadedPhoto, Photo, load_photo, read_manifest, to_image
+from faceanon.photo.file import LoadedPhoto, Photo, check_size, load_photo, read_manifest, to_image
 from faceanon.photo.policy import Face, Policy, check_aligned, judge, squares
 from faceanon.photo.yunet import YunetConfig, YunetDetector
 from faceanon.pipeline.exact import ExactTask
@@ -140,12 +140,31 @@ class Pipeline:
             aligned: The picture is itself one aligned square face, so nothing is detected.
 
         Returns:
-            An array for an array; else a PIL image with the manifest in `info["faceanon"]`.
+            An array for an array; else a PIL image with the manifest in `info["faceanon"]`. An array carries no
+            manifest: a method whose way back is a sealed code cannot recover it, which a warning says. Where it is to
+            come back, take `anonymize_with_manifest`.
 
         Raises:
             UserError: If the photo cannot be read or shows no face.
         """
-        return _like(photo, self.anonymize_photo(load_photo(photo), secret, aligned).photo)
+        if isinstance(photo, np.ndarray) and self.backbone.sealed:
+            line = "an array carries no sealed codes, so nothing brings its faces back; take anonymize_with_manifest"
+            warnings.warn(line, stacklevel=2)
+        return self.anonymize_with_manifest(photo, secret, aligned)[0]
+
+    def anonymize_with_manifest(
+        self, photo: Photo, secret: Secret, aligned: bool = False
+    ) -> tuple[Image.Image | NDArray[np.uint8], Manifest]:
+        """As `anonymize`, with what `recover(..., manifest=...)` needs beside the picture and the secret.
+
+        Returns:
+            The picture, and its manifest; `to_json` and `from_json` of it serve to keep it.
+
+        Raises:
+            UserError: If the photo cannot be read or shows no face.
+        """
+        hidden = self.anonymize_photo(load_photo(photo), secret, aligned).photo
+        return _like(photo, hidden), read_manifest(hidden)
 
     def recover(
         self, photo: Photo, secret: Secret, aligned: bool = False, manifest: Manifest | None = None
@@ -156,19 +175,28 @@ class Pipeline:
             photo: Path, PIL image or RGB array `(H, W, 3)` uint8, as `anonymize` gave it.
             secret: The key it was anonymized with.
             aligned: The picture is itself one aligned square face.
-            manifest: Where the faces are; by default what the photo carries. An array carries nothing: its faces are
-                detected again, with a warning, since the anonymized face may be found a little aside.
+            manifest: Of `anonymize_with_manifest`; by default what the photo carries. An array carries nothing: its
+                faces are detected again, with a warning, since the anonymized face may be found a little aside. What
+                a method with sealed codes has made cannot be recovered without its manifest.
 
         Returns:
             An array for an array, else a PIL image.
 
         Raises:
-            UserError: If the photo cannot be read or was anonymized with other weights.
+            UserError: If the photo cannot be read, was anonymized with other weights, or lacks the sealed codes that
+                the method needs.
         """
         loaded = load_photo(photo)
         if manifest is None and loaded.manifest is not None:
             manifest = read_manifest(loaded)
-        if manifest is None:
+        if manifest is None and self.backbone.sealed:
+            raise UserError(
+                f"{loaded.name} carries no sealed codes of its faces, without which this model brings nobody back; "
+                "give the file as it was written, or the manifest of anonymize_with_manifest"
+            )
+        if manifest is not None:
+            check_size(loaded, manifest)
+        else:
             if not aligned:
                 warnings.warn("no manifest: detecting the anonymized faces again; recovery is inexact", stacklevel=2)
             manifest = self.describe(loaded, self.find(loaded, aligned))

@@ -70,8 +70,9 @@ def export_onnx(backbone: Backbone, weights: str, name: str) -> Exported:
     """
     if backbone.sealed:
         raise UserError(
-            f"{name} ({type(backbone).__name__}) cannot be exported: it looks for a mesh and carries sealed codes; "
-            "name another model, e.g. --model dbaf_synth64"
+            f"{name} ({type(backbone).__name__}) has no ONNX export: its way back is a sealed code, and neither that "
+            "nor the drawings of the face that it paints from are made by a network; use it in Python "
+            "(faceanon.Pipeline), or export a model without sealed codes, such as dbaf_synth64"
         )
     if isinstance(backbone, OnnxBackbone):
         raise UserError(f"{name} is an ONNX export already; give the model that it was made from")

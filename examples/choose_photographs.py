@@ -30,8 +30,8 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.data.batches import hold_out
 from faceanon.data.files import list_photos
+from faceanon.landmarks.mesh import FaceMesh
 from faceanon.paths import checkpoints
-from faceanon.photo.mesh import FaceMesh
 from faceanon.weights.bundle import Bundle
 
 # Pixels of a shipped picture. Training reads it at 256 px, where the mesh is looked for, and shrinks it to 128: at 128

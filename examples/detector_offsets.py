@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from faceanon.data.align import geometry_from_points
-from faceanon.data.detect import MtcnnDetector
 from faceanon.data.synthetic.crossed import stream
 from faceanon.data.synthetic.factors import sample_attributes, sample_identity
 from faceanon.data.synthetic.render import render
+from faceanon.photo.align import geometry_from_points
+from faceanon.photo.detect import MtcnnDetector
 
 SIDE, MARGIN = 256, 128
 NAMES = ("scale - 1", "shift right / side", "shift down / side", "rotation in degrees")

@@ -21,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torchvision.ops import box_iou
 
-from faceanon.data.detect import Detector, MtcnnConfig, MtcnnDetector
-from faceanon.data.photo import load_photo
+from faceanon.photo.detect import Detector, MtcnnConfig, MtcnnDetector
+from faceanon.photo.file import load_photo
 from faceanon.photo.yunet import YunetDetector
 
 Boxes = NDArray[np.float64]  # (N, 4): x1, y1, x2, y2 in pixels

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from faceanon.backbones.base import Backbone
-from faceanon.commands._methods import trained, untrained
 from faceanon.data.synthetic.datamodule import SyntheticFaces
+from faceanon.methods import trained, untrained
 from faceanon.metrics.cache import FeatureCache, Originals
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.versions import Versions

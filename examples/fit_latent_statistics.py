@@ -18,9 +18,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from faceanon.landmarks.drawings import drawings
+from faceanon.landmarks.mesh import FaceMesh
 from faceanon.networks.codec import LatentCodec
-from faceanon.photo.drawings import drawings
-from faceanon.photo.mesh import FaceMesh
 from faceanon.sealed.coder import default_step
 from faceanon.sealed.envelope import sealed_size
 from faceanon.sealed.faces import codes_of_latents, faces_of_cells

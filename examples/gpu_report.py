@@ -23,14 +23,14 @@ from typing import Any
 
 import torch
 
-from faceanon.bench import gpu
-from faceanon.bench.measure import measure
-from faceanon.bench.record import BF16_PEAK, Run
-from faceanon.bench.settings import Settings
 from faceanon.errors import UserError
-from faceanon.report.results import run_meta, to_json
+from faceanon.files import write_atomic
 from faceanon.report.table import pipe
-from faceanon.weights.files import write_atomic
+from faceanon.results import run_meta, to_json
+from faceanon.studies.bench import gpu
+from faceanon.studies.bench.measure import measure
+from faceanon.studies.bench.record import BF16_PEAK, Run
+from faceanon.studies.bench.settings import Settings
 
 PARTS = ("speed", "profile", "train")
 TOP = 3

@@ -20,18 +20,18 @@ import torch
 import yaml
 from torchvision.utils import save_image
 
-from faceanon.commands._recipes import Method, find_methods
-from faceanon.commands._zoo import measure
 from faceanon.data.folder import FolderFaces
 from faceanon.data.synthetic.datamodule import SyntheticFaces
 from faceanon.errors import UserError
+from faceanon.files import write_atomic
 from faceanon.paths import configs
-from faceanon.report.results import FILE_NAME, load_results
+from faceanon.report.methods import markdown, named, summary
 from faceanon.report.sheets import png_bytes, sheet
-from faceanon.report.zoo import markdown, named, summary
-from faceanon.training import run
+from faceanon.results import FILE_NAME, load_results
+from faceanon.studies.zoo.recipes import Method, find_methods
+from faceanon.studies.zoo.train import measure
+from faceanon.training.cli import run
 from faceanon.weights.bundle import Bundle, bundle_path
-from faceanon.weights.files import write_atomic
 from faceanon.weights.seal import seal
 
 REHEARSED_METHODS = ["rotation", "riddle"]

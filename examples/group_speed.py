@@ -3,7 +3,7 @@
   python examples/group_speed.py                    # twelve group photos of twelve people, the default model
   python examples/group_speed.py --photos 2 --save folder
 
-The photos are JPEGs of 1614 x 1214 px with twelve invented people each (`faceanon.data.party`). The run is that of the
+The photos are JPEGs of 1614 x 1214 px with twelve invented people each (`faceanon.photo.party`). The run is that of the
 command, with the command's own threads. Seconds of the processor are what the part's own thread used, so that other
 work on the machine does not count; with OMP_NUM_THREADS=1 no part uses any other thread. A part that calls another one
 does not count its time. `--save` keeps the results, to compare pictures of two versions.
@@ -22,16 +22,15 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from faceanon.backbones.persona import Persona
-from faceanon.batch import steps
-from faceanon.batch.engine import run_tasks, usual_workers
-from faceanon.batch.memory import keep_memory
-from faceanon.batch.tasks import AnonymizeTask, Output
-from faceanon.data import photo as photo_module
-from faceanon.data.party import photo_crowd
 from faceanon.errors import UserError
 from faceanon.key import Password
-from faceanon.pipeline import Pipeline
-from faceanon.weights.store import default_model
+from faceanon.models import default_model
+from faceanon.photo import file as photo_module
+from faceanon.photo.party import photo_crowd
+from faceanon.pipeline import Pipeline, steps
+from faceanon.pipeline.many.engine import run_tasks, usual_workers
+from faceanon.pipeline.many.memory import keep_memory
+from faceanon.pipeline.tasks import AnonymizeTask, Output
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.batch.memory import keep_memory
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.stylegan2 import Discriminator, Generator
+from faceanon.pipeline.many.memory import keep_memory
 
 SIZE = 256
 HEAD = "| case | batch | GFLOP per CPU-second | peak here | share | public share | gain |\n" + "|---" * 7 + "|"

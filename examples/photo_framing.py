@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from faceanon.data.align import crop, geometry_from_points, reframed
-from faceanon.data.photo import load_photo
+from faceanon.landmarks.mesh import LEFT_EYE, RIGHT_EYE, FaceMesh
 from faceanon.manifest import CropGeometry
-from faceanon.photo.mesh import LEFT_EYE, RIGHT_EYE, FaceMesh
+from faceanon.photo.align import crop, geometry_from_points, reframed
+from faceanon.photo.file import load_photo
 from faceanon.photo.yunet import YunetDetector
 
 SIDE = 256

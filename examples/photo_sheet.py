@@ -9,7 +9,7 @@ from pathlib import Path
 
 from faceanon.data.prepared import PreparedFaces
 from faceanon.pipeline import Pipeline
-from faceanon.report.photo_sheet import there_and_back
+from faceanon.pipeline.sheet import there_and_back
 
 if __name__ == "__main__":
     if len(sys.argv) not in (3, 4):

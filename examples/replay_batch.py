@@ -9,9 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from faceanon.callbacks.replay import OutcomeError, arguments
 from faceanon.errors import RunError, UserError
-from faceanon.training import run
+from faceanon.training.cli import run
+from faceanon.training.replay import OutcomeError, arguments
 
 
 def main() -> int:

@@ -27,23 +27,23 @@ import torch
 import yaml
 
 from faceanon.backbones.dbaf import DBAF
-from faceanon.batch.engine import run_tasks, usual_workers
-from faceanon.batch.memory import keep_memory
-from faceanon.batch.tasks import AnonymizeTask, Output
-from faceanon.bench.use import photo
-from faceanon.data.align import crop
-from faceanon.data.carrier import encode
-from faceanon.data.detect import Detector
-from faceanon.data.paste import paste
-from faceanon.data.photo import load_photo
 from faceanon.errors import UserError
+from faceanon.files import save_tensors
 from faceanon.key import Password
+from faceanon.models import default_model
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.stylegan2 import Generator
-from faceanon.pipeline import CPU_BATCH, Pipeline
-from faceanon.weights.files import save_tensors
+from faceanon.photo.align import crop
+from faceanon.photo.detect import Detector
+from faceanon.photo.file import load_photo
+from faceanon.photo.metadata import encode
+from faceanon.photo.paste import paste
+from faceanon.pipeline.many.engine import run_tasks, usual_workers
+from faceanon.pipeline.many.memory import keep_memory
+from faceanon.pipeline.photo import CPU_BATCH, Pipeline
+from faceanon.pipeline.tasks import AnonymizeTask, Output
+from faceanon.studies.bench.use import photo
 from faceanon.weights.seal import seal
-from faceanon.weights.store import default_model
 
 SMALL_GENERATOR = {4: 128, 8: 128, 16: 128, 32: 128, 64: 64, 128: 32, 256: 16}
 SMALL_ENCODER = {"widths": [16, 16, 32, 64, 128], "units": [1, 1, 2, 1]}

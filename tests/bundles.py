@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 import yaml
 
+from faceanon.files import save_tensors
 from faceanon.weights.bundle import Bundle, network_class
-from faceanon.weights.files import save_tensors
 from faceanon.weights.seal import seal
 
 NETWORKS = {

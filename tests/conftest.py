@@ -98,3 +98,24 @@ def shared():
     if not folder.is_dir():
         pytest.skip(f"no folder {folder}: golden tensors and test photographs are kept beside the repository")
     return folder
+
+
+@pytest.fixture
+def bring(tmp_path):
+    """Save contents as files in public layouts and import them into one bundle."""
+    import torch
+
+    from faceanon.interop.public.importing import import_files
+    from faceanon.interop.public.reading import read_public
+
+    numbers = iter(range(100))
+
+    def run(*contents, bundle="b", **options):
+        paths = []
+        for content in contents:
+            name, content = content if isinstance(content, tuple) else (f"file{next(numbers)}.pt", content)
+            torch.save(content, tmp_path / name)
+            paths.append(tmp_path / name)
+        return import_files([read_public(path) for path in paths], str(tmp_path / bundle), **options)
+
+    return run

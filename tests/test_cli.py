@@ -14,7 +14,7 @@ from PIL import Image
 from bundles import make_tiny_bundle
 from faceanon import cli
 from faceanon.backbones.dbaf import DBAF
-from faceanon.weights.store import description, save_backbone
+from faceanon.models import description, save_backbone
 
 REPO = Path(__file__).resolve().parents[1]
 SMALL_CID = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}
@@ -173,7 +173,7 @@ def test_a_full_disk_is_one_line_too(refused, monkeypatch):
     def full(arguments):
         raise OSError(errno.ENOSPC, "No space left on device", "last.ckpt")
 
-    monkeypatch.setattr("faceanon.training.run", full)
+    monkeypatch.setattr("faceanon.training.cli.run", full)
     assert "no space left on the disk last.ckpt" in refused("fit")
 
 
@@ -182,13 +182,13 @@ def test_a_bug_keeps_its_traceback(monkeypatch, error):
     def fail(arguments):
         raise error
 
-    monkeypatch.setattr("faceanon.training.run", fail)
+    monkeypatch.setattr("faceanon.training.cli.run", fail)
     with pytest.raises(type(error), match="a bug"):
         cli.main(["fit"])
 
 
 def test_a_bug_exits_with_one(tmp_path):
-    code = "import faceanon.training as t, faceanon.cli as c; t.run = lambda words: 1 / 0; c.main(['fit'])"
+    code = "import faceanon.training.cli as t, faceanon.cli as c; t.run = lambda words: 1 / 0; c.main(['fit'])"
     environment = {**os.environ, "PYTHONPATH": str(REPO / "src")}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 1

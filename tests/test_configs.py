@@ -9,12 +9,12 @@ import yaml
 from jsonargparse import Namespace
 
 from bundles import make_tiny_bundle
-from faceanon import training
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.dbaf import DBAF
 from faceanon.errors import UserError
 from faceanon.stages.base import trainable_parameters
 from faceanon.testing import smooth_faces
+from faceanon.training import cli as training
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 

@@ -22,7 +22,7 @@ import pytest
 from PIL import Image
 
 from faceanon.cli import COMMANDS, SUBCOMMANDS, TRAINING
-from faceanon.data.party import photo_party
+from faceanon.photo.party import photo_party
 
 REPO = Path(__file__).resolve().parents[1]
 PAGES = [

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from faceanon.bench.gpu import CASES, Cost, ways
-from faceanon.bench.probe import Sample
-from faceanon.bench.record import Figure, Run
-from faceanon.bench.settings import Settings
+from faceanon.studies.bench.gpu import CASES, Cost, ways
+from faceanon.studies.bench.probe import Sample
+from faceanon.studies.bench.record import Figure, Run
+from faceanon.studies.bench.settings import Settings
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -52,7 +52,8 @@ def test_every_way_is_a_case_of_every_batch():
     names = {case.name for case in CASES}
     for batch in (2, 8, 32):
         assert {f"gpu-stage2-256-b{batch}-{name}" for name in ("reference", *(way.name for way in ways()))} <= names
-    assert {case.build.__module__ for case in CASES} == {"faceanon.bench.gpu"}  # what a case's own process imports
+    # what a case's own process imports
+    assert {case.build.__module__ for case in CASES} == {"faceanon.studies.bench.gpu"}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -1,4 +1,4 @@
-"""The order of the layers: a file imports only from its own layer and those below, and never in a circle."""
+"""The order of the rooms: a file imports only from its own room and those below, and never in a circle."""
 
 import ast
 import subprocess
@@ -8,26 +8,53 @@ from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).resolve().parents[1] / "src"
-LAYERS = [
-    {"types", "errors", "paths", "key", "manifest", "weights.spec"},
-    {"networks", "losses", "optim", "sealed"},
-    {"backbones", "metrics", "data", "photo", "weights"},
-    {
-        "stages",
-        "callbacks",
-        "pipeline",
-        "batch",
-        "video",
-        "report",
-        "attacks",
-        "bench",
-        "testing",
-        "webpage",
-        "studies",
-    },
-    {"commands", "cli", "training", "__main__"},  # training: the Lightning half of the command line
-]
+REPO = Path(__file__).resolve().parents[1]
+SRC = REPO / "src"
+PAGE = REPO / "docs/explanation/architecture.md"
+
+# One room a floor, from the ground up: a module or a package below faceanon, and what it is there for. The table of
+# PAGE is made from this: `python tests/test_layers.py` writes it anew, and a test compares the two.
+FLOORS = {
+    "errors": "what a user is told",
+    "names": "old import paths and those of today",
+    "paths": "where configs and checkpoints lie",
+    "types": "codes, branches, batches of faces",
+    "key": "passwords, secrets, salts",
+    "manifest": "what an anonymized photo says of itself",
+    "files": "safetensors and YAML on disk, hashed and written atomically",
+    "results": "figures of a test as a file",
+    "optim": "optimizers",
+    "networks": "layers, and networks in public layouts",
+    "losses": "one term a function",
+    "sealed": "codes beside a picture, encrypted",
+    "weights": "bundles, pairing, checksums, layouts of public checkpoints",
+    "landmarks": "the mesh of a face, and drawings made from it",
+    "backbones": "methods, and the list of presets",
+    "testing": "checks of a method, for plugins",
+    "data": "training data",
+    "photo": "photographs: decode, find, align, paste, write",
+    "metrics": "figures of pictures and rates",
+    "interop": "files of other programs: public checkpoints, ONNX",
+    "models": "trained models: save, load, describe",
+    "methods": "a method and a device by what was typed",
+    "report": "pages, tables, plots, sheets",
+    "pipeline": "photos, folders and videos in and out",
+    "stages": "training steps",
+    "training": "the trainer of the command line: callbacks, resuming, guards",
+    "studies.tables": "the papers' tables",
+    "studies.zoo": "every method trained and tested alike",
+    "studies.leaderboard": "all results on one page",
+    "studies.occlusion": "covered faces",
+    "studies.security": "attacks",
+    "studies.bench": "speed and memory",
+    "studies.photographs": "photographs of real persons",
+    "web": "the web page",
+    "commands": "one file a command",
+    "cli": "which command",
+    "__main__": "python -m faceanon",
+}
+ORDER = list(FLOORS)
+HEAD = "| floor | room | what it is there for |\n|---|---|---|\n"
 FILES = sorted((SRC / "faceanon").rglob("*.py"))
 MODULES = {".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
 
@@ -57,26 +84,52 @@ def imports(path, top_only=False):
     return sorted(set(found))
 
 
-def layer(module):
-    """Position of `faceanon.x.y` in LAYERS."""
-    inner = module.removeprefix("faceanon.")
-    for position, rooms in enumerate(LAYERS):
-        if any(inner == room or inner.startswith(f"{room}.") for room in rooms if "." in room):
-            return position
-    for position, rooms in enumerate(LAYERS):
-        if inner.split(".")[0] in rooms:
-            return position
-    raise AssertionError(f"{module} belongs to no layer: add its room to LAYERS and to docs/design.md")
+def room(module):
+    """The room in FLOORS that `faceanon.x.y` belongs to."""
+    parts = module.removeprefix("faceanon.").split(".")
+    for name in (".".join(parts[:2]), parts[0]):
+        if name in FLOORS:
+            return name
+    raise AssertionError(f"{module} belongs to no room: add it to FLOORS, then run python tests/test_layers.py")
+
+
+def floor(module):
+    """How high the room of a module lies, from 0."""
+    return ORDER.index(room(module))
+
+
+def table():
+    """FLOORS as Markdown, the highest first."""
+    rows = [f"| {number} | `{name}` | {FLOORS[name]} |\n" for number, name in reversed(list(enumerate(ORDER)))]
+    return HEAD + "".join(rows)
+
+
+def with_table(page):
+    """The text of PAGE with the table of today."""
+    before, _, rest = page.partition(HEAD)
+    after = rest.splitlines(keepends=True)
+    while after and after[0].startswith("|"):
+        after.pop(0)
+    return before + table() + "".join(after)
 
 
 def ours(path, **options):
     return [name for name in imports(path, **options) if name.startswith("faceanon.")]
 
 
-@pytest.mark.parametrize("module", sorted(set(MODULES) - {"faceanon"}))
-def test_a_file_imports_only_from_its_layer_and_below(module):
+@pytest.mark.parametrize("module", sorted(set(MODULES) - {"faceanon", "faceanon.studies"}))
+def test_a_file_imports_only_from_its_room_and_those_below(module):
     for name in ours(MODULES[module]):
-        assert layer(name) <= layer(module), f"{module} imports {name}, which lies above it"
+        assert floor(name) <= floor(module), f"{module} imports {name}, which lies above it"
+
+
+def test_every_room_is_there():
+    assert {room(module) for module in set(MODULES) - {"faceanon", "faceanon.studies"}} == set(FLOORS)
+
+
+def test_the_page_shows_the_rooms_as_they_are():
+    page = PAGE.read_text(encoding="utf-8")
+    assert with_table(page) == page, "run python tests/test_layers.py"
 
 
 def test_nothing_is_imported_in_a_circle():
@@ -98,6 +151,12 @@ def test_nothing_is_imported_in_a_circle():
         visit(module)
 
 
+MAY_USE_LIGHTNING = {
+    "faceanon.pipeline.many.processes",  # starts the other processes of a folder run
+    "faceanon.studies.bench.steps",  # measures Lightning's own loop
+}
+
+
 def defines_datamodule(path):
     return any(
         "LightningDataModule" in ast.unparse(base)
@@ -107,14 +166,13 @@ def defines_datamodule(path):
     )
 
 
-def test_only_stages_callbacks_cli_and_datamodules_import_lightning():
+def test_only_training_and_datamodules_import_lightning():
     for module, path in MODULES.items():
         if not any(name.split(".")[0] in ("lightning", "pytorch_lightning") for name in imports(path)):
             continue
-        room = module.removeprefix("faceanon.").split(".")[0]
-        allowed = room in ("stages", "callbacks", "cli", "training") or (room == "data" and defines_datamodule(path))
-        allowed = allowed or module == "faceanon.bench.steps"  # measures Lightning's own loop
-        assert allowed, f"{module} imports lightning"
+        if room(module) in ("stages", "training") or (room(module) == "data" and defines_datamodule(path)):
+            continue
+        assert module in MAY_USE_LIGHTNING, f"{module} imports lightning"
 
 
 @pytest.mark.parametrize("module", ["faceanon", "faceanon.__main__", "faceanon.paths", "faceanon.errors"])
@@ -136,4 +194,11 @@ def test_the_check_itself_sees_imports(tmp_path):
     assert {"torch.nn", "faceanon.cli", "lightning", "json"} <= set(everything)
     assert "json" in at_import
     assert not {"faceanon.cli", "lightning"} & set(at_import)
-    assert layer("faceanon.weights.spec") < layer("faceanon.networks.e4e") < layer("faceanon.weights.bundle")
+    assert floor("faceanon.key") < floor("faceanon.networks.e4e") < floor("faceanon.weights.bundle")
+    assert floor("faceanon.studies.tables.run") < floor("faceanon.studies.zoo.recipes")
+    with pytest.raises(AssertionError, match="belongs to no room"):
+        room("faceanon.attic.box")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -6,12 +6,12 @@ import pytest
 import torch
 from PIL import Image
 
-from faceanon.data.detect import Detection, MtcnnDetector
-from faceanon.data.found import Policy
-from faceanon.data.photo import LoadedPhoto, load_photo, read_manifest, write_photo
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password, Secret
 from faceanon.manifest import Manifest
+from faceanon.photo.detect import Detection, MtcnnDetector
+from faceanon.photo.file import LoadedPhoto, load_photo, read_manifest, write_photo
+from faceanon.photo.policy import Policy
 from faceanon.photo.yunet import YunetDetector
 from faceanon.pipeline import NoFaceError, Pipeline, anonymize_file, recover_file
 from faceanon.weights.bundle import Bundle

@@ -14,8 +14,8 @@ from PIL import Image
 
 from faceanon import cli
 from faceanon.errors import UserError
+from faceanon.models import load_backbone, save_backbone
 from faceanon.testing import check_backbone
-from faceanon.weights.store import load_backbone, save_backbone
 
 REPO = Path(__file__).resolve().parents[1]
 PLUGIN = REPO / "examples/plugin"

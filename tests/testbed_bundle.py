@@ -17,11 +17,11 @@ import yaml
 from torch import Tensor
 
 from faceanon.errors import UserError
+from faceanon.files import load_strictly, save_tensors
 from faceanon.networks.mobileface_v2 import convert_mobileface_v2
 from faceanon.networks.squeezenet import convert_squeezenet
 from faceanon.networks.unet_small import convert_small_unet
 from faceanon.weights.bundle import network_class
-from faceanon.weights.files import load_strictly, save_tensors
 from faceanon.weights.seal import seal
 
 TESTBED = Path(__file__).resolve().parents[2] / "shared" / "testbed"

@@ -3,10 +3,10 @@
 import numpy as np
 from PIL import Image
 
-from faceanon.batch.tasks import Output
-from faceanon.data.detect import Detection
 from faceanon.key import KdfParameters, Password
+from faceanon.photo.detect import Detection
 from faceanon.pipeline import anonymize_file, recover_file
+from faceanon.pipeline.tasks import Output
 
 CHEAP = KdfParameters(memory_kib=64, iterations=1, lanes=1)
 WORD = "correct-horse-battery"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from unittest import mock
 
-from faceanon import training
+from faceanon.training import cli as training
 from faceanon.cli import COMMANDS, SUBCOMMANDS, TRAINING
 
 WIDTH = 80

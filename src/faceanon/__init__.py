@@ -8,12 +8,12 @@ __version__ = "0.1.0"
 __all__ = ["Pipeline", "__version__"]
 
 if TYPE_CHECKING:
-    from faceanon.pipeline import Pipeline
+    from faceanon.pipeline.photo import Pipeline
 
 
 def __getattr__(name: str) -> object:
     if name == "Pipeline":
-        from faceanon.pipeline import Pipeline
+        from faceanon.pipeline.photo import Pipeline
 
         return Pipeline
     raise AttributeError(f"module 'faceanon' has no attribute {name!r}")

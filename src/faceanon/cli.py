@@ -64,7 +64,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
             print(__version__)
         elif name in TRAINING:
-            from faceanon.training import run
+            from faceanon.training.cli import run
 
             run(arguments)
         elif name in COMMANDS:

@@ -25,10 +25,10 @@ from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
+from faceanon.files import load_strictly, load_tensors, save_tensors
 from faceanon.key import Secret
 from faceanon.sealed.envelope import OVERHEAD, SIZES
 from faceanon.types import Codes
-from faceanon.weights.files import load_strictly, load_tensors, save_tensors
 
 FACES = 4
 LARGEST = 30.0  # of a nominal 1: an untrained generator overshoots, one that draws in 0 to 255 does more
@@ -250,7 +250,7 @@ def _gradients(subject: Subject) -> None:
         return
     backbone = copy.deepcopy(subject.backbone).requires_grad_(True).train()
     result = backbone.anonymize(subject.image.clone(), subject.keys.clone())
-    if backbone.reversible and not backbone.sealed:
+    if backbone.recovers_from_pictures:
         result = result + backbone.recover(result, subject.keys.clone())
     torch.autograd.backward(result.square().mean())
     found = {name: item.grad for name, item in backbone.named_parameters() if item.grad is not None}
@@ -286,7 +286,7 @@ def _sensitivity(subject: Subject) -> None:
 
 def _reversal(subject: Subject) -> None:
     backbone = subject.backbone
-    if not backbone.reversible or backbone.sealed:
+    if not backbone.recovers_from_pictures:
         try:
             subject.recover(subject.saved, subject.keys)
         except NotImplementedError:

@@ -7,7 +7,7 @@ import lightning as L
 import torch
 
 from faceanon.data.synthetic.datamodule import SyntheticFaces
-from faceanon.training import run
+from faceanon.training.cli import run
 
 REPO = Path(__file__).resolve().parents[2]
 

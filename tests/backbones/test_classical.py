@@ -11,10 +11,10 @@ from PIL import Image
 from faceanon.backbones.classical import Blur, Mask, Pixelate, Scramble, lioness
 from faceanon.errors import UserError
 from faceanon.key import Secret
+from faceanon.models import load_backbone, save_backbone
 from faceanon.pipeline import Pipeline
 from faceanon.testing import smooth_faces
-from faceanon.training import run
-from faceanon.weights.store import load_backbone, save_backbone
+from faceanon.training.cli import run
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -132,7 +132,7 @@ def test_a_password_there_and_back_through_the_pipeline_and_a_saved_model(tiny_b
 
 
 def pipeline_photo(picture):
-    from faceanon.data.photo import load_photo
+    from faceanon.photo.file import load_photo
 
     return load_photo(np.asarray(picture))
 

@@ -2,12 +2,14 @@ import pytest
 import torch
 
 from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.keyed import Keyed
+from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.networks.keyed import KeyedTurn
 from faceanon.types import FaceBatch
 
 SMALL = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}
-KEYED = {**SMALL, "keyed_path": True, "code_dim": 16, "blend": True, "reader": True}
+KEYED = {**SMALL, "code_dim": 16, "blend": True, "reader": True}
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +20,8 @@ def images():
 @pytest.fixture(params=["paper", "keyed"])
 def backbone(request, tiny_bundle):
     torch.manual_seed(0)
-    return DBAF(str(tiny_bundle), **(KEYED if request.param == "keyed" else SMALL)).eval()
+    made = Keyed(str(tiny_bundle), **KEYED) if request.param == "keyed" else DBAF(str(tiny_bundle), **SMALL)
+    return made.eval()
 
 
 @torch.no_grad()
@@ -62,7 +65,7 @@ def test_the_key_changes_the_face_and_is_deterministic(backbone, images):
 @torch.no_grad()
 def test_the_keyed_path_is_exactly_invertible_and_a_wrong_key_is_not_the_inverse(tiny_bundle, images):
     torch.manual_seed(0)
-    backbone = DBAF(str(tiny_bundle), **KEYED).eval()
+    backbone = Keyed(str(tiny_bundle), **KEYED).eval()
     rows = FaceBatch(torch.rand(64, 3, 64, 64) * 2 - 1, torch.arange(64) // 2, torch.full((64,), -1))
     backbone.calibrate([rows])
     identity = backbone.encode(images).identity
@@ -82,7 +85,7 @@ def test_principal_directions_hold_more_of_the_embeddings_than_discriminants(tin
     rows = FaceBatch(torch.rand(64, 3, 64, 64) * 2 - 1, torch.arange(64) % 6, torch.full((64,), -1))
     held = {}
     for principal in (False, True):
-        backbone = DBAF(str(tiny_bundle), **KEYED | {"code_dim": 4}, principal=principal).eval()
+        backbone = Keyed(str(tiny_bundle), **KEYED | {"code_dim": 4}, principal=principal).eval()
         backbone.calibrate([rows])
         embedding = backbone.bundle.recogniser(rows.image)
         code = torch.cat([backbone.discriminants(embedding), torch.ones(64, 1)], 1)
@@ -115,7 +118,7 @@ def test_gradients_reach_what_trains_and_are_finite(backbone, images):
 
 
 def test_state_dict_goes_round_and_holds_no_frozen_network(backbone, tiny_bundle):
-    other = DBAF(**backbone.init_args)
+    other = type(backbone)(**backbone.init_args)
     other.load_state_dict(backbone.state_dict())
     assert not [name for name in backbone.state_dict() if "recogniser" in name or "key_mapping" in name]
 
@@ -127,3 +130,15 @@ def test_a_password_gives_one_key_for_every_face(backbone):
     assert (keys == keys[:1]).all()
     other = backbone.key_from_secret(Secret.from_password("another one", b"0123456789abcdef"), 1)
     assert (keys[:1] - other).abs().max() > 0.1
+
+
+def test_keys_are_those_of_the_class_that_both_once_were(tiny_bundle):
+    secret = Secret.from_password("correct horse battery staple", b"0123456789abcdef")
+    keyed = Keyed(str(tiny_bundle), **KEYED)
+    assert keyed.key_label == "faceanon/DBAF/key"
+    assert torch.equal(keyed.key_of(secret), DBAF(str(tiny_bundle), **SMALL).key_of(secret))
+
+
+def test_a_keyed_method_reads_attributes(tiny_bundle):
+    with pytest.raises(UserError, match="cid_depth of at least 1"):
+        Keyed(str(tiny_bundle), cid_depth=0)

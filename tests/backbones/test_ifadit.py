@@ -205,15 +205,16 @@ def test_phase_one_terms_leave_pixels_of_other_persons_out(tiny_bundle, images):
     backbone = make(tiny_bundle).train()
     batch = FaceBatch(images, torch.arange(4), torch.full((4,), -1))
     drawn = images.roll(1, 2)
+    codes = backbone.encode(images)
     source = torch.tensor([0, 2, 2, 1])
     wanted = {"image", "identity_l1", "landmarks"}
-    terms = backbone.disentangle_terms(batch, drawn, source, wanted)
+    terms = backbone.disentangle_terms(batch, codes, drawn, source, wanted)
     assert set(terms) == wanted
     own = [0, 2]
     torch.testing.assert_close(terms["image"], structure_loss(drawn[own], images[own]))
     recogniser = backbone.bundle.recogniser
     torch.testing.assert_close(terms["identity_l1"], (recogniser(drawn) - recogniser(images)[source]).abs().mean())
-    mixed = backbone.disentangle_terms(batch, drawn.requires_grad_(), torch.tensor([1, 0, 3, 2]), {"image"})
+    mixed = backbone.disentangle_terms(batch, codes, drawn.requires_grad_(), torch.tensor([1, 0, 3, 2]), {"image"})
     assert mixed["image"] == 0
     assert mixed["image"].requires_grad
 

@@ -2,18 +2,18 @@ import pytest
 import torch
 from backbone_training import trained_parts
 
-from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.keyed import Keyed
 from faceanon.backbones.mirage import Mirage
 from faceanon.errors import UserError
 from faceanon.key import Secret
+from faceanon.models import check_fit, description, load_backbone, load_into, save_backbone
 from faceanon.networks.keyed_flow import KeyedFlow
 from faceanon.testing import smooth_faces
 from faceanon.types import Branches, FaceBatch
-from faceanon.weights.store import check_fit, description, load_backbone, load_into, save_backbone
 
 SMALL = {"attribute_depth": 1, "attribute_heads": 2, "attribute_head_dim": 8, "grades": [8, 8]}
 AS_DBAF = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "cid_dropout": 0.0}
-KEYED = {**AS_DBAF, "keyed_path": True, "code_dim": 16, "blend": True, "reader": True}
+KEYED = {**AS_DBAF, "code_dim": 16, "blend": True, "reader": True}
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def backbone(tiny_bundle):
 @pytest.fixture
 def keyed(tiny_bundle):
     torch.manual_seed(1)
-    made = DBAF(str(tiny_bundle), **KEYED).eval()
+    made = Keyed(str(tiny_bundle), **KEYED).eval()
     rows = FaceBatch(torch.rand(64, 3, 64, 64) * 2 - 1, torch.arange(64) // 2, torch.full((64,), -1))
     made.calibrate([rows])
     return made
@@ -71,7 +71,7 @@ def test_a_forerunner_with_other_parts_or_of_another_kind_is_refused(keyed, back
     save_backbone(backbone, tmp_path / "mirage")
     with pytest.raises(UserError, match=r"has backbone faceanon.backbones.mirage"):
         load_into(keyed, tmp_path / "mirage")
-    with pytest.raises(UserError, match=r"has backbone faceanon.backbones.dbaf"):  # resuming is another matter
+    with pytest.raises(UserError, match=r"has backbone faceanon.backbones.keyed"):  # resuming is another matter
         check_fit(description(keyed), backbone, "the checkpoint")
 
 

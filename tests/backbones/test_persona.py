@@ -89,6 +89,18 @@ def test_two_keys_give_unrelated_codes(persona, faces):
 
 
 @torch.no_grad()
+def test_strangers_are_wanted_further_apart_than_their_codes_say(persona, faces):
+    space = persona.identities
+    code = persona.encode(faces).identity.repeat(64, 1)
+    first = persona.transform(code, persona.sample_key(256))
+    second = persona.transform(code, persona.sample_key(256))
+    as_coded = (space.embedding(first) * space.embedding(second)).sum(1).mean()
+    wanted = (space.apart(first) * space.apart(second)).sum(1).mean()
+    assert wanted < 0.7 * as_coded
+    torch.testing.assert_close(space.apart(first).norm(dim=1), torch.ones(256))
+
+
+@torch.no_grad()
 def test_pictures_of_one_person_keep_one_code_apart_from_the_pictures_difference(persona, faces):
     # A turn keeps distances: two photos of a person are as near each other under a key as they were before.
     code = persona.encode(faces).identity

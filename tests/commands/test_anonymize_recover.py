@@ -10,10 +10,10 @@ from PIL import Image
 
 from faceanon.commands import _files, anonymize, recover
 from faceanon.commands._secret import read_password
-from faceanon.data.detect import Detection
-from faceanon.data.photo import load_photo
 from faceanon.errors import UserError
 from faceanon.key import Secret
+from faceanon.photo.detect import Detection
+from faceanon.photo.file import load_photo
 from faceanon.pipeline import Pipeline
 from fakes import FixedDetector, KeyedTint
 

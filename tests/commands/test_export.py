@@ -8,13 +8,13 @@ from bundles import make_tiny_bundle
 from faceanon.backbones.dbaf import DBAF
 from faceanon.cli import main
 from faceanon.errors import UserError
+from faceanon.interop.public import export as public_export
+from faceanon.interop.public.export import encoder_content, exportable, generator_content, has_public_widths
+from faceanon.models import load_backbone, save_backbone
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.psp import GradualStyleEncoder
 from faceanon.networks.stylegan2 import Generator
-from faceanon.weights import public_export
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.public_export import encoder_content, exportable, generator_content, has_public_widths
-from faceanon.weights.store import load_backbone, save_backbone
 from public_files import FILES, Recipe, small_files, small_networks
 
 SMALL = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}

@@ -12,12 +12,12 @@ from PIL import Image
 from faceanon.backbones.ifadit import IFADIT
 from faceanon.cli import main
 from faceanon.errors import UserError
+from faceanon.interop.onnx import export as onnx_export
+from faceanon.interop.onnx.export import export_onnx, key_recipe, quantized, write_onnx
+from faceanon.interop.onnx.method import CARD, KeyRecipe, OnnxCard, OnnxMethod, open_graph
 from faceanon.key import Secret
-from faceanon.networks.onnx_method import CARD, KeyRecipe, OnnxCard, OnnxMethod, open_graph
+from faceanon.models import load_backbone
 from faceanon.pipeline import Pipeline
-from faceanon.weights import onnx_export
-from faceanon.weights.onnx_export import export_onnx, key_recipe, quantized, write_onnx
-from faceanon.weights.store import load_backbone
 from fakes import KeyedTint
 
 pytest.importorskip("onnxscript", reason="torch's ONNX exporter needs the package onnxscript")
@@ -119,7 +119,7 @@ def test_what_one_runtime_hides_the_other_opens(tint, folder):
 def test_the_runner_needs_no_torch(folder):
     code = (
         "import sys, numpy as np\nfrom faceanon.key import Secret\n"
-        "from faceanon.networks.onnx_method import OnnxMethod\n"
+        "from faceanon.interop.onnx.method import OnnxMethod\n"
         f"method = OnnxMethod.load({str(folder)!r})\nkey = method.key(Secret.random(1), 2)\n"
         "face = method.anonymize(np.zeros((2, 3, 64, 64), np.float32), key)\n"
         "print(face.shape, 'torch' in sys.modules, 'lightning' in sys.modules)"
@@ -290,7 +290,7 @@ def test_no_other_device_takes_its_place(folder, monkeypatch, device, available,
 
 def test_the_commands_say_which_device_onnxruntime_lacks(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "onnxruntime", Runtime([CPU], [CPU]))
-    monkeypatch.setattr("faceanon.commands._methods.device", torch.device)  # as if torch had one
+    monkeypatch.setattr("faceanon.methods.device", torch.device)  # as if torch had one
     monkeypatch.setenv("PW", "a word")
     Image.new("RGB", (64, 64)).save(tmp_path / "face.png")
     for command, more in (("anonymize", ["--aligned"]), ("recover", [])):

@@ -8,9 +8,9 @@ from PIL import Image
 
 from faceanon import cli
 from faceanon.commands import doctor
-from faceanon.data.photo import LoadedPhoto, write_photo
 from faceanon.key import KdfParameters
 from faceanon.manifest import CropGeometry, HiddenFace, Manifest
+from faceanon.photo.file import LoadedPhoto, write_photo
 
 MANIFEST = Manifest(
     "a.B",

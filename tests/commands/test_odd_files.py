@@ -5,8 +5,8 @@ from PIL import Image
 
 from faceanon import cli
 from faceanon.commands import anonymize
-from faceanon.data.photo import load_photo
 from faceanon.key import Secret
+from faceanon.photo.file import load_photo
 from faceanon.pipeline import Pipeline
 from fakes import FixedDetector, KeyedTint
 from odd_files import corpus

@@ -12,8 +12,8 @@ from PIL import Image
 
 from faceanon import cli
 from faceanon.commands import anonymize, recover
-from faceanon.data.photo import load_photo
 from faceanon.key import KdfParameters
+from faceanon.photo.file import load_photo
 from faceanon.pipeline import Pipeline
 from fakes import FixedDetector, SealedPatch
 from test_pipeline import ALONE, PHOTO
@@ -122,7 +122,7 @@ def test_exact_and_deniable_contradict_each_other(faceanon, tmp_path):
 @pytest.mark.slow
 def test_the_method_for_photographs_through_the_command_line(shared, tmp_path):
     from faceanon.backbones.persona import Persona
-    from faceanon.weights.store import save_backbone
+    from faceanon.models import save_backbone
 
     torch.manual_seed(0)
     save_backbone(Persona(hidden=32), tmp_path / "model")

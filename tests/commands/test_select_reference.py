@@ -13,15 +13,15 @@ from PIL import Image
 from faceanon import cli
 from faceanon.commands import anonymize
 from faceanon.commands._run import Tally
-from faceanon.data.detect import Detection
-from faceanon.data.found import Policy
-from faceanon.data.photo import load_photo
-from faceanon.data.reference import Likeness, People, Reference, likeness_of, read_reference, threshold_of
 from faceanon.data.synthetic.factors import sample_attributes, sample_identity
 from faceanon.data.synthetic.render import render
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.paths import checkpoints
+from faceanon.photo.detect import Detection
+from faceanon.photo.file import load_photo
+from faceanon.photo.people import Likeness, People, Reference, likeness_of, read_reference, threshold_of
+from faceanon.photo.policy import Policy
 from faceanon.pipeline import Pipeline
 from faceanon.weights.bundle import Bundle
 from fakes import KeyedTint
@@ -91,7 +91,7 @@ def world(tmp_path, monkeypatch, bundle):
         Secret, "from_password", lambda text, salt, kdf: Secret.random(int.from_bytes(salt + text.encode(), "big"))
     )
     # The threshold is that of the model of procedural faces, whose bundle these pipelines have.
-    monkeypatch.setattr("faceanon.weights.store.default_model", lambda: checkpoints() / "dbaf_synth64")
+    monkeypatch.setattr("faceanon.models.default_model", lambda: checkpoints() / "dbaf_synth64")
     monkeypatch.setenv("PW", "hush")
     return world
 
@@ -220,7 +220,7 @@ def test_all_who_are_alike_are_changed_but_only_the_nearest_is_left():
     shape = np.array([[-0.5, 0], [0.5, 0], [0, 0.5], [-0.4, 1], [0.4, 1]])
     found = [Detection((x - 15, 20, x + 15, 60), 0.9, shape * 15 + np.array([x, 35])) for x in (40, 90, 140)]
     pixels = np.zeros((80, 180, 3), dtype=np.uint8)
-    from faceanon.data.found import judge
+    from faceanon.photo.policy import judge
 
     faces = judge(found, 180, 80, likeness.framing, Policy(), "x")
     assert People(likeness, select=(anna,)).numbered(pixels, faces, Policy()).select == {1, 2}

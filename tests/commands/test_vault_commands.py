@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from faceanon import cli
-from faceanon.batch.folder import FolderRun, plan_folder
-from faceanon.batch.journal import JOURNAL_NAME
-from faceanon.batch.tasks import AnonymizeTask, Output
+from faceanon import cli, files
 from faceanon.commands import anonymize, recover
-from faceanon.data.photo import load_photo, read_manifest, read_vault
 from faceanon.key import KdfParameters, Password
+from faceanon.photo.file import load_photo, read_manifest, read_vault
 from faceanon.pipeline import Pipeline, anonymize_file
-from faceanon.weights import files
+from faceanon.pipeline.many.folder import FolderRun, plan_folder
+from faceanon.pipeline.many.journal import JOURNAL_NAME
+from faceanon.pipeline.tasks import AnonymizeTask, Output
 from fakes import FixedDetector, KeyedTint
 from vault_photos import CHEAP, FACES, WORD, hide, make_photo, show
 

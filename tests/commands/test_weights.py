@@ -3,7 +3,8 @@ import torch
 
 import wild_files as files
 from faceanon import cli
-from faceanon.weights import catalog, importing
+from faceanon.interop.public import importing
+from faceanon.weights import catalog
 
 MARKS = "<!-- table: faceanon.weights.catalog.markdown_table -->", "<!-- end of table -->"
 

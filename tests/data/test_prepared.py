@@ -16,8 +16,8 @@ from faceanon.data.files import read_photo
 from faceanon.data.photo_jitter import PhotoJitter
 from faceanon.data.prepared import PreparedFaces, Workshop
 from faceanon.errors import UserError
+from faceanon.landmarks.mesh import FaceMesh
 from faceanon.paths import checkpoints
-from faceanon.photo.mesh import FaceMesh
 from faceanon.weights.bundle import Bundle
 
 SHIPPED = checkpoints() / "photo128"

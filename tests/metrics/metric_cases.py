@@ -11,7 +11,6 @@ from metric_fakes import FakeBundle, Shift, faces
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.data.detect import Detection
 from faceanon.metrics.detection import DetectorAgreement
 from faceanon.metrics.diversity import KeyAngle, KeySpread
 from faceanon.metrics.evaluation import Evaluation
@@ -22,6 +21,7 @@ from faceanon.metrics.quality import ImageQuality, MaskedPSNR, Mean
 from faceanon.metrics.readings import RecognitionRate
 from faceanon.metrics.recognition import Identification, PairSimilarity, Verification
 from faceanon.metrics.utility import LandmarkDistance, ParsingIoU
+from faceanon.photo.detect import Detection
 from faceanon.types import FaceBatch
 
 ROWS = 64

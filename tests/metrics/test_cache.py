@@ -11,7 +11,6 @@ import torch
 from metric_fakes import Blur, FakeBundle, Shift, faces
 from torch import nn
 
-from faceanon.data.detect import Detection
 from faceanon.errors import UserError
 from faceanon.metrics import store
 from faceanon.metrics.cache import (
@@ -26,6 +25,7 @@ from faceanon.metrics.detection import DetectionSuite, pack, unpack
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.networks.adapters import Normalised, PerceptualDistance
 from faceanon.networks.frozen import Frozen
+from faceanon.photo.detect import Detection
 
 BATCH = faces()
 

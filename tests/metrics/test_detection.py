@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from faceanon.data.detect import Detection, MtcnnDetector
 from faceanon.errors import UserError
 from faceanon.metrics.detection import DetectionSuite, DetectorAgreement, DlibDetector, largest_faces, make_detector
+from faceanon.photo.detect import Detection, MtcnnDetector
 
 
 def face(shift=0.0, points=5):

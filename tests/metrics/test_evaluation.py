@@ -19,13 +19,13 @@ from metric_fakes import (
     faces,
 )
 
-from faceanon.data.detect import Detection
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.guards import find_faults
 from faceanon.metrics.protocol import load_protocol
 from faceanon.metrics.readings import Reading
+from faceanon.photo.detect import Detection
 from faceanon.report.page import write_report
-from faceanon.report.results import load_results
+from faceanon.results import load_results
 
 
 def evaluate(backbone, batch=None, size=36, **options):

@@ -9,11 +9,11 @@ import torch
 import yaml
 
 from faceanon.errors import UserError
+from faceanon.files import sha256
 from faceanon.metrics.comparison import check_comparable, protocol_label
 from faceanon.metrics.pictures import PictureCheck, Seen, find_pictures, read_list
 from faceanon.metrics.protocol import folder, known, load_protocol, stamp
 from faceanon.types import FaceBatch
-from faceanon.weights.files import sha256
 
 SYNTH = "synth64-v1"
 
@@ -278,7 +278,7 @@ def test_every_entry_is_in_the_reference(repo):
 
 def test_the_report_refuses_or_marks_other_protocols(tmp_path, capsys):
     from faceanon.commands import report
-    from faceanon.report.results import Results, dumps
+    from faceanon.results import Results, dumps
 
     one = load_protocol(SYNTH)
     paths = []

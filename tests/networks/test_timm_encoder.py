@@ -7,9 +7,9 @@ import yaml
 from torch.nn import functional as F
 
 from faceanon.errors import UserError
+from faceanon.files import load_strictly, load_tensors, save_tensors
 from faceanon.networks.timm_encoder import TimmEncoder
 from faceanon.weights.bundle import network_class
-from faceanon.weights.files import load_strictly, load_tensors, save_tensors
 
 SMALL = {"stylegan_size": 64, "style_dim": 16, "input_size": 64, "width": 12}
 CHANNELS = {

@@ -33,7 +33,7 @@ def main():
     assert "anonymize" in faceanon("--help")
     assert "mirage" in faceanon("backbones")
 
-    from faceanon.data.party import photo_party
+    from faceanon.photo.party import photo_party
 
     photo_party().save("in.png")
     faceanon("anonymize", "in.png", "out.png", "--password-env", "FACEANON_PASSWORD")

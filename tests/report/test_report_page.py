@@ -13,9 +13,9 @@ from faceanon.errors import UserError
 from faceanon.report.figures import EXPLANATIONS, better, explain, format_interval, format_value
 from faceanon.report.page import write_report
 from faceanon.report.plots import history_plot, similarity_plot
-from faceanon.report.results import load_results, run_meta, shown_command
 from faceanon.report.sheets import sheet
 from faceanon.report.table import format_table
+from faceanon.results import load_results, run_meta, shown_command
 
 FIGURES = {
     "deid_rate/judge": 0.025,

@@ -9,14 +9,14 @@ import pytest
 import torch
 from PIL import Image
 
-from faceanon.batch.engine import run_tasks
-from faceanon.batch.steps import recovering
-from faceanon.batch.tasks import AnonymizeTask, Output, RecoverTask, run_task
-from faceanon.data.photo import load_photo, read_manifest
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password, Secret
 from faceanon.manifest import MAX_CODE_BYTES, CropGeometry, Manifest
+from faceanon.photo.file import load_photo, read_manifest
 from faceanon.pipeline import Pipeline
+from faceanon.pipeline.many.engine import run_tasks
+from faceanon.pipeline.steps import recovering
+from faceanon.pipeline.tasks import AnonymizeTask, Output, RecoverTask, run_task
 from faceanon.sealed.envelope import SIZES, WrongPasswordError
 from faceanon.sealed.manifests import opened_codes, with_codes
 from fakes import FixedDetector, SealedPatch
@@ -297,7 +297,7 @@ def test_a_bare_file_that_carries_nothing_says_what_to_give(backbone, tmp_path):
 
 
 def test_a_vault_still_brings_every_pixel_back(backbone, tmp_path):
-    from faceanon.batch.exact import ExactTask
+    from faceanon.pipeline.exact import ExactTask
 
     pipe = pipeline(backbone)
     output = Output(vault=True)

@@ -12,12 +12,12 @@ from hostile import altered, asked, fuzz, mutated
 from hypothesis import example, given
 
 from faceanon.errors import UserError
+from faceanon.files import save_tensors
+from faceanon.interop.public.importing import _commit, import_files
+from faceanon.interop.public.packs import is_onnx, read_pack
+from faceanon.interop.public.reading import read_public
 from faceanon.networks.critics import ConvRecogniser
 from faceanon.weights.bundle import Bundle, read_spec
-from faceanon.weights.files import save_tensors
-from faceanon.weights.importing import _commit, import_files
-from faceanon.weights.packs import is_onnx, read_pack
-from faceanon.weights.public import read_public
 
 ONNX = b"\x08\x07\x3a\x02\x0a\x00"  # a ModelProto: version, graph
 NAMES = (

@@ -14,14 +14,14 @@ from hostile import Payload, altered, asked, fuzz, mutated, opcodes, payloads
 from hypothesis import example, given
 from safetensors.torch import save
 
+from faceanon import models as store
 from faceanon.errors import UserError
+from faceanon.files import load_tensors, save_tensors
+from faceanon.interop.public.reading import read_public
+from faceanon.interop.public.unpickle import read_pickle
 from faceanon.networks.local_weights import read_state, refuse_bomb
-from faceanon.training import run
-from faceanon.weights import store
-from faceanon.weights.checkpoint_file import DamagedError, read_checkpoint, write_checkpoint
-from faceanon.weights.files import load_tensors, save_tensors
-from faceanon.weights.public import read_public
-from faceanon.weights.unpickle import read_pickle
+from faceanon.training.checkpoint_file import DamagedError, read_checkpoint, write_checkpoint
+from faceanon.training.cli import run
 
 KINDS = list(payloads("canary"))
 CODES = list(opcodes("canary"))
@@ -210,7 +210,7 @@ def test_altered_cards(tmp_path_factory, card):
     "path",
     [
         "os.system",
-        "faceanon.backbones.onnx_graph.Path",
+        "faceanon.interop.onnx.backbone.Path",
         "faceanon.backbones.dbaf.torch",
         "faceanon.backbones.base.Backbone",
         "faceanon.backbones..os",

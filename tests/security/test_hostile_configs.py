@@ -10,9 +10,9 @@ from hypothesis import example, given
 from test_hostile_checkpoints import CONFIG
 
 from faceanon.errors import UserError
+from faceanon.files import CARD_ENTRIES, is_bounded, read_yaml
 from faceanon.metrics.protocol import folder, load_protocol
-from faceanon.training import run
-from faceanon.weights.files import CARD_ENTRIES, is_bounded, read_yaml
+from faceanon.training.cli import run
 
 NAMES = ("class_path", "init_args", "backbone", "train_groups", "accelerator", "model", "data", "trainer")
 TEXT = yaml.safe_dump(CONFIG).encode()

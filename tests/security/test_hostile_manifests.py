@@ -7,11 +7,11 @@ import pytest
 from hostile import PLAIN, altered, asked, fuzz, mutated
 from hypothesis import example, given
 
-from faceanon.data.carrier import MAX_TEXT_BYTES, sidecar_of
-from faceanon.data.photo import LoadedPhoto, load_photo, read_manifest, write_photo
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters
 from faceanon.manifest import CropGeometry, HiddenFace, Manifest
+from faceanon.photo.file import LoadedPhoto, load_photo, read_manifest, write_photo
+from faceanon.photo.metadata import MAX_TEXT_BYTES, sidecar_of
 
 CHEAP = KdfParameters(memory_kib=64, iterations=1, lanes=1)
 FACES = (CropGeometry(5.25, 5.5, 3, 1),)

@@ -13,11 +13,11 @@ from hypothesis import given
 from PIL import Image
 from test_hostile_manifests import MANIFEST
 
-from faceanon.data.carrier import encode
-from faceanon.data.decode import MAX_PIXELS, decode_bytes, opened
 from faceanon.data.files import read_photo
-from faceanon.data.photo import load_photo, read_manifest, read_vault, write_photo
 from faceanon.errors import UserError
+from faceanon.photo.decode import MAX_PIXELS, decode_bytes, opened
+from faceanon.photo.file import load_photo, read_manifest, read_vault, write_photo
+from faceanon.photo.metadata import encode
 from odd_files import face, png, saved
 
 PIXELS = np.asarray(face((20, 10)))

@@ -17,7 +17,7 @@ from stage_probes import SMALL_CID, Rows, crossed_faces
 from torch.utils.data import DataLoader, DistributedSampler
 
 from bundles import NETWORKS
-from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.keyed import Keyed
 from faceanon.data.jitter import CropJitter, JitteredTraining
 from faceanon.losses.critics import FactorObjective, IdentityObjective
 from faceanon.stages import AnonymizeStage, DisentangleStage, PriorStage
@@ -124,7 +124,7 @@ def built(case):
     if case.stage == "perceptual":
         return CriticStage(network("perceptual"), FactorObjective([4, 4, 8], 3), FASTER, **extra)
     dropout = 0.0 if case.alone else 0.1
-    backbone = DBAF(bundle=case.bundle, keyed_path=True, code_dim=6, cid_dropout=dropout, **SMALL_CID)
+    backbone = Keyed(bundle=case.bundle, code_dim=6, cid_dropout=dropout, **SMALL_CID)
     options = {"samples_every": 0, **COMMON, **OPTIMIZERS, **extra}
     if case.stage == "disentangle":
         weights = DisentangleWeights(**{"identity": 0.5, "edges": 0.5, **options.pop("weights", {})})

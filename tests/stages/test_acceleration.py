@@ -11,13 +11,13 @@ import yaml
 from stage_probes import REPO, checkpoint, fit, logged, losses, words
 
 from bundles import NETWORKS
-from faceanon.callbacks.acceleration import Acceleration, fuse, lay_out
 from faceanon.errors import UserError
 from faceanon.networks.compiled import CompiledCall
 from faceanon.networks.frozen import Frozen
 from faceanon.optim import Ranger
 from faceanon.stages import base
-from faceanon.training import run
+from faceanon.training.acceleration import Acceleration, fuse, lay_out
+from faceanon.training.cli import run
 
 TWO_BATCHES = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--trainer.limit_val_batches=1")
 ADVERSARIAL = {"weights__adversarial": 0.1, "r1_gamma": 1.0, "r1_interval": 1}

@@ -10,7 +10,7 @@ from bundles import NETWORKS
 from faceanon.errors import UserError
 from faceanon.losses.critics import IdentityObjective
 from faceanon.stages.critic import CriticStage
-from faceanon.training import run
+from faceanon.training.cli import run
 from faceanon.weights.bundle import network_class
 
 FACES = ("--data.init_args.test_identities=6", "--data.init_args.photos=2", "--data.init_args.batch_size=8")

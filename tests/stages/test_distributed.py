@@ -8,7 +8,7 @@ import sys
 import pytest
 from stage_probes import REPO, losses, small, words
 
-from faceanon.weights.files import load_tensors
+from faceanon.files import load_tensors
 
 pytestmark = pytest.mark.slow
 

@@ -14,13 +14,13 @@ import torch
 from failure_probes import arguments, checkpoints, last, train, train_apart
 from stage_probes import REPO, checkpoint
 
-from faceanon.callbacks.failures import explain
-from faceanon.callbacks.ranks import RankWatch
-from faceanon.callbacks.replay import OutcomeError, read
-from faceanon.callbacks.replay import arguments as replay_words
 from faceanon.cli import main
 from faceanon.errors import RunError, UserError
-from faceanon.training import run
+from faceanon.training.cli import run
+from faceanon.training.failures import explain
+from faceanon.training.ranks import RankWatch
+from faceanon.training.replay import OutcomeError, read
+from faceanon.training.replay import arguments as replay_words
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
 DDP = ["--config", str(REPO / "configs/trainer/ddp_cpu.yaml"), "--data.init_args.groups=16"]

@@ -8,7 +8,7 @@ from stage_probes import REPO, checkpoint, losses, words
 
 from faceanon.backbones.ifadit import IFADIT
 from faceanon.errors import UserError
-from faceanon.training import run
+from faceanon.training.cli import run
 
 GROUPS = {
     f"{group}_{kind}" for group in ("anonymized", "recovered", "plain") for kind in ("image", "identity", "landmarks")

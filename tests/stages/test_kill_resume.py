@@ -13,15 +13,15 @@ from resume_probes import BATCHES
 from stage_probes import small, words
 
 from faceanon.errors import UserError
-from faceanon.training import run
-from faceanon.weights.checkpoint_file import check, read_checkpoint
+from faceanon.training.checkpoint_file import check, read_checkpoint
+from faceanon.training.cli import run
 
 CONTEXT = multiprocessing.get_context("forkserver")  # children start with everything imported
-CONTEXT.set_forkserver_preload(["faceanon.training", "faceanon.stages", "stage_probes", "resume_probes"])
+CONTEXT.set_forkserver_preload(["faceanon.training.cli", "faceanon.stages", "stage_probes", "resume_probes"])
 
 
 def arguments(folder, epochs, every=1):
-    saved = {"class_path": "faceanon.callbacks.checkpoints.RunCheckpoint", "init_args": {"every_n_batches": every}}
+    saved = {"class_path": "faceanon.training.checkpoints.RunCheckpoint", "init_args": {"every_n_batches": every}}
     written = {"save_dir": str(folder), "name": "run", "version": ""}
     keys = {
         "default_root_dir": folder,
@@ -129,7 +129,7 @@ def test_killed_at_random_moments(tmp_path, kills):
 @pytest.mark.timeout(1800)
 @pytest.mark.filterwarnings("ignore")
 def test_a_real_stage_killed_twenty_times(tiny_bundle, tmp_path):
-    saver = {"class_path": "faceanon.callbacks.checkpoints.RunCheckpoint", "init_args": {"every_n_batches": 1}}
+    saver = {"class_path": "faceanon.training.checkpoints.RunCheckpoint", "init_args": {"every_n_batches": 1}}
 
     def command(folder):
         options = small({"r1_interval": 3, "schedule": "cosine", "warmup": 3})

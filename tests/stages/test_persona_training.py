@@ -12,13 +12,13 @@ from stage_probes import REPO, SAVE_LAST, checkpoint
 from faceanon.backbones.persona import Persona
 from faceanon.data.files import read_photo
 from faceanon.errors import RunError, UserError
+from faceanon.files import load_tensors
+from faceanon.models import load_backbone
 from faceanon.paths import checkpoints
 from faceanon.stages import AnonymizeStage, DisentangleStage
 from faceanon.stages.anonymize_terms import AnonymizeWeights
 from faceanon.stages.disentangle import DisentangleWeights
-from faceanon.training import run
-from faceanon.weights.files import load_tensors
-from faceanon.weights.store import load_backbone
+from faceanon.training.cli import run
 
 SHIPPED = checkpoints() / "photo128"
 
@@ -51,7 +51,7 @@ def data(settings):
     return [f"--data.init_args.{name}={value}" for name, value in options.items()]
 
 
-EVERY_BATCH = {"class_path": "faceanon.callbacks.checkpoints.RunCheckpoint", "init_args": {"every_n_batches": 1}}
+EVERY_BATCH = {"class_path": "faceanon.training.checkpoints.RunCheckpoint", "init_args": {"every_n_batches": 1}}
 
 
 def fit(stage, out, data, *callbacks, more=()):

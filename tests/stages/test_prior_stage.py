@@ -7,7 +7,7 @@ import torch
 from stage_probes import REPO, SAVE_LAST, logged
 
 from bundles import NETWORKS
-from faceanon.training import run
+from faceanon.training.cli import run
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.seal import seal
 

@@ -5,10 +5,10 @@ import torch
 from stage_probes import checkpoint, fit, logged, losses
 
 from faceanon.errors import RunError
-from faceanon.weights.files import load_tensors
+from faceanon.files import load_tensors
 
 TWO_EPOCHS = ("--trainer.max_epochs=2",)
-EVERY_BATCH = {"class_path": "faceanon.callbacks.checkpoints.RunCheckpoint", "init_args": {"every_n_batches": 1}}
+EVERY_BATCH = {"class_path": "faceanon.training.checkpoints.RunCheckpoint", "init_args": {"every_n_batches": 1}}
 RANDOM = ("--data.init_args.jitter.scale=0.1", "--data.init_args.jitter.shift=0.06", "--model.init_args.saved_noise=1")
 HUNTED = "--model.init_args.weights.hunted=0.5"
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from resume_probes import BATCHES, Noisy, Rows, StopError
 
-from faceanon.callbacks.checkpoints import RunCheckpoint, SafeCheckpointIO
-from faceanon.callbacks.csv_logger import CSVLogger
-from faceanon.callbacks.run_state import RunState
 from faceanon.errors import UserError
-from faceanon.weights.checkpoint_file import read_checkpoint
+from faceanon.training.checkpoint_file import read_checkpoint
+from faceanon.training.checkpoints import RunCheckpoint, SafeCheckpointIO
+from faceanon.training.csv_logger import CSVLogger
+from faceanon.training.run_state import RunState
 
 
 def fit(folder, manual, every=1, stop=None, resume=None, workers=0, **options):

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from jsonargparse import Namespace
 
-from faceanon.callbacks.checkpoints import RunCheckpoint, SafeCheckpointIO
-from faceanon.callbacks.resuming import go_on_with_logs, last_of_run, one_last, run_folders, with_checkpoints
 from faceanon.errors import UserError
-from faceanon.weights.checkpoint_file import write_checkpoint
+from faceanon.training.checkpoint_file import write_checkpoint
+from faceanon.training.checkpoints import RunCheckpoint, SafeCheckpointIO
+from faceanon.training.resume import go_on_with_logs, last_of_run, one_last, run_folders, with_checkpoints
 
 CSV = "lightning.pytorch.loggers.CSVLogger"
 WANDB = "lightning.pytorch.loggers.WandbLogger"
@@ -49,7 +49,7 @@ def test_without_a_version_the_newest_run_goes_on_where_it_was(tmp_path):
     assert path == str(tmp_path / "x/version_1/checkpoints/last.ckpt")
     go_on_with_logs(trainer, path, {})
     assert trainer.logger[0].init_args["version"] == "version_1"
-    assert trainer.logger[0].class_path == "faceanon.callbacks.csv_logger.CSVLogger"
+    assert trainer.logger[0].class_path == "faceanon.training.csv_logger.CSVLogger"
 
 
 def test_wandb_goes_on_with_its_run(tmp_path):
@@ -67,7 +67,7 @@ def test_wandb_goes_on_with_its_run(tmp_path):
 
 def test_no_logger_and_a_folder_of_ones_own(tmp_path):
     assert next(iter(run_folders(config(tmp_path, False)))) == tmp_path / "checkpoints"
-    own = entry("faceanon.callbacks.checkpoints.RunCheckpoint", dirpath="elsewhere")
+    own = entry("faceanon.training.checkpoints.RunCheckpoint", dirpath="elsewhere")
     assert list(run_folders(config(tmp_path, False, [own]))) == [Path("elsewhere")]
 
 

@@ -70,7 +70,7 @@ def test_a_second_signal_leaves_at_once(tiny_bundle, tmp_path, capsys):
 
 
 def test_a_batch_is_saved_once_though_two_callbacks_would(tiny_bundle, tmp_path, capsys):
-    every = {"class_path": "faceanon.callbacks.checkpoints.RunCheckpoint", "init_args": {"every_n_batches": 1}}
+    every = {"class_path": "faceanon.training.checkpoints.RunCheckpoint", "init_args": {"every_n_batches": 1}}
     assert train(capsys, tiny_bundle, tmp_path, at(1), every)[0] == 143
     before = torch.load(last(tmp_path).with_name("previous.ckpt"), weights_only=True)
     assert before["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 1

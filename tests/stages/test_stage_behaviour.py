@@ -7,14 +7,15 @@ import torch
 from stage_probes import REPO, SMALL_CID, checkpoint, crossed_faces, fit, logged, losses
 
 from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.keyed import Keyed
 from faceanon.errors import UserError
+from faceanon.files import load_tensors
 from faceanon.losses.reconstruction import round_to_8_bit
 from faceanon.stages import AnonymizeStage, base
 from faceanon.stages.anonymize_terms import AnonymizeTerms, AnonymizeWeights
-from faceanon.training import run
+from faceanon.training.cli import run
 from faceanon.types import Branches, Codes
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.files import load_tensors
 
 TWO_BATCHES = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--trainer.limit_val_batches=1")
 STAGE_TWO_TERMS = {"adversarial", "identity", "reconstruction", "perceptual", "parsing", "latent"}
@@ -160,7 +161,7 @@ class TestSavedNoise:
 
     @pytest.fixture
     def backbone(self, tiny_bundle):
-        return DBAF(tiny_bundle, **SMALL_CID, keyed_path=True, code_dim=16)
+        return Keyed(tiny_bundle, **SMALL_CID, code_dim=16)
 
     def read(self, backbone, monkeypatch, **settings):
         """All pictures of the first drawing, and the first half of them as they are read back."""

@@ -13,14 +13,14 @@ from safetensors.torch import load_file, save_file
 
 from bundles import make_tiny_bundle
 from faceanon.backbones.dbaf import DBAF
-from faceanon.data.photo import load_photo, read_manifest
 from faceanon.errors import UserError
+from faceanon.files import INT8, SCALE, load_tensors, save_tensors, sha256, to_int8
 from faceanon.key import Secret
+from faceanon.models import formerly, load_backbone, save_backbone
+from faceanon.photo.file import load_photo, read_manifest
 from faceanon.pipeline import Pipeline
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.compact import compact
-from faceanon.weights.files import INT8, SCALE, load_tensors, save_tensors, sha256, to_int8
-from faceanon.weights.store import formerly, load_backbone, save_backbone
 from fakes import FixedDetector
 
 RESTORED = Path(__file__).parent / "restored"

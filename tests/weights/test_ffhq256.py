@@ -16,18 +16,18 @@ from bundles import make_tiny_bundle
 from faceanon import cli
 from faceanon.backbones.dbaf import DBAF
 from faceanon.data.synthetic.datamodule import SyntheticFaces
+from faceanon.interop.public.export import exportable, write_public
+from faceanon.interop.public.importing import import_files
+from faceanon.interop.public.reading import read_public
 from faceanon.metrics.evaluation import Evaluation
+from faceanon.models import load_backbone
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.parsing_classes import BISENET, CELEBAMASK_HQ, PARTS
 from faceanon.stages.anonymize import AnonymizeStage
 from faceanon.stages.disentangle import DisentangleStage, DisentangleWeights
 from faceanon.weights.bundle import Bundle, bundle_path
 from faceanon.weights.catalog import catalog
-from faceanon.weights.importing import import_files
 from faceanon.weights.missing import PAPERS
-from faceanon.weights.public import read_public
-from faceanon.weights.public_export import exportable, write_public
-from faceanon.weights.store import load_backbone
 from public_files import small_files, small_networks, write_faces, write_full_files
 from wild_files import refuse
 

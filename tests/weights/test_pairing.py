@@ -2,11 +2,11 @@ import torch
 import yaml
 
 import wild_files as files
+from faceanon.files import load_tensors, save_tensors
+from faceanon.interop.verify import verify
+from faceanon.metrics.reconstruction import reconstruction, sample_faces
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.files import load_tensors, save_tensors
 from faceanon.weights.pairing import generator_fingerprint
-from faceanon.weights.reconstruction import reconstruction, sample_faces
-from faceanon.weights.verify import verify
 from wild_files import everything, refuse
 
 

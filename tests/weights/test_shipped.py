@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from faceanon.data.synthetic.datamodule import SyntheticFaces
+from faceanon.files import read_yaml, sha256
 from faceanon.losses.identity import cosine
 from faceanon.metrics.saved import saved
+from faceanon.models import CARD, WEIGHTS, default_model, drawn_model, load_backbone
 from faceanon.paths import checkpoints
-from faceanon.report.results import load_results
-from faceanon.weights.files import read_yaml, sha256
-from faceanon.weights.store import CARD, WEIGHTS, default_model, drawn_model, load_backbone
+from faceanon.results import load_results
 
 FACES = 16
 SHIPPED = sorted(path.parent.name for path in checkpoints().glob(f"*/{CARD}"))

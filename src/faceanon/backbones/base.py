@@ -82,7 +82,7 @@ class Backbone(nn.Module, ABC):
 
     @property
     def framing(self) -> dict[str, float]:
-        """Where the faces it knows lie, against FFHQ's square; arguments of `data.align.reframed`."""
+        """Where the faces it knows lie, against FFHQ's square; arguments of `photo.align.reframed`."""
         return self.bundle.framing
 
     @abstractmethod
@@ -96,6 +96,11 @@ class Backbone(nn.Module, ABC):
     @abstractmethod
     def decode(self, codes: Codes) -> Tensor:
         """Draw the face of `codes`: `(B, 3, S, S)`, nominally in [-1, 1] and not clamped."""
+
+    @property
+    def recovers_from_pictures(self) -> bool:
+        """Whether the anonymized picture and the key alone bring the person back; a sealed code is not needed."""
+        return self.reversible and not self.sealed
 
     def edit(self, codes: Codes, key: Tensor, inverse: bool = False) -> Codes:
         """The codes of somebody else, or with `inverse` of the person behind them."""
@@ -230,12 +235,13 @@ class Backbone(nn.Module, ABC):
         return f"faceanon/{type(self).__name__}/key"
 
     def disentangle_terms(
-        self, batch: FaceBatch, drawn: Tensor, source: Tensor, wanted: Collection[str]
+        self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]
     ) -> dict[str, Tensor]:
         """Stage 1's terms of this method alone, unweighted: those of `wanted` that it knows.
 
         Args:
             batch: The attribute sources.
+            codes: Theirs, with the identity codes that `mixed_identity` made of the identity sources'.
             drawn: `(B, 3, S, S)`, the faces of the identity sources with these attributes; what stage 1 trains.
             source: `(B,)` row of every identity source.
             wanted: Names in the stage's `extra_weights`.

@@ -7,13 +7,13 @@
 - MAAR, attention over encoder features (eqs. 6-8): CBAM on the maps at 16, 32 and 64 px, which take the place of the
   generator's noise.
 
-Four deviations can be switched on, alone or together (docs/design.md says what each is worth): `keyed_path`, `blend`,
-`reader`, and a trained encoder (in the stages' `trainable` lists).
+Two deviations can be switched on: `blend`, and a trained encoder (in the stages' `trainable` lists). `backbones.keyed`
+goes further.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
@@ -21,15 +21,10 @@ from torch import Tensor, nn
 
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.region import face_hole, softened
-from faceanon.errors import UserError
 from faceanon.networks.attention import CBAM, AttentionAxis, LayerTransformer
-from faceanon.networks.compensation import correction, expansion
-from faceanon.networks.discriminants import Discriminants
 from faceanon.networks.frozen import Frozen
-from faceanon.networks.keyed import KeyedTurn
 from faceanon.networks.stylegan2_layers import EqualLinear
-from faceanon.networks.whitening import Whitening
-from faceanon.types import Codes, FaceBatch
+from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
 
 LEVELS = (4, 4)  # coarse and middle layers; the rest is fine (RiDDLE's groups, also in DBAF's released code)
@@ -88,19 +83,7 @@ class DBAF(Backbone):
         cid_dropout: Its dropout.
         cid_axis: What it attends across: the `layers` of a picture (paper), or the `batch` (released code).
         maar: Whether encoder features reach the generator; off is an ablation.
-        keyed_path: The identity code is a frozen recogniser's embedding, reduced to `code_dim` directions, by default
-            discriminant ones, and the key turns it by an exactly invertible map, in KRIA's place.
-        code_dim: Length K of that code; even.
-        principal: The code's directions are the principal components of the embeddings instead of their discriminants,
-            which a few dozen persons do not determine.
-        turn_dim: Number of leading entries of the code that the key turns; even. By default all.
-        turn_away: How far beyond the right angle the key turns codes, as a cosine in [0, 1).
         blend: Draw only inside the parser's face and neck, softly widened; elsewhere the input's own pixels stay.
-        reader: The code of an anonymized picture is read by a copy of the recogniser that stage 2 trains, and corrected
-            by a small network that also sees the picture's W+ code; needs `keyed_path`.
-
-    Raises:
-        UserError: `keyed_path` without CID.
     """
 
     paper = "Zhu et al., Disentangle Before Anonymize (DBAF), arXiv:2311.08786, and HFORD by the same authors"
@@ -118,13 +101,7 @@ class DBAF(Backbone):
         cid_dropout: float = 0.1,
         cid_axis: AttentionAxis = "layers",
         maar: bool = True,
-        keyed_path: bool = False,
-        code_dim: int = 32,
-        principal: bool = False,
-        turn_dim: int | None = None,
-        turn_away: float = 0.1,
         blend: bool = False,
-        reader: bool = False,
     ) -> None:
         super().__init__()
         self.bundle = Bundle(bundle)
@@ -136,45 +113,27 @@ class DBAF(Backbone):
         cid = LayerTransformer(layers, dim, cid_depth, *widths, cid_dropout, cid_axis) if cid_depth else None
         self.cid = cid
         self.maar = MAAR(self.encoder.feature_channels, self.generator.channels) if maar else None
-        self.keyed_path, self.principal = keyed_path, principal
-        if keyed_path:
-            if cid is None:
-                raise UserError("keyed_path reads attributes with CID; give it a cid_depth of at least 1")
-            nn.init.eye_(cid.project.weight)  # the attributes start out as the whole code, which the prior can draw
-            nn.init.zeros_(cid.project.bias)
-            self._add_keyed_path(code_dim, turn_dim or code_dim, turn_away, layers, dim)
-        else:
-            self.key_mapping = Frozen(self.bundle.generator().style)
-            self.kria = nn.ModuleList(KRIA(dim) for _ in range(3))
         self.blend = blend
         self.encoder.eval()  # Lightning does not call `train` when a fit starts
-        self.reader: nn.Module | None = None
-        if reader and keyed_path:
-            self.reader = self.bundle.trainable_recogniser().eval()
-            self.compensation = correction(layers * dim + code_dim, 256, 128, code_dim)
+        self._add_key_edit(dim)
 
-    def _add_keyed_path(self, code_dim: int, turn_dim: int, turn_away: float, layers: int, dim: int) -> None:
-        self.discriminants = Discriminants(self.bundle.entry("recogniser")["init"]["embedding"], code_dim)
-        self.turn: Whitening = KeyedTurn(code_dim, turn_dim, turn_away)
-        self.expand = expansion(code_dim, 256, layers, dim)
+    def _add_key_edit(self, dim: int) -> None:
+        """The parts by which a key edits the identity; a method that is built on this one may have others."""
+        self.key_mapping = Frozen(self.bundle.generator().style)
+        self.kria = nn.ModuleList(KRIA(dim) for _ in range(3))
 
     def train(self, mode: bool = True) -> DBAF:
-        """Train mode, save for encoder and reader, whose batch statistics stay as they came."""
+        """Train mode, save for the encoder, whose batch statistics stay as they came."""
         super().train(mode)
         self.encoder.eval()
-        if self.reader is not None:
-            self.reader.eval()
         return self
 
     def encode(self, image: Tensor) -> Codes:
-        """Codes of `(B, 3, S, S)`: identity `(B, L, D)`, or `(B, K)` with `keyed_path`."""
-        return self._encode(image, self._recognised if self.keyed_path else None)
+        """Codes of `(B, 3, S, S)`: identity `(B, L, D)`."""
+        return self._encode(image)
 
-    def encode_anonymized(self, image: Tensor) -> Codes:
-        """As `encode`, with the identity read by the trained reader where there is one."""
-        return self.encode(image) if self.reader is None else self._encode(image, self._read)
-
-    def _encode(self, image: Tensor, identify: Callable[[Tensor, Tensor], Tensor] | None) -> Codes:
+    def _encode(self, image: Tensor, identify: Callable[[Tensor, Tensor], Tensor] | None = None) -> Codes:
+        """Codes with the identity that `identify` reads off picture and W+ code, or with what attributes leave."""
         codes, maps = self.encoder.with_features(image)
         latent = codes + self.latent_avg
         attributes = torch.zeros_like(latent) if self.cid is None else self.cid(latent)
@@ -183,22 +142,8 @@ class DBAF(Backbone):
         mask = softened(face_hole(self.bundle, image)) if self.blend else None
         return Codes(identity, attributes, features, image if self.blend else None, latent, mask)
 
-    def _recognised(self, image: Tensor, latent: Tensor) -> Tensor:
-        code: Tensor = self.discriminants(self.bundle.recogniser(image))
-        return code
-
-    def _read(self, image: Tensor, latent: Tensor) -> Tensor:
-        assert self.reader is not None
-        read = self.discriminants(self.reader(image))
-        seen = torch.cat([self.turn.white(read), latent.flatten(1)], 1)
-        code: Tensor = read + self.compensation(seen) @ self.turn.colour
-        return code
-
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """Edit the identity under `key` `(B, 3, D)`; KRIA is one network for both directions (eqs. 17 and 22)."""
-        if self.keyed_path:
-            turned: Tensor = self.turn(identity, key.flatten(1), inverse)
-            return turned
         levels = torch.split(identity, [*LEVELS, identity.shape[1] - sum(LEVELS)], 1)
         with torch.no_grad():
             keys = self.key_mapping(key.flatten(0, 1)).unflatten(0, key.shape[:2])
@@ -209,8 +154,7 @@ class DBAF(Backbone):
     def w_plus(self, codes: Codes) -> Tensor:
         """Identity plus attributes, DBAF eq. (5): `(B, L, D)`."""
         assert codes.attributes is not None
-        identity = self.expand(self.turn.white(codes.identity)) if self.keyed_path else codes.identity
-        return identity + codes.attributes
+        return codes.identity + codes.attributes
 
     def decode(self, codes: Codes) -> Tensor:
         """Draw `(B, 3, S, S)`; with `blend`, only where the mask says."""
@@ -218,17 +162,3 @@ class DBAF(Backbone):
         if codes.mask is None or codes.image is None:
             return drawn
         return codes.image + codes.mask * (drawn - codes.image)
-
-    @torch.no_grad()
-    def calibrate(self, batches: Iterable[FaceBatch]) -> None:
-        """Fit the discriminant directions and the whitening of the identity code; nothing without `keyed_path`."""
-        if not self.keyed_path:
-            return
-        embeddings, identities = [], []
-        for batch in batches:
-            embeddings.append(self.bundle.recogniser(batch.image))
-            identities.append(batch.identity)
-        stacked = torch.cat(embeddings)
-        persons = torch.cat(identities)
-        self.discriminants.fit(stacked, torch.full_like(persons, -1) if self.principal else persons)
-        self.turn.fit(self.discriminants(stacked))

@@ -20,7 +20,7 @@ Our readings, where the paper says nothing that we know of, and our deviations:
   recovered face. Their values in configs/ifadit_s2.yaml are ours;
 - in training every picture has its own key; the released code draws one a batch.
 
-Nothing of the released code is copied; `ifadit_released` turns on what it does otherwise (table in docs/design.md).
+Nothing of the released code is copied; `ifadit_released` turns on what differs (docs/explanation/architecture.md).
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class IFADIT(Backbone):
         return torch.tensor(list(secret.stream(self.key_label, self.key_shape[0]))) / 127.5 - 1
 
     def disentangle_terms(
-        self, batch: FaceBatch, drawn: Tensor, source: Tensor, wanted: Collection[str]
+        self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]
     ) -> dict[str, Tensor]:
         """Phase I: `image` (0.84 (1 - SSIM) + 0.16 L1), `identity_l1` and `landmarks` (both L1).
 

@@ -12,7 +12,7 @@
   `wrong_anchor`, and `leak` here. With `weights.adversarial` one discriminator sees anonymized, recovered and wrong-key
   pictures alike, so that none of them looks like what it is.
 
-All parts but T have the names and shapes of DBAF's keyed preset, so a stage of `dbaf_keyed` with the same settings is
+All parts but T have the names and shapes of `backbones.keyed`, so a stage of `dbaf_keyed` with the same settings is
 a start for a stage of Mirage (`init_from`).
 """
 
@@ -24,7 +24,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.keyed import Keyed
 from faceanon.losses.independence import dependence
 from faceanon.networks.keyed_flow import KeyedFlow
 from faceanon.types import Branches, FaceBatch
@@ -33,7 +33,7 @@ GRADES = (12, 8)
 POOLED = 8  # side at which feature maps are compared: where on the face something is, not which pixel
 
 
-class Mirage(DBAF):
+class Mirage(Keyed):
     """A recogniser's code under a keyed flow, on any bundle.
 
     Args:
@@ -71,7 +71,6 @@ class Mirage(DBAF):
             "cid_head_dim": attribute_head_dim,
             "cid_dropout": 0.0,
             "maar": skip,
-            "keyed_path": True,
             "code_dim": sum(grades),
             "blend": True,
             "reader": True,
@@ -83,8 +82,8 @@ class Mirage(DBAF):
 
     @property
     def forerunner(self) -> dict[str, Any]:
-        """The method whose stages it can go on from, and the arguments that those must have (`weights.store`)."""
-        return {"class_path": f"{DBAF.__module__}.{DBAF.__qualname__}", "init_args": self._shared}
+        """The method whose stages it can go on from, and the arguments that those must have (`models`)."""
+        return {"class_path": f"{Keyed.__module__}.{Keyed.__qualname__}", "init_args": self._shared}
 
     def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
         """`leak`: what attributes and skip features of the saved picture tell of the person whom the key hides.

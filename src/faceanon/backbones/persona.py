@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
+from faceanon.landmarks.drawings import DRAWINGS, EXPRESSION, FINE, drawings, pose
+from faceanon.landmarks.mesh import FaceMesh
 from faceanon.losses.light import fit_light, light_distance, light_surface
 from faceanon.networks.codec import LatentCodec
 from faceanon.networks.face_painter import FacePainter, LatentReader, PaintingDiscriminator
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.identity_space import IdentitySpace
-from faceanon.photo.drawings import DRAWINGS, EXPRESSION, FINE, drawings, pose
-from faceanon.photo.mesh import FaceMesh
 from faceanon.sealed.faces import codes_of_latents
 from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
@@ -37,8 +37,8 @@ MAPS = 1 + DRAWINGS * FINE * FINE + 3  # mask, drawings folded to the cells, sur
 SEEN = 1 + DRAWINGS  # what the discriminator is told: mask and drawings
 CLEAR = 0.5  # confidence of the mesh below which a picture shows no face that can be painted
 RANGE = 5.0  # normalised latents of photographs hardly ever lie beyond
-WATCHED = 5  # drawn faces of a batch that recogniser and mesh look at through the decoder
-READ = 4  # drawn faces of a batch that the readers learn from in the same way
+WATCHED = 6  # drawn faces of a batch that recogniser and mesh look at through the decoder
+READ = 8  # drawn faces of a batch that the readers learn from in the same way
 
 
 class Persona(Backbone):
@@ -246,7 +246,7 @@ class Persona(Backbone):
         }
 
     def disentangle_terms(
-        self, batch: FaceBatch, drawn: Tensor, source: Tensor, wanted: Collection[str]
+        self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]
     ) -> dict[str, Tensor]:
         """Stage 1: rows that lend themselves their identity draw themselves, the others somebody else.
 
@@ -259,11 +259,12 @@ class Persona(Backbone):
         `light`       Distance of the surfaces of colour.
         `bounds`      How far latents go beyond what photographs have.
         """
-        codes = self.encode_batch(batch)
         rows = torch.arange(len(batch), device=drawn.device)
         same_person = (batch.identity == batch.identity[source]) & (batch.identity >= 0)
-        target = self.identities.embedding(self.mixed_identity(codes, source))
-        terms = self._drawing_terms(batch, codes, drawn, target, (source == rows) | same_person)
+        itself = (source == rows) | same_person
+        target = torch.where(itself[:, None], self._embedding(batch), self.identities.apart(codes.identity))
+        readings = F.normalize(self._readers()["identity"](drawn[:, :-SEEN]).float())
+        terms = self._drawing_terms(batch, codes, drawn, readings, target, itself)
         return {name: value for name, value in terms.items() if name in wanted}
 
     def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
@@ -276,14 +277,14 @@ class Persona(Backbone):
         drawn = branches.pictures
         times = branches.versions
         codes = branches.original.map(lambda item: item.repeat(times, *[1] * (item.ndim - 1)))
-        target = self.identities.embedding(branches.edited.identity)
+        target = self.identities.apart(branches.edited.identity)
         nobody = torch.zeros(len(drawn), dtype=torch.bool, device=drawn.device)
-        terms = self._drawing_terms(batch, codes, drawn, target, nobody)
         painted = drawn[:, :-SEEN]
+        readings = F.normalize(self._readers()["identity"](painted).float())
+        terms = self._drawing_terms(batch, codes, drawn, readings, target, nobody)
         if "hunted" in wanted:
             found = F.normalize(self._readers()["hunter"](painted).float())
             terms["hunted"] = F.relu((found * self._embedding(batch).repeat(times, 1)).sum(1)).mean()
-        readings = F.normalize(self._readers()["identity"](painted).float())
         if times == 2:
             first, second = readings.chunk(2)
             terms["apart"] = F.relu((first * second).sum(1)).mean()
@@ -292,9 +293,18 @@ class Persona(Backbone):
         return {name: value for name, value in terms.items() if name in wanted}
 
     def _drawing_terms(
-        self, batch: FaceBatch, codes: Codes, drawn: Tensor, target: Tensor, itself: Tensor
+        self, batch: FaceBatch, codes: Codes, drawn: Tensor, readings: Tensor, target: Tensor, itself: Tensor
     ) -> dict[str, Tensor]:
-        """The terms of drawn faces `(N, 40, h, h)`, N a multiple of B; `target` is `(N, E)`, `itself` `(N,)` bool."""
+        """The terms that both stages have.
+
+        Args:
+            batch: B photographs.
+            codes: Of the drawn faces; only their identity codes differ from the photographs'.
+            drawn: `(N, 40, h, h)`, N a multiple of B.
+            readings: `(N, E)`, what the reader sees in them.
+            target: `(N, E)`, what recognisers should see in them.
+            itself: `(N,)` bool, whether a row draws its own person.
+        """
         readers = self._readers()
         latents = codes.latents
         mask = codes.mask
@@ -305,7 +315,6 @@ class Persona(Backbone):
         own = self._embedding(batch).repeat(times, 1)
         others = (~itself).float()
         count = others.sum().clamp(min=1)
-        readings = F.normalize(readers["identity"](painted).float())
         watched = _watched(len(drawn), itself).to(drawn.device)
         shown = self._shown(painted[watched], mask[watched], batch.image[watched % len(batch)])
         seen = self.bundle.recogniser(shown)

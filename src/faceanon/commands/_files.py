@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
-    from faceanon.batch.folder import Job
-    from faceanon.pipeline import Pipeline
+    from faceanon.pipeline.many.folder import Job
+    from faceanon.pipeline.photo import Pipeline
 
 FORMATS = ("png", "jpg", "webp")
 MODEL_HELP = (
@@ -74,7 +74,7 @@ def _add_folder_arguments(folders: argparse._ArgumentGroup) -> None:
 
 
 def plan(source: Path, target: Path, suffixes: frozenset[str], overwrite: bool, suffix: str = ".png") -> list[Job]:
-    """Which file becomes which; for folders, whether an output exists is left to `batch.folder.plan_folder`.
+    """Which file becomes which; for folders, whether an output exists is left to `pipeline.many.folder.plan_folder`.
 
     Args:
         source: File or folder.
@@ -86,7 +86,7 @@ def plan(source: Path, target: Path, suffixes: frozenset[str], overwrite: bool, 
     Raises:
         UserError: If there is nothing to do, or an output exists, is of another format, or would be written twice.
     """
-    from faceanon.data.carrier import check_beside, check_suffix
+    from faceanon.photo.metadata import check_beside, check_suffix
 
     if source.is_dir():
         jobs = _plan_folder(source, target, suffixes, suffix)
@@ -152,8 +152,8 @@ def load_pipeline(model: str | None, device: str) -> Pipeline:
     Raises:
         UserError: If there is no such model or device.
     """
-    from faceanon.commands import _methods
-    from faceanon.pipeline import Pipeline
-    from faceanon.weights.store import default_model
+    from faceanon import methods as _methods
+    from faceanon.models import default_model
+    from faceanon.pipeline.photo import Pipeline
 
     return Pipeline.load(default_model() if model is None else model, device=_methods.device(device))

@@ -30,8 +30,8 @@ def run(args: argparse.Namespace) -> int:
         UserError: No results, a file that is damaged or something else, or results that do not compare without
             `--across-protocols`.
     """
-    from faceanon.report.leaderboard import write_leaderboard
-    from faceanon.report.leaderboard_entries import check_entries, find_entries
+    from faceanon.studies.leaderboard.entries import check_entries, find_entries
+    from faceanon.studies.leaderboard.page import write_leaderboard
 
     entries = find_entries(args.leaderboard)
     marks = check_entries(entries, args.across_protocols)

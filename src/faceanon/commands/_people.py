@@ -13,8 +13,8 @@ from faceanon.errors import UserError
 from faceanon.paths import checkpoints
 
 if TYPE_CHECKING:
-    from faceanon.data.reference import Likeness, People
-    from faceanon.pipeline import Pipeline
+    from faceanon.photo.people import Likeness, People
+    from faceanon.pipeline.photo import Pipeline
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Choice:
         Raises:
             UserError: If a photo cannot be read.
         """
-        from faceanon.weights.files import sha256
+        from faceanon.files import sha256
 
         try:
             return sorted(f"{photo.name} {sha256(photo)[:12]}" for photo in self.photos) or None
@@ -105,7 +105,7 @@ def people_of(args: argparse.Namespace, pipeline: Pipeline) -> People | None:
     Raises:
         UserError: If a photo shows no face or several, or nobody knows when faces are alike.
     """
-    from faceanon.data.reference import People, read_reference
+    from faceanon.photo.people import People, read_reference
 
     select, exclude = choices(args)
     if not (select.photos or exclude.photos):
@@ -119,8 +119,8 @@ def people_of(args: argparse.Namespace, pipeline: Pipeline) -> People | None:
 
 
 def _likeness(args: argparse.Namespace, pipeline: Pipeline) -> Likeness:
-    from faceanon.data.reference import likeness_of, threshold_of
-    from faceanon.weights.store import default_model
+    from faceanon.models import default_model
+    from faceanon.photo.people import likeness_of, threshold_of
 
     bundle = getattr(pipeline.backbone, "bundle", None)
     if bundle is None:

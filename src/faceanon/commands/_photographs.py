@@ -13,18 +13,10 @@ Exit code: 0 done, whatever the figures are; 2 wrong usage or input.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from faceanon.errors import UserError
-
-if TYPE_CHECKING:
-    from faceanon.data.detect import Detector
-    from faceanon.pipeline import Pipeline
-    from faceanon.studies.photographs.judges import Judge
-    from faceanon.studies.photographs.run import Tools
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,29 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What the tools are built from; plain values, so that another process can build the same.
-
-    Args:
-        model: As typed.
-        device: As typed.
-        mobilefacenet: Checkpoint of the judge, or None.
-        dlib: Whether dlib judges.
-        detector: Name of the detector.
-        round_trip: Whether pictures go through the codec once, too.
-        side: Side of the pictures in pixels.
-    """
-
-    model: str
-    device: str
-    mobilefacenet: Path | None
-    dlib: bool
-    detector: str
-    round_trip: bool
-    side: int
-
-
 def run(args: argparse.Namespace) -> int:
     """Run the study, print its table and the path of the results.
 
@@ -99,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
     from faceanon.studies.photographs.page import terminal
     from faceanon.studies.photographs.people import find_people
     from faceanon.studies.photographs.run import CACHE, RESULTS, run_study
+    from faceanon.studies.photographs.tools import Choice, make_tools
 
     for option in ("people", "limit"):
         value = getattr(args, option)
@@ -126,67 +96,3 @@ def run(args: argparse.Namespace) -> int:
         print(f"warning: {warning}")
     print(args.out / RESULTS)
     return 0
-
-
-def make_tools(choice: Choice) -> Tools:
-    """Build the model and everything that looks at its pictures.
-
-    Raises:
-        UserError: Something is missing, damaged or not installed.
-    """
-    from faceanon.metrics.detection import make_detector
-    from faceanon.photo.mesh import FaceMesh
-    from faceanon.photo.yunet import YunetConfig, YunetDetector
-    from faceanon.studies.photographs.run import Tools
-
-    pipeline = _pipeline(choice)
-    # Faces fill the pictures: whatever is much smaller is none, as in `make_detector`.
-    if choice.detector == "yunet":
-        detector: Detector = YunetDetector(YunetConfig(min_face=choice.side / 4))
-    else:
-        detector = make_detector(choice.detector, choice.side)
-    round_trip = _round_trip(pipeline) if choice.round_trip else None
-    return Tools(pipeline, _judges(choice, pipeline), FaceMesh(), detector, round_trip)
-
-
-def _pipeline(choice: Choice) -> Pipeline:
-    """The model with its pipeline; a preset that needs no training too."""
-    from faceanon.commands._methods import device, presets, untrained
-    from faceanon.paths import checkpoints
-    from faceanon.pipeline import Pipeline
-
-    place = device(choice.device)
-    for path in (Path(choice.model), checkpoints() / choice.model):
-        if path.exists():
-            return Pipeline.load(path, device=place)
-    if choice.model in presets():
-        return Pipeline(untrained(choice.model), name=choice.model, device=place)
-    return Pipeline.load(choice.model, device=place)
-
-
-def _judges(choice: Choice, pipeline: Pipeline) -> tuple[Judge, ...]:
-    """All judges; the recogniser that ships, against which models of photographs are trained, comes last."""
-    from faceanon.studies.photographs.judges import dlib_resnet, mobilefacenet, shipped_recogniser
-    from faceanon.weights.bundle import Bundle
-
-    found = []
-    if choice.mobilefacenet is not None:
-        found.append(mobilefacenet(choice.mobilefacenet, pipeline.device))
-    if choice.dlib:
-        found.append(dlib_resnet())
-    trained_with = getattr(pipeline.backbone, "bundle", None)
-    found.append(shipped_recogniser(Bundle("photo128").to(pipeline.device), trained_with))
-    return tuple(found)
-
-
-def _round_trip(pipeline: Pipeline) -> Pipeline:
-    """The codec alone, in the model's size: the model's own codec where its bundle has one."""
-    from faceanon.pipeline import Pipeline
-    from faceanon.studies.photographs.pictures import RoundTrip
-    from faceanon.weights.bundle import Bundle
-
-    own = getattr(pipeline.backbone, "bundle", None)
-    bundle = own if own is not None and own.has("codec") else Bundle("photo128")
-    model = pipeline.backbone if pipeline.backbone.sealed else None
-    trip = RoundTrip(bundle, pipeline.backbone.image_size, model).eval()
-    return Pipeline(trip, name="codec", device=pipeline.device)

@@ -18,10 +18,10 @@ from faceanon.commands._shares import check_shares, share, shared
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
-    from faceanon.batch.folder import FolderPlan, FolderRun, Job, MakeTask
-    from faceanon.batch.steps import Outcome
     from faceanon.key import Password
-    from faceanon.pipeline import Pipeline
+    from faceanon.pipeline.many.folder import FolderPlan, FolderRun, Job, MakeTask
+    from faceanon.pipeline.photo import Pipeline
+    from faceanon.pipeline.steps import Outcome
 
 TABLE_NAME = "faceanon.csv"
 
@@ -103,7 +103,7 @@ def prepare_folder(args: argparse.Namespace, jobs: Sequence[Job], settings: Mapp
     Raises:
         UserError: If there are too few workers, or the folder holds what must not be replaced.
     """
-    from faceanon.batch.folder import plan_folder
+    from faceanon.pipeline.many.folder import plan_folder
 
     source, target = Path(args.input), Path(args.output)
     check_shares(args, source.is_dir())
@@ -139,7 +139,7 @@ def run_jobs(
     Raises:
         UserError: If the photo, or the run, cannot be done.
     """
-    from faceanon.batch.tasks import run_task
+    from faceanon.pipeline.tasks import run_task
 
     if folder is not None:
         return _run_folder(args, folder, pipeline, password, make, verb)
@@ -158,8 +158,8 @@ def _run_folder(
     Raises:
         UserError: If the run cannot go on, or at the first bad file with `--on-error stop`.
     """
-    from faceanon.batch.engine import usual_workers
-    from faceanon.batch.folder import FolderRun
+    from faceanon.pipeline.many.engine import usual_workers
+    from faceanon.pipeline.many.folder import FolderRun
 
     run = FolderRun(plan, pipeline, password, make, args.workers or usual_workers())
     tally = Tally(before=len(plan.jobs) - len(run.todo))
@@ -197,7 +197,7 @@ def _work(run: FolderRun, tally: Tally, stop: bool) -> None:
 
 
 def _write_table(run: FolderRun, path: Path) -> None:
-    from faceanon.batch.table import write_table
+    from faceanon.pipeline.many.table import write_table
 
     names = [run.plan.name(source) for source, _ in run.plan.jobs]
     write_table(path, [run.lines[name] for name in names if name in run.lines])

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
-    from faceanon.batch.folder import FolderRun
-    from faceanon.batch.steps import Outcome
     from faceanon.commands._run import Tally
+    from faceanon.pipeline.many.folder import FolderRun
+    from faceanon.pipeline.steps import Outcome
 
 DEVICES = ("cpu", "cuda")
 _SOURCES = ("password_env", "password_file", "password_keyring", "insecure_password")
@@ -61,7 +61,7 @@ def share(args: argparse.Namespace, run: FolderRun, tally: Tally, stop: bool) ->
     Raises:
         UserError: If the run cannot go on, or there are too few devices.
     """
-    from faceanon.stages.folder import folder_trainer, is_first, run_shares
+    from faceanon.pipeline.many.processes import folder_trainer, is_first, run_shares
 
     own = type(tally)(before=tally.before)
 

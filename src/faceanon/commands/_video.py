@@ -17,10 +17,10 @@ from faceanon.errors import UserError
 
 if TYPE_CHECKING:
     from faceanon.key import Password
-    from faceanon.pipeline import Pipeline
-    from faceanon.video.anonymize import VideoOutcome
-    from faceanon.video.passes import Progress as Told
-    from faceanon.video.writer import Quality
+    from faceanon.pipeline.photo import Pipeline
+    from faceanon.pipeline.video.anonymize import VideoOutcome
+    from faceanon.pipeline.video.passes import Progress as Told
+    from faceanon.pipeline.video.writer import Quality
 
 SUFFIXES = frozenset({".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".ts", ".webm", ".wmv"})
 OUTPUTS = frozenset({".mkv", ".mov", ".mp4"})
@@ -47,7 +47,7 @@ PHOTOS_ONLY: dict[str, Any] = {
     "carry": None,
     "exact": False,
     "format": "png",
-    "workers": None,  # see `batch.engine.usual_workers`
+    "workers": None,  # see `pipeline.many.engine.usual_workers`
     "csv": None,
     "on_error": "skip",
 }
@@ -124,15 +124,15 @@ def check_video(args: argparse.Namespace) -> tuple[Path, Path]:
 
 def quality_of(args: argparse.Namespace) -> Quality:
     """How to write, from the arguments."""
-    from faceanon.video.writer import Quality
+    from faceanon.pipeline.video.writer import Quality
 
     return Quality(args.crf, args.lossless, args.full_colour)
 
 
 def anonymize_one(args: argparse.Namespace, paths: tuple[Path, Path], pipeline: Pipeline, password: Password) -> int:
     """Anonymize a video and say what was done; 1 if `--strict` refused."""
-    from faceanon.video.anonymize import UncoveredError, VideoOptions, anonymize_video
-    from faceanon.video.tracks import TrackOptions
+    from faceanon.pipeline.video.anonymize import UncoveredError, VideoOptions, anonymize_video
+    from faceanon.pipeline.video.tracks import TrackOptions
 
     options = VideoOptions(TrackOptions(args.every, args.max_gap), quality_of(args), args.strict, args.sidecar)
     try:
@@ -148,7 +148,7 @@ def anonymize_one(args: argparse.Namespace, paths: tuple[Path, Path], pipeline: 
 
 def recover_one(args: argparse.Namespace, paths: tuple[Path, Path], pipeline: Pipeline, password: Password) -> int:
     """Recover a video and say what was done."""
-    from faceanon.video.recover import recover_video
+    from faceanon.pipeline.video.recover import recover_video
 
     with _progress() as told:
         done = recover_video(pipeline, *paths, password, quality_of(args), told, args.deniable)
@@ -161,7 +161,7 @@ def recover_one(args: argparse.Namespace, paths: tuple[Path, Path], pipeline: Pi
 
 def summary(outcome: VideoOutcome, target: Path) -> Iterator[str]:
     """What was done to a video, in lines."""
-    from faceanon.video.anonymize import describe_missing
+    from faceanon.pipeline.video.anonymize import describe_missing
 
     for report in outcome.tracks:
         track, flicker = report.track, report.flicker

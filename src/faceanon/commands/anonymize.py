@@ -37,11 +37,11 @@ from faceanon.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-    from faceanon.batch.tasks import Task
-    from faceanon.data.detect import Detector
-    from faceanon.data.found import Policy
     from faceanon.key import KdfParameters
-    from faceanon.pipeline import Pipeline
+    from faceanon.photo.detect import Detector
+    from faceanon.photo.policy import Policy
+    from faceanon.pipeline.photo import Pipeline
+    from faceanon.pipeline.tasks import Task
 
 DRAWN_ONLY = (
     "note: this model knows drawn faces of 64 px only: on photographs it may leave people recognisable and does not "
@@ -117,9 +117,9 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--aligned looks for no faces; leave --detector away")
     if not args.list_faces:
         check_password(args)
-    from faceanon.batch.memory import keep_memory
-    from faceanon.batch.tasks import AnonymizeTask, Output
-    from faceanon.data.photo import SUFFIXES
+    from faceanon.photo.file import SUFFIXES
+    from faceanon.pipeline.many.memory import keep_memory
+    from faceanon.pipeline.tasks import AnonymizeTask, Output
 
     quiet_pictures()
     keep_memory()
@@ -156,7 +156,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _policy(args: argparse.Namespace) -> Policy:
-    from faceanon.data.found import Policy
+    from faceanon.photo.policy import Policy
 
     select, exclude = choices(args)
     return Policy(args.min_face, args.small_faces, select.numbers, exclude.numbers or frozenset())
@@ -164,7 +164,7 @@ def _policy(args: argparse.Namespace) -> Policy:
 
 def _detector(name: str, min_face: float, device: torch.device) -> Detector:
     """The detector that `--detector` names, for faces of `min_face` px and more."""
-    from faceanon.data.detect import MtcnnConfig, MtcnnDetector, ScrfdDetector
+    from faceanon.photo.detect import MtcnnConfig, MtcnnDetector, ScrfdDetector
     from faceanon.photo.yunet import YunetConfig, YunetDetector
 
     if name == "yunet":
@@ -186,7 +186,7 @@ def _pipeline(args: argparse.Namespace, policy: Policy) -> Pipeline:
 
 
 def _list_faces(args: argparse.Namespace, source: Path, policy: Policy) -> int:
-    from faceanon.data.photo import SUFFIXES, load_photo
+    from faceanon.photo.file import SUFFIXES, load_photo
 
     if args.output is not None:
         raise UserError("--list-faces writes nothing; leave OUT away")

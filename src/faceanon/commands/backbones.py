@@ -11,40 +11,18 @@ Exit code: 0 done, 2 wrong usage or input (nothing is written).
 from __future__ import annotations
 
 import argparse
-import itertools
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import yaml
-
+from faceanon.backbones.presets import Listed, announced, backbone_class, shipped
 from faceanon.errors import UserError
-from faceanon.paths import configs
 
 if TYPE_CHECKING:
     from faceanon.backbones.base import Backbone
 
 INDENT = 18
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A method as it is listed.
-
-    Args:
-        name: Name of its YAML, or of its entry point.
-        class_path: Import path of its class.
-        init_args: Arguments in the YAML.
-        remark: Comment at the head of the YAML, or the package that announces it.
-    """
-
-    name: str
-    class_path: str
-    init_args: dict[str, Any]
-    remark: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,30 +46,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def shipped() -> Iterator[Listed]:
-    """The presets in configs/backbone/."""
-    for path in sorted((configs() / "backbone").glob("*.yaml")):
-        text = path.read_text()
-        spec = yaml.safe_load(text)
-        remark = " ".join(line.lstrip("# ") for line in itertools.takewhile(_is_comment, text.splitlines()))
-        yield Listed(path.stem, spec["class_path"], spec.get("init_args") or {}, remark)
-
-
-def _is_comment(line: str) -> bool:
-    return line.startswith("#")
-
-
-def announced() -> Iterator[Listed]:
-    """The backbones of other packages."""
-    for entry in sorted(entry_points(group="faceanon.backbones"), key=lambda item: item.name):
-        package = entry.dist.name if entry.dist else "?"
-        yield Listed(entry.name, entry.value.replace(":", "."), {}, f"from package {package}")
-
-
 def paragraph(listed: Listed) -> Iterator[str]:
     """Lines on one method; a stranger's package that does not import is said to be so."""
-    from faceanon.weights.store import backbone_class  # here: it imports torch, and --help should not
-
     yield f"{listed.name:<{INDENT}}{listed.class_path}"
     try:
         lines = facts(backbone_class(listed.class_path))
@@ -118,7 +74,8 @@ def save(name: str, folder: Path) -> str:
     Raises:
         UserError: There is none, or it has to be trained.
     """
-    from faceanon.weights.store import backbone_class, save_backbone
+    from faceanon.backbones.presets import backbone_class
+    from faceanon.models import save_backbone
 
     found = {listed.name: listed for listed in (*announced(), *shipped())}
     if name not in found:

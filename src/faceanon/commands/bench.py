@@ -32,9 +32,9 @@ from faceanon.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from faceanon.bench.cases import Case
-    from faceanon.bench.record import Run
-    from faceanon.bench.settings import Settings
+    from faceanon.studies.bench.cases import Case
+    from faceanon.studies.bench.record import Run
+    from faceanon.studies.bench.settings import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,8 +69,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: No such case or device, wrong numbers, or files that cannot be read or written.
     """
-    from faceanon.bench.cases import choose, shipped
-    from faceanon.bench.record import load
+    from faceanon.studies.bench.cases import choose, shipped
+    from faceanon.studies.bench.record import load
 
     _check(args)
     cases = shipped()
@@ -110,8 +110,8 @@ def _settings(args: argparse.Namespace) -> Settings:
     Raises:
         UserError: There is no such device, or a choice does not fit it.
     """
-    from faceanon.bench.settings import Settings
-    from faceanon.commands._methods import device
+    from faceanon.methods import device
+    from faceanon.studies.bench.settings import Settings
 
     if not args.device.startswith(("cpu", "cuda")):
         raise UserError(f"--device {args.device}: give cpu or cuda")
@@ -132,8 +132,8 @@ def _measured(cases: Sequence[Case], settings: Settings, args: argparse.Namespac
     from rich.console import Console
     from rich.progress import Progress
 
-    from faceanon.bench.measure import measure, silent_keep
-    from faceanon.bench.record import write
+    from faceanon.studies.bench.measure import measure, silent_keep
+    from faceanon.studies.bench.record import write
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=None)
@@ -149,8 +149,8 @@ def _measured(cases: Sequence[Case], settings: Settings, args: argparse.Namespac
 
 
 def _write_page(page: Path, found: Run, source: str | None, former: Run | None) -> None:
-    from faceanon.report.bench import markdown
-    from faceanon.weights.files import write_atomic
+    from faceanon.files import write_atomic
+    from faceanon.studies.bench.page import markdown
 
     command = shlex.join(["faceanon", *sys.argv[1:]]) if sys.argv[1:2] == ["bench"] else "faceanon bench"
     try:
@@ -160,15 +160,15 @@ def _write_page(page: Path, found: Run, source: str | None, former: Run | None) 
 
 
 def _show(found: Run, former: Run | None, as_json: bool) -> None:
-    from faceanon.bench.record import dumps
-    from faceanon.report.bench import terminal
+    from faceanon.studies.bench.page import terminal
+    from faceanon.studies.bench.record import dumps
 
     print(dumps(found).decode(), end="") if as_json else print(terminal(found, former))
 
 
 def _verdict(found: Run, former: Run | None, below: float | None) -> int:
     """1 where a case failed or became slower than allowed; says so on standard error."""
-    from faceanon.bench.compare import compare, slower
+    from faceanon.studies.bench.compare import compare, slower
 
     failed = [f"{one.name} could not be measured" for one in found.figures if one.failed]
     if former is not None and below is not None:

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     quiet_pictures()
     print("faceanon: loading the model and the page ...", file=sys.stderr, flush=True)
     pipeline = load_pipeline(args.model, args.device)
-    from faceanon.webpage.server import Settings, serving
+    from faceanon.web.server import Settings, serving
 
     if not _local(args.host):
         print(

@@ -62,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _onnx(model: str | None, output: Path, overwrite: bool, quantize: bool) -> list[str]:
-    from faceanon.weights.onnx_export import check_free, export_onnx, quantized, write_onnx
-    from faceanon.weights.store import default_model, load_backbone
+    from faceanon.interop.onnx.export import check_free, export_onnx, quantized, write_onnx
+    from faceanon.models import default_model, load_backbone
 
     check_free(output, overwrite)  # before minutes are spent
     path = default_model() if model is None else Path(model)
@@ -84,7 +84,8 @@ def _onnx(model: str | None, output: Path, overwrite: bool, quantize: bool) -> l
 
 
 def _public(model: str, output: Path, overwrite: bool) -> list[str]:
-    from faceanon.weights.public_export import has_public_widths, read_exportable, write_public
+    from faceanon.interop.public.export import has_public_widths, write_public
+    from faceanon.models import read_exportable
 
     parts = read_exportable(model)
     lines = [f"{path} ({path.stat().st_size / 1e6:.1f} MB)" for path in write_public(parts, output, overwrite)]

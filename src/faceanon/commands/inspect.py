@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show every file."""
-    from faceanon.data.sibling import manifest_of, vault_bytes
+    from faceanon.photo.manifests import manifest_of, vault_bytes
 
     quiet_pictures()
     code = 0

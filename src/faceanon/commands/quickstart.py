@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _photographs(args: argparse.Namespace) -> int:
-    from faceanon.training import run as train
+    from faceanon.training.cli import run as train
 
     first = args.out / "stage1"
     second = args.out / "stage2"
@@ -95,8 +95,8 @@ def _photograph_stage(config: str, args: argparse.Namespace, folder: Path) -> li
 def _use(model: Path, args: argparse.Namespace) -> Path:
     """Take held-out photographs to files and back with the new model; the sheet that shows it."""
     from faceanon.data.prepared import PreparedFaces
-    from faceanon.pipeline import Pipeline
-    from faceanon.report.photo_sheet import there_and_back
+    from faceanon.pipeline.photo import Pipeline
+    from faceanon.pipeline.sheet import there_and_back
 
     faces = PreparedFaces(bundle=args.bundle, cache=str(args.out / "prepared"), seed=args.seed)
     photos = faces.files("test")[:SHOWN]
@@ -104,7 +104,7 @@ def _use(model: Path, args: argparse.Namespace) -> Path:
 
 
 def _procedural_faces(args: argparse.Namespace) -> int:
-    from faceanon.training import run as train
+    from faceanon.training.cli import run as train
 
     first = args.out / "stage1"
     second = args.out / "stage2"

@@ -35,9 +35,9 @@ from faceanon.commands._video import add_video_arguments, check_video, is_video,
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
-    from faceanon.batch.folder import Job
-    from faceanon.batch.tasks import Output, Task
     from faceanon.key import KdfParameters
+    from faceanon.pipeline.many.folder import Job
+    from faceanon.pipeline.tasks import Output, Task
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,11 +72,11 @@ def run(args: argparse.Namespace) -> int:
     """
     if not args.exact:
         check_password(args)
-    from faceanon.batch.exact import ExactTask, no_model
-    from faceanon.batch.memory import keep_memory
-    from faceanon.batch.tasks import Output, RecoverTask
-    from faceanon.data.carrier import WRITABLE
-    from faceanon.data.sibling import manifest_like
+    from faceanon.photo.manifests import manifest_like
+    from faceanon.photo.metadata import WRITABLE
+    from faceanon.pipeline.exact import ExactTask, no_model
+    from faceanon.pipeline.many.memory import keep_memory
+    from faceanon.pipeline.tasks import Output, RecoverTask
 
     quiet_pictures()
     keep_memory()
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_exact(args: argparse.Namespace, jobs: Sequence[Job], output: Output) -> None:
-    from faceanon.batch.exact import check_exact
+    from faceanon.pipeline.exact import check_exact
 
     if args.deniable:
         raise UserError("--exact opens a vault, which tells whether the password is right; leave --deniable away")

@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
 
     from faceanon.metrics.comparison import check_comparable, protocol_label
     from faceanon.report.page import write_comparison
-    from faceanon.report.results import load_results
+    from faceanon.results import load_results
 
     labels = column_labels(args.results)
     results = [load_results(path) for path in args.results]

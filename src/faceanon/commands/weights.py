@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
-    from faceanon.weights.public import Found, PublicFile
+    from faceanon.interop.public.reading import Found, PublicFile
 
 IMPORT = """Convert public checkpoints to safetensors and write or extend a bundle, all of it or nothing.
 
@@ -122,8 +122,8 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _import(args: argparse.Namespace) -> int:
-    from faceanon.weights.importing import bundle_folder, import_files
-    from faceanon.weights.public import read_public
+    from faceanon.interop.public.importing import bundle_folder, import_files
+    from faceanon.interop.public.reading import read_public
 
     bundle_folder(args.bundle)  # a bad name shows before gigabytes are read
     files = [read_public(path, args.encoder_type) for path in args.files]
@@ -135,7 +135,7 @@ def _import(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from faceanon.weights.verify import verify
+    from faceanon.interop.verify import verify
 
     failed = 0
     for check in verify(args.bundle, args.faces):
@@ -145,8 +145,8 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
+    from faceanon.interop.public.reading import read_public
     from faceanon.weights.bundle import bundle_path
-    from faceanon.weights.public import read_public
 
     path = Path(args.what)
     if path.is_file() or (path.is_dir() and not (path / "bundle.yaml").is_file()):
@@ -183,8 +183,8 @@ def _described(found: Found) -> str:
 
 
 def _show_bundle(folder: Path) -> None:
+    from faceanon.files import load_tensors
     from faceanon.weights.bundle import Bundle
-    from faceanon.weights.files import load_tensors
 
     bundle = Bundle(folder)
     _print(f"bundle {bundle.name}, {bundle.image_size} px: {folder}")

@@ -19,17 +19,9 @@ Exit code: 0 done, 1 a training failed or was killed, 2 wrong usage or input, 13
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from faceanon.errors import UserError
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from faceanon.commands._recipes import Method
-    from faceanon.commands._zoo import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,9 +62,9 @@ def run(args: argparse.Namespace) -> int:
         UserError: Wrong numbers, no such method, or runs with other settings in the folder.
         RunError: A training failed, or its process was killed.
     """
-    from faceanon.commands._recipes import find_ablations, find_methods
-    from faceanon.commands._zoo import Settings, faces
-    from faceanon.commands._zoo_jobs import run_at_once
+    from faceanon.studies.zoo.recipes import find_ablations, find_methods
+    from faceanon.studies.zoo.run import run_zoo
+    from faceanon.studies.zoo.train import Settings
 
     if args.steps < 2 or args.batch < 4 or args.batch % 4:
         raise UserError(f"--steps {args.steps} --batch {args.batch}: give 2 steps or more and a multiple of 4")
@@ -82,74 +74,5 @@ def run(args: argparse.Namespace) -> int:
     given = {method.name for method in methods}
     methods += [method for method in find_ablations(args.ablations or []) if method.name not in given]
     settings = Settings(args.steps, args.batch, args.bundle, args.test_identities, [str(file) for file in args.config])
-    settings.keep(args.out)
-    seeds = {method.name: args.seeds if method.stages else [0] for method in methods}
-    if args.jobs > 1:
-        tasks = [(method, seed) for method in methods for seed in seeds[method.name]]
-        run_at_once(tasks, args.jobs, args.out, settings)
-    image = faces(settings)
-    rows: dict[str, dict[str, Tensor]] = {}
-    found: dict[str, dict[int, dict[str, float]]] = {}
-    for method in methods:
-        name = method.name
-        found[name], rows[name] = _one(method, seeds[name], args.out, settings, image)
-    _write(args.out, settings, found, {"original": image}, rows)
-    print(f"[zoo] done; the table is {args.out / 'zoo.md'}")
+    run_zoo(methods, args.seeds, settings, args.out, args.jobs)
     return 0
-
-
-def _one(
-    method: Method, seeds: list[int], out: Path, settings: Settings, image: Tensor
-) -> tuple[dict[int, dict[str, float]], dict[str, Tensor]]:
-    """Figures of a method by seed, and its rows of the sheets with the first seed."""
-    from faceanon.commands._zoo import measure, prepare, test
-
-    figures: dict[int, dict[str, float]] = {}
-    rows: dict[str, Tensor] = {}
-    for seed in seeds:
-        model = prepare(method, seed, out, settings)
-        figures[seed] = test(method, seed, model, out, settings)
-        cost, drawn = measure(model, image)
-        figures[seed] |= cost
-        rows = rows or drawn
-    return figures, rows
-
-
-def _write(
-    out: Path,
-    settings: Settings,
-    found: dict[str, dict[int, dict[str, float]]],
-    original: dict[str, Tensor],
-    rows: dict[str, dict[str, Tensor]],
-) -> None:
-    """Table, figures and sheets."""
-    from dataclasses import asdict
-
-    from faceanon.report.results import plain, run_meta
-    from faceanon.report.sheets import png_bytes, sheet
-    from faceanon.report.zoo import markdown, named, summary
-    from faceanon.weights.bundle import Bundle
-    from faceanon.weights.files import write_atomic
-
-    bundle = Bundle(settings.bundle)
-    columns = named(bundle.judge_name, bundle.recogniser_name)
-    table = {name: summary(list(runs.values()), columns) for name, runs in found.items()}
-    content: dict[str, Any] = {"schema": 1, "settings": asdict(settings), "meta": run_meta()}
-    content["columns"] = [asdict(column) for column in columns]
-    content["methods"] = {
-        name: {"summary": table[name], "seeds": {str(seed): figures for seed, figures in runs.items()}}
-        for name, runs in found.items()
-    }
-    write_atomic(out / "zoo.json", (json.dumps(plain(content), indent=2, allow_nan=False) + "\n").encode())
-    write_atomic(out / "zoo.md", (_head(settings) + markdown(table, columns)).encode())
-    for name, drawn in rows.items():
-        write_atomic(out / "sheets" / f"{name}.png", png_bytes(sheet(original | drawn)))
-    hidden = {name: drawn["anonymized, key 1"] for name, drawn in rows.items()}
-    write_atomic(out / "sheets" / "all.png", png_bytes(sheet(original | hidden)))
-
-
-def _head(settings: Settings) -> str:
-    return (
-        f"Bundle {settings.bundle}; {settings.steps} batches of {settings.batch} for every trained method; "
-        f"{settings.test_identities} persons in the test. Mean ± standard deviation over the training seeds.\n\n"
-    )

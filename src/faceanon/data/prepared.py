@@ -24,10 +24,10 @@ from faceanon.data.files import Photo, UnreadableError, list_photos, name_identi
 from faceanon.data.held_out import HeldOutLoaders, Split
 from faceanon.data.photo_jitter import PhotoJitter
 from faceanon.errors import UserError
-from faceanon.photo.mesh import PUBLISHED, FaceMesh
+from faceanon.files import load_tensors, save_tensors
+from faceanon.landmarks.mesh import PUBLISHED, FaceMesh
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.files import load_tensors, save_tensors
 
 PORTION = 32  # pictures that are prepared and saved together: what an interruption loses
 CLEAR = 0.5  # confidence of the mesh below which a version is left out

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from faceanon.files import raw_bytes, sha256
 from faceanon.metrics.store import FeatureFolder
 from faceanon.networks.frozen import Frozen
-from faceanon.weights.files import raw_bytes, sha256
 
 BULKY = 128 * 1024  # bytes a picture; embeddings and label maps lie far below, perceptual maps far above
 BULKY_SHARE = 0.75  # of the memory, so that large maps leave room for what is worth more a byte

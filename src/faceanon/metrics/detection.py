@@ -14,12 +14,12 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
-from faceanon.data.detect import Detection, Detector, MtcnnConfig, MtcnnDetector
 from faceanon.errors import UserError
 from faceanon.metrics.cache import Originals, network_digest
 from faceanon.metrics.checks import check_image
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.saved import to_bytes
+from faceanon.photo.detect import Detection, Detector, MtcnnConfig, MtcnnDetector
 
 SMALLEST = 12  # pixels; faces fill the picture, so anything small is no face
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities import dim_zero_cat
 
+from faceanon.files import state_sha256
 from faceanon.metrics.appearance import AppearanceSuite, Parts
 from faceanon.metrics.cache import FeatureCache, Originals, network_digest
 from faceanon.metrics.checks import check_image, check_labels
@@ -22,11 +23,10 @@ from faceanon.metrics.stamps import bundle_hashes, row_numbers
 from faceanon.metrics.suite import RecognitionSuite
 from faceanon.metrics.versions import VersionMaker, Versions, draw_keys
 from faceanon.types import FaceBatch
-from faceanon.weights.files import state_sha256
 
 if TYPE_CHECKING:
     from faceanon.backbones.base import Backbone
-    from faceanon.data.detect import Detector
+    from faceanon.photo.detect import Detector
     from faceanon.weights.bundle import Bundle
 
 ROLES = ("judge", "recogniser", "parser", "landmarks", "perceptual")

@@ -15,10 +15,10 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
 from faceanon.errors import UserError
+from faceanon.files import sha256
 from faceanon.metrics.checks import check_image, check_labels
 from faceanon.metrics.saved import to_bytes
 from faceanon.types import FaceBatch
-from faceanon.weights.files import sha256
 
 GRID = 4  # cells a side in the signature
 TOLERANCE = 2e-4  # on [-1, 1]: above what decoders and processors round, far below one moved nose

@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from faceanon.errors import UserError
-from faceanon.weights.files import raw_bytes, write_atomic
+from faceanon.files import raw_bytes, write_atomic
 
 _log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from faceanon.data.detect import Detection
 from faceanon.errors import UserError
 from faceanon.networks.boxes import nms
-from faceanon.photo.shipped import open_shipped
+from faceanon.photo.detect import Detection
+from faceanon.weights.shipped import open_shipped
 
 STRIDES = (8, 16, 32)
 DIVISOR = 32  # the network takes sides that are multiples of this

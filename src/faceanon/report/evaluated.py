@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from faceanon.metrics.evaluation import Evaluation
+from faceanon.models import shipped_figures
 from faceanon.report.page import write_report
 from faceanon.report.table import format_table
-from faceanon.weights.store import shipped_figures
 
 
 def publish(evaluation: Evaluation, figures: Mapping[str, float], folder: Path) -> None:

@@ -10,18 +10,24 @@ from typing import Any
 import jinja2
 from torch import Tensor
 
+from faceanon.files import write_atomic
 from faceanon.report.figures import better, explain, format_interval, format_value, grouped
 from faceanon.report.plots import history_plot, similarity_plot
-from faceanon.report.results import FILE_NAME, Results, dumps, run_meta, shown_command
 from faceanon.report.sheets import png_bytes, sheet
-from faceanon.weights.files import write_atomic
+from faceanon.results import FILE_NAME, Results, dumps, run_meta, shown_command
 
 HEADLINE = ("deid_rate", "self_verification", "recovery_rate/{}/file", "wrong_key_rate", "key_similarity")
 
 
-def render(template: str, **values: object) -> bytes:
-    """Fill a template of this package; every value is escaped unless it is marked safe there."""
-    loader = jinja2.PackageLoader("faceanon.report")
+def render(template: str, package: str = "faceanon.report", /, **values: object) -> bytes:
+    """Fill a template; every value is escaped unless it is marked safe there.
+
+    Args:
+        template: A file in the folder `templates` of the package; it may extend a template of this one.
+        package: Whose template it is.
+        values: What the template shows, by name.
+    """
+    loader = jinja2.ChoiceLoader([jinja2.PackageLoader(name) for name in (package, "faceanon.report")])
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

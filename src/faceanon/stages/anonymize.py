@@ -17,6 +17,7 @@ from faceanon.metrics.cache import shared_cache
 from faceanon.metrics.codes import CodeAgreement
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.protocol import load_protocol
+from faceanon.models import load_into
 from faceanon.report.evaluated import publish
 from faceanon.stages.anonymize_terms import ON_THE_WAY_BACK, PAPER_WEIGHTS, AnonymizeTerms, AnonymizeWeights, repeat
 from faceanon.stages.backbone_stage import BackboneStage
@@ -24,7 +25,6 @@ from faceanon.stages.base import average_copy
 from faceanon.stages.chunks import fooling_rows
 from faceanon.stages.hunter import Hunter
 from faceanon.types import Branches, Codes, FaceBatch
-from faceanon.weights.store import load_into
 
 Loop = Literal["file", "image", "latent"]
 
@@ -276,7 +276,7 @@ class AnonymizeStage(BackboneStage[Branches]):
             "anonymized, key 1": saved,
             "anonymized, key 2": ema.anonymize(batch.image, second),
         }
-        if not ema.reversible or ema.sealed:
+        if not ema.recovers_from_pictures:
             return rows
         return rows | {
             "recovered": ema.recover(saved, first),
@@ -294,7 +294,7 @@ class AnonymizeStage(BackboneStage[Branches]):
             "val_cos_anonymized": (embedded["anonymized, key 1"] * original).sum(1).mean(),
             "val_cos_keys": (embedded["anonymized, key 1"] * embedded["anonymized, key 2"]).sum(1).mean(),
         }
-        if self.backbone.reversible and not self.backbone.sealed:
+        if self.backbone.recovers_from_pictures:
             error = ((rows["recovered"] - batch.image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)
             figures |= {
                 "val_psnr_recovered": (-10 * error.log10()).mean(),
@@ -313,7 +313,7 @@ class AnonymizeStage(BackboneStage[Branches]):
 
     def on_validation_epoch_end(self) -> None:
         """Log how well identity codes come back, over all validation faces."""
-        if not self.backbone.reversible or self.backbone.sealed:
+        if not self.backbone.recovers_from_pictures:
             return
         figures = {f"val_code_{name}": value for name, value in self.code_agreement.compute().items()}
         self.log_dict(figures)

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from faceanon.backbones.base import Backbone
-from faceanon.callbacks.samples import save_samples
 from faceanon.errors import UserError
+from faceanon.models import check_fit, description, load_into, save_backbone
 from faceanon.networks.layout import channels_last
 from faceanon.optim import Ranger
 from faceanon.stages.base import Stage, average_copy, trainable_parameters, weighted_sum
+from faceanon.stages.samples import save_samples
 from faceanon.stages.shards import Shard
 from faceanon.types import Codes, FaceBatch
-from faceanon.weights.store import check_fit, description, load_into, save_backbone
 
 CALIBRATION_BATCHES = 100
 Drawn = TypeVar("Drawn")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from faceanon.errors import UserError
+from faceanon.files import load_strictly, load_tensors, save_tensors
 from faceanon.losses.critics import Objective
 from faceanon.metrics.critics import CriticExam, critic_exam
 from faceanon.report.page import write_report
@@ -20,7 +21,6 @@ from faceanon.stages.base import averaged
 from faceanon.stages.shards import ShardedModule
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.files import load_strictly, load_tensors, save_tensors
 
 
 class CriticStage(ShardedModule):
@@ -93,7 +93,7 @@ class CriticStage(ShardedModule):
                 loss = shard.weight * torch.stack(list(terms.values())).sum()
                 if not shard.last:
                     loss.backward()  # type: ignore[no-untyped-call]
-        self.current_terms = means = averaged(found, [shard.weight for shard in shards])  # for callbacks.guard
+        self.current_terms = means = averaged(found, [shard.weight for shard in shards])  # for training.guard
         self.log_dict({f"train/{name}": term for name, term in means.items()}, batch_size=len(batch), prog_bar=True)
         return loss
 

@@ -129,7 +129,7 @@ class DisentangleStage(BackboneStage[Mixed]):
         latent = self.backbone.w_plus(drawn.codes)
         if self.weights.latent and latent is not None:
             terms["latent"] = latent_regulariser(latent, self.latent_norm)
-        own = self.backbone.disentangle_terms(batch, drawn.pictures, drawn.source, self.wanted)
+        own = self.backbone.disentangle_terms(batch, drawn.codes, drawn.pictures, drawn.source, self.wanted)
         return terms | self.own_terms(own)
 
     def generator_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:

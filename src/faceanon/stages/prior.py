@@ -11,6 +11,7 @@ from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from faceanon.files import load_strictly, load_tensors, save_tensors
 from faceanon.losses.adversarial import generator_loss
 from faceanon.losses.identity import attract
 from faceanon.losses.latent import latent_regulariser, sliced_wasserstein
@@ -24,7 +25,6 @@ from faceanon.stages.base import Schedule, Stage, average_copy, weighted_sum
 from faceanon.stages.shards import Shard
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.files import load_strictly, load_tensors, save_tensors
 
 
 @dataclass(frozen=True)

@@ -277,7 +277,7 @@ class ShardedModule(L.LightningModule):
     def place(self, rows: int) -> tuple[int, list[int]]:
         """Number of this process, which has so many rows, and the rows of every process.
 
-        `callbacks.replay` replaces it, so that one process draws what another one drew.
+        `training.replay` replaces it, so that one process draws what another one drew.
         """
         if self.trainer.world_size == 1:
             return 0, [rows]

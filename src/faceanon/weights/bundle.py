@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from faceanon.errors import UserError
+from faceanon.files import former_hashes, load_strictly, load_tensors, read_yaml, sha256
+from faceanon.names import current_path
 from faceanon.networks.adapters import Normalised, PerceptualDistance
 from faceanon.networks.codec import LatentCodec
 from faceanon.networks.dlib_resnet import DlibResNet
@@ -27,7 +29,6 @@ from faceanon.networks.lpips_net import Lpips, LpipsDistance
 from faceanon.networks.onnx_recogniser import OnnxRecogniser
 from faceanon.networks.stylegan2 import Generator
 from faceanon.paths import checkpoints
-from faceanon.weights.files import former_hashes, load_strictly, load_tensors, read_yaml, sha256
 from faceanon.weights.missing import missing_bundle, missing_roles
 
 _TEXTS = ("class", "file", "folder", "sha256", "latent_avg", "latent_avg_sha256")
@@ -56,7 +57,7 @@ def network_class(name: str) -> type[nn.Module]:
     Raises:
         UserError: Another package's class, or no such class.
     """
-    module, _, leaf = name.rpartition(".")
+    module, _, leaf = current_path(name).rpartition(".")
     if not module.startswith("faceanon.networks."):
         raise UserError(f"a bundle may only name networks of faceanon.networks, not {name!r}")
     try:
@@ -114,7 +115,7 @@ class Bundle:
 
     @property
     def framing(self) -> dict[str, float]:
-        """How the bundle's faces are framed, against FFHQ's square around MTCNN's points; see `data.align.reframed`."""
+        """How the bundle's faces are framed, against FFHQ's square around MTCNN's points (`photo.align.reframed`)."""
         measured: dict[str, float] = self.spec.get("framing", {})
         return {"scale": 1.0, "right": 0.0, "down": 0.0} | measured
 

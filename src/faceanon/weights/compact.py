@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from faceanon.errors import UserError
-from faceanon.weights.files import former_hashes, load_tensors, read_yaml, save_tensors, write_atomic
+from faceanon.files import former_hashes, load_tensors, read_yaml, save_tensors, write_atomic
 
 CARDS = ("model.yaml", "bundle.yaml")
 

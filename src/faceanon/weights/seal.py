@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from faceanon.weights.files import sha256, write_atomic
+from faceanon.files import sha256, write_atomic
 
 _FILE = re.compile(r"^(?P<indent> +)(?P<key>file|latent_avg): (?P<name>\S+)$")
 

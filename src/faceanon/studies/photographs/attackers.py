@@ -19,26 +19,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from faceanon.attacks.base import BUDGETS, Budget
-from faceanon.attacks.parrot import control, learn
-from faceanon.attacks.recognised import chance, recognised
-from faceanon.attacks.reidentify import reidentify
-from faceanon.attacks.target import Target
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.classical import Blur
 from faceanon.backbones.pictures import WithoutCodes
 from faceanon.data.batches import hold_out
 from faceanon.data.files import read_photo
 from faceanon.errors import UserError
+from faceanon.files import write_atomic
 from faceanon.metrics.saved import from_bytes, to_bytes
-from faceanon.pipeline import Pipeline
+from faceanon.pipeline.photo import Pipeline
 from faceanon.studies.photographs.figures import Figures
 from faceanon.studies.photographs.judges import Judge
 from faceanon.studies.photographs.people import Person
 from faceanon.studies.photographs.readings import Mesh
+from faceanon.studies.security.base import BUDGETS, Budget
+from faceanon.studies.security.parrot import control, learn
+from faceanon.studies.security.recognised import chance, recognised
+from faceanon.studies.security.reidentify import reidentify
+from faceanon.studies.security.target import Target
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.files import write_atomic
 
 GROW = 1.06  # of the hull of the mesh: the points end where the skin does
 FEWEST_PEOPLE = 4
@@ -176,7 +176,7 @@ def attack_figures(
         judge: Who says whether the inverted picture shows the person.
         mesh: Finds the faces that are painted over.
         people: Half of them are attacked, with all their pictures.
-        budget: `small` or `full`; see `faceanon.attacks.base.BUDGETS`.
+        budget: `small` or `full`; see `faceanon.studies.security.base.BUDGETS`.
         keep: Folder in which the figures are kept, so that an interrupted study does not train the attackers again.
         seed: Of the split, of keys and of training.
 

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from faceanon.landmarks.mesh import LEFT_EYE, LEFT_MOUTH, NOSE, RIGHT_EYE, RIGHT_MOUTH
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.recognition import threshold_at_far
-from faceanon.photo.mesh import LEFT_EYE, LEFT_MOUTH, NOSE, RIGHT_EYE, RIGHT_MOUTH
 from faceanon.studies.photographs.judges import Judge
 from faceanon.studies.photographs.pictures import ORIGINAL, ROUND_TRIP
 from faceanon.studies.photographs.readings import Measured

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.errors import UserError
+from faceanon.files import load_strictly, sha256
 from faceanon.metrics.recognition import impostor_pairs
 from faceanon.networks.adapters import Normalised
 from faceanon.networks.dlib_resnet import RECOGNISER, DlibResNet, model_folder
@@ -19,7 +20,6 @@ from faceanon.networks.frozen import Frozen
 from faceanon.networks.local_weights import refuse_bomb
 from faceanon.networks.mobileface import INPUT_SIZE, MobileFaceNet
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.files import load_strictly, sha256
 
 # Rows and columns of a 256 px FFHQ frame that MobileFaceNet looks at: ArcFace's square from x 35.4, y 27.9 with a side
 # of 189.3 px, less 8 of its 112 columns on the left and on the right.

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from faceanon.metrics.saved import from_bytes
-from faceanon.report.results import Results, shown_command
 from faceanon.report.sheets import sheet
 from faceanon.report.table import pipe
+from faceanon.results import Results, shown_command
 from faceanon.studies.photographs.people import Person
 from faceanon.studies.photographs.pictures import ORIGINAL, Setting, place, read_pixels
 

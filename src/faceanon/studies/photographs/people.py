@@ -8,7 +8,7 @@ from pathlib import Path
 
 from faceanon.data.files import Photo, list_photos
 from faceanon.errors import UserError
-from faceanon.weights.files import sha256
+from faceanon.files import sha256
 
 
 @dataclass(frozen=True)

@@ -21,19 +21,19 @@ from faceanon import __version__
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.persona import soft_edge
 from faceanon.backbones.pictures import WithoutCodes
-from faceanon.batch.engine import run_tasks, usual_workers
-from faceanon.batch.steps import Outcome
-from faceanon.batch.tasks import AnonymizeTask, RecoverTask, Task
 from faceanon.data.files import read_photo
-from faceanon.data.photo import load_photo, read_manifest
 from faceanon.errors import UserError
+from faceanon.files import write_atomic
 from faceanon.key import KdfParameters, Password
-from faceanon.pipeline import Pipeline
+from faceanon.photo.file import load_photo, read_manifest
+from faceanon.pipeline.many.engine import run_tasks, usual_workers
+from faceanon.pipeline.photo import Pipeline
+from faceanon.pipeline.steps import Outcome
+from faceanon.pipeline.tasks import AnonymizeTask, RecoverTask, Task
 from faceanon.report.sheets import png_bytes
 from faceanon.sealed.envelope import WrongPasswordError
 from faceanon.studies.photographs.people import Person, Picture
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.files import write_atomic
 
 ORIGINAL = "original"
 ROUND_TRIP = "round-trip"

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faceanon.data.detect import Detector
+from faceanon.files import whole_file
 from faceanon.metrics.saved import from_bytes
+from faceanon.photo.detect import Detector
 from faceanon.studies.photographs.judges import Judge
 from faceanon.studies.photographs.people import Person, Picture
 from faceanon.studies.photographs.pictures import ORIGINAL, ROUND_TRIP, Setting, file_figures, place, read_pixels
-from faceanon.weights.files import whole_file
 
 BATCH = 16
 MESH = "mesh"

@@ -16,11 +16,12 @@ from typing import Any
 import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from faceanon.data.detect import Detector
 from faceanon.errors import RunError, UserError
-from faceanon.pipeline import Pipeline
-from faceanon.report.results import Results, dumps, git_commit, run_meta
+from faceanon.files import write_atomic
+from faceanon.photo.detect import Detector
+from faceanon.pipeline.photo import Pipeline
 from faceanon.report.sheets import png_bytes
+from faceanon.results import Results, dumps, git_commit, run_meta
 from faceanon.studies.photographs.figures import (
     FAR,
     Figures,
@@ -44,7 +45,6 @@ from faceanon.studies.photographs.readings import (
     read_person,
 )
 from faceanon.studies.photographs.telling import telling_figures
-from faceanon.weights.files import write_atomic
 
 RESULTS, TABLE, SHEET = "results.json", "table.md", "sheet.png"
 CACHE, ABOUT, SECONDS = "cache", "about.json", "seconds.json"
@@ -213,7 +213,7 @@ _helper: Helper | None = None  # of this process
 
 def _begin(make_tools: MakeTools, setting: Setting, cache: Path, threads: int) -> None:
     """Set up a process: its share of the threads, tools of its own, and an end when its parent is gone."""
-    from faceanon.callbacks.ranks import ParentWatch
+    from faceanon.training.ranks import ParentWatch
 
     global _helper
     torch.set_num_threads(threads)

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from faceanon.data.align import crop, whole_picture
 from faceanon.data.batches import hold_out
 from faceanon.errors import UserError
 from faceanon.metrics.critics import area_under_roc
 from faceanon.networks.critics import block
+from faceanon.photo.align import crop, whole_picture
 from faceanon.studies.photographs.figures import Figures
 from faceanon.studies.photographs.people import Person
 from faceanon.studies.photographs.pictures import ROUND_TRIP, Setting, place, read_pixels

@@ -1,0 +1,145 @@
+"""The default family of methods: DBAF's parts around a recogniser's code and an exactly invertible key.
+
+- The identity code is a frozen recogniser's embedding, reduced to the directions in which persons differ most, and the
+  key turns it by an exactly invertible map (`networks.keyed`), in KRIA's place.
+- Attributes and encoder features are read as DBAF reads them (`backbones.dbaf`), and drawn with the turned code.
+- With `blend` the picture is drawn inside the parser's face and neck alone.
+- With `reader` anonymized pictures are read by a copy of the recogniser that stage 2 trains.
+
+docs/explanation/architecture.md says what each of these is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from faceanon.backbones.dbaf import DBAF
+from faceanon.errors import UserError
+from faceanon.networks.attention import AttentionAxis
+from faceanon.networks.compensation import correction, expansion
+from faceanon.networks.discriminants import Discriminants
+from faceanon.networks.keyed import KeyedTurn
+from faceanon.networks.whitening import Whitening
+from faceanon.types import Codes, FaceBatch
+
+
+class Keyed(DBAF):
+    """A recogniser's code, turned by the key, and DBAF's attributes, on any bundle.
+
+    Args:
+        bundle: Bundle by name or folder.
+        cid_depth: Blocks of the transformer that reads attributes, at least 1.
+        cid_heads: Its attention heads.
+        cid_head_dim: Width of a head.
+        cid_mlp_ratio: Hidden width of its feed-forward part, in code widths.
+        cid_dropout: Its dropout.
+        cid_axis: What it attends across: the `layers` of a picture, or the `batch`.
+        maar: Whether encoder features reach the generator.
+        code_dim: Length K of the identity code; even.
+        principal: The code's directions are the principal components of the embeddings instead of their discriminants,
+            which a few dozen persons do not determine.
+        turn_dim: Number of leading entries of the code that the key turns; even. By default all.
+        turn_away: How far beyond the right angle the key turns codes, as a cosine in [0, 1).
+        blend: Draw only inside the parser's face and neck, softly widened; elsewhere the input's own pixels stay.
+        reader: The code of an anonymized picture is read by a copy of the recogniser that stage 2 trains, and corrected
+            by a small network that also sees the picture's W+ code.
+
+    Raises:
+        UserError: `cid_depth` is 0: attributes are read with CID.
+    """
+
+    hashed_as = "DBAF"  # of which this class was once a setting
+
+    def __init__(
+        self,
+        bundle: str = "synth64",
+        cid_depth: int = 6,
+        cid_heads: int = 14,
+        cid_head_dim: int = 64,
+        cid_mlp_ratio: int = 4,
+        cid_dropout: float = 0.1,
+        cid_axis: AttentionAxis = "layers",
+        maar: bool = True,
+        code_dim: int = 32,
+        principal: bool = False,
+        turn_dim: int | None = None,
+        turn_away: float = 0.1,
+        blend: bool = False,
+        reader: bool = False,
+    ) -> None:
+        if not cid_depth:
+            raise UserError("attributes are read with CID; give it a cid_depth of at least 1")
+        super().__init__(bundle, cid_depth, cid_heads, cid_head_dim, cid_mlp_ratio, cid_dropout, cid_axis, maar, blend)
+        assert self.cid is not None
+        nn.init.eye_(self.cid.project.weight)  # the attributes start as the whole code, which the prior can draw
+        nn.init.zeros_(self.cid.project.bias)
+        dim, layers = self.generator.style_dim, self.generator.n_latent
+        self.principal = principal
+        self.discriminants = Discriminants(self.bundle.entry("recogniser")["init"]["embedding"], code_dim)
+        self.turn: Whitening = KeyedTurn(code_dim, turn_dim or code_dim, turn_away)
+        self.expand = expansion(code_dim, 256, layers, dim)
+        self.reader: nn.Module | None = None
+        if reader:
+            self.reader = self.bundle.trainable_recogniser().eval()
+            self.compensation = correction(layers * dim + code_dim, 256, 128, code_dim)
+
+    def _add_key_edit(self, dim: int) -> None:
+        """None of DBAF's: the turn takes their place."""
+
+    @property
+    def key_label(self) -> str:
+        """The stream of DBAF, which this class was once a setting of: what was anonymized then comes back."""
+        return "faceanon/DBAF/key" if type(self) is Keyed else super().key_label
+
+    def train(self, mode: bool = True) -> Keyed:
+        """Train mode, save for encoder and reader, whose batch statistics stay as they came."""
+        super().train(mode)
+        if self.reader is not None:
+            self.reader.eval()
+        return self
+
+    def encode(self, image: Tensor) -> Codes:
+        """Codes of `(B, 3, S, S)`: identity `(B, K)`."""
+        return self._encode(image, self._recognised)
+
+    def encode_anonymized(self, image: Tensor) -> Codes:
+        """As `encode`, with the identity read by the trained reader where there is one."""
+        return self.encode(image) if self.reader is None else self._encode(image, self._read)
+
+    def _recognised(self, image: Tensor, latent: Tensor) -> Tensor:
+        code: Tensor = self.discriminants(self.bundle.recogniser(image))
+        return code
+
+    def _read(self, image: Tensor, latent: Tensor) -> Tensor:
+        assert self.reader is not None
+        read = self.discriminants(self.reader(image))
+        seen = torch.cat([self.turn.white(read), latent.flatten(1)], 1)
+        code: Tensor = read + self.compensation(seen) @ self.turn.colour
+        return code
+
+    def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
+        """Turn the identity `(B, K)` under `key` `(B, *key_shape)`; `inverse` turns it back."""
+        turned: Tensor = self.turn(identity, key.flatten(1), inverse)
+        return turned
+
+    def w_plus(self, codes: Codes) -> Tensor:
+        """What the identity code stands for in W+, plus attributes: `(B, L, D)`."""
+        assert codes.attributes is not None
+        found: Tensor = self.expand(self.turn.white(codes.identity)) + codes.attributes
+        return found
+
+    @torch.no_grad()
+    def calibrate(self, batches: Iterable[FaceBatch]) -> None:
+        """Fit the directions and the whitening of the identity code."""
+        embeddings = []
+        identities = []
+        for batch in batches:
+            embeddings.append(self.bundle.recogniser(batch.image))
+            identities.append(batch.identity)
+        stacked = torch.cat(embeddings)
+        persons = torch.cat(identities)
+        self.discriminants.fit(stacked, torch.full_like(persons, -1) if self.principal else persons)
+        self.turn.fit(self.discriminants(stacked))

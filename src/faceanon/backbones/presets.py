@@ -1,0 +1,78 @@
+"""The methods that ship with faceanon and those that installed packages announce, by name and by class path."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from faceanon.errors import UserError
+from faceanon.names import current_path
+from faceanon.paths import configs
+
+if TYPE_CHECKING:
+    from faceanon.backbones.base import Backbone
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A method as it is listed.
+
+    Args:
+        name: Name of its YAML, or of its entry point.
+        class_path: Import path of its class.
+        init_args: Arguments in the YAML.
+        remark: Comment at the head of the YAML, or the package that announces it.
+    """
+
+    name: str
+    class_path: str
+    init_args: dict[str, Any]
+    remark: str
+
+
+def shipped() -> Iterator[Listed]:
+    """The presets in configs/backbone/."""
+    for path in sorted((configs() / "backbone").glob("*.yaml")):
+        text = path.read_text()
+        spec = yaml.safe_load(text)
+        remark = " ".join(line.lstrip("# ") for line in itertools.takewhile(_is_comment, text.splitlines()))
+        yield Listed(path.stem, spec["class_path"], spec.get("init_args") or {}, remark)
+
+
+def _is_comment(line: str) -> bool:
+    return line.startswith("#")
+
+
+def announced() -> Iterator[Listed]:
+    """The backbones of other packages."""
+    for entry in sorted(entry_points(group="faceanon.backbones"), key=lambda item: item.name):
+        package = entry.dist.name if entry.dist else "?"
+        yield Listed(entry.name, entry.value.replace(":", "."), {}, f"from package {package}")
+
+
+def backbone_class(class_path: str) -> type[Backbone]:
+    """A shipped backbone, or one that an installed package announces under `faceanon.backbones`.
+
+    Raises:
+        UserError: Any other class: a stranger's model must not name code to import.
+    """
+    from faceanon.backbones.base import Backbone  # here: it imports torch, and a list of presets should not
+
+    class_path = current_path(class_path)
+    known = {entry.value.replace(":", ".") for entry in entry_points(group="faceanon.backbones")}
+    if not class_path.startswith("faceanon.backbones.") and class_path not in known:
+        raise UserError(f"no backbone {class_path!r}: install the package that announces it (group faceanon.backbones)")
+    module, _, name = class_path.rpartition(".")
+    try:
+        found: type[Backbone] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"cannot import backbone {class_path!r}: {error}") from error
+    if not isinstance(found, type) or not issubclass(found, Backbone):  # else a card could call what a file imports
+        raise UserError(f"{class_path!r} is no backbone; use the faceanon that wrote the model")
+    return found

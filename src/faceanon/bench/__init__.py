@@ -1,5 +1,0 @@
-"""Speed, memory and share of the machine of named cases; `faceanon bench` is its command.
-
-A case is registered in `bench.cases` and measured by `bench.measure.measure`. All that is compared across machines or
-days is divided by what plain matrix products and convolutions reach in the same minute (`bench.peak`).
-"""

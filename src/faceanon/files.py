@@ -1,0 +1,278 @@
+"""Safetensors on disk: hashed, written atomically, loaded strictly."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+import yaml
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from faceanon.errors import NO_ROOM, UserError
+
+CARD_BYTES, CARD_ENTRIES = 4_000_000, 100_000
+INT8, SCALE = "int8::", "int8_scale::"  # before the names of tensors stored in int8, and of their scales
+INT8_LEAST = 4096  # numbers in a tensor from which on int8 pays
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def state_sha256(module: nn.Module) -> str:
+    """Hash over class, names, shapes and values of a network or method.
+
+    A class that had another name once says so by `hashed_as`, which its subclasses do not inherit: results that carry
+    a hash are then still those of its states.
+    """
+    kind = type(module)
+    digest = hashlib.sha256(vars(kind).get("hashed_as", kind.__qualname__).encode())
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(raw_bytes(tensor))
+    return digest.hexdigest()
+
+
+def raw_bytes(tensor: Tensor) -> bytes:
+    """A tensor as it lies in memory, row by row; of every dtype, bfloat16 included, which numpy does not know."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """A file to write and read that takes the place of `path` when all is written; until then `path` is as it was.
+
+    Args:
+        path: The file; its folder is made.
+        mode: Who may read it, from its first byte on; the umask takes away from that, as a recovered face may be for
+            nobody else.
+
+    Raises:
+        OSError: The folder cannot be written, or the disk is full.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(temporary, "xb+", opener=partial(os.open, mode=mode)) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write `data` as `whole_file` does.
+
+    Raises:
+        UserError: The folder cannot be written, or the disk is full.
+    """
+    try:
+        with whole_file(path, mode) as file:
+            file.write(data)
+    except OSError as error:
+        reason = NO_ROOM.get(error.errno or 0) or error.strerror or str(error)
+        raise UserError(f"cannot write {path}: {reason}; free some space or choose another folder") from error
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The entries of a small YAML file from outside; tags that would run code are refused, as are bombs of aliases.
+
+    Raises:
+        UserError: Missing, too large, no YAML, or not a mapping by names.
+    """
+    try:
+        if path.stat().st_size > CARD_BYTES:
+            raise UserError(f"{path} is larger than {CARD_BYTES // 1_000_000} MB, too large for a card; restore it")
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path} cannot be read as YAML ({reason}); restore the file") from error
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        raise UserError(f"{path} does not hold entries by name; restore the file")
+    if not is_bounded(found):
+        raise UserError(f"{path} unfolds to more than {CARD_ENTRIES} entries; restore the file")
+    return found
+
+
+def is_bounded(value: object, limit: int = CARD_ENTRIES) -> bool:
+    """Whether plain nested values unfold to at most `limit` entries: aliases of YAML may make a few lines endless."""
+    queue: list[object] = [value]
+    while queue and limit >= 0:
+        limit, item = limit - 1, queue.pop()
+        queue += item.values() if isinstance(item, dict) else item if isinstance(item, list) else []
+    return limit >= 0
+
+
+def former_hashes(entry: Mapping[str, Any], source: Path) -> tuple[str, ...]:
+    """The sha256 that weights had before they were stored anew in fewer bytes, the oldest first.
+
+    Args:
+        entry: Of a card or of a bundle's network.
+        source: The file that it stands in.
+
+    Raises:
+        UserError: `formerly` is no list of such hashes.
+    """
+    found = entry.get("formerly", [])
+    if not isinstance(found, list) or not all(isinstance(item, str) and _HASH.fullmatch(item) for item in found):
+        raise UserError(f"{source}: formerly must be a list of sha256 hashes of 64 hex digits; restore the file")
+    return tuple(found)
+
+
+def save_tensors(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    metadata: dict[str, str] | None = None,
+    half: bool = False,
+    int8: bool = False,
+) -> str:
+    """Write tensors as safetensors; returns the file's sha256.
+
+    Args:
+        path: The file; its folder is made.
+        tensors: By name.
+        metadata: Text that travels in the file's head.
+        half: Store weights (two dimensions or more) as float16, half the size; loading widens them again.
+        int8: Store large weights (two dimensions or more, at least 4096 numbers) as int8 with one scale per output
+            channel, a quarter of the size; loading gives float32 again. Smaller ones are stored as `half` says.
+
+    Raises:
+        UserError: The folder cannot be written, a tensor has a reserved name, or int8 is asked for numbers that are
+            not finite.
+    """
+    reserved = [name for name in tensors if name.startswith((INT8, SCALE))]
+    if reserved:
+        raise UserError(f"cannot write {path}: the name {reserved[0]!r:.60} is reserved for int8; rename the tensor")
+    stored: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        value = tensor.detach().cpu()
+        weight = value.ndim > 1 and value.is_floating_point()
+        if int8 and weight and value.numel() >= INT8_LEAST:
+            if not value.isfinite().all():
+                raise UserError(f"cannot write {path}: {name} holds numbers that are not finite; train again")
+            steps, scale = to_int8(value)
+            stored[INT8 + name] = steps
+            stored[SCALE + name] = scale
+        else:
+            stored[name] = value.to(torch.float16 if half and weight else value.dtype).contiguous().clone()
+    data = save(stored, metadata)
+    write_atomic(path, data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def to_int8(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """A finite weight in steps of int8 and their float32 scale.
+
+    The scale is kept to 16 bits of precision. So 127 scales are a float32 without rounding, and a weight that was
+    stored once is stored the same the next time.
+
+    Args:
+        tensor: Of two dimensions or more, of floating point.
+
+    Returns:
+        Steps from -127 to 127 of the tensor's shape, and the size of a step for each channel, shaped as
+        `_scale_shape` says. A weight differs from step times scale by 1/254 of its channel's largest value at most,
+        up to the precision of the scale.
+    """
+    value = tensor.float()
+    shape = _scale_shape(value.shape)
+    others = [place for place, length in enumerate(shape) if length == 1]
+    scale = value.abs().amax(others, keepdim=True) / 127
+    bits = scale.contiguous().view(torch.int32)
+    # Half of the last bit that stays is added first, so that the cut rounds to the nearest.
+    scale = ((bits + 0x80) & ~0xFF).view(torch.float32).clamp(min=torch.finfo(torch.float32).tiny)
+    steps = (value / scale).round().clamp(-127, 127).to(torch.int8)
+    return steps.contiguous(), scale.contiguous()
+
+
+def _scale_shape(shape: Sequence[int]) -> list[int]:
+    """Shape of the scales of a weight: one for each output channel, the first dimension that is longer than one."""
+    channel = next((place for place, length in enumerate(shape) if length > 1), 0)
+    return [length if place == channel else 1 for place, length in enumerate(shape)]
+
+
+def _widened(stored: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Tensors of a file by their own names, those in int8 as float32.
+
+    Raises:
+        UserError: A tensor in int8 lacks its scale, a scale its tensor, or the two do not fit.
+    """
+    tensors = {name: value for name, value in stored.items() if not name.startswith((INT8, SCALE))}
+    names = sorted({name.removeprefix(INT8).removeprefix(SCALE) for name in stored.keys() - tensors.keys()})
+    for name in names:
+        steps = stored.get(INT8 + name)
+        scale = stored.get(SCALE + name)
+        if steps is None or scale is None or name in tensors or not _fits(steps, scale):
+            raise UserError(f"{path}: the int8 scale of {name!r:.60} is missing or damaged; fetch or train it again")
+        tensors[name] = steps.float() * scale
+    return tensors
+
+
+def _fits(steps: Tensor, scale: Tensor) -> bool:
+    """Whether a scale is one of `to_int8` for these steps: else it could blow them up, or turn them into NaN."""
+    typed = steps.dtype == torch.int8 and scale.dtype == torch.float32 and steps.ndim > 1
+    shaped = typed and list(scale.shape) == _scale_shape(steps.shape)
+    return shaped and bool(scale.isfinite().all()) and bool((scale > 0).all())
+
+
+def load_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
+    """Read a safetensors file; weights that lie there in int8 come back as float32.
+
+    Args:
+        path: The file.
+        expected: Its sha256, checked when given.
+
+    Raises:
+        UserError: Missing, corrupt, or another file than expected.
+    """
+    if not path.is_file():
+        raise UserError(f"weights not found: {path}; check the path, or train them (docs/tutorials/train.md)")
+    if expected is not None and sha256(path) != expected:
+        raise UserError(
+            f"{path} is not the file its card describes (sha256 differs); restore it, e.g. with git checkout"
+        )
+    try:
+        stored = load_file(path)
+    except Exception as error:  # also KeyError and RuntimeError, of types and shapes that torch does not have
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path} is not a readable safetensors file ({reason}); fetch or train it again") from error
+    return _widened(stored, path)
+
+
+def load_strictly(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
+    """Load every key, and no other, with equal shapes.
+
+    Raises:
+        UserError: Keys or shapes differ; the message names the first few and their source.
+    """
+    own = module.state_dict()
+    missing, unexpected = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    reshaped = [
+        f"{name} {tuple(tensors[name].shape)} instead of {tuple(own[name].shape)}"
+        for name in sorted(own.keys() & tensors.keys())
+        if own[name].shape != tensors[name].shape
+    ]
+    if missing or unexpected or reshaped:
+        parts = [
+            f"{len(f)} {label} (e.g. {f[0]})"
+            for label, f in (("missing", missing), ("unexpected", unexpected), ("of another shape", reshaped))
+            if f
+        ]
+        name = type(module).__name__
+        raise UserError(f"{source} does not fit {name}: {', '.join(parts)}; use the configuration it was trained with")
+    module.load_state_dict(dict(tensors))

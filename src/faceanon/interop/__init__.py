@@ -1,0 +1,1 @@
+"""Networks and methods for other programs, and from them: public checkpoints, and ONNX graphs."""

@@ -1,0 +1,1 @@
+"""Methods as ONNX graphs: written, and run without torch's modules."""

@@ -1,0 +1,1 @@
+"""Public checkpoints of other people's networks: read, converted into a bundle, and written again."""

@@ -1,0 +1,242 @@
+"""What is this file? Public checkpoints, recognised from their keys and options, never from their names.
+
+Files are read with `weights_only=True`; nothing in them is executed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from faceanon.errors import UserError
+from faceanon.files import load_tensors, sha256
+from faceanon.interop.public.packs import Pack, is_pack, read_pack
+from faceanon.interop.public.unpickle import read_torch
+from faceanon.networks.lpips_net import backbone_weights
+from faceanon.weights.layouts import ENCODER_MARKS, ENCODERS, FACENET_SETS, LAYOUTS, Init, Layout, State
+
+GENERATOR, DISCRIMINATOR = LAYOUTS[:2]
+_PARTS = ("g_ema", "g", "d")  # of a StyleGAN2 checkpoint
+_WRAPPERS = ("state_dict", "mapper_state_dict")
+_CLASSIFIER = ("logits.weight", "logits.bias")
+
+
+@dataclass(frozen=True)
+class Found:
+    """One network in a file.
+
+    Args:
+        layout: What it is.
+        init: Constructor arguments of `layout.network`.
+        tensors: State dict in the public layout, without a `module.` prefix.
+        name: Name for logs and results.
+        notes: What had to be decided or dropped, for people.
+        latent_avg: `(D,)` or `(L, D)` average code that travels with it, or None.
+        start_from_latent_avg: Encoders: whether codes are offsets from that average.
+        bare: The whole file was this state dict, without anything around it.
+    """
+
+    layout: Layout
+    init: Init
+    tensors: dict[str, Tensor]
+    name: str
+    notes: tuple[str, ...] = ()
+    latent_avg: Tensor | None = None
+    start_from_latent_avg: bool = True
+    bare: bool = False
+
+    @property
+    def size(self) -> int | None:
+        """Side in px of the pictures that the generator draws, where that is part of the network."""
+        found: int | None = self.init.get("size", self.init.get("stylegan_size"))
+        return found
+
+
+@dataclass(frozen=True)
+class PublicFile:
+    """A file and what is in it.
+
+    Args:
+        path: Where it lies.
+        sha256: Of the file; of the listing of names and hashes for a folder.
+        keys: Its top-level keys.
+        opts: Its options as plain values.
+        found: The networks in it.
+        pack: InsightFace's networks in it, or None.
+    """
+
+    path: Path
+    sha256: str
+    keys: tuple[str, ...]
+    opts: dict[str, Any] = field(default_factory=dict)
+    found: tuple[Found, ...] = ()
+    pack: Pack | None = None
+
+
+def read_public(path: Path, encoder_type: str | None = None) -> PublicFile:
+    """Read a file and name what is in it.
+
+    Args:
+        path: A checkpoint (.pt, .pth, .pth.tar, .safetensors), an NVIDIA .pkl, or InsightFace's pack (folder, .zip or
+            .onnx).
+        encoder_type: `Encoder4Editing` or `GradualStyleEncoder`, for an encoder whose file does not say.
+
+    Raises:
+        UserError: Missing, damaged, unsafe, or nothing that has a name; the message says what was seen.
+    """
+    if not path.exists():
+        raise UserError(f"no such file: {path}; give the path of a checkpoint you have")
+    if is_pack(path):
+        pack = read_pack(path)
+        return PublicFile(path, pack.sha256, tuple(pack.files), pack=pack)
+    content = _load(path)
+    opts = _plain(content.get("opts", content.get("args")))
+    if encoder_type is not None:
+        opts["encoder_type"] = encoder_type
+    found = _networks(content, opts, path)
+    return PublicFile(path, sha256(path), tuple(map(str, content)), opts, tuple(found))
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """The file as a dict."""
+    if path.suffix == ".safetensors":
+        return dict(load_tensors(path))
+    if path.suffix in (".pkl", ".pickle"):
+        from faceanon.interop.public.nvidia import read_nvidia_pickle
+
+        names = {"G_ema": "g_ema", "G": "g", "D": "d"}
+        return {names[part]: state for part, state in read_nvidia_pickle(path).items() if part in names}
+    content = read_torch(path)
+    if not isinstance(content, Mapping):
+        raise UserError(f"{path} holds a {type(content).__name__}, not a dict of tensors; save its state_dict instead")
+    return dict(content)
+
+
+def _plain(opts: object) -> dict[str, Any]:
+    """Options that are plain values, or lists of whole numbers."""
+    if isinstance(opts, argparse.Namespace):
+        opts = vars(opts)
+    if not isinstance(opts, Mapping):
+        return {}
+    return {
+        str(name): value
+        for name, value in opts.items()
+        if isinstance(value, str | int | float | bool | None)
+        or (isinstance(value, list) and all(isinstance(item, int) for item in value))
+    }
+
+
+def _tensors(value: object) -> dict[str, Tensor] | None:
+    """A state dict without `module.` prefixes, or None if `value` is none."""
+    if not isinstance(value, Mapping) or not value:
+        return None
+    if not all(isinstance(name, str) and isinstance(item, Tensor) for name, item in value.items()):
+        return None
+    wrapped = all(name.startswith("module.") for name in value)
+    return {name.removeprefix("module.") if wrapped else name: item.detach() for name, item in value.items()}
+
+
+def _networks(content: dict[str, Any], opts: dict[str, Any], path: Path) -> list[Found]:
+    average = content.get("latent_avg")
+    average = average.detach().float() if isinstance(average, Tensor) else None
+    if any(_tensors(content.get(part)) for part in _PARTS):
+        return _stylegan2(content, average, path)
+    for wrapper in _WRAPPERS:
+        if (state := _tensors(content.get(wrapper))) is not None:
+            return _state(state, opts, average, path)
+    bare = _tensors(content)
+    if bare is None:
+        raise UserError(_unnamed(path, list(content)))
+    return [replace(found, bare=True) for found in _state(bare, opts, average, path)]
+
+
+def _stylegan2(content: dict[str, Any], average: Tensor | None, path: Path) -> list[Found]:
+    """Generator (its moving average where there is one) and discriminator."""
+    states = {part: _tensors(content.get(part)) for part in _PARTS}
+    generator, discriminator = states["g_ema"] or states["g"], states["d"]
+    found = []
+    if generator is not None:
+        if average is None and "latent_avg" in generator:
+            average = generator.pop("latent_avg").float()
+        note = () if states["g_ema"] else ("no g_ema in the file: took g, the generator without its moving average",)
+        found.append(replace(_named(GENERATOR, generator, path), latent_avg=average, notes=note))
+    if discriminator is not None:
+        found.append(_named(DISCRIMINATOR, discriminator, path))
+    return found
+
+
+def _state(state: dict[str, Tensor], opts: dict[str, Any], average: Tensor | None, path: Path) -> list[Found]:
+    """What a state dict holds."""
+    encoder = {name.removeprefix("encoder."): item for name, item in state.items() if name.startswith("encoder.")}
+    decoder = {name.removeprefix("decoder."): item for name, item in state.items() if name.startswith("decoder.")}
+    if encoder or all(mark in state for mark in ENCODER_MARKS):
+        found = [_encoder(encoder or state, opts, average, path)]
+        return [*found, replace(_named(GENERATOR, decoder, path), latent_avg=average)] if decoder else found
+    for layout in LAYOUTS:
+        if all(mark in state for mark in layout.marks):
+            if layout.kind == "facenet":
+                return [_facenet(layout, state, path)]
+            named = _named(layout, state, path)
+            return [_backbone(named) if layout.role == "perceptual" else named]
+    raise UserError(_unnamed(path, list(state)))
+
+
+def _encoder(state: State, opts: dict[str, Any], average: Tensor | None, path: Path) -> Found:
+    kind = opts.get("encoder_type")
+    if kind is None:
+        raise UserError(
+            f"{path} is an e4e or a pSp encoder: their keys are the same and its opts have no encoder_type; "
+            f"say which with --encoder-type {' or '.join(ENCODERS)}"
+        )
+    if kind not in ENCODERS:
+        raise UserError(f"{path} has an encoder of type {kind!r}; faceanon knows {' and '.join(ENCODERS)}")
+    found = _named(ENCODERS[kind], state, path)
+    if found.init["input_nc"] != 3:
+        raise UserError(f"{path} encodes pictures of {found.init['input_nc']} channels (sketches or labels), not faces")
+    if isinstance(opts.get("feature_taps"), list):  # from our own export
+        found = replace(found, init={**found.init, "feature_taps": opts["feature_taps"]})
+    offset = bool(opts.get("start_from_latent_avg", kind == "Encoder4Editing"))
+    return replace(found, latent_avg=average, start_from_latent_avg=offset)
+
+
+def _backbone(found: Found) -> Found:
+    """A classifier of ImageNet without its head, which LPIPS does not use."""
+    kept = backbone_weights(found.tensors)
+    notes = ("classifier dropped",) if len(kept) < len(found.tensors) else ()
+    return replace(found, tensors=kept, notes=notes)
+
+
+def _facenet(layout: Layout, state: State, path: Path) -> Found:
+    """FaceNet without its classifier, whose size tells the training set."""
+    logits = state.get("logits.weight")
+    kept = {name: item for name, item in state.items() if name not in _CLASSIFIER}
+    found = _named(layout, kept, path)
+    if logits is None:
+        return replace(found, notes=("no classifier in the file, so its training set is unknown",))
+    classes = logits.shape[0]
+    known = FACENET_SETS.get(classes)
+    notes = (f"classifier of {classes} persons dropped" + (f": trained on {known}" if known else ""),)
+    return replace(found, name=f"facenet_{known or classes}", notes=notes)
+
+
+def _named(layout: Layout, state: State, path: Path) -> Found:
+    if missing := [mark for mark in layout.marks if mark not in state]:
+        raise UserError(_unnamed(path, list(state), f"looked like a {layout.title} without {missing[0]}"))
+    try:
+        init = layout.sizes(state)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    except (KeyError, IndexError, ValueError) as error:
+        raise UserError(f"{path} looks like a {layout.title}, but is incomplete: {error}; get it again") from error
+    return Found(layout, init, dict(state), layout.kind)
+
+
+def _unnamed(path: Path, keys: list[Any], but: str = "") -> str:
+    seen = ", ".join(str(key) for key in keys[:4]) + (f", ... ({len(keys)} keys)" if len(keys) > 4 else "")
+    known = ", ".join(layout.title for layout in (*LAYOUTS, *ENCODERS.values()))
+    return f"{path}: cannot name it; its keys are {seen or 'none'}{f'; {but}' if but else ''}; known are: {known}"

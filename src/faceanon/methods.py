@@ -1,0 +1,87 @@
+"""The method and the device that a command works with, by what was typed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from faceanon.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+    from faceanon.backbones.base import Backbone
+
+
+def device(name: str) -> torch.device:
+    """A device that computes; of several processes each has a `cuda` of its own.
+
+    Raises:
+        UserError: There is none of this name.
+    """
+    import torch
+
+    own = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or "0"
+    try:
+        found = torch.device(f"cuda:{own}" if name == "cuda" else name)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"cannot compute on {name!r}: {str(error).splitlines()[0]}") from error
+    return found
+
+
+def presets() -> list[str]:
+    """Names of the shipped and announced presets."""
+    from faceanon.backbones.presets import announced, shipped
+
+    return sorted({listed.name for listed in (*announced(), *shipped())})
+
+
+def untrained(name: str, bundle: Path | None = None) -> Backbone:
+    """A preset that needs no training, in eval mode.
+
+    Args:
+        name: One of `presets()`.
+        bundle: Folder of the bundle that it stands on; None: the preset's.
+
+    Raises:
+        UserError: It has to be trained.
+    """
+    from faceanon.backbones.presets import announced, backbone_class, shipped
+
+    listed = {one.name: one for one in (*announced(), *shipped())}[name]
+    kind = backbone_class(listed.class_path)
+    if kind.trained_by:
+        raise UserError(
+            f"{name} has to be trained first, by {', '.join(kind.trained_by)}; "
+            "give the folder or the checkpoint of a trained one"
+        )
+    changed = {} if bundle is None else {"bundle": str(bundle)}
+    return kind(**{**listed.init_args, **changed}).eval().requires_grad_(False)
+
+
+def trained(model: str | Path) -> Backbone:
+    """A trained model that a test can judge.
+
+    Raises:
+        UserError: There is none, it is damaged, or it is an exported one, which comes without a judge.
+    """
+    from faceanon.models import load_backbone
+
+    backbone, _ = load_backbone(model)
+    if getattr(backbone, "bundle", None) is None:
+        raise UserError(f"{model} is an exported method, without a bundle that could judge it; give the model itself")
+    return backbone
+
+
+def method(name: str) -> Backbone:
+    """A trained model, or a preset that needs no training; a model of the name goes first.
+
+    Raises:
+        UserError: There is none of this name, or it has to be trained.
+    """
+    from faceanon.paths import checkpoints
+
+    here = any(place.exists() for place in (Path(name), checkpoints() / name))
+    return trained(name) if here or name not in presets() else untrained(name)

@@ -1,0 +1,316 @@
+"""Trained backbones on disk: a folder of `weights.safetensors` and `model.yaml`, or one's own Lightning checkpoint."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+import yaml
+from torch import Tensor
+
+from faceanon import __version__
+from faceanon.backbones.base import Backbone
+from faceanon.backbones.presets import backbone_class
+from faceanon.errors import UserError
+from faceanon.files import (
+    former_hashes,
+    load_strictly,
+    load_tensors,
+    read_yaml,
+    save_tensors,
+    sha256,
+    write_atomic,
+)
+from faceanon.interop.onnx.method import CARD as ONNX_CARD
+from faceanon.interop.public.export import Exportable, exportable
+from faceanon.names import with_current_paths
+from faceanon.networks.local_weights import refuse_bomb
+from faceanon.paths import checkpoints
+from faceanon.weights.bundle import Bundle
+from faceanon.weights.pairing import short
+
+WEIGHTS, CARD = "weights.safetensors", "model.yaml"
+_PARTS = ("generator", "encoder", "latent_avg")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A trained backbone as it lies on disk.
+
+    Args:
+        class_path: Import path of its class.
+        init_args: Its constructor's arguments.
+        bundle: Name and fingerprint of the bundle it was trained on.
+        tensors: Its state dict.
+        sha256: Of the weights file.
+        source: Where it was read.
+    """
+
+    class_path: str
+    init_args: dict[str, Any]
+    bundle: dict[str, str]
+    tensors: dict[str, Tensor]
+    sha256: str
+    source: str
+
+
+@runtime_checkable
+class Successor(Protocol):
+    """A backbone that goes on from another method's stages: the same parts under the same names."""
+
+    @property
+    def forerunner(self) -> dict[str, Any]:
+        """`class_path` of the other method, and `init_args` that both share."""
+        ...
+
+
+def default_model() -> Path:
+    """The trained backbone for photographs that ships with faceanon."""
+    return checkpoints() / "persona_photo128"
+
+
+def drawn_model() -> Path:
+    """The trained backbone for procedural faces that ships with faceanon; tables and speed pages are measured on it."""
+    return checkpoints() / "dbaf_synth64"
+
+
+def description(backbone: Backbone) -> dict[str, Any]:
+    """What a card says of a backbone: class, arguments, bundle."""
+    kind = type(backbone)
+    bundle = {"name": backbone.bundle.name, "fingerprint": backbone.bundle.fingerprint}
+    return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": backbone.init_args, "bundle": bundle}
+
+
+def save_backbone(backbone: Backbone, folder: Path, half: bool = False, int8: bool = False) -> str:
+    """Write weights and card into `folder`; returns the sha256 of the weights.
+
+    Args:
+        backbone: To be saved.
+        folder: It is made.
+        half: Store weights in float16, to ship.
+        int8: Store large weights in int8, to ship smaller still; what that costs has to be measured.
+    """
+    digest = save_tensors(folder / WEIGHTS, backbone.state_dict(), half=half, int8=int8)
+    card = {**description(backbone), "faceanon": __version__, "sha256": digest}
+    write_atomic(folder / CARD, yaml.safe_dump(card, sort_keys=False).encode())
+    return digest
+
+
+def formerly(path: str | Path) -> tuple[str, ...]:
+    """Hashes that a model's weights had before they were stored anew: what they anonymized, the model brings back.
+
+    Args:
+        path: As `load_backbone` takes it.
+
+    Raises:
+        UserError: The card cannot be read, or its list is damaged.
+    """
+    folder = next((found for found in (Path(path), checkpoints() / path) if found.exists()), Path(path))
+    card = folder / CARD
+    return former_hashes(read_yaml(card), card) if card.is_file() else ()
+
+
+def read(path: str | Path) -> Saved:
+    """Read an exported folder, one of `checkpoints/` by name, or a `.ckpt`; nothing in it is executed.
+
+    Raises:
+        UserError: Missing, corrupt, or not a backbone.
+    """
+    path = next((found for found in (Path(path), checkpoints() / path) if found.exists()), Path(path))
+    if path.is_dir():
+        if not (path / CARD).is_file():
+            raise UserError(f"{path} holds no {CARD}: give the folder that training exported, or a .ckpt file")
+        card = _checked(read_yaml(path / CARD), path / CARD)
+        digest = str(card.get("sha256"))
+        return _saved(card, load_tensors(path / WEIGHTS, digest), digest, path)
+    if not path.is_file():
+        raise UserError(f"no model at {path}: give a folder that training exported, or a .ckpt file")
+    return _read_checkpoint(path)
+
+
+def _read_checkpoint(path: Path) -> Saved:
+    try:
+        refuse_bomb(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        card, state = content["faceanon"], content["state_dict"]
+        tensors = {name.removeprefix("ema."): value for name, value in state.items() if name.startswith("ema.")}
+        if not all(isinstance(value, Tensor) for value in tensors.values()):
+            raise TypeError("a state dict of other things than tensors")
+    except UserError:
+        raise
+    except Exception as error:  # rubbish makes the unpickler raise whatever it stumbles over
+        raise UserError(
+            f"{path} is not a checkpoint of a faceanon stage, or it is damaged; train again or choose another"
+        ) from error
+    return _saved(_checked(card, path), tensors, sha256(path), path)
+
+
+def _checked(card: object, source: str | Path) -> dict[str, Any]:
+    """A card that has what is needed to build a backbone."""
+    entries: dict[str, Any] = card if isinstance(card, dict) else {}
+    kinds = {"class_path": str, "init_args": dict, "bundle": dict}
+    odd = [name for name, kind in kinds.items() if not isinstance(entries.get(name), kind)]
+    if not odd and not all(isinstance(name, str) for name in entries["init_args"]):
+        odd = ["init_args"]
+    if not odd and not isinstance(entries["bundle"].get("fingerprint"), str):
+        odd = ["bundle"]
+    if odd:
+        raise UserError(f"{source} does not describe a backbone: {odd[0]} is missing or damaged; export it again")
+    return {**entries, **with_current_paths({name: entries[name] for name in ("class_path", "init_args")})}
+
+
+def _saved(card: dict[str, Any], tensors: dict[str, Tensor], digest: str, path: Path) -> Saved:
+    return Saved(card["class_path"], card["init_args"], card["bundle"], tensors, digest, str(path))
+
+
+def load_into(backbone: Backbone, path: str | Path) -> None:
+    """Load an earlier stage's backbone strictly; class, arguments and bundle have to agree.
+
+    A backbone with a forerunner loads that one's stages too: of its arguments those that are shared have to agree.
+
+    Raises:
+        UserError: They do not; the message names both sides.
+    """
+    saved, own = read(path), description(backbone)
+    found = {"class_path": saved.class_path, "init_args": saved.init_args, "bundle": saved.bundle}
+    if isinstance(backbone, Successor) and saved.class_path == backbone.forerunner["class_path"]:
+        own |= backbone.forerunner
+        given = _with_defaults(saved.init_args, backbone_class(saved.class_path))
+        found["init_args"] = {name: given.get(name) for name in own["init_args"]}
+    elif saved.class_path == own["class_path"]:
+        found["init_args"] = _with_defaults(saved.init_args, type(backbone))
+    _compare(found, own, f"init_from {saved.source}")
+    load_strictly(backbone, saved.tensors, saved.source)
+
+
+def check_fit(saved: dict[str, Any] | None, backbone: Backbone, source: str) -> None:
+    """Compare a `description` with a backbone: class, bundle, then arguments.
+
+    Raises:
+        UserError: They differ; the message names the differing parts of both sides.
+    """
+    if saved is None:
+        raise UserError(f"{source} holds no backbone; give one of a stage that trains a backbone")
+    card, own = _checked(saved, source), description(backbone)
+    if card["class_path"] == own["class_path"]:
+        card = {**card, "init_args": _with_defaults(card["init_args"], type(backbone))}
+    _compare(card, own, source)
+
+
+def _compare(saved: dict[str, Any], own: dict[str, Any], source: str) -> None:
+    arguments = [_without_bundle(card["init_args"]) for card in (saved, own)]
+    for what, theirs, mine in (
+        ("backbone", saved["class_path"], own["class_path"]),
+        ("bundle", saved["bundle"], own["bundle"]),
+        ("backbone arguments", _beside(*arguments), _beside(*reversed(arguments))),
+    ):
+        if theirs != mine:
+            raise UserError(f"{source} has {what} {theirs}, this run has {mine}; use the same configuration")
+
+
+def _with_defaults(arguments: dict[str, Any], kind: type[Backbone]) -> dict[str, Any]:
+    """Arguments that `kind` got since a model was saved have the defaults that keep it as it was."""
+    parameters = inspect.signature(kind).parameters.values()
+    return {found.name: found.default for found in parameters if found.default is not found.empty} | arguments
+
+
+def _beside(some: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """The entries of `some` that `others` lacks or has otherwise."""
+    return {name: value for name, value in some.items() if name not in others or others[name] != value}
+
+
+def _without_bundle(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The bundle is compared by its fingerprint: its path may differ between machines."""
+    return {name: value for name, value in arguments.items() if name != "bundle"}
+
+
+def load_backbone(path: str | Path, device: torch.device | str = "cpu") -> tuple[Backbone, str]:
+    """Build a trained backbone in eval mode.
+
+    Args:
+        path: An exported folder, a `.ckpt`, or a folder of `faceanon export --onnx`.
+        device: Where the graphs of the latter run; a backbone of torch is moved by whoever uses it.
+
+    Returns:
+        The backbone and the sha256 of its weights.
+
+    Raises:
+        UserError: Missing or corrupt, an unknown class, or another bundle than it was trained on.
+    """
+    if (exported := _exported(path)) is not None:
+        from faceanon.interop.onnx.backbone import OnnxBackbone  # here: training needs no onnxruntime
+
+        runner = OnnxBackbone(exported, device).eval()
+        return runner, runner.card.weights
+    saved = read(path)
+    backbone = _built(saved)
+    found = description(backbone)["bundle"]
+    if found["fingerprint"] != saved.bundle["fingerprint"]:
+        raise UserError(
+            f"{saved.source} was trained on bundle {_named(saved.bundle)}, but here it is {_named(found)}; "
+            "install that bundle"
+        )
+    load_strictly(backbone, saved.tensors, saved.source)
+    return backbone.eval().requires_grad_(False), saved.sha256
+
+
+def _named(bundle: dict[str, Any]) -> str:
+    """A bundle by name and the head of its fingerprint, cut where a stranger wrote a novel."""
+    return f"{str(bundle.get('name', 'without a name'))[:40]} ({short(str(bundle['fingerprint']))})"
+
+
+def _built(saved: Saved) -> Backbone:
+    kind = backbone_class(saved.class_path)
+    try:
+        return kind(**saved.init_args)
+    except (UserError, ImportError):
+        raise
+    except Exception as error:  # arguments from outside make a network raise whatever it stumbles over
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{saved.source} gives {saved.class_path} arguments that it does not take "
+            f"({type(error).__name__}: {reason}); use the faceanon that wrote it, or export it again"
+        ) from error
+
+
+def _exported(path: str | Path) -> Path | None:
+    """The folder of ONNX graphs at `path`, or None where there is none."""
+    return next((place for place in (Path(path), checkpoints() / path) if (place / ONNX_CARD).is_file()), None)
+
+
+def shipped_figures(bundle: str) -> dict[str, float] | None:
+    """Test figures of the model that ships for a bundle.
+
+    Args:
+        bundle: Name of the bundle.
+
+    Returns:
+        Figures by name, or None where no model for that bundle lies beside the package.
+    """
+    models = {"photo128": default_model(), "synth64": drawn_model()}
+    path = models[bundle] / "results.json" if bundle in models else None
+    if path is None or not path.is_file():
+        return None
+    figures: dict[str, float] = json.loads(path.read_text())["figures"]
+    return figures
+
+
+def read_exportable(model: str | Path) -> Exportable:
+    """Read a trained backbone (folder, `.ckpt` or name) or a bundle (folder or name).
+
+    Raises:
+        UserError: Neither is there, or its networks have no public layout.
+    """
+    for place in (Path(model), checkpoints() / model):
+        if (place / CARD).is_file() or place.is_file():
+            backbone, _ = load_backbone(place)
+            generator, encoder, average = (getattr(backbone, name, None) for name in _PARTS)
+            return exportable(generator, encoder, average, f"{place} ({type(backbone).__name__})")
+        if (place / "bundle.yaml").is_file():
+            bundle = Bundle(place)
+            return exportable(bundle.build("generator"), bundle.build("encoder"), bundle.latent_avg, str(place))
+    raise UserError(f"no model or bundle at {model}: give the folder that training exported, a .ckpt, or a bundle")

@@ -1,0 +1,200 @@
+"""Faces chosen by a photo of the person: who in a photo is the one in a reference photo?
+
+The bundle's recogniser decides: it reads originals here, so it does no harm that losses have seen it. An error must not
+show somebody. So every face that is alike enough is changed, but only the one that is most alike is left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from faceanon.errors import UserError
+from faceanon.photo.align import crop, framed_square
+from faceanon.photo.detect import Detector
+from faceanon.photo.file import load_photo
+from faceanon.photo.policy import Face, Policy
+
+if TYPE_CHECKING:
+    from faceanon.weights.bundle import Bundle
+
+CHUNK = 64
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """When two faces are one person's.
+
+    Args:
+        embed: `(B, 3, S, S)` in [-1, 1] -> L2-normalised `(B, E)`.
+        size: S, in pixels.
+        framing: Where the faces it knows lie; arguments of `photo.align.reframed`.
+        threshold: Cosine above which two faces count as one person's.
+        device: Where `embed` runs.
+    """
+
+    embed: Callable[[Tensor], Tensor]
+    size: int
+    framing: dict[str, float]
+    threshold: float
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A person by one photo.
+
+    Args:
+        name: Of the photo, for messages.
+        code: Embedding `(E,)` of unit length.
+    """
+
+    name: str
+    code: Tensor
+
+
+@dataclass(frozen=True)
+class People:
+    """Who is to be changed, and who is to be left.
+
+    Args:
+        likeness: Says who is who.
+        select: Change only these, and the numbers of the policy.
+        exclude: Leave these, and the numbers of the policy.
+        met: Names of the references that somebody was like so far.
+    """
+
+    likeness: Likeness
+    select: tuple[Reference, ...] = ()
+    exclude: tuple[Reference, ...] = ()
+    met: set[str] = field(default_factory=set, compare=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all references."""
+        return tuple(reference.name for reference in (*self.select, *self.exclude))
+
+    def numbered(self, pixels: NDArray[np.uint8], faces: Sequence[Face], policy: Policy) -> Policy:
+        """The policy with these people's numbers in one photo.
+
+        Args:
+            pixels: RGB `(H, W, 3)` uint8.
+            faces: Everybody in it, judged with nobody chosen.
+            policy: What else was asked for.
+        """
+        clear = [face for face in faces if face.treatment == "model"]
+        codes = _codes(self.likeness, pixels, clear)
+        select, unlike = self._selected(clear, codes)
+        exclude, alike = self._excluded(clear, codes)
+        if self.select:
+            policy = replace(policy, select=select | (policy.select or frozenset()))
+        return replace(policy, exclude=exclude | policy.exclude, why=unlike | alike)
+
+    def unmet(self) -> list[str]:
+        """The references that nobody in any photo so far was like."""
+        return [name for name in self.names if name not in self.met]
+
+    def _selected(self, faces: Sequence[Face], codes: Tensor) -> tuple[frozenset[int], dict[int, str]]:
+        """Numbers of everybody who is like one of `select`, and why not the others."""
+        chosen: set[int] = set()
+        why: dict[int, str] = {}
+        who = " or ".join(reference.name for reference in self.select)
+        for face, cosines in zip(faces, _cosines(codes, self.select).tolist(), strict=True):
+            names = [r.name for r, cosine in zip(self.select, cosines, strict=True) if self._same(cosine)]
+            self.met.update(names)
+            if names:
+                chosen.add(face.number)
+            elif cosines:
+                why[face.number] = f"not like {who}, {max(cosines):.2f}"
+        return frozenset(chosen), why
+
+    def _excluded(self, faces: Sequence[Face], codes: Tensor) -> tuple[frozenset[int], dict[int, str]]:
+        """Number of the one who is most like each of `exclude`, if enough, and how much."""
+        why: dict[int, str] = {}
+        for reference, cosines in zip(self.exclude, _cosines(codes, self.exclude).T, strict=True):
+            if len(cosines) and self._same(float(cosines.max())):
+                self.met.add(reference.name)
+                why[faces[int(cosines.argmax())].number] = f"like {reference.name}, {float(cosines.max()):.2f}"
+        return frozenset(why), why
+
+    def _same(self, cosine: float) -> bool:
+        return cosine > self.likeness.threshold
+
+
+def likeness_of(bundle: Bundle, threshold: float) -> Likeness:
+    """How a bundle tells people apart: by its recogniser, or by its judge where it has none.
+
+    Raises:
+        UserError: If it has neither.
+    """
+    if not bundle.has("recogniser") and not bundle.has("judge"):
+        bundle.require("recogniser")
+    embed = bundle.recogniser if bundle.has("recogniser") else bundle.judge
+    return Likeness(embed, bundle.image_size, bundle.framing, threshold, bundle.device)
+
+
+def threshold_of(bundle: Bundle, model: Path) -> float:
+    """The cosine at a false accept rate of 1e-2 between originals, as `faceanon test` measured it for a model.
+
+    Args:
+        bundle: Of the model.
+        model: Folder of the model, with its `results.json`.
+
+    Raises:
+        UserError: If nobody has measured it.
+    """
+    name = bundle.recogniser_name if bundle.has("recogniser") else bundle.judge_name
+    path = model / "results.json"
+    try:
+        return float(json.loads(path.read_text(encoding="utf-8"))["figures"][f"threshold/{name}"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path} says of no threshold at which {name} calls two faces one person's: put the results.json of "
+            "`faceanon test` there, or give --likeness COSINE"
+        ) from error
+
+
+def read_reference(path: Path, detector: Detector, likeness: Likeness) -> Reference:
+    """The one person in a photo.
+
+    Raises:
+        UserError: If the photo cannot be read, or shows no face, several, or one that cannot be used.
+    """
+    photo = load_photo(path)
+    found = detector.detect(photo.pixels)
+    if len(found) != 1:
+        shown = "no face that the detector finds" if not found else f"{len(found)} faces"
+        raise UserError(f"the reference photo {path} shows {shown}; give one that shows the one person's face alone")
+    square = framed_square(found[0].points, likeness.framing)
+    try:
+        face = crop(photo.pixels, square, likeness.size)
+    except UserError as error:
+        raise UserError(f"the reference photo {path} shows no usable face; give another one") from error
+    return Reference(path.name, _embedded(likeness, face[None])[0])
+
+
+@torch.inference_mode()
+def _embedded(likeness: Likeness, faces: Tensor) -> Tensor:
+    parts = [likeness.embed(part.to(likeness.device)).float().cpu() for part in torch.split(faces, CHUNK)]
+    return torch.cat(parts)
+
+
+def _codes(likeness: Likeness, pixels: NDArray[np.uint8], faces: Sequence[Face]) -> Tensor:
+    squares = [face.geometry for face in faces if face.geometry is not None]
+    crops = [crop(pixels, square, likeness.size) for square in squares]
+    return _embedded(likeness, torch.stack(crops)) if crops else torch.zeros(0, 1)
+
+
+def _cosines(codes: Tensor, references: Sequence[Reference]) -> Tensor:
+    """`(faces, references)`."""
+    if not len(codes) or not references:
+        return torch.zeros(len(codes), len(references))
+    return codes @ torch.stack([reference.code for reference in references]).T

@@ -1,0 +1,216 @@
+"""What is to be done with each face that was found: the model, a classical method, or nothing because it was asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faceanon.backbones.classical import Blur, Irreversible, Mask, Pixelate
+from faceanon.errors import UserError
+from faceanon.manifest import MAX_SIDE, CropGeometry
+from faceanon.photo.align import crop, framed_square
+from faceanon.photo.detect import CELL, Detection
+from faceanon.photo.paste import paste
+
+SmallFaces = Literal["blur", "pixelate", "mask", "refuse"]
+Treatment = Literal["model", "blur", "pixelate", "mask", "refuse", "left"]
+SMALL_FACES: tuple[SmallFaces, ...] = get_args(SmallFaces)
+MIN_FACE = 20.0
+SEARCH = 0.6  # faces are looked for down to this share of `min_face`, so that smaller ones are hidden as well
+LEAST_SIDE = 8.0  # px; a square below this holds nothing that a model could read
+LEAST_VISIBLE = 1 / 3  # of the square; below it most of what the model would be given is mirrored
+HIDDEN_SIZE = 64
+MARGIN = 1.5  # side of the hidden square over the longer side of the detector's box
+FEATHER = 0.1
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What to do with which face.
+
+    Args:
+        min_face: Faces smaller than this are not given to the model, in pixels of the photo.
+        small: What hides them, and those the model cannot be applied to; `refuse` leaves the photo undone.
+        select: Numbers of the only faces to change; None for all.
+        exclude: Numbers of faces to leave as they are.
+        why: By number, why a face is left, where it was not asked for by number.
+
+    Raises:
+        UserError: If `min_face` is no number from 0 up, or `small` is unknown.
+    """
+
+    min_face: float = MIN_FACE
+    small: SmallFaces = "blur"
+    select: frozenset[int] | None = None
+    exclude: frozenset[int] = frozenset()
+    why: Mapping[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_face < math.inf:
+            raise UserError(f"the smallest face for the model must have 0 px or more, not {self.min_face}")
+        if self.small not in SMALL_FACES:
+            raise UserError(f"small faces can be hidden by {', '.join(SMALL_FACES)}, not {self.small!r}")
+
+    def everybody(self) -> Policy:
+        """The same for a photo of which nobody is chosen yet."""
+        return replace(self, select=None, exclude=frozenset())
+
+    @property
+    def searched(self) -> float:
+        """Side in pixels from which faces are to be looked for: some that are too small for the model are found too."""
+        return max(CELL, SEARCH * self.min_face)
+
+    def wants(self, number: int) -> bool:
+        """Whether the face of this number is to be changed."""
+        return number not in self.exclude and (self.select is None or number in self.select)
+
+
+@dataclass(frozen=True)
+class Face:
+    """A face in a photo and what is done with it.
+
+    Args:
+        number: From 1, in the detector's order: the largest first.
+        box: x1, y1, x2, y2 in pixels; may stick out of the photo.
+        score: Probability of being a face.
+        geometry: Its square for the model, or None where there is no usable one.
+        treatment: `model`, `left` as it is, or what hides it.
+        reason: Why not the model; empty otherwise.
+    """
+
+    number: int
+    box: tuple[float, float, float, float]
+    score: float
+    geometry: CropGeometry | None
+    treatment: Treatment
+    reason: str = ""
+
+    @property
+    def size(self) -> float:
+        """Side of a square of the box's area, in pixels."""
+        return math.sqrt(max(0.0, self.box[2] - self.box[0]) * max(0.0, self.box[3] - self.box[1]))
+
+    def hidden_by(self, method: SmallFaces, reason: str) -> Face:
+        """The same face, not for the model."""
+        return replace(self, treatment=method, reason=reason)
+
+    def describe(self) -> str:
+        """One line for people."""
+        x, y = (self.box[0] + self.box[2]) / 2, (self.box[1] + self.box[3]) / 2
+        line = f"face {self.number}: {self.size:.0f} px at ({x:.0f}, {y:.0f}), score {self.score:.2f}: {self.treatment}"
+        return f"{line} ({self.reason})" if self.reason else line
+
+
+def judge(
+    found: Sequence[Detection], width: int, height: int, framing: dict[str, float], policy: Policy, name: str
+) -> list[Face]:
+    """Number the faces of a photo and say what is to be done with each.
+
+    Args:
+        found: From the detector.
+        width: Of the photo.
+        height: Of the photo.
+        framing: Of the backbone.
+        policy: What was asked for.
+        name: What to call the photo in messages.
+
+    Raises:
+        UserError: If a number is asked for that no face has, or a face is to be refused.
+    """
+    asked = policy.exclude | (policy.select or frozenset())
+    if odd := sorted(number for number in asked if not 1 <= number <= len(found)):
+        raise UserError(f"{name} has no face {odd[0]}; its faces are 1 to {len(found)}, as --list-faces shows them")
+    faces = []
+    for number, detection in enumerate(found, 1):
+        geometry, reason = _usable(detection, width, height, framing)
+        if detection.size < policy.min_face:
+            reason = f"smaller than {policy.min_face:g} px"
+        face = Face(number, detection.box, detection.score, geometry, policy.small if reason else "model", reason)
+        left = replace(face, treatment="left", reason=policy.why.get(number, "as asked"))
+        faces.append(face if policy.wants(number) else left)
+    return faces
+
+
+def check_aligned(width: int, height: int, name: str) -> None:
+    """Refuse what is no aligned face.
+
+    Raises:
+        UserError: If the picture is not square, or too small for anybody to be seen.
+    """
+    if width != height:
+        advice = "crop it, or leave --aligned away"
+        raise UserError(f"{name}: an aligned face must be square, not {width}x{height} px; {advice}")
+    if width < LEAST_SIDE:
+        raise UserError(f"{name}: {width}x{height} px are too few for a face; give a larger picture")
+
+
+def refuse_hopeless(faces: Sequence[Face], name: str) -> None:
+    """Stop at a face that must not be hidden in another way.
+
+    Raises:
+        UserError: If there is one.
+    """
+    for face in faces:
+        if face.treatment == "refuse":
+            advice = "say what hides it by --small-faces"
+            raise UserError(f"{name}: face {face.number} cannot be given to the model ({face.reason}); {advice}")
+
+
+def squares(faces: Sequence[Face]) -> list[CropGeometry]:
+    """The squares of the faces that are for the model."""
+    return [face.geometry for face in faces if face.geometry is not None and face.treatment == "model"]
+
+
+def hidden_square(face: Face) -> CropGeometry:
+    """The square that `hide` works on; it may lie outside the photo."""
+    x1, y1, x2, y2 = face.box
+    half = max(x2 - x1, y2 - y1, 2.0) * MARGIN / 2
+    return CropGeometry((x1 + x2) / 2, (y1 + y2) / 2, half, 0.0)
+
+
+def hide(pixels: NDArray[np.uint8], face: Face) -> None:
+    """Make a face unrecognisable in place, for good, by its own treatment."""
+    square = hidden_square(face)
+    try:
+        patch = crop(pixels, square, HIDDEN_SIZE)
+    except UserError:  # it lies outside the photo: nothing of it is there to be seen
+        return
+    paste(pixels, _method(face.treatment).obscured(patch[None])[0], square, feather=FEATHER, passes=0)
+
+
+@cache
+def _method(name: str) -> Irreversible:
+    """Stronger than the methods' own defaults: a face here fills two thirds of the square."""
+    if name == "blur":
+        return Blur(region="picture", sigma=0.12)
+    return Pixelate(region="picture", cells=5) if name == "pixelate" else Mask(region="picture")
+
+
+def _usable(
+    detection: Detection, width: int, height: int, framing: dict[str, float]
+) -> tuple[CropGeometry | None, str]:
+    """The square for the model, and why it cannot be used."""
+    if not np.isfinite(detection.points).all():
+        return None, "its points were not found"
+    geometry = framed_square(detection.points, framing)
+    reach = max(abs(geometry.center_x), abs(geometry.center_y), geometry.side)
+    if not LEAST_SIDE <= geometry.side <= reach <= MAX_SIDE:
+        return None, "its points make no face"
+    if _visible(geometry, width, height) < LEAST_VISIBLE:
+        return geometry, "most of it lies outside the photo"
+    return geometry, ""
+
+
+def _visible(geometry: CropGeometry, width: int, height: int) -> float:
+    """Share of the square that lies within the photo, from a grid of points."""
+    steps = (np.arange(16) * 2 + 1) / 16 - 1
+    down, right = np.meshgrid(steps, steps, indexing="ij")
+    x = geometry.center_x + geometry.axis_x * right - geometry.axis_y * down
+    y = geometry.center_y + geometry.axis_y * right + geometry.axis_x * down
+    return float(((x >= 0) & (x < width) & (y >= 0) & (y < height)).mean())

@@ -1,0 +1,191 @@
+"""The original faces, encrypted, so that recovery can be exact. Off unless it is asked for.
+
+    original pixels of every changed window --PNG each--> plain --AES-256-GCM--> vault
+
+The key is a stream of its own from the file's `Secret`, under a random salt of the vault. A guess costs one Argon2id as
+everywhere, but a vault tells whether the guess was right. In front of the ciphertext stand a checksum, the hash of the
+manifest that the vault belongs to, that salt, a check of the key and the nonce; all of it is authenticated. So damage,
+another picture's vault, a wrong password and forgery can each be named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import io
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from numpy.typing import NDArray
+from PIL import Image
+
+from faceanon.errors import UserError
+from faceanon.key import Secret
+from faceanon.manifest import Manifest
+from faceanon.photo.align import Box, crop_window
+from faceanon.photo.decode import MAX_PIXELS
+from faceanon.photo.policy import SMALL_FACES, Face, hidden_square
+
+MAGIC = b"faceanon vault 1\n"
+SUM, BINDING, SALT, CHECK, NONCE, TAG = 8, 32, 16, 32, 12, 16
+HEAD = len(MAGIC) + SUM + BINDING + SALT + CHECK + NONCE
+MOST_PIXELS = 4 * MAX_PIXELS  # of all regions: who knows the password could else seal what exhausts the machine
+PAD = 4096  # the length of the ciphertext tells the compressed size of the faces no closer than this
+
+
+@dataclass(frozen=True)
+class Originals:
+    """What a vault holds.
+
+    Args:
+        regions: Box (left, top, right, bottom) in the photo, and its pixels `(h, w, 3)` uint8.
+        sha256: Of all pixels of the original photo, 64 hex digits.
+    """
+
+    regions: tuple[tuple[Box, NDArray[np.uint8]], ...]
+    sha256: str
+
+    def restore(self, pixels: NDArray[np.uint8]) -> bool:
+        """Put the originals into `pixels` `(H, W, 3)` uint8, in place; whether the whole photo is the original now."""
+        for (left, top, right, bottom), original in self.regions:
+            pixels[top:bottom, left:right] = original
+        return _digest(pixels) == self.sha256
+
+
+def touched(faces: Sequence[Face], width: int, height: int) -> list[Box]:
+    """Windows of a photo of this size, in pixels, outside which anonymizing these faces changes nothing."""
+    squares = [face.geometry for face in faces if face.treatment == "model" and face.geometry is not None]
+    boxes = [crop_window(square, width, height) for square in squares]
+    for face in faces:
+        if face.treatment in SMALL_FACES:
+            try:
+                boxes.append(crop_window(hidden_square(face), width, height))
+            except UserError:  # outside the photo: nothing was there to be hidden
+                continue
+    return boxes
+
+
+def seal(original: NDArray[np.uint8], boxes: Sequence[Box], secret: Secret, manifest: Manifest) -> bytes:
+    """Encrypt parts of a photo.
+
+    Args:
+        original: RGB `(H, W, 3)` uint8.
+        boxes: Which parts.
+        secret: Of the manifest's salt.
+        manifest: As the file will carry it; the vault opens with no other.
+
+    Raises:
+        UserError: If the parts are together larger than `unseal` takes.
+    """
+    if sum(_area(box) for box in boxes) > MOST_PIXELS:
+        raise UserError("the faces overlap so much that a vault cannot hold them all; leave --vault away")
+    salt, nonce = os.urandom(SALT), os.urandom(NONCE)
+    rest = _binding(manifest) + salt + _stream(secret, "check", salt, CHECK) + nonce
+    body = AESGCM(_stream(secret, "key", salt, 32)).encrypt(nonce, _pack(original, boxes), MAGIC + rest)
+    return MAGIC + hashlib.sha256(rest + body).digest()[:SUM] + rest + body
+
+
+def unseal(vault: bytes, secret: Secret, manifest: Manifest, name: str) -> Originals:
+    """Decrypt what `seal` gave.
+
+    Args:
+        vault: Of any origin.
+        secret: Of the manifest's salt.
+        manifest: Of the picture.
+        name: What to call the picture in messages.
+
+    Raises:
+        UserError: If the vault is damaged, another picture's or forged, or the password is wrong.
+    """
+    rest, body = vault[len(MAGIC) + SUM : HEAD], vault[HEAD:]
+    if not vault.startswith(MAGIC):
+        raise UserError(f"{name}: its vault is damaged, or of a version that this faceanon does not read")
+    if len(body) < TAG or hashlib.sha256(rest + body).digest()[:SUM] != vault[len(MAGIC) :][:SUM]:
+        raise UserError(f"{name}: its vault is damaged or cut short; without --exact the faces can still be recovered")
+    binding, salt, check, nonce = _split(rest, BINDING, SALT, CHECK, NONCE)
+    if binding != _binding(manifest):
+        raise UserError(f"{name}: the vault belongs to another picture; put its own beside it, or leave --exact away")
+    if not hmac.compare_digest(check, _stream(secret, "check", salt, CHECK)):
+        raise UserError(f"{name}: wrong password; its vault does not open with it")
+    try:
+        plain = AESGCM(_stream(secret, "key", salt, 32)).decrypt(nonce, body, MAGIC + rest)
+    except InvalidTag:
+        raise UserError(f"{name}: its vault has been tampered with; do not trust the file") from None
+    try:
+        return _unpack(plain, manifest.width, manifest.height)
+    except MemoryError:
+        raise
+    except Exception as error:  # on what was made to harm Pillow raises nearly every class there is
+        raise UserError(f"{name}: its vault opens but holds no faces that can be read; was it forged?") from error
+
+
+def _split(data: bytes, *sizes: int) -> list[bytes]:
+    ends = np.cumsum(sizes).tolist()
+    return [data[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+
+
+def _stream(secret: Secret, what: str, salt: bytes, count: int) -> bytes:
+    return secret.stream(f"faceanon/vault/1/{what}/{salt.hex()}", count)
+
+
+def _binding(manifest: Manifest) -> bytes:
+    """Hash of what recovery goes by; the model's name is for people, and may change."""
+    squares = [[[g.center_x, g.center_y, g.axis_x, g.axis_y] for g in layer] for layer in manifest.layers]
+    fields = [manifest.method, manifest.weights, manifest.image_size, manifest.width, manifest.height]
+    hidden = [[*(float(edge) for edge in face.box), face.by] for face in manifest.hidden]
+    salt = None if manifest.salt is None else manifest.salt.hex()
+    kdf = None if manifest.kdf is None else sorted(manifest.kdf.to_dict().items())
+    return hashlib.sha256(json.dumps([fields, squares, hidden, salt, kdf, manifest.encoding]).encode()).digest()
+
+
+def _digest(pixels: NDArray[np.uint8]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(pixels).tobytes()).hexdigest()
+
+
+def _pack(original: NDArray[np.uint8], boxes: Sequence[Box]) -> bytes:
+    """Length of a JSON head, the head, a PNG for each box, zeros."""
+    parts = [_png(original[top:bottom, left:right]) for left, top, right, bottom in boxes]
+    regions = [{"box": list(box), "bytes": len(part)} for box, part in zip(boxes, parts, strict=True)]
+    head = json.dumps({"sha256": _digest(original), "regions": regions}).encode()
+    plain = b"".join([len(head).to_bytes(4, "big"), head, *parts])
+    return plain + bytes(-len(plain) % PAD)
+
+
+def _png(pixels: NDArray[np.uint8]) -> bytes:
+    data = io.BytesIO()
+    Image.fromarray(pixels).save(data, "PNG")
+    return data.getvalue()
+
+
+def _unpack(plain: bytes, width: int, height: int) -> Originals:
+    start = 4 + int.from_bytes(plain[:4], "big")
+    head = json.loads(plain[4:start])
+    regions, area = [], 0
+    for region in head["regions"]:
+        left, top, right, bottom = (int(edge) for edge in region["box"])
+        stop = start + int(region["bytes"])
+        if not (0 <= left < right <= width and 0 <= top < bottom <= height and start < stop <= len(plain)):
+            raise ValueError("a region outside the picture")
+        area += _area((left, top, right, bottom))
+        if area > MOST_PIXELS:
+            raise ValueError("more regions than a picture has")
+        regions.append(((left, top, right, bottom), _pixels(plain[start:stop], right - left, bottom - top)))
+        start = stop
+    return Originals(tuple(regions), str(head["sha256"]))
+
+
+def _area(box: Box) -> int:
+    left, top, right, bottom = box
+    return (right - left) * (bottom - top)
+
+
+def _pixels(png: bytes, width: int, height: int) -> NDArray[np.uint8]:
+    with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
+        if image.size != (width, height) or image.mode != "RGB":
+            raise ValueError("a region of another size")
+        return np.array(image, dtype=np.uint8)

@@ -1,0 +1,99 @@
+"""Recovery from a vault: the original pixels themselves, without the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from faceanon.backbones.pictures import WithoutCodes
+from faceanon.errors import UserError
+from faceanon.key import Password, Secret
+from faceanon.photo.file import LoadedPhoto, load_photo, read_manifest, read_vault, write_photo
+from faceanon.photo.metadata import is_lossless
+from faceanon.photo.vault import Originals, unseal
+from faceanon.pipeline.steps import Outcome, Steps
+from faceanon.pipeline.tasks import Output
+
+if TYPE_CHECKING:
+    from faceanon.pipeline.photo import Pipeline
+
+
+class _NoMethod(WithoutCodes):
+    """Is asked for nothing but a key, which opens nothing."""
+
+    key_shape = (1,)
+    reversible = False
+
+
+def no_model() -> Pipeline:
+    """What stands in the place of a model where none is needed."""
+    from faceanon.pipeline.photo import Pipeline
+
+    return Pipeline(_NoMethod(), weights="none", name="none")
+
+
+def check_exact(target: Path, output: Output) -> None:
+    """Refuse to write what was restored exactly into a file that does not keep it.
+
+    Raises:
+        UserError: If the format is lossy.
+    """
+    if not is_lossless(target, output.quality):
+        raise UserError(f"{target}: --exact needs a file that keeps every pixel: .png, or .webp without --quality")
+
+
+@dataclass
+class ExactTask:
+    """Bring the original faces of one photo back from its vault.
+
+    Args:
+        pipeline: Plays no part; a run over a folder names its model.
+        source: The anonymized picture.
+        target: What to write, lossless.
+        password: Opens the vault.
+        output: How to write.
+    """
+
+    pipeline: Pipeline
+    source: Path
+    target: Path
+    password: Password = field(repr=False)
+    output: Output = field(default_factory=Output)
+    inverse: bool = field(default=True, init=False)
+    pixels: int = field(default=0, init=False)
+
+    def start(self) -> tuple[Steps, Secret]:
+        """Decode the photo and open its vault.
+
+        Raises:
+            UserError: If it has none, the vault is damaged, or the password is wrong.
+        """
+        check_exact(self.target, self.output)
+        photo = load_photo(self.source)
+        self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
+        manifest, vault = read_manifest(photo), read_vault(self.source)
+        if vault is None:
+            raise UserError(
+                f"{self.source} has no vault: it was made without --vault, or has lost it; leave --exact away"
+            )
+        if manifest.salt is None or manifest.kdf is None:
+            raise UserError(f"{self.source} was made with a secret of its own, not with a password; it has no vault")
+        secret = self.password.secret(manifest.salt, manifest.kdf)
+        originals = unseal(vault, secret, manifest, str(self.source))
+        return _restoring(photo, originals, manifest.encoding), secret
+
+    def finish(self, outcome: Outcome) -> Outcome:
+        """Write the photo."""
+        write_photo(self.target, outcome.photo, self.output.quality)
+        return outcome
+
+
+def _restoring(photo: LoadedPhoto, originals: Originals, encoding: str) -> Steps:
+    """As the other steps, but no face is for the backbone."""
+    pixels = photo.pixels.copy()
+    notes = photo.notes
+    yield from ()
+    if not originals.restore(pixels):
+        notes = (*notes, f"the faces are exact; around them the picture is as {encoding}, or a later change, left it")
+    return Outcome(replace(photo, pixels=pixels, manifest=None, notes=notes), len(originals.regions), 0)

@@ -1,0 +1,183 @@
+"""Many photos at once: threads decode, find, crop, paste and encode while the backbone works on full batches.
+
+    decode, find, crop (threads) --> faces of many photos --> backbone --> paste, encode (threads)
+
+On a GPU the backbone has a thread of its own, beside the others. The calling thread only deals out work, also while
+the backbone is busy: were it to wait for a call, finished photos would hold their places in the window, no new ones
+would be decoded, and the next call would find too few faces.
+
+Where the backbone runs on the processor itself, it and the threads take turns. It splits its work evenly over all
+cores, so whatever takes one core from it for a while makes the others wait as long: side by side, both lose. It then
+runs in the calling thread: in any other, glibc takes large blocks from the system anew each time, which costs a tenth.
+
+Every call of the backbone has the same number of rows, so that a photo's result does not hang on which photos it shared
+a call with: what a resumed run writes is what an uninterrupted one would have written.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from faceanon.errors import UserError
+from faceanon.pipeline.steps import Outcome, Row, Steps
+from faceanon.pipeline.tasks import Task
+
+if TYPE_CHECKING:
+    from faceanon.pipeline.photo import Pipeline
+
+MOST_WORKERS = 8
+MOST_PIXELS = 400_000_000  # decoded at once, about 2.4 GB with their copies
+
+
+def _threads(name: str, count: int, each: int) -> ThreadPoolExecutor:
+    """Threads in which torch uses so many cores each; by itself it would use all in every one."""
+    return ThreadPoolExecutor(count, name, initializer=torch.set_num_threads, initargs=(each,))
+
+
+@dataclass
+class _Flight:
+    """A photo between start and finish."""
+
+    task: Task
+    steps: Steps
+    key: Tensor  # (1, *key_shape)
+    pixels: int
+    faces: Tensor | None = None  # (B, 3, S, S), waiting for the backbone
+    changed: list[Row] = field(default_factory=list)
+
+
+def usual_workers() -> int:
+    """Threads where nobody says how many: as many as torch uses cores, but 2 to 8."""
+    return max(2, min(MOST_WORKERS, torch.get_num_threads()))
+
+
+def run_tasks(
+    pipeline: Pipeline, tasks: Iterable[Task], workers: int, rows: int
+) -> Iterator[tuple[Task, Outcome | UserError]]:
+    """Do tasks of one kind, several at a time.
+
+    Args:
+        pipeline: The model.
+        tasks: All hide, or all recover.
+        workers: Threads that decode, paste and encode.
+        rows: Faces in one call of the backbone, at least 1; fewer are filled up with copies.
+
+    Yields:
+        Each task, in the order in which they end, with what was done or the user's mistake; other errors are raised.
+    """
+    cores = torch.get_num_threads()
+    engine = _Engine(pipeline, iter(tasks), workers, rows, cores)
+    try:
+        yield from engine.run()
+    finally:
+        for pool in (engine.pool, engine.network):
+            pool.shutdown(wait=True, cancel_futures=True)
+        torch.set_num_threads(cores)  # threads that others start later take over what was set last
+
+
+class _Engine:
+    def __init__(self, pipeline: Pipeline, tasks: Iterator[Task], workers: int, rows: int, cores: int) -> None:
+        self.pipeline, self.tasks, self.rows = pipeline, tasks, rows
+        self.turns = pipeline.device.type == "cpu"
+        self.pool = _threads("faceanon", workers, max(1, cores // workers))
+        self.network = _threads("faceanon-network", 1, cores)
+        self.call: Future[list[Row]] | None = None
+        self.taken: list[tuple[_Flight, int]] = []  # rows of that call
+        self.window = 2 * rows + workers
+        self.working: dict[Future[_Flight | Outcome], Task] = {}
+        self.queue: deque[tuple[_Flight, int]] = deque()  # rows that wait for the backbone
+        self.sizes: dict[int, int] = {}  # pixels of every photo in flight, by the identity of its task
+
+    def run(self) -> Iterator[tuple[Task, Outcome | UserError]]:
+        while True:
+            self._refill()
+            while self._ready():
+                self._start_call()
+            busy: set[Future[Any]] = set(self.working)
+            if self.call is not None:
+                busy.add(self.call)
+            if not busy:
+                return
+            done, _ = wait(busy, return_when=FIRST_COMPLETED)
+            if self.call in done:
+                done.remove(self.call)
+                self._finish_call(self.call.result())
+            yield from self._collect(done)
+
+    def _ready(self) -> bool:
+        """Whether the backbone is to begin: on a full call, on the last faces, and in turns with the threads."""
+        if self.call is not None or not self.queue:
+            return False
+        return not self.working or (len(self.queue) >= self.rows and not self.turns)
+
+    def _refill(self) -> None:
+        while len(self.sizes) < self.window and sum(self.sizes.values()) < MOST_PIXELS:
+            task = next(self.tasks, None)
+            if task is None:
+                return
+            self.sizes[id(task)] = 0
+            self.working[self.pool.submit(self._start, task)] = task
+
+    def _collect(self, done: Iterable[Future[_Flight | Outcome]]) -> Iterator[tuple[Task, Outcome | UserError]]:
+        for future in done:
+            task = self.working.pop(future)
+            try:
+                result = future.result()
+            except UserError as error:
+                del self.sizes[id(task)]
+                yield task, error
+                continue
+            if isinstance(result, Outcome):
+                del self.sizes[id(task)]
+                yield task, result
+            elif result.faces is not None:
+                self.sizes[id(task)] = result.pixels
+                self.queue.extend((result, row) for row in range(len(result.faces)))
+
+    def _start_call(self) -> None:
+        """Give the backbone its next rows."""
+        taken = [self.queue.popleft() for _ in range(min(self.rows, len(self.queue)))]
+        filled = list(chain(taken, [taken[-1]] * (self.rows - len(taken))))
+        faces = torch.stack([flight.faces[row] for flight, row in filled if flight.faces is not None])
+        keys = torch.cat([flight.key for flight, _ in filled])
+        self.taken = taken
+        inverse = filled[0][0].task.inverse
+        if self.turns:
+            self._finish_call(self.pipeline.draw(faces, keys, inverse))
+        else:
+            self.call = self.network.submit(self.pipeline.draw, faces, keys, inverse)
+
+    def _finish_call(self, changed: list[Row]) -> None:
+        """Give photos whose faces are all changed back to the threads."""
+        self.call = None
+        for (flight, _), face in zip(self.taken, changed, strict=False):
+            flight.changed.append(face)
+            if flight.faces is not None and len(flight.changed) == len(flight.faces):
+                self.working[self.pool.submit(self._advance, flight)] = flight.task
+
+    def _start(self, task: Task) -> _Flight | Outcome:
+        steps, secret = task.start()
+        flight = _Flight(task, steps, self.pipeline.backbone.key_from_secret(secret, 1), task.pixels)
+        return self._advance(flight)
+
+    def _advance(self, flight: _Flight) -> _Flight | Outcome:
+        """To the next faces for the backbone, or to the end."""
+        try:
+            if flight.faces is None:
+                faces = next(flight.steps)
+            else:
+                changed = flight.changed
+                flight.changed = []
+                faces = flight.steps.send(changed)
+        except StopIteration as end:
+            return flight.task.finish(end.value)
+        flight.faces = faces
+        return flight

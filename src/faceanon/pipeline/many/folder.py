@@ -1,0 +1,292 @@
+"""A run over a folder that can be killed at any moment and gone on with.
+
+A photo is written whole or not at all, and noted in the journal when it is there. The same command again skips what is
+noted and does the rest under the salt of the first time, so a person stays the same stranger throughout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from faceanon.errors import UserError
+from faceanon.key import KdfParameters, Password, Secret
+from faceanon.photo.decode import decode_bytes
+from faceanon.photo.file import load_photo
+from faceanon.photo.metadata import check_beside, encode
+from faceanon.pipeline.many.engine import run_tasks
+from faceanon.pipeline.many.journal import JOURNAL_NAME, History, Journal, read_run
+from faceanon.pipeline.steps import Outcome, Steps
+from faceanon.pipeline.tasks import Task
+
+if TYPE_CHECKING:
+    from faceanon.photo.policy import Face
+    from faceanon.pipeline.photo import Pipeline
+
+Job = tuple[Path, Path]
+MakeTask = Callable[[Path, Path, bytes | None, KdfParameters | None], Task]
+FULL = "float32"  # where a backbone or a journal says nothing of its precision
+_TEMPORARY = re.compile(r"(faceanon\.(json|vault)\.)?[a-z0-9_]{8}")  # how `write_atomic` ends its unfinished files
+
+
+@dataclass
+class FolderPlan:
+    """A run that was checked and has not begun.
+
+    Args:
+        source: Folder of the originals.
+        target: Folder of the results.
+        jobs: Which file becomes which.
+        settings: What decides the results; a run is gone on with under the same ones only.
+        history: What an earlier run did, or None.
+        whole: Good bytes of its journal.
+    """
+
+    source: Path
+    target: Path
+    jobs: Sequence[Job]
+    settings: dict[str, Any]
+    history: History | None = None
+    whole: int = 0
+
+    def name(self, path: Path) -> str:
+        """What the journal calls a source."""
+        return path.relative_to(self.source).as_posix()
+
+    def finished(self, job: Job) -> bool:
+        """Whether an earlier run has done this, and both files are as it left them."""
+        source, target = job
+        return self.history is not None and target.is_file() and self.history.finished(self.name(source), stamp(source))
+
+
+def stamp(path: Path) -> str:
+    """Changes when the file does; tells nothing of its size or time by itself."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ""
+    return hashlib.sha256(f"{status.st_size} {status.st_mtime_ns}".encode()).hexdigest()[:16]
+
+
+def clear_unfinished(output: Path) -> None:
+    """Remove what a kill left of `output`, and of what goes beside it, while they were being written."""
+    prefix = f".{output.name}."
+    for path in output.parent.iterdir() if output.parent.is_dir() else ():
+        if path.name.startswith(prefix) and _TEMPORARY.fullmatch(path.name.removeprefix(prefix)):
+            path.unlink(missing_ok=True)
+
+
+def plan_folder(
+    source: Path, target: Path, jobs: Sequence[Job], settings: Mapping[str, Any], overwrite: bool
+) -> FolderPlan:
+    """Check a run against what is in the target folder already.
+
+    Raises:
+        UserError: If there is a run with other settings, or an output exists that no run of ours wrote.
+    """
+    history, whole = (None, 0) if overwrite else read_run(target / JOURNAL_NAME)
+    plan = FolderPlan(source, target, jobs, dict(settings), history, whole)
+    if history is not None:
+        _check_settings(history.head.get("settings"), plan.settings, target)
+    ours = set() if history is None else history.begun
+    for _, output in jobs:
+        if not overwrite and output.relative_to(target).as_posix() not in ours:
+            if output.exists():
+                raise UserError(f"{output} exists; give --overwrite to replace it")
+            check_beside(output)
+    return plan
+
+
+def _check_settings(theirs: object, ours: Mapping[str, Any], target: Path) -> None:
+    if not isinstance(theirs, dict):
+        raise UserError(f"{target / JOURNAL_NAME} is damaged; give --overwrite to start again")
+    for name in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(name) != ours.get(name):
+            was = f"{name} {theirs.get(name)!s:.60}, not {ours.get(name)!s:.60}"
+            raise UserError(f"{target} holds a run with {was}; give the same again, or --overwrite to start anew")
+
+
+@dataclass
+class FolderRun:
+    """A run under way; `results` does it.
+
+    Args:
+        plan: What is to be done.
+        pipeline: The model.
+        password: Of the run; its salt is used if the run is new.
+        make: Makes a task from source, target, salt and cost of the derivation.
+        workers: Threads beside the backbone.
+    """
+
+    plan: FolderPlan
+    pipeline: Pipeline
+    password: Password = field(repr=False)
+    make: MakeTask
+    workers: int
+    lines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    head: dict[str, Any] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        history = self.plan.history
+        precision = str(getattr(self.pipeline.backbone, "precision", FULL))
+        own = {
+            "weights": self.pipeline.weights,
+            "precision": precision,
+            "salt": self.password.salt.hex(),
+            "kdf": self.password.kdf.to_dict(),
+        }
+        self.adopt({"settings": self.plan.settings, **own} if history is None else history.head)
+        if not self.pipeline.made(str(self.head.get("weights"))):
+            raise UserError(f"{self.plan.target} holds a run of another model; give that one, or --overwrite")
+        if (before := self.head.get("precision", FULL)) != precision:
+            was = f"{before!s:.60}, not {precision}"
+            raise UserError(f"{self.plan.target} holds a run of the model in {was}; give that one, or --overwrite")
+        self.todo = [job for job in self.plan.jobs if not self.plan.finished(job)]
+        self.lines.update({} if history is None else history.last)
+
+    def results(self) -> Generator[tuple[Task, Outcome | UserError], None, None]:
+        """Do what is left; every finished photo is in the journal before it is yielded.
+
+        Raises:
+            UserError: If the run is gone on with under another password, or the journal cannot be written.
+        """
+        with self.open() as journal:
+            try:
+                yield from self.work(journal, self.todo)
+            finally:
+                if not self.anything_done:
+                    journal.discard()
+
+    def open(self) -> Journal:
+        """The journal, for this run alone; what a kill left is cleared away.
+
+        Raises:
+            UserError: If the run is gone on with under another password, or the journal cannot be written.
+        """
+        if self.todo and len(self.todo) < len(self.plan.jobs):
+            self._check_password()
+        whole = self.plan.whole if self.plan.history is not None else None
+        journal = Journal(self.plan.target / JOURNAL_NAME, self.head, whole)
+        try:
+            self.lines |= journal.take_parts(self.head if whole else None)
+            self._clean()
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    def work(self, journal: Journal, jobs: Sequence[Job]) -> Generator[tuple[Task, Outcome | UserError], None, None]:
+        """Do some of the photos; every finished one is in `journal` before it is yielded."""
+        rows = min(self.pipeline.batch, len(self.plan.jobs))  # of all, so that a share's results are those of the whole
+        tasks = (_Noted(self._task(job), self, journal) for job in jobs)
+        for task, result in run_tasks(self.pipeline, tasks, self.workers, rows):
+            if isinstance(result, UserError):
+                name = self.plan.name(task.source)
+                self.note(journal, {"event": "failed", "source": name, "error": str(result)})
+            yield task, result
+
+    def adopt(self, head: dict[str, Any]) -> None:
+        """Take salt and cost from another process of the same run.
+
+        Raises:
+            UserError: If the head is damaged.
+        """
+        self.head = head
+        try:
+            self.salt = bytes.fromhex(head["salt"])
+            self.kdf = KdfParameters.from_dict(head["kdf"])
+        except (KeyError, TypeError, ValueError) as error:
+            line = f"{self.plan.target / JOURNAL_NAME} is damaged; give --overwrite to start again"
+            raise UserError(line) from error
+
+    @property
+    def anything_done(self) -> bool:
+        """Whether this run or an earlier one has done a photo."""
+        return any(line["event"] == "done" for line in self.lines.values())
+
+    def note(self, journal: Journal, line: dict[str, Any]) -> None:
+        """Remember how a photo ended."""
+        journal.write(line)
+        self.lines[line["source"]] = line
+
+    def _task(self, job: Job) -> Task:
+        return self.make(*job, self.salt, self.kdf)
+
+    def _clean(self) -> None:
+        """Remove what a kill left of files that were being written."""
+        begun = set() if self.plan.history is None else self.plan.history.begun
+        for _, output in self.todo:
+            if output.relative_to(self.plan.target).as_posix() in begun:
+                clear_unfinished(output)
+
+    def _check_password(self) -> None:
+        """Do one finished photo again: nothing stored tells a right password from a wrong one, but a result does."""
+        for job in self.plan.jobs:
+            line = self.lines.get(self.plan.name(job[0]), {})
+            if self.plan.finished(job) and line.get("by_model", 0):
+                task = self._task(job)
+                steps, secret = task.start()
+                outcome = self.pipeline.drive(steps, secret, task.inverse)
+                if not _agree(outcome, job):
+                    raise UserError(
+                        f"{job[1]} was made with another password; give that one, or --overwrite to start anew"
+                    )
+                return
+
+
+def _agree(outcome: Outcome, job: Job) -> bool:
+    """Whether a result is the one on the disk, up to the rounding of another batch or the noise of its format."""
+    photo = outcome.photo
+    before, there = load_photo(job[0]).pixels.astype(int), load_photo(job[1]).pixels.astype(int)
+    again = decode_bytes(encode(photo.pixels, photo.alpha, photo.icc, None, job[1])).pixels.astype(int)
+    if again.shape != there.shape:
+        return False
+    changed = np.abs(again - before).max(-1) > 8
+    other = (np.abs(again - there).max(-1) > 24) & changed
+    return bool(other.sum() <= 0.05 * changed.sum())
+
+
+class _Noted:
+    """A task that notes in the journal when it begins to write and when it has written."""
+
+    def __init__(self, task: Task, run: FolderRun, journal: Journal) -> None:
+        self.task, self.run, self.journal = task, run, journal
+        self.pipeline, self.source, self.target, self.inverse = task.pipeline, task.source, task.target, task.inverse
+        self.stamp, self.pixels = stamp(task.source), 0
+
+    def start(self) -> tuple[Steps, Secret]:
+        started = self.task.start()
+        self.pixels = self.task.pixels
+        return started
+
+    def finish(self, outcome: Outcome) -> Outcome:
+        plan = self.run.plan
+        target = self.target.relative_to(plan.target).as_posix()
+        self.journal.write({"event": "begin", "target": target}, durable=True)
+        outcome = self.task.finish(outcome)
+        line: dict[str, Any] = {
+            "event": "done",
+            "source": plan.name(self.source),
+            "target": target,
+            "stamp": self.stamp,
+        }
+        line |= {"by_model": outcome.faces - (0 if self.inverse else outcome.hidden), "hidden": outcome.hidden}
+        line |= {"faces": [_face(face) for face in outcome.records], "notes": list(outcome.photo.notes)}
+        self.run.note(self.journal, line)
+        return outcome
+
+
+def _face(face: Face) -> dict[str, Any]:
+    return {
+        "number": face.number,
+        "box": [round(edge, 1) for edge in face.box],
+        "score": round(face.score, 4),
+        "by": face.treatment,
+        "why": face.reason,
+    }

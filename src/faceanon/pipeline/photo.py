@@ -1,0 +1,410 @@
+"""Photo in, photo out, and back. Read this file first.
+
+    photo --detect--> faces --align--> crops (B, 3, S, S) in [-1, 1] --backbone + key--> crops' --paste--> photo'
+
+Recovery is the same line from the saved photo' with the inverse transform. It detects nothing: the manifest inside
+photo' says where the faces are. Faces whose squares overlap are taken one layer after another, and recovered in the
+opposite order. What is done to a photo is a generator that yields faces and is sent changed ones (`Steps`), so that
+`pipeline/many/engine.py` can put the faces of many photos into one call of the backbone.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from faceanon.backbones.base import Backbone
+from faceanon.errors import UserError
+from faceanon.files import state_sha256
+from faceanon.key import KdfParameters, Password, Secret
+from faceanon.manifest import Manifest
+from faceanon.photo.align import arrange_layers, whole_picture
+from faceanon.photo.detect import Detector, MtcnnConfig, MtcnnDetector
+from faceanon.photo.file import LoadedPhoto, Photo, check_size, load_photo, read_manifest, to_image
+from faceanon.photo.policy import Face, Policy, check_aligned, judge, squares
+from faceanon.photo.yunet import YunetConfig, YunetDetector
+from faceanon.pipeline.exact import ExactTask
+from faceanon.pipeline.steps import Layers, Outcome, Row, Steps, anonymizing, recovering
+from faceanon.pipeline.tasks import AnonymizeTask, Output, RecoverTask, run_task
+from faceanon.weights.bundle import Bundle
+
+if TYPE_CHECKING:
+    from faceanon.photo.people import People
+
+BATCH, CPU_BATCH = 16, 8  # a CPU is no faster with more, and stands idle until the first batch is found
+
+
+class NoFaceError(UserError):
+    """The photo shows no face that the detector finds."""
+
+
+class Pipeline:
+    """A trained backbone with everything around it that a photo needs.
+
+    Args:
+        backbone: The method, in eval mode.
+        detector: Finds the faces; when None YuNet or MTCNN, as `Pipeline.detector` says, built at first use.
+        weights: SHA-256 of the backbone's weights, 64 hex digits; recovery demands the same. Hashed here when None.
+        name: Name of the model, for people.
+        device: Where the backbone runs.
+        batch: Most faces in one call of the backbone. None: `CPU_BATCH` on the CPU, else `BATCH`.
+        policy: Which faces are for the model, and what hides the others.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        detector: Detector | None = None,
+        weights: str | None = None,
+        name: str = "unnamed",
+        device: torch.device | str = "cpu",
+        batch: int | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        self.device = torch.device(device)
+        self.backbone = backbone.to(self.device).eval()
+        if (bundle := getattr(backbone, "bundle", None)) is not None:
+            bundle.to(self.device)  # frozen networks lie outside the module tree
+        self.weights = weights or state_sha256(backbone)
+        self.batch = batch or (CPU_BATCH if self.device.type == "cpu" else BATCH)
+        self.name, self.policy = name, policy or Policy()
+        self.formerly: tuple[str, ...] = ()  # hashes of the same weights before they were stored in fewer bytes
+        self.people: People | None = None  # faces chosen by reference photos, beside the policy's numbers
+        self._detector = detector
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        detector: Detector | None = None,
+        device: torch.device | str = "cpu",
+        batch: int | None = None,
+    ) -> Pipeline:
+        """A pipeline from a trained model.
+
+        Args:
+            path: Folder of a trained model, or a `.ckpt`.
+            detector: Finds the faces; when None YuNet or MTCNN, as `Pipeline.detector` says.
+            device: Where the backbone runs.
+            batch: Most faces in one call of the backbone, or None, as above.
+
+        Raises:
+            UserError: If the model is missing or damaged, or an exported one does not run on the device.
+        """
+        # Here, since a pipeline over one's own backbone needs no store.
+        from faceanon.models import formerly, load_backbone
+
+        backbone, weights = load_backbone(path, device)
+        pipeline = cls(backbone, detector, weights, Path(path).name, device, batch)
+        pipeline.formerly = formerly(path)
+        return pipeline
+
+    @property
+    def drawn_only(self) -> bool:
+        """Whether the model stands on the bundle that ships, whose networks have seen procedural faces only."""
+        return getattr(getattr(self.backbone, "bundle", None), "name", "") == "synth64"
+
+    @property
+    def detector(self) -> Detector:
+        """The face detector, made at its first use for what the policy then says is to be found.
+
+        By default YuNet for models of photographs, whose bundle has a codec, and MTCNN for those of drawn faces: each
+        bundle's `framing` was measured with its own.
+        """
+        if self._detector is None:
+            bundle = getattr(self.backbone, "bundle", None)
+            if isinstance(bundle, Bundle) and bundle.has("codec"):
+                self._detector = YunetDetector(YunetConfig(min_face=self.policy.searched))
+            else:
+                self._detector = MtcnnDetector(MtcnnConfig(min_face=self.policy.searched), self.device)
+        return self._detector
+
+    @detector.setter
+    def detector(self, detector: Detector) -> None:
+        self._detector = detector
+
+    def anonymize(self, photo: Photo, secret: Secret, aligned: bool = False) -> Image.Image | NDArray[np.uint8]:
+        """The photo with every face replaced.
+
+        Args:
+            photo: Path, PIL image or RGB array `(H, W, 3)` uint8.
+            secret: The key; the same secret turns the same person into the same stranger.
+            aligned: The picture is itself one aligned square face, so nothing is detected.
+
+        Returns:
+            An array for an array; else a PIL image with the manifest in `info["faceanon"]`. An array carries no
+            manifest: a method whose way back is a sealed code cannot recover it, which a warning says. Where it is to
+            come back, take `anonymize_with_manifest`.
+
+        Raises:
+            UserError: If the photo cannot be read or shows no face.
+        """
+        if isinstance(photo, np.ndarray) and self.backbone.sealed:
+            line = "an array carries no sealed codes, so nothing brings its faces back; take anonymize_with_manifest"
+            warnings.warn(line, stacklevel=2)
+        return self.anonymize_with_manifest(photo, secret, aligned)[0]
+
+    def anonymize_with_manifest(
+        self, photo: Photo, secret: Secret, aligned: bool = False
+    ) -> tuple[Image.Image | NDArray[np.uint8], Manifest]:
+        """As `anonymize`, with what `recover(..., manifest=...)` needs beside the picture and the secret.
+
+        Returns:
+            The picture, and its manifest; `to_json` and `from_json` of it serve to keep it.
+
+        Raises:
+            UserError: If the photo cannot be read or shows no face.
+        """
+        hidden = self.anonymize_photo(load_photo(photo), secret, aligned).photo
+        return _like(photo, hidden), read_manifest(hidden)
+
+    def recover(
+        self, photo: Photo, secret: Secret, aligned: bool = False, manifest: Manifest | None = None
+    ) -> Image.Image | NDArray[np.uint8]:
+        """The photo with the original persons back, where the secret is right.
+
+        Args:
+            photo: Path, PIL image or RGB array `(H, W, 3)` uint8, as `anonymize` gave it.
+            secret: The key it was anonymized with.
+            aligned: The picture is itself one aligned square face.
+            manifest: Of `anonymize_with_manifest`; by default what the photo carries. An array carries nothing: its
+                faces are detected again, with a warning, since the anonymized face may be found a little aside. What
+                a method with sealed codes has made cannot be recovered without its manifest.
+
+        Returns:
+            An array for an array, else a PIL image.
+
+        Raises:
+            UserError: If the photo cannot be read, was anonymized with other weights, or lacks the sealed codes that
+                the method needs.
+        """
+        loaded = load_photo(photo)
+        if manifest is None and loaded.manifest is not None:
+            manifest = read_manifest(loaded)
+        if manifest is None and self.backbone.sealed:
+            raise UserError(
+                f"{loaded.name} carries no sealed codes of its faces, without which this model brings nobody back; "
+                "give the file as it was written, or the manifest of anonymize_with_manifest"
+            )
+        if manifest is not None:
+            check_size(loaded, manifest)
+        else:
+            if not aligned:
+                warnings.warn("no manifest: detecting the anonymized faces again; recovery is inexact", stacklevel=2)
+            manifest = self.describe(loaded, self.find(loaded, aligned))
+        return _like(photo, self.recover_photo(loaded, secret, manifest).photo)
+
+    def faces(self, photo: LoadedPhoto, aligned: bool = False) -> list[Face]:
+        """The faces of a photo, numbered, with what is to be done to each; nothing is changed.
+
+        Raises:
+            NoFaceError: If there is none.
+            UserError: If an aligned picture is not square, or the policy names a face that is not there.
+        """
+        height, width = photo.pixels.shape[:2]
+        if aligned:
+            check_aligned(width, height, photo.name)
+            return [Face(1, (0.0, 0.0, width, height), 1.0, whole_picture(width, height), "model")]
+        if not (found := self.detector.detect(photo.pixels)):
+            raise NoFaceError(f"no face found in {photo.name}; for a picture that is itself a face say --aligned")
+        policy, framing = self.policy, self.backbone.framing
+        if self.people is not None:
+            everybody = judge(found, width, height, framing, policy.everybody(), photo.name)
+            policy = self.people.numbered(photo.pixels, everybody, policy)
+        return judge(found, width, height, framing, policy, photo.name)
+
+    def find(self, photo: LoadedPhoto, aligned: bool = False) -> Layers:
+        """Where the faces are that the model can be applied to, in layers.
+
+        Raises:
+            NoFaceError: If no face is found.
+            UserError: If an aligned picture is not square.
+        """
+        return arrange_layers(squares(self.faces(photo, aligned)))
+
+    def anonymize_photo(
+        self,
+        photo: LoadedPhoto,
+        secret: Secret,
+        aligned: bool = False,
+        salt: bytes | None = None,
+        kdf: KdfParameters | None = None,
+    ) -> Outcome:
+        """`anonymize` on a decoded photo; `salt` and `kdf` go into the manifest."""
+        return self.drive(anonymizing(self, photo, secret, aligned, salt, kdf), secret)
+
+    def recover_photo(self, photo: LoadedPhoto, secret: Secret, manifest: Manifest) -> Outcome:
+        """`recover` on a decoded photo.
+
+        Raises:
+            UserError: If the method cannot recover, or the photo was made with other weights.
+        """
+        return self.drive(recovering(self, photo, manifest, secret), secret, inverse=True)
+
+    def drive(self, steps: Steps, secret: Secret, inverse: bool = False) -> Outcome:
+        """Take `steps` to their end, alone."""
+        changed: list[Row] | None = None
+        while True:
+            try:
+                faces = steps.send(changed) if changed is not None else next(steps)
+            except StopIteration as end:
+                outcome: Outcome = end.value
+                return outcome
+            keys = self.backbone.key_from_secret(secret, 1).expand(len(faces), *self.backbone.key_shape)
+            rows: list[Row] = []
+            for start in range(0, len(faces), self.batch):
+                part = slice(start, start + self.batch)
+                rows += self.draw(faces[part], keys[part], inverse)
+            changed = rows
+
+    @torch.inference_mode()
+    def draw(self, faces: Tensor, keys: Tensor, inverse: bool = False) -> list[Row]:
+        """As `change`, face by face; anonymizing by a sealed method each with the code of its original."""
+        if inverse or not self.backbone.sealed:
+            return [(face, None) for face in self.change(faces, keys, inverse)]
+        drawn, codes = self.backbone.anonymize_with_codes(faces.to(self.device), keys.to(self.device))
+        return list(zip(drawn.float().cpu(), codes, strict=True))
+
+    @torch.inference_mode()
+    def change(self, faces: Tensor, keys: Tensor, inverse: bool = False) -> Tensor:
+        """One call of the backbone.
+
+        Args:
+            faces: `(B, 3, S, S)` in [-1, 1], on the CPU.
+            keys: `(B, *key_shape)`.
+            inverse: Recover instead of anonymize. A method whose way back is a sealed code can do nothing else with a
+                key than draw a stranger.
+
+        Returns:
+            `(B, 3, S, S)` on the CPU, not clamped.
+        """
+        backward = inverse and not self.backbone.sealed
+        method = self.backbone.recover if backward else self.backbone.anonymize
+        return method(faces.to(self.device), keys.to(self.device)).float().cpu()
+
+    @torch.inference_mode()
+    def codes_of_faces(self, faces: Tensor) -> list[bytes]:
+        """Codes, not yet sealed, of faces `(B, 3, S, S)` in [-1, 1], on the CPU; at most a batch of them."""
+        return self.backbone.code_of(faces.to(self.device))
+
+    @torch.inference_mode()
+    def from_codes(self, faces: Tensor, codes: Sequence[bytes]) -> Tensor:
+        """Faces brought back from their codes.
+
+        Args:
+            faces: Anonymized `(B, 3, S, S)` in [-1, 1], on the CPU.
+            codes: Of `codes_of`, one each.
+
+        Returns:
+            `(B, 3, S, S)` on the CPU, not clamped.
+
+        Raises:
+            UserError: If a code is damaged, or of faces of another size.
+        """
+        recovered = []
+        for start in range(0, len(faces), self.batch):
+            part = slice(start, start + self.batch)
+            recovered.append(self.backbone.recover_from(faces[part].to(self.device), list(codes[part])).float().cpu())
+        return torch.cat(recovered)
+
+    def check(self, manifest: Manifest, name: str) -> None:
+        """Refuse what this model cannot recover.
+
+        Raises:
+            UserError: If the method is not reversible, or the weights differ.
+        """
+        if not self.backbone.reversible:
+            raise UserError(f"{type(self.backbone).__name__} cannot recover faces; nothing brings {name} back")
+        if not self.made(manifest.weights):
+            theirs, ours = f"{manifest.model} ({manifest.weights[:12]})", f"{self.name} ({self.weights[:12]})"
+            raise UserError(f"{name} was anonymized with {theirs} but the model is {ours}; give the former by --model")
+
+    def made(self, weights: str) -> bool:
+        """Whether `weights` is the hash of this model's weights, or was before they were stored anew."""
+        return weights == self.weights or weights in self.formerly
+
+    def describe(self, photo: LoadedPhoto, layers: Layers) -> Manifest:
+        """The manifest of a photo whose faces lie in these layers."""
+        height, width = photo.pixels.shape[:2]
+        return self.manifest(width, height, layers)
+
+    def manifest(self, width: int, height: int, layers: Layers = ()) -> Manifest:
+        """The manifest of a picture of this size, in pixels, whose faces lie in these layers."""
+        return Manifest(
+            method=self.backbone.method,
+            model=self.name,
+            weights=self.weights,
+            image_size=self.backbone.image_size,
+            width=width,
+            height=height,
+            layers=tuple(tuple(layer) for layer in layers),
+        )
+
+
+def anonymize_file(
+    pipeline: Pipeline,
+    source: Path,
+    target: Path,
+    password: Password,
+    aligned: bool = False,
+    output: Output | None = None,
+) -> Outcome:
+    """Anonymize a picture file into one from which the password brings it back.
+
+    Args:
+        pipeline: The model.
+        source: Any picture.
+        target: The file to write; PNG and WebP keep pixels exact, JPEG does not.
+        password: Files of one object share its salt: the same person becomes the same stranger in all.
+        aligned: The picture is itself one aligned square face.
+        output: Quality, where the manifest goes, and whether a vault keeps the original faces.
+
+    Raises:
+        UserError: If the source cannot be read or shows no face, or the target cannot be written.
+    """
+    return run_task(AnonymizeTask(pipeline, source, target, password, aligned=aligned, output=output or Output()))
+
+
+def recover_file(
+    pipeline: Pipeline,
+    source: Path,
+    target: Path,
+    password: Password,
+    output: Output | None = None,
+    like: Manifest | None = None,
+    exact: bool = False,
+    deniable: bool = False,
+) -> Outcome:
+    """Recover a file of `anonymize_file`.
+
+    Args:
+        pipeline: The model.
+        source: The anonymized picture, with its manifest inside or beside it.
+        target: The file to write.
+        password: What it was anonymized with.
+        output: Quality of the target.
+        like: Manifest of another file of the same run: where `source` has lost its own, the faces are detected again
+            and the salt is taken from here.
+        exact: The original pixels from the file's vault (`Output.vault`), without the model.
+        deniable: Under a wrong password draw another stranger, also with a method whose sealed codes could tell.
+
+    Raises:
+        UserError: If the source carries no usable manifest or fits another model, or the target cannot be written;
+            with `exact` also if there is no vault, or the password is wrong.
+    """
+    if exact:
+        return run_task(ExactTask(pipeline, source, target, password, output or Output()))
+    task = RecoverTask(pipeline, source, target, password, output=output or Output(), like=like, deniable=deniable)
+    return run_task(task)
+
+
+def _like(photo: Photo, result: LoadedPhoto) -> Image.Image | NDArray[np.uint8]:
+    return result.pixels if isinstance(photo, np.ndarray) else to_image(result)

@@ -1,0 +1,216 @@
+"""One photo from file to file, in parts that different threads may do: start, the backbone's turns, finish."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from faceanon.errors import UserError
+from faceanon.key import KdfParameters, Password, Secret
+from faceanon.manifest import Manifest
+from faceanon.photo.align import crop_window
+from faceanon.photo.file import LoadedPhoto, load_carried, load_photo, read_manifest, read_vault, write_photo
+from faceanon.photo.metadata import JPEG_QUALITY, WRITABLE, check_suffix, is_lossless
+from faceanon.photo.vault import seal, touched
+from faceanon.pipeline.steps import Outcome, Steps, anonymizing, recovering
+from faceanon.sealed.pixels import embed
+
+if TYPE_CHECKING:
+    from faceanon.pipeline.photo import Pipeline
+
+
+@dataclass(frozen=True)
+class Output:
+    """How a picture is written.
+
+    Args:
+        quality: 1 to 100 for JPEG (95 by default) and WebP (exact by default).
+        sidecar: The manifest goes beside the picture instead of into it.
+        vault: Keep the original faces too, encrypted, for exact recovery.
+        carry: Write the manifest also into the lowest bits of the faces' pixels, from which it is read where a file has
+            lost its metadata.
+
+    Raises:
+        UserError: If the quality is out of range.
+    """
+
+    quality: int | None = None
+    sidecar: bool = False
+    vault: bool = False
+    carry: bool = False
+
+    def __post_init__(self) -> None:
+        if self.quality is not None and not 1 <= self.quality <= 100:
+            raise UserError(f"quality must be 1 to 100, not {self.quality}")
+
+    def encoding(self, target: Path) -> str:
+        """What the manifest says of the file, such as `JPEG 95`.
+
+        Raises:
+            UserError: If its format is none that is written, or one that does not keep what pixels are to carry.
+        """
+        check_suffix(target)
+        if self.carry and not is_lossless(target, self.quality):
+            raise UserError(
+                f"{target}: --carry pixels needs a file that keeps every pixel: .png, or .webp without --quality"
+            )
+        kind = WRITABLE[target.suffix.lower()]
+        quality = self.quality or (JPEG_QUALITY if kind == "JPEG" else None)
+        return kind if kind == "PNG" or quality is None else f"{kind} {quality}"
+
+
+class Task(Protocol):
+    """A photo that is to be changed; the methods are called once each, in this order, by any thread."""
+
+    pipeline: Pipeline
+    source: Path
+    target: Path
+    inverse: bool
+    pixels: int  # of the photo, once it is decoded
+
+    def start(self) -> tuple[Steps, Secret]:
+        """Decode the photo; nothing is written."""
+        ...
+
+    def finish(self, outcome: Outcome) -> Outcome:
+        """Write the result; gives back what is to be reported."""
+        ...
+
+
+@dataclass
+class AnonymizeTask:
+    """Hide the faces of one photo.
+
+    Args:
+        pipeline: The model.
+        source: Any picture.
+        target: What to write.
+        password: Gives the key.
+        salt: Salt of the run; the password's own when None.
+        kdf: Cost of the run's derivation, likewise.
+        aligned: The picture is itself one aligned face.
+        output: How to write.
+    """
+
+    pipeline: Pipeline
+    source: Path
+    target: Path
+    password: Password = field(repr=False)
+    salt: bytes | None = None
+    kdf: KdfParameters | None = None
+    aligned: bool = False
+    output: Output = field(default_factory=Output)
+    inverse: bool = field(default=False, init=False)
+    pixels: int = field(default=0, init=False)
+    _original: LoadedPhoto | None = field(default=None, init=False, repr=False)
+
+    def start(self) -> tuple[Steps, Secret]:
+        """Decode the photo."""
+        photo = load_photo(self.source)
+        self._original = photo if self.output.vault else None
+        self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
+        salt, kdf = self.salt or self.password.salt, self.kdf or self.password.kdf
+        encoding = self.output.encoding(self.target)
+        secret = self.password.secret(salt, kdf)
+        return anonymizing(self.pipeline, photo, secret, self.aligned, salt, kdf, encoding), secret
+
+    def finish(self, outcome: Outcome) -> Outcome:
+        """Write the photo, and with `Output.vault` its original faces."""
+        vault = None if self._original is None else self._sealed(self._original, outcome)
+        if self.output.carry:
+            self._carry(outcome)
+        write_photo(self.target, outcome.photo, self.output.quality, self.output.sidecar, vault)
+        self._original = None
+        return replace(outcome, kept=vault is not None)
+
+    def _carry(self, outcome: Outcome) -> None:
+        """Write the manifest into the pixels of the faces."""
+        manifest = read_manifest(outcome.photo)
+        pixels = outcome.photo.pixels
+        height, width = pixels.shape[:2]
+        windows = [crop_window(geometry, width, height) for layer in manifest.layers for geometry in layer]
+        try:
+            embed(pixels, windows, manifest.to_json().encode())
+        except UserError as error:
+            raise UserError(f"{outcome.photo.name}: {error}") from error
+
+    def _sealed(self, original: LoadedPhoto, outcome: Outcome) -> bytes:
+        height, width = original.pixels.shape[:2]
+        manifest = read_manifest(outcome.photo)
+        secret = self.password.secret(manifest.salt, manifest.kdf)
+        return seal(original.pixels, touched(outcome.records, width, height), secret, manifest)
+
+
+@dataclass
+class RecoverTask:
+    """Bring the faces of one photo back.
+
+    Args:
+        pipeline: The model.
+        source: The anonymized picture.
+        target: What to write.
+        password: Gives the key.
+        output: How to write.
+        like: Manifest of another file of the same run, for a source that has lost its own.
+        deniable: Under a wrong password draw other strangers instead of saying so, where the method's codes tell.
+    """
+
+    pipeline: Pipeline
+    source: Path
+    target: Path
+    password: Password = field(repr=False)
+    output: Output = field(default_factory=Output)
+    like: Manifest | None = None
+    deniable: bool = False
+    inverse: bool = field(default=True, init=False)
+    pixels: int = field(default=0, init=False)
+    _redetected: bool = field(default=False, init=False)
+
+    def start(self) -> tuple[Steps, Secret]:
+        """Decode the photo and read, or make up for, its manifest."""
+        photo = load_photo(self.source)
+        if photo.manifest is None:
+            photo = load_carried(self.source) or photo
+        self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
+        self.output.encoding(self.target)
+        if photo.manifest is None and self.like is not None:
+            manifest, self._redetected = self._found_again(photo, self.like), True
+        else:
+            manifest = self._own(photo)
+        self.pipeline.check(manifest, photo.name)
+        if manifest.salt is None or manifest.kdf is None:
+            line = f"{self.source} was made with a secret of its own, not with a password; recover it in Python"
+            raise UserError(line)
+        secret = self.password.secret(manifest.salt, manifest.kdf)
+        return recovering(self.pipeline, photo, manifest, secret, self.deniable), secret
+
+    def finish(self, outcome: Outcome) -> Outcome:
+        """Write the photo."""
+        write_photo(self.target, outcome.photo, self.output.quality)
+        return replace(outcome, redetected=self._redetected)
+
+    def _own(self, photo: LoadedPhoto) -> Manifest:
+        if photo.manifest is None:
+            raise UserError(
+                f"{self.source} carries no faceanon data: give the file as `faceanon anonymize` wrote it, or, if its "
+                "metadata were stripped, also --like FILE, another file of the same run"
+            )
+        manifest = read_manifest(photo)
+        if not manifest.layers:
+            methods = ", ".join(sorted({face.by for face in manifest.hidden}))
+            way = "nothing brings them back" if read_vault(self.source) is None else "only --exact brings them back"
+            raise UserError(f"every face of {self.source} was hidden for good ({methods}); {way}")
+        return manifest
+
+    def _found_again(self, photo: LoadedPhoto, like: Manifest) -> Manifest:
+        layers = self.pipeline.find(photo)
+        height, width = photo.pixels.shape[:2]
+        own = tuple(tuple(layer) for layer in layers)
+        return replace(like, width=width, height=height, layers=own, hidden=(), codes=())
+
+
+def run_task(task: Task) -> Outcome:
+    """Do one task alone."""
+    steps, secret = task.start()
+    return task.finish(task.pipeline.drive(steps, secret, task.inverse))

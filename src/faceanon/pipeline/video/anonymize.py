@@ -1,0 +1,179 @@
+"""A video in, a video out from which the password brings the faces back.
+
+Three passes, none of which keeps the frames: find the faces and join them to tracks; read each track's identity code
+off a few of its faces; draw. One key and one code a track: one stranger from beginning to end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from faceanon.files import write_atomic
+from faceanon.key import Password
+from faceanon.photo.align import framed_square
+from faceanon.photo.metadata import sidecar_of
+from faceanon.pipeline.photo import NoFaceError, Pipeline
+from faceanon.pipeline.video.faces import Change
+from faceanon.pipeline.video.flicker import FlickerMeter
+from faceanon.pipeline.video.frames import VideoInfo, read_frames, read_info
+from faceanon.pipeline.video.passes import Progress, ignore_frame, mean_identities, silent, write_changed
+from faceanon.pipeline.video.probe import Probe
+from faceanon.pipeline.video.record import VideoRecord, fits_inside
+from faceanon.pipeline.video.tracks import Track, Tracker, TrackOptions
+from faceanon.pipeline.video.writer import Quality, VideoWriter
+
+
+class UncoveredError(Exception):
+    """A track has frames in which its face would stay readable; nothing was written."""
+
+
+@dataclass(frozen=True)
+class VideoOptions:
+    """How a video is anonymized.
+
+    Args:
+        follow: How faces are found and followed.
+        quality: How the video is written.
+        strict: Refuse to write if a track has uncovered frames.
+        sidecar: Write what recovery needs beside the video instead of into it.
+        probe: Measure what compression costs recovery, on a few faces.
+    """
+
+    follow: TrackOptions = field(default_factory=TrackOptions)
+    quality: Quality = field(default_factory=Quality)
+    strict: bool = False
+    sidecar: bool = False
+    probe: bool = True
+
+
+@dataclass(frozen=True)
+class TrackReport:
+    """What was done to one track.
+
+    Args:
+        track: The track.
+        flicker: Frame-to-frame change of the drawn face over the original's; None where the original stood still.
+    """
+
+    track: Track
+    flicker: float | None
+
+
+@dataclass(frozen=True)
+class VideoOutcome:
+    """What was done to a video.
+
+    Args:
+        frames: Number of frames.
+        tracks: What was done to each track.
+        flicker: Over all tracks.
+        recovery: PSNR in dB of recovered against original faces, from frames not yet compressed and from the written
+            file; None where it was not measured.
+        sidecar: The file beside the video that recovery needs, or None.
+        dropped: Streams that were not copied.
+    """
+
+    frames: int
+    tracks: tuple[TrackReport, ...]
+    flicker: float | None
+    recovery: tuple[float, float] | None
+    sidecar: Path | None
+    dropped: tuple[str, ...]
+
+
+def anonymize_video(
+    pipeline: Pipeline,
+    source: Path,
+    target: Path,
+    password: Password,
+    options: VideoOptions | None = None,
+    progress: Progress = silent,
+) -> VideoOutcome:
+    """Replace every face of a video file.
+
+    Args:
+        pipeline: The model.
+        source: The video.
+        target: The video to write: .mp4, .mov or .mkv.
+        password: Brings the faces back; its salt goes into the file.
+        options: How.
+        progress: Told what is being done, frames done and frames in all.
+
+    Raises:
+        UserError: If the source cannot be read or the target not written.
+        NoFaceError: If no frame shows a face; nothing is written.
+        UncoveredError: If `strict` and a track has uncovered frames; nothing is written.
+    """
+    options = options or VideoOptions()
+    info = read_info(source)
+    tracks, frames = find_tracks(pipeline, source, info, options.follow, progress)
+    if options.strict and any(track.missing for track in tracks):
+        raise UncoveredError(f"{source}: {describe_missing(tracks)}; nothing was written (--strict)")
+    shared = pipeline.manifest(info.width, info.height)
+    shared = replace(shared, salt=password.salt, kdf=password.kdf, encoding=str(options.quality))
+    segments = tuple(segment for track in tracks for segment in track.segments)
+    record = VideoRecord(shared, frames, segments)
+    text = record.to_json()
+    sealed = pipeline.backbone.sealed
+    # Codes are known when the frames are written, and the comment is written before them.
+    inside = fits_inside(target, text) and not options.sidecar and not sealed
+    codes: dict[tuple[int, int], bytes] = {}
+    change, meter = Change(pipeline, password.secret()), FlickerMeter()
+    means = mean_identities(source, change, record, progress)
+    probe = Probe.of(record, pipeline) if options.probe and pipeline.backbone.reversible else None
+
+    def seen(frame: int, track: int, before: Tensor, after: Tensor) -> None:
+        meter.add(track, frame, before, after)
+        if sealed:
+            codes[frame, track] = pipeline.codes_of_faces(before[None])[0]
+        if probe is not None:
+            probe.before(frame, track, before)
+
+    with VideoWriter(target, source, info, options.quality, text if inside else None) as writer:
+        write_changed(source, writer, change, record, means, seen, probe.pasted if probe else ignore_frame, progress)
+        recovery = probe.measure(writer.temporary, replace(change, inverse=True, codes=codes)) if probe else None
+        if sealed:
+            text = record.with_codes(codes, password.secret()).to_json()
+        if not inside:
+            write_atomic(sidecar_of(target), text.encode())
+        writer.publish()
+    if inside:  # one of an earlier run would describe another video
+        sidecar_of(target).unlink(missing_ok=True)
+    reports = tuple(TrackReport(track, meter.of(track.number)) for track in tracks)
+    sidecar = None if inside else sidecar_of(target)
+    return VideoOutcome(frames, reports, meter.overall(), recovery, sidecar, info.dropped)
+
+
+def find_tracks(
+    pipeline: Pipeline, source: Path, info: VideoInfo, options: TrackOptions, progress: Progress = silent
+) -> tuple[tuple[Track, ...], int]:
+    """Find and follow the faces; also the number of frames.
+
+    Raises:
+        UserError: If the video cannot be read.
+        NoFaceError: If no frame shows a face.
+    """
+    tracker, frames, framing = Tracker(info.rate, options), 0, pipeline.backbone.framing
+    for frame in read_frames(source):
+        frames = frame.index + 1
+        if tracker.wants(frame.index, frame.pixels):
+            found = pipeline.detector.detect(frame.pixels)
+            squares = [framed_square(face.points, framing) for face in found]
+            tracker.add(frame.index, found, squares)
+        progress("detection", frames, info.frames)
+    tracks = tracker.finish(frames, info.width, info.height)
+    if not any(track.segments for track in tracks):
+        raise NoFaceError(f"no face found in {source}; nothing was written")
+    return tracks, frames
+
+
+def describe_missing(tracks: tuple[Track, ...], most: int = 5) -> str:
+    """One line that names the tracks with uncovered frames."""
+    open_ = [track for track in tracks if track.missing]
+    spans = [f"{start}-{stop - 1} (face {track.number})" for track in open_ for start, stop in track.missing]
+    rest = f" and {len(spans) - most} more" if len(spans) > most else ""
+    count = sum(stop - start for track in open_ for start, stop in track.missing)
+    return f"{len(open_)} face(s) not covered in {count} frame(s): {', '.join(spans[:most])}{rest}"

@@ -1,0 +1,150 @@
+"""The faces of a few frames at a time through the backbone, each track with one identity code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from faceanon.backbones.base import Backbone
+from faceanon.key import Secret
+from faceanon.manifest import CropGeometry
+from faceanon.photo.align import arrange_layers, crop
+from faceanon.photo.paste import changed_region, paste
+from faceanon.pipeline.photo import Pipeline
+from faceanon.types import Codes
+
+Places = Sequence[tuple[int, CropGeometry]]
+Seen = Callable[[int, int, Tensor, Tensor], None]
+_Pair = tuple[int, int, Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One direction of a method under one key.
+
+    Args:
+        pipeline: The model.
+        secret: The key.
+        inverse: Recover instead of anonymize.
+        codes: For a method whose way back is a sealed code: the opened codes by frame and track.
+    """
+
+    pipeline: Pipeline
+    secret: Secret
+    inverse: bool = False
+    codes: Mapping[tuple[int, int], bytes] = field(default_factory=dict)
+
+    def encode(self, faces: Tensor) -> Codes:
+        """Codes of `(B, 3, S, S)`."""
+        backbone = self.pipeline.backbone
+        return (backbone.encode_anonymized if self.inverse else backbone.encode)(faces.to(self.pipeline.device))
+
+    @torch.inference_mode()
+    def __call__(
+        self, faces: Tensor, tracks: Sequence[int], frames: Sequence[int], means: Mapping[int, Tensor]
+    ) -> Tensor:
+        """Change `(B, 3, S, S)` of these tracks and frames, with the tracks' mean identity codes where there are any.
+
+        Returns:
+            `(B, 3, S, S)` on the CPU, in [-1, 1].
+        """
+        backbone, device = self.pipeline.backbone, self.pipeline.device
+        if self.inverse and backbone.sealed:
+            carried = [self.codes[place] for place in zip(frames, tracks, strict=True)]
+            return self.pipeline.from_codes(faces, carried).clamp(-1, 1)
+        key = backbone.key_from_secret(self.secret, len(faces)).to(device)
+        if all(track in means for track in tracks):
+            codes = self.encode(faces).with_identity(torch.stack([means[track] for track in tracks]))
+            drawn = backbone.decode(backbone.edit(codes, key, self.inverse))
+        else:
+            drawn = (backbone.recover if self.inverse else backbone.anonymize)(faces.to(device), key)
+        return drawn.detach().float().cpu().clamp(-1, 1)
+
+
+def works_through_codes(backbone: Backbone) -> bool:
+    """Whether the method anonymizes by editing an identity code, as the base class does."""
+    return type(backbone).anonymize is Backbone.anonymize
+
+
+@dataclass
+class IdentityMeans:
+    """Mean identity code of each track, from as many of its faces as are added.
+
+    Only for a method whose codes keep the attributes apart: where the identity code holds pose and expression as well
+    (RiDDLE, FIT), a mean would freeze them, and each frame keeps its own.
+
+    Args:
+        change: The direction.
+    """
+
+    change: Change
+    _sums: dict[int, tuple[Tensor, int]] = field(default_factory=dict)
+
+    @torch.inference_mode()
+    def add(self, faces: Tensor, tracks: Sequence[int]) -> None:
+        """Take in faces `(B, 3, S, S)` of these tracks."""
+        codes = self.change.encode(faces)
+        if codes.attributes is None:
+            return
+        for track, identity in zip(tracks, codes.identity, strict=True):
+            total, count = self._sums.get(track, (torch.zeros_like(identity), 0))
+            self._sums[track] = total + identity, count + 1
+
+    def result(self) -> dict[int, Tensor]:
+        """The means by track, without a batch dimension."""
+        return {track: total / count for track, (total, count) in self._sums.items()}
+
+
+def replace_faces(
+    change: Change,
+    frames: Sequence[NDArray[np.uint8]],
+    places: Sequence[Places],
+    means: Mapping[int, Tensor],
+    seen: Seen,
+    first: int = 0,
+) -> None:
+    """Change every face of a few frames, in place; faces of all frames share the batches.
+
+    Args:
+        change: What to do.
+        frames: RGB `(H, W, 3)` uint8 each.
+        places: Track and square of every face, for each frame.
+        means: Mean identity code by track; may be empty.
+        seen: Told the number of the frame, the track, and the face `(3, S, S)` before and after; frame after frame.
+        first: Number of the first of these frames.
+    """
+    orders = []
+    for row in places:
+        layers = arrange_layers([square for _, square in row])
+        tracks = {square: track for track, square in row}
+        arranged = [[(tracks[square], square) for square in layer] for layer in layers]
+        orders.append(arranged[::-1] if change.inverse else arranged)
+    pairs: list[_Pair] = []
+    for depth in range(max(map(len, orders), default=0)):
+        flat = [(row, *face) for row, layers in enumerate(orders) if depth < len(layers) for face in layers[depth]]
+        for start in range(0, len(flat), change.pipeline.batch):
+            pairs += _replace_batch(change, frames, flat[start : start + change.pipeline.batch], means, first)
+    for pair in sorted(pairs, key=lambda pair: pair[:2]):  # depth by depth is not frame by frame
+        seen(*pair)
+
+
+def _replace_batch(
+    change: Change,
+    frames: Sequence[NDArray[np.uint8]],
+    batch: Sequence[tuple[int, int, CropGeometry]],
+    means: Mapping[int, Tensor],
+    first: int,
+) -> list[_Pair]:
+    size = change.pipeline.backbone.image_size
+    faces = torch.stack([crop(frames[row], square, size) for row, _, square in batch])
+    numbers = [first + row for row, _, _ in batch]
+    drawn = change(faces, [track for _, track, _ in batch], numbers, means)
+    for before, after, (row, _, square) in zip(faces, drawn, batch, strict=True):
+        region = changed_region(before, after) if change.pipeline.backbone.sealed else None
+        paste(frames[row], after, square, region=region)
+    return [(first + row, track, *pair) for (row, track, _), *pair in zip(batch, faces, drawn, strict=True)]

@@ -1,0 +1,149 @@
+"""Videos in through PyAV, frame by frame: never more than a few frames in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+from av.container import InputContainer
+from av.video.stream import VideoStream
+from numpy.typing import NDArray
+
+from faceanon.errors import UserError
+from faceanon.photo.decode import MAX_PIXELS
+
+
+@dataclass(frozen=True)
+class VideoInfo:
+    """What is known of a video before its frames are read.
+
+    Args:
+        width: Of the upright frames, in pixels.
+        height: Of the upright frames, in pixels.
+        rate: Frames a second, on average.
+        frames: Number of frames as the file says, perhaps wrongly; 0 where it does not.
+        comment: The file's comment, or None.
+        dropped: Streams that are not copied, for people.
+    """
+
+    width: int
+    height: int
+    rate: float
+    frames: int
+    comment: str | None
+    dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame.
+
+    Args:
+        index: Counts from 0, in the order of showing.
+        pixels: RGB `(H, W, 3)` uint8, upright.
+        pts: When it is shown, in units of `time_base` seconds.
+        time_base: That unit.
+    """
+
+    index: int
+    pixels: NDArray[np.uint8]
+    pts: int
+    time_base: Fraction
+
+
+def read_info(path: Path) -> VideoInfo:
+    """Look into a video file.
+
+    Raises:
+        UserError: If it is missing, no video, empty or too large.
+    """
+    with _opened(path) as container:
+        stream = video_of(container, path)
+        with readable(path):
+            first = next(container.decode(stream), None)
+        if first is None:
+            raise UserError(f"{path} has no frame that can be shown; the file is damaged or cut short")
+        if first.width * first.height > MAX_PIXELS:
+            raise UserError(f"{path} has frames of more than {MAX_PIXELS // 1_000_000} million pixels; make it smaller")
+        turned = _turns(first) % 2 == 1
+        width, height = (first.height, first.width) if turned else (first.width, first.height)
+        comments = [text for name, text in container.metadata.items() if name.lower() == "comment"]
+        return VideoInfo(
+            width, height, _rate(stream), stream.frames, comments[0] if comments else None, _dropped(container, stream)
+        )
+
+
+def read_frames(path: Path) -> Iterator[Frame]:
+    """The frames of a video, turned upright, with strictly rising times.
+
+    Raises:
+        UserError: If the file is damaged, or its frames change their size.
+    """
+    with _opened(path) as container, readable(path):
+        stream = video_of(container, path)
+        stream.thread_type = "AUTO"
+        unit = stream.time_base or Fraction(1, 90_000)
+        step = max(1, round(1 / (Fraction(_rate(stream)).limit_denominator(100_000) * unit)))
+        last, shape = None, None
+        for index, frame in enumerate(container.decode(stream)):
+            if frame.is_corrupt:
+                raise UserError(f"{path} is damaged at frame {index}; repair or cut it first")
+            pixels = np.ascontiguousarray(np.rot90(frame.to_ndarray(format="rgb24"), _turns(frame)), dtype=np.uint8)
+            if shape not in (None, pixels.shape):
+                raise UserError(f"{path} changes its picture size at frame {index}; convert it to one size first")
+            wanted = frame.pts if frame.pts is not None else (0 if last is None else last + step)
+            last, shape = wanted if last is None else max(wanted, last + 1), pixels.shape
+            yield Frame(index, pixels, last, unit)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[InputContainer]:
+    if not path.is_file():
+        raise UserError(f"no such video: {path}")
+    try:
+        container = av.open(str(path))
+    except (av.FFmpegError, OSError, ValueError) as error:
+        raise UserError(f"{path} is not a video that can be read; it may be cut short or of another kind") from error
+    with container:
+        yield container
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turn what the decoder raises into one line; what the loop's body raises passes."""
+    try:
+        yield
+    except av.FFmpegError as error:
+        raise UserError(f"{path} cannot be read to its end ({error.strerror}); it is damaged or cut short") from error
+
+
+def video_of(container: InputContainer, path: Path) -> VideoStream:
+    """The first stream of moving pictures; a cover is none."""
+    for stream in container.streams.video:
+        if "attached_pic" not in _disposition(stream):
+            return stream
+    raise UserError(f"{path} has no moving pictures in it; is it a sound file?")
+
+
+def _disposition(stream: VideoStream) -> str:
+    return stream.disposition.name or ""
+
+
+def _dropped(container: InputContainer, kept: VideoStream) -> tuple[str, ...]:
+    lost = [stream for stream in container.streams if stream.index != kept.index and stream.type != "audio"]
+    return tuple(f"{stream.type} stream {stream.index}" for stream in lost)
+
+
+def _rate(stream: VideoStream) -> float:
+    rate = float(stream.average_rate or stream.guessed_rate or 25)
+    return rate if 0.01 <= rate <= 1000 else 25.0
+
+
+def _turns(frame: av.VideoFrame) -> int:
+    """Quarter turns against the clock that make the frame upright."""
+    return round(frame.rotation / 90) % 4

@@ -1,0 +1,117 @@
+"""Passes over the frames of a video that both directions make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from faceanon.errors import UserError
+from faceanon.manifest import CropGeometry
+from faceanon.photo.align import crop
+from faceanon.pipeline.video.faces import Change, IdentityMeans, Seen, replace_faces, works_through_codes
+from faceanon.pipeline.video.frames import Frame, VideoInfo, read_frames
+from faceanon.pipeline.video.record import VideoRecord
+from faceanon.pipeline.video.writer import VideoWriter
+
+Progress = Callable[[str, int, int], None]  # what is being done, frames done, frames in all (0: unknown)
+MEANS_FROM = 24  # faces of a track whose identity codes are averaged
+CHUNK_BYTES = 200_000_000
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """Progress that nobody watches."""
+
+
+def ignore_frame(frame: Frame) -> None:
+    """A changed frame of which nobody wants to know."""
+
+
+def ignore_face(frame: int, track: int, before: Tensor, after: Tensor) -> None:
+    """A changed face of which nobody wants to know."""
+
+
+def spread(record: VideoRecord, most: int) -> dict[int, list[tuple[int, CropGeometry]]]:
+    """Up to `most` faces of each track, evenly over its time: frame to track and square."""
+    wanted: dict[int, list[tuple[int, CropGeometry]]] = {}
+    for track in sorted({part.track for part in record.segments}):
+        parts = [part for part in record.segments if part.track == track]
+        frames = [frame for part in parts for frame in range(part.start, part.stop)]
+        chosen = sorted({frames[round(at)] for at in np.linspace(0, len(frames) - 1, min(most, len(frames)))})
+        for frame in chosen:
+            part = next(part for part in parts if part.start <= frame < part.stop)
+            wanted.setdefault(frame, []).append((track, part.at(frame)))
+    return wanted
+
+
+def mean_identities(video: Path, change: Change, record: VideoRecord, progress: Progress) -> dict[int, Tensor]:
+    """Each track's mean identity code; empty for a method without such codes, or that recovers without them."""
+    if not works_through_codes(change.pipeline.backbone) or (change.inverse and change.pipeline.backbone.sealed):
+        return {}
+    wanted, means = spread(record, MEANS_FROM), IdentityMeans(change)
+    last, size = max(wanted), change.pipeline.backbone.image_size
+    for frame in read_frames(video):
+        if places := wanted.get(frame.index):
+            faces = torch.stack([crop(frame.pixels, square, size) for _, square in places])
+            means.add(faces, [track for track, _ in places])
+        progress("identities", frame.index + 1, last + 1)
+        if frame.index == last:
+            break
+    return means.result()
+
+
+def write_changed(
+    source: Path,
+    writer: VideoWriter,
+    change: Change,
+    record: VideoRecord,
+    means: dict[int, Tensor],
+    seen: Seen,
+    done: Callable[[Frame], None],
+    progress: Progress,
+) -> None:
+    """Write all frames of `source` with their faces changed.
+
+    Args:
+        source: The video.
+        writer: Where to; opened, and finished here.
+        change: What to do.
+        record: Where the faces are.
+        means: Mean identity codes by track.
+        seen: Told frame, track, and the face before and after.
+        done: Told every changed frame.
+        progress: Told how far it is.
+
+    Raises:
+        UserError: If the video has not as many frames as the record.
+    """
+    count = 0
+    for chunk in _chunks(read_frames(source), change.pipeline.batch, writer.info):
+        changed = [replace(frame, pixels=frame.pixels.copy()) for frame in chunk]
+        places = [record.at(frame.index) for frame in chunk]
+        replace_faces(change, [frame.pixels for frame in changed], places, means, seen, chunk[0].index)
+        for frame in changed:
+            done(frame)
+            writer.write(frame)
+        count += len(chunk)
+        progress("faces", count, record.frames)
+    if count != record.frames:
+        raise UserError(f"{source} has {count} frames but its faceanon data speak of {record.frames}; was it cut?")
+    writer.finish()
+
+
+def _chunks(frames: Iterable[Frame], most: int, info: VideoInfo) -> Iterator[list[Frame]]:
+    """Neighbouring frames, as many as a batch has faces and the memory allows."""
+    size = max(1, min(most, CHUNK_BYTES // (info.width * info.height * 6)))
+    chunk: list[Frame] = []
+    for frame in frames:
+        chunk.append(frame)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

@@ -1,0 +1,98 @@
+"""What compression costs recovery, measured on a few faces of the file that was written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from faceanon.errors import UserError
+from faceanon.manifest import CropGeometry
+from faceanon.photo.align import crop
+from faceanon.pipeline.photo import Pipeline
+from faceanon.pipeline.video.faces import Change, IdentityMeans, works_through_codes
+from faceanon.pipeline.video.frames import Frame, read_frames
+from faceanon.pipeline.video.passes import spread
+from faceanon.pipeline.video.record import VideoRecord
+
+PROBES = 4  # faces of a track
+MOST_PROBES = 64
+
+
+@dataclass
+class Probe:
+    """A few faces, kept to see how much worse they come back from the file than from memory.
+
+    Args:
+        wanted: Track and square of the faces by frame.
+        size: Side of a face in pixels.
+        averaged: Whether each track recovers with the mean of its codes.
+        originals: `(3, S, S)` by frame and track.
+        unwritten: The same faces anonymized and pasted, before compression.
+    """
+
+    wanted: dict[int, list[tuple[int, CropGeometry]]]
+    size: int
+    averaged: bool
+    originals: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    unwritten: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, record: VideoRecord, pipeline: Pipeline) -> Self:
+        """A probe of a few faces of every track."""
+        pairs = [(frame, face) for frame, faces in sorted(spread(record, PROBES).items()) for face in faces]
+        chosen = np.unique(np.linspace(0, len(pairs) - 1, min(MOST_PROBES, len(pairs))).round().astype(int))
+        wanted: dict[int, list[tuple[int, CropGeometry]]] = {}
+        for index in chosen:
+            wanted.setdefault(pairs[index][0], []).append(pairs[index][1])
+        averaged = works_through_codes(pipeline.backbone) and not pipeline.backbone.sealed
+        return cls(wanted, pipeline.backbone.image_size, averaged)
+
+    def before(self, frame: int, track: int, face: Tensor) -> None:
+        """Take in an original face `(3, S, S)`, if it is wanted."""
+        if any(track == other for other, _ in self.wanted.get(frame, ())):
+            self.originals[frame, track] = face
+
+    def pasted(self, frame: Frame) -> None:
+        """Take in an anonymized frame that is about to be compressed."""
+        self._cut(frame, self.unwritten)
+
+    def measure(self, written: Path, change: Change) -> tuple[float, float]:
+        """PSNR in dB of recovered against original faces, from before compression and from the written file.
+
+        Raises:
+            UserError: If a frame is missing in the written file.
+        """
+        found: dict[tuple[int, int], Tensor] = {}
+        last = max(self.wanted)
+        for frame in read_frames(written):
+            self._cut(frame, found)
+            if frame.index == last:
+                break
+        if found.keys() != self.originals.keys():
+            raise UserError("the written video has other frames than were given to the encoder; try --lossless")
+        return self._psnr(self.unwritten, change), self._psnr(found, change)
+
+    def _cut(self, frame: Frame, into: dict[tuple[int, int], Tensor]) -> None:
+        for track, square in self.wanted.get(frame.index, ()):
+            into[frame.index, track] = crop(frame.pixels, square, self.size)
+
+    def _psnr(self, faces: dict[tuple[int, int], Tensor], change: Change) -> float:
+        places = sorted(faces)
+        means = IdentityMeans(change)
+        errors = []
+        batches = [places[at : at + change.pipeline.batch] for at in range(0, len(places), change.pipeline.batch)]
+        for batch in batches if self.averaged else ():
+            means.add(torch.stack([faces[place] for place in batch]), [track for _, track in batch])
+        known = means.result()
+        for batch in batches:
+            frames = [frame for frame, _ in batch]
+            tracks = [track for _, track in batch]
+            back = change(torch.stack([faces[place] for place in batch]), tracks, frames, known)
+            wanted = torch.stack([self.originals[place] for place in batch])
+            errors += (back - wanted).square().mean((1, 2, 3)).tolist()
+        return float(10 * np.log10(4 / max(float(np.mean(errors)), 1e-9)))

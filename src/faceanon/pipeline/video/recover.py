@@ -1,0 +1,88 @@
+"""The faces of a written video back, where the password is right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from faceanon.errors import UserError
+from faceanon.key import Password
+from faceanon.pipeline.photo import Pipeline
+from faceanon.pipeline.video.faces import Change
+from faceanon.pipeline.video.frames import read_info
+from faceanon.pipeline.video.passes import Progress, ignore_face, ignore_frame, mean_identities, silent, write_changed
+from faceanon.pipeline.video.record import VideoRecord, read_record
+from faceanon.pipeline.video.writer import Quality, VideoWriter
+from faceanon.sealed.envelope import WrongPasswordError
+
+
+@dataclass(frozen=True)
+class RecoveredVideo:
+    """What was recovered.
+
+    Args:
+        frames: Number of frames.
+        tracks: Number of tracks.
+        faces: Number of faces in all frames together.
+        written: How the anonymized video had been written.
+    """
+
+    frames: int
+    tracks: int
+    faces: int
+    written: str
+
+
+def recover_video(
+    pipeline: Pipeline,
+    source: Path,
+    target: Path,
+    password: Password,
+    quality: Quality | None = None,
+    progress: Progress = silent,
+    deniable: bool = False,
+) -> RecoveredVideo:
+    """Recover a video of `anonymize_video`.
+
+    Args:
+        pipeline: The same model.
+        source: The video as it was written.
+        target: The video to write: .mp4, .mov or .mkv.
+        password: The password it was made with; its own salt is not used.
+        quality: How to write.
+        progress: Told what is being done, frames done and frames in all.
+        deniable: Where sealed codes do not open, draw other strangers instead of saying so.
+
+    Raises:
+        WrongPasswordError: If a sealed code does not open, unless `deniable`.
+        UserError: If the source carries no usable record, was scaled or cut, or fits another model; or the target
+            cannot be written.
+    """
+    info = read_info(source)
+    record = read_record(source, info.comment)
+    shared = record.shared
+    pipeline.check(shared, str(source))
+    if (shared.width, shared.height) != (info.width, info.height):
+        was = f"{shared.width}x{shared.height}"
+        raise UserError(f"{source} is {info.width}x{info.height} px but was anonymized at {was}; give the unscaled one")
+    if shared.salt is None or shared.kdf is None:
+        raise UserError(f"{source} was not made with a password; recover it in Python")
+    change = Change(pipeline, password.secret(shared.salt, shared.kdf), inverse=True)
+    if pipeline.backbone.sealed:
+        change = _opened(change, record, str(source), deniable)
+    means = mean_identities(source, change, record, progress)
+    with VideoWriter(target, source, info, quality or Quality(), None) as writer:
+        write_changed(source, writer, change, record, means, ignore_face, ignore_frame, progress)
+        writer.publish()
+    tracks = len({part.track for part in record.segments})
+    return RecoveredVideo(record.frames, tracks, sum(len(part.places) for part in record.segments), shared.encoding)
+
+
+def _opened(change: Change, record: VideoRecord, name: str, deniable: bool) -> Change:
+    """The change with the opened codes; one that draws other strangers where they do not open and nobody is to know."""
+    try:
+        return replace(change, codes=record.opened_codes(change.secret, name))
+    except WrongPasswordError:
+        if not deniable:
+            raise
+        return replace(change, inverse=False)

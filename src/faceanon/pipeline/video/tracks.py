@@ -1,0 +1,239 @@
+"""Which face is whose from frame to frame, by where it is alone: no recogniser looks at anybody.
+
+Detections of one frame are matched to the tracks by distance-IoU (Zheng et al. 2020, eq. 6) of the boxes, each track's
+moved on by its own speed, in one optimal assignment (Kuhn 1955). Gaps are filled by straight lines, and the squares
+smoothed over time by a Savitzky-Golay filter of order 2, which follows steady acceleration without lag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from scipy.signal import savgol_filter
+
+from faceanon.errors import UserError
+from faceanon.manifest import CropGeometry
+from faceanon.photo.detect import Detection
+
+UNIT = 16  # squares are kept in sixteenths of a pixel, so that what the file says is exactly what was done
+LEAST_OVERLAP = 0.0  # distance-IoU of a match; two equal boxes that touch at an edge have about -0.2
+CUT = 30.0  # mean difference of two frames' thumbnails, of 255, from which they count as different scenes
+THUMBNAIL = 32
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TrackOptions:
+    """How faces are followed; times in seconds.
+
+    Args:
+        every: Detect on every Nth frame and on the first one after a cut.
+        max_gap: Longest time without a sighting that is filled in.
+        memory: Longest time after which a face at the same place still belongs to its track.
+        hold: How long a face is covered before its first and after its last sighting.
+        smooth: Window of the smoothing; 0 for none.
+
+    Raises:
+        UserError: If a number is out of range.
+    """
+
+    every: int = 1
+    max_gap: float = 1.0
+    memory: float = 3.0
+    hold: float = 0.2
+    smooth: float = 0.3
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise UserError(f"faces can be looked for on every 1st, 2nd, 3rd ... frame, not on every {self.every}th")
+        for name in ("max_gap", "memory", "hold", "smooth"):
+            if not 0 <= getattr(self, name) <= 3600:
+                raise UserError(f"{name} must be between 0 and 3600 seconds, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One track's squares over neighbouring frames.
+
+    Args:
+        track: Number of the track.
+        start: First frame.
+        places: `(n, 4)` int32: center_x, center_y, axis_x, axis_y of `CropGeometry`, in units of 1 / `UNIT` pixels.
+    """
+
+    track: int
+    start: int
+    places: NDArray[np.int32]
+
+    @property
+    def stop(self) -> int:
+        """The frame after the last."""
+        return self.start + len(self.places)
+
+    def at(self, frame: int) -> CropGeometry:
+        """The square in `frame`, which lies in the segment."""
+        return CropGeometry(*(self.places[frame - self.start] / UNIT).tolist())
+
+
+@dataclass(frozen=True)
+class Track:
+    """A face followed through the video.
+
+    Args:
+        number: Counts from 0.
+        segments: Where it is covered.
+        seen: Frames in which it was detected.
+        missing: Frames `[start, stop)` between two sightings, too far apart to be filled: the face is not covered.
+    """
+
+    number: int
+    segments: tuple[Segment, ...]
+    seen: tuple[int, ...]
+    missing: tuple[tuple[int, int], ...]
+
+    @property
+    def covered(self) -> int:
+        """Number of frames in which the face is covered."""
+        return sum(len(segment.places) for segment in self.segments)
+
+
+@dataclass
+class _Sightings:
+    """A track in the making."""
+
+    scene: tuple[int, int | None]
+    frames: list[int] = field(default_factory=list)
+    boxes: list[Floats] = field(default_factory=list)
+    places: list[Floats] = field(default_factory=list)
+
+    def predicted(self, frame: int, reach: float) -> Floats:
+        """The box in a later frame: moved on by the last speed, for `reach` frames at most."""
+        if len(self.frames) < 2:
+            return self.boxes[-1]
+        speed = (self.boxes[-1] - self.boxes[-2]) / (self.frames[-1] - self.frames[-2])
+        moved: Floats = (speed[:2] + speed[2:]) / 2 * min(frame - self.frames[-1], reach)
+        return self.boxes[-1] + np.tile(moved, 2)
+
+
+class Tracker:
+    """Collect detections frame by frame, then give the tracks.
+
+    Args:
+        rate: Frames a second.
+        options: How to follow.
+    """
+
+    def __init__(self, rate: float, options: TrackOptions) -> None:
+        self.rate, self.options = rate, options
+        self._scene = 0
+        self._tracks: list[_Sightings] = []
+        self._thumbnail: NDArray[np.int16] | None = None
+
+    def wants(self, frame: int, pixels: NDArray[np.uint8]) -> bool:
+        """Whether faces should be looked for in this frame; to be asked for every frame in turn.
+
+        Args:
+            frame: Its number.
+            pixels: `(H, W, 3)` uint8.
+        """
+        step_y, step_x = (max(1, side // THUMBNAIL) for side in pixels.shape[:2])
+        thumbnail = pixels[::step_y, ::step_x].astype(np.int16)
+        last, self._thumbnail = self._thumbnail, thumbnail
+        if last is not None and np.abs(thumbnail - last).mean() > CUT:
+            self._end_scene(frame)
+        return (frame - self._scene) % self.options.every == 0
+
+    def add(self, frame: int, found: Sequence[Detection], squares: Sequence[CropGeometry]) -> None:
+        """Put the detections of one frame, each with its square, to their tracks."""
+        boxes = [np.array(face.box, dtype=np.float64) for face in found]
+        open_ = [track for track in self._tracks if self._remembers(track, frame)]
+        matched = dict(_match([track.predicted(frame, 0.3 * self.rate) for track in open_], boxes))
+        for index, (box, square) in enumerate(zip(boxes, squares, strict=True)):
+            if index in matched:
+                track = open_[matched[index]]
+            else:
+                track = _Sightings((self._scene, None))
+                self._tracks.append(track)
+            track.frames.append(frame)
+            track.boxes.append(box)
+            track.places.append(np.array([square.center_x, square.center_y, square.axis_x, square.axis_y]))
+
+    def finish(self, frames: int, width: int, height: int) -> tuple[Track, ...]:
+        """The tracks of a video with this many frames of this size."""
+        self._end_scene(frames)
+        return tuple(self._track(number, track, (width, height)) for number, track in enumerate(self._tracks))
+
+    def _remembers(self, track: _Sightings, frame: int) -> bool:
+        age = frame - track.frames[-1]
+        return track.scene == (self._scene, None) and age <= max(self.options.memory * self.rate, self.options.every)
+
+    def _end_scene(self, frame: int) -> None:
+        for track in self._tracks:
+            if track.scene[1] is None:
+                track.scene = track.scene[0], frame
+        self._scene = frame
+
+    def _track(self, number: int, track: _Sightings, size: tuple[int, int]) -> Track:
+        gap = max(round(self.options.max_gap * self.rate), self.options.every)
+        hold = max(round(self.options.hold * self.rate), self.options.every - 1)
+        window = round(self.options.smooth * self.rate)
+        segments: list[Segment] = []
+        missing: list[tuple[int, int]] = []
+        frames = np.array(track.frames)
+        runs = np.split(np.arange(len(frames)), np.nonzero(np.diff(frames) > gap)[0] + 1)
+        stop = track.scene[0]
+        for position, run in enumerate(runs):
+            first, last = int(frames[run[0]]), int(frames[run[-1]])
+            start = max(first - hold, stop)
+            if position > 0 and start > stop:
+                missing.append((stop, start))
+            ahead = int(frames[runs[position + 1][0]]) if position + 1 < len(runs) else track.scene[1]
+            assert ahead is not None  # `finish` has closed every scene
+            stop = min(last + 1 + hold, ahead)
+            places = _fill(frames[run], np.array([track.places[index] for index in run]), window)
+            held = np.concatenate([places[:1].repeat(first - start, 0), places, places[-1:].repeat(stop - last - 1, 0)])
+            segments += _visible(number, start, np.rint(held * UNIT).astype(np.int32), size)
+        return Track(number, tuple(segments), tuple(track.frames), tuple(missing))
+
+
+def _fill(frames: NDArray[np.int64], places: Floats, window: int) -> Floats:
+    """Squares of all frames from the first to the last, smoothed: `(n, 4)`."""
+    every = np.arange(frames[0], frames[-1] + 1)
+    filled = np.stack([np.interp(every, frames, column) for column in places.T], 1)
+    odd = min(window, len(every)) - (min(window, len(every)) + 1) % 2
+    if odd < 5:
+        return filled
+    smooth: Floats = savgol_filter(filled, odd, 2, axis=0, mode="interp")
+    return smooth
+
+
+def _visible(number: int, start: int, places: NDArray[np.int32], size: tuple[int, int]) -> list[Segment]:
+    """Leave out frames in which the square lies outside the picture: there is nothing to cover."""
+    center, reach = places[:, :2] / UNIT, np.abs(places[:, 2:]).sum(1)[:, None] / UNIT
+    inside = np.all((center + reach >= 2) & (center - reach <= np.array(size) - 2), axis=1)
+    edges = np.nonzero(np.diff(np.concatenate([[0], inside.astype(int), [0]])))[0].reshape(-1, 2)
+    return [Segment(number, start + int(a), places[a:b]) for a, b in edges]
+
+
+def _match(tracks: Sequence[Floats], boxes: Sequence[Floats]) -> list[tuple[int, int]]:
+    """Pairs (index of the box, index of the track) with the greatest sum of distance-IoU."""
+    if not tracks or not boxes:
+        return []
+    likeness = _distance_iou(np.array(tracks), np.array(boxes))
+    rows, columns = linear_sum_assignment(np.where(likeness > LEAST_OVERLAP, likeness, -2.0), maximize=True)
+    return [(int(c), int(r)) for r, c in zip(rows, columns, strict=True) if likeness[r, c] > LEAST_OVERLAP]
+
+
+def _distance_iou(one: Floats, other: Floats) -> Floats:
+    """`(N, M)` in [-1, 1] for boxes `(N, 4)` and `(M, 4)`."""
+    a, b = one[:, None], other[None]
+    common = np.clip(np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0, None).prod(-1)
+    union = (a[..., 2:] - a[..., :2]).prod(-1) + (b[..., 2:] - b[..., :2]).prod(-1) - common
+    hull = np.maximum(a[..., 2:], b[..., 2:]) - np.minimum(a[..., :2], b[..., :2])
+    apart = (a[..., :2] + a[..., 2:] - b[..., :2] - b[..., 2:]) / 2
+    result: Floats = common / np.maximum(union, 1e-9) - (apart**2).sum(-1) / np.maximum((hull**2).sum(-1), 1e-9)
+    return result

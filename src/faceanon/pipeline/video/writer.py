@@ -1,0 +1,186 @@
+"""Videos out through PyAV: whole under their name, or not there at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import av
+from av.audio.stream import AudioStream
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+from faceanon.errors import UserError
+from faceanon.pipeline.video.frames import Frame, VideoInfo, readable, video_of
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How frames are written.
+
+    Args:
+        crf: x264's constant rate factor, 0 to 40: lower is better and larger.
+        lossless: Keep every RGB pixel exactly instead: FFV1 in .mkv, x264's RGB mode in .mp4 and .mov.
+        full_colour: Keep colour at full resolution (4:4:4). Faces come back better for about the same size, but
+            browsers on telephones and most television sets cannot show it.
+
+    Raises:
+        UserError: If `crf` is out of range.
+    """
+
+    crf: int = 10
+    lossless: bool = False
+    full_colour: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.crf <= 40:
+            raise UserError(f"--crf must be between 0 (best) and 40, not {self.crf}")
+
+    def encoder(self, path: Path, width: int, height: int) -> tuple[str, str, dict[str, str]]:
+        """Codec, pixel format and options for frames of this size."""
+        if self.lossless and path.suffix.lower() == ".mkv":
+            return "ffv1", "bgr0", {"level": "3"}
+        if self.lossless:
+            return "libx264rgb", "rgb24", {"crf": "0"}
+        halved = not self.full_colour and width % 2 == 0 and height % 2 == 0  # halving needs even sides
+        return "libx264", "yuv420p" if halved else "yuv444p", {"crf": str(self.crf)}
+
+    def __str__(self) -> str:
+        return "lossless" if self.lossless else f"H.264 crf {self.crf}{' 4:4:4' if self.full_colour else ''}"
+
+
+class VideoWriter:
+    """A new video with the sound and the times of another; whole under its name, or not there at all.
+
+    Use as a context; leaving it by an exception leaves nothing behind. Of the other file only sound, times and colour
+    description are taken: no place, no device, no cover picture.
+
+    Args:
+        path: The video to write: .mp4, .mov or .mkv.
+        template: The video whose sound, times and colours are taken.
+        info: Of the template.
+        quality: How to write.
+        comment: What the file's comment says, or None.
+
+    Raises:
+        UserError: If the sound does not fit the kind of file, or the file cannot be written.
+    """
+
+    def __init__(self, path: Path, template: Path, info: VideoInfo, quality: Quality, comment: str | None) -> None:
+        self.path, self.template, self.info, self.quality, self.comment = path, template, info, quality, comment
+
+    def __enter__(self) -> Self:
+        self._input = av.open(str(self.template))
+        with _writable(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(self.path.suffix, f".{self.path.stem}.", self.path.parent)
+        os.close(handle)
+        self.temporary = Path(name)
+        try:
+            with _writable(self.path):
+                self._out = av.open(name, "w")
+                self._prepare()
+        except BaseException:
+            self._discard()
+            raise
+        return self
+
+    def _prepare(self) -> None:
+        if self.comment is not None:
+            self._out.metadata["comment"] = self.comment
+        source = video_of(self._input, self.template)
+        codec, pixel_format, options = self.quality.encoder(self.path, self.info.width, self.info.height)
+        rate = source.average_rate or source.guessed_rate or Fraction(25)
+        self._stream: VideoStream = self._out.add_stream(codec, rate=rate, options=options)  # type: ignore[assignment]
+        self._stream.width, self._stream.height, self._stream.pix_fmt = self.info.width, self.info.height, pixel_format
+        context, given = self._stream.codec_context, source.codec_context
+        context.time_base = source.time_base or Fraction(1, 90_000)
+        if (ratio := given.sample_aspect_ratio) and self.info.width == given.width:
+            context.sample_aspect_ratio = ratio
+        self._yuv = pixel_format.startswith("yuv")
+        if self._yuv:
+            context.color_primaries, context.color_trc = given.color_primaries, given.color_trc
+            if given.colorspace != 0:  # 0 is RGB, which these pixels are no longer
+                context.colorspace = given.colorspace
+            context.color_range = 1  # the narrow range, which every player expects
+        sounds = [stream for stream in self._input.streams.audio]
+        self._sounds = {stream.index: self._out.add_stream_from_template(stream) for stream in sounds}
+        self._out.start_encoding()
+        self._packets = self._sound_packets(sounds)
+        self._waiting = next(self._packets, None)
+
+    def _sound_packets(self, sounds: list[AudioStream]) -> Iterator[Packet[Any]]:
+        if sounds:
+            with readable(self.template):
+                yield from (packet for packet in self._input.demux(sounds) if packet.dts is not None)
+
+    def write(self, frame: Frame) -> None:
+        """Add a frame; they come in order."""
+        with _writable(self.path):
+            picture = av.VideoFrame.from_ndarray(frame.pixels, "rgb24")
+            context = self._stream.codec_context
+            if self._yuv:
+                space = context.colorspace if context.colorspace in (1, 5, 6, 7, 9) else 5
+                picture = picture.reformat(format=context.pix_fmt, dst_colorspace=space, dst_color_range=1)
+            picture.pts, picture.time_base = frame.pts, frame.time_base
+            self._out.mux(self._stream.encode(picture))
+            self._copy_sound(float(frame.pts * frame.time_base))
+
+    def _copy_sound(self, until: float | None) -> None:
+        """Copy the sound up to this second, or what is left of it."""
+        while (packet := self._waiting) is not None:
+            unit = packet.time_base
+            if until is not None and packet.dts is not None and float(packet.dts * unit) > until:
+                return
+            packet.stream = self._sounds[packet.stream_index]
+            self._out.mux_one(packet)
+            self._waiting = next(self._packets, None)
+
+    def finish(self) -> None:
+        """Write what is pending; the file is complete, but still under its temporary name."""
+        with _writable(self.path):
+            self._out.mux(self._stream.encode(None))
+            self._copy_sound(None)
+            self._out.close()
+        self.temporary.chmod(0o644)
+
+    def publish(self) -> None:
+        """Give the finished file its name."""
+        with _writable(self.path):
+            with self.temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            self.temporary.replace(self.path)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._discard()
+
+    def _discard(self) -> None:
+        """Close everything; a file that was not published goes."""
+        for container in (getattr(self, "_out", None), self._input):
+            if container is not None:
+                with suppress(av.FFmpegError, OSError, ValueError):
+                    container.close()
+        self.temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (av.FFmpegError, OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise UserError(f"cannot write {path}: no space left on the disk; free some first") from error
+        reason = getattr(error, "strerror", None) or str(error)
+        unfit = isinstance(error, (av.FFmpegError, ValueError)) and path.suffix.lower() != ".mkv"
+        hint = "; the sound may not fit this kind of file, try .mkv" if unfit else ""
+        raise UserError(f"cannot write {path}: {reason}{hint}") from error

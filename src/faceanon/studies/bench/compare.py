@@ -1,0 +1,53 @@
+"""Two runs side by side, whatever the machines were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from faceanon.studies.bench.record import Figure, Run
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One case in two runs.
+
+    Args:
+        name: Of the case.
+        speed: How many times as fast as then, each against its own machine's peak; above 1 is faster.
+        memory: Its memory by that of then; below 1 is less. None where either is unknown.
+    """
+
+    name: str
+    speed: float
+    memory: float | None
+
+
+def compare(now: Run, then: Run) -> list[Comparison]:
+    """The cases that both runs measured, in the order of the first."""
+    former = {one.name: one for one in then.figures}
+    pairs = [(one, former[one.name]) for one in now.figures if one.name in former]
+    return [found for pair in pairs if (found := _compared(*pair, now.clock)) is not None]
+
+
+def _compared(now: Figure, then: Figure, clock: str) -> Comparison | None:
+    cost, before = now.cost(clock), then.cost(clock)
+    if not cost or not before:
+        return None
+    memory, memory_then = now.largest("memory"), then.largest("memory")
+    return Comparison(now.name, before / cost, memory / memory_then if memory and memory_then else None)
+
+
+def slower(comparisons: Sequence[Comparison], below: float) -> list[Comparison]:
+    """Those whose speed fell below a bound."""
+    return [one for one in comparisons if one.speed < below]
+
+
+def differences(now: Run, then: Run) -> list[str]:
+    """Settings and versions in which the two runs differ: what else may explain a ratio."""
+    pairs = [
+        (one.name, getattr(now.settings, one.name), getattr(then.settings, one.name)) for one in fields(now.settings)
+    ]
+    names = sorted((now.machine.keys() | then.machine.keys()) - {"load"})
+    pairs += [(name, now.machine.get(name), then.machine.get(name)) for name in names]
+    return [f"{name}: {then_value} then, {value} now" for name, value, then_value in pairs if value != then_value]

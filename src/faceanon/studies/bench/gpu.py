@@ -1,0 +1,204 @@
+"""Stage 2 as one GPU trains it: the released pattern in float32, then ours step by step to all of gpu_fast.yaml.
+
+`examples/gpu_report.py` measures these cases; they are no part of `faceanon bench`. Every case sets its own precision,
+so that all stand beside each other in one run. One call of ours is a whole period of the lazy R1; the reference has R1
+in every step.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from faceanon.paths import configs
+from faceanon.stages.backbone_stage import BackboneStage
+from faceanon.studies.bench.cases import Case, Work, register
+from faceanon.studies.bench.reference_step import reference_of, run_reference
+from faceanon.studies.bench.settings import Precision, Settings
+from faceanon.studies.bench.steps import Recipe, Training, build_stage, faces
+from faceanon.training.acceleration import Acceleration
+
+SIZES: dict[int, tuple[int, ...]] = {256: (2, 8, 32), 64: (4,)}
+"""Batches by side of the faces in px; 64 px is for rehearsals."""
+REHEARSED: dict[str, Any] = {"backend": "eager", "cuda_graphs": False}
+"""What a CPU, perhaps without a C++ compiler, has in place of inductor's kernels."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to run our step.
+
+    Args:
+        name: Last part of the case's name.
+        about: For the listing.
+        precision: Of the training.
+        settings: Of `Acceleration`.
+    """
+
+    name: str
+    about: str
+    precision: Precision
+    settings: Mapping[str, Any]
+
+
+def fast() -> dict[str, Any]:
+    """The acceleration of configs/trainer/gpu_fast.yaml."""
+    found: dict[str, Any] = yaml.safe_load((configs() / "trainer" / "gpu_fast.yaml").read_text())["acceleration"]
+    return found
+
+
+def ways() -> tuple[Way, ...]:
+    """From our step in float32 to all of gpu_fast.yaml, each with one thing more than the one before."""
+    whole = fast()
+    plain = {name: whole[name] for name in ("channels_last", "fused", "float32_matmul")}
+    return (
+        Way("fp32", "our step, float32", "32", {}),
+        Way("bf16", "the same under bf16-mixed", "bf16", {}),
+        Way("layout", "channels last, fused optimizer and TF32 besides", "bf16", plain),
+        Way("fast", "networks compiled besides: gpu_fast.yaml", "bf16", whole),
+        Way("graphs", "CUDA graphs besides", "bf16", {**whole, "cuda_graphs": True}),
+    )
+
+
+class Accelerated:
+    """A training with `Acceleration`, a step at a time.
+
+    Args:
+        settings: The device.
+        recipe: The stage.
+        way: How it runs.
+        r1_interval: Of the stage, and steps of one call.
+    """
+
+    def __init__(self, settings: Settings, recipe: Recipe, way: Way, r1_interval: int = 16) -> None:
+        self.stack = ExitStack()
+        folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
+        stage = build_stage(recipe, folder, r1_interval=r1_interval)
+        changed = REHEARSED if way.settings and not settings.cuda else {}
+        self.acceleration = Acceleration(**{**way.settings, **changed})
+        stage.configure_callbacks = lambda: [self.acceleration]  # type: ignore[method-assign]
+        own = replace(settings, precision=way.precision)
+        batch = faces(recipe.batch, recipe.size)
+        self.training = Training(stage, batch, own, folder, r1_interval, benchmark=settings.cuda)
+        self.stack.callback(self.training.close)
+
+    def under(self, context: AbstractContextManager[object]) -> None:
+        """One call of the plain networks within `context`, which could not look into compiled code."""
+        self.acceleration.paused = True
+        self.training.under(context)
+        self.acceleration.paused = False
+
+    def work(self, batch: int) -> Work:
+        """For the measurement."""
+        return Work(self.training.call, batch * self.training.per_call, self.under, self.stack.close)
+
+
+def reference(settings: Settings, recipe: Recipe) -> Work:
+    """The released pattern, float32, uncompiled."""
+    stack = ExitStack()
+    stage = build_stage(recipe, Path(stack.enter_context(tempfile.TemporaryDirectory())))
+    _place(stage, settings)
+    first, second = stage.configure_optimizers()
+    batch = faces(recipe.batch, recipe.size).to(settings.device)
+    keys = stage.backbone.sample_key(4 * recipe.batch).to(settings.device)
+    step = reference_of(stage)
+    return Work(lambda: run_reference(step, batch, keys, (first, second)), recipe.batch, close=stack.close)
+
+
+def _place(stage: BackboneStage[Any], settings: Settings) -> None:
+    stage.to(settings.device)
+    stage.bundle.to(settings.device)
+    stage.train()
+
+
+def period(settings: Settings) -> int:
+    """Steps of a call: a period of the papers' lazy R1; one where a CPU rehearses."""
+    return 16 if settings.cuda else 1
+
+
+def recipe(size: int, batch: int) -> Recipe:
+    """DBAF's stage 2 with its discriminator."""
+    return Recipe("dbaf", "s2", size, batch)
+
+
+def case_name(size: int, batch: int, way: str) -> str:
+    """As the report lists it."""
+    return f"gpu-stage2-{size}-b{batch}-{way}"
+
+
+def _build(size: int, batch: int, way: Way | None) -> Callable[[Settings], Work]:
+    def build(settings: Settings) -> Work:
+        if way is None:
+            return reference(settings, recipe(size, batch))
+        return Accelerated(settings, recipe(size, batch), way, period(settings)).work(batch)
+
+    return build
+
+
+def _cases() -> Iterator[Case]:
+    heeds = frozenset({"device"})
+    for size, batches in SIZES.items():
+        for batch in batches:
+            of = f"DBAF's stage 2, {size} px, batch {batch}"
+            about = f"{of}: the released pattern, float32"
+            yield Case(case_name(size, batch, "reference"), about, _build(size, batch, None), heeds=heeds, usual=False)
+            for way in ways():
+                name = case_name(size, batch, way.name)
+                yield Case(name, f"{of}: {way.about}", _build(size, batch, way), heeds=heeds, usual=False)
+
+
+CASES = tuple(_cases())
+register(*CASES)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One kind of work in a profile.
+
+    Args:
+        name: Of the kernel, or of the operation on a CPU.
+        share: Of all that was counted, in [0, 1].
+        milliseconds: In one step.
+        calls: In one step.
+    """
+
+    name: str
+    share: float
+    milliseconds: float
+    calls: int
+
+
+def profile(settings: Settings, size: int, batch: int, way: Way, warmup: int = 4) -> list[Cost]:
+    """Where one step's time goes, the largest first; on a GPU the time of its kernels, else the CPU's.
+
+    Args:
+        settings: The device.
+        size: Side of the faces in px.
+        batch: Faces.
+        way: How it runs.
+        warmup: Steps before it, in which everything is compiled.
+    """
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    kinds += [torch.profiler.ProfilerActivity.CUDA] if settings.cuda else []
+    settings.start()
+    one = Accelerated(settings, recipe(size, batch), way, period(settings))
+    try:
+        for _ in range(warmup):
+            one.training.step()
+        settings.synchronise()
+        looking = torch.profiler.profile(activities=kinds)
+        one.training.step(looking)
+    finally:
+        one.stack.close()
+    field = "self_device_time_total" if settings.cuda else "self_cpu_time_total"
+    events = [(event.key, float(getattr(event, field)), int(event.count)) for event in looking.key_averages()]
+    whole = sum(time for _, time, _ in events) or 1.0
+    ordered = sorted(events, key=lambda event: -event[1])
+    return [Cost(name, time / whole, time / 1000, count) for name, time, count in ordered if time]

@@ -1,0 +1,161 @@
+"""Measure cases: each in a process of its own, in rounds through all of a group, the machine's peak before each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import fields
+
+from faceanon.errors import UserError
+from faceanon.studies.bench.cases import Case
+from faceanon.studies.bench.peak import peaks
+from faceanon.studies.bench.record import Figure, Run, describe_machine, sources_changed
+from faceanon.studies.bench.runners import Apart, CaseFailedError, Here, Runner
+from faceanon.studies.bench.settings import Settings
+
+Progress = Callable[[str, int, int], None]
+"""Told what is done now, how many steps are done, and how many there are."""
+
+
+def silent(what: str, done: int, of: int) -> None:
+    """Shows no progress."""
+
+
+def silent_keep(run: Run) -> None:
+    """Keeps nothing before the end."""
+
+
+def measure(
+    cases: Sequence[Case],
+    settings: Settings,
+    rounds: int = 5,
+    warmup: int = 1,
+    together: int = 4,
+    apart: bool = True,
+    progress: Progress = silent,
+    keep: Callable[[Run], object] = silent_keep,
+) -> Run:
+    """Measure cases.
+
+    Args:
+        cases: What; a case that fails is recorded with the reason, and the others go on.
+        settings: How.
+        rounds: Samples of each case; in every round each case of a group is measured once, right behind the peaks.
+        warmup: Calls before the first sample, beside the one whose FLOPs are counted.
+        together: Cases of a group, all in memory at once; heavy ones stay alone.
+        apart: Whether each case gets a process of its own, without which its memory is not told apart.
+        progress: Called before each step.
+        keep: Called with what there is so far behind each group, for runs that may be interrupted.
+
+    Raises:
+        UserError: No rounds, or the peaks cannot be measured on this device.
+    """
+    if rounds < 1 or together < 1:
+        raise UserError(f"rounds is {rounds} and together {together}; give at least 1 of each")
+    steps = _Steps(progress, len(cases) * (rounds + 1))
+    make = Apart if apart else Here
+    figures = {case.name: _blank(case, settings) for case in cases}
+    run = Run(settings, [], rounds, describe_machine(settings), changed=sources_changed())
+    with ExitStack() as stack:
+        base = [_Peak(case, make(case, settings, warmup), stack) for case in peaks(settings)]
+        for group in groups(cases, together):
+            with ExitStack() as inner:
+                ready = _prepared(group, figures, lambda case: make(case, settings, warmup), inner, steps)
+                for number in range(rounds):
+                    _round(ready, base, figures, number, steps)
+            run.figures = [one for one in figures.values() if one.samples or one.failed]
+            keep(run)
+    return run
+
+
+def groups(cases: Sequence[Case], together: int) -> Iterator[list[Case]]:
+    """Neighbours that are measured in turns; heavy cases alone."""
+    group: list[Case] = []
+    for case in cases:
+        if case.heavy:
+            yield from ([group] if group else [])
+            yield [case]
+            group = []
+            continue
+        group.append(case)
+        if len(group) == together:
+            yield group
+            group = []
+    yield from ([group] if group else [])
+
+
+class _Steps:
+    """Counts what is done."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self.progress, self.total, self.done = progress, total, 0
+
+    def next(self, what: str) -> None:
+        self.progress(what, self.done, self.total)
+        self.done += 1
+
+
+class _Peak:
+    """A peak, warmed up."""
+
+    def __init__(self, case: Case, runner: Runner, stack: ExitStack) -> None:
+        stack.callback(runner.close)
+        self.name, self.runner = case.name, runner
+        try:
+            self.gflop = float(runner.prepare()["gflop"])
+        except CaseFailedError as error:
+            raise UserError(f"cannot measure what the machine can do ({case.name}): {error}") from error
+
+    def measure(self, into: Figure) -> None:
+        sample = self.runner.sample()
+        rates = into.peaks.setdefault(self.name, {"wall": [], "cpu": []})
+        rates["wall"].append(self.gflop / sample.wall)
+        rates["cpu"].append(self.gflop / max(sample.cpu, 1e-9))
+
+
+def _blank(case: Case, settings: Settings) -> Figure:
+    """A figure without samples, which knows what the case does not heed."""
+    usual = Settings(device=settings.device)
+    asked = [one.name for one in fields(settings) if getattr(settings, one.name) != getattr(usual, one.name)]
+    ignored = [name for name in asked if name not in case.heeds | {"threads", "seed", "tf32"}]
+    ignored += ["device"] if settings.cuda and "device" not in case.heeds else []
+    return Figure(case.name, case.about, case.unit, ignored=ignored)
+
+
+def _prepared(
+    group: Sequence[Case],
+    figures: dict[str, Figure],
+    make: Callable[[Case], Runner],
+    stack: ExitStack,
+    steps: _Steps,
+) -> dict[str, Runner]:
+    """The runners of a group that could be built."""
+    ready = {}
+    for case in group:
+        steps.next(f"{case.name}: building")
+        runner = make(case)
+        stack.callback(runner.close)
+        figure = figures[case.name]
+        try:
+            facts = runner.prepare()
+        except CaseFailedError as error:
+            figure.failed = str(error)
+            continue
+        figure.gflop, figure.images, figure.repeats = facts["gflop"], facts["images"], facts["repeats"]
+        ready[case.name] = runner
+    return ready
+
+
+def _round(
+    ready: dict[str, Runner], base: Sequence[_Peak], figures: dict[str, Figure], number: int, steps: _Steps
+) -> None:
+    """One sample of each case of a group."""
+    for name, runner in list(ready.items()):
+        steps.next(f"{name}: round {number + 1}")
+        for peak in base:
+            peak.measure(figures[name])
+        try:
+            figures[name].samples.append(runner.sample())
+        except CaseFailedError as error:
+            figures[name].failed = str(error)
+            del ready[name]

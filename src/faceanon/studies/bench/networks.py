@@ -1,0 +1,137 @@
+"""Networks of the public checkpoints' size at 256 px, with random weights: forward, and with gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from faceanon.losses.adversarial import discriminator_loss, r1_penalty
+from faceanon.networks.e4e import Encoder4Editing
+from faceanon.networks.stylegan2 import Discriminator, Generator
+from faceanon.studies.bench.cases import Case, Work, register
+from faceanon.studies.bench.settings import Settings
+
+SIZE, ROWS, WIDTH = 256, 14, 512
+BATCHES = (1, 4)
+
+
+def _codes(settings: Settings, batch: int) -> Tensor:
+    """Random w+ codes `(B, 14, 512)`."""
+    return torch.randn(batch, ROWS, WIDTH, generator=torch.Generator().manual_seed(settings.seed)).to(settings.device)
+
+
+@contextmanager
+def drawing(settings: Settings) -> Iterator[None]:
+    """No gradients, in the run's precision."""
+    with torch.no_grad(), settings.autocast():
+        yield
+
+
+def generator(settings: Settings, batch: int) -> Work:
+    """Draw faces of w+ codes."""
+    net = settings.place(Generator(SIZE).eval())
+    draw, codes = settings.compiled(net.synthesis), _codes(settings, batch)
+
+    def call() -> None:
+        with drawing(settings):
+            draw(codes)
+
+    return Work(call, batch)
+
+
+def generator_training(settings: Settings, batch: int) -> Work:
+    """Draw faces and find the gradients of all parameters."""
+    net = settings.place(Generator(SIZE))
+    draw, codes = settings.compiled(net.synthesis), _codes(settings, batch)
+
+    def call() -> None:
+        net.zero_grad(set_to_none=True)
+        with settings.autocast():
+            loss = draw(codes).float().square().mean()
+        torch.autograd.backward(loss)
+
+    return Work(call, batch)
+
+
+def encoder(settings: Settings, batch: int) -> Work:
+    """Encode faces by e4e."""
+    net = settings.place(Encoder4Editing(SIZE).eval())
+    encode, image = settings.compiled(net), settings.picture(batch, 3, SIZE, SIZE)
+
+    def call() -> None:
+        with drawing(settings):
+            encode(image)
+
+    return Work(call, batch)
+
+
+def discriminator(settings: Settings, batch: int) -> Work:
+    """Judge pictures."""
+    net = settings.place(Discriminator(SIZE).eval())
+    judge, image = settings.compiled(net), settings.picture(batch, 3, SIZE, SIZE)
+
+    def call() -> None:
+        with drawing(settings):
+            judge(image)
+
+    return Work(call, batch)
+
+
+def discriminator_training(settings: Settings, batch: int, r1: bool) -> Work:
+    """The logistic loss of real pictures, with or without R1, and the gradients of all parameters."""
+    net = settings.place(Discriminator(SIZE))
+    image = settings.picture(batch, 3, SIZE, SIZE)
+    judge: Callable[..., Tensor] = settings.compiled(net)
+
+    def call() -> None:
+        net.zero_grad(set_to_none=True)
+        with settings.autocast():
+            logits = judge(image)
+            loss = discriminator_loss(logits, -logits)
+        if r1:
+            loss = loss + r1_penalty(net, image)  # compiled code has no second derivatives
+        torch.autograd.backward(loss)
+
+    return Work(call, batch)
+
+
+def edit(settings: Settings, batch: int) -> Work:
+    """Encode, move the code, draw: what an anonymization costs at least."""
+    nets: tuple[nn.Module, Generator] = (
+        settings.place(Encoder4Editing(SIZE).eval()),
+        settings.place(Generator(SIZE).eval()),
+    )
+    encode, draw = settings.compiled(nets[0]), settings.compiled(nets[1].synthesis)
+    image, direction = settings.picture(batch, 3, SIZE, SIZE), _codes(settings, 1)
+
+    def call() -> None:
+        with drawing(settings):
+            draw(encode(image)[0] + direction)
+
+    return Work(call, batch)
+
+
+_KINDS: tuple[tuple[str, str, Callable[..., Work]], ...] = (
+    ("generator", "StyleGAN2 at 256 px draws", generator),
+    ("generator-training", "StyleGAN2 at 256 px draws, gradients of its parameters", generator_training),
+    ("encoder", "e4e at 256 px encodes", encoder),
+    ("discriminator", "StyleGAN2's discriminator at 256 px judges", discriminator),
+    (
+        "discriminator-training",
+        "discriminator at 256 px, gradients of its parameters",
+        partial(discriminator_training, r1=False),
+    ),
+    ("discriminator-r1", "the same with R1 (double backward)", partial(discriminator_training, r1=True)),
+    ("edit", "e4e encodes, the code moves, StyleGAN2 draws, at 256 px", edit),
+)
+register(
+    *(
+        Case(f"{name}-b{batch}", f"{about}, batch {batch}", partial(build, batch=batch))
+        for name, about, build in _KINDS
+        for batch in BATCHES
+    )
+)

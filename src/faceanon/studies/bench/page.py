@@ -1,0 +1,149 @@
+"""What `faceanon bench` found, as a table for the terminal and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from faceanon.report.table import pipe
+from faceanon.studies.bench.compare import Comparison, compare, differences
+from faceanon.studies.bench.record import BF16_PEAK, Figure, Run
+
+UNKNOWN = "-"
+LEGEND = (
+    "`per s` is of wall time, `per CPU-s` of processor time (of all threads); `spread` is the quartiles' distance by "
+    "the median. `of peak` is the case's GFLOP/s by the larger one of a float32 matrix product and a 3 x 3 convolution "
+    "measured right before each of its samples; GFLOP are those of convolutions, products and attention, by torch's "
+    "formulas. `cost` is what that peak does in the time of one unit, so it compares across machines. `memory` "
+    "is the most above the process as it was before the case was built (weights and optimizer states included), "
+    "`working` above what it held before the call."
+)
+
+
+def header(run: Run) -> list[str]:
+    """Column titles."""
+    columns = ["case", "unit", "per s", "per CPU-s", "spread", "GFLOP/unit", "of peak"]
+    columns += ["of bf16 peak"] if run.settings.cuda else []
+    return [*columns, "cost, GFLOP", "memory, MB", "working, MB"]
+
+
+def row(one: Figure, run: Run) -> list[str]:
+    """A case's cells."""
+    found, clock = one.summary(), run.clock
+    cells = [one.name, one.unit, number(found["per_second"]), number(found["per_cpu_second"])]
+    cells += [percent(found[f"spread_{clock}"]), number(found["gflop_per_image"]), percent(found[f"fraction_{clock}"])]
+    cells += [percent(one.fraction("wall", [BF16_PEAK]))] if run.settings.cuda else []
+    return [*cells, number(one.cost(clock)), number(found["memory_mb"]), number(found["working_mb"])]
+
+
+def number(value: float | None) -> str:
+    """Three digits that say something."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def percent(value: float | None) -> str:
+    """A share."""
+    return UNKNOWN if value is None else f"{value:.0%}"
+
+
+def facts(run: Run) -> list[str]:
+    """How it was measured: settings, machine, peaks."""
+    one, machine = run.settings, run.machine
+    where = machine.get("gpu") or machine.get("cpu")
+    choices = [f"{one.threads} thread" + "s" * (one.threads > 1), f"precision {one.precision}"]
+    choices += [word for word, on in (("compiled", one.compile), ("channels last", one.channels_last)) if on]
+    choices += [f"TF32 {'on' if one.tf32 else 'off'}"] if one.cuda else []
+    commit = (run.commit or "installed")[:7] + (" with changes" if run.changed else "")
+    load = machine.get("load")
+    lines = [
+        f"{one.device} ({where}, {machine.get('cores')} cores), {', '.join(choices)}; {run.rounds} rounds",
+        f"torch {machine.get('torch')}, faceanon {machine.get('faceanon')} at {commit}, {run.when}",
+    ]
+    peaks = [f"{value:.0f}" for figure in run.figures if (value := figure.peak(run.clock)) is not None]
+    if peaks:
+        low, high = min(peaks, key=float), max(peaks, key=float)
+        unit = "GFLOP/s" if run.clock == "wall" else "GFLOP per CPU-second"
+        lines.append(
+            f"peak beside the cases: {low} to {high} {unit}" + (f"; load {load[0]} at the start" if load else "")
+        )
+    return lines
+
+
+def remarks(run: Run) -> list[str]:
+    """Cases that failed, and what a case did not heed."""
+    lines = [f"{one.name}: not measured: {one.failed}" for one in run.figures if one.failed]
+    return lines + [f"{one.name} does not heed {', '.join(one.ignored)}" for one in run.figures if one.ignored]
+
+
+def terminal(run: Run, former: Run | None = None) -> str:
+    """The table in plain text."""
+    measured = [one for one in run.figures if not one.failed]
+    lines = [*facts(run), ""]
+    lines += align([header(run), *(row(one, run) for one in measured)]) if measured else []
+    lines += ["", *remarks(run)] if remarks(run) else []
+    if former is not None:
+        lines += ["", *comparison(run, former)]
+    return "\n".join(lines)
+
+
+def align(rows: Sequence[Sequence[str]], left: int = 2) -> list[str]:
+    """Columns of equal width; the first `left` ones begin at the left."""
+    widths = [max(len(cells[column]) for cells in rows) for column in range(len(rows[0]))]
+    lines = []
+    for cells in rows:
+        padded = [
+            cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(cells, widths, strict=True))
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return lines
+
+
+def comparison(run: Run, former: Run) -> list[str]:
+    """Ratios to a former run."""
+    found = compare(run, former)
+    if not found:
+        return ["the baseline shares no case with this run"]
+    lines = [f"against {former.when} at {(former.commit or 'installed')[:7]}, each by its own machine's peak:"]
+    lines += align([["case", "times as fast", "memory"], *(_ratios(one) for one in found)], left=1)
+    return lines + [f"  {line}" for line in differences(run, former)]
+
+
+def _ratios(one: Comparison) -> list[str]:
+    return [one.name, f"{one.speed:.2f}", UNKNOWN if one.memory is None else f"{one.memory:.2f}"]
+
+
+def markdown(run: Run, command: str, source: str | None = None, former: Run | None = None) -> str:
+    """The page.
+
+    Args:
+        run: What was found.
+        command: That made it.
+        source: Name of the run's JSON, if it was written.
+        former: A run to compare with.
+    """
+    titles = header(run)
+    lines = [
+        "# Speed and memory",
+        "",
+        f"Made by `{command}`; every run is a small JSON in `bench/` beside this page.",
+        "",
+    ]
+    lines += [f"- {line}" for line in facts(run)]
+    lines += [f"- data: `{source}`"] if source else []
+    if run.settings.device == "cpu" and _was_shared(run):
+        lines.append("- The machine was shared with other work: read `per CPU-s`, `of peak` and `cost`, not `per s`.")
+    lines += ["", pipe(titles), pipe(["---"] * 2 + ["---:"] * (len(titles) - 2))]
+    lines += [pipe(row(one, run)) for one in run.figures if not one.failed]
+    lines += ["", LEGEND, ""]
+    lines += [f"- {line}" for line in remarks(run)]
+    lines += ["", "## The cases", ""] + [f"- `{one.name}`: {one.about}" for one in run.figures]
+    if former is not None:
+        lines += ["", "## Before", "", "```", *comparison(run, former), "```"]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _was_shared(run: Run) -> bool:
+    """Whether a case that keeps its threads busy got much less processor time than that."""
+    shares = [found for one in run.figures if one.gflop and (found := one.summary()["cpu_per_wall"]) is not None]
+    return any(share < 0.9 * run.settings.threads for share in shares)

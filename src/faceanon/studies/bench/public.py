@@ -1,0 +1,82 @@
+"""Bundles of random networks in the public checkpoints' layout: what the papers' setting costs, without its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from faceanon.files import save_tensors
+from faceanon.networks.stylegan2_tables import channel_table
+from faceanon.weights.bundle import network_class
+from faceanon.weights.seal import seal
+
+PUBLIC = 256
+FRAMING = (35 / 256, 32 / 256, 223 / 256, 220 / 256)
+PARSING = {
+    "face": [1, 2, 3, 4, 5, 10, 11, 12, 13],
+    "head": [1, 2, 3, 4, 5, 7, 8, 10, 11, 12, 13, 14],
+    "parts": [4, 5, 10, 11],
+}
+Table = dict[str, tuple[str, dict[str, Any], dict[str, Any]]]
+
+
+def network_table(size: int = PUBLIC, narrow: int = 1) -> Table:
+    """Class, arguments and further lines of bundle.yaml by role.
+
+    Args:
+        size: Side of the faces in px, a power of two from 64; channels follow the distance from the finest resolution.
+        narrow: Divides all widths but the parser's and LPIPS'.
+    """
+    public = channel_table(PUBLIC, 2, None)
+    channels = {side * size // PUBLIC: width // narrow for side, width in public.items() if side * size >= 4 * PUBLIC}
+    dim, widths = 512 // narrow, [width // narrow for width in (64, 64, 128, 256, 512)]
+    encoder = {"stylegan_size": size, "style_dim": dim, "input_size": size, "widths": widths}
+    face = size * 7 // 16
+    framing = {"input_size": face, "crop": list(FRAMING)}
+    recogniser = ("irse.IRSE", {"input_size": face, "widths": widths, "embedding": dim}, framing)
+    return {
+        "generator": ("stylegan2.Generator", {"size": size, "style_dim": dim, "channels": channels}, {}),
+        "encoder": ("e4e.Encoder4Editing", encoder, {"latent_avg": "latent_avg.safetensors"}),
+        "discriminator": ("stylegan2.Discriminator", {"size": size, "channels": channels}, {}),
+        "recogniser": recogniser,
+        "judge": recogniser,
+        "parser": ("unet.UNetParser", {"working_size": 2 * size}, {}),
+        "perceptual": ("lpips_net.Lpips", {"net": "alex"}, {}),
+    }
+
+
+def write_bundle(folder: Path, table: Table, files: bool = True, seed: int = 0) -> Path:
+    """Write a bundle of random networks; every figure but cost is meaningless with it.
+
+    Args:
+        folder: Where.
+        table: As `network_table`'s.
+        files: Whether the weights are written too, or `bundle.yaml` alone.
+        seed: Of the weights.
+    """
+    entries: dict[str, Any] = {}
+    folder.mkdir(parents=True, exist_ok=True)
+    for role, (leaf, init, more) in table.items():
+        path, file = f"faceanon.networks.{leaf}", f"{role}.safetensors"
+        entries[role] = {"name": f"random_{role}", "class": path, "init": init, "file": file, **more}
+        if files:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                save_tensors(folder / file, network_class(path)(**init).state_dict())
+    init = table["generator"][1]
+    if files:
+        average = torch.zeros(2 * init["size"].bit_length() - 4, init["style_dim"])
+        save_tensors(folder / "latent_avg.safetensors", {"latent_avg": average})
+    spec = {"name": "random", "image_size": init["size"], "parsing": PARSING, "networks": entries}
+    (folder / "bundle.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+    if files:
+        seal(folder)
+    return folder
+
+
+def random_bundle(folder: Path, seed: int = 0) -> Path:
+    """Write all networks of a stage in the public size, 1.6 GB, into `folder`."""
+    return write_bundle(folder, network_table() | {"landmarks": ("landmarks68.Landmarks68", {}, {})}, seed=seed)

@@ -1,0 +1,78 @@
+"""One step of a stage twice: as our training makes it, and as `reference_step` does; both without Lightning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from faceanon.backbones.base import Backbone
+from faceanon.stages.backbone_stage import BackboneStage
+from faceanon.stages.base import trainable_parameters, weighted_sum
+from faceanon.studies.bench.reference_step import Terms, reference_of, run_reference, update
+from faceanon.types import FaceBatch
+
+Made = Callable[[list[nn.Parameter]], Optimizer]
+PARTS = {"s1": ["cid", "maar"], "s2": ["cid", "maar", "kria"]}
+"""What the paper's preset `dbaf` trains in each stage."""
+
+
+class Pair:
+    """A stage with its optimizers, for steps of either kind.
+
+    Args:
+        stage: With a discriminator.
+        trainable: Prefixes of the backbone's parameters that train.
+        optimizer_g: Makes the backbone's optimizer.
+        optimizer_d: Makes the discriminator's.
+    """
+
+    def __init__(
+        self, stage: BackboneStage[object], trainable: list[str], optimizer_g: Made, optimizer_d: Made
+    ) -> None:
+        assert stage.discriminator is not None
+        self.stage, self.discriminator = stage, stage.discriminator
+        self.optimizers = (
+            optimizer_g(trainable_parameters(stage.backbone, trainable)),
+            optimizer_d(list(stage.discriminator.parameters())),
+        )
+
+    def ours(self, batch: FaceBatch, seed: int, number: int = 0) -> Terms:
+        """The step of batch `number` with what `seed` draws; the calls of `BackboneStage.training_step`."""
+        stage, (optimizer_g, optimizer_d) = self.stage, self.optimizers
+        torch.manual_seed(seed)
+        with _at(stage, number):
+            drawn = stage.draw_shard(batch)
+            critic = stage.discriminator_terms(self.discriminator, batch.image, stage.pictures(drawn))
+            update(optimizer_d, torch.stack(list(critic.values())).sum())
+            self.discriminator.requires_grad_(False)
+            terms = stage.shard_terms(batch, drawn)
+            update(optimizer_g, weighted_sum(terms, stage.weights))
+            self.discriminator.requires_grad_(True)
+        return {"d": _plain(critic), "g": _plain(terms)}
+
+    def reference(self, batch: FaceBatch, seed: int, number: int = 0) -> Terms:
+        """As the released trainer calls the same networks, with the same keys."""
+        torch.manual_seed(seed)
+        backbone: Backbone = self.stage.backbone
+        keys = backbone.sample_key(4 * len(batch)).to(batch.image)
+        return run_reference(reference_of(self.stage, number), batch, keys, self.optimizers)
+
+
+def _plain(terms: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach() for name, value in terms.items()}
+
+
+@contextmanager
+def _at(stage: BackboneStage[object], number: int) -> Iterator[None]:
+    """The stage believes to be in the training of batch `number`."""
+    trainer = SimpleNamespace(fit_loop=SimpleNamespace(total_batch_idx=number), world_size=1)
+    before, stage._trainer = stage._trainer, trainer  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        stage._trainer = before

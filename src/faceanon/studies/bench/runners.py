@@ -1,0 +1,134 @@
+"""Where a case is measured: in a process of its own, or in this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from faceanon.studies.bench.cases import Case
+from faceanon.studies.bench.probe import Sample
+from faceanon.studies.bench.settings import Settings
+from faceanon.studies.bench.worker import Bench, reason
+
+TAIL = 300
+
+
+class CaseFailedError(Exception):
+    """A case could not be built or measured; the message says why. The others go on."""
+
+
+class Runner(Protocol):
+    """A case that is ready to be measured."""
+
+    def prepare(self) -> dict[str, Any]:
+        """Build and warm up; gives `gflop`, `images` and `repeats`."""
+
+    def sample(self) -> Sample:
+        """One measurement."""
+
+    def close(self) -> None:
+        """Free it."""
+
+
+class Here:
+    """A case in this process: quick to start, but its memory is not told apart from what was there.
+
+    Args:
+        case: What.
+        settings: How.
+        warmup: Calls before the first sample.
+    """
+
+    def __init__(self, case: Case, settings: Settings, warmup: int) -> None:
+        self.case, self.settings, self.warmup = case, settings, warmup
+        self.bench: Bench | None = None
+
+    def prepare(self) -> dict[str, Any]:
+        """Build and warm up."""
+        try:
+            self.bench = Bench(self.case, self.settings, self.warmup)
+        except Exception as error:  # whatever a case raises; the others go on
+            raise CaseFailedError(reason(error)) from error
+        return self.bench.facts()
+
+    def sample(self) -> Sample:
+        """One measurement."""
+        assert self.bench is not None
+        try:
+            return self.bench.sample()
+        except Exception as error:  # as above
+            raise CaseFailedError(reason(error)) from error
+
+    def close(self) -> None:
+        """Free it."""
+        if self.bench is not None:
+            self.bench.work.close()
+            self.bench = None
+
+
+class Apart:
+    """A case in a process of its own. Arguments as `Here`."""
+
+    def __init__(self, case: Case, settings: Settings, warmup: int) -> None:
+        self.case, self.settings, self.warmup = case, settings, warmup
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
+        # OpenMP reads its threads when torch is imported, before `Settings.start`.
+        environment = {**os.environ, "OMP_NUM_THREADS": str(settings.threads)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "faceanon.studies.bench.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+            env=environment,
+        )
+
+    def prepare(self) -> dict[str, Any]:
+        """Build and warm up."""
+        settings = asdict(self.settings)
+        return self._ask(
+            {"module": self.case.module, "case": self.case.name, "settings": settings, "warmup": self.warmup}
+        )
+
+    def sample(self) -> Sample:
+        """One measurement."""
+        return Sample(**self._ask({}))
+
+    def _ask(self, wish: dict[str, Any]) -> dict[str, Any]:
+        """One line there, one back."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps(wish) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise CaseFailedError(f"its process ended with {self.process.wait()}: {self._last_words()}")
+        answer: dict[str, Any] = json.loads(line)
+        if "failed" in answer:
+            raise CaseFailedError(answer["failed"])
+        return answer
+
+    def _last_words(self) -> str:
+        self.errors.seek(0)
+        lines = self.errors.read().strip().splitlines()
+        return lines[-1][-TAIL:] if lines else "it said nothing (killed, perhaps for want of memory)"
+
+    def close(self) -> None:
+        """End the process."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.errors.close()

@@ -1,0 +1,190 @@
+"""What users wait for: photos, the command line's start, drawn faces, loading, evaluation."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from faceanon.data.folder import FolderFaces
+from faceanon.data.synthetic.crossed import SyntheticSet, held_out_roll
+from faceanon.data.synthetic.datamodule import SyntheticFaces
+from faceanon.data.synthetic.factors import sample_attributes, sample_identity
+from faceanon.data.synthetic.render import render
+from faceanon.errors import UserError
+from faceanon.key import Password, Secret
+from faceanon.metrics.evaluation import Evaluation
+from faceanon.models import default_model, drawn_model
+from faceanon.photo.party import CROWD, photo_crowd
+from faceanon.pipeline.many.engine import run_tasks
+from faceanon.pipeline.photo import Pipeline
+from faceanon.pipeline.tasks import AnonymizeTask, Output
+from faceanon.studies.bench.cases import Case, Work, register
+from faceanon.studies.bench.settings import Settings
+
+PHOTO, FACE = 512, 256
+PHOTOS, DRAWN, LOADED, EVALUATED = 4, 32, 256, 16
+CROWDS = 2
+BATCH = 16
+
+
+def photo(index: int) -> Image.Image:
+    """A soft background with one drawn face in the middle."""
+    generator = torch.Generator().manual_seed(index)
+    identity, attributes = sample_identity(1, generator), sample_attributes(1, generator, occlusion=0.0)
+    face = render(identity, attributes, FACE).image[0].permute(1, 2, 0)
+    coarse = np.random.default_rng(index).integers(60, 200, (8, 8, 3), dtype=np.uint8)
+    pixels = np.array(Image.fromarray(coarse).resize((PHOTO, PHOTO), Image.Resampling.BICUBIC))
+    start = (PHOTO - FACE) // 2
+    pixels[start : start + FACE, start : start + FACE] = ((face + 1) * 127.5).round().byte().numpy()
+    return Image.fromarray(pixels)
+
+
+def _pipeline(settings: Settings) -> Pipeline:
+    """The shipped model of procedural faces, so that figures of all releases compare."""
+    return Pipeline.load(drawn_model(), device=settings.device)
+
+
+def photos_in_memory(settings: Settings) -> Work:
+    """`Pipeline.anonymize`, one photo after another."""
+    pipeline, secret, pictures = _pipeline(settings), Secret.random(0), [photo(index) for index in range(PHOTOS)]
+
+    def call() -> None:
+        for picture in pictures:
+            pipeline.anonymize(picture, secret)
+
+    return Work(call, PHOTOS)
+
+
+def photos_of_a_folder(settings: Settings) -> Work:
+    """As `faceanon anonymize IN OUT` does it: read, find, crop, change, paste, write."""
+    return _folder(settings, _pipeline(settings), [photo(index) for index in range(PHOTOS)], PHOTOS)
+
+
+def crowds_of_a_folder(settings: Settings) -> Work:
+    """The same of group photos, with the model of photographs that is the default."""
+    pipeline = Pipeline.load(default_model(), device=settings.device)
+    return _folder(settings, pipeline, [photo_crowd(index) for index in range(CROWDS)], CROWDS * CROWD)
+
+
+def _folder(settings: Settings, pipeline: Pipeline, pictures: Sequence[Image.Image], images: int) -> Work:
+    """A run over a folder of such JPEGs; `images` says how many things it is measured by."""
+    password = Password("a word")
+    scratch = tempfile.TemporaryDirectory()
+    folder = Path(scratch.name)
+    for index, picture in enumerate(pictures):
+        picture.save(folder / f"{index}.jpg", quality=95)
+    password.secret()  # its slow derivation is paid once a folder
+
+    def call() -> None:
+        sources = sorted(folder.glob("*.jpg"))
+        tasks = (
+            AnonymizeTask(pipeline, source, folder / f"{source.stem}.png", password, output=Output())
+            for source in sources
+        )
+        for task, result in run_tasks(pipeline, tasks, max(1, settings.threads), pipeline.batch):
+            if isinstance(result, UserError):
+                raise UserError(f"{task.source.name}: {result}")
+
+    return Work(call, images, close=scratch.cleanup)
+
+
+def process(settings: Settings, words: Sequence[str]) -> Work:
+    """A Python process from its start to its end."""
+
+    def call() -> None:
+        subprocess.run([sys.executable, *words], check=True, capture_output=True)
+
+    return Work(call, in_children=True)
+
+
+def drawn_faces(settings: Settings) -> Work:
+    """The renderer, with its ground truth."""
+    generator = torch.Generator().manual_seed(settings.seed)
+    identity, attributes = sample_identity(DRAWN, generator), sample_attributes(DRAWN, generator)
+    return Work(lambda: render(identity, attributes, 64), DRAWN)
+
+
+def _epoch(loader: torch.utils.data.DataLoader[object]) -> None:
+    for _ in loader:
+        pass
+
+
+def loading_drawn(settings: Settings) -> Work:
+    """An epoch of `SyntheticFaces` from memory, batches of 16 at 64 px."""
+    data = SyntheticFaces(train_groups=LOADED // 4, val_identities=4, batch_size=BATCH)
+    data.setup("fit")
+    return Work(lambda: _epoch(data.train_dataloader()), LOADED)
+
+
+def loading_folder(settings: Settings, memory: bool) -> Work:
+    """An epoch of `FolderFaces`, batches of 16 at 64 px, from memory or from JPEGs."""
+    scratch = tempfile.TemporaryDirectory()
+    roll = held_out_roll("test", LOADED // 4, 4, 0.0, 0)
+    pictures = SyntheticSet(roll, 64).photos.image.permute(0, 2, 3, 1).numpy()
+    for index, pixels in enumerate(pictures):
+        person = Path(scratch.name, f"{index // 4:03}")
+        person.mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(person / f"{index}.jpg", quality=95)
+    data = FolderFaces(scratch.name, image_size=64, batch_size=BATCH, workers=0, val_fraction=0.02)
+    if not memory:
+        data.memory_limit = 0.0
+    data.setup("fit")
+    batches = len(data.train_dataloader())
+    return Work(lambda: _epoch(data.train_dataloader()), batches * BATCH, close=scratch.cleanup)
+
+
+def evaluation(settings: Settings) -> Work:
+    """`Evaluation.update` with the shipped model on a batch: what `faceanon test` does but for the last sums."""
+    pipeline = _pipeline(settings)
+    backbone = pipeline.backbone
+    batch = SyntheticSet(held_out_roll("test", EVALUATED // 2, 2, 0.3, 0), 64)[list(range(EVALUATED))].to(
+        settings.device
+    )
+
+    def call() -> None:
+        with torch.no_grad():
+            Evaluation(backbone.bundle).update(batch, backbone)
+
+    return Work(call, EVALUATED)
+
+
+_DEVICE, _NONE = frozenset({"device"}), frozenset[str]()
+register(
+    Case("photos", "Pipeline.anonymize, 512 px, one face each, the shipped model", photos_in_memory, "photo", _DEVICE),
+    Case("photos-folder", "faceanon anonymize on a folder of such JPEGs", photos_of_a_folder, "photo", _DEVICE),
+    Case(
+        "crowds-folder",
+        "the same on group photos of twelve people, 1614 px, the default model",
+        crowds_of_a_folder,
+        "face",
+        _DEVICE,
+        usual=False,
+    ),
+    Case("start-import", "import faceanon", partial(process, words=["-c", "import faceanon"]), "start", _NONE),
+    Case("start-help", "faceanon --help", partial(process, words=["-m", "faceanon", "--help"]), "start", _NONE),
+    Case("drawn-faces", "procedural faces with ground truth, 64 px", drawn_faces, "image", _NONE),
+    Case("loading-drawn", "training batches of procedural faces from memory, 64 px", loading_drawn, "image", _NONE),
+    Case(
+        "loading-memory",
+        "training batches of a folder's photographs from memory, 64 px",
+        partial(loading_folder, memory=True),
+        "image",
+        _NONE,
+    ),
+    Case(
+        "loading-disk",
+        "training batches of a folder's JPEGs from the disk, 64 px",
+        partial(loading_folder, memory=False),
+        "image",
+        _NONE,
+    ),
+    Case("evaluation", "Evaluation.update with the shipped model, 64 px", evaluation, "image", _DEVICE),
+)

@@ -1,0 +1,1 @@
+"""The leaderboard: every result of some folders on one page."""

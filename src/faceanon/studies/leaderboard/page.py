@@ -1,0 +1,247 @@
+"""The leaderboard: one page on many methods, which sorts itself and needs no network."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import faceanon
+from faceanon.errors import UserError
+from faceanon.files import write_atomic
+from faceanon.metrics.comparison import protocol_label
+from faceanon.metrics.protocol import known, load_protocol
+from faceanon.report.figures import Better, better, explain, format_interval, format_value
+from faceanon.report.methods import COLUMNS, named, summary
+from faceanon.report.page import data_uri, render
+from faceanon.studies.leaderboard.entries import Entry
+from faceanon.studies.leaderboard.scatter import Point, Scatter, scatter
+
+HIDDEN, FOUND = "deid_rate/{judge}", "deid_rate_gallery/{judge}"
+RECOVERED = "recovery_rate/{judge}/file"
+PLOTS = (("kid", "KID"), ("landmark_distance/anonymized", "landmarks moved, px"))
+
+
+@dataclass(frozen=True)
+class Head:
+    """A heading of the table.
+
+    Args:
+        group: What the column is about.
+        title: Of the column.
+        about: What the figure means, in plain words.
+        better: Which direction is good.
+    """
+
+    group: str
+    title: str
+    about: str
+    better: Better
+
+
+@dataclass
+class Cell:
+    """A figure of one method.
+
+    Args:
+        text: As it is shown.
+        small: Interval or spread, under it.
+        value: To sort by; None sorts last.
+        best: Whether no other method without warnings is better.
+    """
+
+    text: str
+    small: str = ""
+    value: float | None = None
+    best: bool = False
+
+
+@dataclass
+class Row:
+    """A method.
+
+    Args:
+        number: Its place at first, and its number in the plots.
+        entry: Its results.
+        figures: Mean over the seeds by the names of `COLUMNS`, unfilled.
+        cells: One a column shown.
+        protocol: Label of its protocol.
+    """
+
+    number: int
+    entry: Entry
+    figures: dict[str, float]
+    cells: list[Cell]
+    protocol: str
+
+    @property
+    def short(self) -> str:
+        """Its protocol in a few words."""
+        label, _, changes = self.protocol.partition(" with changes ")
+        return f"{label}, changed" if changes else label
+
+    @property
+    def command(self) -> str:
+        """What made its results."""
+        return str(self.entry.meta.get("command") or "")
+
+    @property
+    def sheet(self) -> str | None:
+        """Its faces, embedded."""
+        return None if self.entry.sheet is None else data_uri(self.entry.sheet, "webp")
+
+
+def write_leaderboard(path: str | Path, entries: Sequence[Entry], marks: Sequence[str] = ()) -> Path:
+    """Write the page.
+
+    Args:
+        path: The HTML file.
+        entries: Its methods.
+        marks: `check_entries`' sentences.
+
+    Returns:
+        The path.
+
+    Raises:
+        UserError: There is no method, or the file cannot be written.
+    """
+    if not entries:
+        raise UserError("a leaderboard needs the results of at least one method")
+    rows, heads = leaderboard_rows(entries, comparable=not marks)
+    groups = Counter(head.group for head in heads)
+    page = render(
+        "leaderboard.html",
+        "faceanon.studies.leaderboard",
+        rows=rows,
+        heads=heads,
+        groups=groups,
+        marks=list(marks),
+        plots=_plots(rows),
+        protocols=protocols(entries),
+        several=len({row.protocol for row in rows}) > 1,
+        version=faceanon.__version__,
+    )
+    write_atomic(Path(path), page)
+    return Path(path)
+
+
+def leaderboard_rows(entries: Sequence[Entry], comparable: bool = True) -> tuple[list[Row], list[Head]]:
+    """The methods in their first order, and the headings of the columns that any of them has.
+
+    Methods without warnings come first; among equals the one of whom the judge finds fewest in other pictures.
+
+    Args:
+        entries: The methods.
+        comparable: Whether a figure can be the best of its column.
+    """
+    found = [(entry, _figures(entry)) for entry in entries]
+    found.sort(key=lambda pair: (bool(pair[0].warnings), *_standing(pair[1]), pair[0].name))
+    shown = [column for column in COLUMNS if any(column.name in figures for _, figures in found)]
+    rows = []
+    for number, (entry, figures) in enumerate(found, 1):
+        cells = [_cell(entry, column.name, figures.get(column.name)) for column in shown]
+        means = {name: value["mean"] for name, value in figures.items()}
+        rows.append(Row(number, entry, means, cells, protocol_label(entry.meta)))
+    for place, column in enumerate(shown if comparable else ()):
+        _mark_best([row.cells[place] for row in rows if not row.entry.warnings], better(column.name))
+    heads = [Head(column.group, column.title, explain(column.name).text, better(column.name)) for column in shown]
+    return rows, heads
+
+
+def _figures(entry: Entry) -> dict[str, dict[str, float]]:
+    """Mean and, over several seeds, spread, by the name of the column."""
+    judge, white_box = entry.meta["judge"], entry.meta.get("white_box") or [""]
+    filled = named(judge, str(white_box[0]))
+    found = summary([run.figures for run in entry.runs], filled)
+    return {column.name: found[own.name] for column, own in zip(COLUMNS, filled, strict=True) if own.name in found}
+
+
+def _standing(figures: Mapping[str, Mapping[str, float]]) -> tuple[float, float]:
+    """Small is good: share of people found, then share of faces not recovered."""
+    hidden = next((figures[name]["mean"] for name in (FOUND, HIDDEN) if name in figures), math.inf)
+    return hidden, -figures[RECOVERED]["mean"] if RECOVERED in figures else 0.0
+
+
+def _cell(entry: Entry, name: str, value: Mapping[str, float] | None) -> Cell:
+    if value is None:
+        return Cell("–")  # noqa: RUF001 - a dash is what tables have for nothing
+    mean = value["mean"]
+    if name.startswith("cost/"):
+        return Cell(f"{mean:.1f}", value=mean)
+    if "std" in value:
+        return Cell(format_value(name, mean), "± " + format_value(name, value["std"]), mean)
+    judge, white_box = entry.meta["judge"], entry.meta.get("white_box") or [""]
+    interval = entry.runs[0].ci.get(name.format(judge=judge, recogniser=white_box[0]))
+    return Cell(format_value(name, mean), format_interval(name, interval), mean)
+
+
+def _mark_best(cells: Sequence[Cell], direction: Better) -> None:
+    values = [cell.value for cell in cells if cell.value is not None]
+    if len(values) > 1 and direction:
+        best = min(values) if direction == "lower" else max(values)
+        for cell in cells:
+            cell.best = cell.value == best
+
+
+def _plots(rows: Sequence[Row]) -> list[Scatter]:
+    """Anonymity against each figure of what is kept; the colour is recovery."""
+    plots = []
+    for name, title in PLOTS:
+        points = [
+            Point(row.number, row.entry.name, 1 - row.figures[HIDDEN], row.figures[name], row.figures.get(RECOVERED),
+                  _told(row, name))
+            for row in rows
+            if HIDDEN in row.figures and name in row.figures
+        ]  # fmt: skip
+        plots.append(scatter(title, points, lower=better(name) == "lower"))
+    return [plot for plot in plots if plot is not None]
+
+
+def _told(row: Row, name: str) -> str:
+    hidden, back = 1 - row.figures[HIDDEN], row.figures.get(RECOVERED)
+    recovered = "no way back" if back is None else f"{back:.1%} recovered"
+    return f"{row.entry.name}: {hidden:.1%} hidden, {format_value(name, row.figures[name])}, {recovered}"
+
+
+def protocols(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """What stands behind the figures: each protocol and judge, with every choice where the protocol ships with us."""
+    found: dict[tuple[object, ...], dict[str, Any]] = {}
+    for entry in entries:
+        stamped = entry.meta.get("protocol") or {}
+        key = (protocol_label(entry.meta), stamped.get("sha256"), *entry.judge)
+        counts = {name: entry.meta.get(name) for name in ("images", "people", "keys", "far", "bundle")}
+        facts = {"judge": entry.judge[0], "judge's weights": entry.judge[1], **counts}
+        facts |= {"protocol's hash": stamped.get("sha256"), "pictures' hash": stamped.get("pictures_sha256")}
+        shown = found.setdefault(key, {"label": key[0], "methods": [], "facts": facts, **_choices(stamped)})
+        shown["methods"].append(entry.name)
+    return list(found.values())
+
+
+def _choices(stamped: Mapping[str, Any]) -> dict[str, Any]:
+    """Purpose and choices of a protocol that ships with us, if it is the very one."""
+    label = f"{stamped.get('name')}-v{stamped.get('version')}"
+    if label not in known():  # anything else could be the path of some file
+        return {"about": None, "choices": {}}
+    protocol = load_protocol(label)
+    if protocol.digest != stamped.get("sha256"):
+        return {"about": None, "choices": {}}
+    choices = dict(_flat(dataclasses.asdict(protocol)))
+    return {"about": protocol.about, "choices": choices}
+
+
+def _flat(item: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Choices by dotted name; the pictures' signature is for machines."""
+    found: list[tuple[str, str]] = []
+    for name, value in item.items():
+        if name in ("schema", "about", "signature") or value is None or value == ():
+            continue
+        if isinstance(value, Mapping):
+            found += _flat(value, f"{prefix}{name}.")
+        else:
+            text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+            found.append((prefix + name, text))
+    return found

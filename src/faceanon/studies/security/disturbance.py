@@ -1,0 +1,117 @@
+"""What may happen to an anonymized file before it can no longer be opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torchvision.transforms.functional import gaussian_blur
+
+from faceanon.metrics.saved import saved
+from faceanon.studies.security.base import Finding, Outcome, Row, Verdict
+
+if TYPE_CHECKING:
+    from faceanon.studies.security.target import Target
+
+SURVIVES = 0.9
+NOISE = 5 / 127.5  # standard deviation, five of 255 levels
+
+
+def resized(image: Tensor) -> Tensor:
+    """Half the side, and back."""
+    side = image.shape[-2:]
+    small = F.interpolate(image, scale_factor=0.5, mode="bilinear", antialias=True)
+    return F.interpolate(small, size=side, mode="bicubic").clamp(-1, 1)
+
+
+def cropped(image: Tensor) -> Tensor:
+    """A 32nd of the side cut off at every border, then brought back to size."""
+    cut = max(1, image.shape[-1] // 32)
+    return F.interpolate(image[..., cut:-cut, cut:-cut], size=image.shape[-2:], mode="bicubic").clamp(-1, 1)
+
+
+def noisy(image: Tensor) -> Tensor:
+    """Normal noise, the same for the same picture."""
+    noise = torch.randn(image.shape[1:], generator=torch.Generator().manual_seed(0))
+    return (image + NOISE * noise.to(image)).clamp(-1, 1)
+
+
+def blurred(image: Tensor) -> Tensor:
+    """Gaussian blur of a 64th of the side."""
+    sigma = image.shape[-1] / 64
+    blurry: Tensor = gaussian_blur(image, 2 * int(3 * sigma) + 1, [sigma, sigma])
+    return blurry
+
+
+DISTURBANCES: dict[str, Callable[[Tensor], Tensor]] = {
+    "untouched": lambda image: image,
+    "JPEG 95": lambda image: saved(image, 95),
+    "JPEG 75": lambda image: saved(image, 75),
+    "JPEG 50": lambda image: saved(image, 50),
+    "half the size and back": resized,
+    "border cut off": cropped,
+    "noise": noisy,
+    "blur": blurred,
+}
+
+
+@dataclass(frozen=True)
+class Disturbed(Finding):
+    """Recovery from disturbed files.
+
+    Args:
+        names: Of the disturbances; the first leaves the file as it is.
+        rates: Share of recovered faces accepted as the original.
+        cosines: Mean cosine with the original.
+        psnr: Likeness of the pixels in dB.
+        faces: Pictures tried.
+    """
+
+    names: tuple[str, ...]
+    rates: tuple[float, ...]
+    cosines: tuple[float, ...]
+    psnr: tuple[float, ...]
+    faces: int
+
+    def verdicts(self) -> list[Verdict]:
+        """Which disturbances recovery survives."""
+        each = dict(zip(self.names, self.rates, strict=True))
+        untouched = each.pop(self.names[0])
+        if untouched < SURVIVES:
+            return [Verdict("fails", f"recovery fails even from the untouched file: {untouched:.0%} are recognised")]
+        lives = [f"{name} ({rate:.0%})" for name, rate in each.items() if rate >= SURVIVES]
+        dies = [f"{name} ({rate:.0%})" for name, rate in each.items() if rate < SURVIVES]
+        text = f"recovery survives {', '.join(lives) or 'nothing'}; fails after {', '.join(dies) or 'nothing'}"
+        outcome: Outcome = "holds" if not dies else "partly" if lives else "fails"
+        return [Verdict(outcome, f"{text} (from {SURVIVES:.0%} recognised)")]
+
+    def rows(self) -> list[Row]:
+        """Rate and PSNR by disturbance."""
+        found = []
+        for name, rate, psnr in zip(self.names, self.rates, self.psnr, strict=True):
+            found += [Row(f"{name}: recognised", rate, "%"), Row(f"{name}: PSNR", psnr, "dB")]
+        return found
+
+
+def disturbance(target: Target) -> Disturbed:
+    """Disturb anonymized files, then open them with the right key.
+
+    Raises:
+        DoesNotApplyError: The method has no way back.
+    """
+    target.need_way_back()
+    count = target.budget.disturbed
+    image, hidden, key = (rows[:count] for rows in (target.probes.image, target.hidden, target.right_keys))
+    rates, cosines, psnr = [], [], []
+    for name, change in DISTURBANCES.items():
+        face = target.recover(saved(change(hidden)), key, title=name)
+        cosine = (target.embed(face) * target.gallery[:count]).sum(1)
+        rates.append(float((cosine > target.threshold).float().mean()))
+        cosines.append(float(cosine.mean()))
+        error = ((face - image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)  # a copy counts as 100 dB
+        psnr.append(float((-10 * error.log10()).mean()))
+    return Disturbed(tuple(DISTURBANCES), tuple(rates), tuple(cosines), tuple(psnr), len(image))

@@ -1,0 +1,171 @@
+"""What attribute codes and feature maps alone say about the person."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from faceanon.metrics.probe import apply_ridge, ridge
+from faceanon.metrics.saved import saved
+from faceanon.studies.security.base import Finding, Outcome, Row, Verdict, graded, worst
+from faceanon.studies.security.recognised import Recognised, chance, recognised
+from faceanon.types import Codes, FaceBatch
+
+if TYPE_CHECKING:
+    from faceanon.studies.security.target import Target
+
+LIFT_HOLDS, LIFT_PARTLY = 0.05, 0.2
+AUC_HOLDS, AUC_PARTLY = 0.65, 0.8
+GRID = 4  # cells a side of pooled maps
+MOST = 256  # principal components that the probe sees
+CONTROL = "identity code"
+CONTROL_NEEDED = 0.8  # AUC that a probe must reach on the control, or it is too weak to conclude from
+
+
+@dataclass(frozen=True)
+class Leak(Finding):
+    """Identity without the identity code.
+
+    Args:
+        plain: Drawn from all codes of the original, without a key.
+        zeroed: Drawn with the mean identity of many people in place of the person's.
+        replaced: Drawn with the identity of somebody else.
+        sources: What linear probes read the person from.
+        probes: Their results; the first, the identity code itself, is the control.
+        chance: Rank-1 rate of a guess.
+        learnt_from: Pictures that the probes learnt from.
+    """
+
+    plain: Recognised
+    zeroed: Recognised
+    replaced: Recognised
+    sources: tuple[str, ...]
+    probes: tuple[Recognised, ...]
+    chance: float
+    learnt_from: int
+
+    def verdicts(self) -> list[Verdict]:
+        """On drawing, then on each source."""
+        drawn = (self.zeroed, self.replaced)
+        most, auc = max(drawn, key=lambda one: one.lift), max(one.auc for one in drawn)
+        text = (
+            f"drawn without the person's identity code {most.same:.1%} are recognised (strangers {most.strangers:.1%}, "
+            f"with it {self.plain.same:.1%}); other pictures of the person stand out with AUC {auc:.2f}"
+        )
+        found = [Verdict(self._graded(most.lift, auc), f"{text} ({self._bounds()})")]
+        control = dict(zip(self.sources, self.probes, strict=True))[CONTROL]
+        for source, probe in zip(self.sources, self.probes, strict=True):
+            if source != CONTROL:
+                text = (
+                    f"a linear probe on {source} finds {probe.rank1:.1%} of new people "
+                    f"(chance {self.chance:.1%}), AUC {probe.auc:.2f}"
+                )
+                outcome = self._graded(max(0.0, probe.rank1 - self.chance), probe.auc)
+                if outcome == "holds" and control.auc < CONTROL_NEEDED:
+                    outcome, text = "open", f"{text}; too weak to conclude: on the {CONTROL} AUC {control.auc:.2f}"
+                found.append(Verdict(outcome, text))
+        return found
+
+    @staticmethod
+    def _graded(lift: float, auc: float) -> Outcome:
+        return worst(graded(lift, LIFT_HOLDS, LIFT_PARTLY), graded(auc, AUC_HOLDS, AUC_PARTLY))
+
+    @staticmethod
+    def _bounds() -> str:
+        safe = f"up to {LIFT_HOLDS:.0%} beyond chance and AUC {AUC_HOLDS} counts as clean"
+        return f"{safe}, above {LIFT_PARTLY:.0%} or {AUC_PARTLY} as leaking"
+
+    def rows(self) -> list[Row]:
+        """Drawings, then probes."""
+        parts = {"all codes": self.plain, "mean identity": self.zeroed, "another's identity": self.replaced}
+        found = []
+        for what, figures in parts.items():
+            found += [
+                Row(f"{what}: recognised", figures.same, "%"),
+                Row(f"{what}: mean cosine with the original", figures.cosine),
+                Row(f"{what}: AUC of other pictures", figures.auc),
+            ]
+        for source, probe in zip(self.sources, self.probes, strict=True):
+            found += [Row(f"probe on {source}: rank 1", probe.rank1, "%"), Row(f"probe on {source}: AUC", probe.auc)]
+        return [*found, Row("rank 1 by chance", self.chance, "%")]
+
+
+def leak(target: Target) -> Leak:
+    """Draw without the identity, and probe every other part of the codes.
+
+    Raises:
+        DoesNotApplyError: The method has no codes.
+    """
+    identity = target.probes.identity
+    known = parts(target, target.known, "codes of the attacker's pictures")
+    mean = known["raw identity"].mean(0)
+    own = parts(target, target.probes, "codes of the probes")
+    other = own["raw identity"].roll(len(identity) // 2, 0)
+    goal = target.embed(target.known.image)
+    sources = [name for name in known if name != "raw identity"]
+
+    def judged(embedding: Tensor) -> Recognised:
+        return recognised(embedding, target.gallery, identity, target.threshold)
+
+    probes = [judged(F.normalize(read(known[name], goal, own[name]))) for name in sources]
+    return Leak(
+        judged(_drawn(target, own["raw identity"])),
+        judged(_drawn(target, mean.expand_as(other))),
+        judged(_drawn(target, other)),
+        tuple(sources),
+        tuple(probes),
+        chance(identity),
+        len(goal),
+    )
+
+
+def _drawn(target: Target, identity: Tensor) -> Tensor:
+    """Embeddings of the probes drawn with these identity codes."""
+
+    def draw(image: Tensor, code: Tensor) -> Tensor:
+        return saved(target.backbone.decode(target.codes(image).with_identity(code)))
+
+    return target.embed(target.batched(draw, target.probes.image, identity, title="drawing"))
+
+
+def parts(target: Target, batch: FaceBatch, title: str) -> dict[str, Tensor]:
+    """The codes' parts `(B, D)` by name, maps pooled; and `raw identity` as it is."""
+    rows: dict[str, list[Tensor]] = {}
+
+    def collect(image: Tensor) -> Tensor:
+        for name, part in _views(target.codes(image)).items():
+            rows.setdefault(name, []).append(part.cpu())
+        return image[:, 0, 0, 0]
+
+    target.batched(collect, batch.image, title=title)
+    return {name: torch.cat(found) for name, found in rows.items()}
+
+
+def _views(codes: Codes) -> dict[str, Tensor]:
+    found = {"raw identity": codes.identity, CONTROL: _pooled(codes.identity)}
+    if codes.attributes is not None:
+        found["attribute codes"] = codes.attributes.flatten(1)
+    for side, maps in (codes.features or {}).items():
+        found[f"feature maps of {side} pixels"] = _pooled(maps)
+    if codes.image is not None and codes.mask is not None:
+        found["pixels that are kept"] = _pooled(codes.image * (1 - codes.mask))
+    return found
+
+
+def _pooled(part: Tensor) -> Tensor:
+    return F.adaptive_avg_pool2d(part, GRID).flatten(1) if part.ndim == 4 else part.flatten(1)
+
+
+def read(points: Tensor, goal: Tensor, new: Tensor) -> Tensor:
+    """Embeddings `(M, E)` that a ridge regression, learnt from `(N, D)` to `(N, E)`, reads off `(M, D)`."""
+    mean, spread = points.mean(0), points.std(0).clamp(min=1e-6)
+    points, new = (points - mean) / spread, (new - mean) / spread
+    if points.shape[1] > MOST:
+        _, _, axes = torch.pca_lowrank(points, min(MOST, len(points)), center=False)
+        points, new = points @ axes, new @ axes
+    middle = goal.mean(0)  # what all faces share tells nobody apart
+    return apply_ridge(ridge(points.double(), (goal - middle).double()), new.double()).float()

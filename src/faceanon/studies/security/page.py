@@ -1,0 +1,116 @@
+"""The security page: what a method protects against and what not, as HTML, JSON and text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from faceanon.files import write_atomic
+from faceanon.report.page import render
+from faceanon.results import run_meta, to_json
+from faceanon.studies.security.base import Outcome, Row, Verdict
+from faceanon.studies.security.plots import plot
+from faceanon.studies.security.runner import Done, content
+
+SCHEMA = 1
+JSON_NAME, PAGE_NAME = "security.json", "security.html"
+WORDS: dict[Outcome, str] = {
+    "fails": "does not protect",
+    "partly": "protects in part",
+    "holds": "protects",
+    "open": "cannot be told",
+}
+
+
+def format_row(row: Row) -> str:
+    """A figure with its unit; a hyphen where there is none."""
+    value = row.value
+    if value is None:
+        return "-"
+    if row.unit == "%":
+        return f"{100 * value:.1f} %"
+    if row.unit == "dB":
+        return f"{value:.2f} dB"
+    if abs(value) >= 1e6:
+        text = f"{value:.1e}"
+    elif float(value).is_integer():
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:.3f}"
+    return f"{text} {row.unit}".strip()
+
+
+def by_outcome(done: Sequence[Done]) -> dict[Outcome, list[tuple[Done, Verdict]]]:
+    """All verdicts, the worst outcome first, with their attacks."""
+    pairs = [(one, verdict) for one in done for verdict in one.verdicts]
+    grouped = {outcome: [pair for pair in pairs if pair[1].outcome == outcome] for outcome in WORDS}
+    return {outcome: found for outcome, found in grouped.items() if found}
+
+
+def as_text(done: Sequence[Done]) -> str:
+    """The table for the terminal: a block an attack, verdicts first, then figures."""
+    lines = []
+    for one in done:
+        lines += [one.attack.title, f"  {one.attack.question}"]
+        if one.finding is None:
+            lines += [f"  not applicable: {one.reason}", ""]
+            continue
+        lines += [f"  [{WORDS[verdict.outcome]}] {verdict.text}" for verdict in one.verdicts]
+        rows = [(row.label, format_row(row)) for row in one.finding.rows()]
+        left, right = (max(len(cells[side]) for cells in rows) for side in (0, 1))
+        lines += [f"    {label:<{left}}  {value:>{right}}" for label, value in rows] + [""]
+    return "\n".join(lines).rstrip()
+
+
+def as_json(done: Sequence[Done], meta: Mapping[str, Any], warnings: Sequence[str] = ()) -> bytes:
+    """Figures and verdicts, strict JSON."""
+    attacks = {
+        one.attack.name: {
+            "title": one.attack.title,
+            "verdicts": [{"outcome": verdict.outcome, "text": verdict.text} for verdict in one.verdicts],
+            **content(one),
+        }
+        for one in done
+    }
+    return to_json({"schema": SCHEMA, "meta": meta, "warnings": warnings, "attacks": attacks})
+
+
+def write_security(
+    folder: str | Path, done: Sequence[Done], meta: Mapping[str, Any], warnings: Sequence[str] = ()
+) -> Path:
+    """Write `security.json` and `security.html`, each whole or not at all.
+
+    Args:
+        folder: Made if missing.
+        done: The attacks that were run.
+        meta: `runner.stamp` and whatever else is worth knowing; versions and the command are added.
+        warnings: `Target.warnings`.
+
+    Returns:
+        Path of the page.
+
+    Raises:
+        UserError: The folder cannot be written, or the disk is full.
+    """
+    meta = {**run_meta(), **meta}
+    write_atomic(Path(folder) / JSON_NAME, as_json(done, meta, warnings))
+    sections = [
+        {
+            "done": one,
+            "rows": [] if one.finding is None else [(row.label, format_row(row)) for row in one.finding.rows()],
+            "plot": "" if one.finding is None else plot(one.attack.name, one.finding),
+        }
+        for one in done
+    ]
+    page = render(
+        "security.html",
+        "faceanon.studies.security",
+        meta=meta,
+        warnings=warnings,
+        words=WORDS,
+        summary=by_outcome(done),
+        sections=sections,
+    )
+    write_atomic(Path(folder) / PAGE_NAME, page)
+    return Path(folder) / PAGE_NAME

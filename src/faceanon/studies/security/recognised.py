@@ -1,0 +1,88 @@
+"""How far changed pictures still lead to their people; one set of figures for all attacks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from faceanon.metrics.critics import area_under_roc
+from faceanon.metrics.interval import rate_interval
+from faceanon.studies.security.base import Row
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """Changed pictures against originals.
+
+    Args:
+        same: Share accepted as the very picture they were made from.
+        same_interval: Its 95% interval, over people.
+        strangers: Share of pairs with other people that are accepted all the same.
+        rank1: Share whose nearest picture, their own left out, shows their person.
+        rank1_interval: Its 95% interval, over people.
+        auc: Probability that another picture of the person scores above one of somebody else; .5 is chance.
+        cosine: Mean cosine with the original.
+    """
+
+    same: float
+    same_interval: Interval
+    strangers: float
+    rank1: float
+    rank1_interval: Interval
+    auc: float
+    cosine: float
+
+    @property
+    def lift(self) -> float:
+        """Accepted with the right original beyond what is accepted with anybody's."""
+        return max(0.0, self.same - self.strangers)
+
+    def rows(self, what: str) -> list[Row]:
+        """Lines of a table."""
+        return [
+            Row(f"{what}: accepted as the original", self.same, "%"),
+            Row(f"{what}: accepted as somebody else", self.strangers, "%"),
+            Row(f"{what}: leads to another picture of the person (rank 1)", self.rank1, "%"),
+            Row(f"{what}: other pictures of the person against strangers, AUC", self.auc),
+        ]
+
+
+def recognised(probe: Tensor, gallery: Tensor, identity: Tensor, threshold: float) -> Recognised:
+    """Compare changed pictures with originals, row by row and all with all.
+
+    Args:
+        probe: `(N, E)` unit embeddings of changed pictures.
+        gallery: `(N, E)` of the originals, in the same order.
+        identity: `(N,)` labels; at least one person with two pictures, and two people.
+        threshold: Cosine above which a pair is accepted.
+    """
+    similarity = probe @ gallery.T
+    own = similarity.diagonal().clone()
+    person = (identity[:, None] == identity) & (identity[:, None] >= 0)
+    alone = torch.eye(len(identity), dtype=torch.bool)
+    other, strangers = person & ~alone, ~person & ~alone
+    best = similarity.masked_fill(~other, -math.inf).amax(1)
+    hits = (best > similarity.masked_fill(~strangers, -math.inf).amax(1)).float()  # a tie finds nobody
+    hits[~other.any(1)] = math.nan
+    people = identity.numpy()
+    accepted = (own > threshold).float()
+    return Recognised(
+        float(accepted.mean()),
+        rate_interval(accepted.numpy(), people),
+        float((similarity[strangers] > threshold).float().mean()),
+        float(hits.nanmean()),
+        rate_interval(hits.numpy(), people),
+        area_under_roc(similarity[other], similarity[strangers]),
+        float(own.mean()),
+    )
+
+
+def chance(identity: Tensor) -> float:
+    """Rank-1 rate of a guess: the mean share of a picture's person among all other pictures."""
+    counts = (identity[:, None] == identity).sum(1) - 1
+    return float(counts[counts > 0].float().mean() / (len(identity) - 1))

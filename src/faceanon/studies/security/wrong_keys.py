@@ -1,0 +1,124 @@
+"""What does a wrong key show, and can somebody who tries keys see when one fits?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from faceanon.metrics.critics import area_under_roc
+from faceanon.studies.security.base import RIGHT_NEEDED, Finding, Row, Verdict, graded
+from faceanon.studies.security.training import Detector
+
+if TYPE_CHECKING:
+    from faceanon.studies.security.target import Target
+
+OPEN_HOLDS, OPEN_PARTLY = 0.05, 0.2  # share of faces that a wrong key brings back
+TELL_HOLDS, TELL_PARTLY = 0.65, 0.9  # AUC of the detector
+GRID = 8
+
+
+@dataclass(frozen=True)
+class WrongKeys(Finding):
+    """Right keys against wrong ones.
+
+    Args:
+        right: Cosines with the original, opened with the right key.
+        wrong: Likewise with a wrong key.
+        right_rate: Share of `right` above the judge's threshold.
+        wrong_rate: Share of `wrong` above it.
+        threshold: The judge's.
+        detector_auc: How well a classifier that never sees the original tells right from wrong keys, on new people.
+        detector_faces: Pictures that it learnt from.
+    """
+
+    right: tuple[float, ...]
+    wrong: tuple[float, ...]
+    right_rate: float
+    wrong_rate: float
+    threshold: float
+    detector_auc: float
+    detector_faces: int
+
+    def verdicts(self) -> list[Verdict]:
+        """Whether wrong keys open, and whether trying keys shows which one fits."""
+        auc = self.detector_auc
+        bounds = f"AUC {auc:.2f}; up to {TELL_HOLDS} counts as blind, from {TELL_PARTLY} as seeing"
+        tell = {
+            "holds": "a classifier that is to tell whether a key fits cannot",
+            "partly": "whoever tries keys can tell to some degree by program when one fits",
+            "fails": "whoever tries keys can tell by program when one fits: only the cost of guessing protects",
+        }
+        outcome = graded(auc, TELL_HOLDS, TELL_PARTLY)
+        if outcome == "holds" and self.right_rate < RIGHT_NEEDED:
+            return [
+                self._lock(),
+                Verdict("open", f"no key fits well enough to be told from wrong ones (AUC {auc:.2f})"),
+            ]
+        return [self._lock(), Verdict(outcome, f"{tell[outcome]} ({bounds})")]
+
+    def _lock(self) -> Verdict:
+        outcome = graded(self.wrong_rate, OPEN_HOLDS, OPEN_PARTLY)
+        if outcome == "holds" and self.right_rate < RIGHT_NEEDED:
+            text = f"the right key itself brings back only {self.right_rate:.0%}, so wrong keys prove nothing"
+            return Verdict("open", text)
+        text = f"a wrong key brings back {self.wrong_rate:.1%} of the faces, the right one {self.right_rate:.1%}"
+        bounds = f"up to {OPEN_HOLDS:.0%} counts as locked, above {OPEN_PARTLY:.0%} as open"
+        return Verdict(outcome, f"{text} ({bounds})")
+
+    def rows(self) -> list[Row]:
+        """Rates and means."""
+        return [
+            Row("recognised with the right key", self.right_rate, "%"),
+            Row("recognised with a wrong key", self.wrong_rate, "%"),
+            Row("mean cosine, right key", sum(self.right) / len(self.right)),
+            Row("mean cosine, wrong key", sum(self.wrong) / len(self.wrong)),
+            Row("detector of the right key, AUC on new people", self.detector_auc),
+        ]
+
+
+def wrong_keys(target: Target) -> WrongKeys:
+    """Open every probe with its key and with another, and train a detector on the attacker's own pictures.
+
+    Raises:
+        DoesNotApplyError: The method takes no key, or has no way back.
+    """
+    target.need_key()
+    target.need_way_back()
+    shut = target.recover(target.hidden, target.keys("wrong", target.probes), title="wrong keys")
+    cosines = [(target.embed(face) * target.gallery).sum(1) for face in (target.opened, shut)]
+    known = target.known.map(lambda tensor: tensor[: target.budget.detected])
+    hidden = target.known_hidden[: len(known)]
+    right = target.recover(hidden, target.keys("known", known), title="right keys to learn from")
+    wrong = target.recover(hidden, target.keys("known wrong", known), title="wrong keys to learn from")
+    seen = [traces(target, face, hidden) for face in (right, wrong)]
+    labels = torch.cat([torch.ones(len(hidden)), torch.zeros(len(hidden))])
+    detector = Detector(torch.cat(seen), labels)
+    right_score, wrong_score = (detector.score(traces(target, f, target.hidden)) for f in (target.opened, shut))
+    right_cosine, wrong_cosine = cosines
+    return WrongKeys(
+        tuple(right_cosine.tolist()),
+        tuple(wrong_cosine.tolist()),
+        float((right_cosine > target.threshold).float().mean()),
+        float((wrong_cosine > target.threshold).float().mean()),
+        target.threshold,
+        area_under_roc(right_score, wrong_score),
+        len(hidden),
+    )
+
+
+def traces(target: Target, face: Tensor, hidden: Tensor) -> Tensor:
+    """What the detector looks at: the opened face, and how it differs from the anonymized one; `(B, D)`."""
+    recogniser, perceptual = target.recogniser, target.network("perceptual")
+    change = (face - hidden).abs()
+    fine = (face - F.avg_pool2d(face, 3, 1, 1)).abs()
+    found = [F.adaptive_avg_pool2d(item, GRID).flatten(1) for item in (face, change, fine)]
+    if recogniser is not None:
+        one, other = target.batched(recogniser, face), target.batched(recogniser, hidden)
+        found += [one, (one * other).sum(1, keepdim=True)]
+    if perceptual is not None:
+        found.append(target.batched(perceptual.features, face))
+    return torch.cat(found, 1)

@@ -1,0 +1,213 @@
+"""A paper's table with what it prints and ours beside it; what is not known or was not run says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from faceanon.report.figures import ARROWS
+from faceanon.results import Results
+from faceanon.studies.tables.names import Names, expand, resolve
+from faceanon.studies.tables.spec import Block, Column, PaperTable, Row
+
+Kind = Literal["published", "corrected", "ours", "not run"]
+UNKNOWN, MISSING = "?", "-"
+VERSIONS = {"recovered/image": "float picture", "recovered/file": "saved file", "recovered/latent": "codes"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a row.
+
+    Args:
+        kind: Whose figures they are.
+        label: For the reader.
+        cells: Text by column.
+        intervals: 95% intervals as text by column; empty where there are none.
+        figures: Value by metric name (ours) or by id of the column (the paper's).
+        method: Name of ours, or empty.
+        version: Which pictures, for ours.
+    """
+
+    kind: Kind
+    label: str
+    cells: tuple[str, ...]
+    intervals: tuple[str, ...] = ()
+    figures: dict[str, float] = field(default_factory=dict)
+    method: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class FilledRow:
+    """A row with its lines, and the remarks on it."""
+
+    title: str
+    lines: tuple[Line, ...]
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FilledBlock:
+    """A block with its rows, and the direction of each column in it."""
+
+    title: str
+    arrows: tuple[str, ...]
+    rows: tuple[FilledRow, ...]
+
+
+@dataclass(frozen=True)
+class FilledTable:
+    """What is printed and written.
+
+    Args:
+        spec: The table.
+        heads: Heading of each column.
+        blocks: Rows by block.
+        notes: What a reader has to know, ours first.
+        not_run: Rows of the paper for which no method was given, by title.
+    """
+
+    spec: PaperTable
+    heads: tuple[str, ...]
+    blocks: tuple[FilledBlock, ...]
+    notes: tuple[str, ...]
+    not_run: tuple[str, ...]
+
+
+def fill(table: PaperTable, results: Mapping[str, Results], names: Names) -> FilledTable:
+    """Put published figures and ours into a table.
+
+    Args:
+        table: The paper's.
+        results: Ours by method; those that fill no row of the paper follow below its rows.
+        names: Recognisers of the bundle.
+    """
+    blocks = [_block(table, block, results, names) for block in table.blocks]
+    titles = dict.fromkeys(row.title for row in table.rows if not set(row.ours) & set(results))
+    heads = tuple(_head(column) for column in table.columns)
+    return FilledTable(table, heads, tuple(blocks), tuple(_notes(table, names)), tuple(titles))
+
+
+def _head(column: Column) -> str:
+    readings = " / ".join(figure.title for figure in column.figures if figure.title)
+    mark = " *" if column.ours else ""
+    return f"{column.title}{mark}" + (f" ({readings})" if readings else "")
+
+
+def _notes(table: PaperTable, names: Names) -> list[str]:
+    found = [table.layout]
+    if table.published:
+        found.append(f"{UNKNOWN}: unknown; the paper may print a figure there, but none that our sources quote.")
+    else:
+        found.append("None of the paper's figures in this table is known to us; its lines stay empty.")
+    if any(column.ours for column in table.columns):
+        found.append("Columns with * are ours; the paper has none like them.")
+    return [*found, *(remark for column in table.columns if (remark := names.remark(column))), *table.notes]
+
+
+def _block(table: PaperTable, block: Block, results: Mapping[str, Results], names: Names) -> FilledBlock:
+    rows = [_row(table, block, row, results, names) for row in block.rows]
+    known = set(table.methods)
+    for method in results:
+        if method not in known:
+            lines = _ours(table, block, method, results[method], names)
+            rows.append(FilledRow(f"{method} (not in the paper)", tuple(lines)))
+    identity = "lower" if block.versions[0] == "anonymized" else "higher"
+    wishes = [identity if column.better == "identity" else column.better for column in table.columns]
+    return FilledBlock(block.title, tuple(ARROWS[wish] for wish in wishes), tuple(rows))
+
+
+def _row(table: PaperTable, block: Block, row: Row, results: Mapping[str, Results], names: Names) -> FilledRow:
+    lines = _published(table, row)
+    given = [method for method in row.ours if method in results]
+    for method in given:
+        lines += _ours(table, block, method, results[method], names)
+    if not given:
+        blank = ("",) * len(table.columns)
+        lines.append(Line("not run", f"ours: not run (give {' or '.join(row.ours)})", blank))
+    remarks = [row.note, row.train and f"trained by {row.train}"]
+    titles = {column.id: column.title for column in table.columns}
+    remarks += [f"{titles[cell.column]} {cell.published:g}: {cell.why}" for cell in row.cells if cell.why]
+    return FilledRow(row.title, tuple(lines), tuple(remark for remark in remarks if remark))
+
+
+def _published(table: PaperTable, row: Row) -> list[Line]:
+    """As published, and as corrected where something is known to be wrong."""
+    if not row.paper:
+        return []
+    if not row.cells:
+        return [Line("published", "as published: unknown", _paper_cells(table, {}))]
+    digits = {column.id: column.digits for column in table.columns}
+    printed = {c.column: f"{c.published:.{digits[c.column] if c.digits is None else c.digits}f}" for c in row.cells}
+    values = {cell.column: cell.published for cell in row.cells}
+    lines = [Line("published", "as published", _paper_cells(table, printed), figures=values)]
+    better = {cell.column: cell.corrected for cell in row.cells if cell.corrected is not None}
+    if better:
+        texts = printed | {column: f"{value:g}" for column, value in better.items()}
+        lines.append(Line("corrected", "as corrected", _paper_cells(table, texts), figures=values | better))
+    return lines
+
+
+def _paper_cells(table: PaperTable, texts: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple("" if column.ours else texts.get(column.id, UNKNOWN) for column in table.columns)
+
+
+def _ours(table: PaperTable, block: Block, method: str, results: Results, names: Names) -> list[Line]:
+    """A line for every version of the pictures; those beyond the first only where there is something in them."""
+    found = []
+    for version in expand(block.versions, results.figures):
+        line = _line(table.columns, method, version, results, names)
+        if line.figures:
+            found.append(line)
+    if not found:
+        blank = (MISSING,) * len(table.columns)
+        found.append(Line("ours", f"ours: {method}, nothing measured here", blank, method=method))
+    return found
+
+
+def _line(columns: Sequence[Column], method: str, version: str, results: Results, names: Names) -> Line:
+    cells, intervals = [], []
+    figures: dict[str, float] = {}
+    for column in columns:
+        wanted = [resolve(figure.name, column, version, names) for figure in column.figures]
+        figures |= {name: results.figures[name] for name in wanted if name in results.figures}
+        texts = [f"{figures[name]:.{column.digits}f}" if name in figures else MISSING for name in wanted]
+        cells.append(" / ".join(texts) if any(text != MISSING for text in texts) else MISSING)
+        bounds = [results.ci[name] for name in wanted if name in results.ci and name in figures]
+        intervals.append(" / ".join(f"{low:.{column.digits}f} to {high:.{column.digits}f}" for low, high in bounds))
+    level = version.removeprefix("recovered/jpeg")
+    what = f"JPEG {level}" if level != version else VERSIONS.get(version, "")
+    label = f"ours: {method}" + (f", {what}" if what else "")
+    return Line("ours", label, tuple(cells), tuple(intervals), figures, method, version)
+
+
+def as_json(filled: FilledTable) -> dict[str, Any]:
+    """The table as plain values: every line with its figures by name."""
+    return {
+        "table": filled.spec.name,
+        "paper": filled.spec.paper,
+        "title": filled.spec.title,
+        "source": filled.spec.source,
+        "columns": [{"id": c.id, "title": head} for c, head in zip(filled.spec.columns, filled.heads, strict=True)],
+        "blocks": [
+            {
+                "title": block.title,
+                "rows": [
+                    {
+                        "title": row.title,
+                        "remarks": list(row.remarks),
+                        "lines": [
+                            {"kind": line.kind, "method": line.method, "version": line.version, "figures": line.figures}
+                            for line in row.lines
+                        ],
+                    }
+                    for row in block.rows
+                ],
+            }
+            for block in filled.blocks
+        ],
+        "notes": list(filled.notes),
+        "not_run": list(filled.not_run),
+    }

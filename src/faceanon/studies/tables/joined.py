@@ -1,0 +1,51 @@
+"""All tables of a folder on one page of Markdown, and its methods side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from faceanon.files import write_atomic
+from faceanon.report.methods import markdown, named, summary
+from faceanon.results import Results
+from faceanon.studies.tables.spec import known_tables
+
+TABLES, METHODS = "tables.md", "methods.md"
+
+
+def write_joined(folder: Path, results: Mapping[str, Results], judge: str, recogniser: str) -> None:
+    """Write `tables.md`, the tables that lie in the folder, and `methods.md`, this run's methods beside each other.
+
+    Args:
+        folder: With `NAME.md` of one table or more, of this run or earlier ones.
+        results: By method.
+        judge: Name of the recogniser that judges.
+        recogniser: Of the training's, or "".
+    """
+    texts = {
+        name: path.read_text(encoding="utf-8") for name in known_tables() if (path := folder / f"{name}.md").is_file()
+    }
+    columns = named(judge, recogniser)
+    rows = {name: summary([found.figures], columns) for name, found in results.items()}
+    used = [column for column in columns if any(column.name in row for row in rows.values())]
+    write_atomic(folder / TABLES, joined(texts).encode())
+    write_atomic(folder / METHODS, markdown(rows, used).encode())
+
+
+def joined(tables: Mapping[str, str]) -> str:
+    """Markdown of many tables as one text: headings a level deeper, and what the first says of ours said once.
+
+    Args:
+        tables: What `tables_text.markdown` gave, by the table's name.
+    """
+    said: list[str] = []
+    parts: list[str] = []
+    for name, text in tables.items():
+        title, *rest = text.splitlines()
+        first = next((place for place, line in enumerate(rest) if line.startswith("## ")), len(rest))
+        facts = [f"- {line}" for line in rest[:first] if line]
+        said = said or facts
+        own = [fact for fact in facts if fact not in said]
+        body = [f"#{line}" if line.startswith("## ") else line for line in rest[first:]]
+        parts += [f"## `{name}`: {title.removeprefix('# ')}", "", *own, *([""] if own else []), *body, ""]
+    return "\n".join([*said, "", *parts]).strip() + "\n"

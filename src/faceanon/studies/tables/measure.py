@@ -1,0 +1,192 @@
+"""Test methods for the papers' tables: as `faceanon test` does, at the papers' thresholds as well, and each once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from faceanon.backbones.base import Backbone
+from faceanon.errors import UserError
+from faceanon.files import state_sha256
+from faceanon.metrics.cache import FeatureCache
+from faceanon.metrics.evaluation import Evaluation
+from faceanon.metrics.interval import rate_interval
+from faceanon.metrics.protocol import Protocol, load_protocol
+from faceanon.metrics.readings import Reading, RecognitionRate
+from faceanon.metrics.stamps import bundle_hashes
+from faceanon.report.evaluated import write_evaluation
+from faceanon.results import FILE_NAME, Results, load_results
+from faceanon.studies.tables.data import TestPictures
+from faceanon.weights.bundle import Bundle
+
+READINGS_FROM = "dbaf-v1"  # the protocol whose thresholds are read in every way, and every recogniser is counted with
+NETWORKS = ("judge", "recogniser", "parser", "landmarks", "perceptual")
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is the same for all methods of a table.
+
+    Args:
+        bundle: The judge and the other networks.
+        protocol: Every choice of the test.
+        pictures: Those of the protocol, or fewer.
+        folder: Where results are kept, a folder a method.
+        kffa_keys: Keys a picture that the tables need; those of the protocol if it has more.
+        detectors: Further face detectors by name.
+        needs_readings: Whether a table counts at thresholds that papers print.
+        device: Where methods and networks run.
+        cache: Keeps what the networks make of the originals from one method to the next.
+    """
+
+    bundle: Bundle
+    protocol: Protocol
+    pictures: TestPictures
+    folder: Path
+    kffa_keys: int = 0
+    detectors: Mapping[str, Any] | None = None
+    needs_readings: bool = True
+    device: str = "cpu"
+    cache: FeatureCache | None = None
+
+    @property
+    def keys(self) -> int:
+        """Keys a picture for KFFA."""
+        return max(self.kffa_keys, self.protocol.kffa_keys)
+
+
+def readings(recogniser: str) -> list[Reading]:
+    """Every reading of the papers' thresholds, for one recogniser; each name once."""
+    found = {r.name: r for r in load_protocol(READINGS_FROM).matching.readings}
+    return [Reading(name, recogniser, r.distance, r.threshold) for name, r in found.items()]
+
+
+def method_digest(backbone: Backbone) -> str:
+    """Hash over class, arguments (but the bundle's name) and weights of a method."""
+    arguments = {name: value for name, value in backbone.init_args.items() if name != "bundle"}
+    content = [type(backbone).__qualname__, json.dumps(arguments, sort_keys=True, default=str), state_sha256(backbone)]
+    return hashlib.sha256("\n".join(content).encode()).hexdigest()
+
+
+def check_bundle(name: str, backbone: Backbone, bundle: Bundle) -> None:
+    """Refuse a method whose own networks are not those of the bundle that judges.
+
+    Raises:
+        UserError: They differ; the message names the role.
+    """
+    theirs, ours = bundle_hashes(backbone.bundle), bundle_hashes(bundle)
+    other = [role for role in NETWORKS if theirs.get(role) != ours.get(role)]
+    if other:
+        raise UserError(
+            f"{name} stands on bundle {backbone.bundle.name!r}, whose {other[0]} is not that of {bundle.name!r}; "
+            "give --bundle the one that it was trained on"
+        )
+
+
+def cached(path: Path, backbone: Backbone, setting: Setting) -> Results | None:
+    """Results that lie at `path` (file or folder), where they are of this very method, protocol and pictures.
+
+    Those that `faceanon test` wrote do as well, where no table needs more than it measures.
+    """
+    path = path / FILE_NAME if path.is_dir() else path
+    if not path.is_file():
+        return None
+    found = load_results(path)
+    meta, protocol = found.meta, found.meta.get("protocol") or {}
+    ours = bundle_hashes(setting.bundle)
+    theirs = meta.get("weights") or {}
+    same = (
+        protocol.get("sha256") == setting.protocol.digest
+        and protocol.get("pictures_sha256") == setting.pictures.seen.sha256
+        and meta.get("seed") == setting.protocol.seed
+        and all(theirs.get(role) == ours.get(role) for role in NETWORKS)
+    )
+    return found if same and _fits(meta, backbone, setting) else None
+
+
+def _fits(meta: Mapping[str, Any], backbone: Backbone, setting: Setting) -> bool:
+    """Whether results are of this method, and hold all that the tables need."""
+    extra = meta.get("tables")
+    detectors = sorted(setting.detectors or {})
+    if extra is None:
+        of_method = bool(backbone.state_dict()) and meta.get("method_sha256") == state_sha256(backbone)
+        return of_method and not (setting.needs_readings or setting.keys > setting.protocol.kffa_keys or detectors)
+    enough = extra.get("kffa_keys", 0) >= setting.keys and set(detectors) <= set(extra.get("detectors", []))
+    return enough and extra.get("method") == method_digest(backbone)
+
+
+def measure(name: str, backbone: Backbone, setting: Setting, progress: Progress | None = None) -> Results:
+    """Test one method and write its report into a folder of its name; what is there already is not repeated.
+
+    Args:
+        name: Of the method; names the folder.
+        backbone: In eval mode, on the setting's device with its bundle.
+        setting: What it is tested with.
+        progress: Called with pictures done and in all.
+
+    Raises:
+        UserError: The folder cannot be written.
+    """
+    folder = setting.folder / name
+    if (found := cached(folder, backbone, setting)) is not None:
+        return found
+    evaluation = Evaluation(setting.bundle, protocol=setting.protocol, detectors=setting.detectors, cache=setting.cache)
+    evaluation.kffa_keys = setting.keys
+    total = sum(len(batch) for batch in setting.pictures.batches)
+    for batch in setting.pictures.batches:
+        evaluation.update(batch.to(setting.device), backbone)
+        if progress is not None:
+            progress(evaluation.seen, total)
+    return _write(folder, evaluation, backbone, setting)
+
+
+def _write(folder: Path, evaluation: Evaluation, backbone: Backbone, setting: Setting) -> Results:
+    """The report as `faceanon test` writes it; without a sheet of photographs, which are not ours to spread."""
+    figures = evaluation.compute()
+    rates, intervals = count_readings(evaluation)
+    extra = {"method": method_digest(backbone), "kffa_keys": evaluation.kffa_keys}
+    extra["detectors"] = sorted(setting.detectors or {})
+    real = setting.pictures.real
+    write_evaluation(evaluation, {**rates, **figures}, folder, pictures=not real, ci=intervals, meta={"tables": extra})
+    return load_results(folder)
+
+
+def count_readings(evaluation: Evaluation) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
+    """Rates and intervals at every reading of the papers' thresholds, by every recogniser, after `compute`."""
+    figures: dict[str, float] = {}
+    intervals: dict[str, tuple[float, float]] = {}
+    for recogniser, suite in evaluation.suites.items():
+        people = suite.originals.compute()["identity"].reshape(-1).cpu().numpy()
+        for what in ("anonymized", *(what for what in suite.pairs if what.startswith("recovered/"))):
+            cosine = suite.pairs[what].compute().reshape(-1).clamp(-1, 1).cpu()
+            for reading in readings(recogniser):
+                metric = RecognitionRate(reading.distance, reading.threshold)
+                metric.update(cosine)
+                key = f"recognition_rate/{recogniser}/{what}/{reading.name}"
+                figures[key] = float(metric.compute())
+                intervals[key] = rate_interval(metric.rows().numpy(), people, suite.draws, suite.seed)
+    return figures, intervals
+
+
+def facts(setting: Setting, results: Mapping[str, Results]) -> list[str]:
+    """How the figures of ours came about, in sentences."""
+    seen = asdict(setting.pictures.seen)
+    metas = [found.meta for found in results.values()]
+    judge = next((str(meta.get("judge")) for meta in metas if meta.get("judge") not in meta.get("white_box", [])), "")
+    found = [
+        f"Ours: protocol {setting.protocol.label} on bundle {setting.bundle.name}, {seen['images']} pictures of "
+        f"{seen['people']} persons, all read back from saved files unless a line says otherwise"
+        + (f"; the judge {judge} trained nothing." if judge else "; no judge, only the recogniser that trained.")
+    ]
+    deviations = setting.protocol.deviations(setting.pictures.seen, bundle_hashes(setting.bundle))
+    if deviations:
+        found.append(f"The protocol was not followed: {'; '.join(deviations)}.")
+    if setting.keys:
+        found.append(f"Figures over keys (KFFA): {setting.keys} keys a picture.")
+    found += [f"{name}: weights {str(result.meta.get('method_sha256'))[:16]}..." for name, result in results.items()]
+    return found

@@ -1,0 +1,85 @@
+"""From the placeholders of a table's columns to metric names of the bundle at hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from faceanon.metrics.suite import rate_name
+from faceanon.studies.tables.spec import Column
+
+SUBSTITUTES = {"judge": "its judge", "recogniser": "its training recogniser", "further": "its second judge"}
+
+
+@dataclass(frozen=True)
+class Names:
+    """The recognisers of a bundle by what they are for.
+
+    Args:
+        bundle: Name of the bundle.
+        judge: Trained nothing; empty where there is none.
+        recogniser: Trained the methods; empty where there is none.
+        further: Further judges.
+    """
+
+    bundle: str
+    judge: str = ""
+    recogniser: str = ""
+    further: tuple[str, ...] = ()
+
+    def for_column(self, column: Column) -> str:
+        """The recogniser that a column is counted with; empty where the bundle has none for it."""
+        own = (self.judge, self.recogniser, *self.further)
+        if column.recogniser in own:
+            return column.recogniser or ""
+        roles = {"judge": self.judge, "recogniser": self.recogniser, "further": next(iter(self.further), "")}
+        return roles.get(column.stands_in or "", "")
+
+    def remark(self, column: Column) -> str:
+        """Which network took the place of the paper's; empty where none had to."""
+        found = self.for_column(column)
+        if column.recogniser is None or found == column.recogniser:
+            return ""
+        if not found:
+            return f"{column.title}: bundle {self.bundle} has no network for {column.recogniser}, so ours is empty."
+        role = SUBSTITUTES[column.stands_in or "judge"]
+        return f"{column.title}: bundle {self.bundle} has no {column.recogniser}; {role} {found} stands in for it."
+
+
+def resolve(template: str, column: Column, version: str, names: Names) -> str:
+    """The metric name of one figure in one row.
+
+    Args:
+        template: `{r}` is the column's recogniser, `{judge}` and `{recogniser}` the bundle's; `{version}` is
+            `anonymized` or `recovered/<level>`, `{picture}` the same with the level `file` where it has none, `{what}`
+            its first half, `{of}` nothing or `/recovered`. `match/<recogniser>/<version>` is the rate at the
+            recogniser's own threshold, whatever its name.
+        column: The column.
+        version: Which pictures.
+        names: Recognisers of the bundle.
+
+    Returns:
+        The name; empty where the bundle lacks the recogniser.
+    """
+    recogniser = names.for_column(column)
+    known = {"{r}": recogniser, "{judge}": names.judge, "{recogniser}": names.recogniser}
+    if any(mark in template and not name for mark, name in known.items()):
+        return ""
+    what = version.split("/")[0]
+    picture = version if "/" in version else f"{version}/file"
+    known |= {"{version}": version, "{picture}": picture, "{what}": what}
+    known["{of}"] = "" if what == "anonymized" else f"/{what}"
+    for mark, name in known.items():
+        template = template.replace(mark, name)
+    if template.startswith("match/"):
+        _, recogniser, version = template.split("/", 2)
+        return rate_name(version, recogniser)
+    return template
+
+
+def expand(versions: Iterable[str], figures: Iterable[str]) -> list[str]:
+    """Versions with `recovered/jpeg*` replaced by the JPEG qualities that `figures` (metric names) have, best first."""
+    found = {int(match[1]) for name in figures if (match := re.search(r"/recovered/jpeg(\d+)$", name))}
+    jpegs = [f"recovered/jpeg{quality}" for quality in sorted(found, reverse=True)]
+    return [one for version in versions for one in (jpegs if version == "recovered/jpeg*" else [version])]

@@ -1,0 +1,293 @@
+"""The papers' tables, from the methods' names to the written files: what they print beside what we measure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from faceanon.errors import UserError
+from faceanon.methods import device, presets, trained, untrained
+
+if TYPE_CHECKING:
+    from faceanon.backbones.base import Backbone
+    from faceanon.results import Results
+    from faceanon.studies.tables.filled import FilledTable
+    from faceanon.studies.tables.measure import Setting
+    from faceanon.studies.tables.spec import PaperTable
+    from faceanon.weights.bundle import Bundle
+
+OUT = Path("runs/tables")
+FACES, TSNE_FACES = 8, 5
+
+
+@dataclass(frozen=True)
+class Given:
+    """A method that was asked for.
+
+    Args:
+        name: In the table.
+        model: Its folder or checkpoint; None for a preset that needs no training.
+    """
+
+    name: str
+    model: Path | None
+
+
+def parse_methods(words: Sequence[str] | None) -> list[Given]:
+    """`NAME=FOLDER`, or `NAME` of a preset; the shipped model where nothing is given.
+
+    Raises:
+        UserError: Two methods of one name, a name that makes no folder, or an empty path.
+    """
+    from faceanon.models import drawn_model
+
+    if not words:
+        return [Given("dbaf_keyed", drawn_model())]
+    found: dict[str, Given] = {}
+    for word in words:
+        name, equals, path = word.partition("=")
+        if not name or Path(name).name != name or name.startswith("."):
+            raise UserError(f"--methods {word}: give NAME=FOLDER, or NAME of a preset that needs no training")
+        if equals and not path:
+            raise UserError(f"--methods {word}: the folder or checkpoint is missing behind =")
+        if name in found:
+            raise UserError(f"--methods names {name} twice; give the second another name")
+        found[name] = Given(name, Path(path) if equals else None)
+    return list(found.values())
+
+
+def build(given: Given, bundle: Bundle) -> Backbone:
+    """The method in eval mode.
+
+    Raises:
+        UserError: No such model or preset, a preset that has to be trained, or one of another bundle.
+    """
+    from faceanon.studies.tables.measure import check_bundle
+
+    if given.model is not None:
+        backbone = trained(given.model)
+    elif given.name in presets():
+        backbone = untrained(given.name, bundle.folder)
+    else:
+        raise UserError(f"no preset {given.name!r}: give NAME=FOLDER, or one of {', '.join(presets())}")
+    check_bundle(given.name, backbone, bundle)
+    return backbone
+
+
+def listing() -> list[str]:
+    """A paragraph a table: what it is about, how much of it is known, and what fills its rows."""
+    from faceanon.studies.tables.spec import known_tables, load_table
+
+    lines = []
+    for name in known_tables():
+        table = load_table(name)
+        extra = [f"{table.kffa_keys} keys a picture"] if table.kffa_keys else []
+        extra += [{"tsne": "a t-SNE figure", "sheet": "a sheet of faces"}[one] for one in table.pictures]
+        lines.append(f"{name}: {table.title} ({table.paper}; {table.published} published figures known)")
+        lines.append(f"    methods: {', '.join(table.methods)}")
+        lines += [f"    with {', '.join(extra)}"] if extra else []
+    return lines
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which tables, of which methods, measured how.
+
+    Args:
+        table: Names such as `dbaf-1`; `all` for all of them, `list` to print what each needs.
+        out: Folder of the tables.
+        methods: `NAME=MODEL` by the name of their row, or NAME where no training is needed; None: the shipped model.
+        bundle: Bundle that judges, by name or folder.
+        protocol: Of the evaluation.
+        data: Folders of photographs, for a protocol on photographs.
+        limit: Test on about so many pictures only.
+        detectors: Further face detectors.
+        dlib: dlib's `shape_predictor_68` file, or None.
+        kffa_keys: Keys a picture where a table has KFFA; None: the table's.
+        tsne_keys: Keys a face in t-SNE.
+        features: Folder that keeps features of the originals for the next run.
+        pictures: Which are drawn; None: the table's own, photographs never.
+        device: Where it computes.
+    """
+
+    table: Sequence[str]
+    out: Path = OUT
+    methods: Sequence[str] | None = None
+    bundle: str = "synth64"
+    protocol: str = "synth64-v1"
+    data: Sequence[Path] = ()
+    limit: int | None = None
+    detectors: Sequence[str] = ()
+    dlib: Path | None = None
+    kffa_keys: int | None = None
+    tsne_keys: int = 200
+    features: Path | None = None
+    pictures: Sequence[str] | None = None
+    device: str = "cpu"
+
+
+def run_tables(options: Options) -> int:
+    """Run the evaluations that the tables need, print the tables and write them.
+
+    Raises:
+        UserError: No such table or method, or pictures, weights or folders that cannot be used.
+    """
+    from faceanon.studies.tables.joined import write_joined
+    from faceanon.studies.tables.spec import known_tables, load_table
+    from faceanon.weights.bundle import Bundle
+
+    if list(options.table) == ["list"]:
+        print(*listing(), sep="\n")
+        return 0
+    names = known_tables() if "all" in options.table else list(dict.fromkeys(options.table))
+    tables = [load_table(name) for name in names]
+    place, given, bundle = device(options.device), parse_methods(options.methods), Bundle(options.bundle)
+    methods = {one.name: build(one, bundle) for one in given}
+    setting = _setting(options, tables, bundle)
+    for backbone in methods.values():
+        backbone.bundle.to(place)  # frozen networks are outside of the module tree
+        backbone.to(place)
+    results = {one.name: _results(one, methods[one.name], setting) for one in given}
+    for table in tables:
+        _one(table, results, methods, setting, options)
+    write_joined(setting.folder.parent, results, *_recognisers(bundle))
+    print(f"tables: {setting.folder.parent.resolve()}")
+    return 0
+
+
+def _setting(options: Options, tables: Sequence[PaperTable], bundle: Bundle) -> Setting:
+    """Protocol and pictures, with what the tables need beyond the protocol."""
+    from faceanon.metrics.cache import FeatureCache
+    from faceanon.metrics.detection import DlibDetector, make_detector
+    from faceanon.metrics.protocol import load_protocol
+    from faceanon.studies.tables.data import load_pictures
+    from faceanon.studies.tables.measure import Setting
+
+    keys = _kffa_keys(options, tables)
+    protocol = load_protocol(options.protocol)
+    detectors = {name: make_detector(name, bundle.image_size) for name in options.detectors}
+    detectors |= {} if options.dlib is None else {"dlib": DlibDetector(options.dlib)}
+    pictures = load_pictures(protocol, bundle.image_size, options.data, options.limit)
+    needs_readings = any(table.needs_readings for table in tables)
+    folder = (options.out) / "methods"
+    cache = FeatureCache(options.features)
+    return Setting(bundle, protocol, pictures, folder, keys, detectors, needs_readings, options.device, cache)
+
+
+def _kffa_keys(options: Options, tables: Sequence[PaperTable]) -> int:
+    """Keys a picture for KFFA; 0 where no table has it."""
+    for option, keys in (("--tsne-keys", options.tsne_keys), ("--kffa-keys", options.kffa_keys)):
+        if keys is not None and keys < 2:
+            raise UserError(f"{option} {keys}: give at least 2")
+    needed = max(table.kffa_keys for table in tables)
+    if options.kffa_keys is not None and not needed:
+        raise UserError(f"--kffa-keys {options.kffa_keys}: none of these tables has KFFA; leave it out")
+    return needed if options.kffa_keys is None else int(options.kffa_keys)
+
+
+def _results(given: Given, backbone: Backbone, setting: Setting) -> Results:
+    """Of this very test where they are at hand, else measured now, with a progress bar."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from faceanon.studies.tables.measure import cached, measure
+
+    if given.model is not None and given.model.is_dir():
+        stage, method = given.model.resolve().parents[:2]
+        for place in (given.model, stage / "report", method / "report"):  # a copy; `faceanon test`'s; `faceanon zoo`'s
+            if (found := cached(place, backbone, setting)) is not None:
+                return found
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(given.name, total=None)
+        return measure(given.name, backbone, setting, lambda done, of: bar.update(task, completed=done, total=of))
+
+
+def _one(
+    table: PaperTable,
+    results: Mapping[str, Results],
+    methods: Mapping[str, Backbone],
+    setting: Setting,
+    options: Options,
+) -> None:
+    """Fill, print and write one table."""
+    from faceanon.studies.tables.filled import fill
+    from faceanon.studies.tables.measure import facts
+    from faceanon.studies.tables.names import Names
+    from faceanon.studies.tables.text import print_table
+
+    bundle = setting.bundle
+    judge, recogniser = _recognisers(bundle)
+    names = Names(bundle.name, judge, recogniser, tuple(bundle.further_judges))
+    filled = fill(table, results, names)
+    print_table(filled, facts(setting, results))
+    _write(filled, results, setting, _pictures(table, methods, setting, options, judge))
+
+
+def _recognisers(bundle: Bundle) -> tuple[str, str]:
+    """Names of the one that judges, and of the one that methods train against."""
+    judge, recogniser = (
+        getattr(bundle, f"{role}_name") if bundle.has(role) else "" for role in ("judge", "recogniser")
+    )
+    return judge, recogniser
+
+
+def _pictures(
+    table: PaperTable, methods: Mapping[str, Backbone], setting: Setting, options: Options, judge: str
+) -> dict[str, tuple[str, bytes]]:
+    """PNG and title of each of the table's pictures, by file name; sheets of photographs only where asked for."""
+    from faceanon.report.sheets import png_bytes, sheet
+    from faceanon.studies.tables.measure import method_digest
+    from faceanon.studies.tables.pictures import key_embeddings, sheet_rows, tsne_png
+
+    found: dict[str, tuple[str, bytes]] = {}
+    wanted = table.pictures if options.pictures is None else options.pictures
+    if "sheet" in wanted and (not setting.pictures.real or options.pictures is not None):
+        image = setting.pictures.one_each(FACES).to(setting.device)
+        rows = {"original": image.cpu()}
+        for name, backbone in methods.items():
+            rows |= sheet_rows(name, backbone, image, setting.protocol.seed)
+        found[f"{table.name}-faces.png"] = ("The same faces by method", png_bytes(sheet(rows)))
+    keyed = {name: backbone for name, backbone in methods.items() if backbone.key_bits is not None}
+    if "tsne" in wanted and keyed and judge:
+        image = setting.pictures.one_each(TSNE_FACES).to(setting.device)
+        embeddings = {}
+        for name, backbone in keyed.items():
+            stamp = f"{method_digest(backbone)[:12]}-{setting.pictures.seen.sha256[:12]}-{judge}-{options.tsne_keys}"
+            path = setting.folder / name / f"keys-{stamp}.safetensors"
+            network = setting.bundle.to(setting.device).judge
+            embeddings[name] = key_embeddings(backbone, network, image, options.tsne_keys, setting.protocol.seed, path)
+        found[f"{table.name}-tsne.png"] = ("Many keys on few faces (t-SNE)", tsne_png(embeddings, judge))
+    return found
+
+
+def _write(
+    filled: FilledTable,
+    results: Mapping[str, Results],
+    setting: Setting,
+    pictures: Mapping[str, tuple[str, bytes]],
+) -> None:
+    """JSON, Markdown, page and pictures, each whole or not at all."""
+    from faceanon.files import write_atomic
+    from faceanon.report.page import data_uri, render
+    from faceanon.results import run_meta, to_json
+    from faceanon.studies.tables.filled import as_json
+    from faceanon.studies.tables.measure import facts
+    from faceanon.studies.tables.text import markdown
+
+    name, folder, told = filled.spec.name, setting.folder.parent, facts(setting, results)
+    content = {"schema": 1, **as_json(filled), "facts": told, "meta": run_meta()}
+    content["methods"] = {method: {"meta": found.meta, "ci": found.ci} for method, found in results.items()}
+    write_atomic(folder / f"{name}.json", to_json(content))
+    write_atomic(folder / f"{name}.md", markdown(filled, told).encode())
+    for file, (_, png) in pictures.items():
+        write_atomic(folder / file, png)
+    # A page of photographs is to be shown around without the persons in them: they stay in files of their own.
+    real = setting.pictures.real
+    inside = {title: data_uri(png) for file, (title, png) in pictures.items() if not (real and "faces" in file)}
+    warnings = [f"{method}: {warning}" for method, found in results.items() for warning in found.warnings]
+    page = render(
+        "tables.html", "faceanon.studies.tables", table=filled, facts=told, warnings=warnings, pictures=inside
+    )
+    write_atomic(folder / f"{name}.html", page)

@@ -1,0 +1,78 @@
+"""A filled table in the terminal, and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from faceanon.report.table import pipe
+from faceanon.studies.tables.filled import FilledBlock, FilledTable, Line
+
+STYLES = {"published": "", "corrected": "italic", "ours": "bold", "not run": "dim"}
+
+
+def print_table(filled: FilledTable, facts: Sequence[str] = (), console: Console | None = None) -> None:
+    """Print the table and its notes; a file or a pipe gets it in full width.
+
+    Args:
+        filled: The table.
+        facts: Sentences on how ours came about.
+        console: Where to; standard output when None.
+    """
+    console = console or Console()
+    heading = f"\n{filled.spec.paper}: {filled.spec.title} ({filled.spec.name})"
+    console.print(heading, style="bold", markup=False, highlight=False, soft_wrap=True)
+    for block in filled.blocks:
+        drawn = _rich(filled, block)
+        wanted = console.measure(drawn, options=console.options.update(max_width=10_000)).maximum
+        if console.width < wanted and not console.is_terminal:
+            console.width = wanted
+        console.print(drawn)
+    for note in (*facts, *filled.notes, *_remarks(filled), f"Source: {filled.spec.source}"):
+        console.print(f"- {note}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _rich(filled: FilledTable, block: FilledBlock) -> Table:
+    table = Table(title=block.title, title_justify="left")
+    table.add_column("method", overflow="fold")
+    table.add_column("whose", overflow="fold")
+    for head, arrow in zip(filled.heads, block.arrows, strict=True):
+        table.add_column(f"{head} {arrow}".strip(), justify="right", overflow="fold")
+    for row in block.rows:
+        for place, line in enumerate(row.lines):
+            table.add_row("" if place else row.title, line.label, *line.cells, style=STYLES[line.kind])
+        table.add_section()
+    return table
+
+
+def _remarks(filled: FilledTable) -> list[str]:
+    """Remarks on rows, each once."""
+    found = (f"{row.title}: {remark}" for block in filled.blocks for row in block.rows for remark in row.remarks)
+    return list(dict.fromkeys(found))
+
+
+def markdown(filled: FilledTable, facts: Sequence[str] = ()) -> str:
+    """The table, its notes, and facts about how ours came about.
+
+    Args:
+        filled: The table.
+        facts: Sentences: protocol, bundle, command, deviations.
+    """
+    lines = [f"# {filled.spec.paper}: {filled.spec.title}", ""]
+    lines += [*(f"{fact}" for fact in facts), ""] if facts else []
+    for block in filled.blocks:
+        heads = [f"{head} {arrow}".strip() for head, arrow in zip(filled.heads, block.arrows, strict=True)]
+        lines += [f"## {block.title}", "", pipe(["method", "whose", *heads])]
+        lines.append(pipe(["---", "---"] + ["---:"] * len(heads)))
+        for row in block.rows:
+            lines += [_md_line("" if place else row.title, line) for place, line in enumerate(row.lines)]
+        lines.append("")
+    lines += [f"- {note}" for note in (*filled.notes, *_remarks(filled), f"Source: {filled.spec.source}")]
+    return "\n".join(lines) + "\n"
+
+
+def _md_line(title: str, line: Line) -> str:
+    bold = "**" if line.kind == "ours" else ""
+    return pipe([title, line.label, *(f"{bold}{cell}{bold}" if cell else "" for cell in line.cells)])

@@ -1,0 +1,1 @@
+"""The zoo: every method trained and tested alike, and one table of all."""

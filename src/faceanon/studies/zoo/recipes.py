@@ -1,0 +1,113 @@
+"""What `faceanon zoo` can train: the presets with configs of their own, and the ablations of the papers' tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from faceanon.backbones.presets import Listed, shipped
+from faceanon.errors import UserError
+from faceanon.paths import configs
+
+ALONE = ", with no init_from"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One training.
+
+    Args:
+        name: Of its config.
+        overlays: Names of configs behind that, such as `ablation/dbaf_no_cid_s1`.
+        owner: Method in whose folder it is trained: an ablation starts from a stage of the whole method where it has
+            none of its own, and such a stage is trained once.
+    """
+
+    name: str
+    overlays: tuple[str, ...]
+    owner: str
+
+    @property
+    def files(self) -> list[Path]:
+        """Its configs, in order."""
+        return [configs() / f"{name}.yaml" for name in (self.name, *self.overlays)]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of the table.
+
+    Args:
+        name: Of its row.
+        listed: Its preset.
+        stages: What trains it, in order; none where nothing is to be trained.
+    """
+
+    name: str
+    listed: Listed
+    stages: tuple[Stage, ...]
+
+
+def find_methods(names: Iterable[str] | None) -> list[Method]:
+    """The presets of these names, or all that can be trained with a config of their own or need no training.
+
+    Raises:
+        UserError: No such preset, or no configs to train it with.
+    """
+    from faceanon.backbones.presets import backbone_class
+
+    found: dict[str, Method] = {}
+    lacking: dict[str, list[str]] = {}
+    for listed in shipped():
+        needed = backbone_class(listed.class_path).trained_by
+        stages = [("DisentangleStage", f"{listed.name}_s1"), ("AnonymizeStage", f"{listed.name}_s2")]
+        wanted = tuple(Stage(config, (), listed.name) for stage, config in stages if stage in needed)
+        if missing := [stage.name for stage in wanted if not stage.files[0].is_file()]:
+            lacking[listed.name] = missing
+        else:
+            found[listed.name] = Method(listed.name, listed, wanted)
+    for name in names or ():
+        if name in lacking:
+            raise UserError(f"{name} cannot be trained: there is no config {' and no '.join(lacking[name])}")
+        if name not in found:
+            raise UserError(f"no method {name!r}: there are {', '.join(found)}")
+    return [found[name] for name in (found if names is None else names)]
+
+
+def find_ablations(tables: Sequence[str]) -> list[Method]:
+    """What the papers' tables of these names ablate: every row that says how it is trained, the whole method's too.
+
+    Raises:
+        UserError: No such table, or one that is no ablation.
+    """
+    from faceanon.studies.tables.spec import load_table
+
+    found: dict[str, Method] = {}
+    for table in tables:
+        rows = [row for row in load_table(table).rows if row.train]
+        if not rows:
+            raise UserError(f"--ablations {table}: no row of that table is an ablation; dbaf-4, hford-3, ifadit-5 are")
+        found |= {row.ours[0]: read_recipe(row.ours[0], row.train) for row in rows}
+    return list(found.values())
+
+
+def read_recipe(name: str, text: str) -> Method:
+    """A row's `train`: `CONFIG [+ OVERLAY ...][, then CONFIG [+ OVERLAY ...]][, with no init_from]`.
+
+    Raises:
+        UserError: It is none, or names a config that is not there.
+    """
+    parts = [part.split(" + ") for part in text.removesuffix(ALONE).split(", then ")]
+    preset = re.sub(r"_s[12]$", "", parts[0][0])
+    own = next((number for number, part in enumerate(parts) if part[1:]), 0)
+    stages = tuple(
+        Stage(config, tuple(overlays), preset if number < own else name)
+        for number, (config, *overlays) in enumerate(parts)
+    )
+    for file in (file for stage in stages for file in stage.files):
+        if not file.is_file():
+            raise UserError(f"{name} is trained by {text!r}, but there is no config {file}")
+    (whole,) = find_methods([preset])
+    return Method(name, whole.listed, stages)

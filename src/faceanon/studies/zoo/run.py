@@ -1,0 +1,103 @@
+"""The zoo from its methods to the written table: each trained, tested and measured, then all side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from faceanon.studies.zoo.recipes import Method
+    from faceanon.studies.zoo.train import Settings
+
+
+def run_zoo(methods: Sequence[Method], seeds: Sequence[int], settings: Settings, out: Path, jobs: int = 1) -> None:
+    """Train, test, write; what is finished is not repeated.
+
+    Args:
+        methods: Of `recipes.find_methods` or `recipes.find_ablations`.
+        seeds: Of the trainings.
+        settings: What is the same for all methods.
+        out: Folder for everything.
+        jobs: Processes that train and test at once.
+
+    Raises:
+        UserError: Runs with other settings are in the folder.
+        RunError: A training failed, or its process was killed.
+    """
+    from faceanon.studies.zoo.jobs import run_at_once
+    from faceanon.studies.zoo.train import faces
+
+    settings.keep(out)
+    wanted = {method.name: list(seeds) if method.stages else [0] for method in methods}
+    if jobs > 1:
+        tasks = [(method, seed) for method in methods for seed in wanted[method.name]]
+        run_at_once(tasks, jobs, out, settings)
+    image = faces(settings)
+    rows: dict[str, dict[str, Tensor]] = {}
+    found: dict[str, dict[int, dict[str, float]]] = {}
+    for method in methods:
+        name = method.name
+        found[name], rows[name] = _one(method, wanted[name], out, settings, image)
+    _write(out, settings, found, {"original": image}, rows)
+    print(f"[zoo] done; the table is {out / 'zoo.md'}")
+
+
+def _one(
+    method: Method, seeds: list[int], out: Path, settings: Settings, image: Tensor
+) -> tuple[dict[int, dict[str, float]], dict[str, Tensor]]:
+    """Figures of a method by seed, and its rows of the sheets with the first seed."""
+    from faceanon.studies.zoo.train import measure, prepare, test
+
+    figures: dict[int, dict[str, float]] = {}
+    rows: dict[str, Tensor] = {}
+    for seed in seeds:
+        model = prepare(method, seed, out, settings)
+        figures[seed] = test(method, seed, model, out, settings)
+        cost, drawn = measure(model, image)
+        figures[seed] |= cost
+        rows = rows or drawn
+    return figures, rows
+
+
+def _write(
+    out: Path,
+    settings: Settings,
+    found: dict[str, dict[int, dict[str, float]]],
+    original: dict[str, Tensor],
+    rows: dict[str, dict[str, Tensor]],
+) -> None:
+    """Table, figures and sheets."""
+    from dataclasses import asdict
+
+    from faceanon.files import write_atomic
+    from faceanon.report.methods import markdown, named, summary
+    from faceanon.report.sheets import png_bytes, sheet
+    from faceanon.results import plain, run_meta
+    from faceanon.weights.bundle import Bundle
+
+    bundle = Bundle(settings.bundle)
+    columns = named(bundle.judge_name, bundle.recogniser_name)
+    table = {name: summary(list(runs.values()), columns) for name, runs in found.items()}
+    content: dict[str, Any] = {"schema": 1, "settings": asdict(settings), "meta": run_meta()}
+    content["columns"] = [asdict(column) for column in columns]
+    content["methods"] = {
+        name: {"summary": table[name], "seeds": {str(seed): figures for seed, figures in runs.items()}}
+        for name, runs in found.items()
+    }
+    write_atomic(out / "zoo.json", (json.dumps(plain(content), indent=2, allow_nan=False) + "\n").encode())
+    write_atomic(out / "zoo.md", (_head(settings) + markdown(table, columns)).encode())
+    for name, drawn in rows.items():
+        write_atomic(out / "sheets" / f"{name}.png", png_bytes(sheet(original | drawn)))
+    hidden = {name: drawn["anonymized, key 1"] for name, drawn in rows.items()}
+    write_atomic(out / "sheets" / "all.png", png_bytes(sheet(original | hidden)))
+
+
+def _head(settings: Settings) -> str:
+    return (
+        f"Bundle {settings.bundle}; {settings.steps} batches of {settings.batch} for every trained method; "
+        f"{settings.test_identities} persons in the test. Mean ± standard deviation over the training seeds.\n\n"
+    )

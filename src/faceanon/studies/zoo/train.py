@@ -1,0 +1,212 @@
+"""How `faceanon zoo` trains, tests and measures one method."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from faceanon.errors import UserError
+from faceanon.files import write_atomic
+from faceanon.paths import configs
+from faceanon.studies.zoo.recipes import Method, Stage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+GROUP, MOST_GROUPS, FACES = 4, 4000, 8
+PLAIN = "riddle_s2"  # whose test serves methods without a stage; nothing of its training is used
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is the same for all methods; kept beside the results.
+
+    Args:
+        steps: Training batches of a method, over all its stages.
+        batch: Pictures in a batch.
+        bundle: Bundle by name or folder.
+        test_identities: Held-out persons in the test.
+        overlays: Further configs, put behind that of every stage.
+    """
+
+    steps: int
+    batch: int = 16
+    bundle: str = "synth64"
+    test_identities: int = 200
+    overlays: list[str] = field(default_factory=list)
+
+    def keep(self, folder: Path) -> None:
+        """Write them into `folder`, or find them there.
+
+        Raises:
+            UserError: Others are there: their results and new ones would not compare.
+        """
+        path = folder / "settings.json"
+        if path.is_file() and (found := json.loads(path.read_text())) != asdict(self):
+            raise UserError(f"{folder} holds runs with other settings, {found}; use these, or another --out")
+        write_atomic(path, (json.dumps(asdict(self), indent=2) + "\n").encode())
+
+
+def prepare(method: Method, seed: int, out: Path, settings: Settings) -> Path:
+    """Train the method, or build it; what is there already is not repeated. Returns the model's folder.
+
+    Args:
+        method: Which.
+        seed: Of its training.
+        out: Holds a folder for every method and seed.
+        settings: The zoo's.
+    """
+    model = folder_of(method.name, seed, out) / "model"
+    if not method.stages:
+        from faceanon.backbones.presets import backbone_class
+        from faceanon.models import save_backbone
+
+        listed = method.listed
+        save_backbone(backbone_class(listed.class_path)(**{**listed.init_args, "bundle": settings.bundle}), model)
+        return model
+    for number, stage in enumerate(method.stages):
+        batches = settings.steps // len(method.stages) + (number < settings.steps % len(method.stages))
+        place = _place(stage, seed, out)
+        if not (place / "cost.json").is_file():
+            print(f"[zoo] {method.name}, seed {seed}: {stage.name}, {batches} batches", flush=True)
+            _fit(stage, seed, place, settings, batches, model if number else None)
+        model = place / "model"
+    return model
+
+
+def folder_of(name: str, seed: int, out: Path) -> Path:
+    """Of a method and a seed."""
+    return out / name / f"seed{seed}"
+
+
+def _place(stage: Stage, seed: int, out: Path) -> Path:
+    return folder_of(stage.owner, seed, out) / stage.name
+
+
+def _fit(stage: Stage, seed: int, place: Path, settings: Settings, batches: int, start: Path | None) -> None:
+    """Train one stage, and note what it cost when it is done."""
+    from faceanon.training.cli import run as train
+
+    epochs = -(-batches * settings.batch // (GROUP * MOST_GROUPS))
+    an_epoch = -(-batches // epochs)
+    options: dict[str, Any] = {
+        "seed_everything": seed,
+        "model.init_args.seed": seed,
+        "model.init_args.export": place / "model",
+        "model.init_args.samples_every": 0,
+        "data.init_args.train_groups": an_epoch * settings.batch // GROUP,
+        "data.init_args.seed": seed,
+        "trainer.max_epochs": epochs,
+        "trainer.limit_val_batches": 0,
+        "trainer.logger.init_args.save_dir": place,
+        "trainer.log_every_n_steps": min(10, an_epoch),
+        "trainer.enable_checkpointing": "false",
+    }
+    options |= {} if start is None else {"model.init_args.init_from": start}
+    wall, processor = time.monotonic(), time.process_time()
+    train(["fit", *_words(stage, place, settings), *(f"--{name}={value}" for name, value in options.items())])
+    cost: dict[str, float] = {"batches": epochs * an_epoch, "batch": settings.batch}
+    cost |= {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - processor}
+    write_atomic(place / "cost.json", (json.dumps(cost, indent=2) + "\n").encode())
+
+
+def test(method: Method, seed: int, model: Path, out: Path, settings: Settings) -> dict[str, float]:
+    """`faceanon test`, unless its results are there; figures by name, with those of cost.
+
+    Args:
+        method: Which.
+        seed: Of its training.
+        model: Its folder.
+        out: Holds a folder for every method and seed, and the features of the originals for all of them.
+        settings: The zoo's.
+    """
+    from faceanon.results import FILE_NAME, load_results
+    from faceanon.training.cli import run as train
+
+    folder = folder_of(method.name, seed, out)
+    report = folder / "report"
+    if not (report / FILE_NAME).is_file():
+        print(f"[zoo] {method.name}: test of {model}", flush=True)
+        options: dict[str, Any] = {
+            "model.init_args.init_from": model,
+            "model.init_args.report": report,
+            "model.init_args.features": out / "features",
+            "model.init_args.trainable": "null",
+            "trainer.logger": "false",
+        }
+        stage = method.stages[-1] if method.stages else Stage(PLAIN, (), PLAIN)
+        words = _words(stage, folder, settings, None if method.stages else method.listed.name)
+        train(["test", *words, *(f"--{name}={value}" for name, value in options.items())])
+    figures = dict(load_results(report).figures)
+    costs = [json.loads((_place(stage, seed, out) / "cost.json").read_text()) for stage in method.stages]
+    if costs:
+        figures["cost/train_cpu_minutes"] = sum(cost["cpu_seconds"] for cost in costs) / 60
+    return figures
+
+
+def _words(stage: Stage, place: Path, settings: Settings, preset: str | None = None) -> list[str]:
+    """Configs and arguments that training and test share; `preset` takes the place of the config's backbone."""
+    files = [*stage.files, *settings.overlays]
+    options: dict[str, Any] = (
+        {} if preset is None else {"model.init_args.backbone": configs() / f"backbone/{preset}.yaml"}
+    )
+    options |= {
+        "model.init_args.backbone.init_args.bundle": settings.bundle,
+        "data": "faceanon.data.synthetic.datamodule.SyntheticFaces",
+        "data.init_args.image_size": _image_size(settings.bundle),
+        "data.init_args.batch_size": settings.batch,
+        "data.init_args.test_identities": settings.test_identities,
+        "trainer.default_root_dir": place,
+        "trainer.callbacks": "null",
+        "trainer.enable_progress_bar": "false",
+        "trainer.enable_model_summary": "false",
+    }
+    found = [word for file in files for word in ("--config", str(file))]
+    return [*found, *(f"--{name}={value}" for name, value in options.items())]
+
+
+def _image_size(bundle: str) -> int:
+    from faceanon.weights.bundle import Bundle
+
+    return Bundle(bundle).image_size
+
+
+def faces(settings: Settings) -> Tensor:
+    """The eight faces of all sheets: the first test picture of as many persons, `(8, 3, S, S)`."""
+    from faceanon.data.synthetic.datamodule import SyntheticFaces
+
+    data = SyntheticFaces(_image_size(settings.bundle), test_identities=FACES, photos=1, batch_size=FACES)
+    data.setup("test")
+    image: Tensor = next(iter(data.test_dataloader())).image
+    return image
+
+
+def measure(model: Path, image: Tensor) -> tuple[dict[str, float], dict[str, Tensor]]:
+    """Cost of a model in use, and what it makes of the faces under keys that are always the same, by label.
+
+    Returns:
+        Figures, and rows `(8, 3, S, S)`: the anonymized, and where there is a way back the recovered, both from
+        8-bit pictures, and what a wrong key opens.
+    """
+    import torch
+
+    from faceanon.metrics.saved import saved
+    from faceanon.metrics.versions import bring_back, codes_or_none, open_wrongly
+    from faceanon.models import load_backbone
+
+    backbone, _ = load_backbone(model)
+    first, second, wrong = backbone.sample_key(3 * len(image), torch.Generator().manual_seed(0)).chunk(3)
+    with torch.no_grad():
+        backbone.anonymize(image[:1], first[:1])  # networks that are built on first use
+        start = time.process_time()
+        hidden = saved(backbone.anonymize(image, first))
+        spent = time.process_time() - start
+        rows = {"anonymized, key 1": hidden, "anonymized, key 2": saved(backbone.anonymize(image, second))}
+        if backbone.reversible:
+            rows["recovered"] = saved(bring_back(backbone, hidden, first, codes_or_none(backbone, image)))
+            rows["wrong key"] = saved(open_wrongly(backbone, hidden, wrong))
+    size = sum(item.numel() for item in backbone.parameters()) / 1e6
+    return {"cost/milliseconds_per_face": 1000 * spent / len(image), "cost/parameters_millions": size}, rows

@@ -1,0 +1,1 @@
+"""Training from the command line: its trainer and callbacks, how it stops, is resumed and is guarded."""

@@ -1,0 +1,122 @@
+"""What `faceanon fit` adds to a trainer's configuration so that `--ckpt_path last` goes on with a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from lightning.fabric.plugins import CheckpointIO
+from lightning.pytorch.utilities import rank_zero_info
+
+from faceanon.errors import UserError
+from faceanon.training.checkpoint_file import newest_or_refuse
+from faceanon.training.checkpoints import RunCheckpoint, SafeCheckpointIO
+from faceanon.training.run_state import KEY
+
+_LIGHTNINGS = (
+    "lightning.pytorch.loggers.CSVLogger",
+    "lightning.pytorch.loggers.csv_logs.CSVLogger",
+)
+_OURS = "faceanon.training.csv_logger.CSVLogger"
+Config = Any  # a namespace of jsonargparse, whose items are what stands in a YAML
+
+
+def listed(entry: object) -> list[Any]:
+    """A list of what may be a list, one thing or nothing."""
+    if entry is None or isinstance(entry, bool):
+        return []
+    return list(entry) if isinstance(entry, list | tuple) else [entry]
+
+
+def _is(entry: Config, name: str) -> bool:
+    return str(getattr(entry, "class_path", "")).endswith(f".{name}")
+
+
+def last_of_run(trainer: Config, fit: bool = True) -> str | None:
+    """The newest whole checkpoint that the run of this configuration left; None where there is none yet.
+
+    Says in one line where one had to be passed over, and where there is none.
+
+    Args:
+        trainer: The configuration of the trainer.
+        fit: Whether it may start anew.
+
+    Raises:
+        UserError: All are damaged, or there is none and `fit` is false.
+    """
+    folders = list(run_folders(trainer))
+    path, line = newest_or_refuse(folders)
+    if path is None:
+        line = f"no checkpoint yet in {', '.join(map(str, folders)) or 'the log folder'}"
+        if not fit:
+            raise UserError(f"--ckpt_path last: {line}; train first, or give a .ckpt")
+        line += ": starting anew"
+    if line:
+        rank_zero_info(line)
+    return None if path is None else str(path)
+
+
+def run_folders(trainer: Config) -> Iterable[Path]:
+    """Folders in which a run of this configuration keeps its checkpoints; several where its version is not given."""
+    for callback in listed(trainer.get("callbacks")):
+        if _is(callback, "RunCheckpoint") and callback.init_args.get("dirpath"):
+            return [Path(callback.init_args["dirpath"])]
+    root = Path(trainer.get("default_root_dir") or ".")
+    loggers = listed(trainer.get("logger"))
+    if not loggers or not hasattr(loggers[0], "init_args"):
+        return [root / "checkpoints", *sorted(root.glob("lightning_logs/*/checkpoints"))]
+    given = loggers[0].init_args
+    if _is(loggers[0], "WandbLogger"):
+        name, version = given.get("project"), given.get("id") or given.get("version")
+    else:
+        name, version = given.get("name"), given.get("version")
+    base = Path(given.get("save_dir") or given.get("dir") or root) / str(name or "")
+    if version is None:
+        return sorted(base.glob("*/checkpoints"))
+    return [base / (version if isinstance(version, str) else f"version_{version}") / "checkpoints"]
+
+
+def go_on_with_logs(trainer: Config, path: str | None, checkpoint: dict[str, Any] | None) -> None:
+    """Let the loggers of a resumed run write where they wrote before.
+
+    Args:
+        trainer: The configuration, which is changed: a logger without a version gets that of the checkpoint's folder,
+            W&B the id of the checkpoint's run, and Lightning's CSV logger becomes the one that can go on.
+        path: The checkpoint that was asked for as `last`, or None.
+        checkpoint: Content of the checkpoint that is resumed, or None.
+    """
+    state = (checkpoint or {}).get(KEY) or {}
+    runs = iter(state.get("wandb", []))
+    for number, logger in enumerate(listed(trainer.get("logger"))):
+        if getattr(logger, "class_path", None) in _LIGHTNINGS:
+            logger.class_path = _OURS
+        if _is(logger, "WandbLogger"):
+            run = next(runs, None)
+            if run and not (logger.init_args.get("id") or logger.init_args.get("version")):
+                logger.init_args["id"] = run
+        elif path is not None and number == 0 and "init_args" in logger and logger.init_args.get("version") is None:
+            logger.init_args["version"] = Path(path).parent.parent.name
+
+
+def one_last(trainer: Config) -> None:
+    """A `ModelCheckpoint` beside ours leaves `last.ckpt` to it."""
+    for callback in listed(trainer.get("callbacks")):
+        if _is(callback, "ModelCheckpoint") and not callback.init_args.get("dirpath"):
+            callback.init_args["save_last"] = None
+
+
+def with_checkpoints(trainer: dict[str, Any], fit: bool) -> dict[str, Any]:
+    """Arguments of a trainer with `RunCheckpoint` and `SafeCheckpointIO`, where it has none of their kind.
+
+    Args:
+        trainer: Its arguments, instantiated.
+        fit: Whether it is to train.
+    """
+    plugins, callbacks = listed(trainer.get("plugins")), listed(trainer.get("callbacks"))
+    if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
+        plugins.append(SafeCheckpointIO())
+    wanted = fit and trainer.get("enable_checkpointing") is not False and not trainer.get("barebones")
+    if wanted and not any(isinstance(callback, RunCheckpoint) for callback in callbacks):
+        callbacks.append(RunCheckpoint())
+    return {"plugins": plugins, "callbacks": callbacks}

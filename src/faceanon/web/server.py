@@ -1,0 +1,136 @@
+"""Serve the page from this machine alone, out of a folder that vanishes with it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from faceanon.data.synthetic.posed import GROUP, Place, group_photo
+from faceanon.errors import UserError
+from faceanon.photo.party import photo_party
+from faceanon.pipeline.photo import Pipeline
+from faceanon.web.desk import Desk, methods
+from faceanon.web.limits import Gate, RateLimit
+from faceanon.web.strength import guess_rate
+
+if TYPE_CHECKING:
+    from gradio import Blocks
+
+UPLOADS_A_MINUTE = 30
+WAITING = 20  # visitors in the queue; further ones are told that it is full
+EXAMPLES: dict[str, tuple[int, tuple[Place, ...], tuple[int, int], float]] = {
+    "one_person.png": (1, ((90, 60, 300),), (480, 420), 0.0),
+    "two_persons.png": (3, ((60, 70, 260), (390, 60, 270)), (720, 400), 0.0),
+    "five_persons.png": (5, GROUP, (820, 560), 0.4),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the page is served.
+
+    Args:
+        host: Address to listen on.
+        port: Port; 0 for the first free one from 7860 on.
+        megabytes: Largest upload.
+        rate: Pictures a minute for each client.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    megabytes: int = 20
+    rate: int = 20
+
+
+@contextmanager
+def serving(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
+    """Serve the page while the context is open; gives its address.
+
+    Raises:
+        UserError: If host or port cannot be listened on.
+    """
+    with tempfile.TemporaryDirectory(prefix="faceanon-demo-") as name:
+        folder = Path(name)
+        _tame(folder / "uploads")
+        from faceanon.web.page import Look, build_page  # here: Gradio reads its settings on import
+
+        (folder / "results").mkdir()
+        desk = Desk(methods(pipeline), folder / "results", RateLimit(settings.rate, 60))
+        drawn = pipeline.drawn_only
+        look = Look(guess_rate(), f"{settings.megabytes} MB", drawn, draw_examples(folder / "examples", drawn))
+        page = build_page(desk, look).queue(max_size=WAITING, api_open=False)
+        address = _launch(page, settings)
+        try:
+            yield address
+        finally:
+            page.close(verbose=False)
+
+
+def _launch(page: Blocks, settings: Settings) -> str:
+    from faceanon.web.page import STYLE, theme
+
+    try:
+        _, address, _ = page.launch(
+            server_name=settings.host,
+            server_port=settings.port or None,
+            max_file_size=f"{settings.megabytes}mb",
+            app_kwargs={"middleware": [_gate()], "docs_url": None, "redoc_url": None, "openapi_url": None},
+            theme=theme(),
+            css_paths=STYLE,
+            footer_links=[],
+            run_history=False,  # it would keep inputs, passwords too, in the browser
+            share=False,
+            show_error=False,
+            inbrowser=False,
+            ssr_mode=False,
+            mcp_server=False,
+            enable_monitoring=False,
+            pwa=False,
+            num_workers=0,
+            quiet=True,
+            prevent_thread_lock=True,
+        )
+    except OSError as error:
+        where = f"{settings.host}:{settings.port or '7860 to 7959'}"
+        raise UserError(f"cannot listen on {where}; give another --port, or --host as this machine has it") from error
+    return str(address)
+
+
+def draw_examples(folder: Path, drawn: bool) -> list[Path]:
+    """Pictures in `folder` for visitors who have none at hand.
+
+    Args:
+        folder: Where they are written; it is made.
+        drawn: Procedural faces, for a model that knows no others; else synthetic photographs.
+    """
+    folder.mkdir(parents=True)
+    if not drawn:
+        photo_party().save(folder / "three_people_who_do_not_exist.png")
+        return [folder / "three_people_who_do_not_exist.png"]
+    for name, (seed, places, size, occlusion) in EXAMPLES.items():
+        group_photo(seed, places, size, occlusion).save(folder / name)
+    return [folder / name for name in EXAMPLES]
+
+
+def _tame(uploads: Path) -> None:
+    """Gradio without reports home, and with its uploads in our folder."""
+    os.environ |= {
+        "GRADIO_ANALYTICS_ENABLED": "False",
+        "GRADIO_TEMP_DIR": str(uploads),
+        "GRADIO_RUN_HISTORY": "False",
+        "GRADIO_SHARE": "False",
+        "HF_HUB_OFFLINE": "1",
+    }
+    for name in ("GRADIO_ALLOWED_PATHS", "GRADIO_ROOT_PATH", "GRADIO_SERVER_PORT", "GRADIO_SERVER_NAME"):
+        os.environ.pop(name, None)
+
+
+def _gate() -> object:
+    from starlette.middleware import Middleware
+
+    return Middleware(Gate, limit=RateLimit(UPLOADS_A_MINUTE, 60))

@@ -1,0 +1,232 @@
+import io
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from table_cases import ALL
+
+from faceanon.errors import UserError
+from faceanon.report.figures import EXPLANATIONS
+from faceanon.results import Results, load_results
+from faceanon.studies.tables import measure as tables_run
+from faceanon.studies.tables.filled import as_json, fill
+from faceanon.studies.tables.names import Names, expand, resolve
+from faceanon.studies.tables.spec import check_table, known_tables, load_table
+from faceanon.studies.tables.text import markdown, print_table
+
+REPO = Path(__file__).resolve().parents[3]
+NAMES = Names("synth64", "conv_judge", "irse_synth", ())
+
+
+def shipped_results():
+    """What `faceanon test` measured of the shipped model."""
+    return load_results(REPO / "checkpoints" / "dbaf_synth64")
+
+
+def test_the_twelve_tables_are_there():
+    assert known_tables() == ALL
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_figure_of_a_table_is_one_that_we_measure(name):
+    measured = set(shipped_results().figures)
+    table = load_table(name)
+    for block in table.blocks:
+        for column in table.columns:
+            for version in expand(block.versions, measured):
+                for figure in column.figures:
+                    found = resolve(figure.name, replace(column, stands_in="judge"), version, NAMES)
+                    family, *rest = found.split("/")
+                    assert family in EXPLANATIONS, found
+                    elsewhere = family in ("recognition_rate", "kffa", "key_diversity") or rest[:1] in (
+                        ["mtcnn"],
+                        ["dlib"],
+                    )
+                    set_figure = family in ("fid", "kid")  # of the anonymized pictures only
+                    assert elsewhere or set_figure or found in measured, found
+    shown = {f.name for c in table.columns for f in c.figures if f.name.startswith("recognition_rate")}
+    readings = {reading.name for reading in tables_run.readings("any")}
+    assert {name.rsplit("/", 1)[1] for name in shown} <= readings
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_names_that_fill_rows_are_presets_or_say_how_they_are_trained(name):
+    presets = {path.stem for path in (REPO / "configs" / "backbone").glob("*.yaml")}
+    for row in load_table(name).rows:
+        assert row.train or set(row.ours) <= presets
+        words = row.train.replace(",", " ").replace("+", " ").split()
+        files = [word for word in words if "/" in word or word.endswith(("_s1", "_s2"))]
+        assert all((REPO / "configs" / f"{file}.yaml").is_file() for file in files), row.train
+        assert not row.train or files
+
+
+def test_corrections_follow_from_the_reasons_that_they_name():
+    cells = {
+        (name, row.id, cell.column): cell
+        for name in ALL
+        for row in load_table(name).rows
+        for cell in row.cells
+        if cell.corrected is not None
+    }
+    assert set(cells) == {
+        ("dbaf-2", "falco", "mse"),
+        *(("ifadit-3", row, "mse") for row in ("fit", "riddle", "ifadit")),
+        ("ifadit-3", "ifadit", "psnr"),
+    }
+    falco = cells["dbaf-2", "falco", "mse"]
+    assert falco.corrected == pytest.approx(falco.published / 4)  # [-1, 1] -> [0, 1]
+    psnr = {row.id: next(cell for cell in row.cells if cell.column == "psnr") for row in load_table("ifadit-3").rows}
+    for row in ("fit", "riddle", "ifadit"):
+        mse = cells["ifadit-3", row, "mse"]
+        assert mse.corrected == pytest.approx(4 * mse.published)  # pictures at half their range
+        right = psnr[row].published if psnr[row].corrected is None else psnr[row].corrected
+        assert right == pytest.approx(
+            -10 * math.log10(mse.corrected), abs=0.3
+        )  # a mean of PSNRs is no PSNR of the mean
+    assert psnr["ifadit"].published - psnr["ifadit"].corrected == pytest.approx(20 * math.log10(2), abs=0.05)
+
+
+def test_the_same_published_figure_is_the_same_in_all_files():
+    """What our sources say of several papers at once."""
+    fid = {
+        (name, row.id): cell.published
+        for name in ALL
+        for row in load_table(name).rows
+        for cell in row.cells
+        if cell.column == "fid"
+    }
+    assert fid["dbaf-2", "ciagan"] == fid["ifadit-2", "ciagan"] != fid["hford-2", "ciagan"]
+    assert fid["dbaf-2", "riddle"] == fid["ifadit-2", "riddle"] != fid["hford-2", "riddle"]
+    assert fid["dbaf-2", "dbaf"] == fid["hford-2", "hford"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 2}, "schema must be 1"),
+        ({"name": "dbaf-9"}, "calls itself 'dbaf-9'"),
+        ({"columns": ()}, "no published column"),
+    ],
+)
+def test_a_table_that_contradicts_itself_is_refused(change, message):
+    with pytest.raises(UserError, match=message):
+        check_table(replace(load_table("dbaf-2"), **change), Path("dbaf-2.yaml"))
+
+
+def test_a_correction_needs_a_reason():
+    table = load_table("ifadit-3")
+    (block,) = table.blocks
+    row = replace(block.rows[0], cells=(replace(block.rows[0].cells[0], why=""),))
+    with pytest.raises(UserError, match="a correction without a reason"):
+        check_table(replace(table, blocks=(replace(block, rows=(row,)),)), Path("ifadit-3.yaml"))
+
+
+def test_names_are_resolved_for_the_recognisers_of_the_bundle():
+    arcface = next(c for c in load_table("dbaf-1").columns if c.id == "arcface")
+    vgg = next(c for c in load_table("dbaf-1").columns if c.id == "facenet_vggface2")
+    name = "recognition_rate/{r}/{version}/l2_0.8"
+    assert resolve(name, arcface, "recovered/file", NAMES) == "recognition_rate/irse_synth/recovered/file/l2_0.8"
+    own = replace(NAMES, further=("ir_se50",))
+    assert resolve(name, arcface, "anonymized", own) == "recognition_rate/ir_se50/anonymized/l2_0.8"
+    assert resolve(name, vgg, "anonymized", NAMES) == ""
+    assert resolve("match/{judge}/{version}", vgg, "anonymized", NAMES) == "deid_rate/conv_judge"
+    assert resolve("match/{judge}/{version}", vgg, "recovered/jpeg75", NAMES) == "recovery_rate/conv_judge/jpeg75"
+    assert resolve("mse/{picture}", vgg, "anonymized", NAMES) == "mse/anonymized/file"
+    assert resolve("detection_rate/mtcnn{of}", vgg, "recovered/file", NAMES) == "detection_rate/mtcnn/recovered"
+    assert "stands in" in NAMES.remark(arcface)
+    assert own.remark(arcface) == ""
+    assert "ours is empty" in NAMES.remark(vgg)
+
+
+def test_jpeg_lines_follow_the_figures_that_are_there():
+    figures = ["psnr/recovered/jpeg50", "psnr/recovered/jpeg95", "psnr/recovered/file"]
+    assert expand(("recovered/file", "recovered/jpeg*"), figures) == [
+        "recovered/file",
+        "recovered/jpeg95",
+        "recovered/jpeg50",
+    ]
+    assert expand(("anonymized", "recovered/jpeg*"), ["kid"]) == ["anonymized"]
+
+
+@pytest.fixture
+def quality():
+    """ifadit-3 with two methods, one that the paper has and one that it has not."""
+    found = {"mse/recovered/image": 0.001, "mse/recovered/file": 0.002, "psnr/recovered/file": 27.123}
+    found["mse/recovered/jpeg75"] = 0.003
+    found["recovery_rate/conv_judge/file"] = 0.975
+    results = {"ifadit": Results(found, {"recovery_rate/conv_judge/file": (0.95, 0.99)}), "blur": Results({"kid": 1.0})}
+    return fill(load_table("ifadit-3"), results, NAMES)
+
+
+def rows_of(filled):
+    return {row.title: row for block in filled.blocks for row in block.rows}
+
+
+def test_published_corrected_and_ours_stand_under_each_other(quality):
+    lines = rows_of(quality)["iFADIT"].lines
+    assert [line.kind for line in lines] == ["published", "corrected", "ours", "ours", "ours"]
+    assert lines[0].cells == ("0.00032", "35.20", "?", "?", "")
+    assert lines[1].cells == ("0.00128", "29.2", "?", "?", "")
+    assert lines[3].label == "ours: ifadit, saved file"
+    assert lines[3].cells == ("0.00200", "27.12", "-", "-", "0.975")
+    assert lines[3].intervals[-1] == "0.950 to 0.990"
+    assert lines[4].label == "ours: ifadit, JPEG 75"
+    assert "6.02 dB" in " ".join(rows_of(quality)["iFADIT"].remarks)
+
+
+def test_what_was_not_run_is_never_filled_in(quality):
+    lines = rows_of(quality)["RiDDLE"].lines
+    assert [line.kind for line in lines] == ["published", "corrected", "not run"]
+    assert set(lines[-1].cells) == {""}
+    assert not lines[-1].figures
+    assert quality.not_run == ("FIT", "RiDDLE")
+
+
+def test_a_method_that_the_paper_lacks_follows_below(quality):
+    row = list(rows_of(quality).values())[-1]
+    assert row.title == "blur (not in the paper)"
+    assert [line.label for line in row.lines] == ["ours: blur, nothing measured here"]
+
+
+def test_a_row_of_which_nothing_is_known_says_so():
+    filled = fill(load_table("dbaf-1"), {}, NAMES)
+    first = rows_of(filled)["FIT"].lines[0]
+    assert first.label == "as published: unknown"
+    assert set(first.cells) == {"?", ""}
+    assert any("unknown" in note for note in filled.notes)
+    nothing = fill(load_table("ifadit-5"), {}, NAMES)
+    assert any("None of the paper's figures" in note for note in nothing.notes)
+
+
+def test_a_published_figure_keeps_the_digits_of_its_source():
+    falco = rows_of(fill(load_table("dbaf-2"), {}, NAMES))["FALCO"].lines
+    assert falco[0].cells[0] == "0.104"
+    assert falco[1].cells[0] == "0.026"
+    assert rows_of(fill(load_table("dbaf-2"), {}, NAMES))["CIAGAN"].lines[0].cells[4] == "32.611"
+
+
+def test_the_wish_turns_round_where_persons_are_brought_back():
+    hidden, back = fill(load_table("dbaf-1"), {}, NAMES).blocks
+    assert set(hidden.arrows) == {"↓"}
+    assert set(back.arrows) == {"↑"}
+
+
+def test_terminal_markdown_and_json_show_the_same(quality):
+    file = io.StringIO()
+    print_table(quality, ["Ours: so many pictures."], Console(file=file, width=80))
+    text = markdown(quality, ["Ours: so many pictures."])
+    for shown in (file.getvalue(), text):
+        assert "Ours: so many pictures." in shown
+        assert "35.20" in shown
+        assert "29.2" in shown
+        assert "not run (give riddle)" in shown
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in rows}) == 1
+    content = json.loads(json.dumps(as_json(quality)))
+    lines = content["blocks"][0]["rows"][2]["lines"]
+    assert lines[0]["figures"] == {"mse": 0.00032, "psnr": 35.2}
+    assert lines[3]["figures"]["psnr/recovered/file"] == 27.123
+    assert content["not_run"] == ["FIT", "RiDDLE"]

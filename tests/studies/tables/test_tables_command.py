@@ -1,0 +1,124 @@
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from table_cases import ALL, plain_photographs
+
+from faceanon.__main__ import main
+from faceanon.errors import UserError
+from faceanon.studies.tables import measure as tables_run
+from faceanon.studies.tables import run as command
+
+REPO = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    return plain_photographs(tmp_path / "photos")
+
+
+def test_the_list_names_every_table_and_what_fills_it(capsys):
+    assert main(["report", "--table", "list"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ALL)
+    assert "50 keys a picture" in out
+    assert "dbaf_no_maar" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--table", "dbaf-7"], "no table 'dbaf-7'"),
+        (["--table", "dbaf-1", "--methods", "blur", "blur=x"], "names blur twice"),
+        (["--table", "dbaf-1", "--methods", "../x=y"], "give NAME=FOLDER"),
+        (["--table", "dbaf-1", "--methods", "dbaf="], "missing behind ="),
+        (["--table", "dbaf-1", "--protocol", "none"], "no protocol 'none'"),
+        (["--table", "dbaf-1", "--detectors", "eyes"], "no detector 'eyes'"),
+        (["--table", "dbaf-1", "--dlib", "none.dat"], "no file none.dat"),
+        (["--table", "dbaf-1", "--tsne-keys", "1"], "--tsne-keys 1"),
+        (["--table", "dbaf-1", "--kffa-keys", "1"], "--kffa-keys 1"),
+        (["--table", "dbaf-1", "--device", "abacus"], "cannot compute on 'abacus'"),
+    ],
+)
+def test_a_mistake_gives_one_line(words, message, capsys, tmp_path):
+    assert main(["report", *words, "--limit", "4", "--out", str(tmp_path / "out")]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("method", "message"), [("dbaf", "has to be trained"), ("elsewhere", "no preset 'elsewhere'")])
+def test_methods_without_weights_are_not_made_up(method, message, tiny_bundle):
+    from faceanon.weights.bundle import Bundle
+
+    with pytest.raises(UserError, match=message):
+        command.build(command.Given(method, None), Bundle(tiny_bundle))
+
+
+def test_a_method_of_another_bundle_is_refused(tiny_bundle):
+    from faceanon.weights.bundle import Bundle
+
+    blur = command.build(command.Given("blur", None), Bundle(tiny_bundle))
+    with pytest.raises(UserError, match="blur stands on bundle 'tiny64', whose judge is not that of 'synth64'"):
+        tables_run.check_bundle("blur", blur, Bundle("synth64"))
+
+
+def test_one_command_writes_a_table(tiny_bundle, tmp_path, capsys):
+    words = ["report", "--table", "ifadit-4", "ifadit-3", "--methods", "blur", "scramble", "--limit", "4"]
+    words += ["--bundle", str(tiny_bundle), "--kffa-keys", "2", "--tsne-keys", "2", "--out", str(tmp_path)]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "scramble (not in the paper)" in out
+    assert "35.20" in out
+    content = json.loads((tmp_path / "ifadit-3.json").read_text())
+    assert set(content["methods"]) == {"blur", "scramble"}
+    assert content["not_run"] == ["FIT", "RiDDLE", "iFADIT"]
+    lines = content["blocks"][0]["rows"][-1]["lines"]
+    assert lines[1]["version"] == "recovered/file"
+    assert lines[1]["figures"]["mse/recovered/file"] == 0.0  # AES gives the very picture back
+    assert "was not followed" in " ".join(content["facts"])
+    assert "Figures over keys (KFFA): 2 keys a picture." in content["facts"]
+    together = (tmp_path / "tables.md").read_text()
+    assert [line[:15] for line in together.splitlines() if line.startswith("## ")] == [
+        "## `ifadit-3`: ",
+        "## `ifadit-4`: ",
+    ]
+    assert together.count("Figures over keys (KFFA)") == 1
+    assert together.count("Source: ") == 2
+    assert all(one in together for one in (tmp_path / "ifadit-4.md").read_text().splitlines() if one.startswith("|"))
+    rows = [line.split("|")[1].strip() for line in (tmp_path / "methods.md").read_text().splitlines()]
+    assert rows == ["method", "---", "blur", "scramble"]
+    page = (tmp_path / "ifadit-4.html").read_text()
+    assert "data:image/png;base64" in page
+    assert "http" not in page.replace("arxiv", "")
+    assert (tmp_path / "ifadit-4-tsne.png").is_file()
+    assert (tmp_path / "ifadit-3-faces.png").is_file()
+    assert (tmp_path / "ifadit-4.md").read_text().startswith("# iFADIT")
+
+
+def test_photographs_stay_out_of_the_page_and_of_sheets(photographs, tiny_bundle, tmp_path):
+    """A protocol on photographs of a test's own; only what is asked for shows faces, in a file of its own."""
+    written = yaml.safe_load((REPO / "configs" / "eval" / "hford-v1.yaml").read_text())
+    written["pictures"]["image_size"] = 64
+    written["detectors"] = []
+    protocol = tmp_path / "mine.yaml"
+    protocol.write_text(yaml.safe_dump(written))
+    words = ["report", "--table", "hford-2", "--methods", "scramble", "--bundle", str(tiny_bundle)]
+    words += ["--protocol", str(protocol), "--data", str(photographs), "--limit", "6", "--out", str(tmp_path / "out")]
+    assert main(words) == 0
+    assert not list((tmp_path / "out").rglob("*.png"))
+    assert main([*words, "--pictures", "sheet"]) == 0
+    assert (tmp_path / "out" / "hford-2-faces.png").is_file()
+    assert "data:image/png" not in (tmp_path / "out" / "hford-2.html").read_text()
+
+
+@pytest.mark.parametrize("place", ["zoo/dbaf_s2/model", "zoo/dbaf_s2/report", "zoo/report"])
+def test_reports_beside_the_model_serve(tmp_path, monkeypatch, place):
+    model = tmp_path / "zoo/dbaf_s2/model"
+    for folder in (model, tmp_path / place):
+        folder.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place / "results.json").touch()
+    # What `cached` holds results to is tested with it; here only where they are looked for.
+    monkeypatch.setattr(tables_run, "cached", lambda path, *rest: path if (path / "results.json").is_file() else None)
+    monkeypatch.setattr(tables_run, "measure", lambda *args: pytest.fail("measured again"))
+    assert command._results(command.Given("dbaf", model), None, None) == tmp_path / place

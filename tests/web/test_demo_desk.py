@@ -1,0 +1,286 @@
+"""What the web page answers, without a browser; `test_demo_page.py` walks through it."""
+
+import asyncio
+import hashlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from faceanon import cli
+from faceanon.errors import UserError
+from faceanon.key import Secret
+from faceanon.photo.detect import Detection
+from faceanon.photo.file import load_photo, read_manifest
+from faceanon.pipeline import Pipeline
+from fakes import FixedDetector, KeyedTint
+
+missing = [name for name in ("gradio", "zxcvbn") if importlib.util.find_spec(name) is None]
+pytestmark = pytest.mark.skipif(bool(missing), reason=f"not installed: {' and '.join(missing)}")
+if not missing:
+    from faceanon.web.desk import OWN, Desk, methods
+    from faceanon.web.limits import Gate, RateLimit
+    from faceanon.web.strength import LAPTOP, duration, guess_rate, judge_password
+
+RIGHT, WRONG = "tulips on the northern roof", "roses under the southern gate"
+
+
+def faces():
+    points = np.array([[-0.5, 0], [0.5, 0], [0, 0.5], [-0.4, 1], [0.4, 1]])
+    places = [(80, 100, 25), (230, 110, 22)]
+    return [Detection((x - e, y - e, x + e, y + 2 * e), 0.99, points * e + [x, y]) for x, y, e in places]
+
+
+def noise(path, size=(320, 240), seed=0):
+    small = np.random.default_rng(seed).integers(40, 216, (size[1] // 20, size[0] // 20, 3), dtype=np.uint8)
+    Image.fromarray(small).resize(size, Image.Resampling.BICUBIC).save(path)
+    return str(path)
+
+
+def cheap(text, salt, parameters=None):
+    return Secret(hashlib.sha3_256(text.encode() + salt).digest())
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    monkeypatch.setattr(Secret, "from_password", cheap)
+    (tmp_path / "results").mkdir()
+    tools = methods(Pipeline(KeyedTint(), FixedDetector(faces()), name="tint"))
+    return Desk(tools, tmp_path / "results", RateLimit(20, 60))
+
+
+def error(one, other):
+    return np.abs(load_photo(one).pixels.astype(float) - load_photo(other).pixels).mean()
+
+
+def test_there_and_back_again(desk, tmp_path):
+    photo = noise(tmp_path / "party.png")
+    hidden = desk.anonymize(photo, RIGHT, OWN, "me")
+    assert hidden.file.name == "party_anon.png"
+    assert hidden.line.startswith("2 faces replaced by strangers in ")
+    assert read_manifest(load_photo(hidden.file)).faces == 2
+    right, wrong = (desk.recover(str(hidden.file), word, "me") for word in (RIGHT, WRONG))
+    assert right.file.name == "party_back.png"
+    assert error(photo, right.file) < 1 < error(photo, hidden.file)
+    assert error(photo, wrong.file) > 3 * error(photo, right.file)
+    assert "If these are strangers, the password is another one" in wrong.line
+    assert not [reply for reply in (hidden, right, wrong) if RIGHT in reply.line or WRONG in reply.line]
+
+
+@pytest.mark.parametrize("method", ["blur", "pixelate", "mask"])
+def test_classical_methods_hide_for_good(desk, tmp_path, method):
+    hidden = desk.anonymize(noise(tmp_path / "party.png"), RIGHT, method, "me")
+    assert f"2 faces hidden for good by {method}" in hidden.line
+    again = desk.recover(str(hidden.file), RIGHT, "me")
+    assert again.file is None
+    assert "cannot recover faces; nothing brings party_anon.png back" in again.line
+
+
+def test_every_mistake_is_one_clear_line(desk, tmp_path):
+    (tmp_path / "notes.png").write_text("no picture")
+    plain = noise(tmp_path / "plain.png")
+    notes = str(tmp_path / "notes.png")
+    desk.pipelines["blind"] = Pipeline(KeyedTint(), FixedDetector([]))
+    replies = {
+        "Choose a picture first": desk.anonymize(None, RIGHT, OWN, "me"),
+        "Type a password first": desk.anonymize(plain, "", OWN, "me"),
+        "longer than 256 characters": desk.anonymize(plain, "x" * 257, OWN, "me"),
+        "not valid Unicode": desk.anonymize(plain, "\ud800", OWN, "me"),
+        "already forgotten": desk.recover(str(tmp_path / "gone.png"), RIGHT, "me"),
+        "notes.png is not a picture": desk.anonymize(notes, RIGHT, OWN, "me"),
+        "No face found in plain.png": desk.anonymize(plain, RIGHT, "blind", "me"),
+        "plain.png carries no faceanon data": desk.recover(plain, RIGHT, "me"),
+    }
+    for expected, reply in replies.items():
+        assert expected in reply.line
+        assert reply.file is None
+        assert str(tmp_path) not in reply.line
+        assert "\n" not in reply.line
+        assert "--" not in reply.line
+
+
+def test_another_model_is_named(desk, tmp_path):
+    hidden = desk.anonymize(noise(tmp_path / "a.png"), RIGHT, OWN, "me")
+    other = KeyedTint()
+    other.strength.data += 0.1
+    desk.pipelines = methods(Pipeline(other, FixedDetector([]), name="other"))
+    line = desk.recover(str(hidden.file), RIGHT, "me").line
+    assert "was anonymized with the model tint" in line
+    assert "this page runs other" in line
+
+
+def test_a_file_cannot_ask_for_an_absurd_derivation(desk, tmp_path, monkeypatch):
+    with Image.open(desk.anonymize(noise(tmp_path / "a.png"), RIGHT, OWN, "me").file) as image:
+        image.load()
+    values = json.loads(image.info["faceanon"])
+    values["kdf"] |= {"memory_kib": 1 << 20, "iterations": 16}  # a gigabyte, half a minute
+    chunk = PngInfo()
+    chunk.add_text("faceanon", json.dumps(values))
+    image.save(tmp_path / "dear.png", pnginfo=chunk)
+    monkeypatch.setattr(Secret, "from_password", lambda *words: pytest.fail("derived"))
+    reply = desk.recover(str(tmp_path / "dear.png"), RIGHT, "me")
+    assert reply.file is None
+    assert "the file asks for 1024 MiB in 16 passes, and at most 256 MiB" in reply.line
+    assert "\n" not in reply.line
+    assert "--" not in reply.line
+
+
+def test_a_bug_shows_in_the_terminal_and_not_on_the_page(desk, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("faceanon.web.desk.anonymize_file", lambda *words: 1 / 0)
+    reply = desk.anonymize(noise(tmp_path / "a.png"), RIGHT, OWN, "me")
+    assert reply.line == "faceanon failed on this picture; the terminal that runs this page says why."
+    shown = capsys.readouterr().err
+    assert "ZeroDivisionError" in shown
+    assert RIGHT not in shown
+
+
+def test_results_are_removed_after_the_handover(desk, tmp_path):
+    desk.handover = 0.01
+    desk.anonymize(noise(tmp_path / "a.png"), RIGHT, OWN, "me")
+    for timer in [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]:
+        if timer.interval < 1:
+            timer.join(10)
+    assert list(desk.folder.iterdir()) == []
+
+
+def test_each_client_has_a_rate_of_its_own(desk, tmp_path):
+    now = [0.0]
+    desk.limit = RateLimit(2, 60, lambda: now[0])
+    photo = noise(tmp_path / "a.png")
+    lines = [desk.anonymize(photo, RIGHT, OWN, client).line for client in ("me", "me", "me", "you")]
+    assert [line.startswith("Too many requests") for line in lines] == [False, False, True, False]
+    assert "at most 2 pictures in 60 s: try again in 60 s" in lines[2]
+    now[0] = 61.0
+    assert desk.limit.wait("me") == 0
+    assert set(desk.limit._seen) == {"me"}
+
+
+def ask(app, path, method="POST"):
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "client": ("1.2.3.4", 5), "headers": []}
+    asyncio.run(app(scope, None, send))
+    return sent[0]["status"], dict(sent[0]["headers"])
+
+
+def test_the_gate_counts_uploads_and_forbids_other_places():
+    async def inner(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"Cache-Control", b"public")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    gate = Gate(inner, RateLimit(1, 60))
+    assert [ask(gate, "/gradio_api/upload")[0] for _ in range(2)] == [200, 429]
+    status, headers = ask(gate, "/gradio_api/upload", "GET")
+    assert status == 200
+    assert headers[b"cache-control"] == b"no-store"
+    assert b"Cache-Control" not in headers
+    assert headers[b"content-security-policy"].startswith(b"default-src 'self';")
+
+
+def test_strength_follows_the_guesses_and_echoes_nothing():
+    found = [judge_password(word, 8.0) for word in ("password", "rover1987", "Kf8#pq2!", RIGHT)]
+    assert [one.level for one in found][:1] == ["very weak"]
+    assert found[-1].level == "strong"
+    assert [one.guesses for one in found] == sorted(one.guesses for one in found)
+    assert judge_password("Kf8#pq2!", 0.008).seconds == pytest.approx(1000 * found[2].seconds)
+    for word in ("zyxwvutq", "\ud800abc", "<b>x</b>", "x" * 1000):
+        assert word not in judge_password(word, 8.0).describe()
+
+
+def test_a_busy_machine_makes_no_password_look_better(monkeypatch):
+    monkeypatch.setattr(Secret, "from_password", lambda *words: time.sleep(0.2))
+    assert guess_rate() == LAPTOP
+    monkeypatch.setattr(Secret, "from_password", lambda *words: time.sleep(0.001))
+    assert LAPTOP < guess_rate() <= 1000
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "less than a second"), (1, "1 second"), (7300, "2 hours"), (9e7, "3 years"), (1e20, "over a million years")],
+)
+def test_durations_are_for_people(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--port", "70000"], "--port is 70000"),
+        (["--rate", "0"], "--rate is 0; give 1 or more"),
+        (["--checkpoint", "nowhere"], "no model at nowhere"),
+    ],
+)
+def test_mistakes_on_the_command_line(capsys, words, expected):
+    assert cli.main(["demo", *words]) == 2
+    assert expected in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)])
+def test_other_hosts_get_a_warning(capsys, monkeypatch, host, warned):
+    def refuse(pipeline, settings):
+        raise UserError(f"asked for {settings.host}")
+
+    monkeypatch.setattr("faceanon.commands.demo.load_pipeline", lambda model, device: None)
+    monkeypatch.setattr("faceanon.web.server.serving", refuse)
+    assert cli.main(["demo", "--host", host]) == 2
+    said = capsys.readouterr().err
+    assert f"asked for {host}" in said
+    assert ("passwords travel unencrypted" in said) == warned
+
+
+def test_without_the_extra(capsys, monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "gradio" else real(name))
+    assert cli.main(["demo"]) == 2
+    assert capsys.readouterr().err == "faceanon: the web page needs gradio: pip install 'faceanon[demo]'\n"
+
+
+FETCHING = """
+import asyncio, sys
+import gradio
+from gradio import processing_utils
+from faceanon.web.page import _picture, _results
+
+async def never(*words, **options):
+    raise AssertionError("the page fetched something")
+
+async def moved(picture, path):
+    try:
+        return await picture.async_move_resource_to_block_cache(path)
+    except gradio.Error as error:
+        return error.message
+
+async def main():
+    for picture in pictures:
+        print(await moved(picture, "https://example.org/a.png"), await moved(picture, sys.argv[1]))
+
+processing_utils.async_ssrf_protected_download = never
+with gradio.Blocks():
+    pictures = _picture("a", "b", "c"), _results("a", "d")[0]
+asyncio.run(main())
+"""
+
+
+def test_no_visitor_makes_the_page_fetch_an_address(tmp_path):
+    """In a process of its own: Gradio reads its settings when it is imported."""
+    settings = {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_TEMP_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", FETCHING, noise(tmp_path / "photo.png")]
+    paths = {"PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src")}
+    done = subprocess.run(command, env={**os.environ, **settings, **paths}, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2, done.stderr
+    for line in lines:
+        assert line.startswith("this page fetches nothing; choose a file ")
+        assert line.endswith("photo.png")

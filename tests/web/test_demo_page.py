@@ -1,0 +1,188 @@
+"""A walk through the web page in headless Chromium.
+
+With FACEANON_SCREENSHOTS=docs/results it writes the documentation's pictures.
+"""
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from faceanon.data.synthetic.posed import group_photo
+from faceanon.photo.align import crop
+from faceanon.photo.file import load_photo, read_manifest
+from faceanon.weights.bundle import Bundle
+
+REPO = Path(__file__).resolve().parents[2]
+RIGHT, WRONG = "tulips on the northern roof", "roses under the southern gate"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+missing = [name for name in ("gradio", "zxcvbn", "playwright") if importlib.util.find_spec(name) is None]
+missing += [] if CHROMIUM else ["chromium"]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")]
+
+
+def noise(path):
+    """A picture without a face."""
+    small = np.random.default_rng(0).integers(40, 216, (12, 16, 3), dtype=np.uint8)
+    Image.fromarray(small).resize((320, 240), Image.Resampling.BICUBIC).save(path)
+    return path
+
+
+@torch.inference_mode()
+def likeness(original, path, hidden):
+    """Mean cosine of the faces, by the network that no loss has seen: who they are, whatever strangers a salt gives."""
+    bundle = Bundle("synth64")
+    squares = [square for layer in read_manifest(load_photo(hidden)).layers for square in layer]
+    codes = []
+    for photo in (original, path):
+        pixels = load_photo(photo).pixels
+        codes.append(bundle.judge(torch.stack([crop(pixels, square, bundle.image_size) for square in squares])))
+    return float((codes[0] * codes[1]).sum(1).mean())
+
+
+def start(tmp, *words):
+    command = [sys.executable, "-m", "faceanon", "demo", "--model", "dbaf_synth64", "--max-upload", "1", *words]
+    paths = {"PYTHONPATH": str(REPO / "src"), "TMPDIR": str(tmp), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    with (tmp.parent / "server.log").open("w") as log:
+        process = subprocess.Popen(command, env={**os.environ, **paths}, stdout=subprocess.PIPE, stderr=log, text=True)
+    line = process.stdout.readline()
+    assert "the page is at http://127.0.0.1:" in line, (tmp.parent / "server.log").read_text()
+    return process, line.split()[5]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A served page; at its end nothing of it may be left."""
+    tmp = tmp_path_factory.mktemp("demo") / "tmp"
+    tmp.mkdir()
+    process, url = start(tmp)
+    yield url
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    assert list(tmp.glob("faceanon-demo-*")) == []
+    with process.stdout:
+        said = (tmp.parent / "server.log").read_text() + process.stdout.read()
+    assert "Traceback" not in said
+    assert RIGHT not in said
+    assert WRONG not in said
+
+
+@pytest.fixture
+def page(address):
+    """The page in Chromium; it may ask nobody but the server, and its storage may not know the password."""
+    from playwright.sync_api import sync_playwright
+
+    asked = []
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1180, "height": 900})
+        tab.set_default_timeout(120_000)
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.goto(address)
+        tab.wait_for_selector("#anonymize-go")
+        yield tab
+        assert "tulips" not in tab.evaluate("JSON.stringify(localStorage) + JSON.stringify(sessionStorage)")
+        browser.close()
+    assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
+
+
+def choose(page, name, path):
+    page.locator(f"#{name}-photo input[type=file]").set_input_files(str(path))
+
+
+def go(page, name, password, kind):
+    """Type, click, and give back the line that appears."""
+    page.locator(f"#{name}-password input").fill(password)
+    page.locator(f"#{name}-go").click()
+    page.wait_for_selector(f"#{name}-line .idle, #{name}-line .{kind}")
+    page.wait_for_selector(f"#{name}-line .{kind}")
+    return page.locator(f"#{name}-line").inner_text()
+
+
+def save(page, name, path):
+    with page.expect_download() as download:
+        page.locator(f"#{name}-download").click()
+    download.value.save_as(path)
+    return path
+
+
+def shoot(page, name):
+    folder = os.environ.get("FACEANON_SCREENSHOTS")
+    if folder:
+        page.mouse.move(0, 0)
+        page.wait_for_timeout(1500)
+        page.screenshot(path=REPO / folder / name, full_page=True)
+
+
+def test_a_walk_through_the_page(page, tmp_path):
+    page.locator(".gallery-item").last.click()
+    page.wait_for_selector("#anonymize-photo img")
+    page.locator("#anonymize-password input").press_sequentially("tulip", delay=10)
+    page.wait_for_selector("#anonymize-strength .very-weak")
+    assert "5 faces replaced by strangers" in go(page, "anonymize", RIGHT, "done")
+    page.wait_for_selector("#anonymize-strength .strong")
+    page.wait_for_selector("#anonymize-result img")
+    shoot(page, "demo_page.png")
+    hidden = save(page, "anonymize", tmp_path / "five_persons_anon.png")
+    assert read_manifest(load_photo(hidden)).faces == 5
+    page.locator("#anonymize-onward").click()
+    page.wait_for_selector("#recover-photo img")
+    assert "5 faces drawn" in go(page, "recover", WRONG, "done")
+    wrong = save(page, "recover", tmp_path / "wrong.png")
+
+    page.reload()
+    page.get_by_role("tab", name="2. Recover").click()
+    choose(page, "recover", hidden)
+    page.wait_for_selector("#recover-photo img")
+    assert "5 faces drawn" in go(page, "recover", RIGHT, "done")
+    page.wait_for_selector("#recover-result img")
+    shoot(page, "demo_recover.png")
+    right = save(page, "recover", tmp_path / "right.png")
+    group_photo().save(tmp_path / "original.png")
+    likenesses = [likeness(tmp_path / "original.png", path, hidden) for path in (right, wrong, hidden)]
+    assert likenesses[0] > max(likenesses[1:]) + 0.25, likenesses
+
+
+def test_mistakes_on_the_page(page, tmp_path):
+    (tmp_path / "notes.png").write_text("no picture")
+    choose(page, "anonymize", tmp_path / "notes.png")
+    page.wait_for_selector("#anonymize-photo img", state="attached")
+    assert "notes.png is not a picture" in go(page, "anonymize", RIGHT, "failed")
+    page.reload()
+    choose(page, "anonymize", noise(tmp_path / "field.png"))
+    page.wait_for_selector("#anonymize-photo img")
+    assert go(page, "anonymize", RIGHT, "failed").startswith("No face found in field.png")
+    page.get_by_role("tab", name="2. Recover").click()
+    choose(page, "recover", tmp_path / "field.png")
+    page.wait_for_selector("#recover-photo img")
+    assert "field.png carries no faceanon data" in go(page, "recover", RIGHT, "failed")
+    assert "Traceback" not in page.content()
+
+
+def test_what_is_no_picture_or_too_large_is_refused_at_the_door(page, tmp_path):
+    (tmp_path / "notes.txt").write_text("no picture")
+    choose(page, "anonymize", tmp_path / "notes.txt")
+    page.get_by_text("Invalid file type").first.wait_for()
+    pixels = np.random.default_rng(0).integers(0, 256, (800, 800, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "large.png")
+    page.reload()
+    choose(page, "anonymize", tmp_path / "large.png")
+    page.get_by_text("maximum allowed size").first.wait_for()
+    assert page.locator("#anonymize-photo img").count() == 0
+
+
+def test_it_fits_a_phone(page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    for name in ("#anonymize-photo", "#anonymize-password", "#anonymize-go", "#anonymize-result"):
+        box = page.locator(name).bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390

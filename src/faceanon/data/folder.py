@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import lightning as L
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 
 from faceanon.data.batches import hold_out
@@ -38,7 +39,7 @@ def _report(lines: Sequence[str]) -> None:
         _log.warning("%s", line)
 
 
-class FolderFaces(JitteredTraining, HeldOutLoaders):
+class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
     """Faces from one or several folders, aligned already (see docs/how-to/own-photos.md).
 
     Persons are held out whole: one of the validation or test split is never in training. Pictures without a known

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-import lightning as L
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from faceanon.data.batches import FixedBatches, Row, ShuffledBatches, person_major
@@ -22,8 +21,8 @@ class Labelled(Protocol):
     labels: list[int]  # person of every picture
 
 
-class HeldOutLoaders(L.LightningDataModule):
-    """Loaders of `train`, `val` and `test`.
+class HeldOutLoaders:
+    """Mixin, before `LightningDataModule` among the bases: loaders of `train`, `val` and `test`.
 
     A subclass has the splits once it is set up, and sets the attributes below.
 
@@ -40,6 +39,7 @@ class HeldOutLoaders(L.LightningDataModule):
     pairs: float
     mirror: bool = False
     workers: int
+    trainer: Any
 
     def split(self, name: Split) -> Dataset[FaceBatch]:
         """The pictures of a split, which are `Labelled` too."""
@@ -88,7 +88,8 @@ class HeldOutLoaders(L.LightningDataModule):
         return pictures.labels
 
     def _epoch(self) -> int:
-        return self.trainer.current_epoch if self.trainer is not None else 0
+        epoch: int = 0 if self.trainer is None else self.trainer.current_epoch
+        return epoch
 
     def _by_person(self, name: Split) -> FixedBatches:
         return FixedBatches(person_major(self._labels(name), self.batch_size))

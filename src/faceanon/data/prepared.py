@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import cv2
+import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.utilities import rank_zero_info
@@ -73,7 +74,7 @@ class Versions(Dataset[FaceBatch]):
         )
 
 
-class PreparedFaces(HeldOutLoaders):
+class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
     """FFHQ-aligned photographs for a bundle with a codec, each in several versions.
 
     Before the first training every version is drawn, and its latents, its mesh and its embedding are computed and kept

@@ -19,8 +19,11 @@ from torch import Tensor, nn
 
 from faceanon.errors import NO_ROOM, UserError
 
-CARD_BYTES, CARD_ENTRIES = 4_000_000, 100_000
-INT8, SCALE = "int8::", "int8_scale::"  # before the names of tensors stored in int8, and of their scales
+CARD_BYTES = 4_000_000
+CARD_ENTRIES = 100_000
+# Before the names of tensors stored in int8, and of their scales.
+INT8 = "int8::"
+SCALE = "int8_scale::"
 INT8_LEAST = 4096  # numbers in a tensor from which on int8 pays
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -113,7 +116,8 @@ def is_bounded(value: object, limit: int = CARD_ENTRIES) -> bool:
     """Whether plain nested values unfold to at most `limit` entries: aliases of YAML may make a few lines endless."""
     queue: list[object] = [value]
     while queue and limit >= 0:
-        limit, item = limit - 1, queue.pop()
+        limit = limit - 1
+        item = queue.pop()
         queue += item.values() if isinstance(item, dict) else item if isinstance(item, list) else []
     return limit >= 0
 
@@ -261,7 +265,8 @@ def load_strictly(module: nn.Module, tensors: Mapping[str, Tensor], source: str)
         UserError: Keys or shapes differ; the message names the first few and their source.
     """
     own = module.state_dict()
-    missing, unexpected = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    missing = sorted(own.keys() - tensors.keys())
+    unexpected = sorted(tensors.keys() - own.keys())
     reshaped = [
         f"{name} {tuple(tensors[name].shape)} instead of {tuple(own[name].shape)}"
         for name in sorted(own.keys() & tensors.keys())

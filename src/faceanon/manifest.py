@@ -181,7 +181,8 @@ class Manifest:
         values = _parse(text)
         hidden = _hidden(values["hidden"])
         layers = _layers(values["layers"], len(hidden))
-        salt, kdf = values["salt"], values["kdf"]
+        salt = values["salt"]
+        kdf = values["kdf"]
         if (salt is None) != (kdf is None):
             raise UserError("manifest: salt and kdf must be given together")
         return cls(

@@ -33,7 +33,8 @@ from faceanon.paths import checkpoints
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.pairing import short
 
-WEIGHTS, CARD = "weights.safetensors", "model.yaml"
+WEIGHTS = "weights.safetensors"
+CARD = "model.yaml"
 _PARTS = ("generator", "encoder", "latent_avg")
 
 
@@ -136,7 +137,8 @@ def _read_checkpoint(path: Path) -> Saved:
     try:
         refuse_bomb(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
-        card, state = content["faceanon"], content["state_dict"]
+        card = content["faceanon"]
+        state = content["state_dict"]
         tensors = {name.removeprefix("ema."): value for name, value in state.items() if name.startswith("ema.")}
         if not all(isinstance(value, Tensor) for value in tensors.values()):
             raise TypeError("a state dict of other things than tensors")
@@ -175,7 +177,8 @@ def load_into(backbone: Backbone, path: str | Path) -> None:
     Raises:
         UserError: They do not; the message names both sides.
     """
-    saved, own = read(path), description(backbone)
+    saved = read(path)
+    own = description(backbone)
     found = {"class_path": saved.class_path, "init_args": saved.init_args, "bundle": saved.bundle}
     if isinstance(backbone, Successor) and saved.class_path == backbone.forerunner["class_path"]:
         own |= backbone.forerunner
@@ -195,7 +198,8 @@ def check_fit(saved: dict[str, Any] | None, backbone: Backbone, source: str) -> 
     """
     if saved is None:
         raise UserError(f"{source} holds no backbone; give one of a stage that trains a backbone")
-    card, own = _checked(saved, source), description(backbone)
+    card = _checked(saved, source)
+    own = description(backbone)
     if card["class_path"] == own["class_path"]:
         card = {**card, "init_args": _with_defaults(card["init_args"], type(backbone))}
     _compare(card, own, source)

@@ -204,7 +204,8 @@ def _description(subject: Subject) -> None:
 
 
 def _keys(subject: Subject) -> None:
-    backbone, shape = subject.backbone, (FACES, *subject.backbone.key_shape)
+    backbone = subject.backbone
+    shape = (FACES, *subject.backbone.key_shape)
     again = backbone.sample_key(FACES, torch.Generator().manual_seed(1))
     _ensure(tuple(subject.keys.shape) == shape, f"sample_key gives {tuple(subject.keys.shape)}, not {shape}")
     _equal(subject.keys, again, "sample_key ignores its generator")
@@ -218,7 +219,8 @@ def _keys(subject: Subject) -> None:
 
 
 def _shapes(subject: Subject) -> None:
-    backbone, shape = subject.backbone, subject.image.shape
+    backbone = subject.backbone
+    shape = subject.image.shape
     _ensure(subject.anonymized.shape == shape, f"anonymize gives {tuple(subject.anonymized.shape)}, not {tuple(shape)}")
     if backbone.reversible:
         recovered = subject.recovered
@@ -227,14 +229,16 @@ def _shapes(subject: Subject) -> None:
         return
     identity = subject.codes.identity
     with torch.no_grad():
-        edited, drawn = backbone.transform(identity, subject.keys), backbone.decode(subject.codes)
+        edited = backbone.transform(identity, subject.keys)
+        drawn = backbone.decode(subject.codes)
     _ensure(len(identity) == FACES, f"encode gives {len(identity)} identities for {FACES} pictures")
     _ensure(edited.shape == identity.shape, f"transform gives {tuple(edited.shape)} for {tuple(identity.shape)}")
     _ensure(drawn.shape == shape, f"decode gives {tuple(drawn.shape)}, not {tuple(shape)}")
 
 
 def _ranges(subject: Subject) -> None:
-    image, keys = subject.image.clone(), subject.keys.clone()
+    image = subject.image.clone()
+    keys = subject.keys.clone()
     with torch.no_grad():
         result = subject.backbone.anonymize(image, keys)
     _equal(image, subject.image, "anonymize changes its input")
@@ -308,7 +312,8 @@ def _reversal(subject: Subject) -> None:
             1e-6,
         )
         return
-    code, keys = subject.codes.identity, subject.keys
+    code = subject.codes.identity
+    keys = subject.keys
     with torch.no_grad():
         back = backbone.transform(backbone.transform(code, keys), keys, inverse=True)
     tolerance = 1e-4 * max(1.0, float(code.abs().max()))

@@ -44,7 +44,8 @@ class Classical(WithoutCodes):
 
     def __init__(self, bundle: str = "synth64", region: Region = "ellipse") -> None:
         super().__init__()
-        self.bundle, self.region = Bundle(bundle), region
+        self.bundle = Bundle(bundle)
+        self.region = region
 
     @torch.no_grad()
     def mask(self, image: Tensor) -> Tensor:
@@ -213,7 +214,8 @@ def lioness(text: bytes, key: bytes, inverse: bool = False) -> bytes:
     """
     if len(text) <= 32 or len(key) != 32:
         raise ValueError(f"lioness takes more than 32 bytes and a key of 32, got {len(text)} and {len(key)}")
-    left, right = text[:32], text[32:]
+    left = text[:32]
+    right = text[32:]
     keys = [hmac.digest(key, f"faceanon/lioness/{index}".encode(), hashlib.sha256) for index in range(4)]
     for index in reversed(range(4)) if inverse else range(4):
         if index % 2 == 0:

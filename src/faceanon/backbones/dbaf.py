@@ -105,8 +105,10 @@ class DBAF(Backbone):
     ) -> None:
         super().__init__()
         self.bundle = Bundle(bundle)
-        self.generator, self.encoder = self.bundle.generator(), self.bundle.encoder()
-        dim, layers = self.generator.style_dim, self.generator.n_latent
+        self.generator = self.bundle.generator()
+        self.encoder = self.bundle.encoder()
+        dim = self.generator.style_dim
+        layers = self.generator.n_latent
         self.key_shape = (3, dim)
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         widths = (cid_heads, cid_head_dim, cid_mlp_ratio * dim)

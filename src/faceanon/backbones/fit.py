@@ -127,7 +127,8 @@ class FIT(Backbone):
                 f"password_bits is {password_bits}; give at least 1, and 128 where it should protect something"
             )
         self.bundle = Bundle(bundle)
-        self.key_shape, self.key_bits = (password_bits,), min(password_bits, 256)
+        self.key_shape = (password_bits,)
+        self.key_bits = min(password_bits, 256)
         self.translator = Translator(3 + password_bits, width, blocks)
         self.reader = PasswordReader(password_bits, max(8, width // 2))
 

@@ -88,17 +88,23 @@ class IFADIT(Backbone):
     ) -> None:
         super().__init__()
         self.bundle = Bundle(bundle)
-        self.generator, self.encoder = self.bundle.generator(), self.bundle.encoder().eval()
-        dim, self.layers = self.generator.style_dim, self.generator.n_latent
+        self.generator = self.bundle.generator()
+        self.encoder = self.bundle.encoder().eval()
+        dim = self.generator.style_dim
+        self.layers = self.generator.n_latent
         self.code_dim = int(self.bundle.entry("recogniser").get("init", {}).get("embedding", 512))
-        self.key_shape, self.key_bits = (dim,), min(8 * dim, 256)
+        self.key_shape = (dim,)
+        self.key_bits = min(8 * dim, 256)
         self.key_mapping = Frozen(self.bundle.generator().style)
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         self.mapper = mlp(self.code_dim + dim, dim, dim)
         self.flow = SecureIdentityFlow(self.code_dim, dim, flow_blocks, flow, flow_hidden, flow_bound)
         self.compensation = IdentityCompensation(self.code_dim, compensation_residual)
-        self.key_range, self.encoder_range, self.background = key_range, encoder_range, background
-        self.mask_growth, self.mask_blur = mask_growth, mask_blur
+        self.key_range = key_range
+        self.encoder_range = encoder_range
+        self.background = background
+        self.mask_growth = mask_growth
+        self.mask_blur = mask_blur
 
     def train(self, mode: bool = True) -> IFADIT:
         """Train mode, save for the encoder, whose batch statistics stay as they came."""

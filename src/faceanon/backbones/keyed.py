@@ -76,7 +76,8 @@ class Keyed(DBAF):
         assert self.cid is not None
         nn.init.eye_(self.cid.project.weight)  # the attributes start as the whole code, which the prior can draw
         nn.init.zeros_(self.cid.project.bias)
-        dim, layers = self.generator.style_dim, self.generator.n_latent
+        dim = self.generator.style_dim
+        layers = self.generator.n_latent
         self.principal = principal
         self.discriminants = Discriminants(self.bundle.entry("recogniser")["init"]["embedding"], code_dim)
         self.turn: Whitening = KeyedTurn(code_dim, turn_dim or code_dim, turn_away)

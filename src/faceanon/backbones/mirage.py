@@ -78,7 +78,8 @@ class Mirage(Keyed):
         super().__init__(bundle, **shared)
         self._shared = shared
         flow = KeyedFlow(grades, rounds, swing)
-        self.turn, self.key_shape = flow, (flow.key_size,)
+        self.turn = flow
+        self.key_shape = (flow.key_size,)
 
     @property
     def forerunner(self) -> dict[str, Any]:

@@ -66,7 +66,9 @@ class Faces(Dataset[FaceBatch]):
         decoded: Sequence[Pixels] | None,
         mask_mirror: Sequence[int] | None,
     ) -> None:
-        self.photos, self.labels, self.read = photos, labels, read
+        self.photos = photos
+        self.labels = labels
+        self.read = read
         self.cache = stack(decoded) if decoded else None
         self.mirrored = None if mask_mirror is None else torch.tensor(mask_mirror)
 

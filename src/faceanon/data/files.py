@@ -146,9 +146,13 @@ def check_box(box: Box) -> Box:
 def square_box(width: int, height: int, crop: Box | None) -> Box:
     """The square in pixels that is cut out: `crop` first, then the centre of what is longer than wide or wider."""
     left, top, right, bottom = crop or (0.0, 0.0, 1.0, 1.0)
-    left, right, top, bottom = left * width, right * width, top * height, bottom * height
+    left = left * width
+    right = right * width
+    top = top * height
+    bottom = bottom * height
     side = min(right - left, bottom - top)
-    left, top = (left + right - side) / 2, (top + bottom - side) / 2
+    left = (left + right - side) / 2
+    top = (top + bottom - side) / 2
     return left, top, left + side, top + side
 
 

@@ -109,13 +109,24 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         if not (0 <= same_identity_pairs <= 1 and batch_size >= 1 and image_size >= 8):
             raise UserError("same_identity_pairs is a share in [0, 1], batch_size at least 1, image_size at least 8")
         self.roots = [Path(folder) for folder in ([root] if isinstance(root, str) else root)]
-        self.layout, self.image_size, self.batch_size, self.on_bad = layout, image_size, batch_size, on_bad
-        self.fractions, self.counts = (val_fraction, test_fraction), (val_identities, test_identities)
-        self.min_photos, self.seed, self.workers = min_photos, seed, workers
+        self.layout = layout
+        self.image_size = image_size
+        self.batch_size = batch_size
+        self.on_bad = on_bad
+        self.fractions = (val_fraction, test_fraction)
+        self.counts = (val_identities, test_identities)
+        self.min_photos = min_photos
+        self.seed = seed
+        self.workers = workers
         self.crop = None if crop is None else check_box(crop)
-        self.mirror, self.pairs, self.extensions = mirror, same_identity_pairs, extensions
-        self.identities, self.masks = identities, masks
-        self.mask_mirror, self.memory_limit, self.jitter = mask_mirror, memory_limit, jitter
+        self.mirror = mirror
+        self.pairs = same_identity_pairs
+        self.extensions = extensions
+        self.identities = identities
+        self.masks = masks
+        self.mask_mirror = mask_mirror
+        self.memory_limit = memory_limit
+        self.jitter = jitter
         self.read = Reader(image_size, self.crop, mask_order, fast_decode)
         self.faces: dict[Split, Faces] = {}
 
@@ -157,7 +168,8 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         """Read everything once: what is readable, with its pixels if memory holds them all."""
         decoded: dict[Photo, Pixels | None] = {}
         bad: list[str] = []
-        cut, keep = 0, self._fits(len(photos))
+        cut = 0
+        keep = self._fits(len(photos))
         with ThreadPoolExecutor(max(1, self.workers)) as pool:
             for photo, result in zip(photos, pool.map(self._try, photos), strict=True):
                 if isinstance(result, UnreadableError):
@@ -228,7 +240,8 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
             rank_zero_info(f"{root}: {named}{rest} pictures of unknown persons")
 
     def _count(self, which: int, total: int) -> int:
-        count, fraction = self.counts[which], self.fractions[which]
+        count = self.counts[which]
+        fraction = self.fractions[which]
         if count is not None:
             return count
         return max(round(fraction * total), int(fraction > 0 and total > 2))

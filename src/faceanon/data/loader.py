@@ -19,10 +19,13 @@ class _Rest(Generic[T_co]):
     """
 
     def __init__(self, order: Any, start: int) -> None:  # noqa: ANN401 - any sampler
-        self.order, self.start = order, start
+        self.order = order
+        self.start = start
 
     def __iter__(self) -> Iterator[T_co]:
-        start, self.start = self.start, 0  # when the first is asked for: iterators are also made and thrown away
+        # When the first is asked for: iterators are also made and thrown away.
+        start = self.start
+        self.start = 0
         yield from islice(iter(self.order), start, None)
 
     def __len__(self) -> int:
@@ -50,7 +53,8 @@ class ResumableLoader(DataLoader[T_co]):
     def __iter__(self) -> Iterator[T_co]:  # type: ignore[override] # a generator, so that nothing happens before next()
         epoch = getattr(self.sampler, "epoch", 0)
         self.generator = torch.Generator().manual_seed(int(epoch() if callable(epoch) else epoch))
-        self._skip, self._start = self._start, 0
+        self._skip = self._start
+        self._start = 0
         self._delivered = self._skip
         try:
             batches = super().__iter__()

@@ -101,7 +101,8 @@ def _is(path: Path, digest: str) -> bool:
 
 
 def _pair(bundle: Bundle) -> Check:
-    generator, encoder = bundle.entry("generator"), bundle.entry("encoder")
+    generator = bundle.entry("generator")
+    encoder = bundle.entry("encoder")
     found = generator_fingerprint(load_tensors(bundle.folder / generator["file"]))
     if generator.get("fingerprint", found) != found:
         recorded = short(generator["fingerprint"])

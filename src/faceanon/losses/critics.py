@@ -48,8 +48,11 @@ class IdentityObjective(Objective):
     ) -> None:
         super().__init__()
         self.head = nn.Linear(embedding, factors) if factors else None
-        self.factors, self.factor_weight = factors, factor_weight
-        self.scale, self.margin, self.noise = scale, margin, noise
+        self.factors = factors
+        self.factor_weight = factor_weight
+        self.scale = scale
+        self.margin = margin
+        self.noise = noise
 
     def terms(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:
         """`identity`, and `factors` where asked for."""
@@ -86,7 +89,8 @@ class ParsingObjective(Objective):
 
     def figures(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:
         """`iou`, the mean over the classes present, and pixel `accuracy`."""
-        found, truth = network(batch.image).argmax(1), _parsing(batch)
+        found = network(batch.image).argmax(1)
+        truth = _parsing(batch)
         ious = []
         for label in range(len(self.class_weights)):
             union = ((found == label) | (truth == label)).sum()

@@ -56,7 +56,8 @@ def rowwise(function: Callable[[Tensor, Tensor], Tensor], x: Tensor, chunks: Seq
     if _loss_scaled(x) or not (torch.is_grad_enabled() and x.requires_grad):
         found = [function(x[rows], rows) for rows in chunks]
         return torch.cat(found)[torch.cat(list(chunks)).argsort()]
-    found, slopes = [], torch.empty_like(x)
+    found = []
+    slopes = torch.empty_like(x)
     for rows in chunks:
         part = x.detach()[rows].requires_grad_()
         values = function(part, rows)
@@ -78,7 +79,8 @@ def total(parts: Iterable[Callable[[], Tensor]], parameters: Iterable[nn.Paramet
     parts = list(parts)
     if not (torch.is_grad_enabled() and wanted) or _loss_scaled(wanted[0]):
         return torch.stack([part() for part in parts]).sum()
-    values, slopes = [], [torch.zeros_like(item) for item in wanted]
+    values = []
+    slopes = [torch.zeros_like(item) for item in wanted]
     for part in parts:
         found = part()
         values.append(found.detach())

@@ -42,6 +42,7 @@ def sliced_wasserstein(first: Tensor, second: Tensor, directions: int = 64) -> T
     """
     projection = torch.randn(first.shape[1], directions, device=first.device)
     projection = projection / projection.norm(dim=0)
-    a, b = (first @ projection).sort(0).values, (second @ projection).sort(0).values
+    a = (first @ projection).sort(0).values
+    b = (second @ projection).sort(0).values
     distance: Tensor = (a - b).square().mean()
     return distance

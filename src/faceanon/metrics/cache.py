@@ -107,7 +107,9 @@ class Originals:
     def __init__(
         self, image: Tensor, digests: Mapping[str, str | None] | None = None, cache: FeatureCache | None = None
     ) -> None:
-        self.image, self.digests, self.cache = image, digests or {}, cache
+        self.image = image
+        self.digests = digests or {}
+        self.cache = cache
         self._asked: dict[tuple[str, str], list[Tensor]] = {}
         self._pictures = ""
 

@@ -60,7 +60,8 @@ class RecogniserExam(CriticExam):
     """
 
     def __init__(self, name: str) -> None:
-        self.name, self.verification = name, Verification(FARS[0])
+        self.name = name
+        self.verification = Verification(FARS[0])
 
     def update(self, network: nn.Module, batch: FaceBatch) -> None:
         """Add the embeddings of `batch`."""
@@ -73,7 +74,8 @@ class RecogniserExam(CriticExam):
             UserError: The faces offer no pair of one person, or none of two.
         """
         found = self.verification.compute()
-        genuine, impostor = found["genuine"], found["impostor"]
+        genuine = found["genuine"]
+        impostor = found["impostor"]
         if not (genuine.numel() and impostor.numel()):
             raise UserError("a recogniser is tested on several persons with two pictures each; the data hold none")
         figures = {f"auc/{self.name}": area_under_roc(genuine, impostor)}
@@ -100,7 +102,8 @@ class ParserExam(CriticExam):
     """
 
     def __init__(self, labels: Sequence[str], classes: int) -> None:
-        self.labels, self.iou = _names(labels, classes, "classes"), ParsingIoU(classes)
+        self.labels = _names(labels, classes, "classes")
+        self.iou = ParsingIoU(classes)
         self.accuracy = MeanMetric()
 
     def update(self, network: nn.Module, batch: FaceBatch) -> None:
@@ -115,7 +118,8 @@ class ParserExam(CriticExam):
         per_class = (self.iou.intersection / self.iou.union).tolist()  # 0 / 0 is NaN: the class does not occur
         figures = {f"parsing_iou/{label}": value for label, value in zip(self.labels, per_class, strict=True)}
         figures = {name: value for name, value in figures.items() if not math.isnan(value)}
-        mean, accuracy = float(self.iou.compute()), float(self.accuracy.compute())
+        mean = float(self.iou.compute())
+        accuracy = float(self.accuracy.compute())
         return {"parsing_iou/mean": mean, **figures, "pixel_accuracy": accuracy}
 
 
@@ -128,8 +132,10 @@ class LandmarkExam(CriticExam):
     """
 
     def __init__(self, labels: Sequence[str], image_size: int) -> None:
-        self.labels, self.image_size = labels, image_size
-        self.distance, self.each = LandmarkDistance(image_size), list[LandmarkDistance]()
+        self.labels = labels
+        self.image_size = image_size
+        self.distance = LandmarkDistance(image_size)
+        self.each = list[LandmarkDistance]()
 
     def update(self, network: nn.Module, batch: FaceBatch) -> None:
         """Add the landmarks of `batch`."""
@@ -160,8 +166,10 @@ class ProbeExam(CriticExam):
     """
 
     def __init__(self, name: str, ridge: float = 0.1) -> None:
-        self.name, self.ridge = name, ridge
-        self.features, self.factors = list[Tensor](), list[Tensor]()
+        self.name = name
+        self.ridge = ridge
+        self.features = list[Tensor]()
+        self.factors = list[Tensor]()
 
     def update(self, network: nn.Module, batch: FaceBatch) -> None:
         """Add maps and factors of `batch`."""
@@ -170,7 +178,8 @@ class ProbeExam(CriticExam):
 
     def compute(self) -> dict[str, float]:
         """`probe_r2`: the share of the factors' variance that the probe explains, averaged over the factors."""
-        features, factors = torch.cat(self.features).double(), torch.cat(self.factors).double()
+        features = torch.cat(self.features).double()
+        factors = torch.cat(self.factors).double()
         half = len(features) // 2
         features = (features - features[:half].mean(0)) / features[:half].std(0).clamp(min=1e-6)
         middle = factors[:half].mean(0)
@@ -193,7 +202,8 @@ class OwnFigures(CriticExam):
     """
 
     def __init__(self, objective: Objective, name: str) -> None:
-        self.objective, self.name = objective, name
+        self.objective = objective
+        self.name = name
         self.means: dict[str, MeanMetric] = {}
 
     def update(self, network: nn.Module, batch: FaceBatch) -> None:

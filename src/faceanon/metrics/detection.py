@@ -163,7 +163,9 @@ class DetectionSuite:
     """
 
     def __init__(self, detectors: Mapping[str, Detector], draws: int = 1000, seed: int = 0) -> None:
-        self.detectors, self.draws, self.seed = detectors, draws, seed
+        self.detectors = detectors
+        self.draws = draws
+        self.seed = seed
         self.metrics: dict[str, DetectorAgreement] = {}
 
     def update(self, original: Tensor, versions: Mapping[str, Tensor], originals: Originals | None = None) -> None:
@@ -189,7 +191,8 @@ class DetectionSuite:
 
         Figures of the anonymized pictures carry no suffix; those of originals and recovered pictures do.
         """
-        figures, intervals = {}, {}
+        figures = {}
+        intervals = {}
         for key, metric in self.metrics.items():
             detector, what = key.rsplit("/", 1)
             suffix = "" if what == "anonymized" else f"/{what}"

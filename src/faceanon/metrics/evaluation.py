@@ -79,18 +79,26 @@ class Evaluation:
         cache: FeatureCache | None = None,
     ) -> None:
         if protocol is not None:
-            far, keys = protocol.matching.far, protocol.keys
+            far = protocol.matching.far
+            keys = protocol.keys
             seed = protocol.seed if seed is None else seed
-            jpeg_qualities, kffa_keys = protocol.jpeg_qualities, protocol.kffa_keys
+            jpeg_qualities = protocol.jpeg_qualities
+            kffa_keys = protocol.kffa_keys
         if not 0 < far < 1:
             raise ValueError(f"far must lie between 0 and 1, got {far}")
         if keys < 2 or kffa_keys < 0 or kffa_keys == 1:
             raise ValueError(f"keys must be at least 2, and kffa_keys 0 or at least 2; got {keys} and {kffa_keys}")
         if not all(1 <= quality <= 100 for quality in jpeg_qualities):
             raise ValueError(f"JPEG qualities lie from 1 to 100, got {jpeg_qualities}")
-        self.bundle, self.far, self.keys, self.seed = bundle, far, keys, seed or 0
-        self.kffa_keys, self.sample_rows = kffa_keys, sample_rows
-        self.protocol, self.detectors, self.cache = protocol, dict(detectors or {}), cache
+        self.bundle = bundle
+        self.far = far
+        self.keys = keys
+        self.seed = seed or 0
+        self.kffa_keys = kffa_keys
+        self.sample_rows = sample_rows
+        self.protocol = protocol
+        self.detectors = dict(detectors or {})
+        self.cache = cache
         self.maker = VersionMaker(keys, self.seed, tuple(jpeg_qualities))
         self.reset()
 
@@ -124,7 +132,8 @@ class Evaluation:
         """Recognisers by name, the judge first, then further judges, then the training recogniser."""
         found: dict[str, Callable[[Tensor], Tensor]] = {}
         for role in ("judge", "recogniser"):
-            name, net = getattr(self.bundle, f"{role}_name", role), self.networks[role]
+            name = getattr(self.bundle, f"{role}_name", role)
+            net = self.networks[role]
             if net is not None and name in found:
                 raise ValueError(f"judge and recogniser of bundle {self.bundle.name!r} have the same name {name!r}")
             if net is not None:
@@ -155,10 +164,12 @@ class Evaluation:
     @cached_property
     def appearance(self) -> AppearanceSuite:
         """What is collected about the pictures."""
-        bundle, nets = self.bundle, self.networks
+        bundle = self.bundle
+        nets = self.networks
         parts = Parts(bundle.image_size, nets["parser"], nets["landmarks"], nets["perceptual"])
         if parts.parser is not None:
-            parts.face_classes, parts.head_classes = tuple(bundle.face_classes), tuple(bundle.head_classes)
+            parts.face_classes = tuple(bundle.face_classes)
+            parts.head_classes = tuple(bundle.head_classes)
             parts.occluder_class = bundle.occluder_class
         if self.protocol is None:
             return AppearanceSuite(parts, self.seed)
@@ -255,7 +266,10 @@ class Evaluation:
         """
         if not self.seen:
             raise ValueError("nothing to compute: no batch was added")
-        self.figures, self.ci, self.scores, self.skipped = {}, {}, {}, self._missing()
+        self.figures = {}
+        self.ci = {}
+        self.scores = {}
+        self.skipped = self._missing()
         self.total = self.pictures.seen()
         for suite in self.suites.values():
             verdict = suite.compute()

@@ -89,7 +89,8 @@ class PictureCheck(Metric):
         """
         if not len(self.digests):
             raise ValueError("nothing to compute: no batch was added")
-        digests, identity = dim_zero_cat(self.digests), dim_zero_cat(self.identity)
+        digests = dim_zero_cat(self.digests)
+        identity = dim_zero_cat(self.identity)
         factors = dim_zero_cat(self.factor_digests)
         nothing = row_digests(torch.zeros(1, 0)).to(factors)
         return {

@@ -228,7 +228,8 @@ def check_protocol(protocol: Protocol, where: str) -> Protocol:
     Raises:
         UserError: One is not; the message names it.
     """
-    pictures, matching = protocol.pictures, protocol.matching
+    pictures = protocol.pictures
+    matching = protocol.matching
     folder_needs_list = pictures.source == "folder" and pictures.files is None and "pictures" not in protocol.unstated
     checks = [
         (protocol.schema == SCHEMA, f"schema must be {SCHEMA}, got {protocol.schema}"),

@@ -74,10 +74,12 @@ def reconstruction(bundle: Bundle, faces: Tensor) -> Reconstruction:
         bundle: With generator and encoder.
         faces: `(N, 3, S, S)` in [-1, 1], S the bundle's image size.
     """
-    generator, encoder = bundle.generator().eval(), bundle.build("encoder").eval()
+    generator = bundle.generator().eval()
+    encoder = bundle.build("encoder").eval()
     assert isinstance(encoder, PyramidEncoder)
     average = bundle.latent_avg
-    drawn, same = torch.empty_like(faces), generator.synthesis(average[None]).clamp(-1, 1)
+    drawn = torch.empty_like(faces)
+    same = generator.synthesis(average[None]).clamp(-1, 1)
     for row in range(len(faces)):
         code = encoder.with_features(_resized(faces[row : row + 1], encoder.input_size))[0] + average
         drawn[row] = generator.synthesis(code)[0].clamp(-1, 1)

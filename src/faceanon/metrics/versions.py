@@ -126,7 +126,9 @@ class VersionMaker:
     """
 
     def __init__(self, keys: int, seed: int, jpeg_qualities: tuple[int, ...]) -> None:
-        self.keys, self.seed, self.jpeg_qualities = keys, seed, jpeg_qualities
+        self.keys = keys
+        self.seed = seed
+        self.jpeg_qualities = jpeg_qualities
 
     def make(self, backbone: Backbone, image: Tensor, indices: list[int]) -> Versions:
         """All versions of `(B, 3, S, S)` in [-1, 1]; `indices` number the pictures over the whole test."""

@@ -25,7 +25,8 @@ class Normalised(nn.Module):
         self, net: nn.Module, input_size: int | Sequence[int] | None = None, crop: Sequence[float] | None = None
     ) -> None:
         super().__init__()
-        self.net, self.crop = net, crop
+        self.net = net
+        self.crop = crop
         self.input_size: tuple[int, int] | None = None
         if input_size is not None:
             height, width = (input_size, input_size) if isinstance(input_size, int) else input_size

@@ -50,7 +50,8 @@ class CompiledCall:
     """
 
     def __init__(self, region: Region, **options: Any) -> None:  # noqa: ANN401 - torch.compile's own
-        self.region, self.calls = region, 0
+        self.region = region
+        self.calls = 0
         if region.method == CALL:
             region.owner.compile(**options)
             self.call: Callable[..., Any] = region.owner._compiled_call_impl  # type: ignore[assignment]

@@ -86,8 +86,11 @@ class PyramidEncoder(nn.Module, ABC):
         input_nc: int = 3,
     ) -> None:
         super().__init__()
-        self.stylegan_size, self.style_dim, self.input_size = stylegan_size, style_dim, input_size
-        self.coarse_ind, self.middle_ind = coarse_ind, middle_ind
+        self.stylegan_size = stylegan_size
+        self.style_dim = style_dim
+        self.input_size = input_size
+        self.coarse_ind = coarse_ind
+        self.middle_ind = middle_ind
         self.n_latent = layer_count(stylegan_size)
         ends = stage_ends(units)
         self.pyramid_taps = ends[1:]

@@ -59,7 +59,8 @@ class Block(nn.Module):
         super().__init__()
         self.names = _register(self, branches)
         self.conv2d = nn.Conv2d(inner, channels, 1)
-        self.scale, self.activated = scale, activated
+        self.scale = scale
+        self.activated = activated
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, C, H, W)` to its own shape."""

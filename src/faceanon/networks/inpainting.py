@@ -65,7 +65,8 @@ class IdentityUNet(nn.Module):
 
     def __init__(self, inputs: int, key_dim: int, image_size: int, widths: Sequence[int]) -> None:
         super().__init__()
-        side, deepest = image_size >> (len(widths) - 1), widths[-1]
+        side = image_size >> (len(widths) - 1)
+        deepest = widths[-1]
         self.encoder = ContextEncoder(inputs, widths)
         self.unfold = nn.Sequential(nn.Linear(key_dim, deepest * side * side), nn.Unflatten(1, (deepest, side, side)))
         self.join = Normed(2 * deepest, deepest)
@@ -126,7 +127,8 @@ class StyleUNet(nn.Module):
 
     def forward(self, context: Tensor, z: Tensor) -> Tensor:
         """`(B, I, S, S)` and `(B, D)` -> `(B, 3, S, S)`, not clamped."""
-        style, maps = self.mapping(z), self.encoder(context)
+        style = self.mapping(z)
+        maps = self.encoder(context)
         x = self.middle(maps.pop(), style)
         for first, second in zip(self.first, self.second, strict=True):
             x = second(first(torch.cat([_doubled(x), maps.pop()], 1), style), style)

@@ -159,7 +159,8 @@ class IRSE(nn.Module):
         dropout: float = 0.6,
     ) -> None:
         super().__init__()
-        self.input_size, self.embedding = input_size, embedding
+        self.input_size = input_size
+        self.embedding = embedding
         self.stage_ends = stage_ends(units)
         side = math.ceil(input_size / 2 ** len(units))
         self.input_layer = make_input_layer(widths[0])

@@ -50,7 +50,8 @@ class Lpips(nn.Module):
 
     def raw(self, image: Tensor) -> list[Tensor]:
         """The backbone's five maps `(B, C, h, w)` of `(B, 3, S, S)` in [-1, 1]."""
-        maps, x = [], (image - self.shift) / self.scale
+        maps = []
+        x = (image - self.shift) / self.scale
         for name, layer in self.features.items():
             x = layer(x)
             if name in self.taps:

@@ -67,7 +67,8 @@ class MobileFaceNet(nn.Module):
         super().__init__()
         self.conv1 = ConvUnit(3, 64, 3, 2, 1)
         self.dw_conv1 = ConvUnit(64, 64, 3, 1, 1, groups=64)
-        blocks, width = [], 64
+        blocks = []
+        width = 64
         for expansion, outputs, count, stride in STAGES:
             for number in range(count):
                 blocks.append(Bottleneck(width, outputs, stride if number == 0 else 1, expansion))

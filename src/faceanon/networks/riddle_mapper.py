@@ -27,7 +27,8 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.self_attn = nn.MultiheadAttention(width, HEADS, dropout)
         self.multihead_attn = nn.MultiheadAttention(width, HEADS, dropout)
-        self.linear1, self.linear2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.linear1 = nn.Linear(width, hidden)
+        self.linear2 = nn.Linear(hidden, width)
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width) if norm else None for _ in range(3))
         self.dropout = nn.Dropout(dropout)
 
@@ -92,7 +93,8 @@ class TransformerMapperSplit(nn.Module):
         """
         tokens, memory = self._tokens(codes, password)
         if self.linear_ori is not None and self.linear_pwd is not None:
-            tokens, memory = self.linear_ori(tokens), self.linear_pwd(memory)
+            tokens = self.linear_ori(tokens)
+            memory = self.linear_pwd(memory)
         if self.pos_embedding is not None:
             tokens = tokens + self.pos_embedding
         groups = zip(self.layers, torch.split(tokens, self.split), torch.split(memory, self.split), strict=True)

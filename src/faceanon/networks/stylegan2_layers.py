@@ -73,7 +73,8 @@ class EqualConv2d(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(out_channels, in_channels, kernel_size, kernel_size))
         self.scale = 1 / math.sqrt(in_channels * kernel_size**2)
-        self.stride, self.padding = stride, padding
+        self.stride = stride
+        self.padding = padding
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve `(B, I, H, W)`."""

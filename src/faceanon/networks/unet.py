@@ -26,7 +26,8 @@ class DoubleConv(nn.Module):
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.conv1, self.conv2 = ConvUnit(inputs, outputs), ConvUnit(outputs, outputs)
+        self.conv1 = ConvUnit(inputs, outputs)
+        self.conv2 = ConvUnit(outputs, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, I, H, W)` -> `(B, O, H, W)`."""
@@ -62,11 +63,15 @@ class UNetParser(nn.Module):
         super().__init__()
         self.working_size = working_size
         first, second, third, fourth, deepest = WIDTHS
-        self.conv1, self.conv2 = DoubleConv(3, first), DoubleConv(first, second)
-        self.conv3, self.conv4 = DoubleConv(second, third), DoubleConv(third, fourth)
+        self.conv1 = DoubleConv(3, first)
+        self.conv2 = DoubleConv(first, second)
+        self.conv3 = DoubleConv(second, third)
+        self.conv4 = DoubleConv(third, fourth)
         self.center = DoubleConv(fourth, deepest)
-        self.up_concat4, self.up_concat3 = Up(deepest, fourth), Up(fourth, third)
-        self.up_concat2, self.up_concat1 = Up(third, second), Up(second, first)
+        self.up_concat4 = Up(deepest, fourth)
+        self.up_concat3 = Up(fourth, third)
+        self.up_concat2 = Up(third, second)
+        self.up_concat1 = Up(second, first)
         self.final = nn.Conv2d(first, n_classes, 1)
 
     def forward(self, image: Tensor) -> Tensor:

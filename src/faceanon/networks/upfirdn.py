@@ -35,7 +35,8 @@ def upfirdn2d(
         x = _insert_zeros(x, up_x, up_y)
     padding = (y0, x0)
     if x0 != x1 or y0 != y1 or min(padding) < 0:
-        x, padding = F.pad(x, (x0, x1, y0, y1)), (0, 0)
+        x = F.pad(x, (x0, x1, y0, y1))
+        padding = (0, 0)
     weight = _per_channel(kernel.flip((0, 1)), x)
     return F.conv2d(x, weight, stride=(down_y, down_x), padding=padding, groups=x.shape[1])
 
@@ -80,7 +81,9 @@ class Resample(nn.Module):
         super().__init__()
         axis = torch.tensor(taps)
         self.register_buffer("kernel", gain * torch.outer(axis, axis) / axis.sum() ** 2)
-        self.up, self.down, self.pad = up, down, pad
+        self.up = up
+        self.down = down
+        self.pad = pad
 
     def forward(self, x: Tensor) -> Tensor:
         """Filter `(B, C, H, W)`."""

@@ -119,7 +119,8 @@ class MtcnnDetector:
         found = [self._propose_at(photo, scale) for scale in _pyramid(photo, max(min_face, CELL), self.config.factor)]
         if not found:
             return photo.new_zeros(0, 4)
-        boxes, scores = torch.cat([boxes for boxes, _ in found]), torch.cat([scores for _, scores in found])
+        boxes = torch.cat([boxes for boxes, _ in found])
+        scores = torch.cat([scores for _, scores in found])
         return _square(boxes[nms(boxes, scores, 0.7)])
 
     def _propose_at(self, photo: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -139,7 +140,8 @@ class MtcnnDetector:
         scores = logits.softmax(1)[:, 1]
         boxes = _move(boxes, offsets)
         keep = scores > self.config.thresholds[1]
-        boxes, scores = boxes[keep], scores[keep]
+        boxes = boxes[keep]
+        scores = scores[keep]
         keep = nms(boxes, scores, 0.7)
         return _square(boxes[keep]), scores[keep]
 
@@ -152,7 +154,9 @@ class MtcnnDetector:
         points = boxes[:, :2, None] + points.reshape(-1, 2, 5) * sides  # (N, 2, 5)
         boxes = _move(boxes, offsets)
         keep = scores > self.config.thresholds[2]
-        boxes, scores, points = boxes[keep], scores[keep], points[keep]
+        boxes = boxes[keep]
+        scores = scores[keep]
+        points = points[keep]
         keep = _suppress_nested(boxes, scores)
         return boxes[keep], scores[keep], points[keep]
 
@@ -170,7 +174,8 @@ class ScrfdDetector:
     """
 
     def __init__(self, path: str | Path, min_face: float = 20, device: torch.device | str = "cpu") -> None:
-        self.net, self.min_face = Scrfd(path, device=device), min_face
+        self.net = Scrfd(path, device=device)
+        self.min_face = min_face
 
     def detect(self, image: NDArray[np.uint8]) -> list[Detection]:
         """Faces of an RGB photo `(H, W, 3)` uint8, the largest first."""

@@ -25,9 +25,11 @@ def manifest_of(path: Path) -> tuple[Manifest, str]:
         where = path.name
     else:
         with opened(path) as image:
-            text, where = embedded(image), "in the file"
+            text = embedded(image)
+            where = "in the file"
         if text is None:
-            text, where = read_sidecar(path), path.name + SIDECAR_SUFFIX
+            text = read_sidecar(path)
+            where = path.name + SIDECAR_SUFFIX
     if text is None:
         raise UserError(
             f"{path} carries no faceanon data, in itself or beside it; it was not made by faceanon, or lost it"

@@ -110,7 +110,8 @@ def encode(
         UserError: If the format cannot hold what it should.
     """
     check_suffix(path)
-    kind, data = WRITABLE[path.suffix.lower()], io.BytesIO()
+    kind = WRITABLE[path.suffix.lower()]
+    data = io.BytesIO()
     image = Image.fromarray(pixels if alpha is None else np.dstack([pixels, alpha]))
     if max(image.size) > 16383 and kind == "WEBP":
         raise UserError(f"{path}: WebP holds at most 16383 pixels a side; write PNG instead")

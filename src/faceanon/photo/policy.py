@@ -102,7 +102,8 @@ class Face:
 
     def describe(self) -> str:
         """One line for people."""
-        x, y = (self.box[0] + self.box[2]) / 2, (self.box[1] + self.box[3]) / 2
+        x = (self.box[0] + self.box[2]) / 2
+        y = (self.box[1] + self.box[3]) / 2
         line = f"face {self.number}: {self.size:.0f} px at ({x:.0f}, {y:.0f}), score {self.score:.2f}: {self.treatment}"
         return f"{line} ({self.reason})" if self.reason else line
 

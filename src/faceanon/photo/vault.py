@@ -32,7 +32,12 @@ from faceanon.photo.decode import MAX_PIXELS
 from faceanon.photo.policy import SMALL_FACES, Face, hidden_square
 
 MAGIC = b"faceanon vault 1\n"
-SUM, BINDING, SALT, CHECK, NONCE, TAG = 8, 32, 16, 32, 12, 16
+SUM = 8
+BINDING = 32
+SALT = 16
+CHECK = 32
+NONCE = 12
+TAG = 16
 HEAD = len(MAGIC) + SUM + BINDING + SALT + CHECK + NONCE
 MOST_PIXELS = 4 * MAX_PIXELS  # of all regions: who knows the password could else seal what exhausts the machine
 PAD = 4096  # the length of the ciphertext tells the compressed size of the faces no closer than this
@@ -84,7 +89,8 @@ def seal(original: NDArray[np.uint8], boxes: Sequence[Box], secret: Secret, mani
     """
     if sum(_area(box) for box in boxes) > MOST_PIXELS:
         raise UserError("the faces overlap so much that a vault cannot hold them all; leave --vault away")
-    salt, nonce = os.urandom(SALT), os.urandom(NONCE)
+    salt = os.urandom(SALT)
+    nonce = os.urandom(NONCE)
     rest = _binding(manifest) + salt + _stream(secret, "check", salt, CHECK) + nonce
     body = AESGCM(_stream(secret, "key", salt, 32)).encrypt(nonce, _pack(original, boxes), MAGIC + rest)
     return MAGIC + hashlib.sha256(rest + body).digest()[:SUM] + rest + body
@@ -102,7 +108,8 @@ def unseal(vault: bytes, secret: Secret, manifest: Manifest, name: str) -> Origi
     Raises:
         UserError: If the vault is damaged, another picture's or forged, or the password is wrong.
     """
-    rest, body = vault[len(MAGIC) + SUM : HEAD], vault[HEAD:]
+    rest = vault[len(MAGIC) + SUM : HEAD]
+    body = vault[HEAD:]
     if not vault.startswith(MAGIC):
         raise UserError(f"{name}: its vault is damaged, or of a version that this faceanon does not read")
     if len(body) < TAG or hashlib.sha256(rest + body).digest()[:SUM] != vault[len(MAGIC) :][:SUM]:
@@ -165,7 +172,8 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
 def _unpack(plain: bytes, width: int, height: int) -> Originals:
     start = 4 + int.from_bytes(plain[:4], "big")
     head = json.loads(plain[4:start])
-    regions, area = [], 0
+    regions = []
+    area = 0
     for region in head["regions"]:
         left, top, right, bottom = (int(edge) for edge in region["box"])
         stop = start + int(region["bytes"])

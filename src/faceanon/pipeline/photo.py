@@ -39,7 +39,9 @@ from faceanon.weights.bundle import Bundle
 if TYPE_CHECKING:
     from faceanon.photo.people import People
 
-BATCH, CPU_BATCH = 16, 8  # a CPU is no faster with more, and stands idle until the first batch is found
+# A CPU is no faster with more, and stands idle until the first batch is found.
+BATCH = 16
+CPU_BATCH = 8
 
 
 class NoFaceError(UserError):
@@ -75,7 +77,8 @@ class Pipeline:
             bundle.to(self.device)  # frozen networks lie outside the module tree
         self.weights = weights or state_sha256(backbone)
         self.batch = batch or (CPU_BATCH if self.device.type == "cpu" else BATCH)
-        self.name, self.policy = name, policy or Policy()
+        self.name = name
+        self.policy = policy or Policy()
         self.formerly: tuple[str, ...] = ()  # hashes of the same weights before they were stored in fewer bytes
         self.people: People | None = None  # faces chosen by reference photos, beside the policy's numbers
         self._detector = detector
@@ -215,7 +218,8 @@ class Pipeline:
             return [Face(1, (0.0, 0.0, width, height), 1.0, whole_picture(width, height), "model")]
         if not (found := self.detector.detect(photo.pixels)):
             raise NoFaceError(f"no face found in {photo.name}; for a picture that is itself a face say --aligned")
-        policy, framing = self.policy, self.backbone.framing
+        policy = self.policy
+        framing = self.backbone.framing
         if self.people is not None:
             everybody = judge(found, width, height, framing, policy.everybody(), photo.name)
             policy = self.people.numbered(photo.pixels, everybody, policy)
@@ -324,7 +328,8 @@ class Pipeline:
         if not self.backbone.reversible:
             raise UserError(f"{type(self.backbone).__name__} cannot recover faces; nothing brings {name} back")
         if not self.made(manifest.weights):
-            theirs, ours = f"{manifest.model} ({manifest.weights[:12]})", f"{self.name} ({self.weights[:12]})"
+            theirs = f"{manifest.model} ({manifest.weights[:12]})"
+            ours = f"{self.name} ({self.weights[:12]})"
             raise UserError(f"{name} was anonymized with {theirs} but the model is {ours}; give the former by --model")
 
     def made(self, weights: str) -> bool:

@@ -110,7 +110,8 @@ class AnonymizeTask:
         photo = load_photo(self.source)
         self._original = photo if self.output.vault else None
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
-        salt, kdf = self.salt or self.password.salt, self.kdf or self.password.kdf
+        salt = self.salt or self.password.salt
+        kdf = self.kdf or self.password.kdf
         encoding = self.output.encoding(self.target)
         secret = self.password.secret(salt, kdf)
         return anonymizing(self.pipeline, photo, secret, self.aligned, salt, kdf, encoding), secret
@@ -175,7 +176,8 @@ class RecoverTask:
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
         self.output.encoding(self.target)
         if photo.manifest is None and self.like is not None:
-            manifest, self._redetected = self._found_again(photo, self.like), True
+            manifest = self._found_again(photo, self.like)
+            self._redetected = True
         else:
             manifest = self._own(photo)
         self.pipeline.check(manifest, photo.name)

@@ -93,9 +93,15 @@ class AnonymizeStage(BackboneStage[Branches]):
         self.check_weights(weights)
         wanted = {"perceptual": weights.perceptual or weights.recovery_perceptual, "parser": weights.parsing}
         self.bundle.require("recogniser", "judge", *(role for role, weight in wanted.items() if weight))
-        self.weights, self.loop, self.saved_noise, self.latent_norm = weights, loop, saved_noise, latent_norm
+        self.weights = weights
+        self.loop = loop
+        self.saved_noise = saved_noise
+        self.latent_norm = latent_norm
         self.terms = AnonymizeTerms(self.bundle, weights, margin, clamp_recovery, reconstruction_norm, part_emphasis)
-        self.report, self.protocol, self.features, self.branches_every = report, protocol, features, branches_every
+        self.report = report
+        self.protocol = protocol
+        self.features = features
+        self.branches_every = branches_every
         # A list, so that it is no submodule; taken now, since a resumed run loads its checkpoint before the fit starts.
         from_file = self.initialised or anchor_from is not None
         self.teacher = [self._teacher(anchor_from)] if self.anchored and from_file else []
@@ -129,7 +135,8 @@ class AnonymizeStage(BackboneStage[Branches]):
                 teacher.load_state_dict(self.start)
             elif self.trainer.ckpt_path is not None:
                 raise UserError("anchors ask for the model from before this stage: give init_from or anchor_from too")
-            self.teacher, self.start = [teacher], teacher.state_dict()
+            self.teacher = [teacher]
+            self.start = teacher.state_dict()
         self.teacher = [teacher.to(self.device) for teacher in self.teacher]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -182,22 +189,26 @@ class AnonymizeStage(BackboneStage[Branches]):
 
     def draw(self, image: Tensor, all_five: bool = True) -> Branches:
         """The branches for originals `(B, 3, S, S)`: all five, or only one anonymized and the recovered picture."""
-        backbone, size = self.backbone, len(image)
+        backbone = self.backbone
+        size = len(image)
         if not backbone.reversible:
             return self._draw_one_way(backbone.encode(image), 2 if all_five else 1)
         keys = self._keys(4 if all_five else 1, image)
-        forth, back = keys[: 2 * size], torch.cat([keys[:size], keys[2 * size :]])
+        forth = keys[: 2 * size]
+        back = torch.cat([keys[:size], keys[2 * size :]])
         noise = self.saved_noise / 127.5 * self._normal_like(image) if self.saved_noise else None
         original = backbone.encode(image)
         edited = backbone.edit(original.map(lambda item: repeat(item, len(forth) // size)), forth)
         anonymized = backbone.decode(edited)
         if self.loop == "latent":
-            found, start = None, edited.map(lambda item: item[:size])
+            found = None
+            start = edited.map(lambda item: item[:size])
         else:
             found = start = backbone.encode_anonymized(self._saved(anonymized[:size], noise))
         opened = backbone.edit(start.map(lambda item: repeat(item, len(back) // size)), back, inverse=True)
         pictures = torch.cat([anonymized, backbone.decode(opened)])
-        recovered, wrong = opened.map(lambda item: item[:size]), opened.map(lambda item: item[size:])
+        recovered = opened.map(lambda item: item[:size])
+        wrong = opened.map(lambda item: item[size:])
         return Branches(pictures, original, edited, found, recovered, keys, wrong if all_five else None)
 
     def _draw_one_way(self, original: Codes, count: int) -> Branches:

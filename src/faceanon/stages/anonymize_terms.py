@@ -96,7 +96,9 @@ class AnonymizeTerms:
     def _pictures(self, image: Tensor, branches: Branches) -> dict[str, Tensor]:
         """All that was drawn against the original."""
         terms: dict[str, Tensor] = {}
-        pictures, nets, count = branches.pictures, self.bundle, branches.versions
+        pictures = branches.pictures
+        nets = self.bundle
+        count = branches.versions
         if self.weights.reconstruction:
             terms["reconstruction"] = count * pixel_loss(pictures, repeat(image, count), self.reconstruction_norm)
         if self.weights.parsing:
@@ -139,7 +141,8 @@ class AnonymizeTerms:
             return {"identity": torch.stack([repel(a, b, self.margin) for a, b in pairs]).mean()}
         if len(others) == 1:
             (recovered,) = others
-            different, wrong = [(first, original)], [(first, recovered)]
+            different = [(first, original)]
+            wrong = [(first, recovered)]
         else:
             second, recovered, wrong1, wrong2 = others
             different = [(first, original), (second, original), (first, second)]

@@ -63,7 +63,8 @@ class BackboneStage(Stage, Generic[Drawn]):
         **kwargs: Any,  # noqa: ANN401 - jsonargparse reads names and types off the base class
     ) -> None:
         super().__init__(seed=seed, **kwargs)
-        self.backbone, self.bundle = backbone, backbone.bundle
+        self.backbone = backbone
+        self.bundle = backbone.bundle
         self.initialised = init_from is not None
         if init_from is not None:
             load_into(backbone, init_from)
@@ -74,8 +75,10 @@ class BackboneStage(Stage, Generic[Drawn]):
         # After the averaged copy was taken, so that it holds none of them.
         self.readers = backbone.build_readers()
         backbone.use_readers(self.readers)
-        self.optimizer_g, self.optimizer_d = optimizer_g, optimizer_d
-        self.export, self.samples_every = export, samples_every
+        self.optimizer_g = optimizer_g
+        self.optimizer_d = optimizer_d
+        self.export = export
+        self.samples_every = samples_every
         self.extra_weights = extra_weights or {}
 
     def check_weights(self, weights: object) -> None:
@@ -157,7 +160,8 @@ class BackboneStage(Stage, Generic[Drawn]):
 
     def _train(self, shards: list[Shard], drawn: Drawn | None) -> dict[str, Tensor]:
         """Both optimizers' steps; `drawn` is what was drawn of the lone shard that is being worked on."""
-        opened, optimizers = drawn is not None, self.optimizer_list()
+        opened = drawn is not None
+        optimizers = self.optimizer_list()
         if self.opponents:
             with self.toggled_optimizer(optimizers[1]):
                 terms = self.step_over(optimizers[1], shards, lambda shard: self._judge(shard.batch, drawn), opened)

@@ -54,9 +54,12 @@ class Stage(ShardedModule, ABC):
     ) -> None:
         super().__init__(accumulate, seed)
         self.automatic_optimization = False
-        self.r1_gamma, self.r1_interval = r1_gamma, r1_interval
-        self.ema_half_life, self.gradient_clip = ema_half_life, gradient_clip
-        self.schedule, self.warmup = schedule, warmup
+        self.r1_gamma = r1_gamma
+        self.r1_interval = r1_interval
+        self.ema_half_life = ema_half_life
+        self.gradient_clip = gradient_clip
+        self.schedule = schedule
+        self.warmup = warmup
 
     @property
     def batches_seen(self) -> int:
@@ -128,8 +131,10 @@ class Stage(ShardedModule, ABC):
 
     def discriminator_terms(self, discriminator: nn.Module, real: Tensor, fake: Tensor) -> dict[str, Tensor]:
         """The logistic loss, and R1 when it is due; `fake` is detached."""
-        pictures, count = torch.cat([real, fake.detach().to(real.dtype)]), len(real)
-        chunks, weights = discriminator_chunks(discriminator, pictures), list(discriminator.parameters())
+        pictures = torch.cat([real, fake.detach().to(real.dtype)])
+        count = len(real)
+        chunks = discriminator_chunks(discriminator, pictures)
+        weights = list(discriminator.parameters())
         parts = [
             partial(lambda rows: discriminator_share(discriminator(pictures[rows]), rows, count, len(pictures)), rows)
             for rows in chunks

@@ -35,7 +35,8 @@ def discriminator_chunks(discriminator: nn.Module, pictures: Tensor) -> list[Ten
     i mod N / size. On a CPU it sees one group at a time (two together could fall into other groups). Of any other
     network nothing is known, so it sees all at once.
     """
-    count, device = len(pictures), pictures.device
+    count = len(pictures)
+    device = pictures.device
     rows = torch.arange(count, device=device)
     if not isinstance(discriminator, Discriminator) or at_once(device, count) == count:
         return [rows]

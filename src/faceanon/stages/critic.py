@@ -59,9 +59,13 @@ class CriticStage(ShardedModule):
     ) -> None:
         super().__init__(accumulate, seed)
         self.save_hyperparameters(ignore=["network", "objective"])
-        self.network, self.objective = network.to(memory_format=torch.channels_last), objective
-        self.optimizer, self.export = optimizer, export
-        self.role, self.labels, self.report = role, labels or [], report / role
+        self.network = network.to(memory_format=torch.channels_last)
+        self.objective = objective
+        self.optimizer = optimizer
+        self.export = export
+        self.role = role
+        self.labels = labels or []
+        self.report = report / role
         self.init_from = init_from
         if init_from is not None:
             load_strictly(self.network, *_trained(init_from, role))
@@ -85,7 +89,9 @@ class CriticStage(ShardedModule):
         """The sum of the objective's terms; of several shards all but the last leave their gradients behind."""
         if self.accumulate > 1:
             self.trainer.optimizers[0].zero_grad()
-        shards, found, loss = self.shards(batch), list[dict[str, Tensor]](), torch.zeros(())
+        shards = self.shards(batch)
+        found = list[dict[str, Tensor]]()
+        loss = torch.zeros(())
         for shard in shards:
             with self.open(shard):
                 terms = self.objective.terms(self.network, shard.batch)

@@ -56,7 +56,8 @@ class RowStreams:
         """Standard normal numbers like `(B, ...)`; drawn on its device, as a picture's are many."""
         seeds = [int(torch.randint(1 << 48, (), generator=generator)) for generator in self.generators]
         own = torch.Generator(item.device)
-        shape, kind = item.shape[1:], {"dtype": item.dtype, "device": item.device}
+        shape = item.shape[1:]
+        kind = {"dtype": item.dtype, "device": item.device}
         return torch.stack([torch.randn(shape, generator=own.manual_seed(number), **kind) for number in seeds])  # type: ignore[call-overload]
 
 
@@ -92,7 +93,8 @@ def cut(batch: FaceBatch, parts: int, rows: list[int], rank: int, step: int) -> 
         step: Number of the batch in the training.
     """
     sizes = [len(piece) for piece in torch.arange(len(batch)).tensor_split(min(parts, len(batch)))]
-    ends, start = list(accumulate(sizes)), sum(rows[:rank])
+    ends = list(accumulate(sizes))
+    start = sum(rows[:rank])
     return [
         Shard(
             batch if len(sizes) == 1 else batch.map(lambda item, a=end - size, b=end: item[a:b]),  # type: ignore[misc]
@@ -170,7 +172,8 @@ class ShardedModule(L.LightningModule):
         super().__init__()
         if accumulate < 1:
             raise UserError(f"accumulate is {accumulate}; give 1 (the batch at once) or more parts")
-        self.accumulate, self.seed = accumulate, seed
+        self.accumulate = accumulate
+        self.seed = seed
         self.streams: RowStreams | None = None
         self.placed: tuple[int, list[int]] = 0, []  # of the step at hand, as `place` has it
         self._open_shard = 0

@@ -68,9 +68,14 @@ class Acceleration(L.Callback):
     ) -> None:
         if cuda_graphs and (not compile or backend != "inductor"):
             raise UserError("acceleration: cuda_graphs need compile: [backbone, ...] and backend: inductor")
-        self.parts, self.backend, self.skip = list(compile or []), backend, tuple(skip or ())
-        self.cuda_graphs, self.channels_last, self.fused = cuda_graphs, channels_last, fused
-        self.float32_matmul, self.paused = float32_matmul, False
+        self.parts = list(compile or [])
+        self.backend = backend
+        self.skip = tuple(skip or ())
+        self.cuda_graphs = cuda_graphs
+        self.channels_last = channels_last
+        self.fused = fused
+        self.float32_matmul = float32_matmul
+        self.paused = False
         self.calls: dict[str, CompiledCall] = {}
         self._restored: list[tuple[Any, str, Any]] = []
         self._precision: str | None = None
@@ -227,7 +232,8 @@ def fuse(optimizer: Optimizer) -> bool:
     if not isinstance(optimizer, _FUSED):
         return False
     for group in optimizer.param_groups:
-        group["fused"], group["foreach"] = True, False
+        group["fused"] = True
+        group["foreach"] = False
         for parameter in group["params"]:
             state = optimizer.state.get(parameter, {})
             if isinstance(state.get("step"), torch.Tensor):

@@ -15,7 +15,9 @@ from faceanon.errors import UserError
 from faceanon.files import whole_file
 from faceanon.networks.local_weights import refuse_bomb
 
-NEWEST, LAST, PREVIOUS = "new.ckpt", "last.ckpt", "previous.ckpt"
+NEWEST = "new.ckpt"
+LAST = "last.ckpt"
+PREVIOUS = "previous.ckpt"
 _MARK = b"faceanon sha256 "
 _NOTE = len(_MARK) + 64
 _LENGTH = 2  # bytes at the end of a zip file that hold the length of its comment
@@ -54,7 +56,8 @@ def _seal(file: BinaryIO) -> None:
 
 def _digest(file: BinaryIO, size: int) -> str:
     """Hex sha256 of the first `size` bytes."""
-    digest, left = hashlib.sha256(), size
+    digest = hashlib.sha256()
+    left = size
     file.seek(0)
     while left > 0 and (chunk := file.read(min(left, _CHUNK))):
         digest.update(chunk)

@@ -74,8 +74,12 @@ class RunCheckpoint(Checkpoint):
     def __init__(self, minutes: float = 10.0, every_n_batches: int = 0, dirpath: Path | None = None) -> None:
         if minutes < 0 or every_n_batches < 0:
             raise UserError(f"RunCheckpoint: minutes is {minutes}, every_n_batches {every_n_batches}; give 0 or more")
-        self.minutes, self.every_n_batches, self.dirpath = minutes, every_n_batches, dirpath
-        self._saved_at, self._saved_after = time.monotonic(), -1  # number of the batch
+        self.minutes = minutes
+        self.every_n_batches = every_n_batches
+        self.dirpath = dirpath
+        # Number of the batch.
+        self._saved_at = time.monotonic()
+        self._saved_after = -1
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Find the folder, the same on every process."""
@@ -83,7 +87,8 @@ class RunCheckpoint(Checkpoint):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Set the clock; sweep halves that a kill left; put aside an earlier run that this one does not go on with."""
-        self._saved_at, self._saved_after = time.monotonic(), int(trainer.fit_loop.total_batch_idx)
+        self._saved_at = time.monotonic()
+        self._saved_after = int(trainer.fit_loop.total_batch_idx)
         if trainer.is_global_zero and self.dirpath is not None:
             for half in self.dirpath.glob(".*.ckpt.*"):
                 half.unlink(missing_ok=True)
@@ -109,7 +114,8 @@ class RunCheckpoint(Checkpoint):
 
     def between(self, trainer: L.Trainer, batch_idx: int) -> bool:
         """Whether nothing but the next batch follows; before a validation or an epoch's end none would be exact."""
-        done, all_done = batch_idx + 1, int(trainer.fit_loop.total_batch_idx) + 1
+        done = batch_idx + 1
+        all_done = int(trainer.fit_loop.total_batch_idx) + 1
         if done >= trainer.num_training_batches or done % trainer.accumulate_grad_batches:
             return False
         every = getattr(trainer, "val_check_batch", None) or math.inf
@@ -119,7 +125,8 @@ class RunCheckpoint(Checkpoint):
     def _due(self, trainer: L.Trainer) -> bool:
         """Whether it is time, or the run is about to stop in the middle of an epoch; every process says the same."""
         done = int(trainer.fit_loop.total_batch_idx) + 1
-        every, saved = self.every_n_batches, self._saved_after + 1
+        every = self.every_n_batches
+        saved = self._saved_after + 1
         if every and done // every > saved // every:  # also where validation was in the way at the very batch
             return True
         if _stops(trainer):
@@ -156,7 +163,8 @@ class RunCheckpoint(Checkpoint):
                 _replace(last, previous)
             _replace(new, last)
             sync_folder(self.dirpath)
-        self._saved_at, self._saved_after = time.monotonic(), int(trainer.fit_loop.total_batch_idx)
+        self._saved_at = time.monotonic()
+        self._saved_after = int(trainer.fit_loop.total_batch_idx)
         return last
 
 

@@ -23,7 +23,8 @@ class MetricsFile:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.path = folder, folder / "metrics.csv"
+        self.folder = folder
+        self.path = folder / "metrics.csv"
         self.metrics: list[dict[str, Any]] = []
         self.metrics_keys: list[str] = []
         self.hparams: dict[str, Any] = {}

@@ -51,7 +51,9 @@ class FiniteGuard(L.Callback):
         batch_idx: int,
     ) -> None:
         """Remember the batch and the random state before it."""
-        self.batch, self.batch_idx, self.random = batch, batch_idx, random_state()
+        self.batch = batch
+        self.batch_idx = batch_idx
+        self.random = random_state()
 
     def on_before_backward(self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor) -> None:
         """Remember the loss."""
@@ -76,7 +78,8 @@ class FiniteGuard(L.Callback):
 
     def fail(self, trainer: L.Trainer, module: L.LightningModule, optimizer: Optimizer, what: str) -> None:
         """Save the batch and stop."""
-        number, rank = int(trainer.fit_loop.total_batch_idx), trainer.global_rank
+        number = int(trainer.fit_loop.total_batch_idx)
+        rank = trainer.global_rank
         path = self.folder / FOLDER / f"batch_{number:07d}_rank{rank}.pt"
         seed = getattr(module, "seed", os.environ.get("PL_GLOBAL_SEED", "unknown"))
         where = f"batch {number} (epoch {trainer.current_epoch}, process {rank}), seed {seed}"
@@ -94,7 +97,8 @@ class FiniteGuard(L.Callback):
     ) -> dict[str, Any]:
         restore_random_state(self.random)
         module.on_train_batch_start(self.batch, self.batch_idx)  # a stage seeds here; the state it leaves is the one
-        config, extra = self.config, dict[str, Any]()
+        config = self.config
+        extra = dict[str, Any]()
         module.on_save_checkpoint(extra)
         progress = {
             "number": int(trainer.fit_loop.total_batch_idx),

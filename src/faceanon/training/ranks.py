@@ -31,7 +31,8 @@ class RankWatch(threading.Thread):
 
     def __init__(self, children: Sequence[subprocess.Popen[bytes]], grace: float = GRACE) -> None:
         super().__init__(daemon=True, name="rank-watch")
-        self.children, self.grace = children, grace
+        self.children = children
+        self.grace = grace
         self.leaving = threading.Event()
 
     def dead(self) -> str | None:
@@ -80,7 +81,8 @@ class ParentWatch(threading.Thread):
     ) -> None:
         super().__init__(daemon=True, name="parent-watch")
         self.line = line
-        self.parent, self.grace = int(os.environ.get(_PARENT, os.getppid())), grace
+        self.parent = int(os.environ.get(_PARENT, os.getppid()))
+        self.grace = grace
         self.leaving = threading.Event()
 
     def run(self) -> None:

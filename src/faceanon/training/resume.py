@@ -68,9 +68,11 @@ def run_folders(trainer: Config) -> Iterable[Path]:
         return [root / "checkpoints", *sorted(root.glob("lightning_logs/*/checkpoints"))]
     given = loggers[0].init_args
     if _is(loggers[0], "WandbLogger"):
-        name, version = given.get("project"), given.get("id") or given.get("version")
+        name = given.get("project")
+        version = given.get("id") or given.get("version")
     else:
-        name, version = given.get("name"), given.get("version")
+        name = given.get("name")
+        version = given.get("version")
     base = Path(given.get("save_dir") or given.get("dir") or root) / str(name or "")
     if version is None:
         return sorted(base.glob("*/checkpoints"))
@@ -113,7 +115,8 @@ def with_checkpoints(trainer: dict[str, Any], fit: bool) -> dict[str, Any]:
         trainer: Its arguments, instantiated.
         fit: Whether it is to train.
     """
-    plugins, callbacks = listed(trainer.get("plugins")), listed(trainer.get("callbacks"))
+    plugins = listed(trainer.get("plugins"))
+    callbacks = listed(trainer.get("callbacks"))
     if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
         plugins.append(SafeCheckpointIO())
     wanted = fit and trainer.get("enable_checkpointing") is not False and not trainer.get("barebones")

@@ -100,7 +100,8 @@ class RunState(L.Callback):
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Keep it until the fit starts; a checkpoint of an earlier version has none."""
-        self._loaded, self._step = checkpoint.get(KEY), int(checkpoint.get("global_step", 0))
+        self._loaded = checkpoint.get(KEY)
+        self._step = int(checkpoint.get("global_step", 0))
         self._epoch_was_over = close_epoch(checkpoint)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -137,7 +138,8 @@ class RunState(L.Callback):
         self._log_open_row(trainer)
 
     def _log_open_row(self, trainer: L.Trainer) -> dict[str, Any] | None:
-        loaded, self._loaded = self._loaded, None
+        loaded = self._loaded
+        self._loaded = None
         for logger in trainer.loggers:
             if isinstance(logger, CSVLogger) and loaded is not None and loaded["row"]:
                 logger.log_metrics(loaded["row"], loaded["step"])

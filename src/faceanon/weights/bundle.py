@@ -77,7 +77,8 @@ def read_spec(folder: Path) -> dict[str, Any]:
     """
     path = folder / "bundle.yaml"
     spec = read_yaml(path)
-    size, networks = spec.get("image_size"), spec.get("networks")
+    size = spec.get("image_size")
+    networks = spec.get("networks")
     sized = "image_size" in spec and isinstance(size, int | None) and not isinstance(size, bool)
     if not isinstance(spec.get("name"), str) or not sized:
         raise UserError(f"{path}: name and image_size must be a text and a number; restore the file")

@@ -82,7 +82,8 @@ def _trunk(state: State) -> Init:
     ]
     first = state["input_layer.0.weight"].shape[0]
     stages = [(width, len(list(run))) for width, run in groupby(outputs)]
-    widths, units = [first, *(width for width, _ in stages)], [length for _, length in stages]
+    widths = [first, *(width for width, _ in stages)]
+    units = [length for _, length in stages]
     if len(units) != len(UNITS):
         raise UserError(
             f"an IR-SE trunk of stages {list(zip(widths[1:], units, strict=True))}; only trunks of "
@@ -131,7 +132,8 @@ def _mapper(state: State) -> Init:
         raise UserError(f"a mapper like RiDDLE's, but {error}") from error
 
 
-E4E, PSP = "faceanon.networks.e4e.Encoder4Editing", "faceanon.networks.psp.GradualStyleEncoder"
+E4E = "faceanon.networks.e4e.Encoder4Editing"
+PSP = "faceanon.networks.psp.GradualStyleEncoder"
 ENCODERS = {
     "Encoder4Editing": Layout("e4e_encoder", "e4e encoder", "encoder", E4E, (), _encoder),
     "GradualStyleEncoder": Layout("psp_encoder", "pSp encoder", "encoder", PSP, (), _encoder),

@@ -53,7 +53,8 @@ def _published(role: str, image_size: int) -> Published | None:
 
 
 def _advice(found: Sequence[tuple[str, Published | None]], bundle: str) -> str:
-    files, lines = [], []
+    files = []
+    lines = []
     for role, entry in found:
         if entry is None:
             lines.append(f"{role}: no published file is known; train one")

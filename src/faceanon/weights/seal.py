@@ -13,7 +13,9 @@ _FILE = re.compile(r"^(?P<indent> +)(?P<key>file|latent_avg): (?P<name>\S+)$")
 
 def seal(folder: Path) -> list[str]:
     """Put a `sha256` (or `latent_avg_sha256`) line behind each file's line; returns the names of missing files."""
-    path, missing, lines = folder / "bundle.yaml", [], []
+    path = folder / "bundle.yaml"
+    missing = []
+    lines = []
     for line in path.read_text().splitlines():
         if re.match(r"^ +(latent_avg_)?sha256: ", line):
             continue

@@ -68,7 +68,9 @@ class Staging:
     """
 
     def __init__(self, folder: Path, target: Path, spec: dict[str, Any]) -> None:
-        self.folder, self.target, self.spec = folder, target, spec
+        self.folder = folder
+        self.target = target
+        self.spec = spec
         self._fresh: Converted | None = None
 
     def add_network(self, part: Part) -> list[str]:
@@ -107,7 +109,8 @@ class Staging:
             UserError: One is damaged.
         """
         assert file.pack is not None
-        files, folder = {}, f"{pack_name(file)}-{file.sha256[:8]}"
+        files = {}
+        folder = f"{pack_name(file)}-{file.sha256[:8]}"
         for name in file.pack.files:
             data = file.pack.read(name)
             files[name] = hashlib.sha256(data).hexdigest()
@@ -147,7 +150,8 @@ class Staging:
 
     def _average(self, part: Part, notes: list[str]) -> dict[str, str]:
         """Write the average code of a generator or encoder; says in `notes` where it is from."""
-        found, generator = part.found, self._generator
+        found = part.found
+        generator = self._generator
         rows = layer_count(found.size or 0)
         average = None if found.latent_avg is None else average_rows(found.latent_avg, rows, str(part.file.path))
         if not found.start_from_latent_avg:
@@ -181,7 +185,8 @@ def pack_name(file: PublicFile) -> str:
 
 def _usage(part: Part) -> dict[str, Any]:
     """How a bundle feeds the network: framing of recognisers, class numbers of parsers."""
-    kind, init = part.found.layout.kind, part.found.init
+    kind = part.found.layout.kind
+    init = part.found.init
     if kind == "ir_se_recogniser":
         return {"input_size": init["input_size"], "crop": list(FRAMING)}
     if kind == "facenet":

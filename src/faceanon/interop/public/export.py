@@ -16,7 +16,8 @@ from faceanon.files import write_atomic
 from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.stylegan2 import Generator
 
-GENERATOR_FILE, ENCODER_FILE = "generator.pt", "encoder.pt"
+GENERATOR_FILE = "generator.pt"
+ENCODER_FILE = "encoder.pt"
 ENCODER_TYPES = {
     "faceanon.networks.e4e.Encoder4Editing": "Encoder4Editing",
     "faceanon.networks.psp.GradualStyleEncoder": "GradualStyleEncoder",

@@ -122,7 +122,8 @@ def _one_generator(parts: list[Part], folder: Path, spec: dict[str, Any], overwr
     generators.sort(key=lambda part: id(part.file) in encoders)
     if not generators:
         return parts
-    chosen, first = generators[0], generator_fingerprint(generators[0].found.tensors)
+    chosen = generators[0]
+    first = generator_fingerprint(generators[0].found.tensors)
     for other in generators[1:]:
         if chosen.found.latent_avg is None and other.found.latent_avg is not None:
             note = f"latent_avg taken from {other.file.path.name}, which holds the same generator"
@@ -163,7 +164,8 @@ def _with_roles(parts: list[Part], spec: dict[str, Any], overwrite: bool) -> tup
         UserError: Another network has the role, and `overwrite` is off.
     """
     taken: dict[str, dict[str, Any]] = {**spec["networks"], **spec.get("parts", {})}
-    kept, lines = [], []
+    kept = []
+    lines = []
     for part in parts:
         role = part.role
         name = part.found.name
@@ -190,7 +192,8 @@ def _new_packs(
     Raises:
         UserError: It has another of that name, and `overwrite` is off.
     """
-    kept, lines = [], []
+    kept = []
+    lines = []
     for file in (file for file in files if file.pack is not None):
         present = spec.get("packs", {}).get(pack_name(file))
         if present is not None and present["source"]["sha256"] == file.sha256:

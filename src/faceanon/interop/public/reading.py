@@ -158,7 +158,8 @@ def _networks(content: dict[str, Any], opts: dict[str, Any], path: Path) -> list
 def _stylegan2(content: dict[str, Any], average: Tensor | None, path: Path) -> list[Found]:
     """Generator (its moving average where there is one) and discriminator."""
     states = {part: _tensors(content.get(part)) for part in _PARTS}
-    generator, discriminator = states["g_ema"] or states["g"], states["d"]
+    generator = states["g_ema"] or states["g"]
+    discriminator = states["d"]
     found = []
     if generator is not None:
         if average is None and "latent_avg" in generator:

@@ -42,7 +42,8 @@ class Record:
     """
 
     def __init__(self, name: str = "", state: dict[str, Any] | None = None) -> None:
-        self.name, self.state = name, state or {}
+        self.name = name
+        self.state = state or {}
 
 
 class TensorFlowNetwork(Record):
@@ -51,7 +52,8 @@ class TensorFlowNetwork(Record):
     def __setstate__(self, state: object) -> None:
         if not isinstance(state, dict):
             raise pickle.UnpicklingError("a network whose state is no dictionary")
-        self.name, self.state = str(state.get("name")), state
+        self.name = str(state.get("name"))
+        self.state = state
 
 
 class DType:

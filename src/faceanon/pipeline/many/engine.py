@@ -85,7 +85,9 @@ def run_tasks(
 
 class _Engine:
     def __init__(self, pipeline: Pipeline, tasks: Iterator[Task], workers: int, rows: int, cores: int) -> None:
-        self.pipeline, self.tasks, self.rows = pipeline, tasks, rows
+        self.pipeline = pipeline
+        self.tasks = tasks
+        self.rows = rows
         self.turns = pipeline.device.type == "cpu"
         self.pool = _threads("faceanon", workers, max(1, cores // workers))
         self.network = _threads("faceanon-network", 1, cores)

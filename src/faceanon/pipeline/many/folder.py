@@ -243,7 +243,8 @@ class FolderRun:
 def _agree(outcome: Outcome, job: Job) -> bool:
     """Whether a result is the one on the disk, up to the rounding of another batch or the noise of its format."""
     photo = outcome.photo
-    before, there = load_photo(job[0]).pixels.astype(int), load_photo(job[1]).pixels.astype(int)
+    before = load_photo(job[0]).pixels.astype(int)
+    there = load_photo(job[1]).pixels.astype(int)
     again = decode_bytes(encode(photo.pixels, photo.alpha, photo.icc, None, job[1])).pixels.astype(int)
     if again.shape != there.shape:
         return False
@@ -256,9 +257,15 @@ class _Noted:
     """A task that notes in the journal when it begins to write and when it has written."""
 
     def __init__(self, task: Task, run: FolderRun, journal: Journal) -> None:
-        self.task, self.run, self.journal = task, run, journal
-        self.pipeline, self.source, self.target, self.inverse = task.pipeline, task.source, task.target, task.inverse
-        self.stamp, self.pixels = stamp(task.source), 0
+        self.task = task
+        self.run = run
+        self.journal = journal
+        self.pipeline = task.pipeline
+        self.source = task.source
+        self.target = task.target
+        self.inverse = task.inverse
+        self.stamp = stamp(task.source)
+        self.pixels = 0
 
     def start(self) -> tuple[Steps, Secret]:
         started = self.task.start()

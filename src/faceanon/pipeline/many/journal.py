@@ -116,7 +116,8 @@ class Journal:
     """
 
     def __init__(self, path: Path, head: dict[str, Any], whole: int | None = None) -> None:
-        self.path, self._turn = path, threading.Lock()
+        self.path = path
+        self._turn = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab", buffering=0)

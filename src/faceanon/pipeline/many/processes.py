@@ -38,7 +38,9 @@ class FolderStage(LightningModule):
 
     def __init__(self, run: FolderRun, journal: Journal | None, report: Report) -> None:
         super().__init__()
-        self.run, self.journal, self.report = run, journal, report
+        self.run = run
+        self.journal = journal
+        self.report = report
         self._stopped = False
 
     def setup(self, stage: str) -> None:

@@ -121,7 +121,8 @@ def anonymize_video(
     # Codes are known when the frames are written, and the comment is written before them.
     inside = fits_inside(target, text) and not options.sidecar and not sealed
     codes: dict[tuple[int, int], bytes] = {}
-    change, meter = Change(pipeline, password.secret()), FlickerMeter()
+    change = Change(pipeline, password.secret())
+    meter = FlickerMeter()
     means = mean_identities(source, change, record, progress)
     probe = Probe.of(record, pipeline) if options.probe and pipeline.backbone.reversible else None
 
@@ -156,7 +157,9 @@ def find_tracks(
         UserError: If the video cannot be read.
         NoFaceError: If no frame shows a face.
     """
-    tracker, frames, framing = Tracker(info.rate, options), 0, pipeline.backbone.framing
+    tracker = Tracker(info.rate, options)
+    frames = 0
+    framing = pipeline.backbone.framing
     for frame in read_frames(source):
         frames = frame.index + 1
         if tracker.wants(frame.index, frame.pixels):

@@ -53,7 +53,8 @@ class Change:
         Returns:
             `(B, 3, S, S)` on the CPU, in [-1, 1].
         """
-        backbone, device = self.pipeline.backbone, self.pipeline.device
+        backbone = self.pipeline.backbone
+        device = self.pipeline.device
         if self.inverse and backbone.sealed:
             carried = [self.codes[place] for place in zip(frames, tracks, strict=True)]
             return self.pipeline.from_codes(faces, carried).clamp(-1, 1)

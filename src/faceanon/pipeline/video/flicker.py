@@ -38,7 +38,8 @@ class FlickerMeter:
         last = self._tracks.get(track)
         now = _Sum(frame, original, drawn)
         if last is not None:
-            now.moved, now.flickered = last.moved, last.flickered
+            now.moved = last.moved
+            now.flickered = last.flickered
             if frame == last.frame + 1:
                 now.moved += float((original - last.original).abs().mean())
                 now.flickered += float((drawn - last.drawn).abs().mean())

@@ -89,7 +89,8 @@ def read_frames(path: Path) -> Iterator[Frame]:
         stream.thread_type = "AUTO"
         unit = stream.time_base or Fraction(1, 90_000)
         step = max(1, round(1 / (Fraction(_rate(stream)).limit_denominator(100_000) * unit)))
-        last, shape = None, None
+        last = None
+        shape = None
         for index, frame in enumerate(container.decode(stream)):
             if frame.is_corrupt:
                 raise UserError(f"{path} is damaged at frame {index}; repair or cut it first")
@@ -97,7 +98,8 @@ def read_frames(path: Path) -> Iterator[Frame]:
             if shape not in (None, pixels.shape):
                 raise UserError(f"{path} changes its picture size at frame {index}; convert it to one size first")
             wanted = frame.pts if frame.pts is not None else (0 if last is None else last + step)
-            last, shape = wanted if last is None else max(wanted, last + 1), pixels.shape
+            last = wanted if last is None else max(wanted, last + 1)
+            shape = pixels.shape
             yield Frame(index, pixels, last, unit)
 
 

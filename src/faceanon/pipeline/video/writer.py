@@ -75,7 +75,11 @@ class VideoWriter:
     """
 
     def __init__(self, path: Path, template: Path, info: VideoInfo, quality: Quality, comment: str | None) -> None:
-        self.path, self.template, self.info, self.quality, self.comment = path, template, info, quality, comment
+        self.path = path
+        self.template = template
+        self.info = info
+        self.quality = quality
+        self.comment = comment
 
     def __enter__(self) -> Self:
         self._input = av.open(str(self.template))
@@ -100,14 +104,18 @@ class VideoWriter:
         codec, pixel_format, options = self.quality.encoder(self.path, self.info.width, self.info.height)
         rate = source.average_rate or source.guessed_rate or Fraction(25)
         self._stream: VideoStream = self._out.add_stream(codec, rate=rate, options=options)  # type: ignore[assignment]
-        self._stream.width, self._stream.height, self._stream.pix_fmt = self.info.width, self.info.height, pixel_format
-        context, given = self._stream.codec_context, source.codec_context
+        self._stream.width = self.info.width
+        self._stream.height = self.info.height
+        self._stream.pix_fmt = pixel_format
+        context = self._stream.codec_context
+        given = source.codec_context
         context.time_base = source.time_base or Fraction(1, 90_000)
         if (ratio := given.sample_aspect_ratio) and self.info.width == given.width:
             context.sample_aspect_ratio = ratio
         self._yuv = pixel_format.startswith("yuv")
         if self._yuv:
-            context.color_primaries, context.color_trc = given.color_primaries, given.color_trc
+            context.color_primaries = given.color_primaries
+            context.color_trc = given.color_trc
             if given.colorspace != 0:  # 0 is RGB, which these pixels are no longer
                 context.colorspace = given.colorspace
             context.color_range = 1  # the narrow range, which every player expects
@@ -130,7 +138,8 @@ class VideoWriter:
             if self._yuv:
                 space = context.colorspace if context.colorspace in (1, 5, 6, 7, 9) else 5
                 picture = picture.reformat(format=context.pix_fmt, dst_colorspace=space, dst_color_range=1)
-            picture.pts, picture.time_base = frame.pts, frame.time_base
+            picture.pts = frame.pts
+            picture.time_base = frame.time_base
             self._out.mux(self._stream.encode(picture))
             self._copy_sound(float(frame.pts * frame.time_base))
 

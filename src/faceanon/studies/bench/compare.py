@@ -31,10 +31,12 @@ def compare(now: Run, then: Run) -> list[Comparison]:
 
 
 def _compared(now: Figure, then: Figure, clock: str) -> Comparison | None:
-    cost, before = now.cost(clock), then.cost(clock)
+    cost = now.cost(clock)
+    before = then.cost(clock)
     if not cost or not before:
         return None
-    memory, memory_then = now.largest("memory"), then.largest("memory")
+    memory = now.largest("memory")
+    memory_then = then.largest("memory")
     return Comparison(now.name, before / cost, memory / memory_then if memory and memory_then else None)
 
 

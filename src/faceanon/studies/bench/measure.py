@@ -88,7 +88,9 @@ class _Steps:
     """Counts what is done."""
 
     def __init__(self, progress: Progress, total: int) -> None:
-        self.progress, self.total, self.done = progress, total, 0
+        self.progress = progress
+        self.total = total
+        self.done = 0
 
     def next(self, what: str) -> None:
         self.progress(what, self.done, self.total)
@@ -100,7 +102,8 @@ class _Peak:
 
     def __init__(self, case: Case, runner: Runner, stack: ExitStack) -> None:
         stack.callback(runner.close)
-        self.name, self.runner = case.name, runner
+        self.name = case.name
+        self.runner = runner
         try:
             self.gflop = float(runner.prepare()["gflop"])
         except CaseFailedError as error:
@@ -141,7 +144,9 @@ def _prepared(
         except CaseFailedError as error:
             figure.failed = str(error)
             continue
-        figure.gflop, figure.images, figure.repeats = facts["gflop"], facts["images"], facts["repeats"]
+        figure.gflop = facts["gflop"]
+        figure.images = facts["images"]
+        figure.repeats = facts["repeats"]
         ready[case.name] = runner
     return ready
 

@@ -15,7 +15,9 @@ from faceanon.networks.stylegan2 import Discriminator, Generator
 from faceanon.studies.bench.cases import Case, Work, register
 from faceanon.studies.bench.settings import Settings
 
-SIZE, ROWS, WIDTH = 256, 14, 512
+SIZE = 256
+ROWS = 14
+WIDTH = 512
 BATCHES = (1, 4)
 
 
@@ -34,7 +36,8 @@ def drawing(settings: Settings) -> Iterator[None]:
 def generator(settings: Settings, batch: int) -> Work:
     """Draw faces of w+ codes."""
     net = settings.place(Generator(SIZE).eval())
-    draw, codes = settings.compiled(net.synthesis), _codes(settings, batch)
+    draw = settings.compiled(net.synthesis)
+    codes = _codes(settings, batch)
 
     def call() -> None:
         with drawing(settings):
@@ -46,7 +49,8 @@ def generator(settings: Settings, batch: int) -> Work:
 def generator_training(settings: Settings, batch: int) -> Work:
     """Draw faces and find the gradients of all parameters."""
     net = settings.place(Generator(SIZE))
-    draw, codes = settings.compiled(net.synthesis), _codes(settings, batch)
+    draw = settings.compiled(net.synthesis)
+    codes = _codes(settings, batch)
 
     def call() -> None:
         net.zero_grad(set_to_none=True)
@@ -60,7 +64,8 @@ def generator_training(settings: Settings, batch: int) -> Work:
 def encoder(settings: Settings, batch: int) -> Work:
     """Encode faces by e4e."""
     net = settings.place(Encoder4Editing(SIZE).eval())
-    encode, image = settings.compiled(net), settings.picture(batch, 3, SIZE, SIZE)
+    encode = settings.compiled(net)
+    image = settings.picture(batch, 3, SIZE, SIZE)
 
     def call() -> None:
         with drawing(settings):
@@ -72,7 +77,8 @@ def encoder(settings: Settings, batch: int) -> Work:
 def discriminator(settings: Settings, batch: int) -> Work:
     """Judge pictures."""
     net = settings.place(Discriminator(SIZE).eval())
-    judge, image = settings.compiled(net), settings.picture(batch, 3, SIZE, SIZE)
+    judge = settings.compiled(net)
+    image = settings.picture(batch, 3, SIZE, SIZE)
 
     def call() -> None:
         with drawing(settings):
@@ -105,8 +111,10 @@ def edit(settings: Settings, batch: int) -> Work:
         settings.place(Encoder4Editing(SIZE).eval()),
         settings.place(Generator(SIZE).eval()),
     )
-    encode, draw = settings.compiled(nets[0]), settings.compiled(nets[1].synthesis)
-    image, direction = settings.picture(batch, 3, SIZE, SIZE), _codes(settings, 1)
+    encode = settings.compiled(nets[0])
+    draw = settings.compiled(nets[1].synthesis)
+    image = settings.picture(batch, 3, SIZE, SIZE)
+    direction = _codes(settings, 1)
 
     def call() -> None:
         with drawing(settings):

@@ -28,7 +28,8 @@ def header(run: Run) -> list[str]:
 
 def row(one: Figure, run: Run) -> list[str]:
     """A case's cells."""
-    found, clock = one.summary(), run.clock
+    found = one.summary()
+    clock = run.clock
     cells = [one.name, one.unit, number(found["per_second"]), number(found["per_cpu_second"])]
     cells += [percent(found[f"spread_{clock}"]), number(found["gflop_per_image"]), percent(found[f"fraction_{clock}"])]
     cells += [percent(one.fraction("wall", [BF16_PEAK]))] if run.settings.cuda else []
@@ -49,7 +50,8 @@ def percent(value: float | None) -> str:
 
 def facts(run: Run) -> list[str]:
     """How it was measured: settings, machine, peaks."""
-    one, machine = run.settings, run.machine
+    one = run.settings
+    machine = run.machine
     where = machine.get("gpu") or machine.get("cpu")
     choices = [f"{one.threads} thread" + "s" * (one.threads > 1), f"precision {one.precision}"]
     choices += [word for word, on in (("compiled", one.compile), ("channels last", one.channels_last)) if on]
@@ -62,7 +64,8 @@ def facts(run: Run) -> list[str]:
     ]
     peaks = [f"{value:.0f}" for figure in run.figures if (value := figure.peak(run.clock)) is not None]
     if peaks:
-        low, high = min(peaks, key=float), max(peaks, key=float)
+        low = min(peaks, key=float)
+        high = max(peaks, key=float)
         unit = "GFLOP/s" if run.clock == "wall" else "GFLOP per CPU-second"
         lines.append(
             f"peak beside the cases: {low} to {high} {unit}" + (f"; load {load[0]} at the start" if load else "")

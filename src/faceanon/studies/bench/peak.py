@@ -8,7 +8,9 @@ from torch.nn import functional as F
 from faceanon.studies.bench.cases import Case, Work, register
 from faceanon.studies.bench.settings import Settings
 
-SIDE, CHANNELS, MAP = 2048, 256, 128
+SIDE = 2048
+CHANNELS = 256
+MAP = 128
 SIDE_BF16 = 8192
 
 

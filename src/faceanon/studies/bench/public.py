@@ -32,7 +32,8 @@ def network_table(size: int = PUBLIC, narrow: int = 1) -> Table:
     """
     public = channel_table(PUBLIC, 2, None)
     channels = {side * size // PUBLIC: width // narrow for side, width in public.items() if side * size >= 4 * PUBLIC}
-    dim, widths = 512 // narrow, [width // narrow for width in (64, 64, 128, 256, 512)]
+    dim = 512 // narrow
+    widths = [width // narrow for width in (64, 64, 128, 256, 512)]
     encoder = {"stylegan_size": size, "style_dim": dim, "input_size": size, "widths": widths}
     face = size * 7 // 16
     framing = {"input_size": face, "crop": list(FRAMING)}
@@ -60,7 +61,8 @@ def write_bundle(folder: Path, table: Table, files: bool = True, seed: int = 0) 
     entries: dict[str, Any] = {}
     folder.mkdir(parents=True, exist_ok=True)
     for role, (leaf, init, more) in table.items():
-        path, file = f"faceanon.networks.{leaf}", f"{role}.safetensors"
+        path = f"faceanon.networks.{leaf}"
+        file = f"{role}.safetensors"
         entries[role] = {"name": f"random_{role}", "class": path, "init": init, "file": file, **more}
         if files:
             with torch.random.fork_rng(devices=[]):

@@ -87,17 +87,20 @@ class Figure:
 
     def fraction(self, clock: str, names: Sequence[str] = FLOAT32_PEAKS) -> float | None:
         """Share of the machine's peak that the case reaches."""
-        rate, peak = self.rate(clock), self.peak(clock, names)
+        rate = self.rate(clock)
+        peak = self.peak(clock, names)
         return rate / peak if rate and peak else None
 
     def cost(self, clock: str) -> float | None:
         """GFLOP that the machine's peak does in the time of one image: comparable across machines and days."""
-        seconds, peak = self.median(clock), self.peak(clock)
+        seconds = self.median(clock)
+        peak = self.peak(clock)
         return seconds * peak / self.images if seconds and peak else None
 
     def summary(self) -> dict[str, float | None]:
         """The derived figures, for readers of the JSON."""
-        wall, cpu = self.median("wall"), self.median("cpu")
+        wall = self.median("wall")
+        cpu = self.median("cpu")
         return {
             "wall_s": wall,
             "cpu_s": cpu,

@@ -47,8 +47,11 @@ class ReferenceStep(ABC):
     def __init__(self, stage: BackboneStage[Any], number: int = 0) -> None:
         assert isinstance(stage.backbone, DBAF)
         assert stage.discriminator is not None
-        self.backbone, self.bundle, self.discriminator = stage.backbone, stage.bundle, stage.discriminator
-        self.gamma, self.number = stage.r1_gamma, number
+        self.backbone = stage.backbone
+        self.bundle = stage.bundle
+        self.discriminator = stage.discriminator
+        self.gamma = stage.r1_gamma
+        self.number = number
 
     @abstractmethod
     def draw(self, batch: FaceBatch, keys: Tensor) -> list[tuple[Tensor, Codes]]:
@@ -80,7 +83,8 @@ class ReferenceStep(ABC):
             if "perceptual" in found:
                 found["perceptual"].append(self.bundle.perceptual(picture, image).mean())
             if "parsing" in found:
-                parser, classes = self.bundle.parser, self.bundle.part_classes
+                parser = self.bundle.parser
+                classes = self.bundle.part_classes
                 found["parsing"].append(parse_loss(parser(picture), parser(image), classes))
         return found
 
@@ -110,7 +114,8 @@ class ReferenceAnonymize(ReferenceStep):
 
     def generator_terms(self, batch: FaceBatch, keys: Tensor) -> dict[str, Tensor]:
         """The paper's terms."""
-        drawn, settings = self.draw(batch, keys), self.stage
+        drawn = self.draw(batch, keys)
+        settings = self.stage
         pictures = [picture for picture, _ in drawn]
         by_picture = self.picture_terms(batch.image, pictures, vars(settings.weights))
         terms = {name: torch.stack(items).mean() for name, items in by_picture.items()}
@@ -154,7 +159,8 @@ class ReferenceDisentangle(ReferenceStep):
 
     def generator_terms(self, batch: FaceBatch, keys: Tensor) -> dict[str, Tensor]:
         """The paper's terms."""
-        ((picture, mixed),), settings = self.draw(batch, keys), self.stage
+        ((picture, mixed),) = self.draw(batch, keys)
+        settings = self.stage
         by_picture = self.picture_terms(batch.image, [picture], vars(settings.weights))
         terms = {name: items[0] for name, items in by_picture.items()}
         terms["adversarial"] = generator_loss(self.discriminator(picture))

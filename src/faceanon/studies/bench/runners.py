@@ -45,7 +45,9 @@ class Here:
     """
 
     def __init__(self, case: Case, settings: Settings, warmup: int) -> None:
-        self.case, self.settings, self.warmup = case, settings, warmup
+        self.case = case
+        self.settings = settings
+        self.warmup = warmup
         self.bench: Bench | None = None
 
     def prepare(self) -> dict[str, Any]:
@@ -75,7 +77,9 @@ class Apart:
     """A case in a process of its own. Arguments as `Here`."""
 
     def __init__(self, case: Case, settings: Settings, warmup: int) -> None:
-        self.case, self.settings, self.warmup = case, settings, warmup
+        self.case = case
+        self.settings = settings
+        self.warmup = warmup
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         # OpenMP reads its threads when torch is imported, before `Settings.start`.
         environment = {**os.environ, "OMP_NUM_THREADS": str(settings.threads)}

@@ -85,7 +85,8 @@ def build_stage(recipe: Recipe, folder: Path, **changes: Any) -> BackboneStage[A
     """
     config = yaml.safe_load((configs() / f"{recipe.preset}_{recipe.stage}.yaml").read_text())["model"]["init_args"]
     method = yaml.safe_load((configs() / config.pop("backbone")).read_text())
-    arguments, start = dict(method.get("init_args") or {}), None
+    arguments = dict(method.get("init_args") or {})
+    start = None
     if recipe.size == 64:
         start = drawn_model() if recipe.preset == "dbaf_keyed" else None
     else:
@@ -157,7 +158,9 @@ class Training:
         per_call: int = 1,
         **kwargs: Any,  # noqa: ANN401 - the Trainer's own
     ) -> None:
-        self.gate, self.per_call, self.threads = Gate(), per_call, settings.threads
+        self.gate = Gate()
+        self.per_call = per_call
+        self.threads = settings.threads
         options: dict[str, Any] = {"accelerator": "gpu" if settings.cuda else "cpu", "devices": 1, "logger": False}
         options |= {"precision": LIGHTNING[settings.precision], "max_epochs": 1, "default_root_dir": folder}
         options |= {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}

@@ -36,7 +36,8 @@ class Bench:
 
     def __init__(self, case: Case, settings: Settings, warmup: int = 1) -> None:
         settings.start()
-        self.settings, self.memory = settings, Memory(settings)
+        self.settings = settings
+        self.memory = Memory(settings)
         self.work: Work = case.build(settings)
         self.gflop: float | None = None
         settings.start()  # building may have moved threads and seed
@@ -86,7 +87,8 @@ def _answer(bench: Bench | None, wish: dict[str, Any]) -> tuple[Bench, dict[str,
 
 def main() -> None:
     """Answer until standard input ends."""
-    out, bench = _private_output(), None
+    out = _private_output()
+    bench = None
     for line in sys.stdin:
         try:
             bench, answer = _answer(bench, json.loads(line))

@@ -21,7 +21,8 @@ from faceanon.results import FILE_NAME, Results, load_results
 SEED = re.compile(r"seed-?\d+")
 ADVICE = "give folders that `faceanon test` or `faceanon zoo` wrote"
 OTHER_ROLES = ("parser", "landmarks", "perceptual")
-SAMPLES, ZOO = "samples.png", "zoo.json"
+SAMPLES = "samples.png"
+ZOO = "zoo.json"
 SHEET_QUALITY = 80
 
 
@@ -114,7 +115,9 @@ def _key(folder: Path, path: Path) -> tuple[Path, tuple[str, ...]]:
 
 def _names(keys: Sequence[tuple[Path, tuple[str, ...]]]) -> list[str]:
     """Names that tell the methods apart: below their root, or with its name before, or the whole path."""
-    short, longer, longest = [], [], []
+    short = []
+    longer = []
+    longest = []
     for root, parts in keys:
         kept = parts[:-1] if parts[-1:] == ("report",) else parts
         top = root.parent if root.name == "report" and not kept else root

@@ -21,7 +21,8 @@ from faceanon.report.page import data_uri, render
 from faceanon.studies.leaderboard.entries import Entry
 from faceanon.studies.leaderboard.scatter import Point, Scatter, scatter
 
-HIDDEN, FOUND = "deid_rate/{judge}", "deid_rate_gallery/{judge}"
+HIDDEN = "deid_rate/{judge}"
+FOUND = "deid_rate_gallery/{judge}"
 RECOVERED = "recovery_rate/{judge}/file"
 PLOTS = (("kid", "KID"), ("landmark_distance/anonymized", "landmarks moved, px"))
 
@@ -154,7 +155,8 @@ def leaderboard_rows(entries: Sequence[Entry], comparable: bool = True) -> tuple
 
 def _figures(entry: Entry) -> dict[str, dict[str, float]]:
     """Mean and, over several seeds, spread, by the name of the column."""
-    judge, white_box = entry.meta["judge"], entry.meta.get("white_box") or [""]
+    judge = entry.meta["judge"]
+    white_box = entry.meta.get("white_box") or [""]
     filled = named(judge, str(white_box[0]))
     found = summary([run.figures for run in entry.runs], filled)
     return {column.name: found[own.name] for column, own in zip(COLUMNS, filled, strict=True) if own.name in found}
@@ -174,7 +176,8 @@ def _cell(entry: Entry, name: str, value: Mapping[str, float] | None) -> Cell:
         return Cell(f"{mean:.1f}", value=mean)
     if "std" in value:
         return Cell(format_value(name, mean), "± " + format_value(name, value["std"]), mean)
-    judge, white_box = entry.meta["judge"], entry.meta.get("white_box") or [""]
+    judge = entry.meta["judge"]
+    white_box = entry.meta.get("white_box") or [""]
     interval = entry.runs[0].ci.get(name.format(judge=judge, recogniser=white_box[0]))
     return Cell(format_value(name, mean), format_interval(name, interval), mean)
 
@@ -202,7 +205,8 @@ def _plots(rows: Sequence[Row]) -> list[Scatter]:
 
 
 def _told(row: Row, name: str) -> str:
-    hidden, back = 1 - row.figures[HIDDEN], row.figures.get(RECOVERED)
+    hidden = 1 - row.figures[HIDDEN]
+    back = row.figures.get(RECOVERED)
     recovered = "no way back" if back is None else f"{back:.1%} recovered"
     return f"{row.entry.name}: {hidden:.1%} hidden, {format_value(name, row.figures[name])}, {recovered}"
 

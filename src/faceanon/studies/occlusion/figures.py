@@ -73,15 +73,21 @@ class OcclusionTest:
         detectors: Mapping[str, Detector] | None = None,
         sample_rows: int = 6,
     ) -> None:
-        self.bundle, self.far, self.seed, self.draws = bundle, far, seed, draws
-        self.detectors, self.sample_rows = dict(detectors or {}), sample_rows
+        self.bundle = bundle
+        self.far = far
+        self.seed = seed
+        self.draws = draws
+        self.detectors = dict(detectors or {})
+        self.sample_rows = sample_rows
         self.role = next((role for role in ("judge", "recogniser") if network_or_none(bundle, role)), None)
         if self.role is None:
             raise ValueError(f"bundle {bundle.name!r} has no recogniser, so nobody can say who is who")
         self.judge = str(getattr(bundle, f"{self.role}_name", self.role))
         self.metrics: dict[str, Metric] = {}
         self.kinds: list[str] = []
-        self.seen, self.method_sha256, self.reversible = 0, "", True
+        self.seen = 0
+        self.method_sha256 = ""
+        self.reversible = True
         self.figures: dict[str, float] = {}
         self.ci: dict[str, tuple[float, float]] = {}
         self.faults: dict[str, str] = {}
@@ -132,7 +138,8 @@ class OcclusionTest:
         plain = check_image("batch.plain.image", batch.plain.image)
         people = check_labels("batch.plain.identity", batch.plain.identity, len(plain)).cpu()
         self.method_sha256 = self.method_sha256 or state_sha256(backbone)
-        self.reversible, self.seen = backbone.reversible, self.seen + len(plain)
+        self.reversible = backbone.reversible
+        self.seen = self.seen + len(plain)
         self.kinds += [kind for kind in batch.worn if kind not in self.kinds]
         empty = torch.zeros(len(plain), *plain.shape[2:], dtype=torch.bool, device=plain.device)
         reference = self.networks[str(self.role)](plain).cpu()
@@ -219,10 +226,12 @@ class OcclusionTest:
         if not self.seen:
             raise ValueError("nothing to compute: no batch was added")
         known = self._metric(f"bare/{NONE}", Verification).compute()
-        threshold, people = float(known["threshold"]), known["identity"].numpy()
+        threshold = float(known["threshold"])
+        people = known["identity"].numpy()
         if math.isnan(threshold):
             raise ValueError("no two known people, so no threshold: name the person of each picture")
-        self.figures, self.ci = {f"threshold/{self.judge}": threshold}, {}
+        self.figures = {f"threshold/{self.judge}": threshold}
+        self.ci = {}
         for name, metric in self.metrics.items():
             family, _, rest = name.partition("/")
             if family == "rows":

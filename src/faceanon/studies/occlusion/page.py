@@ -41,14 +41,13 @@ class Column:
     digits: int = 2
 
 
-_C, _PERCENT = Column, ("%", 1)
-KEPT, FACE, HIDDEN, BACK, JUDGE = (
-    "occluder kept",
-    "face around it",
-    "anonymity",
-    "recovery",
-    "how far to trust the judge",
-)
+_C = Column
+_PERCENT = ("%", 1)
+KEPT = "occluder kept"
+FACE = "face around it"
+HIDDEN = "anonymity"
+BACK = "recovery"
+JUDGE = "how far to trust the judge"
 COLUMNS = (
     _C(KEPT, "PSNR", "occluder_psnr/{kind}/anonymized", "Fidelity of the pixels that the occluder covers, in the "
        "anonymized picture.", "higher", " dB", 1),
@@ -90,7 +89,8 @@ def occlusion_rows(results: Results, detector: str = "mtcnn") -> tuple[list[Colu
         results: Of an `OcclusionTest`.
         detector: Whose opinion is shown.
     """
-    judge, kinds = str(results.meta["judge"]), ["none", *results.meta["occluders"]]
+    judge = str(results.meta["judge"])
+    kinds = ["none", *results.meta["occluders"]]
     names = [
         {kind: column.name.format(kind=kind, judge=judge, detector=detector) for kind in kinds} for column in COLUMNS
     ]

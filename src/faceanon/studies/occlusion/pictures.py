@@ -159,7 +159,8 @@ def draw(kind: str, image: Tensor, points: Tensor, numbers: Sequence[int], seed:
 
 def _frame(image: Tensor, points: Tensor, style: Tensor) -> _Frame:
     left, right, nose, mouth_left, mouth_right = points.unbind(1)
-    eyes, across = (left + right) / 2, right - left
+    eyes = (left + right) / 2
+    across = right - left
     scale = across.norm(dim=1).clamp_min(1e-3)
     right_way = across / scale[:, None]
     down_way = torch.stack([-right_way[:, 1], right_way[:, 0]], 1)
@@ -178,7 +179,8 @@ def _frame(image: Tensor, points: Tensor, style: Tensor) -> _Frame:
 
 def _glasses(canvas: Canvas, face: _Frame) -> None:
     """Frame, bridge and temples; dark lenses on every other face, clear ones otherwise."""
-    u, v = face.u.abs() - 0.5, face.v - 0.03
+    u = face.u.abs() - 0.5
+    v = face.v - 0.03
     power = 2.5 + 2 * face.free(0)
     radius = ((u.abs() + 1e-4) ** power + (v.abs() * 1.25 + 1e-4) ** power) ** (1 / power)
     rim = (radius - 0.38).abs() - 0.035
@@ -195,7 +197,8 @@ def _glasses(canvas: Canvas, face: _Frame) -> None:
 
 def _mask(canvas: Canvas, face: _Frame) -> None:
     """A pleated cloth from the nose to below the chin, with loops to the ears."""
-    u, v = face.u, face.v
+    u = face.u
+    v = face.v
     top = 0.42 + 0.14 * u * u - 0.12 * face.free(0)
     narrow = u / (1.16 - 0.2 * (v - 0.4).clamp(0, 1.5))  # towards the chin
     cloth = ((narrow.abs() + 1e-4) ** 3 + (((v - 1.1) / 0.85).abs() + 1e-4) ** 3) ** (1 / 3) - 1
@@ -211,12 +214,15 @@ def _hand(canvas: Canvas, face: _Frame) -> None:
     """A hand raised from below over a cheek and the mouth, in the skin's own colour."""
     side = torch.where(face.free(0) < 0.5, -1.0, 1.0)
     angle = side * (-0.2 - 0.35 * face.free(1))
-    du, dv = face.u - side * (0.25 + 0.3 * face.free(2)), face.v - 1.5
-    x, y = angle.cos() * du + angle.sin() * dv, angle.cos() * dv - angle.sin() * du
+    du = face.u - side * (0.25 + 0.3 * face.free(2))
+    dv = face.v - 1.5
+    x = angle.cos() * du + angle.sin() * dv
+    y = angle.cos() * dv - angle.sin() * du
     zero = torch.zeros_like(angle)
     parts = [capsule(x, y, (zero, zero + 0.1), (zero, zero + 3.0), 0.36)]
     for number, length in enumerate((0.8, 0.98, 1.05, 0.92)):
-        base, tip = side * (number - 1.5) * 0.2, side * (number - 1.5) * 0.24
+        base = side * (number - 1.5) * 0.2
+        tip = side * (number - 1.5) * 0.24
         parts.append(capsule(x, y, (base, zero), (tip, zero - length), 0.1))
     parts.append(capsule(x, y, (-side * 0.3, zero + 0.2), (-side * 0.6, zero - 0.3), 0.11))
     distance = torch.stack(parts).amin(0)

@@ -16,7 +16,8 @@ from faceanon.metrics.checks import check_same_shape
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.quality import psnr
 
-KEPT_IOU, KEPT_PSNR = 0.5, 15.0
+KEPT_IOU = 0.5
+KEPT_PSNR = 15.0
 
 
 class Rows(Metric):
@@ -135,7 +136,8 @@ def _change(figures: Mapping[str, float], ci: Mapping[str, tuple[float, float]],
     names = [f"{name}/{judge}/{kind}" for name in ("deid_rate", "recovery_rate")]
     deid, recovered = (figures.get(name, math.nan) for name in names)
     hidden, back = (figures.get(f"{name}/{judge}/none", math.nan) for name in ("deid_rate", "recovery_rate"))
-    low, high = ci.get(names[0], (math.nan, math.nan))[0], ci.get(names[1], (math.nan, math.nan))[1]
+    low = ci.get(names[0], (math.nan, math.nan))[0]
+    high = ci.get(names[1], (math.nan, math.nan))[1]
     return [
         (
             names[0],
@@ -151,8 +153,10 @@ def _change(figures: Mapping[str, float], ci: Mapping[str, tuple[float, float]],
 
 
 def _preservation(figures: Mapping[str, float], judge: str, kind: str) -> list[Check]:
-    iou, decibels = f"occluder_parsing_iou/{kind}/anonymized", f"occluder_psnr/{kind}/anonymized"
-    agreement, fidelity = figures.get(iou, math.nan), figures.get(decibels, math.nan)
+    iou = f"occluder_parsing_iou/{kind}/anonymized"
+    decibels = f"occluder_psnr/{kind}/anonymized"
+    agreement = figures.get(iou, math.nan)
+    fidelity = figures.get(decibels, math.nan)
     strangers = f"impostor_rate/{judge}/{kind}"
     accepted = figures.get(strangers, math.nan)
     return [

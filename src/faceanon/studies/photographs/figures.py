@@ -21,8 +21,10 @@ from faceanon.studies.photographs.readings import Measured
 FAR = 1e-2
 DRAWS = 1000
 # Points of the mesh: the inner edges of the lips in their middle, and where the face ends beside the ears.
-UPPER_LIP, LOWER_LIP = 13, 14
-LEFT_CHEEK, RIGHT_CHEEK = 234, 454
+UPPER_LIP = 13
+LOWER_LIP = 14
+LEFT_CHEEK = 234
+RIGHT_CHEEK = 454
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
 

@@ -46,8 +46,12 @@ from faceanon.studies.photographs.readings import (
 )
 from faceanon.studies.photographs.telling import telling_figures
 
-RESULTS, TABLE, SHEET = "results.json", "table.md", "sheet.png"
-CACHE, ABOUT, SECONDS = "cache", "about.json", "seconds.json"
+RESULTS = "results.json"
+TABLE = "table.md"
+SHEET = "sheet.png"
+CACHE = "cache"
+ABOUT = "about.json"
+SECONDS = "seconds.json"
 
 
 @dataclass(frozen=True)

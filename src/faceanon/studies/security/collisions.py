@@ -22,7 +22,9 @@ CHUNK = 500
 LONGEST = 256
 ROUNDING = 1e-10  # of the mean square: nearer rows are equal
 NEAR = 0.1  # nearest pair of codes, over that of independent normal codes of the same spread
-STRANGERS_HOLDS, STRANGERS_PARTLY = 0.05, 0.2  # share of pairs of keys that the judge takes for one person
+# Share of pairs of keys that the judge takes for one person.
+STRANGERS_HOLDS = 0.05
+STRANGERS_PARTLY = 0.2
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,9 @@ def nearest_pair(rows: Tensor) -> tuple[int, float, float]:
     """Pairs of equal rows of `(N, D)` (up to rounding), distance of the nearest pair, and a median distance."""
     double = rows.double() - rows.double().mean(0)
     squares = double.square().sum(1)
-    equal, nearest, medians = 0, math.inf, []
+    equal = 0
+    nearest = math.inf
+    medians = []
     for start in tqdm(range(0, len(rows), CHUNK), desc="pairs of keys", delay=2, leave=False):
         part = double[start : start + CHUNK]
         distance = (squares[start : start + CHUNK, None] + squares - 2 * part @ double.T).clamp(min=0)

@@ -106,7 +106,9 @@ def disturbance(target: Target) -> Disturbed:
     target.need_way_back()
     count = target.budget.disturbed
     image, hidden, key = (rows[:count] for rows in (target.probes.image, target.hidden, target.right_keys))
-    rates, cosines, psnr = [], [], []
+    rates = []
+    cosines = []
+    psnr = []
     for name, change in DISTURBANCES.items():
         face = target.recover(saved(change(hidden)), key, title=name)
         cosine = (target.embed(face) * target.gallery[:count]).sum(1)

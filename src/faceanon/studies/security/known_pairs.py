@@ -102,7 +102,8 @@ def known_pairs(target: Target) -> KnownPairs:
     x, x_new = _standardised(x, x_new)
     goal, goal_new = _standardised(goal, goal_new)
     order = torch.randperm(len(x))
-    x, goal = x[order], goal[order]
+    x = x[order]
+    goal = goal[order]
     counts = [n for n in sorted({*COUNTS, x.shape[1] + 1, 2 * x.shape[1], len(x)}) if n <= len(x)]
     linear = [_compared(least_squares(x[:n], goal[:n])(x_new), goal_new) for n in counts]
     large = [n for n in counts if n >= min(SMALLEST_MLP, len(x))][-3:]
@@ -119,7 +120,8 @@ def _columns(found: Sequence[tuple[float, float]]) -> tuple[tuple[float, ...], t
 
 def _standardised(known: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
     """Both by mean and spread of what the attacker knows; entries that never vary stay near nothing."""
-    mean, spread = known.mean(0), known.std(0)
+    mean = known.mean(0)
+    spread = known.std(0)
     spread = spread.clamp(min=1e-3 * float(spread.max()) + 1e-12)
     return (known - mean) / spread, (new - mean) / spread
 

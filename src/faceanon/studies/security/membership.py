@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from faceanon.studies.security.target import Target
     from faceanon.types import FaceBatch
 
-AUC_HOLDS, AUC_PARTLY = 0.6, 0.75
-TAIL_HOLDS, TAIL_PARTLY = 0.05, 0.2  # of members, named at a false accusation in a hundred
+AUC_HOLDS = 0.6
+AUC_PARTLY = 0.75
+# Of members, named at a false accusation in a hundred.
+TAIL_HOLDS = 0.05
+TAIL_PARTLY = 0.2
 ROUNDS = 4000
 TOGETHER = "all of these together"
 Interval = tuple[float, float]
@@ -124,7 +127,8 @@ def membership(target: Target, source: str = "") -> Membership:
 
 def _signals(target: Target, batch: FaceBatch) -> dict[str, Tensor]:
     """Every signal, `(people,)`: the mean over a person's pictures."""
-    image, key = batch.image, target.keys("membership", batch)
+    image = batch.image
+    key = target.keys("membership", batch)
     hidden = target.anonymize(image, key, "faces of training and others")
     found: dict[str, Tensor] = {}
     try:
@@ -163,7 +167,8 @@ def _agreement(embedding: Tensor, identity: Tensor) -> Tensor:
 def _discriminator(target: Target) -> Callable[[Tensor], Tensor] | None:
     """The bundle's trained discriminator, if it ships one."""
     bundle = target.backbone.bundle
-    has, make = getattr(bundle, "has", None), getattr(bundle, "discriminator", None)
+    has = getattr(bundle, "has", None)
+    make = getattr(bundle, "discriminator", None)
     if has is None or make is None or not has("discriminator") or "file" not in bundle.entry("discriminator"):
         return None
     network = make().eval().requires_grad_(False).to(target.device)
@@ -197,7 +202,8 @@ def measure(name: str, inside: Tensor, outside: Tensor, tests: int = 1) -> Signa
         outside: Outsiders' scores.
         tests: Signals that are looked at together; intervals are widened by Bonferroni.
     """
-    one, other = inside.double().numpy(), outside.double().numpy()
+    one = inside.double().numpy()
+    other = outside.double().numpy()
     wins = (one[:, None] > other) + 0.5 * (one[:, None] == other)
     draw = np.random.default_rng(0)
     rows, columns = (draw.integers(0, len(scores), (ROUNDS, len(scores))) for scores in (one, other))

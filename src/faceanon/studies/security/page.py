@@ -14,7 +14,8 @@ from faceanon.studies.security.plots import plot
 from faceanon.studies.security.runner import Done, content
 
 SCHEMA = 1
-JSON_NAME, PAGE_NAME = "security.json", "security.html"
+JSON_NAME = "security.json"
+PAGE_NAME = "security.html"
 WORDS: dict[Outcome, str] = {
     "fails": "does not protect",
     "partly": "protects in part",

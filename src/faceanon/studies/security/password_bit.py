@@ -20,7 +20,8 @@ SALT = b"faceanon/attack/salt"
 # Cheap on purpose: what is tested does not hang on the cost, and dozens of passwords are tried.
 KDF = KdfParameters(memory_kib=64, iterations=1, lanes=1)
 SPREAD = 0.02  # how far from one half the share of changed bits may lie, on average
-OPEN_HOLDS, OPEN_PARTLY = 0.05, 0.2
+OPEN_HOLDS = 0.05
+OPEN_PARTLY = 0.2
 
 
 @dataclass(frozen=True)

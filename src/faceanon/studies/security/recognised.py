@@ -65,7 +65,8 @@ def recognised(probe: Tensor, gallery: Tensor, identity: Tensor, threshold: floa
     own = similarity.diagonal().clone()
     person = (identity[:, None] == identity) & (identity[:, None] >= 0)
     alone = torch.eye(len(identity), dtype=torch.bool)
-    other, strangers = person & ~alone, ~person & ~alone
+    other = person & ~alone
+    strangers = ~person & ~alone
     best = similarity.masked_fill(~other, -math.inf).amax(1)
     hits = (best > similarity.masked_fill(~strangers, -math.inf).amax(1)).float()  # a tie finds nobody
     hits[~other.any(1)] = math.nan

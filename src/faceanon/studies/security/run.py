@@ -83,7 +83,8 @@ def run_security(options: Options) -> int:
 
 def _options(options: Options, attacks: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Further arguments by attack."""
-    price, source = options.core_hour_price, options.trained_on
+    price = options.core_hour_price
+    source = options.trained_on
     if price is not None and not 0 < price < 1e6:
         raise UserError(f"--core-hour-price {price:g}: give a price above 0")
     given: dict[str, tuple[str, dict[str, Any]]] = {
@@ -143,8 +144,10 @@ def procedural(backbone: Backbone, budget: Budget, options: Options) -> Faces:
     from faceanon.metrics.protocol import load_protocol
 
     protocol: Protocol = load_protocol(PROTOCOL)
-    pictures, side = protocol.pictures, backbone.image_size
-    photos, occlusion = pictures.photos or 2, pictures.occlusion or 0.0
+    pictures = protocol.pictures
+    side = backbone.image_size
+    photos = pictures.photos or 2
+    occlusion = pictures.occlusion or 0.0
 
     def drawn(split: str, people: int, first_label: int) -> FaceBatch:
         roll = held_out_roll(split, people, photos, occlusion, first_label)

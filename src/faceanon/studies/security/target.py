@@ -61,8 +61,13 @@ class Target:
         device: torch.device | str = "cpu",
         training: Callable[[], tuple[FaceBatch, FaceBatch]] | None = None,
     ) -> None:
-        self.backbone, self.test, self.attacker, self.budget, self.seed = backbone, test, attacker, budget, seed
-        self.device, self.training = torch.device(device), training
+        self.backbone = backbone
+        self.test = test
+        self.attacker = attacker
+        self.budget = budget
+        self.seed = seed
+        self.device = torch.device(device)
+        self.training = training
         if self.device.type != "cpu":
             backbone.to(self.device)
             backbone.bundle.to(self.device)
@@ -167,7 +172,8 @@ class Target:
 
     def warnings(self) -> list[str]:
         """Why the judge may not be trusted: a threshold from few pairs, or people whom it misses or confuses."""
-        judge, identity = str(getattr(self.backbone.bundle, "judge_name", "judge")), self.test.identity
+        judge = str(getattr(self.backbone.bundle, "judge_name", "judge"))
+        identity = self.test.identity
         accepted = float((genuine_scores(self.originals, identity) > self.threshold).float().mean())
         figures = {f"tar_at_far/{judge}/{FAR:g}": accepted, f"threshold/{judge}": self.threshold}
         few = few_pairs(impostor_pairs(identity).shape[1], FAR)

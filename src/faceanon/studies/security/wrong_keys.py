@@ -16,8 +16,12 @@ from faceanon.studies.security.training import Detector
 if TYPE_CHECKING:
     from faceanon.studies.security.target import Target
 
-OPEN_HOLDS, OPEN_PARTLY = 0.05, 0.2  # share of faces that a wrong key brings back
-TELL_HOLDS, TELL_PARTLY = 0.65, 0.9  # AUC of the detector
+# Share of faces that a wrong key brings back.
+OPEN_HOLDS = 0.05
+OPEN_PARTLY = 0.2
+# AUC of the detector.
+TELL_HOLDS = 0.65
+TELL_PARTLY = 0.9
 GRID = 8
 
 
@@ -112,12 +116,14 @@ def wrong_keys(target: Target) -> WrongKeys:
 
 def traces(target: Target, face: Tensor, hidden: Tensor) -> Tensor:
     """What the detector looks at: the opened face, and how it differs from the anonymized one; `(B, D)`."""
-    recogniser, perceptual = target.recogniser, target.network("perceptual")
+    recogniser = target.recogniser
+    perceptual = target.network("perceptual")
     change = (face - hidden).abs()
     fine = (face - F.avg_pool2d(face, 3, 1, 1)).abs()
     found = [F.adaptive_avg_pool2d(item, GRID).flatten(1) for item in (face, change, fine)]
     if recogniser is not None:
-        one, other = target.batched(recogniser, face), target.batched(recogniser, hidden)
+        one = target.batched(recogniser, face)
+        other = target.batched(recogniser, hidden)
         found += [one, (one * other).sum(1, keepdim=True)]
     if perceptual is not None:
         found.append(target.batched(perceptual.features, face))

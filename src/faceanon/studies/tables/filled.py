@@ -12,7 +12,8 @@ from faceanon.studies.tables.names import Names, expand, resolve
 from faceanon.studies.tables.spec import Block, Column, PaperTable, Row
 
 Kind = Literal["published", "corrected", "ours", "not run"]
-UNKNOWN, MISSING = "?", "-"
+UNKNOWN = "?"
+MISSING = "-"
 VERSIONS = {"recovered/image": "float picture", "recovered/file": "saved file", "recovered/latent": "codes"}
 
 
@@ -168,7 +169,8 @@ def _ours(table: PaperTable, block: Block, method: str, results: Results, names:
 
 
 def _line(columns: Sequence[Column], method: str, version: str, results: Results, names: Names) -> Line:
-    cells, intervals = [], []
+    cells = []
+    intervals = []
     figures: dict[str, float] = {}
     for column in columns:
         wanted = [resolve(figure.name, column, version, names) for figure in column.figures]

@@ -10,7 +10,8 @@ from faceanon.report.methods import markdown, named, summary
 from faceanon.results import Results
 from faceanon.studies.tables.spec import known_tables
 
-TABLES, METHODS = "tables.md", "methods.md"
+TABLES = "tables.md"
+METHODS = "methods.md"
 
 
 def write_joined(folder: Path, results: Mapping[str, Results], judge: str, recogniser: str) -> None:

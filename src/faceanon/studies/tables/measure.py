@@ -79,7 +79,8 @@ def check_bundle(name: str, backbone: Backbone, bundle: Bundle) -> None:
     Raises:
         UserError: They differ; the message names the role.
     """
-    theirs, ours = bundle_hashes(backbone.bundle), bundle_hashes(bundle)
+    theirs = bundle_hashes(backbone.bundle)
+    ours = bundle_hashes(bundle)
     other = [role for role in NETWORKS if theirs.get(role) != ours.get(role)]
     if other:
         raise UserError(
@@ -97,7 +98,8 @@ def cached(path: Path, backbone: Backbone, setting: Setting) -> Results | None:
     if not path.is_file():
         return None
     found = load_results(path)
-    meta, protocol = found.meta, found.meta.get("protocol") or {}
+    meta = found.meta
+    protocol = found.meta.get("protocol") or {}
     ours = bundle_hashes(setting.bundle)
     theirs = meta.get("weights") or {}
     same = (

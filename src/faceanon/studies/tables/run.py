@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from faceanon.weights.bundle import Bundle
 
 OUT = Path("runs/tables")
-FACES, TSNE_FACES = 8, 5
+FACES = 8
+TSNE_FACES = 5
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,9 @@ def run_tables(options: Options) -> int:
         return 0
     names = known_tables() if "all" in options.table else list(dict.fromkeys(options.table))
     tables = [load_table(name) for name in names]
-    place, given, bundle = device(options.device), parse_methods(options.methods), Bundle(options.bundle)
+    place = device(options.device)
+    given = parse_methods(options.methods)
+    bundle = Bundle(options.bundle)
     methods = {one.name: build(one, bundle) for one in given}
     setting = _setting(options, tables, bundle)
     for backbone in methods.values():
@@ -276,7 +279,9 @@ def _write(
     from faceanon.studies.tables.measure import facts
     from faceanon.studies.tables.text import markdown
 
-    name, folder, told = filled.spec.name, setting.folder.parent, facts(setting, results)
+    name = filled.spec.name
+    folder = setting.folder.parent
+    told = facts(setting, results)
     content = {"schema": 1, **as_json(filled), "facts": told, "meta": run_meta()}
     content["methods"] = {method: {"meta": found.meta, "ci": found.ci} for method, found in results.items()}
     write_atomic(folder / f"{name}.json", to_json(content))

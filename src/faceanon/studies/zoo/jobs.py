@@ -78,7 +78,8 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 def _follow(running: dict[Future[None], list[Task]], total: int) -> None:
     """Say what is done as it gets done."""
-    start, done = time.monotonic(), 0
+    start = time.monotonic()
+    done = 0
     for future in as_completed(running):
         future.result()
         done += len(running[future])

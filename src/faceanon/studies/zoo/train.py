@@ -16,7 +16,9 @@ from faceanon.studies.zoo.recipes import Method, Stage
 if TYPE_CHECKING:
     from torch import Tensor
 
-GROUP, MOST_GROUPS, FACES = 4, 4000, 8
+GROUP = 4
+MOST_GROUPS = 4000
+FACES = 8
 PLAIN = "riddle_s2"  # whose test serves methods without a stage; nothing of its training is used
 
 
@@ -106,7 +108,8 @@ def _fit(stage: Stage, seed: int, place: Path, settings: Settings, batches: int,
         "trainer.enable_checkpointing": "false",
     }
     options |= {} if start is None else {"model.init_args.init_from": start}
-    wall, processor = time.monotonic(), time.process_time()
+    wall = time.monotonic()
+    processor = time.process_time()
     train(["fit", *_words(stage, place, settings), *(f"--{name}={value}" for name, value in options.items())])
     cost: dict[str, float] = {"batches": epochs * an_epoch, "batch": settings.batch}
     cost |= {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - processor}

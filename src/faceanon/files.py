@@ -29,7 +29,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def sha256(path: Path) -> str:
-    """Hex digest of a file."""
+    """The sha256 of a file as 64 hexadecimal digits; the file is read in chunks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

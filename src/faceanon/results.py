@@ -93,7 +93,7 @@ def to_json(content: object) -> bytes:
 
 
 def dumps(results: Results) -> bytes:
-    """The file's content."""
+    """What `results.json` holds, as UTF-8 JSON without NaN."""
     content = {
         "schema": SCHEMA,
         "figures": {name: float(value) for name, value in results.figures.items()},

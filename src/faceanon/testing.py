@@ -62,12 +62,12 @@ class Subject:
 
     @cached_property
     def keys(self) -> Tensor:
-        """Four keys."""
+        """Keys of the four faces, `(4, *key_shape)`; the same at every call."""
         return self.backbone.sample_key(FACES, torch.Generator().manual_seed(1))
 
     @cached_property
     def others(self) -> Tensor:
-        """Four other keys."""
+        """Other keys than `keys`, `(4, *key_shape)`; the same at every call."""
         return self.backbone.sample_key(FACES, torch.Generator().manual_seed(2))
 
     @cached_property
@@ -90,12 +90,12 @@ class Subject:
             return None
 
     def anonymize(self, image: Tensor, keys: Tensor) -> Tensor:
-        """The backbone's, on copies."""
+        """What `backbone.anonymize` gives for copies, so that it cannot change the inputs."""
         with torch.no_grad():
             return self.backbone.anonymize(image.clone(), keys.clone())
 
     def recover(self, image: Tensor, keys: Tensor) -> Tensor:
-        """The backbone's, on copies."""
+        """What `backbone.recover` gives for copies, so that it cannot change the inputs."""
         with torch.no_grad():
             return self.backbone.recover(image.clone(), keys.clone())
 
@@ -106,7 +106,7 @@ class Subject:
             return self.backbone.code_of(self.image.clone())
 
     def recover_from(self, image: Tensor, codes: list[bytes]) -> Tensor:
-        """The backbone's, on copies."""
+        """What `backbone.recover_from` gives for copies, so that it cannot change the inputs."""
         with torch.no_grad():
             return self.backbone.recover_from(image.clone(), list(codes))
 

@@ -120,7 +120,7 @@ class Pixelate(Irreversible):
         self.cells = cells
 
     def obscured(self, image: Tensor) -> Tensor:
-        """Average, then repeat."""
+        """The picture as `cells` x `cells` tiles of one colour each, the mean of what they cover; shape and range stay."""
         coarse = F.adaptive_avg_pool2d(image, self.cells)
         return F.interpolate(coarse, size=image.shape[-2:], mode="nearest-exact")
 
@@ -143,7 +143,7 @@ class Mask(Irreversible):
         self.level = level
 
     def obscured(self, image: Tensor) -> Tensor:
-        """One grey."""
+        """A picture of the same shape, grey `level` everywhere."""
         return torch.full_like(image, self.level)
 
 
@@ -191,7 +191,7 @@ class Scramble(Classical):
         return self._through(image, key, inverse=False)
 
     def recover(self, image: Tensor, key: Tensor) -> Tensor:
-        """Decrypt the region."""
+        """Decrypt the region of `(B, 3, S, S)` that `anonymize` encrypted; under a wrong key it stays noise."""
         return self._through(image, key, inverse=True)
 
     @torch.no_grad()

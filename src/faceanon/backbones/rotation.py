@@ -114,5 +114,5 @@ class Rotation(Backbone):
         return codes.attributes + expanded
 
     def decode(self, codes: Codes) -> Tensor:
-        """Draw `(B, 3, S, S)`."""
+        """Draw the pictures `(B, 3, S, S)` of codes."""
         return self.generator.synthesis(self.w_plus(codes))

@@ -275,7 +275,7 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         return self._loader("test", self._by_person("test"))
 
     def predict_dataloader(self) -> DataLoader[FaceBatch]:
-        """The test pictures."""
+        """What `faceanon predict` goes through: the same batches as `test_dataloader`."""
         return self.test_dataloader()
 
     def _epoch(self) -> int:

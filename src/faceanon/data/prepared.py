@@ -287,7 +287,7 @@ class PreparedFaces(L.LightningDataModule):
         return self._loader("test", self._by_person("test"))
 
     def predict_dataloader(self) -> DataLoader[FaceBatch]:
-        """The test pictures."""
+        """What `faceanon predict` goes through: the same batches as `test_dataloader`."""
         return self.test_dataloader()
 
     def _epoch(self) -> int:

@@ -84,7 +84,7 @@ class ParsingObjective(Objective):
         self.register_buffer("class_weights", torch.tensor(class_weights))
 
     def terms(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:
-        """`parsing`."""
+        """One term, `parsing`: the weighted cross entropy of the classes of all pixels."""
         return {"parsing": F.cross_entropy(network(batch.image), _parsing(batch), self.class_weights)}
 
     def figures(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:
@@ -103,7 +103,7 @@ class LandmarkObjective(Objective):
     """Wing-free plain L1 on landmarks; the figure is in pixels."""
 
     def terms(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:
-        """`landmarks`."""
+        """One term, `landmarks`: ten times the mean absolute error of coordinates in [-1, 1]."""
         return {"landmarks": 10 * F.l1_loss(network(batch.image), _landmarks(batch))}
 
     def figures(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:

@@ -25,11 +25,11 @@ class CriticExam(ABC):
 
     @abstractmethod
     def update(self, network: nn.Module, batch: FaceBatch) -> None:
-        """Add a batch."""
+        """Add what `network` says of a batch of held-out faces."""
 
     @abstractmethod
     def compute(self) -> dict[str, float]:
-        """Figures by name."""
+        """Figures over everything added, by metric name."""
 
 
 def critic_exam(objective: Objective, name: str, labels: Sequence[str], image_size: int) -> CriticExam:

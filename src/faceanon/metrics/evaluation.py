@@ -103,7 +103,7 @@ class Evaluation:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything added."""
+        """Forget all batches and figures, as if the evaluation were new."""
         self.seen = 0
         self.total: Seen | None = None
         self.figures: dict[str, float] = {}

@@ -66,7 +66,7 @@ class PriorExam:
             self.samples = {"original": image[:8], "reconstruction": output[:8], "sample of the mapping": drawn[:8]}
 
     def compute(self) -> dict[str, float]:
-        """Figures by name."""
+        """Figures over everything added, by metric name: identity, quality, and KID of reconstructions and samples."""
         name = self.bundle.judge_name
         threshold = float(self.verification.compute()["threshold"])
         rate = float(match_rate(self.similarity.compute(), threshold).mean())

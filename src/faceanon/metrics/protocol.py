@@ -155,7 +155,7 @@ class Protocol:
 
     @property
     def label(self) -> str:
-        """Name and version."""
+        """Name and version as one word, such as `synth64-v1`."""
         return f"{self.name}-v{self.version}"
 
     @property

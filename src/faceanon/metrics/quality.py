@@ -64,7 +64,7 @@ class Mean(Metric):
         self.count += value.numel()
 
     def compute(self) -> Tensor:
-        """The mean; NaN over nothing."""
+        """The mean over everything added; NaN if nothing was."""
         return self.total / self.count
 
 

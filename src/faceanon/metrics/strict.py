@@ -41,7 +41,7 @@ def typed(cls: type[T], data: object, where: str) -> T:
 
 
 def _value(hint: Any, item: object, where: str) -> object:  # noqa: ANN401 - a type
-    """`item` as `hint` wants it."""
+    """`item` checked against, and converted to, the type `hint`."""
     if get_origin(hint) in (Union, types.UnionType):
         inner = [option for option in get_args(hint) if option is not type(None)]
         return None if item is None else _value(inner[0], item, where)

@@ -23,7 +23,7 @@ class FlowBlock(nn.Module, ABC):
 
     @abstractmethod
     def back(self, code: Tensor, secret: Tensor) -> tuple[Tensor, Tensor]:
-        """Undo `onward`."""
+        """The inverse of `onward` under the same secret: `(B, K)` under `(B, C)` -> `(B, K)`."""
 
 
 class RealNVPBlock(FlowBlock):
@@ -63,7 +63,7 @@ class RealNVPBlock(FlowBlock):
         return self.bound * (2 * raw.sigmoid() - 1)
 
     def onward(self, code: Tensor, secret: Tensor) -> tuple[Tensor, Tensor]:
-        """Eqs. (5) and (6)."""
+        """Move both halves by eqs. (5) and (6)."""
         z1 = code[:, : self.first]
         z2 = code[:, self.first :]
         known = self._seen(z1, secret)
@@ -121,7 +121,7 @@ class AllInOneBlock(FlowBlock):
         return 0.1 * F.softplus(self.raw_scale) + 1e-6  # never 0, whatever training does
 
     def onward(self, code: Tensor, secret: Tensor) -> tuple[Tensor, Tensor]:
-        """Couple, scale, permute."""
+        """One step of the flow: affine coupling, then a scale and an offset for each dimension, then a permutation."""
         z1 = code[:, : self.first]
         z2 = code[:, self.first :]
         log_scale, shift = self._coupling(z1, secret)
@@ -131,7 +131,7 @@ class AllInOneBlock(FlowBlock):
         return moved, log_scale.sum(1) + scale.log().sum()
 
     def back(self, code: Tensor, secret: Tensor) -> tuple[Tensor, Tensor]:
-        """Permute back, scale back, couple back."""
+        """The inverse of `onward`: permutation, scale and coupling are undone in this order."""
         scale = self._scale()
         joined = (code[:, self.permutation.argsort()] - self.offset) / scale
         z1 = joined[:, : self.first]

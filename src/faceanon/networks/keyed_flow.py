@@ -167,5 +167,5 @@ def orthogonal(normal: Tensor) -> Tensor:
 
 
 def _sign(x: Tensor) -> Tensor:
-    """1 or -1; 1 for 0."""
+    """The sign of every number, where 0 counts as positive."""
     return torch.where(x >= 0, 1.0, -1.0).to(x.dtype)

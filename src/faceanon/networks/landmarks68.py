@@ -70,7 +70,7 @@ class Head(nn.Module):
         self.bn = nn.BatchNorm1d(outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Regress."""
+        """`(B, 512, 7, 7)` features -> `(B, outputs)` numbers."""
         out: Tensor = self.bn(self.linear(self.conv_6_dw(x).flatten(1)))
         return out
 

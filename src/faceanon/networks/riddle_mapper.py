@@ -101,7 +101,7 @@ class TransformerMapperSplit(nn.Module):
         return cat([layer(part, key) for layer, part, key in groups]).transpose(0, 1)
 
     def _tokens(self, codes: Tensor, password: Tensor) -> tuple[Tensor, Tensor]:
-        """Both as `(L, B, D)`."""
+        """Code and key as sequences `(L, B, D)`, as attention takes them."""
         if codes.ndim != 3 or codes.shape[1] != sum(self.split):
             raise ValueError(f"codes are {tuple(codes.shape)}; this mapper takes (B, {sum(self.split)}, D)")
         if password.ndim == 2:

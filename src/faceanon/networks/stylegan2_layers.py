@@ -19,7 +19,7 @@ class PixelNorm(nn.Module):
     """Divide `(B, D)` by its root mean square over dimension 1."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise `(B, D)`."""
+        """Scale every row of `(B, D)` to a root mean square of 1."""
         return x * torch.rsqrt(x.square().mean(1, keepdim=True) + EPS)
 
 

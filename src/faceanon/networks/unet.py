@@ -22,7 +22,7 @@ class ConvUnit(nn.Sequential):
 
 
 class DoubleConv(nn.Module):
-    """Two units."""
+    """Two units of convolution, batch norm and ReLU, one after the other; the size stays."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()

@@ -79,7 +79,7 @@ class People:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all references."""
+        """Names of all references: those of `select`, then those of `exclude`."""
         return tuple(reference.name for reference in (*self.select, *self.exclude))
 
     def numbered(self, pixels: NDArray[np.uint8], faces: Sequence[Face], policy: Policy) -> Policy:
@@ -194,7 +194,7 @@ def _codes(likeness: Likeness, pixels: NDArray[np.uint8], faces: Sequence[Face])
 
 
 def _cosines(codes: Tensor, references: Sequence[Reference]) -> Tensor:
-    """`(faces, references)`."""
+    """Cosine of every face with every reference, `(faces, references)`."""
     if not len(codes) or not references:
         return torch.zeros(len(codes), len(references))
     return codes @ torch.stack([reference.code for reference in references]).T

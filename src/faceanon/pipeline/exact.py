@@ -85,7 +85,7 @@ class ExactTask:
         return _restoring(photo, originals, manifest.encoding), secret
 
     def finish(self, outcome: Outcome) -> Outcome:
-        """Write the photo."""
+        """Write the recovered photo to the target; the outcome comes back as it is."""
         write_photo(self.target, outcome.photo, self.output.quality)
         return outcome
 

@@ -106,7 +106,7 @@ class AnonymizeTask:
     _original: LoadedPhoto | None = field(default=None, init=False, repr=False)
 
     def start(self) -> tuple[Steps, Secret]:
-        """Decode the photo."""
+        """Decode the photo and derive the secret; nothing is written yet."""
         photo = load_photo(self.source)
         self._original = photo if self.output.vault else None
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
@@ -188,7 +188,7 @@ class RecoverTask:
         return recovering(self.pipeline, photo, manifest, secret, self.deniable), secret
 
     def finish(self, outcome: Outcome) -> Outcome:
-        """Write the photo."""
+        """Write the recovered photo, and add to the outcome whether its faces had to be detected again."""
         write_photo(self.target, outcome.photo, self.output.quality)
         return replace(outcome, redetected=self._redetected)
 

@@ -146,7 +146,7 @@ class AnonymizeStage(BackboneStage[Branches]):
             checkpoint["faceanon_start"] = self.start
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take it."""
+        """Take back from the checkpoint what the run started from."""
         super().on_load_checkpoint(checkpoint)
         self.start = checkpoint.get("faceanon_start")
 
@@ -158,18 +158,18 @@ class AnonymizeStage(BackboneStage[Branches]):
 
     @property
     def opponents(self) -> list[nn.Module]:
-        """The discriminator, and the hunter."""
+        """The discriminator, and the adversary where the weights ask for one."""
         return super().opponents + ([] if self.hunter is None else [self.hunter])
 
     def opponent_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
-        """The discriminator's, and how badly the hunter finds people."""
+        """The discriminator's terms, and `hunter`: how badly the adversary finds people."""
         terms = super().opponent_terms(batch, drawn)
         if self.hunter is not None:
             terms["hunter"] = -self.hunter(drawn.anonymized.detach(), batch.image, batch.identity).mean()
         return terms
 
     def pictures(self, drawn: Branches) -> Tensor:
-        """All the pictures of the branches."""
+        """All pictures that the branches drew, one batch after the other, as the discriminator sees them."""
         return drawn.pictures
 
     def originals(self, drawn: Branches) -> Codes:
@@ -338,7 +338,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         self.evaluation = Evaluation(self.bundle, seed=self.seed, protocol=protocol, cache=cache)
 
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Add held-out faces."""
+        """Add a batch of held-out faces to the evaluation of the averaged backbone."""
         assert self.evaluation is not None
         with torch.autocast(self.device.type, enabled=False):  # a judge measures in full precision
             self.evaluation.update(batch, self.ema)

@@ -236,7 +236,7 @@ class BackboneStage(Stage, Generic[Drawn]):
         self.bundle.to(self.device)
 
     def on_test_start(self) -> None:
-        """As `on_validation_start`."""
+        """Frozen networks follow the stage to its device, as before a validation."""
         self.bundle.to(self.device)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

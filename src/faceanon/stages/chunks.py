@@ -65,7 +65,7 @@ def perceptual_rows(distance: PerceptualDistance, drawn: Tensor, originals: Tens
 def parsing_rows(
     parser: Callable[[Tensor], Tensor], drawn: Tensor, originals: Tensor, classes: tuple[int, ...]
 ) -> Tensor:
-    """Parse loss `(N,)`, likewise."""
+    """Parse loss of every row, `(N,)`, computed in the same chunks."""
     drawn = fast_layout(drawn)
     with torch.no_grad():
         wanted = parser(fast_layout(originals))[:, list(classes)]

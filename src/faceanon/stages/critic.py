@@ -123,7 +123,7 @@ class CriticStage(ShardedModule):
         self.exam: CriticExam | None = None
 
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Add held-out faces."""
+        """Add a batch of held-out faces to the examination."""
         self.exam = self.exam or critic_exam(self.objective, self.role, self.labels, batch.image.shape[-1])
         with torch.autocast(self.device.type, enabled=False):  # an exam measures in full precision
             self.exam.update(self.network, batch)

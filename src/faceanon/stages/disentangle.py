@@ -121,7 +121,7 @@ class DisentangleStage(BackboneStage[Mixed]):
         return Mixed(source, mixed, self.backbone.drawn_view(mixed))
 
     def pictures(self, drawn: Mixed) -> Tensor:
-        """The mixtures."""
+        """The mixtures, as the discriminator sees them."""
         return drawn.pictures
 
     def originals(self, drawn: Mixed) -> Codes:

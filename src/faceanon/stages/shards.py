@@ -138,7 +138,7 @@ class NormStatistics:
             buffer.copy_(value)
 
     def keep(self, index: int) -> None:
-        """Shard `index` leaves them here."""
+        """Keep the batch statistics that shard `index` left in the norms."""
         self.shards[index] = self._copy()
 
     def join(self, weights: Mapping[int, float]) -> None:

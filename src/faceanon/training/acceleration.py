@@ -174,7 +174,7 @@ class Acceleration(L.Callback):
         batch: Any,  # noqa: ANN401 - Lightning's
         batch_idx: int,
     ) -> None:
-        """Compiled code runs from here."""
+        """Let compiled code run from the start of a training step on."""
         if not self.parts or self.paused:
             return
         if (late := self._compile_frozen(pl_module)) and trainer.is_global_zero:
@@ -191,18 +191,18 @@ class Acceleration(L.Callback):
         batch: Any,  # noqa: ANN401 - Lightning's
         batch_idx: int,
     ) -> None:
-        """And no further."""
+        """Compiled code ends with the training step: what callbacks and validation call runs eagerly."""
         if self.parts:
             torch.compiler.set_stance("force_eager")
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Name what was compiled for nothing."""
+        """Print the parts that were to be compiled and were never called."""
         unused = [name for name, call in self.calls.items() if not call.calls]
         if unused and trainer.is_global_zero:
             print(f"[acceleration] never called, so never compiled: {', '.join(unused)}", flush=True)
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """As `teardown`."""
+        """Undo the settings when a run fails, as `teardown` does when it ends."""
         self._undo()
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:

@@ -33,7 +33,7 @@ class SafeCheckpointIO(CheckpointIO):
     """Writes checkpoints atomically with their hash, and compares on loading; loads tensors and plain values only."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None) -> None:
-        """See `training.checkpoint_file.write_checkpoint`."""
+        """Write a checkpoint atomically with its hash, see `training.checkpoint_file.write_checkpoint`."""
         write_checkpoint(checkpoint, Path(path))
 
     def load_checkpoint(
@@ -52,7 +52,7 @@ class SafeCheckpointIO(CheckpointIO):
             raise UserError(f"{error}; --ckpt_path last goes on from the one before") from error
 
     def remove_checkpoint(self, path: str | Path) -> None:
-        """Delete it, if it is there."""
+        """Delete the checkpoint at `path`; a missing one is no error."""
         _remove(Path(path))
 
 

@@ -98,7 +98,7 @@ class CSVLogger(LightningCSVLogger):
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:  # noqa: ANN401 - a `MetricsFile`, or Lightning's dummy on other ranks
-        """The `MetricsFile`."""
+        """The `MetricsFile` that rows are written to; made at the first call, and a dummy on all ranks but 0."""
         if self._experiment is None:
             self._experiment = MetricsFile(Path(self.log_dir))  # type: ignore[assignment]
         return self._experiment

@@ -56,11 +56,11 @@ class FiniteGuard(L.Callback):
         self.random = random_state()
 
     def on_before_backward(self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor) -> None:
-        """Remember the loss."""
+        """Remember the loss until the optimizer step, where it is checked."""
         self.loss = loss.detach()
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer) -> None:
-        """The one look.
+        """Check loss and gradients for numbers that are not finite, before they reach the weights.
 
         Raises:
             RunError: Something is not finite; names the term, the batch, the seed, and the file that shows it.

@@ -45,7 +45,7 @@ class RankWatch(threading.Thread):
         return None
 
     def run(self) -> None:
-        """Look every second."""
+        """Look every second whether a process is dead, and end the others after a time of grace."""
         while any(child.poll() is None for child in self.children) and not self.dead():
             if self.leaving.wait(PERIOD):
                 return
@@ -86,7 +86,7 @@ class ParentWatch(threading.Thread):
         self.leaving = threading.Event()
 
     def run(self) -> None:
-        """Look every second."""
+        """Look every second whether the parent is gone, and end this process after a time of grace."""
         while os.getppid() == self.parent:
             if self.leaving.wait(PERIOD):
                 return

@@ -84,7 +84,11 @@ class Replay(FiniteGuard):
             pl_module.place = lambda rows: place  # type: ignore[assignment]
 
     def fail(self, trainer: L.Trainer, module: L.LightningModule, optimizer: Optimizer, what: str) -> None:
-        """It came again."""
+        """Stop because the failure came again.
+
+        Raises:
+            OutcomeError: Always; names what failed and the values of the terms.
+        """
         raise OutcomeError(f"the failure came again: {what}; {_table(module)}", again=True)
 
     def on_train_batch_end(

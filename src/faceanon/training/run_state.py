@@ -31,7 +31,7 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random_state(state: dict[str, Any]) -> None:
-    """Undo what was drawn since `random_state`."""
+    """Set all random generators back to what `random_state` gave."""
     version, words, spare = state["python"]
     random.setstate((version, tuple(words), spare))
     name, keys, position, has_spare, spare = state["numpy"]
@@ -59,7 +59,7 @@ class RunState(L.Callback):
         self._unlogged = False
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """As `on_train_batch_start`."""
+        """Lightning has passed on the last row of training by the time that validation starts."""
         self._unlogged = False
 
     def on_train_batch_end(
@@ -73,7 +73,7 @@ class RunState(L.Callback):
         self._unlogged = True
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """As `on_train_batch_start`."""
+        """Lightning has passed on all rows by the end of training."""
         self._unlogged = False
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:

@@ -101,7 +101,7 @@ class GracefulStop(L.Callback):
                     self.saved = callback.save(trainer)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Nothing is left to save."""
+        """Put the signal handlers back: after the training nothing is left to save."""
         self._restore()
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:

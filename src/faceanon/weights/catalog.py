@@ -15,7 +15,7 @@ from faceanon.weights.layouts import ENCODERS, LAYOUTS
 
 ROLES = {layout.kind: layout.role for layout in (*LAYOUTS, *ENCODERS.values())}
 ROLES |= {"dbaf_decoder": "dbaf_decoder", "insightface": "judge, detector"}
-"""Role in a bundle by kind."""
+"""Role in a bundle that a network of a kind has."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Published:
 
     @property
     def role(self) -> str:
-        """Role in a bundle."""
+        """Role that the network has in a bundle."""
         return ROLES[self.kind]
 
 

@@ -138,4 +138,4 @@ class SyntheticSet(torch.utils.data.Dataset[FaceBatch]):
 
 
 FACTORS: tuple[str, ...] = (*IDENTITY, *ATTRIBUTES)
-"""Columns of `FaceBatch.factors`."""
+"""What the columns of `FaceBatch.factors` hold, in order: first the factors of identity, then those of attributes."""

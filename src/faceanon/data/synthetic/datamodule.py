@@ -171,7 +171,7 @@ class SyntheticFaces(JitteredTraining, LightningDataModule):
         return ResumableLoader(rows, batch_size=None, sampler=sampler, **settings)
 
     def train_dataloader(self) -> DataLoader[FaceBatch]:
-        """Shuffled crossed groups."""
+        """Training batches: groups of people crossed with attributes, in an order shuffled every epoch."""
         return self._loader("train")
 
     def val_dataloader(self) -> DataLoader[FaceBatch]:

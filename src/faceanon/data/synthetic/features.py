@@ -33,7 +33,7 @@ def draw_nose(canvas: Canvas, head: Head, face: Tensor) -> None:
 
 
 def draw_eyes(canvas: Canvas, head: Head) -> None:
-    """Both eyes."""
+    """Paint both eyes of the head on the canvas."""
     for side, spot in zip(_SIDES, head.eyes, strict=True):
         _draw_eye(canvas, head, side, spot)
 

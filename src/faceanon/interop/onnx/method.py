@@ -91,7 +91,7 @@ class OnnxCard:
     version: int = VERSION
 
     def to_json(self) -> str:
-        """Indented JSON."""
+        """The card as indented JSON that ends in a line feed; `read` reads it back."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
     @classmethod

@@ -47,7 +47,7 @@ class Record:
 
 
 class TensorFlowNetwork(Record):
-    """A `dnnlib.tflib.network.Network`."""
+    """Stands for a pickled `dnnlib.tflib.network.Network` and keeps its name and state; none of its code runs."""
 
     def __setstate__(self, state: object) -> None:
         if not isinstance(state, dict):
@@ -190,7 +190,7 @@ class _Reader(pickle.Unpickler):
         return Array()
 
     def scalar(self, dtype: DType, raw: bytes) -> int | float | bool:
-        """A number."""
+        """The one number that a numpy scalar was pickled as."""
         number: int | float | bool = dtype.read(raw)[0].item()
         return number
 

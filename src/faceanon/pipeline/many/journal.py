@@ -199,7 +199,7 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the journal, whether or not the block failed."""
         self.close()
 
 

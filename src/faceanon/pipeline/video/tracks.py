@@ -71,7 +71,7 @@ class Segment:
 
     @property
     def stop(self) -> int:
-        """The frame after the last."""
+        """Number of the first frame after the end of the track."""
         return self.start + len(self.places)
 
     def at(self, frame: int) -> CropGeometry:
@@ -103,7 +103,7 @@ class Track:
 
 @dataclass
 class _Sightings:
-    """A track in the making."""
+    """A track while it is built: the sightings so far."""
 
     scene: tuple[int, int | None]
     frames: list[int] = field(default_factory=list)

@@ -53,7 +53,7 @@ class Work:
     in_children: bool = False
 
     def call_under(self, context: AbstractContextManager[object] | None = None) -> None:
-        """One call within `context`."""
+        """Run `call` once inside the context that `context` makes."""
         context = nullcontext() if context is None else context
         if self.under is not None:
             self.under(context)

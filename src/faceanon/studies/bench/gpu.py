@@ -96,7 +96,7 @@ class Accelerated:
         self.acceleration.paused = False
 
     def work(self, batch: int) -> Work:
-        """For the measurement."""
+        """The training as work to measure: a call runs `per_call` steps of `batch` images."""
         return Work(self.training.call, batch * self.training.per_call, self.under, self.stack.close)
 
 

@@ -18,7 +18,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def silent(what: str, done: int, of: int) -> None:
-    """Shows no progress."""
+    """A `Progress` that shows nothing."""
 
 
 def silent_keep(run: Run) -> None:
@@ -85,7 +85,7 @@ def groups(cases: Sequence[Case], together: int) -> Iterator[list[Case]]:
 
 
 class _Steps:
-    """Counts what is done."""
+    """Counts finished steps and reports them."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self.progress = progress
@@ -98,7 +98,7 @@ class _Steps:
 
 
 class _Peak:
-    """A peak, warmed up."""
+    """A measurement of peak speed that is warmed up and ready to sample."""
 
     def __init__(self, case: Case, runner: Runner, stack: ExitStack) -> None:
         stack.callback(runner.close)

@@ -28,7 +28,7 @@ def _codes(settings: Settings, batch: int) -> Tensor:
 
 @contextmanager
 def drawing(settings: Settings) -> Iterator[None]:
-    """No gradients, in the run's precision."""
+    """A context without gradients, in the precision of the run."""
     with torch.no_grad(), settings.autocast():
         yield
 
@@ -75,7 +75,7 @@ def encoder(settings: Settings, batch: int) -> Work:
 
 
 def discriminator(settings: Settings, batch: int) -> Work:
-    """Judge pictures."""
+    """Score pictures with StyleGAN2's discriminator."""
     net = settings.place(Discriminator(SIZE).eval())
     judge = settings.compiled(net)
     image = settings.picture(batch, 3, SIZE, SIZE)

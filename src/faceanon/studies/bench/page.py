@@ -20,14 +20,14 @@ LEGEND = (
 
 
 def header(run: Run) -> list[str]:
-    """Column titles."""
+    """Titles of the columns of the table of cases; a run on a GPU has one more."""
     columns = ["case", "unit", "per s", "per CPU-s", "spread", "GFLOP/unit", "of peak"]
     columns += ["of bf16 peak"] if run.settings.cuda else []
     return [*columns, "cost, GFLOP", "memory, MB", "working, MB"]
 
 
 def row(one: Figure, run: Run) -> list[str]:
-    """A case's cells."""
+    """The cells of one case, in the order of `header`."""
     found = one.summary()
     clock = run.clock
     cells = [one.name, one.unit, number(found["per_second"]), number(found["per_cpu_second"])]
@@ -37,14 +37,14 @@ def row(one: Figure, run: Run) -> list[str]:
 
 
 def number(value: float | None) -> str:
-    """Three digits that say something."""
+    """A number in three significant digits; whole from 100 on."""
     if value is None:
         return UNKNOWN
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def percent(value: float | None) -> str:
-    """A share."""
+    """A share as whole percent, or the sign for an unknown value."""
     return UNKNOWN if value is None else f"{value:.0%}"
 
 

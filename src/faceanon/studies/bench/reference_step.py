@@ -94,7 +94,7 @@ class ReferenceStep(ABC):
 
 
 class ReferenceAnonymize(ReferenceStep):
-    """Stage 2's: five pictures."""
+    """Stage 2 as released: five pictures are drawn of every original."""
 
     def __init__(self, stage: AnonymizeStage, number: int = 0) -> None:
         super().__init__(stage, number)
@@ -113,7 +113,7 @@ class ReferenceAnonymize(ReferenceStep):
         return drawn + [(self.decode(codes), codes) for codes in opened]
 
     def generator_terms(self, batch: FaceBatch, keys: Tensor) -> dict[str, Tensor]:
-        """The paper's terms."""
+        """The terms that the paper's stage 2 adds up for the generator, by name, not yet weighted."""
         drawn = self.draw(batch, keys)
         settings = self.stage
         pictures = [picture for picture, _ in drawn]
@@ -158,7 +158,7 @@ class ReferenceDisentangle(ReferenceStep):
         return [(self.decode(mixed), mixed)]
 
     def generator_terms(self, batch: FaceBatch, keys: Tensor) -> dict[str, Tensor]:
-        """The paper's terms."""
+        """The terms that the paper's stage 1 adds up for the generator, by name, not yet weighted."""
         ((picture, mixed),) = self.draw(batch, keys)
         settings = self.stage
         by_picture = self.picture_terms(batch.image, [picture], vars(settings.weights))

@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 PRECISIONS: dict[str, torch.dtype | None] = {"32": None, "bf16": torch.bfloat16, "16": torch.float16}
 LIGHTNING = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
-"""The same for `Trainer(precision=...)`."""
+"""Name of each precision in `Trainer(precision=...)`."""
 
 
 @dataclass(frozen=True)

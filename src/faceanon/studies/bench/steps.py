@@ -132,7 +132,7 @@ class Gate(Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, stage: L.LightningModule, outputs: object, batch: FaceBatch, index: int
     ) -> None:
-        """Say that it is done."""
+        """Tell the measuring side that a step is done."""
         self._inside.close()
         self.done.put(None)
 

@@ -54,7 +54,7 @@ class Bench:
         return time.perf_counter() - start
 
     def sample(self) -> Sample:
-        """One measurement."""
+        """Measure the case once: `repeats` calls in a row, their time and memory."""
         return sample(self.work, self.settings, self.memory, self.repeats)
 
     def facts(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _private_output() -> TextIO:
 
 
 def _answer(bench: Bench | None, wish: dict[str, Any]) -> tuple[Bench, dict[str, Any]]:
-    """Do what the parent wants."""
+    """Carry out one request of the parent process, and give the answer."""
     if bench is None:
         importlib.import_module(wish["module"])
         bench = Bench(CASES[wish["case"]], Settings(**wish["settings"]), wish["warmup"])

@@ -42,7 +42,7 @@ class Entry:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """Of the first run."""
+        """What the results of the first run say of themselves."""
         return self.runs[0].meta
 
     @property

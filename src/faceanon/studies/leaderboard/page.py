@@ -87,12 +87,12 @@ class Row:
 
     @property
     def command(self) -> str:
-        """What made its results."""
+        """The command line that made its results; empty where they do not say."""
         return str(self.entry.meta.get("command") or "")
 
     @property
     def sheet(self) -> str | None:
-        """Its faces, embedded."""
+        """The sheet of its faces as a WebP data URI; None where a run has no sheet."""
         return None if self.entry.sheet is None else data_uri(self.entry.sheet, "webp")
 
 

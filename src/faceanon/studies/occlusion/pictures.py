@@ -56,7 +56,7 @@ class OccludedBatch:
     numbers: list[int]
 
     def to(self, device: torch.device | str) -> OccludedBatch:
-        """Move every tensor."""
+        """The same batch with every tensor on `device`."""
         worn = {kind: Occlusion(item.image.to(device), item.mask.to(device)) for kind, item in self.worn.items()}
         return OccludedBatch(self.plain.to(device), worn, self.numbers)
 
@@ -232,7 +232,7 @@ def _hand(canvas: Canvas, face: _Frame) -> None:
 
 
 DRAWN: dict[str, Callable[[Canvas, _Frame], None]] = {"glasses": _glasses, "mask": _mask, "hand": _hand}
-"""The drawn kinds."""
+"""Function that draws an occluder onto photographs, by its kind."""
 
 
 def photo_batches(

@@ -41,7 +41,7 @@ class Rows(Metric):
         self.values.append(values.double())
 
     def compute(self) -> Tensor:
-        """All values."""
+        """All values that were added, `(N,)` float64, NaN where a row has none."""
         return dim_zero_cat(self.values)
 
 

@@ -141,7 +141,7 @@ class AsShown(WithoutCodes):
         self.blur = Blur(str(method.bundle.folder), region="picture")
 
     def sample_key(self, batch: int, generator: torch.Generator | None = None) -> Tensor:
-        """Keys of the method itself."""
+        """Random keys, as the attacked method draws them itself."""
         return self.inner.sample_key(batch, generator)
 
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:

@@ -277,7 +277,7 @@ def _read_seconds(path: Path) -> dict[str, float]:
 
 
 def _meta(tools: Tools, setting: Setting, people: Sequence[Person], cache: Path, tell_steps: int) -> dict[str, Any]:
-    """Everything that the figures hang on."""
+    """Everything that the figures depend on."""
     pipeline = tools.pipeline
     spent = _read_seconds(cache / SECONDS)
     steps = [name for name in spent if f"{name}/pictures" in spent]

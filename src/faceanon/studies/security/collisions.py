@@ -54,7 +54,7 @@ class Collisions(Finding):
     alike_faces: int
 
     def verdicts(self) -> list[Verdict]:
-        """On bytes, codes and pictures."""
+        """One verdict each on key bytes, identity codes and pictures."""
         fine = self.same_bytes == 0
         text = f"{self.same_bytes} pairs of {self.keys} keys coincide; the nearest differ in {self.nearest_bits} bits"
         found = [Verdict("holds" if fine else "fails", text, of_people=False)]
@@ -74,7 +74,7 @@ class Collisions(Finding):
         return Verdict(outcome, f"{fits}: {some} ({bounds})", of_people=False)
 
     def rows(self) -> list[Row]:
-        """Counts and distances."""
+        """The counts of keys and collisions, and the distances of the nearest pairs, as lines of a table."""
         codes = None if self.same_codes is None else float(self.same_codes)
         return [
             Row("keys", float(self.keys)),

@@ -22,7 +22,7 @@ NOISE = 5 / 127.5  # standard deviation, five of 255 levels
 
 
 def resized(image: Tensor) -> Tensor:
-    """Half the side, and back."""
+    """The picture scaled to half its side, and back."""
     side = image.shape[-2:]
     small = F.interpolate(image, scale_factor=0.5, mode="bilinear", antialias=True)
     return F.interpolate(small, size=side, mode="bicubic").clamp(-1, 1)

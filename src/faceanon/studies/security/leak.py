@@ -51,7 +51,7 @@ class Leak(Finding):
     learnt_from: int
 
     def verdicts(self) -> list[Verdict]:
-        """On drawing, then on each source."""
+        """A verdict on drawings, then one for every source that probes read."""
         drawn = (self.zeroed, self.replaced)
         most = max(drawn, key=lambda one: one.lift)
         auc = max(one.auc for one in drawn)
@@ -84,7 +84,7 @@ class Leak(Finding):
         return f"{safe}, above {LIFT_PARTLY:.0%} or {AUC_PARTLY} as leaking"
 
     def rows(self) -> list[Row]:
-        """Drawings, then probes."""
+        """First how people are recognised in drawings, then what linear probes read from codes, as lines of a table."""
         parts = {"all codes": self.plain, "mean identity": self.zeroed, "another's identity": self.replaced}
         found = []
         for what, figures in parts.items():

@@ -54,7 +54,7 @@ class Done:
 
 
 def looked_at(batch: FaceBatch) -> Seen:
-    """Fingerprint of pictures."""
+    """Number, people, brightness and hashes of the pictures of a batch."""
     pictures = PictureCheck()
     pictures.update(batch)
     return pictures.seen()

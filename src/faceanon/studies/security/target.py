@@ -186,12 +186,12 @@ class Target:
 
     @cached_property
     def right_keys(self) -> Tensor:
-        """The probes' keys."""
+        """The keys that the probes are anonymized with, `(B, *key_shape)`."""
         return self.keys("right", self.probes)
 
     @cached_property
     def hidden(self) -> Tensor:
-        """The probes, anonymized."""
+        """The probes under their right keys, `(B, 3, S, S)` in [-1, 1]."""
         return self.anonymize(self.probes.image, self.right_keys)
 
     @cached_property

@@ -75,7 +75,7 @@ class Detector:
         return torch.cat([torch.ones(len(scaled), 1), scaled.clamp(-10, 10)], 1)
 
     def score(self, features: Tensor) -> Tensor:
-        """Log odds `(N,)` of label 1."""
+        """Log odds that a row has label 1, `(N,)`."""
         with torch.no_grad():
             return self._scaled(features) @ self.weight
 

@@ -31,7 +31,7 @@ class Stage:
 
     @property
     def files(self) -> list[Path]:
-        """Its configs, in order."""
+        """Config files of the recipe, in the order in which they are merged."""
         return [configs() / f"{name}.yaml" for name in (self.name, *self.overlays)]
 
 

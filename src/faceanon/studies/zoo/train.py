@@ -80,7 +80,7 @@ def prepare(method: Method, seed: int, out: Path, settings: Settings) -> Path:
 
 
 def folder_of(name: str, seed: int, out: Path) -> Path:
-    """Of a method and a seed."""
+    """Folder of the training of a method with a seed."""
     return out / name / f"seed{seed}"
 
 

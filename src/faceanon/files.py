@@ -118,7 +118,10 @@ def is_bounded(value: object, limit: int = CARD_ENTRIES) -> bool:
     while queue and limit >= 0:
         limit = limit - 1
         item = queue.pop()
-        queue += item.values() if isinstance(item, dict) else item if isinstance(item, list) else []
+        if isinstance(item, dict):
+            queue += item.values()
+        elif isinstance(item, list):
+            queue += item
     return limit >= 0
 
 

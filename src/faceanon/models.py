@@ -112,7 +112,9 @@ def formerly(path: str | Path) -> tuple[str, ...]:
     """
     folder = next((found for found in (Path(path), checkpoints() / path) if found.exists()), Path(path))
     card = folder / CARD
-    return former_hashes(read_yaml(card), card) if card.is_file() else ()
+    if card.is_file():
+        return former_hashes(read_yaml(card), card)
+    return ()
 
 
 def read(path: str | Path) -> Saved:
@@ -153,7 +155,9 @@ def _read_checkpoint(path: Path) -> Saved:
 
 def _checked(card: object, source: str | Path) -> dict[str, Any]:
     """A card that has what is needed to build a backbone."""
-    entries: dict[str, Any] = card if isinstance(card, dict) else {}
+    entries: dict[str, Any] = {}
+    if isinstance(card, dict):
+        entries = card
     kinds = {"class_path": str, "init_args": dict, "bundle": dict}
     odd = [name for name, kind in kinds.items() if not isinstance(entries.get(name), kind)]
     if not odd and not all(isinstance(name, str) for name in entries["init_args"]):
@@ -296,7 +300,9 @@ def shipped_figures(bundle: str) -> dict[str, float] | None:
         Figures by name, or None where no model for that bundle lies beside the package.
     """
     models = {"photo128": default_model(), "synth64": drawn_model()}
-    path = models[bundle] / "results.json" if bundle in models else None
+    path = None
+    if bundle in models:
+        path = models[bundle] / "results.json"
     if path is None or not path.is_file():
         return None
     figures: dict[str, float] = json.loads(path.read_text())["figures"]

@@ -29,7 +29,9 @@ def current_path(path: str) -> str:
         path: Of a class, such as `faceanon.callbacks.guard.FiniteGuard`; anything else comes back as it is.
     """
     module, _, name = path.rpartition(".")
-    return f"{MOVED[module]}.{name}" if module in MOVED else path
+    if module in MOVED:
+        return f"{MOVED[module]}.{name}"
+    return path
 
 
 SPLIT = "faceanon.backbones.dbaf.DBAF"

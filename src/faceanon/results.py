@@ -73,7 +73,9 @@ def shown_command(command: str) -> str:
 
 def number_out(value: float) -> float | str:
     """JSON has no NaN and no infinity; they travel as words."""
-    return float(value) if math.isfinite(value) else str(float(value))
+    if math.isfinite(value):
+        return float(value)
+    return str(float(value))
 
 
 def plain(value: object) -> object:
@@ -84,7 +86,9 @@ def plain(value: object) -> object:
         return [plain(item) for item in value]
     if isinstance(value, float):
         return number_out(value)
-    return value if value is None or isinstance(value, (str, int)) else str(value)
+    if value is None or isinstance(value, (str, int)):
+        return value
+    return str(value)
 
 
 def to_json(content: object) -> bytes:

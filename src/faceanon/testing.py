@@ -295,7 +295,9 @@ def _reversal(subject: Subject) -> None:
             subject.recover(subject.saved, subject.keys)
         except NotImplementedError:
             return
-        why = "sealed is True" if backbone.sealed else "reversible is False"
+        why = "reversible is False"
+        if backbone.sealed:
+            why = "sealed is True"
         raise AssertionError(f"{why}, but recover does not raise NotImplementedError")
     recovered = subject.recover(subject.saved, subject.keys)
     _ensure(recovered.isfinite().all(), "recover gives values that are not finite")

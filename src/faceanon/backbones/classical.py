@@ -120,7 +120,7 @@ class Pixelate(Irreversible):
         self.cells = cells
 
     def obscured(self, image: Tensor) -> Tensor:
-        """The picture as `cells` x `cells` tiles of one colour each, the mean of what they cover; shape and range stay."""
+        """The picture as `cells` x `cells` tiles of one colour each, the mean of what they cover; the shape stays."""
         coarse = F.adaptive_avg_pool2d(image, self.cells)
         return F.interpolate(coarse, size=image.shape[-2:], mode="nearest-exact")
 

@@ -191,7 +191,10 @@ class IFADIT(Backbone):
         terms: dict[str, Tensor] = {}
         if "image" in wanted:
             own = source == torch.arange(len(source), device=source.device)
-            terms["image"] = structure_loss(drawn[own], batch.image[own]) if own.any() else drawn.sum() * 0
+            if own.any():
+                terms["image"] = structure_loss(drawn[own], batch.image[own])
+            else:
+                terms["image"] = drawn.sum() * 0
         if "identity_l1" in wanted:
             with torch.no_grad():
                 target = self.bundle.recogniser(batch.image)[source]
@@ -235,7 +238,10 @@ class IFADIT(Backbone):
             with torch.no_grad():
                 target = self.bundle.recogniser(image)
             found = self.bundle.recogniser(drawn)
-            terms["identity"] = F.l1_loss(found, target) if same else repel(found, target)
+            if same:
+                terms["identity"] = F.l1_loss(found, target)
+            else:
+                terms["identity"] = repel(found, target)
         if "landmarks" in kinds:
             terms["landmarks"] = self._landmark_distance(drawn, image)
         return terms

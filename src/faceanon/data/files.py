@@ -74,11 +74,15 @@ def list_photos(
         raise UserError(f"no picture in {root}: expected files ending in {' '.join(extensions)}")
     if layout == "identity" or (layout == "auto" and _looks_like_identities(photos)):
         photos = [replace(photo, identity=_first_folder(photo.name)) for photo in photos]
-    return photos if skipped is None else [replace(photo, mask=_mask_of(skipped, photo.name)) for photo in photos]
+    if skipped is None:
+        return photos
+    return [replace(photo, mask=_mask_of(skipped, photo.name)) for photo in photos]
 
 
 def _first_folder(name: str) -> str | None:
-    return name.split("/", 1)[0] if "/" in name else None
+    if "/" in name:
+        return name.split("/", 1)[0]
+    return None
 
 
 def _looks_like_identities(photos: Sequence[Photo]) -> bool:
@@ -89,7 +93,9 @@ def _looks_like_identities(photos: Sequence[Photo]) -> bool:
 def _mask_of(folder: Path, name: str) -> Path:
     """The mask of a picture: at the same place below `folder`, or there by its bare name."""
     mirrored = (folder / name).with_suffix(".png")
-    return mirrored if mirrored.is_file() else folder / mirrored.name
+    if mirrored.is_file():
+        return mirrored
+    return folder / mirrored.name
 
 
 def name_identities(photos: Sequence[Photo], table: Path) -> list[Photo]:

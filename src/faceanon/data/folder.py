@@ -148,7 +148,9 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         self._say_what_was_found(splits)
         for split, some in splits.items():
             labels = [-1 if photo.identity is None else number[photo.identity] for photo in some]
-            pixels = [item for photo in some if (item := decoded.pop(photo)) is not None] if kept else None
+            pixels = None
+            if kept:
+                pixels = [item for photo in some if (item := decoded.pop(photo)) is not None]
             self.faces[split] = Faces(some, labels, self.read, pixels, self.mask_mirror)
 
     def _list(self, number: int, root: Path) -> list[Photo]:
@@ -236,7 +238,9 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
             known = sum(photo.identity is not None for some in own.values() for photo in some)
             rest = sum(map(len, own.values())) - known
             held = f"{persons['val']} held out for validation, {persons['test']} for the test"
-            named = f"{known} pictures of {sum(persons.values())} known persons ({held}), " if known else ""
+            named = ""
+            if known:
+                named = f"{known} pictures of {sum(persons.values())} known persons ({held}), "
             rank_zero_info(f"{root}: {named}{rest} pictures of unknown persons")
 
     def _count(self, which: int, total: int) -> int:
@@ -252,7 +256,12 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
     def train_dataloader(self) -> DataLoader[FaceBatch]:
         """Shuffled batches; the order follows from seed and epoch alone."""
         labels = self.faces["train"].labels
-        ranks, rank = (self.trainer.world_size, self.trainer.global_rank) if self.trainer is not None else (1, 0)
+        if self.trainer is not None:
+            ranks = self.trainer.world_size
+            rank = self.trainer.global_rank
+        else:
+            ranks = 1
+            rank = 0
         if len(labels) < ranks:
             raise UserError(
                 f"{len(labels)} pictures to train on are too few for {ranks} processes; start fewer of them"
@@ -262,7 +271,9 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
 
     def val_dataloader(self) -> DataLoader[FaceBatch] | list[DataLoader[FaceBatch]]:
         """Batches by person; none if nobody is held out for validation."""
-        return self._loader("val", self._by_person("val")) if len(self.faces["val"]) else []
+        if len(self.faces["val"]):
+            return self._loader("val", self._by_person("val"))
+        return []
 
     def test_dataloader(self) -> DataLoader[FaceBatch]:
         """Batches by person.
@@ -279,7 +290,9 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         return self.test_dataloader()
 
     def _epoch(self) -> int:
-        return self.trainer.current_epoch if self.trainer is not None else 0
+        if self.trainer is not None:
+            return self.trainer.current_epoch
+        return 0
 
     def _by_person(self, split: Split) -> FixedBatches:
         return FixedBatches(person_major(self.faces[split].labels, self.batch_size))

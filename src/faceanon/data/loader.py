@@ -48,7 +48,9 @@ class ResumableLoader(DataLoader[T_co]):
     @property
     def _index_sampler(self) -> Any:  # noqa: ANN401 - as torch has it
         order = super()._index_sampler
-        return _Rest(order, self._skip) if self._skip else order
+        if self._skip:
+            return _Rest(order, self._skip)
+        return order
 
     def __iter__(self) -> Iterator[T_co]:  # type: ignore[override] # a generator, so that nothing happens before next()
         epoch = getattr(self.sampler, "epoch", 0)
@@ -70,4 +72,7 @@ class ResumableLoader(DataLoader[T_co]):
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Let the next epoch that begins start after so many batches; one that is over starts at its first."""
-        self._start = state["batches"] if state["batches"] < len(self) else 0
+        if state["batches"] < len(self):
+            self._start = state["batches"]
+        else:
+            self._start = 0

@@ -27,7 +27,9 @@ def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same
     if pairing == "self":
         return rows
     if pairing == "roll":
-        return rows if batch_number % same_every == 0 else rows.roll(1)
+        if batch_number % same_every == 0:
+            return rows
+        return rows.roll(1)
     same_person = batch.identity[:, None] == batch.identity[None]
     known = batch.identity[:, None] >= 0
     mate = _pick(same_person & known & (rows[:, None] != rows[None]), rows)

@@ -122,7 +122,10 @@ class PreparedFaces(L.LightningDataModule):
         self.bundle.require("codec", "recogniser")
         self.image_size = self.bundle.image_size
         self.roots = _roots(root, self.bundle)
-        self.identities = self.bundle.folder / SHIPPED_TABLE if root is None else identities
+        if root is None:
+            self.identities = self.bundle.folder / SHIPPED_TABLE
+        else:
+            self.identities = identities
         self.versions = versions
         self.batch_size = batch_size
         self.pairs = same_identity_pairs
@@ -206,7 +209,10 @@ class PreparedFaces(L.LightningDataModule):
         photos: list[Photo] = []
         for number, root in enumerate(self.roots):
             for photo in list_photos(root):
-                person = None if photo.identity is None else f"{number}/{photo.identity}"
+                if photo.identity is None:
+                    person = None
+                else:
+                    person = f"{number}/{photo.identity}"
                 photos.append(Photo(photo.path, f"{number}/{photo.name}", person))
         if self.identities is not None:
             photos = name_identities(photos, Path(self.identities))
@@ -221,7 +227,12 @@ class PreparedFaces(L.LightningDataModule):
         splits: dict[str, list[Photo]] = {"train": [], "val": [], "test": []}
         for photo in photos:
             name = photo.identity or photo.name
-            split = "val" if name in val else "test" if name in test else "train"
+            if name in val:
+                split = "val"
+            elif name in test:
+                split = "test"
+            else:
+                split = "train"
             if shipped is not None:
                 if photo.path.name not in shipped:
                     raise UserError(f"{photo.path} is not in {self.identities}: remove it or install faceanon again")
@@ -244,7 +255,9 @@ class PreparedFaces(L.LightningDataModule):
     def _versions(self, split: str) -> tuple[int, ...]:
         """Numbers of the versions of a split's pictures."""
         # A test wants two pictures of a person: the photograph itself, and one taken a little otherwise.
-        return tuple(range(self.versions)) if split == "train" else HELD_OUT
+        if split == "train":
+            return tuple(range(self.versions))
+        return HELD_OUT
 
     def _settings(self, versions: tuple[int, ...]) -> bytes:
         facts = {
@@ -274,7 +287,9 @@ class PreparedFaces(L.LightningDataModule):
 
     def val_dataloader(self) -> DataLoader[FaceBatch] | list[DataLoader[FaceBatch]]:
         """Batches by person; none if nobody is held out for validation."""
-        return self._loader("val", self._by_person("val")) if len(self.splits["val"]) else []
+        if len(self.splits["val"]):
+            return self._loader("val", self._by_person("val"))
+        return []
 
     def test_dataloader(self) -> DataLoader[FaceBatch]:
         """Batches by person.
@@ -291,7 +306,9 @@ class PreparedFaces(L.LightningDataModule):
         return self.test_dataloader()
 
     def _epoch(self) -> int:
-        return self.trainer.current_epoch if self.trainer is not None else 0
+        if self.trainer is not None:
+            return self.trainer.current_epoch
+        return 0
 
     def _by_person(self, split: str) -> FixedBatches:
         return FixedBatches(person_major(self.splits[split].labels, self.batch_size))

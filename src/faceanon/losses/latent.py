@@ -20,7 +20,10 @@ def latent_regulariser(w_plus: Tensor, form: LatentNorm = "spread") -> Tensor:
     """
     if form == "square":
         return w_plus.square().mean()
-    centre = w_plus.mean(1, keepdim=True) if form == "spread" else w_plus[:, :1]
+    if form == "spread":
+        centre = w_plus.mean(1, keepdim=True)
+    else:
+        centre = w_plus[:, :1]
     return (w_plus - centre).square().sum(-1).add(1e-12).sqrt().sum(1).mean()
 
 

@@ -61,8 +61,10 @@ class AppearanceSuite:
         originals = originals or Originals(batch.image)
         images = {"anonymized/file": versions.anonymized[0]}
         images |= {f"recovered/{level}": image for level, image in versions.recovered.items()}
-        images |= {"reconstruction/file": versions.reconstruction} if versions.reconstruction is not None else {}
-        images |= {"wrong/file": versions.wrong} if versions.wrong is not None else {}
+        if versions.reconstruction is not None:
+            images |= {"reconstruction/file": versions.reconstruction}
+        if versions.wrong is not None:
+            images |= {"wrong/file": versions.wrong}
         for what, image in images.items():
             self._quality(what, image, originals)
         self._regions(batch, images, originals)
@@ -87,12 +89,18 @@ class AppearanceSuite:
         perceptual = self.parts.perceptual
         if perceptual is not None:
             maps = getattr(perceptual, "maps", None)
-            known = originals.image if maps is None else originals.tensors("perceptual", maps, "maps")
+            if maps is None:
+                known = originals.image
+            else:
+                known = originals.tensors("perceptual", maps, "maps")
             distance = perceptual(image, known)
         self._metric(f"quality/{what}", ImageQuality, image.device).update(image, originals.image, distance)
 
     def _regions(self, batch: FaceBatch, images: dict[str, Tensor], originals: Originals) -> None:
-        labels = batch.parsing if batch.parsing is not None else self._labels(originals)
+        if batch.parsing is not None:
+            labels = batch.parsing
+        else:
+            labels = self._labels(originals)
         if labels is None:
             return
         for region, mask in self._masks(labels, batch.parsing is not None).items():

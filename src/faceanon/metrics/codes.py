@@ -50,5 +50,8 @@ class CodeAgreement(Metric):
         spread = around.norm(dim=0) * truth.norm(dim=0)
         varies = spread > 1e-12
         per_entry = (around * truth).sum(0)[varies] / spread[varies]
-        correlation = per_entry.mean() if varies.any() else found.new_tensor(math.nan)
+        if varies.any():
+            correlation = per_entry.mean()
+        else:
+            correlation = found.new_tensor(math.nan)
         return {"error": error.float(), "correlation": correlation.float()}

@@ -17,7 +17,9 @@ def protocol_label(meta: Mapping[str, Any]) -> str:
         return NONE
     label = f"{stamped.get('name')}-v{stamped.get('version')}"
     deviations = stamped.get("deviations") or []
-    return f"{label} with changes ({'; '.join(map(str, deviations))})" if deviations else label
+    if deviations:
+        return f"{label} with changes ({'; '.join(map(str, deviations))})"
+    return label
 
 
 def check_comparable(metas: Mapping[str, Mapping[str, Any]], across: bool = False) -> list[str]:
@@ -55,4 +57,6 @@ def _kind(meta: Mapping[str, Any]) -> tuple[str, ...]:
     if not isinstance(stamped, Mapping):
         return (NONE,)
     kind = (protocol_label(meta), str(stamped.get("sha256")))
-    return (*kind, str(stamped.get("pictures_sha256"))) if stamped.get("deviations") else kind
+    if stamped.get("deviations"):
+        return (*kind, str(stamped.get("pictures_sha256")))
+    return kind

@@ -35,7 +35,9 @@ ROLES = ("judge", "recogniser", "parser", "landmarks", "perceptual")
 def network_or_none(bundle: Bundle, role: str) -> Any:  # noqa: ANN401 - each role has its own interface
     """A frozen network of the bundle, or None where it has none for this role."""
     has: Callable[[str], bool] | None = getattr(bundle, "has", None)
-    return None if has is not None and not has(role) else getattr(bundle, role, None)
+    if has is not None and not has(role):
+        return None
+    return getattr(bundle, role, None)
 
 
 class Evaluation:
@@ -157,7 +159,10 @@ class Evaluation:
     @cached_property
     def detection(self) -> DetectionSuite:
         """What is collected about detectors; those of the protocol are built at the first batch."""
-        named = () if self.protocol is None else self.protocol.detectors
+        if self.protocol is None:
+            named = ()
+        else:
+            named = self.protocol.detectors
         made = {name: make_detector(name, self.bundle.image_size) for name in named if name not in self.detectors}
         return DetectionSuite(made | self.detectors, seed=self.seed)
 
@@ -224,7 +229,8 @@ class Evaluation:
             self.suites[name].update(embed(net, embedded, versions), identity)
         self.appearance.update(batch, versions, originals)
         changed = {"anonymized": versions.anonymized[0]}
-        changed |= {"recovered": versions.recovered["file"]} if "file" in versions.recovered else {}
+        if "file" in versions.recovered:
+            changed |= {"recovered": versions.recovered["file"]}
         self.detection.update(image, changed, originals)
         if self.kffa_keys:
             self._kffa(image, backbone, indices)

@@ -158,7 +158,10 @@ class KernelDistance(Metric):
             values.append(polynomial_mmd(real[own], fake[other]))
         found = torch.stack(values)
         pairs = dim_zero_cat(self.real), dim_zero_cat(self.fake)
-        error = jackknife_error(*pairs) if len(real) == len(fake) > 2 else nothing
+        if len(real) == len(fake) > 2:
+            error = jackknife_error(*pairs)
+        else:
+            error = nothing
         return {"mean": found.mean(), "std": found.std(correction=0), "error": error}
 
 

@@ -125,8 +125,12 @@ class Verification(Metric):
         same = genuine_pairs(identity)
         impostor = pair_scores(embedding, strangers)
         genuine = pair_scores(embedding, same)
-        threshold = threshold_at_far(impostor, self.far) if impostor.numel() else math.nan
-        tar = (genuine > threshold).float().mean() if impostor.numel() else embedding.new_tensor(math.nan)
+        if impostor.numel():
+            threshold = threshold_at_far(impostor, self.far)
+            tar = (genuine > threshold).float().mean()
+        else:
+            threshold = math.nan
+            tar = embedding.new_tensor(math.nan)
         found = {"impostor": impostor, "genuine": genuine, "identity": identity, "tar": tar}
         people = {"impostor_people": identity[strangers].T, "genuine_people": identity[same[0]]}
         return {**found, **people, "threshold": embedding.new_tensor(threshold)}

@@ -84,7 +84,9 @@ def reconstruction(bundle: Bundle, faces: Tensor) -> Reconstruction:
         code = encoder.with_features(_resized(faces[row : row + 1], encoder.input_size))[0] + average
         drawn[row] = generator.synthesis(code)[0].clamp(-1, 1)
     own, others = _identities(bundle, faces, drawn)
-    perceptual = float(bundle.perceptual(drawn, faces).mean()) if bundle.has("perceptual") else None
+    perceptual = None
+    if bundle.has("perceptual"):
+        perceptual = float(bundle.perceptual(drawn, faces).mean())
     return Reconstruction(len(faces), _psnr(drawn, faces), _psnr(same, faces), own, others, perceptual)
 
 
@@ -104,5 +106,7 @@ def _identities(bundle: Bundle, faces: Tensor, drawn: Tensor) -> tuple[float | N
         return None, None
     cosines = bundle.recogniser(drawn) @ bundle.recogniser(faces).T
     own = cosines.diagonal()
-    others = (cosines.sum() - own.sum()) / (cosines.numel() - len(own)) if len(faces) > 1 else None
+    others = None
+    if len(faces) > 1:
+        others = (cosines.sum() - own.sum()) / (cosines.numel() - len(own))
     return float(own.mean()), None if others is None else float(others)

@@ -65,7 +65,9 @@ def _blur() -> Blur:
 
 def codes_or_none(backbone: Backbone, image: Tensor) -> list[bytes] | None:
     """What a sealed method carries beside pictures of originals `(B, 3, S, S)`; None of any other method."""
-    return backbone.code_of(image) if backbone.sealed else None
+    if backbone.sealed:
+        return backbone.code_of(image)
+    return None
 
 
 def bring_back(backbone: Backbone, anonymized: Tensor, key: Tensor, codes: list[bytes] | None) -> Tensor:

@@ -96,7 +96,9 @@ def is_compiled(region: Region) -> bool:
 
 def _slot(region: Region) -> str:
     """Where the call lies in the owner: torch keeps a module's own there too, and leaves it out of copies."""
-    return "_compiled_call_impl" if region.method == CALL else region.method
+    if region.method == CALL:
+        return "_compiled_call_impl"
+    return region.method
 
 
 def restore(region: Region) -> None:

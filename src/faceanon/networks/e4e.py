@@ -176,7 +176,10 @@ def _feature_channels(
     for tap in taps:
         if not -1 <= tap <= ends[-1]:
             raise ValueError(f"feature_taps has {tap}; body indices go from -1 (input layer) to {ends[-1]}")
-        stage = 0 if tap < 0 else 1 + next(i for i, end in enumerate(ends) if tap <= end)
+        if tap < 0:
+            stage = 0
+        else:
+            stage = 1 + next(i for i, end in enumerate(ends) if tap <= end)
         side = input_size >> stage
         if side in table:
             raise ValueError(f"feature_taps {tuple(taps)} has two maps of {side} px")

@@ -66,7 +66,9 @@ class Block(nn.Module):
         """Map `(B, C, H, W)` to its own shape."""
         residual = self.conv2d(cat([getattr(self, name)(x) for name in self.names], 1))
         out = residual * self.scale + x
-        return F.relu(out) if self.activated else out
+        if self.activated:
+            return F.relu(out)
+        return out
 
 
 class Reduction(nn.Module):
@@ -145,7 +147,11 @@ class InceptionResnetV1(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.last_linear = nn.Linear(1792, EMBEDDING, bias=False)
         self.last_bn = nn.BatchNorm1d(EMBEDDING, EPS)
-        self.logits: nn.Linear | None = None if n_classes is None else nn.Linear(EMBEDDING, n_classes)
+        self.logits: nn.Linear | None
+        if n_classes is None:
+            self.logits = None
+        else:
+            self.logits = nn.Linear(EMBEDDING, n_classes)
 
     def forward(self, image: Tensor) -> Tensor:
         """L2-normalised embedding `(B, 512)` of aligned faces.

@@ -27,7 +27,9 @@ class Thin(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, C, H, W)` to `(B, C, H / stride, W / stride)`, a view."""
-        return x if self.stride == 1 else x[:, :, :: self.stride, :: self.stride]
+        if self.stride == 1:
+            return x
+        return x[:, :, :: self.stride, :: self.stride]
 
 
 def folded(conv: nn.Module, norm: nn.Module, x: Tensor) -> Tensor:
@@ -55,7 +57,9 @@ class SEModule(nn.Module):
         """Gate `(B, C, H, W)`."""
         gate = F.relu(self.fc1(x.mean((2, 3), keepdim=True)))
         gate = torch.sigmoid(self.fc2(gate))
-        return x.mul_(gate) if inference(x) else x * gate
+        if inference(x):
+            return x.mul_(gate)
+        return x * gate
 
 
 class Unit(nn.Module):

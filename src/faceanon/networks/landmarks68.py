@@ -44,7 +44,9 @@ class Bottleneck(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`(B, I, H, W)` -> `(B, O, H / stride, W / stride)`."""
         out: Tensor = self.project(self.conv_dw(self.conv(x)))
-        return x + out if self.residual else out
+        if self.residual:
+            return x + out
+        return out
 
 
 class Stage(nn.Module):

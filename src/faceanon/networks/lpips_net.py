@@ -92,7 +92,10 @@ class LpipsDistance(PerceptualDistance):
 
     def features(self, image: Tensor) -> Tensor:
         """Spatial mean of the backbone's last map, `(B, C)`, for KID."""
-        net = self.net.net if isinstance(self.net, Frozen) else self.net
+        if isinstance(self.net, Frozen):
+            net = self.net.net
+        else:
+            net = self.net
         assert isinstance(net, Lpips)
         return net.raw(image)[-1].mean((2, 3))
 

@@ -29,7 +29,9 @@ class ConvUnit(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, I, H, W)`."""
         x = self.bn(self.conv(x))
-        return x if self.prelu is None else self.prelu(x)
+        if self.prelu is None:
+            return x
+        return self.prelu(x)
 
 
 class Bottleneck(nn.Module):
@@ -53,7 +55,9 @@ class Bottleneck(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`(B, I, H, W)` -> `(B, O, H / stride, W / stride)`."""
         out: Tensor = self.conv(x)
-        return x + out if self.residual else out
+        if self.residual:
+            return x + out
+        return out
 
 
 class MobileFaceNet(nn.Module):

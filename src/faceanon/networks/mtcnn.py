@@ -156,7 +156,10 @@ def _trained(net: Net, name: str) -> Net:
 
 def _read_weights(name: str) -> list[NDArray[np.float32]]:
     spec = find_spec("mtcnn")  # finds without importing
-    folder = None if spec is None or spec.origin is None else Path(spec.origin).parent / "assets" / "weights"
+    if spec is None or spec.origin is None:
+        folder = None
+    else:
+        folder = Path(spec.origin).parent / "assets" / "weights"
     if folder is None or not (path := folder / f"{name}.lz4").is_file():
         raise UserError("face detection needs the weights of the package mtcnn; run: pip install 'mtcnn>=1.0,<2'")
     found = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -175,7 +178,10 @@ def _from_keras(arrays: Sequence[NDArray[np.float32]], layers: Sequence[str]) ->
         if layer.startswith("prelu"):
             state[f"{layer}.weight"] = weight.flatten()
             continue
-        state[f"{layer}.weight"] = weight.permute(3, 2, 0, 1) if weight.dim() == 4 else weight.T
+        if weight.dim() == 4:
+            state[f"{layer}.weight"] = weight.permute(3, 2, 0, 1)
+        else:
+            state[f"{layer}.weight"] = weight.T
         state[f"{layer}.bias"] = next(tensors)
     if next(tensors, None) is not None:
         raise ValueError("more arrays than layers")

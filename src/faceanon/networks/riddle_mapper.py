@@ -73,9 +73,16 @@ class TransformerMapperSplit(nn.Module):
     ) -> None:
         super().__init__()
         self.split = list(split)
-        self.pos_embedding = nn.Parameter(torch.randn(sum(split), 1, width)) if add_pos_embedding else None
-        self.linear_ori = nn.Linear(width, width) if add_linear else None
-        self.linear_pwd = nn.Linear(width, width) if add_linear else None
+        if add_pos_embedding:
+            self.pos_embedding = nn.Parameter(torch.randn(sum(split), 1, width))
+        else:
+            self.pos_embedding = None
+        if add_linear:
+            self.linear_ori = nn.Linear(width, width)
+            self.linear_pwd = nn.Linear(width, width)
+        else:
+            self.linear_ori = None
+            self.linear_pwd = None
         self.layers = nn.ModuleList(DecoderLayer(width, 2 * width, norm=norm) for _ in split)
 
     def forward(self, codes: Tensor, password: Tensor) -> Tensor:
@@ -125,7 +132,10 @@ def mapper_layout(public: Mapping[str, Tensor]) -> dict[str, Any]:
     first = "layers.0.self_attn.in_proj_weight"
     if first not in public:
         raise ValueError(f"no transformer mapper: {first} is missing")
-    rows = public["pos_embedding"].shape[0] if "pos_embedding" in public else sum(SPLIT)
+    if "pos_embedding" in public:
+        rows = public["pos_embedding"].shape[0]
+    else:
+        rows = sum(SPLIT)
     groups = len({name.split(".")[1] for name in public if name.startswith("layers.")})
     if (groups, rows) != (len(SPLIT), sum(SPLIT)):
         raise ValueError(f"this mapper has {groups} groups and {rows} layers; the public split is {SPLIT}")

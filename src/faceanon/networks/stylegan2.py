@@ -121,7 +121,10 @@ class Generator(nn.Module):
         x = self.conv1(self.input(w_plus.shape[0]), styles[0], maps[0])
         image = self.to_rgb1(x, styles[1])
         blocks = len(self.to_rgbs)
-        shared = sum(side <= BATCHED for side in self.channels) - 1 if one_by_one(x) else blocks
+        if one_by_one(x):
+            shared = sum(side <= BATCHED for side in self.channels) - 1
+        else:
+            shared = blocks
         image, x = self._blocks(range(shared), image, x, styles, maps)
         if shared >= blocks:
             return image, x

@@ -61,7 +61,9 @@ class EqualLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map `(..., in_features)` to `(..., out_features)`."""
         x = F.linear(x, self.weight * self.scale, self.bias * self.lr_mul)
-        return F.leaky_relu(x, SLOPE) * math.sqrt(2) if self.activate else x
+        if self.activate:
+            return F.leaky_relu(x, SLOPE) * math.sqrt(2)
+        return x
 
 
 class EqualConv2d(nn.Module):
@@ -239,4 +241,6 @@ class ToRGB(nn.Module):
     def forward(self, x: Tensor, style: Tensor, skip: Tensor | None = None) -> Tensor:
         """Draw `(B, 3, H, W)` from `(B, I, H, W)`, adding `skip` `(B, 3, H / 2, W / 2)`."""
         image: Tensor = self.conv(x, style) + self.bias
-        return image if skip is None else image + self.upsample(skip)
+        if skip is None:
+            return image
+        return image + self.upsample(skip)

@@ -81,7 +81,10 @@ class UNetParser(nn.Module):
             ValueError: The side at which it looks is no multiple of 16.
         """
         size = (image.shape[-2], image.shape[-1])
-        look = size if self.working_size is None else (self.working_size, self.working_size)
+        if self.working_size is None:
+            look = size
+        else:
+            look = (self.working_size, self.working_size)
         if any(side % 16 for side in look):
             raise ValueError(f"the parser looks at {look[0]} x {look[1]} px; both must be multiples of 16")
         return _resize(self._logits(_resize(image, look)), size)
@@ -98,4 +101,6 @@ class UNetParser(nn.Module):
 
 
 def _resize(x: Tensor, size: tuple[int, int]) -> Tensor:
-    return x if tuple(x.shape[-2:]) == size else F.adaptive_avg_pool2d(x, size)
+    if tuple(x.shape[-2:]) == size:
+        return x
+    return F.adaptive_avg_pool2d(x, size)

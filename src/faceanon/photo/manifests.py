@@ -49,9 +49,13 @@ def vault_bytes(path: Path) -> int | None:
     if path.name.endswith(SIDECAR_SUFFIX):
         path = path.with_name(path.name.removesuffix(SIDECAR_SUFFIX))
         beside = vault_of(path)
-        return beside.stat().st_size if beside.is_file() else None
+        if beside.is_file():
+            return beside.stat().st_size
+        return None
     vault = read_vault(path)
-    return None if vault is None else len(vault)
+    if vault is None:
+        return None
+    return len(vault)
 
 
 def manifest_like(path: Path) -> Manifest:

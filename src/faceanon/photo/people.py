@@ -137,7 +137,10 @@ def likeness_of(bundle: Bundle, threshold: float) -> Likeness:
     """
     if not bundle.has("recogniser") and not bundle.has("judge"):
         bundle.require("recogniser")
-    embed = bundle.recogniser if bundle.has("recogniser") else bundle.judge
+    if bundle.has("recogniser"):
+        embed = bundle.recogniser
+    else:
+        embed = bundle.judge
     return Likeness(embed, bundle.image_size, bundle.framing, threshold, bundle.device)
 
 
@@ -151,7 +154,10 @@ def threshold_of(bundle: Bundle, model: Path) -> float:
     Raises:
         UserError: If nobody has measured it.
     """
-    name = bundle.recogniser_name if bundle.has("recogniser") else bundle.judge_name
+    if bundle.has("recogniser"):
+        name = bundle.recogniser_name
+    else:
+        name = bundle.judge_name
     path = model / "results.json"
     try:
         return float(json.loads(path.read_text(encoding="utf-8"))["figures"][f"threshold/{name}"])
@@ -171,7 +177,10 @@ def read_reference(path: Path, detector: Detector, likeness: Likeness) -> Refere
     photo = load_photo(path)
     found = detector.detect(photo.pixels)
     if len(found) != 1:
-        shown = "no face that the detector finds" if not found else f"{len(found)} faces"
+        if not found:
+            shown = "no face that the detector finds"
+        else:
+            shown = f"{len(found)} faces"
         raise UserError(f"the reference photo {path} shows {shown}; give one that shows the one person's face alone")
     square = framed_square(found[0].points, likeness.framing)
     try:
@@ -190,7 +199,9 @@ def _embedded(likeness: Likeness, faces: Tensor) -> Tensor:
 def _codes(likeness: Likeness, pixels: NDArray[np.uint8], faces: Sequence[Face]) -> Tensor:
     squares = [face.geometry for face in faces if face.geometry is not None]
     crops = [crop(pixels, square, likeness.size) for square in squares]
-    return _embedded(likeness, torch.stack(crops)) if crops else torch.zeros(0, 1)
+    if crops:
+        return _embedded(likeness, torch.stack(crops))
+    return torch.zeros(0, 1)
 
 
 def _cosines(codes: Tensor, references: Sequence[Reference]) -> Tensor:

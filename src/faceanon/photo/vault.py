@@ -146,7 +146,10 @@ def _binding(manifest: Manifest) -> bytes:
     fields = [manifest.method, manifest.weights, manifest.image_size, manifest.width, manifest.height]
     hidden = [[*(float(edge) for edge in face.box), face.by] for face in manifest.hidden]
     salt = None if manifest.salt is None else manifest.salt.hex()
-    kdf = None if manifest.kdf is None else sorted(manifest.kdf.to_dict().items())
+    if manifest.kdf is None:
+        kdf = None
+    else:
+        kdf = sorted(manifest.kdf.to_dict().items())
     return hashlib.sha256(json.dumps([fields, squares, hidden, salt, kdf, manifest.encoding]).encode()).digest()
 
 

@@ -258,7 +258,10 @@ class Pipeline:
         changed: list[Row] | None = None
         while True:
             try:
-                faces = steps.send(changed) if changed is not None else next(steps)
+                if changed is not None:
+                    faces = steps.send(changed)
+                else:
+                    faces = next(steps)
             except StopIteration as end:
                 outcome: Outcome = end.value
                 return outcome
@@ -291,7 +294,10 @@ class Pipeline:
             `(B, 3, S, S)` on the CPU, not clamped.
         """
         backward = inverse and not self.backbone.sealed
-        method = self.backbone.recover if backward else self.backbone.anonymize
+        if backward:
+            method = self.backbone.recover
+        else:
+            method = self.backbone.anonymize
         return method(faces.to(self.device), keys.to(self.device)).float().cpu()
 
     @torch.inference_mode()
@@ -412,4 +418,6 @@ def recover_file(
 
 
 def _like(photo: Photo, result: LoadedPhoto) -> Image.Image | NDArray[np.uint8]:
-    return result.pixels if isinstance(photo, np.ndarray) else to_image(result)
+    if isinstance(photo, np.ndarray):
+        return result.pixels
+    return to_image(result)

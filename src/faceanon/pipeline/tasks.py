@@ -57,7 +57,9 @@ class Output:
             )
         kind = WRITABLE[target.suffix.lower()]
         quality = self.quality or (JPEG_QUALITY if kind == "JPEG" else None)
-        return kind if kind == "PNG" or quality is None else f"{kind} {quality}"
+        if kind == "PNG" or quality is None:
+            return kind
+        return f"{kind} {quality}"
 
 
 class Task(Protocol):
@@ -118,7 +120,10 @@ class AnonymizeTask:
 
     def finish(self, outcome: Outcome) -> Outcome:
         """Write the photo, and with `Output.vault` its original faces."""
-        vault = None if self._original is None else self._sealed(self._original, outcome)
+        if self._original is None:
+            vault = None
+        else:
+            vault = self._sealed(self._original, outcome)
         if self.output.carry:
             self._carry(outcome)
         write_photo(self.target, outcome.photo, self.output.quality, self.output.sidecar, vault)
@@ -201,7 +206,9 @@ class RecoverTask:
         manifest = read_manifest(photo)
         if not manifest.layers:
             methods = ", ".join(sorted({face.by for face in manifest.hidden}))
-            way = "nothing brings them back" if read_vault(self.source) is None else "only --exact brings them back"
+            way = "only --exact brings them back"
+            if read_vault(self.source) is None:
+                way = "nothing brings them back"
             raise UserError(f"every face of {self.source} was hidden for good ({methods}); {way}")
         return manifest
 

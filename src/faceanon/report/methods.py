@@ -85,8 +85,12 @@ def _cell(name: str, value: Mapping[str, float] | None) -> str:
     if value is None:
         return "-"
     text = _number(name, value["mean"])
-    return f"{text} ± {_number(name, value['std'])}" if "std" in value else text
+    if "std" in value:
+        return f"{text} ± {_number(name, value['std'])}"
+    return text
 
 
 def _number(name: str, value: float) -> str:
-    return f"{value:.1f}" if name.startswith("cost/") else format_value(name, value)
+    if name.startswith("cost/"):
+        return f"{value:.1f}"
+    return format_value(name, value)

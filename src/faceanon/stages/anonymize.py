@@ -104,7 +104,10 @@ class AnonymizeStage(BackboneStage[Branches]):
         self.branches_every = branches_every
         # A list, so that it is no submodule; taken now, since a resumed run loads its checkpoint before the fit starts.
         from_file = self.initialised or anchor_from is not None
-        self.teacher = [self._teacher(anchor_from)] if self.anchored and from_file else []
+        if self.anchored and from_file:
+            self.teacher = [self._teacher(anchor_from)]
+        else:
+            self.teacher = []
         self.start: dict[str, Tensor] | None = None  # the teacher's state, where no file has it
         self.hunter = Hunter(self.bundle) if weights.hunted else None
         self.code_agreement = CodeAgreement()
@@ -196,7 +199,9 @@ class AnonymizeStage(BackboneStage[Branches]):
         keys = self._keys(4 if all_five else 1, image)
         forth = keys[: 2 * size]
         back = torch.cat([keys[:size], keys[2 * size :]])
-        noise = self.saved_noise / 127.5 * self._normal_like(image) if self.saved_noise else None
+        noise = None
+        if self.saved_noise:
+            noise = self.saved_noise / 127.5 * self._normal_like(image)
         original = backbone.encode(image)
         edited = backbone.edit(original.map(lambda item: repeat(item, len(forth) // size)), forth)
         anonymized = backbone.decode(edited)
@@ -233,12 +238,16 @@ class AnonymizeStage(BackboneStage[Branches]):
         return keys
 
     def _normal_like(self, image: Tensor) -> Tensor:
-        return torch.randn_like(image) if self.streams is None else self.streams.normal_like(image)
+        if self.streams is None:
+            return torch.randn_like(image)
+        return self.streams.normal_like(image)
 
     def _saved(self, anonymized: Tensor, noise: Tensor | None) -> Tensor:
         """Pictures `(B, 3, S, S)` as they are read back in training; gradients pass as if nothing had happened."""
         noisy = anonymized if noise is None else anonymized + noise
-        return noisy if self.loop == "image" else round_to_8_bit(noisy)
+        if self.loop == "image":
+            return noisy
+        return round_to_8_bit(noisy)
 
     def generator_terms(self, batch: FaceBatch, branches: Branches) -> dict[str, Tensor]:
         """Named terms of all that was drawn."""
@@ -333,8 +342,14 @@ class AnonymizeStage(BackboneStage[Branches]):
     def on_test_start(self) -> None:
         """Begin a fresh evaluation."""
         super().on_test_start()
-        protocol = None if self.protocol is None else load_protocol(self.protocol)
-        cache = None if self.features is None else shared_cache(self.features.resolve())
+        if self.protocol is None:
+            protocol = None
+        else:
+            protocol = load_protocol(self.protocol)
+        if self.features is None:
+            cache = None
+        else:
+            cache = shared_cache(self.features.resolve())
         self.evaluation = Evaluation(self.bundle, seed=self.seed, protocol=protocol, cache=cache)
 
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:

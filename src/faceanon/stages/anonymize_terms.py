@@ -117,7 +117,9 @@ class AnonymizeTerms:
         return {}
 
     def _recovered_alone(self, distance: Tensor) -> dict[str, Tensor]:
-        return {"recovery_perceptual": distance.mean()} if self.weights.recovery_perceptual else {}
+        if self.weights.recovery_perceptual:
+            return {"recovery_perceptual": distance.mean()}
+        return {}
 
     def _identity(self, batch: FaceBatch, branches: Branches) -> dict[str, Tensor]:
         """What the recogniser says of all that was drawn."""
@@ -126,7 +128,9 @@ class AnonymizeTerms:
         if not (apart or (self.weights.pseudonym and two_keys)):
             return {}
         drawn = self.bundle.recogniser(fast_layout(branches.pictures)).chunk(branches.versions)
-        terms = self._different(batch.image, drawn, branches) if apart else {}
+        terms = {}
+        if apart:
+            terms = self._different(batch.image, drawn, branches)
         if self.weights.pseudonym and two_keys:
             terms["pseudonym"] = one_stranger(drawn[1], batch.identity, self.margin)
         return terms

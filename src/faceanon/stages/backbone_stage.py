@@ -71,7 +71,10 @@ class BackboneStage(Stage, Generic[Drawn]):
         channels_last(backbone)
         self.prefixes = trainable
         self.ema = average_copy(backbone)
-        self.discriminator = backbone.new_discriminator() if adversarial else None
+        if adversarial:
+            self.discriminator = backbone.new_discriminator()
+        else:
+            self.discriminator = None
         # After the averaged copy was taken, so that it holds none of them.
         self.readers = backbone.build_readers()
         backbone.use_readers(self.readers)
@@ -120,7 +123,11 @@ class BackboneStage(Stage, Generic[Drawn]):
     @property
     def opponents(self) -> list[nn.Module]:
         """The networks that learn against the backbone."""
-        found: list[nn.Module] = [] if self.discriminator is None else [self.discriminator]
+        found: list[nn.Module]
+        if self.discriminator is None:
+            found = []
+        else:
+            found = [self.discriminator]
         return found + ([self.readers] if self.readers else [])
 
     def configure_optimizers(self) -> list[Optimizer]:

@@ -70,7 +70,9 @@ class Stage(ShardedModule, ABC):
     def progress(self) -> float:
         """Part of the planned batches that is done, in [0, 1]; 0 where no end is planned."""
         trainer = self.trainer
-        optimizers = len(self.optimizers()) if isinstance(self.optimizers(), list) else 1
+        optimizers = 1
+        if isinstance(self.optimizers(), list):
+            optimizers = len(self.optimizers())
         ends = []
         if trainer.max_steps > 0:
             ends.append(trainer.max_steps / optimizers)
@@ -82,7 +84,9 @@ class Stage(ShardedModule, ABC):
     def optimizer_list(self) -> list[LightningOptimizer]:
         """The optimizers in the order of `configure_optimizers`."""
         optimizers = self.optimizers()
-        return list(optimizers) if isinstance(optimizers, list) else [optimizers]
+        if isinstance(optimizers, list):
+            return list(optimizers)
+        return [optimizers]
 
     def step_over(
         self,
@@ -117,7 +121,9 @@ class Stage(ShardedModule, ABC):
         return self.current_terms
 
     def _set_rate(self, optimizer: LightningOptimizer) -> None:
-        rate = min(1.0, self.batches_seen / self.warmup) if self.warmup else 1.0
+        rate = 1.0
+        if self.warmup:
+            rate = min(1.0, self.batches_seen / self.warmup)
         if self.schedule == "cosine":
             rate *= 0.505 + 0.495 * math.cos(math.pi * self.progress)
         for group in optimizer.optimizer.param_groups:

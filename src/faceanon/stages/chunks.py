@@ -19,7 +19,9 @@ CPU_PICTURES = 4
 
 def at_once(device: torch.device, pictures: int) -> int:
     """How many pictures to show a term's network at a time: few on a CPU, which is no slower so; else all."""
-    return min(pictures, CPU_PICTURES) if device.type == "cpu" else pictures
+    if device.type == "cpu":
+        return min(pictures, CPU_PICTURES)
+    return pictures
 
 
 def plain_chunks(pictures: Tensor) -> list[Tensor]:

@@ -143,7 +143,10 @@ class DisentangleStage(BackboneStage[Mixed]):
         nets = self.bundle
         target_rows, share = self._targets(batch, source)
         target = batch.image[target_rows]
-        emphasis = None if share is None else share[:, None, None, None].expand(-1, 1, *fake.shape[2:])
+        if share is None:
+            emphasis = None
+        else:
+            emphasis = share[:, None, None, None].expand(-1, 1, *fake.shape[2:])
         if self.part_emphasis and batch.parsing is not None:
             parts = part_weight(batch.parsing[target_rows], nets.part_classes, self.part_emphasis)
             emphasis = parts if emphasis is None else parts * emphasis
@@ -217,4 +220,6 @@ def _own_person(batch: FaceBatch, source: Tensor) -> Tensor:
 
 
 def _mean(rows: Tensor, share: Tensor | None) -> Tensor:
-    return rows.mean() if share is None else (rows * share).mean()
+    if share is None:
+        return rows.mean()
+    return (rows * share).mean()

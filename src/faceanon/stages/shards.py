@@ -133,7 +133,10 @@ class NormStatistics:
 
     def load(self, index: int | None = None) -> None:
         """Go to where shard `index` left them; where it has not been yet, or with None, to the step's start."""
-        state = self.start if index is None else self.shards.get(index, self.start)
+        if index is None:
+            state = self.start
+        else:
+            state = self.shards.get(index, self.start)
         for buffer, value in zip(self.buffers, state, strict=True):
             buffer.copy_(value)
 

@@ -119,7 +119,10 @@ class RunCheckpoint(Checkpoint):
         if done >= trainer.num_training_batches or done % trainer.accumulate_grad_batches:
             return False
         every = getattr(trainer, "val_check_batch", None) or math.inf
-        seen = all_done if trainer.check_val_every_n_epoch is None else done
+        if trainer.check_val_every_n_epoch is None:
+            seen = all_done
+        else:
+            seen = done
         return seen % every != 0 or not trainer.enable_validation
 
     def _due(self, trainer: L.Trainer) -> bool:
@@ -173,7 +176,10 @@ def run_folder(trainer: L.Trainer) -> Path:
     if not trainer.loggers:
         return Path(trainer.default_root_dir)
     logger: Logger = trainer.loggers[0]
-    version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
+    if isinstance(logger.version, str):
+        version = logger.version
+    else:
+        version = f"version_{logger.version}"
     return Path(logger.save_dir or trainer.default_root_dir) / str(logger.name) / version
 
 

@@ -52,7 +52,9 @@ def explain(error: BaseException) -> UserError | RunError | None:
         if isinstance(cause, UserError | RunError):
             return _own(cause)
     known = [found for cause in chain if (found := _explained(cause)) is not None]
-    return known[-1] if known else None
+    if known:
+        return known[-1]
+    return None
 
 
 def _own(error: UserError | RunError) -> UserError | RunError:

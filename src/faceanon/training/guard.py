@@ -89,7 +89,9 @@ class FiniteGuard(L.Callback):
         except (UserError, OSError) as error:
             saved = f"the batch could not be saved ({error})"
         last = last_checkpoint(trainer)
-        good = f"last good checkpoint {last}" if last else "no checkpoint yet"
+        good = "no checkpoint yet"
+        if last:
+            good = f"last good checkpoint {last}"
         raise RunError(f"{where}: {what}; no step was taken on it; {good}; {saved}")
 
     def _content(
@@ -138,7 +140,9 @@ def blame(module: nn.Module, loss: Tensor, optimizer: Optimizer) -> str:
         for item in _parameters(optimizer)
         if item.grad is not None and not bool(item.grad.isfinite().all())
     ]
-    return f"gradients are not finite, though this process's loss is {float(loss):.4g}: {_first(bad)}" if bad else ""
+    if bad:
+        return f"gradients are not finite, though this process's loss is {float(loss):.4g}: {_first(bad)}"
+    return ""
 
 
 def plain(batch: Any) -> Any:  # noqa: ANN401 - whatever a loader yields
@@ -151,7 +155,9 @@ def plain(batch: Any) -> Any:  # noqa: ANN401 - whatever a loader yields
         return {str(key): plain(value) for key, value in batch.items()}
     if isinstance(batch, list | tuple):
         return [plain(value) for value in batch]
-    return batch if isinstance(batch, int | float | str | bool) else None
+    if isinstance(batch, int | float | str | bool):
+        return batch
+    return None
 
 
 def current_terms(module: nn.Module) -> dict[str, Tensor]:

@@ -40,7 +40,10 @@ class RankWatch(threading.Thread):
         for rank, child in enumerate(self.children, start=1):
             code = child.poll()
             if code:
-                how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}; see its line"
+                if code < 0:
+                    how = f"was killed by signal {-code}"
+                else:
+                    how = f"ended with exit code {code}; see its line"
                 return f"process {rank} of {len(self.children) + 1} (pid {child.pid}) {how}"
         return None
 
@@ -99,7 +102,9 @@ def watched_ranks() -> Iterator[list[RankWatch]]:
     """Put our watch in the place of Lightning's while a training runs; the list holds it once there are processes."""
     watches: list[RankWatch] = []
     theirs = getattr(subprocess_script, _NAME)
-    parent = ParentWatch() if os.environ.get("LOCAL_RANK", "0") != "0" else None
+    parent = None
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        parent = ParentWatch()
     told = os.environ.get(_PARENT)
 
     def ours(children: list[subprocess.Popen[bytes]]) -> None:

@@ -42,7 +42,10 @@ class OneBatch(L.LightningDataModule):
         """One item, which is the batch as the stage gets it."""
         stored = self.content["batch"]
         names = {field.name for field in fields(FaceBatch)}
-        batch = FaceBatch(**stored) if isinstance(stored, dict) and stored.keys() == names else stored
+        if isinstance(stored, dict) and stored.keys() == names:
+            batch = FaceBatch(**stored)
+        else:
+            batch = stored
         return DataLoader([batch], batch_size=None)  # type: ignore[arg-type]
 
 

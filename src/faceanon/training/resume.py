@@ -26,7 +26,9 @@ def listed(entry: object) -> list[Any]:
     """A list of what may be a list, one thing or nothing."""
     if entry is None or isinstance(entry, bool):
         return []
-    return list(entry) if isinstance(entry, list | tuple) else [entry]
+    if isinstance(entry, list | tuple):
+        return list(entry)
+    return [entry]
 
 
 def _is(entry: Config, name: str) -> bool:
@@ -54,7 +56,9 @@ def last_of_run(trainer: Config, fit: bool = True) -> str | None:
         line += ": starting anew"
     if line:
         rank_zero_info(line)
-    return None if path is None else str(path)
+    if path is None:
+        return None
+    return str(path)
 
 
 def run_folders(trainer: Config) -> Iterable[Path]:

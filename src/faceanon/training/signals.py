@@ -31,7 +31,10 @@ class StoppedError(RunError):
     """
 
     def __init__(self, number: int, what: str, saved: bool = False) -> None:
-        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        if number == signal.SIGINT:
+            name = "Ctrl-C"
+        else:
+            name = signal.Signals(number).name
         super().__init__(f"stopped by {name}{what}", 128 + number)
         self.saved = saved
 
@@ -155,8 +158,12 @@ def _agreed(last: int | None, done: int, told: bool, several: bool) -> int | Non
     if last is not None:
         return last
     if not (several and dist.is_available() and dist.is_initialized()):
-        return done if told else None
+        if told:
+            return done
+        return None
     store = dist.distributed_c10d._get_default_store()
     if told:
         return int(store.compare_set(_KEY, "", str(done + 1)))
-    return int(store.get(_KEY)) if store.check([_KEY]) else None
+    if store.check([_KEY]):
+        return int(store.get(_KEY))
+    return None

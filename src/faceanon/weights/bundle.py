@@ -86,8 +86,13 @@ def read_spec(folder: Path) -> dict[str, Any]:
         if not isinstance(section, dict):
             raise UserError(f"{path}: networks must be entries by role; restore the file")
         for role, entry in section.items():
-            texts = [entry.get(key, "") for key in _TEXTS] if isinstance(entry, dict) else [None]
-            inner = [entry.get(key, {}) for key in ("init", "files", "source")] if isinstance(entry, dict) else []
+            if isinstance(entry, dict):
+                texts = [entry.get(key, "") for key in _TEXTS]
+            else:
+                texts = [None]
+            inner = []
+            if isinstance(entry, dict):
+                inner = [entry.get(key, {}) for key in ("init", "files", "source")]
             if not all(isinstance(text, str) for text in (role, *texts)) or not all(isinstance(i, dict) for i in inner):
                 raise UserError(f"{path}: the entry of {role!r:.40} is damaged; restore the file")
             former_hashes(entry, path)
@@ -174,7 +179,10 @@ class Bundle:
         """
         lacking = [role for role in roles if not self.has(role)]
         if lacking:
-            place = self.folder.name if self.folder.parent == checkpoints() else self.folder
+            if self.folder.parent == checkpoints():
+                place = self.folder.name
+            else:
+                place = self.folder
             advice = missing_roles(lacking, place, self.image_size)
             raise UserError(f"bundle {self.name!r} ({self.folder}) has no {', no '.join(lacking)}; {advice}")
 
@@ -260,7 +268,9 @@ class Bundle:
 
     def _first_hash(self, role: str) -> str:
         former = former_hashes(self.entry(role), self.folder / "bundle.yaml")
-        return former[0] if former else str(self.entry(role).get("sha256"))
+        if former:
+            return former[0]
+        return str(self.entry(role).get("sha256"))
 
     def _normalised(self, role: str) -> Normalised:
         entry = self.entry(role)
@@ -283,7 +293,9 @@ class Bundle:
         if not isinstance(net, LatentCodec):
             raise UserError(f"{self.folder / 'bundle.yaml'}: the codec has to be a LatentCodec; restore the file")
         net = net.eval().requires_grad_(False).to(self.device)
-        return net.bfloat16() if self.device.type == "cpu" and has_bfloat16() else net
+        if self.device.type == "cpu" and has_bfloat16():
+            return net.bfloat16()
+        return net
 
     @cached_property
     def recogniser(self) -> Callable[[Tensor], Tensor]:
@@ -325,7 +337,10 @@ class Bundle:
     def perceptual(self) -> PerceptualDistance:
         """`(a, b)` -> `(B,)` distance; `.features(x)` -> `(B, F)` pooled features."""
         net = self.build("perceptual")
-        distance = LpipsDistance(Frozen(net)) if isinstance(net, Lpips) else PerceptualDistance(Frozen(net))
+        if isinstance(net, Lpips):
+            distance = LpipsDistance(Frozen(net))
+        else:
+            distance = PerceptualDistance(Frozen(net))
         return distance.to(self.device)
 
     def generator(self) -> Generator:

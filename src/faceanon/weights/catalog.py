@@ -104,7 +104,9 @@ def markdown_table() -> str:
     lines = [head, "|" + "---|" * 8]
     for entry in catalog():
         files = ", ".join(f"`{file}`" if "." in file else file for file in entry.files)
-        digest = f"`{entry.sha256[:12]}…`" if entry.sha256 else "unknown"
+        digest = "unknown"
+        if entry.sha256:
+            digest = f"`{entry.sha256[:12]}…`"
         where = f"[{entry.published.split('/', 3)[-1]}]({entry.published})"
         cells = (entry.role, entry.title, files, entry.licence, entry.commercial, entry.size, digest, where)
         lines.append("| " + " | ".join(cells) + " |")

@@ -60,7 +60,8 @@ def _advice(found: Sequence[tuple[str, Published | None]], bundle: str) -> str:
             lines.append(f"{role}: no published file is known; train one")
             continue
         file = _ANY if " " in entry.files[0] else entry.files[0]
-        files += [file] if file not in files else []
+        if file not in files:
+            files += [file]
         lines.append(f"{role}: {file} ({entry.title}; licence: {entry.licence}), published at {entry.published}")
     command = f"faceanon weights import {' '.join(files)} --as {bundle}"
     if len(lines) == 1:

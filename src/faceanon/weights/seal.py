@@ -24,7 +24,9 @@ def seal(folder: Path) -> list[str]:
         if match is None:
             continue
         if (folder / match["name"]).is_file():
-            key = "sha256" if match["key"] == "file" else "latent_avg_sha256"
+            key = "latent_avg_sha256"
+            if match["key"] == "file":
+                key = "sha256"
             lines.append(f"{match['indent']}{key}: {sha256(folder / match['name'])}")
         else:
             missing.append(match["name"])

@@ -86,5 +86,8 @@ def hsv(hue: Tensor, saturation: Tensor | float, value: Tensor) -> Tensor:
     k = torch.stack([(n + hue * 6) % 6 for n in (5.0, 3.0, 1.0)], dim=1)
     ramp = torch.minimum(k, 4 - k).clamp(0, 1)
     value = value[:, None]
-    weight = saturation[:, None] if isinstance(saturation, Tensor) else saturation
+    if isinstance(saturation, Tensor):
+        weight = saturation[:, None]
+    else:
+        weight = saturation
     return value - value * weight * ramp

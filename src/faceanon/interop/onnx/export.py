@@ -54,7 +54,10 @@ class _Way(nn.Module):
         self.direction = direction
 
     def forward(self, image: Tensor, key: Tensor) -> Tensor:
-        method = self.backbone.anonymize if self.direction == "anonymize" else self.backbone.recover
+        if self.direction == "anonymize":
+            method = self.backbone.anonymize
+        else:
+            method = self.backbone.recover
         return method(image, key)
 
 
@@ -77,7 +80,11 @@ def export_onnx(backbone: Backbone, weights: str, name: str) -> Exported:
         )
     if isinstance(backbone, OnnxBackbone):
         raise UserError(f"{name} is an ONNX export already; give the model that it was made from")
-    ways: tuple[Direction, ...] = ("anonymize", "recover") if backbone.reversible else ("anonymize",)
+    ways: tuple[Direction, ...]
+    if backbone.reversible:
+        ways = ("anonymize", "recover")
+    else:
+        ways = ("anonymize",)
     recipe = key_recipe(backbone)
     size = backbone.image_size
     card = OnnxCard(
@@ -216,7 +223,10 @@ def _errors(backbone: Backbone, method: OnnxMethod) -> dict[str, float]:
             pairs.append(("recover", found, method.recover(shown, method.key(secret, batch))))
         for way, ours, theirs in pairs:
             error = float(np.abs(ours - theirs).max())
-            errors[way] = max(errors.get(way, 0.0), error) if np.isfinite(error) else float("inf")
+            if np.isfinite(error):
+                errors[way] = max(errors.get(way, 0.0), error)
+            else:
+                errors[way] = float("inf")
     return errors
 
 

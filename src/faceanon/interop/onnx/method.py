@@ -256,7 +256,9 @@ def _providers(device: str, available: Sequence[str]) -> list[tuple[str, dict[st
     if known[kind] not in available:
         raise _no_device(device, f"it has {', '.join(available)}")
     beside: list[tuple[str, dict[str, int]]] = [(known["cpu"], {})]
-    return beside if kind == "cpu" else [(known[kind], {"device_id": int(number or "0")}), *beside]
+    if kind == "cpu":
+        return beside
+    return [(known[kind], {"device_id": int(number or "0")}), *beside]
 
 
 def _no_device(device: str, reason: str) -> UserError:

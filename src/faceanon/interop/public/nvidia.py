@@ -87,7 +87,10 @@ def _convert(role: str, record: Record, source: str) -> dict[str, Tensor]:
     else:
         modules = dict(_modules(record))
         tensors = dict(_tensors(modules))
-        rate = modules["mapping.fc0"].state.get("bias_gain", MAPPING_RATE) if "mapping.fc0" in modules else MAPPING_RATE
+        if "mapping.fc0" in modules:
+            rate = modules["mapping.fc0"].state.get("bias_gain", MAPPING_RATE)
+        else:
+            rate = MAPPING_RATE
     if role == "D":
         return discriminator_state(tensors, source)
     if abs(float(rate) - MAPPING_RATE) > 1e-9:
@@ -179,7 +182,11 @@ def _tf_entry(name: str, value: Tensor, source: str) -> tuple[str, Tensor]:
 
 def _tf_layout(value: Tensor) -> Tensor:
     """(kH, kW, I, O) to (O, I, kH, kW), (I, O) to (O, I); others as they are."""
-    return value.permute(3, 2, 0, 1) if value.ndim == 4 else value.t() if value.ndim == 2 else value
+    if value.ndim == 4:
+        return value.permute(3, 2, 0, 1)
+    if value.ndim == 2:
+        return value.t()
+    return value
 
 
 def _flipped(kernel: Tensor) -> Tensor:
@@ -286,7 +293,9 @@ def _discriminator_key(name: str, size: int) -> str | None:
     if layer == "fromrgb" and side == size:
         return f"convs.0.{slot}.{part}"
     leaf = "kernel" if part == "resample_filter" else part
-    return f"{target[layer]}.{slot}.{leaf}" if layer in target else None
+    if layer in target:
+        return f"{target[layer]}.{slot}.{leaf}"
+    return None
 
 
 def _check(state: Mapping[str, Tensor], build: Callable[[], nn.Module], source: str) -> None:

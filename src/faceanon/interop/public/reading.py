@@ -143,7 +143,10 @@ def _tensors(value: object) -> dict[str, Tensor] | None:
 
 def _networks(content: dict[str, Any], opts: dict[str, Any], path: Path) -> list[Found]:
     average = content.get("latent_avg")
-    average = average.detach().float() if isinstance(average, Tensor) else None
+    if isinstance(average, Tensor):
+        average = average.detach().float()
+    else:
+        average = None
     if any(_tensors(content.get(part)) for part in _PARTS):
         return _stylegan2(content, average, path)
     for wrapper in _WRAPPERS:
@@ -164,7 +167,10 @@ def _stylegan2(content: dict[str, Any], average: Tensor | None, path: Path) -> l
     if generator is not None:
         if average is None and "latent_avg" in generator:
             average = generator.pop("latent_avg").float()
-        note = () if states["g_ema"] else ("no g_ema in the file: took g, the generator without its moving average",)
+        if states["g_ema"]:
+            note = ()
+        else:
+            note = ("no g_ema in the file: took g, the generator without its moving average",)
         found.append(replace(_named(GENERATOR, generator, path), latent_avg=average, notes=note))
     if discriminator is not None:
         found.append(_named(DISCRIMINATOR, discriminator, path))
@@ -177,7 +183,9 @@ def _state(state: dict[str, Tensor], opts: dict[str, Any], average: Tensor | Non
     decoder = {name.removeprefix("decoder."): item for name, item in state.items() if name.startswith("decoder.")}
     if encoder or all(mark in state for mark in ENCODER_MARKS):
         found = [_encoder(encoder or state, opts, average, path)]
-        return [*found, replace(_named(GENERATOR, decoder, path), latent_avg=average)] if decoder else found
+        if decoder:
+            return [*found, replace(_named(GENERATOR, decoder, path), latent_avg=average)]
+        return found
     for layout in LAYOUTS:
         if all(mark in state for mark in layout.marks):
             if layout.kind == "facenet":
@@ -208,7 +216,9 @@ def _encoder(state: State, opts: dict[str, Any], average: Tensor | None, path: P
 def _backbone(found: Found) -> Found:
     """A classifier of ImageNet without its head, which LPIPS does not use."""
     kept = backbone_weights(found.tensors)
-    notes = ("classifier dropped",) if len(kept) < len(found.tensors) else ()
+    notes = ()
+    if len(kept) < len(found.tensors):
+        notes = ("classifier dropped",)
     return replace(found, tensors=kept, notes=notes)
 
 

@@ -267,5 +267,7 @@ def _damaged(path: Path, error: Exception) -> NoReturn:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if lines and lines[0].startswith("Weights only load failed"):
         lines = []  # torch's advice to load the file carelessly, or to write to torch
-    reason = lines[0][:200] if lines else "not in a format of torch, or damaged"
+    reason = "not in a format of torch, or damaged"
+    if lines:
+        reason = lines[0][:200]
     raise UserError(f"{path} is not a readable checkpoint ({reason}); {_ADVICE}") from error

@@ -90,7 +90,11 @@ def plan_folder(
     Raises:
         UserError: If there is a run with other settings, or an output exists that no run of ours wrote.
     """
-    history, whole = (None, 0) if overwrite else read_run(target / JOURNAL_NAME)
+    if overwrite:
+        history = None
+        whole = 0
+    else:
+        history, whole = read_run(target / JOURNAL_NAME)
     plan = FolderPlan(source, target, jobs, dict(settings), history, whole)
     if history is not None:
         _check_settings(history.head.get("settings"), plan.settings, target)
@@ -171,7 +175,9 @@ class FolderRun:
         """
         if self.todo and len(self.todo) < len(self.plan.jobs):
             self._check_password()
-        whole = self.plan.whole if self.plan.history is not None else None
+        whole = None
+        if self.plan.history is not None:
+            whole = self.plan.whole
         journal = Journal(self.plan.target / JOURNAL_NAME, self.head, whole)
         try:
             self.lines |= journal.take_parts(self.head if whole else None)
@@ -220,7 +226,10 @@ class FolderRun:
 
     def _clean(self) -> None:
         """Remove what a kill left of files that were being written."""
-        begun = set() if self.plan.history is None else self.plan.history.begun
+        if self.plan.history is None:
+            begun = set()
+        else:
+            begun = self.plan.history.begun
         for _, output in self.todo:
             if output.relative_to(self.plan.target).as_posix() in begun:
                 clear_unfinished(output)

@@ -124,7 +124,9 @@ def anonymize_video(
     change = Change(pipeline, password.secret())
     meter = FlickerMeter()
     means = mean_identities(source, change, record, progress)
-    probe = Probe.of(record, pipeline) if options.probe and pipeline.backbone.reversible else None
+    probe = None
+    if options.probe and pipeline.backbone.reversible:
+        probe = Probe.of(record, pipeline)
 
     def seen(frame: int, track: int, before: Tensor, after: Tensor) -> None:
         meter.add(track, frame, before, after)
@@ -135,7 +137,9 @@ def anonymize_video(
 
     with VideoWriter(target, source, info, options.quality, text if inside else None) as writer:
         write_changed(source, writer, change, record, means, seen, probe.pasted if probe else ignore_frame, progress)
-        recovery = probe.measure(writer.temporary, replace(change, inverse=True, codes=codes)) if probe else None
+        recovery = None
+        if probe:
+            recovery = probe.measure(writer.temporary, replace(change, inverse=True, codes=codes))
         if sealed:
             text = record.with_codes(codes, password.secret()).to_json()
         if not inside:
@@ -177,6 +181,8 @@ def describe_missing(tracks: tuple[Track, ...], most: int = 5) -> str:
     """One line that names the tracks with uncovered frames."""
     open_ = [track for track in tracks if track.missing]
     spans = [f"{start}-{stop - 1} (face {track.number})" for track in open_ for start, stop in track.missing]
-    rest = f" and {len(spans) - most} more" if len(spans) > most else ""
+    rest = ""
+    if len(spans) > most:
+        rest = f" and {len(spans) - most} more"
     count = sum(stop - start for track in open_ for start, stop in track.missing)
     return f"{len(open_)} face(s) not covered in {count} frame(s): {', '.join(spans[:most])}{rest}"

@@ -146,6 +146,8 @@ def _replace_batch(
     numbers = [first + row for row, _, _ in batch]
     drawn = change(faces, [track for _, track, _ in batch], numbers, means)
     for before, after, (row, _, square) in zip(faces, drawn, batch, strict=True):
-        region = changed_region(before, after) if change.pipeline.backbone.sealed else None
+        region = None
+        if change.pipeline.backbone.sealed:
+            region = changed_region(before, after)
         paste(frames[row], after, square, region=region)
     return [(first + row, track, *pair) for (row, track, _), *pair in zip(batch, faces, drawn, strict=True)]

@@ -54,7 +54,9 @@ class Quality:
         return "libx264", "yuv420p" if halved else "yuv444p", {"crf": str(self.crf)}
 
     def __str__(self) -> str:
-        return "lossless" if self.lossless else f"H.264 crf {self.crf}{' 4:4:4' if self.full_colour else ''}"
+        if self.lossless:
+            return "lossless"
+        return f"H.264 crf {self.crf}{' 4:4:4' if self.full_colour else ''}"
 
 
 class VideoWriter:
@@ -136,7 +138,9 @@ class VideoWriter:
             picture = av.VideoFrame.from_ndarray(frame.pixels, "rgb24")
             context = self._stream.codec_context
             if self._yuv:
-                space = context.colorspace if context.colorspace in (1, 5, 6, 7, 9) else 5
+                space = 5
+                if context.colorspace in (1, 5, 6, 7, 9):
+                    space = context.colorspace
                 picture = picture.reformat(format=context.pix_fmt, dst_colorspace=space, dst_color_range=1)
             picture.pts = frame.pts
             picture.time_base = frame.time_base
@@ -191,5 +195,7 @@ def _writable(path: Path) -> Iterator[None]:
             raise UserError(f"cannot write {path}: no space left on the disk; free some first") from error
         reason = getattr(error, "strerror", None) or str(error)
         unfit = isinstance(error, (av.FFmpegError, ValueError)) and path.suffix.lower() != ".mkv"
-        hint = "; the sound may not fit this kind of file, try .mkv" if unfit else ""
+        hint = ""
+        if unfit:
+            hint = "; the sound may not fit this kind of file, try .mkv"
         raise UserError(f"cannot write {path}: {reason}{hint}") from error

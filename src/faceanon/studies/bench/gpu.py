@@ -81,7 +81,9 @@ class Accelerated:
         self.stack = ExitStack()
         folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         stage = build_stage(recipe, folder, r1_interval=r1_interval)
-        changed = REHEARSED if way.settings and not settings.cuda else {}
+        changed = {}
+        if way.settings and not settings.cuda:
+            changed = REHEARSED
         self.acceleration = Acceleration(**{**way.settings, **changed})
         stage.configure_callbacks = lambda: [self.acceleration]  # type: ignore[method-assign]
         own = replace(settings, precision=way.precision)
@@ -120,7 +122,9 @@ def _place(stage: BackboneStage[Any], settings: Settings) -> None:
 
 def period(settings: Settings) -> int:
     """Steps of a call: a period of the papers' lazy R1; one where a CPU rehearses."""
-    return 16 if settings.cuda else 1
+    if settings.cuda:
+        return 16
+    return 1
 
 
 def recipe(size: int, batch: int) -> Recipe:
@@ -186,7 +190,8 @@ def profile(settings: Settings, size: int, batch: int, way: Way, warmup: int = 4
         warmup: Steps before it, in which everything is compiled.
     """
     kinds = [torch.profiler.ProfilerActivity.CPU]
-    kinds += [torch.profiler.ProfilerActivity.CUDA] if settings.cuda else []
+    if settings.cuda:
+        kinds += [torch.profiler.ProfilerActivity.CUDA]
     settings.start()
     one = Accelerated(settings, recipe(size, batch), way, period(settings))
     try:
@@ -197,7 +202,9 @@ def profile(settings: Settings, size: int, batch: int, way: Way, warmup: int = 4
         one.training.step(looking)
     finally:
         one.stack.close()
-    field = "self_device_time_total" if settings.cuda else "self_cpu_time_total"
+    field = "self_cpu_time_total"
+    if settings.cuda:
+        field = "self_device_time_total"
     events = [(event.key, float(getattr(event, field)), int(event.count)) for event in looking.key_averages()]
     whole = sum(time for _, time, _ in events) or 1.0
     ordered = sorted(events, key=lambda event: -event[1])

@@ -121,7 +121,8 @@ def _blank(case: Case, settings: Settings) -> Figure:
     usual = Settings(device=settings.device)
     asked = [one.name for one in fields(settings) if getattr(settings, one.name) != getattr(usual, one.name)]
     ignored = [name for name in asked if name not in case.heeds | {"threads", "seed", "tf32"}]
-    ignored += ["device"] if settings.cuda and "device" not in case.heeds else []
+    if settings.cuda and "device" not in case.heeds:
+        ignored += ["device"]
     return Figure(case.name, case.about, case.unit, ignored=ignored)
 
 

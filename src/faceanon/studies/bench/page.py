@@ -22,7 +22,8 @@ LEGEND = (
 def header(run: Run) -> list[str]:
     """Titles of the columns of the table of cases; a run on a GPU has one more."""
     columns = ["case", "unit", "per s", "per CPU-s", "spread", "GFLOP/unit", "of peak"]
-    columns += ["of bf16 peak"] if run.settings.cuda else []
+    if run.settings.cuda:
+        columns += ["of bf16 peak"]
     return [*columns, "cost, GFLOP", "memory, MB", "working, MB"]
 
 
@@ -32,7 +33,8 @@ def row(one: Figure, run: Run) -> list[str]:
     clock = run.clock
     cells = [one.name, one.unit, number(found["per_second"]), number(found["per_cpu_second"])]
     cells += [percent(found[f"spread_{clock}"]), number(found["gflop_per_image"]), percent(found[f"fraction_{clock}"])]
-    cells += [percent(one.fraction("wall", [BF16_PEAK]))] if run.settings.cuda else []
+    if run.settings.cuda:
+        cells += [percent(one.fraction("wall", [BF16_PEAK]))]
     return [*cells, number(one.cost(clock)), number(found["memory_mb"]), number(found["working_mb"])]
 
 
@@ -40,12 +42,16 @@ def number(value: float | None) -> str:
     """A number in three significant digits; whole from 100 on."""
     if value is None:
         return UNKNOWN
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.3g}"
 
 
 def percent(value: float | None) -> str:
     """A share as whole percent, or the sign for an unknown value."""
-    return UNKNOWN if value is None else f"{value:.0%}"
+    if value is None:
+        return UNKNOWN
+    return f"{value:.0%}"
 
 
 def facts(run: Run) -> list[str]:
@@ -55,7 +61,8 @@ def facts(run: Run) -> list[str]:
     where = machine.get("gpu") or machine.get("cpu")
     choices = [f"{one.threads} thread" + "s" * (one.threads > 1), f"precision {one.precision}"]
     choices += [word for word, on in (("compiled", one.compile), ("channels last", one.channels_last)) if on]
-    choices += [f"TF32 {'on' if one.tf32 else 'off'}"] if one.cuda else []
+    if one.cuda:
+        choices += [f"TF32 {'on' if one.tf32 else 'off'}"]
     commit = (run.commit or "installed")[:7] + (" with changes" if run.changed else "")
     load = machine.get("load")
     lines = [
@@ -66,7 +73,9 @@ def facts(run: Run) -> list[str]:
     if peaks:
         low = min(peaks, key=float)
         high = max(peaks, key=float)
-        unit = "GFLOP/s" if run.clock == "wall" else "GFLOP per CPU-second"
+        unit = "GFLOP per CPU-second"
+        if run.clock == "wall":
+            unit = "GFLOP/s"
         lines.append(
             f"peak beside the cases: {low} to {high} {unit}" + (f"; load {load[0]} at the start" if load else "")
         )
@@ -83,8 +92,10 @@ def terminal(run: Run, former: Run | None = None) -> str:
     """The table in plain text."""
     measured = [one for one in run.figures if not one.failed]
     lines = [*facts(run), ""]
-    lines += align([header(run), *(row(one, run) for one in measured)]) if measured else []
-    lines += ["", *remarks(run)] if remarks(run) else []
+    if measured:
+        lines += align([header(run), *(row(one, run) for one in measured)])
+    if remarks(run):
+        lines += ["", *remarks(run)]
     if former is not None:
         lines += ["", *comparison(run, former)]
     return "\n".join(lines)
@@ -133,7 +144,8 @@ def markdown(run: Run, command: str, source: str | None = None, former: Run | No
         "",
     ]
     lines += [f"- {line}" for line in facts(run)]
-    lines += [f"- data: `{source}`"] if source else []
+    if source:
+        lines += [f"- data: `{source}`"]
     if run.settings.device == "cpu" and _was_shared(run):
         lines.append("- The machine was shared with other work: read `per CPU-s`, `of peak` and `cost`, not `per s`.")
     lines += ["", pipe(titles), pipe(["---"] * 2 + ["---:"] * (len(titles) - 2))]

@@ -105,7 +105,9 @@ def sample(work: Work, settings: Settings, memory: Memory, repeats: int = 1) -> 
     settings.synchronise()
     wall = time.perf_counter() - wall
     cpu = cpu_seconds() - cpu
-    peak = memory.peak() if known and not work.in_children else None
+    peak = None
+    if known and not work.in_children:
+        peak = memory.peak()
     above = [None if peak is None or start is None else max(0.0, peak - start) for start in (memory.start, before)]
     return Sample(wall / repeats, cpu / repeats, *above)
 

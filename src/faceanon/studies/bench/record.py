@@ -60,7 +60,9 @@ class Figure:
     def median(self, of: str) -> float | None:
         """Median of a field of the samples; None where it was not known."""
         found = [value for one in self.samples if (value := getattr(one, of)) is not None]
-        return statistics.median(found) if found else None
+        if found:
+            return statistics.median(found)
+        return None
 
     def spread(self, of: str = "cpu") -> float | None:
         """Distance of the quartiles by the median; None below two samples, or where it was not known."""
@@ -83,19 +85,25 @@ class Figure:
     def rate(self, clock: str) -> float | None:
         """GFLOP/s of the case."""
         seconds = self.median(clock)
-        return self.gflop / seconds if self.gflop and seconds else None
+        if self.gflop and seconds:
+            return self.gflop / seconds
+        return None
 
     def fraction(self, clock: str, names: Sequence[str] = FLOAT32_PEAKS) -> float | None:
         """Share of the machine's peak that the case reaches."""
         rate = self.rate(clock)
         peak = self.peak(clock, names)
-        return rate / peak if rate and peak else None
+        if rate and peak:
+            return rate / peak
+        return None
 
     def cost(self, clock: str) -> float | None:
         """GFLOP that the machine's peak does in the time of one image: comparable across machines and days."""
         seconds = self.median(clock)
         peak = self.peak(clock)
-        return seconds * peak / self.images if seconds and peak else None
+        if seconds and peak:
+            return seconds * peak / self.images
+        return None
 
     def summary(self) -> dict[str, float | None]:
         """The derived figures, for readers of the JSON."""
@@ -149,7 +157,9 @@ class Run:
     @property
     def clock(self) -> str:
         """What to judge by: CPU time, which other programs on the machine blur little; on a GPU wall time."""
-        return "wall" if self.settings.cuda else "cpu"
+        if self.settings.cuda:
+            return "wall"
+        return "cpu"
 
     @property
     def file_name(self) -> str:
@@ -204,7 +214,9 @@ def _rounded(value: object) -> object:
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, Mapping):
         return {name: _rounded(item) for name, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [_rounded(item) for item in value]
+    return value
 
 
 def dumps(run: Run) -> bytes:

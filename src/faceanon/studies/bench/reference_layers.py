@@ -42,7 +42,9 @@ def _styled(layer: StyledConv, x: Tensor, style: Tensor, noise: Tensor) -> Tenso
 
 def _to_rgb(layer: ToRGB, x: Tensor, style: Tensor, skip: Tensor | None) -> Tensor:
     image = reference_modulated(layer.conv, x, style) + layer.bias
-    return image if skip is None else image + layer.upsample(skip)
+    if skip is None:
+        return image
+    return image + layer.upsample(skip)
 
 
 def reference_synthesis(generator: Generator, w_plus: Tensor, features: Mapping[int, Tensor] | None = None) -> Tensor:

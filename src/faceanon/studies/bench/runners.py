@@ -127,7 +127,9 @@ class Apart:
     def _last_words(self) -> str:
         self.errors.seek(0)
         lines = self.errors.read().strip().splitlines()
-        return lines[-1][-TAIL:] if lines else "it said nothing (killed, perhaps for want of memory)"
+        if lines:
+            return lines[-1][-TAIL:]
+        return "it said nothing (killed, perhaps for want of memory)"
 
     def close(self) -> None:
         """End the other process; kill it if it does not end within 20 seconds."""

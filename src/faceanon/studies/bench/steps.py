@@ -88,7 +88,9 @@ def build_stage(recipe: Recipe, folder: Path, **changes: Any) -> BackboneStage[A
     arguments = dict(method.get("init_args") or {})
     start = None
     if recipe.size == 64:
-        start = drawn_model() if recipe.preset == "dbaf_keyed" else None
+        start = None
+        if recipe.preset == "dbaf_keyed":
+            start = drawn_model()
     else:
         arguments["bundle"] = str(random_bundle(folder / "bundle"))
     kind, weights = _STAGES[recipe.stage]

@@ -108,7 +108,10 @@ def _files(folder: Path) -> list[Path]:
 
 def _key(folder: Path, path: Path) -> tuple[Path, tuple[str, ...]]:
     """Root, and parts of the method's folder; runs that differ in their seed alone have the same."""
-    root = folder.resolve() if folder.is_dir() else path.resolve().parent
+    if folder.is_dir():
+        root = folder.resolve()
+    else:
+        root = path.resolve().parent
     inner = path.resolve().parent.relative_to(root).parts
     return root, tuple(part for part in inner if not SEED.fullmatch(part))
 
@@ -120,7 +123,10 @@ def _names(keys: Sequence[tuple[Path, tuple[str, ...]]]) -> list[str]:
     longest = []
     for root, parts in keys:
         kept = parts[:-1] if parts[-1:] == ("report",) else parts
-        top = root.parent if root.name == "report" and not kept else root
+        if root.name == "report" and not kept:
+            top = root.parent
+        else:
+            top = root
         short.append("/".join(kept) or top.name)
         longer.append("/".join((top.name, *kept)))
         longest.append(str(root.joinpath(*parts)))
@@ -153,7 +159,9 @@ def load_test(path: Path) -> Results:
 def _costs(root: Path, path: Path) -> dict[str, float]:
     """What the zoo measured of a method beside its test: time and size."""
     table = root / ZOO
-    inner = path.resolve().relative_to(root.resolve()).parts if root.is_dir() else ()
+    inner = ()
+    if root.is_dir():
+        inner = path.resolve().relative_to(root.resolve()).parts
     if len(inner) < 3 or not table.is_file():
         return {}
     try:
@@ -198,7 +206,10 @@ def check_entries(entries: Sequence[Entry], across: bool = False) -> list[str]:
     """
     marks = []
     runs = {f"{entry.name} {number + 1}": run for entry in entries for number, run in enumerate(entry.runs)}
-    single = {entry.name: entry.runs[0] for entry in entries} if len(runs) == len(entries) else runs
+    if len(runs) == len(entries):
+        single = {entry.name: entry.runs[0] for entry in entries}
+    else:
+        single = runs
     if check_comparable({label: run.meta for label, run in single.items()}, across):
         marks.append("The protocols differ: compare only methods with the same one, it stands beside their names.")
     judges = _by_hash(single, "judge")
@@ -220,6 +231,9 @@ def _by_hash(runs: Mapping[str, Results], role: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for label, run in runs.items():
         digest = str((run.meta.get("weights") or {}).get(role, "unknown"))[:12]
-        name = f"{run.meta['judge']} {digest}" if role == "judge" else digest
+        if role == "judge":
+            name = f"{run.meta['judge']} {digest}"
+        else:
+            name = digest
         found.setdefault(name, []).append(label)
     return found

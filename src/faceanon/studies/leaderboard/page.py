@@ -83,7 +83,9 @@ class Row:
     def short(self) -> str:
         """Its protocol in a few words."""
         label, _, changes = self.protocol.partition(" with changes ")
-        return f"{label}, changed" if changes else label
+        if changes:
+            return f"{label}, changed"
+        return label
 
     @property
     def command(self) -> str:
@@ -93,7 +95,9 @@ class Row:
     @property
     def sheet(self) -> str | None:
         """The sheet of its faces as a WebP data URI; None where a run has no sheet."""
-        return None if self.entry.sheet is None else data_uri(self.entry.sheet, "webp")
+        if self.entry.sheet is None:
+            return None
+        return data_uri(self.entry.sheet, "webp")
 
 
 def write_leaderboard(path: str | Path, entries: Sequence[Entry], marks: Sequence[str] = ()) -> Path:
@@ -207,7 +211,10 @@ def _plots(rows: Sequence[Row]) -> list[Scatter]:
 def _told(row: Row, name: str) -> str:
     hidden = 1 - row.figures[HIDDEN]
     back = row.figures.get(RECOVERED)
-    recovered = "no way back" if back is None else f"{back:.1%} recovered"
+    if back is None:
+        recovered = "no way back"
+    else:
+        recovered = f"{back:.1%} recovered"
     return f"{row.entry.name}: {hidden:.1%} hidden, {format_value(name, row.figures[name])}, {recovered}"
 
 
@@ -246,6 +253,9 @@ def _flat(item: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         if isinstance(value, Mapping):
             found += _flat(value, f"{prefix}{name}.")
         else:
-            text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+            if isinstance(value, (list, tuple)):
+                text = ", ".join(map(str, value))
+            else:
+                text = str(value)
             found.append((prefix + name, text))
     return found

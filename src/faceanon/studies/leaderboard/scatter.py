@@ -117,7 +117,9 @@ def _place(value: float, low: float, high: float, start: float, end: float) -> f
 
 
 def _height(value: float, low: float, high: float, lower: bool) -> float:
-    return _place(value, low, high, TOP, BOTTOM) if lower else _place(value, low, high, BOTTOM, TOP)
+    if lower:
+        return _place(value, low, high, TOP, BOTTOM)
+    return _place(value, low, high, BOTTOM, TOP)
 
 
 def _ticks(low: float, high: float, log: bool) -> list[float]:

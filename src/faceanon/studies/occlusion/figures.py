@@ -102,7 +102,9 @@ class OcclusionTest:
     @cached_property
     def occluder_class(self) -> int | None:
         """The parser's class of occluders, where it has one."""
-        return self.bundle.occluder_class if self.networks["parser"] is not None else None
+        if self.networks["parser"] is not None:
+            return self.bundle.occluder_class
+        return None
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -168,7 +170,8 @@ class OcclusionTest:
         self._metric(f"bare/{kind}", lambda: Verification(self.far, seed=self.seed)).update(found["original"], people)
         self._metric(f"lookup/{kind}", Identification).update(found["anonymized"], reference, people)
         pairs = {"deid_rate": found["anonymized"]}
-        pairs |= {"recovery_rate": found["recovered"], "wrong_key_rate": found["wrong key"]} if self.reversible else {}
+        if self.reversible:
+            pairs |= {"recovery_rate": found["recovered"], "wrong_key_rate": found["wrong key"]}
         for name, embedding in pairs.items():
             self._metric(f"cosine/{name}/{kind}", PairSimilarity).update(embedding, found["original"])
         if kind != NONE:

@@ -103,7 +103,10 @@ def _cell(column: Column, results: Results, name: str) -> dict[str, str]:
     if name not in results.figures:
         return {"value": "-", "interval": ""}
     interval = results.ci.get(name)
-    ends = "" if interval is None else " to ".join(_number(column, end) for end in interval)
+    if interval is None:
+        ends = ""
+    else:
+        ends = " to ".join(_number(column, end) for end in interval)
     space = " " if column.unit == "%" else ""
     return {"value": f"{_number(column, results.figures[name])}{space}{column.unit}", "interval": ends}
 

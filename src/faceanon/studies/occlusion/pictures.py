@@ -261,7 +261,10 @@ def photo_batches(
             if face is None:
                 left_out.append(f"{photo.name}: the detector finds no face")
                 continue
-            label = -1 if photo.identity is None else people[photo.identity]
+            if photo.identity is None:
+                label = -1
+            else:
+                label = people[photo.identity]
             rows.append((torch.tensor(pixels), torch.from_numpy(face.points).float(), label, number))
         if rows:
             yield _photo_batch(rows, size)

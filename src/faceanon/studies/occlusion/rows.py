@@ -122,7 +122,10 @@ Check = tuple[str, bool, str]
 
 
 def _level(figures: Mapping[str, float], judge: str, kind: str) -> list[Check]:
-    where = "without an occluder" if kind == "none" else f"under {kind}"
+    if kind == "none":
+        where = "without an occluder"
+    else:
+        where = f"under {kind}"
     names = [f"{name}/{judge}/{kind}" for name in ("deid_rate", "wrong_key_rate")]
     deid, wrong = (figures.get(name, math.nan) for name in names)
     return [

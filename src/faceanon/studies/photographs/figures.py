@@ -127,7 +127,9 @@ def _first(scores: Tensor, same: Tensor, strangers: Tensor) -> Tensor:
 def _ratio(rows: Array) -> float:
     ours = float(rows[:, 0].mean())
     theirs = float(rows[:, 1].mean())
-    return ours / theirs if theirs > 0 else math.nan
+    if theirs > 0:
+        return ours / theirs
+    return math.nan
 
 
 def chance(person: Tensor) -> float:

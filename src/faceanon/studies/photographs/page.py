@@ -136,7 +136,9 @@ def _row(results: Results, line: Line, label: str, figure: str, white_box: bool)
 
 def _text(value: float, kind: Kind) -> str:
     if not math.isfinite(value):
-        return "exact" if kind == "dB" and value > 0 else "-"
+        if kind == "dB" and value > 0:
+            return "exact"
+        return "-"
     if kind == "dB":
         return f"{value:.1f} dB"
     if kind == "bytes":

@@ -146,7 +146,10 @@ def run_study(
     cache = folder / CACHE / cache_name(tools.pipeline, setting)
     began = _remember_commit(cache)
     helper = Helper(tools, setting, Passwords(passwords), cache)
-    work = partial(_alone, helper) if jobs == 1 else partial(_shared, make_tools, setting, cache, jobs)
+    if jobs == 1:
+        work = partial(_alone, helper)
+    else:
+        work = partial(_shared, make_tools, setting, cache, jobs)
     pictures = sum(len(person.pictures) for person in people)
     with tqdm(total=pictures, desc="photographs", unit="photo") as bar:
         for person, spent in work(people):

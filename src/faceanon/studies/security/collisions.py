@@ -59,7 +59,9 @@ class Collisions(Finding):
         text = f"{self.same_bytes} pairs of {self.keys} keys coincide; the nearest differ in {self.nearest_bits} bits"
         found = [Verdict("holds" if fine else "fails", text, of_people=False)]
         if self.nearest is not None and self.nearest_ideal is not None:
-            ratio = self.nearest / self.nearest_ideal if self.nearest_ideal > 0 else 0.0
+            ratio = 0.0
+            if self.nearest_ideal > 0:
+                ratio = self.nearest / self.nearest_ideal
             apart = not self.same_codes and ratio >= NEAR
             text = f"the nearest two codes of {self.keys} keys lie at {ratio:.2f} times the distance that chance gives"
             text = f"{text} (from {NEAR} on nothing collides)"
@@ -68,14 +70,19 @@ class Collisions(Finding):
 
     def _strangers(self) -> Verdict:
         fits = f"{self.alike:.1%} of the pairs of keys make strangers that the judge takes for one person"
-        some = f"about {1 / self.alike:.0f} strangers are told apart" if self.alike > 0 else "all are told apart"
+        some = "all are told apart"
+        if self.alike > 0:
+            some = f"about {1 / self.alike:.0f} strangers are told apart"
         bounds = f"up to {STRANGERS_HOLDS:.0%} counts as diverse, above {STRANGERS_PARTLY:.0%} as poor"
         outcome = graded(self.alike, STRANGERS_HOLDS, STRANGERS_PARTLY)
         return Verdict(outcome, f"{fits}: {some} ({bounds})", of_people=False)
 
     def rows(self) -> list[Row]:
         """The counts of keys and collisions, and the distances of the nearest pairs, as lines of a table."""
-        codes = None if self.same_codes is None else float(self.same_codes)
+        if self.same_codes is None:
+            codes = None
+        else:
+            codes = float(self.same_codes)
         return [
             Row("keys", float(self.keys)),
             Row("pairs of equal key bytes", float(self.same_bytes)),

@@ -86,7 +86,13 @@ class Disturbed(Finding):
         lives = [f"{name} ({rate:.0%})" for name, rate in each.items() if rate >= SURVIVES]
         dies = [f"{name} ({rate:.0%})" for name, rate in each.items() if rate < SURVIVES]
         text = f"recovery survives {', '.join(lives) or 'nothing'}; fails after {', '.join(dies) or 'nothing'}"
-        outcome: Outcome = "holds" if not dies else "partly" if lives else "fails"
+        outcome: Outcome
+        if not dies:
+            outcome = "holds"
+        elif lives:
+            outcome = "partly"
+        else:
+            outcome = "fails"
         return [Verdict(outcome, f"{text} (from {SURVIVES:.0%} recognised)")]
 
     def rows(self) -> list[Row]:

@@ -161,7 +161,9 @@ def _views(codes: Codes) -> dict[str, Tensor]:
 
 
 def _pooled(part: Tensor) -> Tensor:
-    return F.adaptive_avg_pool2d(part, GRID).flatten(1) if part.ndim == 4 else part.flatten(1)
+    if part.ndim == 4:
+        return F.adaptive_avg_pool2d(part, GRID).flatten(1)
+    return part.flatten(1)
 
 
 def read(points: Tensor, goal: Tensor, new: Tensor) -> Tensor:

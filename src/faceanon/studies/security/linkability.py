@@ -55,7 +55,9 @@ class Linkability(Finding):
         rate = self.other_key_one
         auc = self.other_key_auc
         outcomes = graded(rate, LINK_HOLDS, LINK_PARTLY), graded(auc, AUC_HOLDS, AUC_PARTLY)
-        under = "under different keys" if self.keyed else "without a key"
+        under = "without a key"
+        if self.keyed:
+            under = "under different keys"
         text = (
             f"{under} {rate:.1%} of the pairs of one person are linked, AUC {auc:.2f} "
             f"(up to {LINK_HOLDS:.0%} and {AUC_HOLDS} counts as unlinkable, "

@@ -100,8 +100,12 @@ class Membership(Finding):
 
 def _outcome(signal: Signal) -> Outcome:
     """By the figure itself where its interval leaves out chance; else nothing was shown."""
-    area = graded(signal.auc, AUC_HOLDS, AUC_PARTLY) if signal.interval[0] > 0.5 else "holds"
-    tail = graded(signal.named, TAIL_HOLDS, TAIL_PARTLY) if signal.named_interval[0] > FAR else "holds"
+    area = "holds"
+    if signal.interval[0] > 0.5:
+        area = graded(signal.auc, AUC_HOLDS, AUC_PARTLY)
+    tail = "holds"
+    if signal.named_interval[0] > FAR:
+        tail = graded(signal.named, TAIL_HOLDS, TAIL_PARTLY)
     return worst(area, tail)
 
 

@@ -123,7 +123,10 @@ def learn(target: Target, hidden: Tensor, original: Tensor, title: str) -> Calla
     device = target.device
     recogniser = target.recogniser
     net = Restorer(hidden.shape[-1], WIDTH, DEPTH).to(device)
-    known = None if recogniser is None else target.batched(recogniser, original, title="the attacker's originals")
+    if recogniser is None:
+        known = None
+    else:
+        known = target.batched(recogniser, original, title="the attacker's originals")
 
     def loss(rows: Tensor) -> Tensor:
         made: Tensor = net(hidden[rows].to(device))

@@ -38,7 +38,9 @@ def plot(name: str, finding: Finding) -> str:
     if isinstance(finding, KdfCost):
         return to_svg(_cost(finding), name)
     bars = _bars(finding)
-    return to_svg(_shares(*bars), name) if bars else ""
+    if bars:
+        return to_svg(_shares(*bars), name)
+    return ""
 
 
 def _keys(finding: WrongKeys) -> Figure:

@@ -117,7 +117,10 @@ def _tuned(target: Target, wanted: Tensor, pairs: Tensor) -> nn.Module:
     make = getattr(target.backbone.bundle, "trainable_recogniser", None)
     size = hidden.shape[-1]
     # Batch statistics of a trained recogniser stay; one that starts anew has none yet.
-    student = make().eval() if make else ConvRecogniser(size, (16, 32), wanted.shape[1]).train()
+    if make:
+        student = make().eval()
+    else:
+        student = ConvRecogniser(size, (16, 32), wanted.shape[1]).train()
     student = student.to(target.device).requires_grad_(True)
 
     def loss(rows: Tensor) -> Tensor:

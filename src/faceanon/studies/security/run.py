@@ -155,7 +155,10 @@ def procedural(backbone: Backbone, budget: Budget, options: Options) -> Faces:
         return rows[list(range(len(rows)))]
 
     test = drawn(pictures.split, pictures.people, 2_000_000_000)
-    label = protocol.label if side == pictures.image_size else f"{protocol.label}, drawn at {side} pixels"
+    if side == pictures.image_size:
+        label = protocol.label
+    else:
+        label = f"{protocol.label}, drawn at {side} pixels"
     about = {"protocol": label, "attacker": "procedural people of a split of their own", "held_out": True}
     about["attacker_people"] = budget.known_people
     return test, lambda: drawn("attacker", budget.known_people, 0), about
@@ -172,7 +175,10 @@ def photographs(backbone: Backbone, budget: Budget, options: Options) -> Faces:
 
     if options.photos is None:
         raise UserError("give the folder of the photographs")
-    listed = None if options.identities is None else str(options.identities)
+    if options.identities is None:
+        listed = None
+    else:
+        listed = str(options.identities)
     data = FolderFaces(
         str(options.photos),
         "identity" if listed is None else "flat",

@@ -150,7 +150,10 @@ def load(path: Path, attack: Attack, mark: Mapping[str, Any]) -> Done | None:
         fits = text["schema"] == SCHEMA and text["attack"] == attack.name
         if not fits or text["stamp"] != json.loads(to_json(mark)):
             return None
-        finding = None if text["finding"] is None else typed(attack.finding, text["finding"], path.name)
+        if text["finding"] is None:
+            finding = None
+        else:
+            finding = typed(attack.finding, text["finding"], path.name)
         return Done(attack, finding, str(text["reason"]), float(text["seconds"]), int(text["people"]))
     except (OSError, ValueError, TypeError, KeyError, RecursionError, UserError):
         return None

@@ -74,7 +74,7 @@ class WrongKeys(Finding):
         return Verdict(outcome, f"{text} ({bounds})")
 
     def rows(self) -> list[Row]:
-        """Recovery rates and mean cosines with right and wrong keys, and the AUC of the detector, as lines of a table."""
+        """Recovery rates and mean cosines with right and wrong keys, and the AUC of the detector."""
         return [
             Row("recognised with the right key", self.right_rate, "%"),
             Row("recognised with a wrong key", self.wrong_rate, "%"),

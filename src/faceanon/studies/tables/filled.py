@@ -115,7 +115,9 @@ def _block(table: PaperTable, block: Block, results: Mapping[str, Results], name
         if method not in known:
             lines = _ours(table, block, method, results[method], names)
             rows.append(FilledRow(f"{method} (not in the paper)", tuple(lines)))
-    identity = "lower" if block.versions[0] == "anonymized" else "higher"
+    identity = "higher"
+    if block.versions[0] == "anonymized":
+        identity = "lower"
     wishes = [identity if column.better == "identity" else column.better for column in table.columns]
     return FilledBlock(block.title, tuple(ARROWS[wish] for wish in wishes), tuple(rows))
 
@@ -180,7 +182,10 @@ def _line(columns: Sequence[Column], method: str, version: str, results: Results
         bounds = [results.ci[name] for name in wanted if name in results.ci and name in figures]
         intervals.append(" / ".join(f"{low:.{column.digits}f} to {high:.{column.digits}f}" for low, high in bounds))
     level = version.removeprefix("recovered/jpeg")
-    what = f"JPEG {level}" if level != version else VERSIONS.get(version, "")
+    if level != version:
+        what = f"JPEG {level}"
+    else:
+        what = VERSIONS.get(version, "")
     label = f"ours: {method}" + (f", {what}" if what else "")
     return Line("ours", label, tuple(cells), tuple(intervals), figures, method, version)
 

@@ -108,7 +108,9 @@ def cached(path: Path, backbone: Backbone, setting: Setting) -> Results | None:
         and meta.get("seed") == setting.protocol.seed
         and all(theirs.get(role) == ours.get(role) for role in NETWORKS)
     )
-    return found if same and _fits(meta, backbone, setting) else None
+    if same and _fits(meta, backbone, setting):
+        return found
+    return None
 
 
 def _fits(meta: Mapping[str, Any], backbone: Backbone, setting: Setting) -> bool:

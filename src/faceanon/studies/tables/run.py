@@ -84,11 +84,14 @@ def listing() -> list[str]:
     lines = []
     for name in known_tables():
         table = load_table(name)
-        extra = [f"{table.kffa_keys} keys a picture"] if table.kffa_keys else []
+        extra = []
+        if table.kffa_keys:
+            extra = [f"{table.kffa_keys} keys a picture"]
         extra += [{"tsne": "a t-SNE figure", "sheet": "a sheet of faces"}[one] for one in table.pictures]
         lines.append(f"{name}: {table.title} ({table.paper}; {table.published} published figures known)")
         lines.append(f"    methods: {', '.join(table.methods)}")
-        lines += [f"    with {', '.join(extra)}"] if extra else []
+        if extra:
+            lines += [f"    with {', '.join(extra)}"]
     return lines
 
 
@@ -142,7 +145,10 @@ def run_tables(options: Options) -> int:
     if list(options.table) == ["list"]:
         print(*listing(), sep="\n")
         return 0
-    names = known_tables() if "all" in options.table else list(dict.fromkeys(options.table))
+    if "all" in options.table:
+        names = known_tables()
+    else:
+        names = list(dict.fromkeys(options.table))
     tables = [load_table(name) for name in names]
     place = device(options.device)
     given = parse_methods(options.methods)
@@ -187,7 +193,9 @@ def _kffa_keys(options: Options, tables: Sequence[PaperTable]) -> int:
     needed = max(table.kffa_keys for table in tables)
     if options.kffa_keys is not None and not needed:
         raise UserError(f"--kffa-keys {options.kffa_keys}: none of these tables has KFFA; leave it out")
-    return needed if options.kffa_keys is None else int(options.kffa_keys)
+    if options.kffa_keys is None:
+        return needed
+    return int(options.kffa_keys)
 
 
 def _results(given: Given, backbone: Backbone, setting: Setting) -> Results:
@@ -245,7 +253,10 @@ def _pictures(
     from faceanon.studies.tables.pictures import key_embeddings, sheet_rows, tsne_png
 
     found: dict[str, tuple[str, bytes]] = {}
-    wanted = table.pictures if options.pictures is None else options.pictures
+    if options.pictures is None:
+        wanted = table.pictures
+    else:
+        wanted = options.pictures
     if "sheet" in wanted and (not setting.pictures.real or options.pictures is not None):
         image = setting.pictures.one_each(FACES).to(setting.device)
         rows = {"original": image.cpu()}

@@ -58,7 +58,10 @@ def share_stages(tasks: Iterable[Task]) -> list[list[Task]]:
     """Tasks that start from one first stage behind each other, so that no two processes train it."""
     chains: dict[tuple[str, int], list[Task]] = {}
     for method, seed in tasks:
-        owner = method.stages[0].owner if method.stages else method.name
+        if method.stages:
+            owner = method.stages[0].owner
+        else:
+            owner = method.name
         chains.setdefault((owner, seed), []).append((method, seed))
     return list(chains.values())
 

@@ -140,7 +140,10 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: Settings) 
             "model.init_args.trainable": "null",
             "trainer.logger": "false",
         }
-        stage = method.stages[-1] if method.stages else Stage(PLAIN, (), PLAIN)
+        if method.stages:
+            stage = method.stages[-1]
+        else:
+            stage = Stage(PLAIN, (), PLAIN)
         words = _words(stage, folder, settings, None if method.stages else method.listed.name)
         train(["test", *words, *(f"--{name}={value}" for name, value in options.items())])
     figures = dict(load_results(report).figures)
@@ -153,9 +156,11 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: Settings) 
 def _words(stage: Stage, place: Path, settings: Settings, preset: str | None = None) -> list[str]:
     """Configs and arguments that training and test share; `preset` takes the place of the config's backbone."""
     files = [*stage.files, *settings.overlays]
-    options: dict[str, Any] = (
-        {} if preset is None else {"model.init_args.backbone": configs() / f"backbone/{preset}.yaml"}
-    )
+    options: dict[str, Any]
+    if preset is None:
+        options = {}
+    else:
+        options = {"model.init_args.backbone": configs() / f"backbone/{preset}.yaml"}
     options |= {
         "model.init_args.backbone.init_args.bundle": settings.bundle,
         "data": "faceanon.data.synthetic.datamodule.SyntheticFaces",

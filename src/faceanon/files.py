@@ -270,17 +270,15 @@ def load_strictly(module: nn.Module, tensors: Mapping[str, Tensor], source: str)
     own = module.state_dict()
     missing = sorted(own.keys() - tensors.keys())
     unexpected = sorted(tensors.keys() - own.keys())
-    reshaped = [
-        f"{name} {tuple(tensors[name].shape)} instead of {tuple(own[name].shape)}"
-        for name in sorted(own.keys() & tensors.keys())
-        if own[name].shape != tensors[name].shape
-    ]
+    reshaped = []
+    for key in sorted(own.keys() & tensors.keys()):
+        if own[key].shape != tensors[key].shape:
+            reshaped.append(f"{key} {tuple(tensors[key].shape)} instead of {tuple(own[key].shape)}")
     if missing or unexpected or reshaped:
-        parts = [
-            f"{len(f)} {label} (e.g. {f[0]})"
-            for label, f in (("missing", missing), ("unexpected", unexpected), ("of another shape", reshaped))
-            if f
-        ]
+        parts = []
+        for label, f in (("missing", missing), ("unexpected", unexpected), ("of another shape", reshaped)):
+            if f:
+                parts.append(f"{len(f)} {label} (e.g. {f[0]})")
         name = type(module).__name__
         raise UserError(f"{source} does not fit {name}: {', '.join(parts)}; use the configuration it was trained with")
     module.load_state_dict(dict(tensors))

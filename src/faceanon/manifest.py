@@ -254,7 +254,10 @@ def _layers(value: object, hidden: int) -> tuple[tuple[CropGeometry, ...], ...]:
         raise UserError("manifest: layers must be lists of faces")
     if not 1 <= sum(len(layer) for layer in value) + hidden <= MAX_FACES:
         raise UserError(f"manifest: a photo must have between 1 and {MAX_FACES} faces")
-    return tuple(tuple(CropGeometry.from_dict(face) for face in layer) for layer in value)
+    layers = []
+    for layer in value:
+        layers.append(tuple(CropGeometry.from_dict(face) for face in layer))
+    return tuple(layers)
 
 
 def _hidden(value: object) -> tuple[HiddenFace, ...]:

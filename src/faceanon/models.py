@@ -141,7 +141,10 @@ def _read_checkpoint(path: Path) -> Saved:
         content = torch.load(path, map_location="cpu", weights_only=True)
         card = content["faceanon"]
         state = content["state_dict"]
-        tensors = {name.removeprefix("ema."): value for name, value in state.items() if name.startswith("ema.")}
+        tensors = {}
+        for name, value in state.items():
+            if name.startswith("ema."):
+                tensors[name.removeprefix("ema.")] = value
         if not all(isinstance(value, Tensor) for value in tensors.values()):
             raise TypeError("a state dict of other things than tensors")
     except UserError:

@@ -98,10 +98,13 @@ def to_json(content: object) -> bytes:
 
 def dumps(results: Results) -> bytes:
     """What `results.json` holds, as UTF-8 JSON without NaN."""
+    intervals = {}
+    for name, interval in results.ci.items():
+        intervals[name] = [float(end) for end in interval]
     content = {
         "schema": SCHEMA,
         "figures": {name: float(value) for name, value in results.figures.items()},
-        "ci": {name: [float(end) for end in interval] for name, interval in results.ci.items()},
+        "ci": intervals,
         "meta": results.meta,
         "warnings": results.warnings,
         "skipped": results.skipped,
@@ -135,7 +138,9 @@ def _checked(content: Mapping[str, Any], path: Path) -> Results:
     try:
         figures = {name: float(value) for name, value in content["figures"].items()}
         ci = {name: _pair(interval) for name, interval in content.get("ci", {}).items()}
-        texts = [[str(text) for text in content.get(name, [])] for name in ("warnings", "skipped")]
+        texts = []
+        for name in ("warnings", "skipped"):
+            texts.append([str(text) for text in content.get(name, [])])
         return Results(figures, ci, dict(content.get("meta", {})), *texts)
     except (TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path} is damaged ({error}); run `faceanon test` again to write it anew") from error

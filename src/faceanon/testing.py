@@ -257,7 +257,10 @@ def _gradients(subject: Subject) -> None:
     if backbone.recovers_from_pictures:
         result = result + backbone.recover(result, subject.keys.clone())
     torch.autograd.backward(result.square().mean())
-    found = {name: item.grad for name, item in backbone.named_parameters() if item.grad is not None}
+    found = {}
+    for name, item in backbone.named_parameters():
+        if item.grad is not None:
+            found[name] = item.grad
     bad = sorted(name for name, gradient in found.items() if not gradient.isfinite().all())
     _ensure(not bad, f"gradients that are not finite: {', '.join(bad[:5])}")
     _ensure(
@@ -275,7 +278,9 @@ def _determinism(subject: Subject) -> None:
 
 
 def _batch(subject: Subject) -> None:
-    alone = [subject.anonymize(subject.image[i : i + 1], subject.keys[i : i + 1]) for i in range(FACES)]
+    alone = []
+    for i in range(FACES):
+        alone.append(subject.anonymize(subject.image[i : i + 1], subject.keys[i : i + 1]))
     scale = float(subject.anonymized.abs().max())
     _equal(subject.anonymized, torch.cat(alone), "a result changes with the other pictures of the batch", 1e-3 * scale)
 

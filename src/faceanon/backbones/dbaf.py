@@ -59,12 +59,9 @@ class MAAR(nn.Module):
 
     def __init__(self, inputs: dict[int, int], outputs: dict[int, int]) -> None:
         super().__init__()
-        self.levels = nn.ModuleDict(
-            {
-                str(side): nn.Sequential(nn.Conv2d(width, outputs[side], 1), CBAM(outputs[side]))
-                for side, width in inputs.items()
-            }
-        )
+        self.levels = nn.ModuleDict()
+        for side, width in inputs.items():
+            self.levels[str(side)] = nn.Sequential(nn.Conv2d(width, outputs[side], 1), CBAM(outputs[side]))
 
     def forward(self, maps: dict[int, Tensor]) -> dict[int, Tensor]:
         """Maps by side -> maps for the generator's noise inputs by side."""
@@ -116,10 +113,7 @@ class DBAF(Backbone):
         if cid_depth:
             cid = LayerTransformer(layers, dim, cid_depth, *widths, cid_dropout, cid_axis)
         self.cid = cid
-        if maar:
-            self.maar = MAAR(self.encoder.feature_channels, self.generator.channels)
-        else:
-            self.maar = None
+        self.maar = MAAR(self.encoder.feature_channels, self.generator.channels) if maar else None
         self.blend = blend
         self.encoder.eval()  # Lightning does not call `train` when a fit starts
         self._add_key_edit(dim)

@@ -170,10 +170,9 @@ class FALCO(WithoutCodes):
         """W codes `(N, D)` of generated faces and their attribute features `(N, F)`, of unit length."""
         z = torch.randn(self.bank_size, *self.key_shape, generator=torch.Generator().manual_seed(0))
         codes: Tensor = self._drawer.mapping(z.to(device))
-        features = [
-            F.normalize(self.attribute_features(self._drawer.synthesis(part)).flatten(1))
-            for part in torch.split(codes, 32)
-        ]
+        features = []
+        for part in torch.split(codes, 32):
+            features.append(F.normalize(self.attribute_features(self._drawer.synthesis(part)).flatten(1)))
         return codes, torch.cat(features)
 
     @torch.enable_grad()

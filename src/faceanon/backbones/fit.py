@@ -94,11 +94,9 @@ class PasswordReader(nn.Sequential):
 
     def __init__(self, bits: int, width: int) -> None:
         widths = [6, width, 2 * width, 4 * width, 4 * width]
-        convolutions = [
-            part
-            for inputs, outputs in pairwise(widths)
-            for part in (nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.LeakyReLU(0.2))
-        ]
+        convolutions: list[nn.Module] = []
+        for inputs, outputs in pairwise(widths):
+            convolutions += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.LeakyReLU(0.2)]
         super().__init__(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], bits))
 
 

@@ -216,7 +216,10 @@ class IFADIT(Backbone):
             groups["plain"] = self.decode(branches.original)
         terms: dict[str, Tensor] = {}
         for group, pictures in groups.items():
-            kinds = {name.removeprefix(f"{group}_") for name in wanted if name.startswith(f"{group}_")}
+            kinds = set()
+            for name in wanted:
+                if name.startswith(f"{group}_"):
+                    kinds.add(name.removeprefix(f"{group}_"))
             found = self._against_original(pictures, batch.image, group != "anonymized", kinds)
             terms |= {f"{group}_{kind}": term for kind, term in found.items()}
         if "inter_identity" in wanted:

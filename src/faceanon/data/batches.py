@@ -109,7 +109,9 @@ class ShuffledBatches(DistributedSampler[list[Row]]):
         rng.shuffle(order)
         groups = list(self.groups.values())
         for batch in range(len(self) * self.num_replicas):
-            rows = [row for _ in range(self.pairs) for row in rng.sample(rng.choice(groups), 2)]
+            rows = []
+            for _ in range(self.pairs):
+                rows += rng.sample(rng.choice(groups), 2)
             rows += order[batch * self.size : (batch + 1) * self.size][: self.size - len(rows)]
             drawn = [(row, self.mirror and rng.random() < 0.5) for row in rows]
             if batch % self.num_replicas == self.rank:

@@ -65,11 +65,10 @@ def list_photos(
     skipped = root / masks if masks else None
     if skipped is not None and not skipped.is_dir():
         raise UserError(f"no folder {skipped} for the masks: name a folder below {root}, or leave masks out")
-    photos = [
-        Photo(path, path.relative_to(root).as_posix())
-        for path in sorted(root.rglob("*"))
-        if path.suffix.lower() in extensions and path.is_file() and (skipped is None or skipped not in path.parents)
-    ]
+    photos = []
+    for path in sorted(root.rglob("*")):
+        if path.suffix.lower() in extensions and path.is_file() and (skipped is None or skipped not in path.parents):
+            photos.append(Photo(path, path.relative_to(root).as_posix()))
     if not photos:
         raise UserError(f"no picture in {root}: expected files ending in {' '.join(extensions)}")
     if layout == "identity" or (layout == "auto" and _looks_like_identities(photos)):
@@ -113,10 +112,18 @@ def name_identities(photos: Sequence[Photo], table: Path) -> list[Photo]:
         lines = table.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the identity list {table}: {error}") from error
-    rows = [row if len(row) > 1 else line.split() for line in lines for row in csv.reader([line])]
-    person = {row[0].strip(): row[1].strip() for row in rows if len(row) > 1 and row[1].strip()}
+    rows = []
+    for line in lines:
+        for row in csv.reader([line]):
+            rows.append(row if len(row) > 1 else line.split())
+    person = {}
+    for row in rows:
+        if len(row) > 1 and row[1].strip():
+            person[row[0].strip()] = row[1].strip()
     uses = Counter(alias for photo in photos for alias in _aliases(photo.name))
-    named = [replace(photo, identity=_person_of(photo, person, uses, table)) for photo in photos]
+    named = []
+    for photo in photos:
+        named.append(replace(photo, identity=_person_of(photo, person, uses, table)))
     if all(photo.identity is None for photo in named):
         raise UserError(f"{table} names none of the {len(photos)} pictures, such as {photos[0].name!r}: check column 1")
     return named

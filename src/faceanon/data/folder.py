@@ -147,7 +147,9 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         splits = self._split(photos)
         self._say_what_was_found(splits)
         for split, some in splits.items():
-            labels = [-1 if photo.identity is None else number[photo.identity] for photo in some]
+            labels = []
+            for photo in some:
+                labels.append(-1 if photo.identity is None else number[photo.identity])
             pixels = None
             if kept:
                 pixels = [item for photo in some if (item := decoded.pop(photo)) is not None]
@@ -158,10 +160,10 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         if self.identities is not None:
             photos = name_identities(photos, Path(self.identities))
         persons = (None if photo.identity is None else f"{number}/{photo.identity}" for photo in photos)
-        return [
-            replace(photo, name=f"{number}/{photo.name}", identity=person)
-            for photo, person in zip(photos, persons, strict=True)
-        ]
+        named = []
+        for photo, person in zip(photos, persons, strict=True):
+            named.append(replace(photo, name=f"{number}/{photo.name}", identity=person))
+        return named
 
     def _fits(self, count: int) -> bool:
         return count * self.image_size**2 * (4 if self.masks else 3) <= self.memory_limit * 1e9
@@ -204,7 +206,10 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
     def _often_enough(self, photos: list[Photo]) -> list[Photo]:
         """Leave out persons with fewer than `min_photos` pictures."""
         count = Counter(photo.identity for photo in photos)
-        kept = [photo for photo in photos if photo.identity is None or count[photo.identity] >= self.min_photos]
+        kept = []
+        for photo in photos:
+            if photo.identity is None or count[photo.identity] >= self.min_photos:
+                kept.append(photo)
         if not kept:
             raise UserError(f"nobody in {self._where()} has {self.min_photos} pictures: lower min_photos")
         if len(kept) < len(photos):
@@ -233,8 +238,12 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
     def _say_what_was_found(self, splits: dict[Split, list[Photo]]) -> None:
         """One line a root: a folder of unnamed pictures with folders inside would else pass for persons unnoticed."""
         for number, root in enumerate(self.roots):
-            own = {s: [photo for photo in some if photo.name.startswith(f"{number}/")] for s, some in splits.items()}
-            persons = {s: len({photo.identity for photo in some} - {None}) for s, some in own.items()}
+            own = {}
+            for s, some in splits.items():
+                own[s] = [photo for photo in some if photo.name.startswith(f"{number}/")]
+            persons = {}
+            for s, some in own.items():
+                persons[s] = len({photo.identity for photo in some} - {None})
             known = sum(photo.identity is not None for some in own.values() for photo in some)
             rest = sum(map(len, own.values())) - known
             held = f"{persons['val']} held out for validation, {persons['test']} for the test"
@@ -290,9 +299,7 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         return self.test_dataloader()
 
     def _epoch(self) -> int:
-        if self.trainer is not None:
-            return self.trainer.current_epoch
-        return 0
+        return self.trainer.current_epoch if self.trainer is not None else 0
 
     def _by_person(self, split: Split) -> FixedBatches:
         return FixedBatches(person_major(self.faces[split].labels, self.batch_size))

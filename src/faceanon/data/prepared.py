@@ -122,10 +122,7 @@ class PreparedFaces(L.LightningDataModule):
         self.bundle.require("codec", "recogniser")
         self.image_size = self.bundle.image_size
         self.roots = _roots(root, self.bundle)
-        if root is None:
-            self.identities = self.bundle.folder / SHIPPED_TABLE
-        else:
-            self.identities = identities
+        self.identities = self.bundle.folder / SHIPPED_TABLE if root is None else identities
         self.versions = versions
         self.batch_size = batch_size
         self.pairs = same_identity_pairs
@@ -222,7 +219,9 @@ class PreparedFaces(L.LightningDataModule):
         """Portions of pictures with the split that they belong to."""
         shipped = _shipped_split(self.identities, self.bundle)
         names = sorted({photo.identity or photo.name for photo in photos})
-        counts = [max(1, round(fraction * len(names))) if fraction else 0 for fraction in self.fractions]
+        counts = []
+        for fraction in self.fractions:
+            counts.append(max(1, round(fraction * len(names))) if fraction else 0)
         val, test = hold_out(names, counts[0], counts[1], self.seed)
         splits: dict[str, list[Photo]] = {"train": [], "val": [], "test": []}
         for photo in photos:
@@ -306,9 +305,7 @@ class PreparedFaces(L.LightningDataModule):
         return self.test_dataloader()
 
     def _epoch(self) -> int:
-        if self.trainer is not None:
-            return self.trainer.current_epoch
-        return 0
+        return self.trainer.current_epoch if self.trainer is not None else 0
 
     def _by_person(self, split: str) -> FixedBatches:
         return FixedBatches(person_major(self.splits[split].labels, self.batch_size))
@@ -350,7 +347,9 @@ class Workshop:
         points, confidence = self.mesh.points(np.stack(pictures))
         clear = torch.from_numpy(confidence) >= CLEAR
         size = self.bundle.image_size
-        small = [cv2.resize(picture, (size, size), interpolation=cv2.INTER_AREA) for picture in pictures]
+        small = []
+        for picture in pictures:
+            small.append(cv2.resize(picture, (size, size), interpolation=cv2.INTER_AREA))
         image = torch.from_numpy(np.stack(small)).permute(0, 3, 1, 2)[clear].contiguous()
         latents = []
         embeddings = []
@@ -471,7 +470,10 @@ def _joined(portions: Iterable[tuple[dict[str, Tensor], list[Photo]]], number: d
     if not parts:
         return Versions({"picture": torch.zeros(0, dtype=torch.int64)}, [])
     names = parts[0].keys()
-    return Versions({name: torch.cat([part[name] for part in parts]) for name in names}, labels)
+    joined = {}
+    for name in names:
+        joined[name] = torch.cat([part[name] for part in parts])
+    return Versions(joined, labels)
 
 
 def _siblings(picture: Tensor) -> Tensor:

@@ -91,7 +91,10 @@ def _files(bundle: Bundle) -> Iterator[Check]:
             yield Check("FAILED", f"{role}: {error}")
     for role, entry in bundle.spec.get("packs", {}).items():
         folder = bundle.folder / entry["folder"]
-        bad = [name for name, digest in entry["files"].items() if not _is(folder / name, digest)]
+        bad = []
+        for name, digest in entry["files"].items():
+            if not _is(folder / name, digest):
+                bad.append(name)
         if bad:
             text = f"{', '.join(bad)} missing or changed"
         else:

@@ -129,7 +129,9 @@ class FactorObjective(Objective):
         if batch.factors is None:
             raise ValueError("FactorObjective needs FaceBatch.factors: use synthetic faces")
         maps = network(batch.image)
-        outputs = [head(F.adaptive_avg_pool2d(item, 4)) for head, item in zip(self.heads, maps, strict=True)]
+        outputs = []
+        for head, item in zip(self.heads, maps, strict=True):
+            outputs.append(head(F.adaptive_avg_pool2d(item, 4)))
         return outputs, self.norm(batch.factors)
 
     def terms(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:

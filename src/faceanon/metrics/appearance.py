@@ -89,17 +89,13 @@ class AppearanceSuite:
         perceptual = self.parts.perceptual
         if perceptual is not None:
             maps = getattr(perceptual, "maps", None)
-            if maps is None:
-                known = originals.image
-            else:
-                known = originals.tensors("perceptual", maps, "maps")
+            known = originals.image if maps is None else originals.tensors("perceptual", maps, "maps")
             distance = perceptual(image, known)
         self._metric(f"quality/{what}", ImageQuality, image.device).update(image, originals.image, distance)
 
     def _regions(self, batch: FaceBatch, images: dict[str, Tensor], originals: Originals) -> None:
-        if batch.parsing is not None:
-            labels = batch.parsing
-        else:
+        labels = batch.parsing
+        if labels is None:
             labels = self._labels(originals)
         if labels is None:
             return

@@ -116,7 +116,9 @@ class ParserExam(CriticExam):
     def compute(self) -> dict[str, float]:
         """`parsing_iou` of every class that occurs, their `mean`, and `pixel_accuracy`."""
         per_class = (self.iou.intersection / self.iou.union).tolist()  # 0 / 0 is NaN: the class does not occur
-        figures = {f"parsing_iou/{label}": value for label, value in zip(self.labels, per_class, strict=True)}
+        figures = {}
+        for label, value in zip(self.labels, per_class, strict=True):
+            figures[f"parsing_iou/{label}"] = value
         figures = {name: value for name, value in figures.items() if not math.isnan(value)}
         mean = float(self.iou.compute())
         accuracy = float(self.accuracy.compute())
@@ -149,7 +151,9 @@ class LandmarkExam(CriticExam):
     def compute(self) -> dict[str, float]:
         """`landmark_distance`: the mean, and each landmark's."""
         names = _names(self.labels, len(self.each), "landmarks")
-        each = {f"landmark_distance/{name}": float(m.compute()) for name, m in zip(names, self.each, strict=True)}
+        each = {}
+        for name, m in zip(names, self.each, strict=True):
+            each[f"landmark_distance/{name}"] = float(m.compute())
         return {"landmark_distance/mean": float(self.distance.compute()), **each}
 
 

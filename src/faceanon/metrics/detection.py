@@ -87,7 +87,9 @@ def detector_digest(detector: Detector) -> str | None:
 
 def pack(faces: Sequence[Detection | None]) -> Tensor:
     """`(B, 5 + 2 K)` float64: box, score and K points of each face; NaN where there is none."""
-    rows = [None if face is None else [*face.box, face.score, *face.points.flatten().tolist()] for face in faces]
+    rows = []
+    for face in faces:
+        rows.append(None if face is None else [*face.box, face.score, *face.points.flatten().tolist()])
     width = max((len(row) for row in rows if row is not None), default=5)
     return torch.tensor([row or [float("nan")] * width for row in rows], dtype=torch.float64)
 

@@ -159,11 +159,13 @@ class Evaluation:
     @cached_property
     def detection(self) -> DetectionSuite:
         """What is collected about detectors; those of the protocol are built at the first batch."""
-        if self.protocol is None:
-            named = ()
-        else:
+        named: tuple[str, ...] = ()
+        if self.protocol is not None:
             named = self.protocol.detectors
-        made = {name: make_detector(name, self.bundle.image_size) for name in named if name not in self.detectors}
+        made = {}
+        for name in named:
+            if name not in self.detectors:
+                made[name] = make_detector(name, self.bundle.image_size)
         return DetectionSuite(made | self.detectors, seed=self.seed)
 
     @cached_property
@@ -185,7 +187,9 @@ class Evaluation:
         """Hashes of networks and detectors, by the names that the suites ask `Originals` for."""
         named = {f"recogniser/{name}": net for name, net in self.recognisers.items()}
         named |= {role: self.networks[role] for role in ("parser", "landmarks", "perceptual")}
-        detectors = {f"detector/{name}": detector_digest(item) for name, item in self.detection.detectors.items()}
+        detectors = {}
+        for name, item in self.detection.detectors.items():
+            detectors[f"detector/{name}"] = detector_digest(item)
         return {name: network_digest(net) for name, net in named.items()} | detectors
 
     @property
@@ -321,7 +325,10 @@ class Evaluation:
             "landmarks": "landmark_distance",
             "perceptual": "lpips, fid, kid",
         }
-        found = [f"{what}: bundle has no {role}" for role, what in needs.items() if self.networks[role] is None]
+        found = []
+        for role, what in needs.items():
+            if self.networks[role] is None:
+                found.append(f"{what}: bundle has no {role}")
         if self._codes_missing:
             found.append("self_verification, recovery_rate/*/latent: the method has no codes")
         if self._sealed:

@@ -161,7 +161,10 @@ class Protocol:
     @property
     def digest(self) -> str:
         """Hash over every choice; an edited file with an old version number gives itself away."""
-        content = {k: v for k, v in dataclasses.asdict(self).items() if k not in ("about", "unstated")}
+        content = {}
+        for k, v in dataclasses.asdict(self).items():
+            if k not in ("about", "unstated"):
+                content[k] = v
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def deviations(self, seen: Seen, weights: Mapping[str, str]) -> list[str]:

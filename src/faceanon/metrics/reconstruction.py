@@ -58,7 +58,9 @@ def sample_faces(folder: Path | None, size: int) -> Tensor:
         UserError: No such folder, or a picture in it that cannot be read.
     """
     if folder is not None:
-        pixels = [read_photo(photo.path, size)[0] for photo in list_photos(folder, "flat")[:MOST_FACES]]
+        pixels = []
+        for photo in list_photos(folder, "flat")[:MOST_FACES]:
+            pixels.append(read_photo(photo.path, size)[0])
         return torch.stack([torch.tensor(item).permute(2, 0, 1) for item in pixels]) / 127.5 - 1
     count = 8 if size <= 256 else 4
     generator = torch.Generator().manual_seed(0)

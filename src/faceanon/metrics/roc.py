@@ -155,7 +155,9 @@ def curve_intervals(
     other = numbers[len(pairs.genuine) :].reshape(-1, 2)
     order = _Order(pairs.genuine, pairs.impostor)
     rng = np.random.default_rng(seed)
-    found: dict[str, list[float]] = {name: [] for name in ("eer", "auc", *(f"tar/{far:g}" for far in fars))}
+    found: dict[str, list[float]] = {"eer": [], "auc": []}
+    for far in fars:
+        found[f"tar/{far:g}"] = []
     for _ in range(draws):
         times = np.bincount(rng.integers(len(people), size=len(people)), minlength=len(people)).astype(np.float64)
         genuine = times[own]

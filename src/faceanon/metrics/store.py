@@ -68,7 +68,9 @@ class FeatureFolder:
             return None
         try:
             with safe_open(path, framework="pt") as file:
-                tensors = [file.get_tensor(f"{number:03}") for number in range(len(file.keys()))]
+                tensors = []
+                for number in range(len(file.keys())):
+                    tensors.append(file.get_tensor(f"{number:03}"))
                 intact = (file.metadata() or {}).get("sha256") == _digest(key, tensors)
         except (SafetensorError, OSError, ValueError, KeyError):  # another process may have taken it away
             intact = not path.is_file()

@@ -32,7 +32,10 @@ def typed(cls: type[T], data: object, where: str) -> T:
     unknown = sorted(set(map(str, data)) - set(known))
     if unknown:
         raise UserError(f"{where}: unknown entry {reprlib.repr(unknown[0])}; known are {', '.join(known)}")
-    needed = [name for name, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
+    needed = []
+    for name, f in known.items():
+        if f.default is MISSING and f.default_factory is MISSING:
+            needed.append(name)
     missing = [name for name in needed if name not in data]
     if missing:
         raise UserError(f"{where}: entry {missing[0]!r} is missing; a protocol states every choice")
@@ -63,10 +66,9 @@ def _tuple(hints: tuple[Any, ...], item: object, where: str) -> tuple[object, ..
         raise UserError(f"{where} must be a list, got {reprlib.repr(item)}")
     if hints[-1] is not Ellipsis and len(hints) != len(item):
         raise UserError(f"{where} must have {len(hints)} entries, got {len(item)}")
+    each = list(hints)
     if hints[-1] is Ellipsis:
         each = [hints[0]] * len(item)
-    else:
-        each = hints
     return tuple(_value(hint, one, f"{where}[{i}]") for i, (hint, one) in enumerate(zip(each, item, strict=True)))
 
 

@@ -95,7 +95,9 @@ class PerceptualDistance(nn.Module):
             others = self.maps(reference)
         else:
             others = reference
-        terms = [(a - b).square().sum(1).mean((1, 2)) for a, b in zip(self.maps(image), others, strict=True)]
+        terms = []
+        for a, b in zip(self.maps(image), others, strict=True):
+            terms.append((a - b).square().sum(1).mean((1, 2)))
         return torch.stack(terms).sum(0)
 
     def features(self, image: Tensor) -> Tensor:

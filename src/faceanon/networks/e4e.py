@@ -101,9 +101,9 @@ class PyramidEncoder(nn.Module, ABC):
             self.input_layer[0] = nn.Conv2d(input_nc, widths[0], 3, 1, 1, bias=False)
         self.body = make_body(widths, units)
         top = widths[-1]
-        self.styles = nn.ModuleList(
-            StyleBlock(top, style_dim, input_size >> (4 - self._level(row))) for row in range(self.n_latent)
-        )
+        self.styles = nn.ModuleList()
+        for row in range(self.n_latent):
+            self.styles.append(StyleBlock(top, style_dim, input_size >> (4 - self._level(row))))
         self.latlayer1 = nn.Conv2d(widths[-2], top, 1)
         self.latlayer2 = nn.Conv2d(widths[-3], top, 1)
 

@@ -35,6 +35,7 @@ class ModulatedBlock(nn.Module):
         self.norm2 = nn.GroupNorm(GROUPS, outputs)
         self.film = nn.Linear(condition, 2 * outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.skip: nn.Module
         if inputs != outputs:
             self.skip = nn.Conv2d(inputs, outputs, 1)
         else:

@@ -65,7 +65,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, C, H, W)` to its own shape."""
         residual = self.conv2d(cat([getattr(self, name)(x) for name in self.names], 1))
-        out = residual * self.scale + x
+        out: Tensor = residual * self.scale + x
         if self.activated:
             return F.relu(out)
         return out

@@ -162,12 +162,12 @@ class SecureIdentityFlow(nn.Module):
         bound: float = 1.0,
     ) -> None:
         super().__init__()
-        made: list[FlowBlock] = [
-            RealNVPBlock(dim, secret_dim, hidden, bound)
-            if kind == "realnvp"
-            else AllInOneBlock(dim, secret_dim, bound, seed)
-            for seed in range(blocks)
-        ]
+        made: list[FlowBlock] = []
+        for seed in range(blocks):
+            if kind == "realnvp":
+                made.append(RealNVPBlock(dim, secret_dim, hidden, bound))
+            else:
+                made.append(AllInOneBlock(dim, secret_dim, bound, seed))
         self.blocks = nn.ModuleList(made)
 
     def with_log_det(self, code: Tensor, secret: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:

@@ -40,9 +40,9 @@ class ContextEncoder(nn.Module):
         super().__init__()
         strides = [1] + [2] * (len(widths) - 1)
         pairs = pairwise((inputs, *widths))
-        self.levels = nn.ModuleList(
-            Normed(before, after, stride) for (before, after), stride in zip(pairs, strides, strict=True)
-        )
+        self.levels = nn.ModuleList()
+        for (before, after), stride in zip(pairs, strides, strict=True):
+            self.levels.append(Normed(before, after, stride))
 
     def forward(self, context: Tensor) -> list[Tensor]:
         """`(B, I, S, S)` -> maps `(B, C, S / 2^i, S / 2^i)`, i from 0."""
@@ -116,7 +116,9 @@ class StyleUNet(nn.Module):
 
     def __init__(self, inputs: int, style_dim: int, widths: Sequence[int], mapping_layers: int = 4) -> None:
         super().__init__()
-        mapped = [EqualLinear(style_dim, style_dim, lr_mul=0.01, activate=True) for _ in range(mapping_layers)]
+        mapped = []
+        for _ in range(mapping_layers):
+            mapped.append(EqualLinear(style_dim, style_dim, lr_mul=0.01, activate=True))
         self.mapping = nn.Sequential(PixelNorm(), *mapped)
         self.encoder = ContextEncoder(inputs, widths)
         self.middle = StyledBlock(widths[-1], widths[-1], style_dim)

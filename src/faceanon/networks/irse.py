@@ -133,7 +133,10 @@ def run_trunk(input_layer: nn.Module, body: nn.Sequential, image: Tensor, taps: 
     """Maps after the body indices in `taps` (-1 is the input layer); units past the last tap do not run."""
     if one_by_one(image) and not body.training:
         parts = [run_trunk(input_layer, body, item, taps) for item in image.chunk(len(image))]
-        return {tap: torch.cat([part[tap] for part in parts]) for tap in parts[0]}
+        joined = {}
+        for tap in parts[0]:
+            joined[tap] = torch.cat([part[tap] for part in parts])
+        return joined
     x = _enter(input_layer, image)
     maps = {-1: x} if -1 in taps else {}
     for index in range(max(taps) + 1):

@@ -29,9 +29,7 @@ class ConvUnit(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, I, H, W)`."""
         x = self.bn(self.conv(x))
-        if self.prelu is None:
-            return x
-        return self.prelu(x)
+        return x if self.prelu is None else self.prelu(x)
 
 
 class Bottleneck(nn.Module):

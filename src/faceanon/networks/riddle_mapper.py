@@ -73,16 +73,9 @@ class TransformerMapperSplit(nn.Module):
     ) -> None:
         super().__init__()
         self.split = list(split)
-        if add_pos_embedding:
-            self.pos_embedding = nn.Parameter(torch.randn(sum(split), 1, width))
-        else:
-            self.pos_embedding = None
-        if add_linear:
-            self.linear_ori = nn.Linear(width, width)
-            self.linear_pwd = nn.Linear(width, width)
-        else:
-            self.linear_ori = None
-            self.linear_pwd = None
+        self.pos_embedding = nn.Parameter(torch.randn(sum(split), 1, width)) if add_pos_embedding else None
+        self.linear_ori = nn.Linear(width, width) if add_linear else None
+        self.linear_pwd = nn.Linear(width, width) if add_linear else None
         self.layers = nn.ModuleList(DecoderLayer(width, 2 * width, norm=norm) for _ in split)
 
     def forward(self, codes: Tensor, password: Tensor) -> Tensor:

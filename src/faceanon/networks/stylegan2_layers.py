@@ -241,6 +241,6 @@ class ToRGB(nn.Module):
     def forward(self, x: Tensor, style: Tensor, skip: Tensor | None = None) -> Tensor:
         """Draw `(B, 3, H, W)` from `(B, I, H, W)`, adding `skip` `(B, 3, H / 2, W / 2)`."""
         image: Tensor = self.conv(x, style) + self.bias
-        if skip is None:
-            return image
-        return image + self.upsample(skip)
+        if skip is not None:
+            image = image + self.upsample(skip)
+        return image

@@ -78,9 +78,10 @@ class TimmEncoder(Encoder4Editing):
         self.register_buffer("mean", _pixel(config.mean), persistent=False)
         self.register_buffer("std", _pixel(config.std), persistent=False)
         self.latlayer0, self.latlayer1, self.latlayer2 = (nn.Conv2d(c, width, 1) for c in reversed(channels))
-        self.styles = nn.ModuleList(
-            StyleBlock(width, style_dim, input_size // REDUCTIONS[2 - self._level(row)]) for row in range(self.n_latent)
-        )
+        self.styles = nn.ModuleList()
+        for row in range(self.n_latent):
+            reduction = REDUCTIONS[2 - self._level(row)]
+            self.styles.append(StyleBlock(width, style_dim, input_size // reduction))
 
     def with_features(self, image: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
         """Encode aligned faces.
@@ -139,7 +140,9 @@ def _describe(name: str, size: int, model_args: dict[str, Any]) -> tuple[list[in
             "at 1/4, 1/8 and 1/16, as resnet50, convnext_tiny or efficientnet_b0 have"
         )
     levels = [reductions.index(r) for r in REDUCTIONS]
-    wanted = [(channels[level], size // r, size // r) for level, r in zip(levels, REDUCTIONS, strict=True)]
+    wanted = []
+    for level, r in zip(levels, REDUCTIONS, strict=True):
+        wanted.append((channels[level], size // r, size // r))
     found = [shapes[level] for level in levels]
     last = found == [(*shape[1:], shape[0]) for shape in wanted]
     if found != wanted and not last:

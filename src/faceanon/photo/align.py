@@ -150,11 +150,12 @@ def arrange_layers(geometries: Sequence[CropGeometry]) -> tuple[tuple[CropGeomet
     """
     layers: list[list[CropGeometry]] = []
     for geometry in geometries:
-        free = next((layer for layer in layers if not any(_overlap(geometry, other) for other in layer)), None)
-        if free is None:
-            layers.append([geometry])
+        for layer in layers:
+            if not any(_overlap(geometry, other) for other in layer):
+                layer.append(geometry)
+                break
         else:
-            free.append(geometry)
+            layers.append([geometry])
     return tuple(tuple(layer) for layer in layers)
 
 

@@ -99,12 +99,11 @@ class MtcnnDetector:
         boxes = self._propose(photo, self.config.min_face * scale)
         boxes, _ = self._refine(photo, boxes)
         boxes, scores, points = self._output(photo, boxes)
-        found = [
-            Detection(tuple(box), score, np.array([xs, ys]).T)
-            for box, score, (xs, ys) in zip(
-                (boxes / scale).tolist(), scores.tolist(), (points / scale).tolist(), strict=True
-            )
-        ]
+        found = []
+        for box, score, (xs, ys) in zip(
+            (boxes / scale).tolist(), scores.tolist(), (points / scale).tolist(), strict=True
+        ):
+            found.append(Detection(tuple(box), score, np.array([xs, ys]).T))
         return sorted(found, key=lambda face: -face.size)
 
     def _prepare(self, image: NDArray[np.uint8]) -> tuple[Tensor, float]:
@@ -116,7 +115,9 @@ class MtcnnDetector:
 
     def _propose(self, photo: Tensor, min_face: float) -> Tensor:
         """Square boxes `(N, 4)` from P-Net on every scale of the pyramid."""
-        found = [self._propose_at(photo, scale) for scale in _pyramid(photo, max(min_face, CELL), self.config.factor)]
+        found = []
+        for scale in _pyramid(photo, max(min_face, CELL), self.config.factor):
+            found.append(self._propose_at(photo, scale))
         if not found:
             return photo.new_zeros(0, 4)
         boxes = torch.cat([boxes for boxes, _ in found])
@@ -180,7 +181,9 @@ class ScrfdDetector:
     def detect(self, image: NDArray[np.uint8]) -> list[Detection]:
         """Faces of an RGB photo `(H, W, 3)` uint8, the largest first."""
         rows = zip(*self.net(image), strict=True)
-        found = [Detection(tuple(box.tolist()), float(score), points) for box, score, points in rows]
+        found = []
+        for box, score, points in rows:
+            found.append(Detection(tuple(box.tolist()), float(score), points))
         return sorted((face for face in found if face.size >= self.min_face), key=lambda face: -face.size)
 
 

@@ -121,9 +121,8 @@ def encode(
         image.save(data, "PNG", pnginfo=chunks, icc_profile=icc, **compression)
     elif kind == "WEBP":
         xmp = b"" if manifest is None else _packet(manifest)
-        if quality is None:
-            options = {"lossless": True}
-        else:
+        options: dict[str, int] = {"lossless": True}
+        if quality is not None:
             options = {"quality": quality}
         image.save(data, "WEBP", xmp=xmp, icc_profile=icc or b"", exact=True, **options)
     else:

@@ -108,7 +108,10 @@ class People:
         why: dict[int, str] = {}
         who = " or ".join(reference.name for reference in self.select)
         for face, cosines in zip(faces, _cosines(codes, self.select).tolist(), strict=True):
-            names = [r.name for r, cosine in zip(self.select, cosines, strict=True) if self._same(cosine)]
+            names = []
+            for r, cosine in zip(self.select, cosines, strict=True):
+                if self._same(cosine):
+                    names.append(r.name)
             self.met.update(names)
             if names:
                 chosen.add(face.number)
@@ -192,7 +195,9 @@ def read_reference(path: Path, detector: Detector, likeness: Likeness) -> Refere
 
 @torch.inference_mode()
 def _embedded(likeness: Likeness, faces: Tensor) -> Tensor:
-    parts = [likeness.embed(part.to(likeness.device)).float().cpu() for part in torch.split(faces, CHUNK)]
+    parts = []
+    for part in torch.split(faces, CHUNK):
+        parts.append(likeness.embed(part.to(likeness.device)).float().cpu())
     return torch.cat(parts)
 
 

@@ -142,9 +142,13 @@ def _stream(secret: Secret, what: str, salt: bytes, count: int) -> bytes:
 
 def _binding(manifest: Manifest) -> bytes:
     """Hash of what recovery goes by; the model's name is for people, and may change."""
-    squares = [[[g.center_x, g.center_y, g.axis_x, g.axis_y] for g in layer] for layer in manifest.layers]
+    squares = []
+    for layer in manifest.layers:
+        squares.append([[g.center_x, g.center_y, g.axis_x, g.axis_y] for g in layer])
     fields = [manifest.method, manifest.weights, manifest.image_size, manifest.width, manifest.height]
-    hidden = [[*(float(edge) for edge in face.box), face.by] for face in manifest.hidden]
+    hidden = []
+    for face in manifest.hidden:
+        hidden.append([*(float(edge) for edge in face.box), face.by])
     salt = None if manifest.salt is None else manifest.salt.hex()
     if manifest.kdf is None:
         kdf = None
@@ -160,7 +164,9 @@ def _digest(pixels: NDArray[np.uint8]) -> str:
 def _pack(original: NDArray[np.uint8], boxes: Sequence[Box]) -> bytes:
     """Length of a JSON head, the head, a PNG for each box, zeros."""
     parts = [_png(original[top:bottom, left:right]) for left, top, right, bottom in boxes]
-    regions = [{"box": list(box), "bytes": len(part)} for box, part in zip(boxes, parts, strict=True)]
+    regions = []
+    for box, part in zip(boxes, parts, strict=True):
+        regions.append({"box": list(box), "bytes": len(part)})
     head = json.dumps({"sha256": _digest(original), "regions": regions}).encode()
     plain = b"".join([len(head).to_bytes(4, "big"), head, *parts])
     return plain + bytes(-len(plain) % PAD)

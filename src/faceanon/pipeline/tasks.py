@@ -135,7 +135,10 @@ class AnonymizeTask:
         manifest = read_manifest(outcome.photo)
         pixels = outcome.photo.pixels
         height, width = pixels.shape[:2]
-        windows = [crop_window(geometry, width, height) for layer in manifest.layers for geometry in layer]
+        windows = []
+        for layer in manifest.layers:
+            for geometry in layer:
+                windows.append(crop_window(geometry, width, height))
         try:
             embed(pixels, windows, manifest.to_json().encode())
         except UserError as error:

@@ -42,7 +42,9 @@ def format_table(
 
 def _align(rows: list[list[str] | str]) -> str:
     cells = [row for row in rows if not isinstance(row, str)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    widths = []
+    for column in range(len(cells[0])):
+        widths.append(max(len(row[column]) for row in cells))
     lines = []
     for row in rows:
         if isinstance(row, str):

@@ -259,7 +259,10 @@ class AnonymizeStage(BackboneStage[Branches]):
             found = self.hunter(branches.anonymized, batch.image, batch.identity)
             terms["hunted"] = found.clamp(min=0).mean()
         if self.weights.latent:
-            drawn = [codes for codes in (branches.edited, branches.recovered) if codes is not None]
+            drawn = []
+            for codes in (branches.edited, branches.recovered):
+                if codes is not None:
+                    drawn.append(codes)
             found = [code for code in map(self.backbone.w_plus, drawn) if code is not None]
             terms["latent"] = torch.stack([latent_regulariser(code, self.latent_norm) for code in found]).mean()
         return terms | self._anchors(batch.image, branches)
@@ -335,7 +338,9 @@ class AnonymizeStage(BackboneStage[Branches]):
         """Log how well identity codes come back, over all validation faces."""
         if not self.backbone.recovers_from_pictures:
             return
-        figures = {f"val_code_{name}": value for name, value in self.code_agreement.compute().items()}
+        figures = {}
+        for name, value in self.code_agreement.compute().items():
+            figures[f"val_code_{name}"] = value
         self.log_dict(figures)
         self.code_agreement.reset()
 

@@ -71,10 +71,7 @@ class BackboneStage(Stage, Generic[Drawn]):
         channels_last(backbone)
         self.prefixes = trainable
         self.ema = average_copy(backbone)
-        if adversarial:
-            self.discriminator = backbone.new_discriminator()
-        else:
-            self.discriminator = None
+        self.discriminator = backbone.new_discriminator() if adversarial else None
         # After the averaged copy was taken, so that it holds none of them.
         self.readers = backbone.build_readers()
         backbone.use_readers(self.readers)
@@ -123,12 +120,12 @@ class BackboneStage(Stage, Generic[Drawn]):
     @property
     def opponents(self) -> list[nn.Module]:
         """The networks that learn against the backbone."""
-        found: list[nn.Module]
-        if self.discriminator is None:
-            found = []
-        else:
-            found = [self.discriminator]
-        return found + ([self.readers] if self.readers else [])
+        networks: list[nn.Module] = []
+        if self.discriminator is not None:
+            networks.append(self.discriminator)
+        if self.readers:
+            networks.append(self.readers)
+        return networks
 
     def configure_optimizers(self) -> list[Optimizer]:
         """The backbone's first, the opponents' second."""

@@ -182,7 +182,10 @@ def averaged(terms: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) ->
         return dict(terms[0])
     whole = sum(weights)
     pairs = list(zip(terms, weights, strict=True))
-    return {name: torch.stack([weight / whole * item[name] for item, weight in pairs]).sum() for name in terms[0]}
+    means = {}
+    for name in terms[0]:
+        means[name] = torch.stack([weight / whole * item[name] for item, weight in pairs]).sum()
+    return means
 
 
 def weighted_sum(terms: Mapping[str, Tensor], weights: object, extra: Mapping[str, float] | None = None) -> Tensor:

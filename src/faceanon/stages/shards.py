@@ -54,7 +54,9 @@ class RowStreams:
 
     def normal_like(self, item: Tensor) -> Tensor:
         """Standard normal numbers like `(B, ...)`; drawn on its device, as a picture's are many."""
-        seeds = [int(torch.randint(1 << 48, (), generator=generator)) for generator in self.generators]
+        seeds = []
+        for generator in self.generators:
+            seeds.append(int(torch.randint(1 << 48, (), generator=generator)))
         own = torch.Generator(item.device)
         shape = item.shape[1:]
         kind = {"dtype": item.dtype, "device": item.device}
@@ -92,7 +94,9 @@ def cut(batch: FaceBatch, parts: int, rows: list[int], rank: int, step: int) -> 
         rank: Number of this process.
         step: Number of the batch in the training.
     """
-    sizes = [len(piece) for piece in torch.arange(len(batch)).tensor_split(min(parts, len(batch)))]
+    sizes = []
+    for piece in torch.arange(len(batch)).tensor_split(min(parts, len(batch))):
+        sizes.append(len(piece))
     ends = list(accumulate(sizes))
     start = sum(rows[:rank])
     return [
@@ -119,12 +123,10 @@ class NormStatistics:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self.buffers = [
-            buffer
-            for norm in module.modules()
-            if isinstance(norm, _BatchNorm | _SpectralNorm) and norm.training
-            for buffer in norm.buffers(recurse=False)
-        ]
+        self.buffers: list[Tensor] = []
+        for norm in module.modules():
+            if isinstance(norm, _BatchNorm | _SpectralNorm) and norm.training:
+                self.buffers += norm.buffers(recurse=False)
         self.start = self._copy()
         self.shards: dict[int, list[Tensor]] = {}
 

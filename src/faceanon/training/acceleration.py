@@ -112,7 +112,10 @@ class Acceleration(L.Callback):
         if self.parts:
             self._prepare_compiler()
             for part, names in _ATTRIBUTES.items():
-                found = {name: getattr(pl_module, name, None) for name in names if part in self.parts}
+                found = {}
+                for name in names:
+                    if part in self.parts:
+                        found[name] = getattr(pl_module, name, None)
                 self._compile((name, item) for name, item in found.items() if isinstance(item, nn.Module))
             self._compile_frozen(pl_module)
         kinds = [(type(one).__name__, self.fused and fuse(one)) for one in trainer.optimizers]

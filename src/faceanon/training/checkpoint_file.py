@@ -112,7 +112,11 @@ def newest(folders: Iterable[Path]) -> tuple[Path | None, list[Path]]:
 
     A run that was killed while it put `new.ckpt` in the place of `last.ckpt` leaves the former behind, whole.
     """
-    found = [path for folder in folders for name in (NEWEST, LAST, PREVIOUS) if (path := folder / name).exists()]
+    found = []
+    for folder in folders:
+        for name in (NEWEST, LAST, PREVIOUS):
+            if (path := folder / name).exists():
+                found.append(path)
     damaged: list[Path] = []
     for path in sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         try:

@@ -97,7 +97,10 @@ class RunCheckpoint(Checkpoint):
 
     def _put_aside(self) -> None:
         assert self.dirpath is not None
-        found = [path for name in (NEWEST, PREVIOUS, LAST) if (path := self.dirpath / name).exists()]
+        found = []
+        for name in (NEWEST, PREVIOUS, LAST):
+            if (path := self.dirpath / name).exists():
+                found.append(path)
         for path in found:
             _remove(aside := path.with_name(path.name + EARLIER))
             path.rename(aside)

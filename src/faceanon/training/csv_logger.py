@@ -44,7 +44,9 @@ class MetricsFile:
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
         """Add a row, which `save` writes."""
-        row = {name: value.item() if isinstance(value, Tensor) else value for name, value in metrics.items()}
+        row = {}
+        for name, value in metrics.items():
+            row[name] = value.item() if isinstance(value, Tensor) else value
         self.metrics.append({**row, "step": len(self.metrics) if step is None else step})
 
     def log_hparams(self, params: dict[str, Any]) -> None:

@@ -23,12 +23,10 @@ class PeerGoneError(RunError):
 
 def last_checkpoint(trainer: Any) -> Path | None:  # noqa: ANN401 - a Lightning trainer, which this file does not import
     """The newest checkpoint that this training has written, or None."""
-    written = [
-        path
-        for callback in trainer.checkpoint_callbacks
-        if getattr(callback, "dirpath", None)
-        for path in Path(callback.dirpath).glob("*.ckpt")
-    ]
+    written: list[Path] = []
+    for callback in trainer.checkpoint_callbacks:
+        if getattr(callback, "dirpath", None):
+            written += Path(callback.dirpath).glob("*.ckpt")
     return max(written, key=lambda path: path.stat().st_mtime, default=None)
 
 

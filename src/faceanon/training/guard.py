@@ -68,7 +68,10 @@ class FiniteGuard(L.Callback):
         if getattr(trainer.precision_plugin, "scaler", None) is not None:
             return  # a scaler of fp16 skips such steps by itself
         total = self.loss.float()
-        gradients = [parameter.grad for parameter in _parameters(optimizer) if parameter.grad is not None]
+        gradients = []
+        for parameter in _parameters(optimizer):
+            if parameter.grad is not None:
+                gradients.append(parameter.grad)
         if gradients:
             total = total + torch.stack([norm.to(total) for norm in torch._foreach_norm(gradients)]).sum()
         if not math.isfinite(float(total)):
@@ -129,17 +132,19 @@ class FiniteGuard(L.Callback):
 
 def blame(module: nn.Module, loss: Tensor, optimizer: Optimizer) -> str:
     """What is not finite, in words: terms of the loss by name, else the loss, else gradients; "" where all is."""
-    terms = [f"{name} is {float(value)}" for name, value in current_terms(module).items() if not math.isfinite(value)]
+    terms = []
+    for name, value in current_terms(module).items():
+        if not math.isfinite(value):
+            terms.append(f"{name} is {float(value)}")
     if terms:
         return f"the loss is not finite: {_first(terms)}"
     if not math.isfinite(float(loss)):
         return f"the loss is {float(loss)}, though each of its terms is finite"
     names = {id(parameter): name for name, parameter in module.named_parameters()}
-    bad = [
-        names.get(id(item), "a parameter")
-        for item in _parameters(optimizer)
-        if item.grad is not None and not bool(item.grad.isfinite().all())
-    ]
+    bad = []
+    for item in _parameters(optimizer):
+        if item.grad is not None and not bool(item.grad.isfinite().all()):
+            bad.append(names.get(id(item), "a parameter"))
     if bad:
         return f"gradients are not finite, though this process's loss is {float(loss):.4g}: {_first(bad)}"
     return ""

@@ -95,7 +95,9 @@ class RunState(L.Callback):
         step = trainer.fit_loop.epoch_loop._batches_that_stepped - int(epoch_over)
         if not (self._unlogged and trainer.training and (epoch_over or connector.should_update_logs)):
             return {}, step
-        found = {name: value.item() if isinstance(value, Tensor) else value for name, value in _logged(trainer)}
+        found = {}
+        for name, value in _logged(trainer):
+            found[name] = value.item() if isinstance(value, Tensor) else value
         return ({"epoch": trainer.current_epoch, **found} if found else {}), step
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:

@@ -179,11 +179,9 @@ class Bundle:
         """
         lacking = [role for role in roles if not self.has(role)]
         if lacking:
-            if self.folder.parent == checkpoints():
-                place = self.folder.name
-            else:
-                place = self.folder
-            advice = missing_roles(lacking, place, self.image_size)
+            # A bundle among the shipped ones is found by its name alone.
+            shipped = self.folder.parent == checkpoints()
+            advice = missing_roles(lacking, self.folder.name if shipped else self.folder, self.image_size)
             raise UserError(f"bundle {self.name!r} ({self.folder}) has no {', no '.join(lacking)}; {advice}")
 
     def entry(self, role: str) -> dict[str, Any]:
@@ -337,10 +335,7 @@ class Bundle:
     def perceptual(self) -> PerceptualDistance:
         """`(a, b)` -> `(B,)` distance; `.features(x)` -> `(B, F)` pooled features."""
         net = self.build("perceptual")
-        if isinstance(net, Lpips):
-            distance = LpipsDistance(Frozen(net))
-        else:
-            distance = PerceptualDistance(Frozen(net))
+        distance = LpipsDistance(Frozen(net)) if isinstance(net, Lpips) else PerceptualDistance(Frozen(net))
         return distance.to(self.device)
 
     def generator(self) -> Generator:

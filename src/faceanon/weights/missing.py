@@ -45,10 +45,13 @@ def missing_bundle(bundle: str | Path) -> str | None:
 def _published(role: str, image_size: int) -> Published | None:
     """The papers' file for a role, or the first of the catalog that fits; a discriminator comes with its generator."""
     role = "generator" if role == "discriminator" else role
-    fitting = [
-        entry for entry in catalog() if role in entry.role.split(", ") and entry.resolution in (None, image_size)
-    ]
-    papers = [name for ids in PAPERS.values() for name in ids]
+    fitting = []
+    for entry in catalog():
+        if role in entry.role.split(", ") and entry.resolution in (None, image_size):
+            fitting.append(entry)
+    papers: list[str] = []
+    for ids in PAPERS.values():
+        papers += ids
     return min(fitting, key=lambda entry: papers.index(entry.id) if entry.id in papers else len(papers), default=None)
 
 

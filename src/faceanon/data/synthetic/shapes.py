@@ -87,7 +87,5 @@ def hsv(hue: Tensor, saturation: Tensor | float, value: Tensor) -> Tensor:
     ramp = torch.minimum(k, 4 - k).clamp(0, 1)
     value = value[:, None]
     if isinstance(saturation, Tensor):
-        weight = saturation[:, None]
-    else:
-        weight = saturation
-    return value - value * weight * ramp
+        saturation = saturation[:, None]
+    return value - value * saturation * ramp

@@ -72,9 +72,11 @@ def _networks(content: Any, path: Path) -> dict[str, Record]:  # noqa: ANN401 - 
         return {"G_ema": content}
     if isinstance(content, tuple | list) and len(content) == len(ROLES):
         content = dict(zip(ROLES, content, strict=True))
-    found = {}
+    found: dict[str, Record] = {}
     if isinstance(content, dict):
-        found = {role: content[role] for role in ROLES if isinstance(content.get(role), Record)}
+        for role in ROLES:
+            if isinstance(content.get(role), Record):
+                found[role] = content[role]
     if not found:
         raise UserError(f"{path} holds no StyleGAN2 networks (G, D, G_ema); is it the right file?")
     return found

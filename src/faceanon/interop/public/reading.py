@@ -123,12 +123,12 @@ def _plain(opts: object) -> dict[str, Any]:
         opts = vars(opts)
     if not isinstance(opts, Mapping):
         return {}
-    return {
-        str(name): value
-        for name, value in opts.items()
-        if isinstance(value, str | int | float | bool | None)
-        or (isinstance(value, list) and all(isinstance(item, int) for item in value))
-    }
+    plain = {}
+    for name, value in opts.items():
+        numbers = isinstance(value, list) and all(isinstance(item, int) for item in value)
+        if numbers or isinstance(value, str | int | float | bool | None):
+            plain[str(name)] = value
+    return plain
 
 
 def _tensors(value: object) -> dict[str, Tensor] | None:
@@ -167,9 +167,8 @@ def _stylegan2(content: dict[str, Any], average: Tensor | None, path: Path) -> l
     if generator is not None:
         if average is None and "latent_avg" in generator:
             average = generator.pop("latent_avg").float()
-        if states["g_ema"]:
-            note = ()
-        else:
+        note: tuple[str, ...] = ()
+        if not states["g_ema"]:
             note = ("no g_ema in the file: took g, the generator without its moving average",)
         found.append(replace(_named(GENERATOR, generator, path), latent_avg=average, notes=note))
     if discriminator is not None:
@@ -179,8 +178,13 @@ def _stylegan2(content: dict[str, Any], average: Tensor | None, path: Path) -> l
 
 def _state(state: dict[str, Tensor], opts: dict[str, Any], average: Tensor | None, path: Path) -> list[Found]:
     """What a state dict holds."""
-    encoder = {name.removeprefix("encoder."): item for name, item in state.items() if name.startswith("encoder.")}
-    decoder = {name.removeprefix("decoder."): item for name, item in state.items() if name.startswith("decoder.")}
+    encoder = {}
+    decoder = {}
+    for name, item in state.items():
+        if name.startswith("encoder."):
+            encoder[name.removeprefix("encoder.")] = item
+        elif name.startswith("decoder."):
+            decoder[name.removeprefix("decoder.")] = item
     if encoder or all(mark in state for mark in ENCODER_MARKS):
         found = [_encoder(encoder or state, opts, average, path)]
         if decoder:
@@ -216,7 +220,7 @@ def _encoder(state: State, opts: dict[str, Any], average: Tensor | None, path: P
 def _backbone(found: Found) -> Found:
     """A classifier of ImageNet without its head, which LPIPS does not use."""
     kept = backbone_weights(found.tensors)
-    notes = ()
+    notes: tuple[str, ...] = ()
     if len(kept) < len(found.tensors):
         notes = ("classifier dropped",)
     return replace(found, tensors=kept, notes=notes)

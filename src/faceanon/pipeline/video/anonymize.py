@@ -180,7 +180,10 @@ def find_tracks(
 def describe_missing(tracks: tuple[Track, ...], most: int = 5) -> str:
     """One line that names the tracks with uncovered frames."""
     open_ = [track for track in tracks if track.missing]
-    spans = [f"{start}-{stop - 1} (face {track.number})" for track in open_ for start, stop in track.missing]
+    spans = []
+    for track in open_:
+        for start, stop in track.missing:
+            spans.append(f"{start}-{stop - 1} (face {track.number})")
     rest = ""
     if len(spans) > most:
         rest = f" and {len(spans) - most} more"

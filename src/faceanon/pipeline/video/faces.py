@@ -123,7 +123,9 @@ def replace_faces(
     for row in places:
         layers = arrange_layers([square for _, square in row])
         tracks = {square: track for track, square in row}
-        arranged = [[(tracks[square], square) for square in layer] for layer in layers]
+        arranged = []
+        for layer in layers:
+            arranged.append([(tracks[square], square) for square in layer])
         orders.append(arranged[::-1] if change.inverse else arranged)
     pairs: list[_Pair] = []
     for depth in range(max(map(len, orders), default=0)):

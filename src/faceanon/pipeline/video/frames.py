@@ -77,7 +77,10 @@ def read_info(path: Path) -> VideoInfo:
         else:
             width = first.width
             height = first.height
-        comments = [text for name, text in container.metadata.items() if name.lower() == "comment"]
+        comments = []
+        for name, text in container.metadata.items():
+            if name.lower() == "comment":
+                comments.append(text)
         return VideoInfo(
             width, height, _rate(stream), stream.frames, comments[0] if comments else None, _dropped(container, stream)
         )
@@ -147,7 +150,10 @@ def _disposition(stream: VideoStream) -> str:
 
 
 def _dropped(container: InputContainer, kept: VideoStream) -> tuple[str, ...]:
-    lost = [stream for stream in container.streams if stream.index != kept.index and stream.type != "audio"]
+    lost = []
+    for stream in container.streams:
+        if stream.index != kept.index and stream.type != "audio":
+            lost.append(stream)
     return tuple(f"{stream.type} stream {stream.index}" for stream in lost)
 
 

@@ -194,10 +194,9 @@ class Tracker:
             start = max(first - hold, stop)
             if position > 0 and start > stop:
                 missing.append((stop, start))
+            ahead = track.scene[1]
             if position + 1 < len(runs):
                 ahead = int(frames[runs[position + 1][0]])
-            else:
-                ahead = track.scene[1]
             assert ahead is not None  # `finish` has closed every scene
             stop = min(last + 1 + hold, ahead)
             places = _fill(frames[run], np.array([track.places[index] for index in run]), window)

@@ -129,4 +129,8 @@ def choose(words: Sequence[str], cases: Iterable[Case]) -> list[Case]:
             raise UserError(f"no case {word!r}; see faceanon bench --list")
     if not words:
         return [case for case in cases if case.usual]
-    return [case for case in cases if any(fnmatch(case.name, word) for word in words)]
+    chosen = []
+    for case in cases:
+        if any(fnmatch(case.name, word) for word in words):
+            chosen.append(case)
+    return chosen

@@ -47,9 +47,9 @@ def slower(comparisons: Sequence[Comparison], below: float) -> list[Comparison]:
 
 def differences(now: Run, then: Run) -> list[str]:
     """Settings and versions in which the two runs differ: what else may explain a ratio."""
-    pairs = [
-        (one.name, getattr(now.settings, one.name), getattr(then.settings, one.name)) for one in fields(now.settings)
-    ]
+    pairs = []
+    for one in fields(now.settings):
+        pairs.append((one.name, getattr(now.settings, one.name), getattr(then.settings, one.name)))
     names = sorted((now.machine.keys() | then.machine.keys()) - {"load"})
     pairs += [(name, now.machine.get(name), then.machine.get(name)) for name in names]
     return [f"{name}: {then_value} then, {value} now" for name, value, then_value in pairs if value != then_value]

@@ -205,7 +205,9 @@ def profile(settings: Settings, size: int, batch: int, way: Way, warmup: int = 4
     field = "self_cpu_time_total"
     if settings.cuda:
         field = "self_device_time_total"
-    events = [(event.key, float(getattr(event, field)), int(event.count)) for event in looking.key_averages()]
+    events = []
+    for event in looking.key_averages():
+        events.append((event.key, float(getattr(event, field)), int(event.count)))
     whole = sum(time for _, time, _ in events) or 1.0
     ordered = sorted(events, key=lambda event: -event[1])
     return [Cost(name, time / whole, time / 1000, count) for name, time, count in ordered if time]

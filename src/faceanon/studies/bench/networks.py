@@ -136,10 +136,6 @@ _KINDS: tuple[tuple[str, str, Callable[..., Work]], ...] = (
     ("discriminator-r1", "the same with R1 (double backward)", partial(discriminator_training, r1=True)),
     ("edit", "e4e encodes, the code moves, StyleGAN2 draws, at 256 px", edit),
 )
-register(
-    *(
-        Case(f"{name}-b{batch}", f"{about}, batch {batch}", partial(build, batch=batch))
-        for name, about, build in _KINDS
-        for batch in BATCHES
-    )
-)
+for _name, _about, _build in _KINDS:
+    for _batch in BATCHES:
+        register(Case(f"{_name}-b{_batch}", f"{_about}, batch {_batch}", partial(_build, batch=_batch)))

@@ -69,7 +69,10 @@ def facts(run: Run) -> list[str]:
         f"{one.device} ({where}, {machine.get('cores')} cores), {', '.join(choices)}; {run.rounds} rounds",
         f"torch {machine.get('torch')}, faceanon {machine.get('faceanon')} at {commit}, {run.when}",
     ]
-    peaks = [f"{value:.0f}" for figure in run.figures if (value := figure.peak(run.clock)) is not None]
+    peaks = []
+    for figure in run.figures:
+        if (value := figure.peak(run.clock)) is not None:
+            peaks.append(f"{value:.0f}")
     if peaks:
         low = min(peaks, key=float)
         high = max(peaks, key=float)
@@ -103,12 +106,14 @@ def terminal(run: Run, former: Run | None = None) -> str:
 
 def align(rows: Sequence[Sequence[str]], left: int = 2) -> list[str]:
     """Columns of equal width; the first `left` ones begin at the left."""
-    widths = [max(len(cells[column]) for cells in rows) for column in range(len(rows[0]))]
+    widths = []
+    for column in range(len(rows[0])):
+        widths.append(max(len(cells[column]) for cells in rows))
     lines = []
     for cells in rows:
-        padded = [
-            cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(cells, widths, strict=True))
-        ]
+        padded = []
+        for i, (cell, w) in enumerate(zip(cells, widths, strict=True)):
+            padded.append(cell.ljust(w) if i < left else cell.rjust(w))
         lines.append("  ".join(padded).rstrip())
     return lines
 
@@ -160,5 +165,8 @@ def markdown(run: Run, command: str, source: str | None = None, former: Run | No
 
 def _was_shared(run: Run) -> bool:
     """Whether a case that keeps its threads busy got much less processor time than that."""
-    shares = [found for one in run.figures if one.gflop and (found := one.summary()["cpu_per_wall"]) is not None]
+    shares = []
+    for one in run.figures:
+        if one.gflop and (found := one.summary()["cpu_per_wall"]) is not None:
+            shares.append(found)
     return any(share < 0.9 * run.settings.threads for share in shares)

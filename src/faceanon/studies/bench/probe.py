@@ -42,7 +42,9 @@ class Sample:
 
 def cpu_seconds() -> float:
     """CPU time so far, of this process and of its children that have ended."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    used = []
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        used.append(resource.getrusage(who))
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
@@ -108,7 +110,9 @@ def sample(work: Work, settings: Settings, memory: Memory, repeats: int = 1) -> 
     peak = None
     if known and not work.in_children:
         peak = memory.peak()
-    above = [None if peak is None or start is None else max(0.0, peak - start) for start in (memory.start, before)]
+    above = []
+    for start in (memory.start, before):
+        above.append(None if peak is None or start is None else max(0.0, peak - start))
     return Sample(wall / repeats, cpu / repeats, *above)
 
 

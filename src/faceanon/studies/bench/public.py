@@ -31,7 +31,10 @@ def network_table(size: int = PUBLIC, narrow: int = 1) -> Table:
         narrow: Divides all widths but the parser's and LPIPS'.
     """
     public = channel_table(PUBLIC, 2, None)
-    channels = {side * size // PUBLIC: width // narrow for side, width in public.items() if side * size >= 4 * PUBLIC}
+    channels = {}
+    for side, width in public.items():
+        if side * size >= 4 * PUBLIC:
+            channels[side * size // PUBLIC] = width // narrow
     dim = 512 // narrow
     widths = [width // narrow for width in (64, 64, 128, 256, 512)]
     encoder = {"stylegan_size": size, "style_dim": dim, "input_size": size, "widths": widths}

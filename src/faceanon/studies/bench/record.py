@@ -60,9 +60,7 @@ class Figure:
     def median(self, of: str) -> float | None:
         """Median of a field of the samples; None where it was not known."""
         found = [value for one in self.samples if (value := getattr(one, of)) is not None]
-        if found:
-            return statistics.median(found)
-        return None
+        return statistics.median(found) if found else None
 
     def spread(self, of: str = "cpu") -> float | None:
         """Distance of the quartiles by the median; None below two samples, or where it was not known."""
@@ -79,7 +77,10 @@ class Figure:
 
     def peak(self, clock: str, names: Sequence[str] = FLOAT32_PEAKS) -> float | None:
         """GFLOP/s of the machine beside this case: the largest of the peaks' medians; `clock` is `cpu` or `wall`."""
-        medians = [statistics.median(self.peaks[name][clock]) for name in names if self.peaks.get(name, {}).get(clock)]
+        medians = []
+        for name in names:
+            if self.peaks.get(name, {}).get(clock):
+                medians.append(statistics.median(self.peaks[name][clock]))
         return max(medians, default=None)
 
     def rate(self, clock: str) -> float | None:

@@ -42,9 +42,7 @@ def _styled(layer: StyledConv, x: Tensor, style: Tensor, noise: Tensor) -> Tenso
 
 def _to_rgb(layer: ToRGB, x: Tensor, style: Tensor, skip: Tensor | None) -> Tensor:
     image = reference_modulated(layer.conv, x, style) + layer.bias
-    if skip is None:
-        return image
-    return image + layer.upsample(skip)
+    return image if skip is None else image + layer.upsample(skip)
 
 
 def reference_synthesis(generator: Generator, w_plus: Tensor, features: Mapping[int, Tensor] | None = None) -> Tensor:

@@ -78,7 +78,10 @@ class ReferenceStep(ABC):
         self, image: Tensor, pictures: Iterable[Tensor], weights: Mapping[str, float]
     ) -> dict[str, list[Tensor]]:
         """Perceptual and parse terms picture by picture, where they are weighed."""
-        found: dict[str, list[Tensor]] = {name: [] for name in ("perceptual", "parsing") if weights[name]}
+        found: dict[str, list[Tensor]] = {}
+        for name in ("perceptual", "parsing"):
+            if weights[name]:
+                found[name] = []
         for picture in pictures:
             if "perceptual" in found:
                 found["perceptual"].append(self.bundle.perceptual(picture, image).mean())
@@ -105,7 +108,9 @@ class ReferenceAnonymize(ReferenceStep):
         backbone = self.backbone
         first, second, *wrong = keys.chunk(4)
         original = backbone.encode(batch.image)
-        drawn = [(self.decode(codes), codes) for codes in (backbone.edit(original, key) for key in (first, second))]
+        drawn = []
+        for codes in (backbone.edit(original, key) for key in (first, second)):
+            drawn.append((self.decode(codes), codes))
         saved, start = drawn[0]
         if self.stage.loop != "latent":
             start = backbone.encode_anonymized(round_to_8_bit(saved) if self.stage.loop == "file" else saved)
@@ -132,10 +137,9 @@ class ReferenceAnonymize(ReferenceStep):
         first, second, recovered, wrong1, wrong2 = pictures
         different = [(first, original), (second, original), (first, second)]
         wrong = [(wrong1, recovered), (wrong2, recovered), (wrong1, wrong2), (wrong1, original), (wrong2, original)]
-        apart = [
-            torch.stack([repel(*self.embed(a, b), margin=margin) for a, b in pairs]).mean()
-            for pairs in (different, wrong)
-        ]
+        apart = []
+        for pairs in (different, wrong):
+            apart.append(torch.stack([repel(*self.embed(a, b), margin=margin) for a, b in pairs]).mean())
         back = attract(*self.embed(recovered, original))
         return apart[0] + apart[1] + (back.clamp(min=margin) if clamp else back)
 

@@ -89,10 +89,10 @@ def find_entries(folders: Sequence[Path]) -> list[Entry]:
             results.figures |= _costs(folder, path)
             found.runs.append(results)
             found.folders.append(path.parent)
-    return [
-        Entry(name, tuple(found.runs), _sheet(found.root, name, found.folders[0]))
-        for name, found in zip(_names(list(groups)), groups.values(), strict=True)
-    ]
+    entries = []
+    for name, found in zip(_names(list(groups)), groups.values(), strict=True):
+        entries.append(Entry(name, tuple(found.runs), _sheet(found.root, name, found.folders[0])))
+    return entries
 
 
 def _files(folder: Path) -> list[Path]:
@@ -159,7 +159,7 @@ def load_test(path: Path) -> Results:
 def _costs(root: Path, path: Path) -> dict[str, float]:
     """What the zoo measured of a method beside its test: time and size."""
     table = root / ZOO
-    inner = ()
+    inner: tuple[str, ...] = ()
     if root.is_dir():
         inner = path.resolve().relative_to(root.resolve()).parts
     if len(inner) < 3 or not table.is_file():
@@ -205,7 +205,10 @@ def check_entries(entries: Sequence[Entry], across: bool = False) -> list[str]:
         UserError: They do not compare, and `across` was not asked for.
     """
     marks = []
-    runs = {f"{entry.name} {number + 1}": run for entry in entries for number, run in enumerate(entry.runs)}
+    runs = {}
+    for entry in entries:
+        for number, run in enumerate(entry.runs):
+            runs[f"{entry.name} {number + 1}"] = run
     if len(runs) == len(entries):
         single = {entry.name: entry.runs[0] for entry in entries}
     else:

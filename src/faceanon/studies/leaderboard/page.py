@@ -224,7 +224,9 @@ def protocols(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     for entry in entries:
         stamped = entry.meta.get("protocol") or {}
         key = (protocol_label(entry.meta), stamped.get("sha256"), *entry.judge)
-        counts = {name: entry.meta.get(name) for name in ("images", "people", "keys", "far", "bundle")}
+        counts = {}
+        for name in ("images", "people", "keys", "far", "bundle"):
+            counts[name] = entry.meta.get(name)
         facts = {"judge": entry.judge[0], "judge's weights": entry.judge[1], **counts}
         facts |= {"protocol's hash": stamped.get("sha256"), "pictures' hash": stamped.get("pictures_sha256")}
         shown = found.setdefault(key, {"label": key[0], "methods": [], "facts": facts, **_choices(stamped)})

@@ -47,7 +47,9 @@ class Point:
     def colour(self) -> str:
         """From orange (nothing comes back) to blue (everything does)."""
         share = min(max(self.recovered or 0.0, 0.0), 1.0)
-        parts = [round(low + share * (high - low)) for low, high in zip(LOW, HIGH, strict=True)]
+        parts = []
+        for low, high in zip(LOW, HIGH, strict=True):
+            parts.append(round(low + share * (high - low)))
         return f"rgb({parts[0]} {parts[1]} {parts[2]})"
 
     @property

@@ -156,7 +156,9 @@ class OcclusionTest:
 
     def _make(self, backbone: Backbone, image: Tensor, numbers: list[int]) -> dict[str, Tensor]:
         """The versions of `(B, 3, S, S)`, read back from files; an occluded face gets its bare face's keys."""
-        keys = [draw_keys(backbone, self.seed, role, numbers).to(image.device) for role in ("key1", "wrong")]
+        keys = []
+        for role in ("key1", "wrong"):
+            keys.append(draw_keys(backbone, self.seed, role, numbers).to(image.device))
         made = {"original": image, "anonymized": saved(draw_or_hide(backbone, image, keys[0])[0])}
         if backbone.reversible:
             codes = codes_or_none(backbone, image)
@@ -211,7 +213,9 @@ class OcclusionTest:
     def _detection(self, kind: str, made: Mapping[str, Tensor]) -> None:
         for name, detector in self.detectors.items():
             for what in ("original", "anonymized"):
-                found = [float(face is not None) for face in largest_faces(detector, made[what])]
+                found = []
+                for face in largest_faces(detector, made[what]):
+                    found.append(float(face is not None))
                 self._row(f"detection_rate/{name}/{kind}/{what}", torch.tensor(found))
 
     def _keep(self, kind: str, made: Mapping[str, Tensor]) -> None:
@@ -263,7 +267,10 @@ class OcclusionTest:
     def _missing(self) -> list[str]:
         """What could not be measured, and why."""
         needs = {"parser": "occluder_parsing_iou, occluder_mask_iou", "landmarks": "landmark_distance"}
-        found = [f"{what}: bundle has no {role}" for role, what in needs.items() if self.networks[role] is None]
+        found = []
+        for role, what in needs.items():
+            if self.networks[role] is None:
+                found.append(f"{what}: bundle has no {role}")
         if self.networks["parser"] is not None and self.occluder_class is None:
             found.append("occluder_mask_iou: the bundle's parser has no class for occluders")
         if not any(name.startswith("deid_rate_gallery/") for name in self.figures):

@@ -91,12 +91,16 @@ def occlusion_rows(results: Results, detector: str = "mtcnn") -> tuple[list[Colu
     """
     judge = str(results.meta["judge"])
     kinds = ["none", *results.meta["occluders"]]
-    names = [
-        {kind: column.name.format(kind=kind, judge=judge, detector=detector) for kind in kinds} for column in COLUMNS
-    ]
-    shown = [i for i, column in enumerate(names) if any(name in results.figures for name in column.values())]
-    rows = {kind: [_cell(COLUMNS[i], results, names[i][kind]) for i in shown] for kind in kinds}
-    return [COLUMNS[i] for i in shown], rows
+    columns = []
+    rows: dict[str, list[dict[str, str]]] = {kind: [] for kind in kinds}
+    for column in COLUMNS:
+        names = {kind: column.name.format(kind=kind, judge=judge, detector=detector) for kind in kinds}
+        # A column that no kind of occluder has a figure for would be dashes alone.
+        if any(name in results.figures for name in names.values()):
+            columns.append(column)
+            for kind in kinds:
+                rows[kind].append(_cell(column, results, names[kind]))
+    return columns, rows
 
 
 def _cell(column: Column, results: Results, name: str) -> dict[str, str]:
@@ -120,11 +124,20 @@ def occlusion_markdown(columns: Sequence[Column], rows: Mapping[str, Sequence[Ma
     lines = [["", *rows], ["---"] + ["---:"] * len(rows)]
     for place, column in enumerate(columns):
         cells = [row[place] for row in rows.values()]
-        texts = [f"{cell['value']} ({cell['interval']})" if cell["interval"] else cell["value"] for cell in cells]
+        texts = []
+        for cell in cells:
+            texts.append(f"{cell['value']} ({cell['interval']})" if cell["interval"] else cell["value"])
         lines.append([f"{column.group}: {column.title} {ARROWS[column.better]}".strip(), *texts])
-    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
-    pad = [[cell.ljust(widths[0]) if not i else cell.rjust(widths[i]) for i, cell in enumerate(line)] for line in lines]
-    return "\n".join(pipe(line) for line in pad) + "\n"
+    widths = []
+    for number in range(len(lines[0])):
+        widths.append(max(len(line[number]) for line in lines))
+    padded = []
+    for line in lines:
+        aligned = [line[0].ljust(widths[0])]
+        for text, width in zip(line[1:], widths[1:], strict=True):
+            aligned.append(text.rjust(width))
+        padded.append(pipe(aligned))
+    return "\n".join(padded) + "\n"
 
 
 def write_occlusion(directory: str | Path, results: Results, samples: Mapping[str, Tensor]) -> tuple[Path, str]:

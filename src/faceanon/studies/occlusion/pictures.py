@@ -57,7 +57,9 @@ class OccludedBatch:
 
     def to(self, device: torch.device | str) -> OccludedBatch:
         """The same batch with every tensor on `device`."""
-        worn = {kind: Occlusion(item.image.to(device), item.mask.to(device)) for kind, item in self.worn.items()}
+        worn = {}
+        for kind, item in self.worn.items():
+            worn[kind] = Occlusion(item.image.to(device), item.mask.to(device))
         return OccludedBatch(self.plain.to(device), worn, self.numbers)
 
 
@@ -152,7 +154,9 @@ def draw(kind: str, image: Tensor, points: Tensor, numbers: Sequence[int], seed:
         raise ValueError(f"{len(image)} pictures need points ({len(image)}, 5, 2) and as many numbers")
     blank = torch.zeros(len(image), *image.shape[2:], dtype=torch.long, device=image.device)
     canvas = Canvas((image + 1) / 2, blank, pixel=2.0 / image.shape[-1])
-    rows = [torch.rand(4, generator=stream("occlusion", seed, kind, number)) for number in numbers]
+    rows = []
+    for number in numbers:
+        rows.append(torch.rand(4, generator=stream("occlusion", seed, kind, number)))
     DRAWN[kind](canvas, _frame(image, points, torch.stack(rows).to(image)))
     return Occlusion((canvas.image * 255).round() / 127.5 - 1, canvas.parsing > 0)
 
@@ -247,7 +251,9 @@ def photo_batches(
         batch: Pictures in a batch.
         left_out: Gets a line for each picture that cannot be read, or in which the detector finds no face.
     """
-    people = {name: place for place, name in enumerate(sorted({photo.identity or "" for photo in photos}))}
+    people = {}
+    for place, name in enumerate(sorted({photo.identity or "" for photo in photos})):
+        people[name] = place
     read = Reader(size)
     for start in range(0, len(photos), batch):
         rows = []

@@ -278,7 +278,9 @@ def _batch(people: Sequence[Person], side: int) -> FaceBatch:
 def _load(path: Path) -> Figures:
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        intervals = {name: (float(low), float(high)) for name, (low, high) in kept["intervals"].items()}
+        intervals = {}
+        for name, (low, high) in kept["intervals"].items():
+            intervals[name] = (float(low), float(high))
         return Figures({name: float(value) for name, value in kept["values"].items()}, intervals)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is damaged: delete it, and the attackers are trained again") from error

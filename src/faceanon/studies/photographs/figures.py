@@ -71,11 +71,10 @@ def judge_figures(judge: Judge, measured: Measured, figures: Figures) -> None:
             # What could not be made is NaN, which passes no threshold: neither recovered nor opened.
             figures.add_mean(f"{kind}/{name}", (scores > threshold).float().mean(0), person)
 
-    between = [
-        judge.compare_rows(one, other)
-        for position, one in enumerate(versions["anonymized"])
-        for other in versions["anonymized"][position + 1 :]
-    ]
+    between = []
+    for position, one in enumerate(versions["anonymized"]):
+        for other in versions["anonymized"][position + 1 :]:
+            between.append(judge.compare_rows(one, other))
     figures.add_mean(f"two_keys_alike/{name}", (torch.stack(between) > threshold).float().mean(0), person)
 
     pseudonyms = [judge.compare(version, version) for version in versions["anonymized"]]

@@ -32,7 +32,7 @@ from faceanon.studies.photographs.figures import (
 )
 from faceanon.studies.photographs.judges import Judge
 from faceanon.studies.photographs.page import contact_sheet, markdown
-from faceanon.studies.photographs.people import Person
+from faceanon.studies.photographs.people import Person, Picture
 from faceanon.studies.photographs.pictures import Passwords, Setting, cache_name, failures, make_pictures
 from faceanon.studies.photographs.readings import (
     Measured,
@@ -254,7 +254,9 @@ def _warnings(began: str | None, people: Sequence[Person], setting: Setting, cac
             f"some pictures were made at commit {str(began)[:12]}, and the figures at {str(git_commit())[:12]}; "
             "delete the folder `cache` to make all of them again"
         )
-    pictures = [picture for person in people for picture in person.pictures]
+    pictures: list[Picture] = []
+    for person in people:
+        pictures += person.pictures
     for kind, reasons in failures(cache, pictures, setting).items():
         # A reason begins with the path of the file, which says nothing to whoever reads the table.
         reason = reasons[0].rsplit("/", 1)[-1]
@@ -284,10 +286,11 @@ def _meta(tools: Tools, setting: Setting, people: Sequence[Person], cache: Path,
     pipeline = tools.pipeline
     spent = _read_seconds(cache / SECONDS)
     steps = [name for name in spent if f"{name}/pictures" in spent]
-    judges = [
-        {"name": judge.name, "digest": judge.digest, "similarity": judge.similarity, "white_box": judge.white_box}
-        for judge in tools.judges
-    ]
+    judges = []
+    for judge in tools.judges:
+        judges.append(
+            {"name": judge.name, "digest": judge.digest, "similarity": judge.similarity, "white_box": judge.white_box}
+        )
     return {
         **run_meta(),
         "study": "photographs",

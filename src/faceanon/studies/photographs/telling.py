@@ -170,7 +170,9 @@ def _scores(net: nn.Module, pictures: Tensor) -> Tensor:
     """Logits `(N,)`, mirrored pictures counted with the others."""
     net.eval()
     device = next(net.parameters()).device
-    parts = [net(part.to(device)) + net(part.flip(3).to(device)) for part in torch.split(pictures, BATCH)]
+    parts = []
+    for part in torch.split(pictures, BATCH):
+        parts.append(net(part.to(device)) + net(part.flip(3).to(device)))
     return torch.cat(parts).cpu()
 
 

@@ -70,8 +70,14 @@ class KdfCost(Finding):
             f"{LEAST_MEMORY_KIB / 1024:.0f} MiB)"
         )
         found = [Verdict("holds" if slow else "fails", text, of_people=False)]
-        weak = [name for name, cost in zip(self.classes, self.cost, strict=True) if cost < ENOUGH]
-        strong = [name for name, cost in zip(self.classes, self.cost, strict=True) if cost >= ENOUGH]
+        weak = []
+        for name, cost in zip(self.classes, self.cost, strict=True):
+            if cost < ENOUGH:
+                weak.append(name)
+        strong = []
+        for name, cost in zip(self.classes, self.cost, strict=True):
+            if cost >= ENOUGH:
+                strong.append(name)
         terms = f"at {self.price:g} a core-hour, {self.advantage:g} times cheaper for the attacker"
         text = f"guessing costs less than {ENOUGH:,.0f} for: {', '.join(weak) or 'none of the classes'}; "
         text += f"more for: {', '.join(strong) or 'none of them'} ({terms})"

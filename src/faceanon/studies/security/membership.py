@@ -100,10 +100,10 @@ class Membership(Finding):
 
 def _outcome(signal: Signal) -> Outcome:
     """By the figure itself where its interval leaves out chance; else nothing was shown."""
-    area = "holds"
+    area: Outcome = "holds"
     if signal.interval[0] > 0.5:
         area = graded(signal.auc, AUC_HOLDS, AUC_PARTLY)
-    tail = "holds"
+    tail: Outcome = "holds"
     if signal.named_interval[0] > FAR:
         tail = graded(signal.named, TAIL_HOLDS, TAIL_PARTLY)
     return worst(area, tail)
@@ -218,6 +218,8 @@ def measure(name: str, inside: Tensor, outside: Tensor, tests: int = 1) -> Signa
     threshold = np.sort(other[columns], 1)[:, len(other) - 1 - allowed]
     named = (one[rows] > threshold[:, None]).mean(1)
     tail = [0.025 / tests, 1 - 0.025 / tests]
-    limits = [tuple(float(edge) for edge in np.quantile(values, tail)) for values in (areas, named)]
+    limits = []
+    for values in (areas, named):
+        limits.append(tuple(float(edge) for edge in np.quantile(values, tail)))
     share = float((inside > threshold_at_far(outside, FAR)).double().mean())
     return Signal(name, float(wins.mean()), (limits[0][0], limits[0][1]), share, (limits[1][0], limits[1][1]))

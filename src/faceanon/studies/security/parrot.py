@@ -84,7 +84,9 @@ class Parrot(Finding):
             "control, blurred": self.control_before,
             "control after the attack": self.control_after,
         }
-        found = [row for what, figures in parts.items() for row in figures.rows(what)]
+        found = []
+        for what, figures in parts.items():
+            found += figures.rows(what)
         return [*found, Row("rank 1 by chance", self.chance, "%")]
 
 

@@ -117,6 +117,7 @@ def _tuned(target: Target, wanted: Tensor, pairs: Tensor) -> nn.Module:
     make = getattr(target.backbone.bundle, "trainable_recogniser", None)
     size = hidden.shape[-1]
     # Batch statistics of a trained recogniser stay; one that starts anew has none yet.
+    student: nn.Module
     if make:
         student = make().eval()
     else:

@@ -207,7 +207,9 @@ def _all(batches: Any) -> FaceBatch:  # noqa: ANN401 - a loader
     from faceanon.types import FaceBatch
 
     found = list(batches)
-    parts = [torch.cat([getattr(batch, name) for batch in found]) for name in ("image", "identity", "attribute")]
+    parts = []
+    for name in ("image", "identity", "attribute"):
+        parts.append(torch.cat([getattr(batch, name) for batch in found]))
     return FaceBatch(*parts)
 
 

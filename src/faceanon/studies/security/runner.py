@@ -69,7 +69,10 @@ def stamp(target: Target, attacker: str) -> dict[str, Any]:
     """
     seen = looked_at(target.test)
     method = target.backbone
-    arguments = {name: value for name, value in getattr(method, "init_args", {}).items() if name != "bundle"}
+    arguments = {}
+    for name, value in getattr(method, "init_args", {}).items():
+        if name != "bundle":
+            arguments[name] = value
     return {
         "method": f"{type(method).__module__}.{type(method).__qualname__}",
         "arguments": plain(arguments),

@@ -101,7 +101,9 @@ def _photographs(
     """Photographs, the protocol's own where it lists any, else the first of the folders."""
     if not roots:
         raise UserError(f"protocol {protocol.label} is on photographs: name their folders by --data FOLDER [...]")
-    listed = [photo for root in roots for photo in list_photos(root)]
+    listed = []
+    for root in roots:
+        listed += list_photos(root)
     if protocol.pictures.files is not None:
         found = find_pictures(protocol.file_list(), _files(roots))
         listed = [Photo(path, path.name, person) for path, person in found]
@@ -111,7 +113,9 @@ def _photographs(
         most = protocol.pictures.images
     chosen = spread(listed, min(most, limit or most))
     names = sorted({photo.identity for photo in chosen if photo.identity is not None})
-    labels = [-1 if photo.identity is None else names.index(photo.identity) for photo in chosen]
+    labels = []
+    for photo in chosen:
+        labels.append(-1 if photo.identity is None else names.index(photo.identity))
     faces = Faces(chosen, labels, Reader(image_size), None, None)
     return (faces[[(row, False) for row in rows]] for rows in person_major(labels, batch_size))
 

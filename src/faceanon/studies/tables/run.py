@@ -253,10 +253,7 @@ def _pictures(
     from faceanon.studies.tables.pictures import key_embeddings, sheet_rows, tsne_png
 
     found: dict[str, tuple[str, bytes]] = {}
-    if options.pictures is None:
-        wanted = table.pictures
-    else:
-        wanted = options.pictures
+    wanted = table.pictures if options.pictures is None else options.pictures
     if "sheet" in wanted and (not setting.pictures.real or options.pictures is not None):
         image = setting.pictures.one_each(FACES).to(setting.device)
         rows = {"original": image.cpu()}
@@ -302,7 +299,10 @@ def _write(
     # A page of photographs is to be shown around without the persons in them: they stay in files of their own.
     real = setting.pictures.real
     inside = {title: data_uri(png) for file, (title, png) in pictures.items() if not (real and "faces" in file)}
-    warnings = [f"{method}: {warning}" for method, found in results.items() for warning in found.warnings]
+    warnings = []
+    for method, found in results.items():
+        for warning in found.warnings:
+            warnings.append(f"{method}: {warning}")
     page = render(
         "tables.html", "faceanon.studies.tables", table=filled, facts=told, warnings=warnings, pictures=inside
     )

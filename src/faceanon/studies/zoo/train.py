@@ -172,7 +172,9 @@ def _words(stage: Stage, place: Path, settings: Settings, preset: str | None = N
         "trainer.enable_progress_bar": "false",
         "trainer.enable_model_summary": "false",
     }
-    found = [word for file in files for word in ("--config", str(file))]
+    found = []
+    for file in files:
+        found += ["--config", str(file)]
     return [*found, *(f"--{name}={value}" for name, value in options.items())]
 
 

@@ -202,7 +202,8 @@ class Password:
         text: The password itself; kept, since recovery meets its salts one by one.
         salt: Salt of what this run makes; a new one when None.
         kdf: Cost of what this run makes.
-        most: Cost of what is derived at all, for files of strangers; only the bounds of `KdfParameters` when None.
+        most: The highest cost that is accepted from files from unknown hands; when None only the bounds of
+            `KdfParameters` hold.
 
     Raises:
         UserError: If the password is empty or not valid Unicode.

@@ -61,7 +61,7 @@ class Saved:
 
 @runtime_checkable
 class Successor(Protocol):
-    """A backbone that goes on from another method's stages: the same parts under the same names."""
+    """A backbone that continues another method's stages: the same parts under the same names."""
 
     @property
     def forerunner(self) -> dict[str, Any]:
@@ -270,7 +270,7 @@ def load_backbone(path: str | Path, device: torch.device | str = "cpu") -> tuple
 
 
 def _named(bundle: dict[str, Any]) -> str:
-    """A bundle by name and the head of its fingerprint, cut where a stranger wrote a novel."""
+    """A bundle by name and the head of its fingerprint, cut short where the file holds a long text."""
     return f"{str(bundle.get('name', 'without a name'))[:40]} ({short(str(bundle['fingerprint']))})"
 
 

@@ -158,7 +158,7 @@ def check_backbone(backbone: Backbone, image: Tensor | None = None, leave_out: C
                 check(subject)
             except AssertionError as error:
                 failed[name] = str(error)
-            except Exception as error:  # whatever a stranger's method raises is a finding
+            except Exception as error:  # whatever a plugin's method raises is a finding
                 failed[name] = f"{type(error).__name__}: {error}"
     for module, mode in training:
         module.training = mode

@@ -226,7 +226,7 @@ def lioness(text: bytes, key: bytes, inverse: bool = False) -> bytes:
 
 
 def _stream(key: bytes, text: bytes) -> bytes:
-    """Add AES-256's counter-mode stream. The key hangs on the text, so the counter can start at 0."""
+    """Add AES-256's counter-mode stream. The key depends on the text, so the counter can start at 0."""
     encryptor = Cipher(AES256(key), CTR(bytes(16))).encryptor()
     return encryptor.update(text) + encryptor.finalize()
 

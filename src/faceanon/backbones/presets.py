@@ -60,7 +60,7 @@ def backbone_class(class_path: str) -> type[Backbone]:
     """A shipped backbone, or one that an installed package announces under `faceanon.backbones`.
 
     Raises:
-        UserError: Any other class: a stranger's model must not name code to import.
+        UserError: Any other class: a model file must not name code to import.
     """
     from faceanon.backbones.base import Backbone  # here: it imports torch, and a list of presets should not
 

@@ -1,4 +1,4 @@
-"""A loader that goes on in the middle of an epoch."""
+"""A loader that resumes in the middle of an epoch."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same
     mate = _pick(same_person & known & (rows[:, None] != rows[None]), rows)
     swapped = _swap_exists(batch)
     others = torch.where(swapped.any(1, keepdim=True), swapped, ~(same_person & known))
-    stranger = _pick(others & (rows[:, None] != rows[None]), rows.roll(1))
+    another = _pick(others & (rows[:, None] != rows[None]), rows.roll(1))
     choice = torch.rand(len(batch), device=batch.image.device)
-    return torch.where(choice < 1 / 4, rows, torch.where(choice < 1 / 2, mate, stranger))
+    return torch.where(choice < 1 / 4, rows, torch.where(choice < 1 / 2, mate, another))
 
 
 def swap_targets(batch: FaceBatch, source: Tensor) -> tuple[Tensor, Tensor]:

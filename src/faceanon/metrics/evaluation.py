@@ -15,11 +15,11 @@ from faceanon.metrics.appearance import AppearanceSuite, Parts
 from faceanon.metrics.cache import FeatureCache, Originals, network_digest
 from faceanon.metrics.checks import check_image, check_labels
 from faceanon.metrics.detection import DetectionSuite, detector_digest, make_detector
+from faceanon.metrics.fingerprints import bundle_hashes, row_numbers
 from faceanon.metrics.guards import find_faults
 from faceanon.metrics.pictures import PictureCheck, Seen
-from faceanon.metrics.protocol import Protocol, stamp
+from faceanon.metrics.protocol import Protocol, protocol_facts
 from faceanon.metrics.saved import saved
-from faceanon.metrics.stamps import bundle_hashes, row_numbers
 from faceanon.metrics.suite import RecognitionSuite
 from faceanon.metrics.versions import VersionMaker, Versions, draw_keys
 from faceanon.types import FaceBatch
@@ -308,7 +308,7 @@ class Evaluation:
         """Say where the test did not follow its protocol."""
         if self.protocol is None:
             return
-        self.followed = stamp(self.protocol, seen, bundle_hashes(self.bundle))
+        self.followed = protocol_facts(self.protocol, seen, bundle_hashes(self.bundle))
         deviations: list[str] = self.followed["deviations"]
         if self.seed != self.protocol.seed:
             deviations.append(f"seed {self.seed} instead of {self.protocol.seed}")

@@ -29,10 +29,10 @@ def find_faults(figures: Mapping[str, float], judge: str, far: float) -> dict[st
 
 
 def few_pairs(pairs: int, far: float) -> str | None:
-    """A sentence where so few pairs of strangers that hardly one is accepted set the judge's threshold, else None."""
+    """A sentence where so few impostor pairs that hardly one is accepted set the judge's threshold, else None."""
     if pairs >= FEWEST / far:
         return None
-    return f"few people: {pairs} pairs of strangers set the judge's threshold; test with more faces"
+    return f"few people: {pairs} impostor pairs set the judge's threshold; test with more faces"
 
 
 def _anonymity(get: Get, judge: str) -> list[tuple[str, bool, str]]:

@@ -260,8 +260,8 @@ def check_protocol(protocol: Protocol, where: str) -> Protocol:
     return protocol
 
 
-def stamp(protocol: Protocol, seen: Seen, weights: Mapping[str, str]) -> dict[str, Any]:
-    """What results say about the protocol behind them; goes into `meta["protocol"]`."""
+def protocol_facts(protocol: Protocol, seen: Seen, weights: Mapping[str, str]) -> dict[str, Any]:
+    """Which protocol results follow, with hashes of protocol and pictures; goes into `meta["protocol"]`."""
     return {
         "name": protocol.name,
         "version": protocol.version,

@@ -121,9 +121,9 @@ class Verification(Metric):
         """
         embedding = dim_zero_cat(self.embedding)
         identity = dim_zero_cat(self.identity)
-        strangers = impostor_pairs(identity, self.max_pairs, self.seed)
+        others = impostor_pairs(identity, self.max_pairs, self.seed)
         same = genuine_pairs(identity)
-        impostor = pair_scores(embedding, strangers)
+        impostor = pair_scores(embedding, others)
         genuine = pair_scores(embedding, same)
         if impostor.numel():
             threshold = threshold_at_far(impostor, self.far)
@@ -132,7 +132,7 @@ class Verification(Metric):
             threshold = math.nan
             tar = embedding.new_tensor(math.nan)
         found = {"impostor": impostor, "genuine": genuine, "identity": identity, "tar": tar}
-        people = {"impostor_people": identity[strangers].T, "genuine_people": identity[same[0]]}
+        people = {"impostor_people": identity[others].T, "genuine_people": identity[same[0]]}
         return {**found, **people, "threshold": embedding.new_tensor(threshold)}
 
 
@@ -251,8 +251,8 @@ class Identification(Metric):
         start = 0
         for similarity, same in self._rows():
             label = identity[start : start + len(similarity)]
-            strangers = (label[:, None] != identity) & (label[:, None] >= 0) & (identity >= 0)
-            row, column = (indices[::step] for indices in torch.nonzero(strangers, as_tuple=True))
+            impostors = (label[:, None] != identity) & (label[:, None] >= 0) & (identity >= 0)
+            row, column = (indices[::step] for indices in torch.nonzero(impostors, as_tuple=True))
             own, other = torch.nonzero(same, as_tuple=True)
             found["genuine"].append(similarity[own, other])
             found["genuine_people"].append(label[own])

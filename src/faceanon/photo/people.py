@@ -87,7 +87,7 @@ class People:
 
         Args:
             pixels: RGB `(H, W, 3)` uint8.
-            faces: Everybody in it, judged with nobody chosen.
+            faces: Everybody in it, as decided with nobody chosen.
             policy: What else was asked for.
         """
         clear = [face for face in faces if face.treatment == "model"]

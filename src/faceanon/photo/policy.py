@@ -110,7 +110,7 @@ class Face:
         return line
 
 
-def judge(
+def decide(
     found: Sequence[Detection], width: int, height: int, framing: dict[str, float], policy: Policy, name: str
 ) -> list[Face]:
     """Number the faces of a photo and say what is to be done with each.

@@ -29,7 +29,7 @@ from faceanon.manifest import Manifest
 from faceanon.photo.align import arrange_layers, whole_picture
 from faceanon.photo.detect import Detector, MtcnnConfig, MtcnnDetector
 from faceanon.photo.file import LoadedPhoto, Photo, check_size, load_photo, read_manifest, to_image
-from faceanon.photo.policy import Face, Policy, check_aligned, judge, squares
+from faceanon.photo.policy import Face, Policy, check_aligned, decide, squares
 from faceanon.photo.yunet import YunetConfig, YunetDetector
 from faceanon.pipeline.exact import ExactTask
 from faceanon.pipeline.steps import Layers, Outcome, Row, Steps, anonymizing, recovering
@@ -221,9 +221,9 @@ class Pipeline:
         policy = self.policy
         framing = self.backbone.framing
         if self.people is not None:
-            everybody = judge(found, width, height, framing, policy.everybody(), photo.name)
+            everybody = decide(found, width, height, framing, policy.everybody(), photo.name)
             policy = self.people.numbered(photo.pixels, everybody, policy)
-        return judge(found, width, height, framing, policy, photo.name)
+        return decide(found, width, height, framing, policy, photo.name)
 
     def find(self, photo: LoadedPhoto, aligned: bool = False) -> Layers:
         """Where the faces are that the model can be applied to, in layers.

@@ -85,7 +85,7 @@ def write_report(
     scores: Mapping[str, Tensor | Sequence[float]] | None = None,
     skipped: Sequence[str] = (),
 ) -> Path:
-    """Write `results.json`, `samples.png` and `report.html`, each whole or not at all.
+    """Write `results.json`, `samples.png` and `report.html`, each atomically.
 
     Args:
         directory: Made if missing.

@@ -19,11 +19,11 @@ from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.protocol import load_protocol
 from faceanon.models import load_into
 from faceanon.report.evaluated import publish
+from faceanon.stages.adversary import Adversary
 from faceanon.stages.anonymize_terms import ON_THE_WAY_BACK, PAPER_WEIGHTS, AnonymizeTerms, AnonymizeWeights, repeat
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.base import average_copy
 from faceanon.stages.chunks import fooling_rows
-from faceanon.stages.hunter import Hunter
 from faceanon.types import Branches, Codes, FaceBatch
 
 Loop = Literal["file", "image", "latent"]
@@ -40,7 +40,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         loop: What recovery starts from in training: the anonymized picture after an 8-bit step (`file`), the float
             picture (`image`, the papers' equations 20-28), or its codes (`latent`, the released code).
         saved_noise: Standard deviation, in steps of 8 bits, of noise on the anonymized picture before it is read back,
-            so that recovery does not hang on the last bit. 0 adds none.
+            so that recovery does not depend on the last bit. 0 adds none.
         branches_every: Batches between two that draw all five pictures and train a backbone's own terms (1: papers).
             The others draw one anonymized and the recovered picture, at less than half the cost: enough where the key
             works by construction.
@@ -49,7 +49,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         reconstruction_norm: `l1` (paper) or `smooth_l1` (released code).
         latent_norm: `spread` (DBAF), `delta` (HFORD) or `square` (released code).
         part_emphasis: Brows, eyes, nose and mouth count 1 + this in the recovery term, where parsing is known.
-        anchor_from: Model whose drawings the anchors ask for, to go on with an earlier stage 2; by default `init_from`.
+        anchor_from: Model whose drawings the anchors ask for, to continue an earlier stage 2; by default `init_from`.
         report: Folder of `faceanon test`'s report.
         protocol: Of `faceanon test`, by label or path (docs/reference/protocol.md); None follows none.
         features: Folder where `faceanon test` keeps what its networks make of the originals, for the test of the next
@@ -109,7 +109,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         else:
             self.teacher = []
         self.start: dict[str, Tensor] | None = None  # the teacher's state, where no file has it
-        self.hunter = Hunter(self.bundle) if weights.hunted else None
+        self.hunter = Adversary(self.bundle) if weights.hunted else None
         self.code_agreement = CodeAgreement()
         self.evaluation: Evaluation | None = None
 
@@ -160,13 +160,13 @@ class AnonymizeStage(BackboneStage[Branches]):
         return self.draw(batch.image, self._complete)
 
     @property
-    def opponents(self) -> list[nn.Module]:
+    def adversaries(self) -> list[nn.Module]:
         """The discriminator, and the adversary where the weights ask for one."""
-        return super().opponents + ([] if self.hunter is None else [self.hunter])
+        return super().adversaries + ([] if self.hunter is None else [self.hunter])
 
-    def opponent_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
+    def adversary_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
         """The discriminator's terms, and `hunter`: how badly the adversary finds people."""
-        terms = super().opponent_terms(batch, drawn)
+        terms = super().adversary_terms(batch, drawn)
         if self.hunter is not None:
             terms["hunter"] = -self.hunter(drawn.anonymized.detach(), batch.image, batch.identity).mean()
         return terms

@@ -36,7 +36,7 @@ class AnonymizeWeights:
         anchor: Pixel distance of anonymized pictures to what the backbone drew for them before this stage.
         wrong_anchor: Pixel distance of pictures opened with wrong keys to what it drew before this stage for the
             originals with those identities: what no key opens must not travel in the picture either.
-        hunted: By how many nats a recogniser that learns along (`stages.hunter`) finds the people behind anonymized
+        hunted: By how many nats a recogniser that learns along (`stages.adversary`) finds the people behind anonymized
             pictures better than by a guess; faces that mislead it count as not found.
         pseudonym: Under one key the photos of a person become one stranger, and those of two people two: all faces of
             a batch have the same second key then. It asks for several photos of a person in a batch.

@@ -173,7 +173,7 @@ class PriorStage(Stage):
             fakes.append(fake.detach())
             return terms, weighted_sum(terms, self.weights)
 
-        def judge(shard: Shard) -> tuple[dict[str, Tensor], Tensor]:
+        def discriminate(shard: Shard) -> tuple[dict[str, Tensor], Tensor]:
             assert self.discriminator is not None
             image = shard.batch.image.contiguous(memory_format=torch.channels_last)
             terms = self.discriminator_terms(self.discriminator, image, fakes[shard.index])
@@ -183,7 +183,7 @@ class PriorStage(Stage):
             terms = self.step_over(optimizers[0], shards, draw)
         if self.adversarial:
             with self.toggled_optimizer(optimizers[1]):
-                self.log_terms("train/d", self.step_over(optimizers[1], shards, judge), len(batch))
+                self.log_terms("train/d", self.step_over(optimizers[1], shards, discriminate), len(batch))
         self.join_statistics()
         self.update_ema(self.ema, self.prior, self.images_in_step)
         self.log_terms("train/g", terms, len(batch))

@@ -45,7 +45,7 @@ class RowStreams:
 
     @cached_property
     def generators(self) -> list[torch.Generator]:
-        """One for each row; every draw goes on where the last one ended."""
+        """One for each row; every draw continues where the last one ended."""
         return [stream(*name) for name in self.names]
 
     def draw(self, sample: Callable[..., Tensor]) -> Tensor:
@@ -231,8 +231,8 @@ class ShardedModule(L.LightningModule):
             self._statistics.keep(shard.index)
 
     @contextmanager
-    def rehearsal(self) -> Iterator[None]:
-        """Run a shard's networks without gradients, to run them again: batch statistics stay where they are."""
+    def without_gradient(self) -> Iterator[None]:
+        """Run the networks without gradients, to run them again with; batch statistics stay as they were."""
         statistics = NormStatistics(self)
         with torch.no_grad():
             yield
@@ -254,9 +254,9 @@ class ShardedModule(L.LightningModule):
             use(self._parts(batches))
         elif self.trainer.is_global_zero:
             use(self._parts(self._handed(batches)))
-            self._tell(go_on=False)
+            self._tell(more=False)
         else:
-            while self._tell(go_on=True):
+            while self._tell(more=True):
                 distributed.gather_object(next(batches).to("cpu"), None, dst=0, group=self._cpu_group())
 
     def _parts(self, batches: Iterator[FaceBatch]) -> Iterator[FaceBatch]:
@@ -265,14 +265,14 @@ class ShardedModule(L.LightningModule):
 
     def _handed(self, batches: Iterator[FaceBatch]) -> Iterator[FaceBatch]:
         for batch in batches:
-            self._tell(go_on=True)
+            self._tell(more=True)
             found: list[FaceBatch] = [batch] * self.trainer.world_size
             distributed.gather_object(batch.to("cpu"), found, dst=0, group=self._cpu_group())
             yield from (item.to(self.device) for item in found)
 
-    def _tell(self, go_on: bool) -> bool:
+    def _tell(self, more: bool) -> bool:
         """What rank 0 says, on every process."""
-        said = torch.tensor([go_on])
+        said = torch.tensor([more])
         distributed.broadcast(said, 0, group=self._cpu_group())
         return bool(said)
 

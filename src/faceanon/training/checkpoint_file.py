@@ -1,4 +1,4 @@
-"""Checkpoints of a run on disk: whole or not there, with their own hash inside, and nothing in them is executed."""
+"""Checkpoints of a run on disk: written atomically, with their own hash inside, and nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def write_checkpoint(content: dict[str, Any], path: Path) -> None:
     """
     with whole_file(path) as file:
         torch.save(content, file)
-        _seal(file)
+        _write_checksum(file)
     sync_folder(path.parent)
 
 
-def _seal(file: BinaryIO) -> None:
+def _write_checksum(file: BinaryIO) -> None:
     """Replace the empty comment at the end of a zip file by one that holds the hash of what stands before it."""
     end = file.seek(-_LENGTH, os.SEEK_END)
     assert file.read() == bytes(_LENGTH)
@@ -138,7 +138,7 @@ def newest_or_refuse(folders: Iterable[Path]) -> tuple[Path | None, str]:
     names = ", ".join(str(item) for item in damaged)
     if path is None and damaged:
         raise UserError(f"every checkpoint is damaged: {names}; move them away to start anew")
-    return path, f"{names} is damaged; going on from the one before, {path}" if damaged else ""
+    return path, f"{names} is damaged; resuming from the one before, {path}" if damaged else ""
 
 
 def sync_folder(folder: Path) -> None:

@@ -49,7 +49,7 @@ class SafeCheckpointIO(CheckpointIO):
         except FileNotFoundError as error:
             raise UserError(f"there is no {path}; give a .ckpt that an earlier run saved") from error
         except DamagedError as error:
-            raise UserError(f"{error}; --ckpt_path last goes on from the one before") from error
+            raise UserError(f"{error}; --ckpt_path last resumes from the one before") from error
 
     def remove_checkpoint(self, path: str | Path) -> None:
         """Delete the checkpoint at `path`; a missing one is no error."""
@@ -57,7 +57,7 @@ class SafeCheckpointIO(CheckpointIO):
 
 
 class RunCheckpoint(Checkpoint):
-    """Keeps the last two states of a run, `last.ckpt` and `previous.ckpt`, to go on from with `--ckpt_path last`.
+    """Keeps the last two states of a run, `last.ckpt` and `previous.ckpt`, to resume from with `--ckpt_path last`.
 
     It saves at the end of every epoch, and in between after so many minutes or batches. `faceanon fit` installs it
     unless `trainer.enable_checkpointing` is false; a `ModelCheckpoint` beside it may keep the best.
@@ -86,7 +86,7 @@ class RunCheckpoint(Checkpoint):
         self.dirpath = Path(trainer.strategy.broadcast(self.dirpath or run_folder(trainer) / "checkpoints"))
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Set the clock; sweep halves that a kill left; put aside an earlier run that this one does not go on with."""
+        """Set the clock; sweep halves that a kill left; put aside an earlier run that this one does not resume."""
         self._saved_at = time.monotonic()
         self._saved_after = int(trainer.fit_loop.total_batch_idx)
         if trainer.is_global_zero and self.dirpath is not None:
@@ -110,7 +110,7 @@ class RunCheckpoint(Checkpoint):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
-        """Save, if it is time and the epoch goes on, and `GracefulStop` has not saved just now."""
+        """Save, if it is time and the epoch is not over, and `GracefulStop` has not saved just now."""
         saved = self._saved_after == trainer.fit_loop.total_batch_idx
         if not saved and self.between(trainer, batch_idx) and self._due(trainer):
             self.save(trainer)

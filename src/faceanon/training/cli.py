@@ -60,7 +60,7 @@ class OneLineParser(LightningArgumentParser):
 class FaceAnonCLI(LightningCLI):
     """LightningCLI whose typed configuration is never overridden by `--ckpt_path`.
 
-    `--ckpt_path last` goes on with the run of this configuration, if there is one: see `training.resume`.
+    `--ckpt_path last` resumes the run of this configuration, if there is one: see `training.resume`.
     """
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Lightning's CSV logger, but a resumed run goes on with its file."""
+"""Lightning's CSV logger, but a resumed run continues its file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MetricsFile:
         self.metrics: list[dict[str, Any]] = []
         self.metrics_keys: list[str] = []
         self.hparams: dict[str, Any] = {}
-        self.keep: int | None = None  # so many rows of an earlier file stay, in a run that goes on
+        self.keep: int | None = None  # so many rows of an earlier file stay, in a resumed run
         self.rows = 0
         self._begun = False
         folder.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ class MetricsFile:
 
 
 class CSVLogger(LightningCSVLogger):
-    """As Lightning's, with the same arguments; `training.run_state.RunState` tells it where a resumed run goes on."""
+    """As Lightning's, with the same arguments; `training.run_state.RunState` tells it from where a run resumes."""
 
     def go_on_after(self, rows: int) -> None:
         """Keep so many rows of the file that is there, instead of deleting it; call it before anything is logged."""

@@ -73,13 +73,13 @@ def _explained(error: BaseException) -> UserError | RunError | None:
         return None
     text = str(error)
     if _TORCH_NO_ROOM.search(text):
-        return UserError("no space left on the disk; free some, then go on from the last checkpoint")
+        return UserError("no space left on the disk; free some, then resume from the last checkpoint")
     worker = _WORKER.search(text)
     if worker:
         return _dead_worker(worker[1], worker[2])
     if _PEER.search(text):
         why = re.sub(r"^\[[^]]*\] ?", "", text.strip()).splitlines()[0].split(". ")[0][:160]
-        return PeerGoneError(f"another process of this training is gone ({why}); go on from the last checkpoint")
+        return PeerGoneError(f"another process of this training is gone ({why}); resume from the last checkpoint")
     return None
 
 
@@ -94,5 +94,5 @@ def _dead_worker(number: str, how: str) -> RunError:
     how = how.strip().splitlines()[0].rstrip(".")
     return RunError(
         f"worker {number.strip()} of the data loader died ({how[:120]}), which often is want of memory or of room in "
-        "/dev/shm; give data fewer workers, then go on from the last checkpoint"
+        "/dev/shm; give data fewer workers, then resume from the last checkpoint"
     )

@@ -56,7 +56,7 @@ class RankWatch(threading.Thread):
         if why is None or self.leaving.wait(self.grace):
             return
         self.end_children()
-        _end(f"{why}; go on from the last checkpoint")
+        _end(f"{why}; resume from the last checkpoint")
 
     def end_children(self, grace: float = 5.0) -> None:
         """Let the others end, then end them."""
@@ -80,7 +80,7 @@ class ParentWatch(threading.Thread):
     def __init__(
         self,
         grace: float = GRACE,
-        line: str = "the first process of this training is gone; go on from the last checkpoint",
+        line: str = "the first process of this training is gone; resume from the last checkpoint",
     ) -> None:
         super().__init__(daemon=True, name="parent-watch")
         self.line = line

@@ -1,4 +1,4 @@
-"""What `faceanon fit` adds to a trainer's configuration so that `--ckpt_path last` goes on with a run."""
+"""What `faceanon fit` adds to a trainer's configuration so that `--ckpt_path last` resumes a run."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def go_on_with_logs(trainer: Config, path: str | None, checkpoint: dict[str, Any
 
     Args:
         trainer: The configuration, which is changed: a logger without a version gets that of the checkpoint's folder,
-            W&B the id of the checkpoint's run, and Lightning's CSV logger becomes the one that can go on.
+            W&B the id of the checkpoint's run, and Lightning's CSV logger becomes the one that can be resumed.
         path: The checkpoint that was asked for as `last`, or None.
         checkpoint: Content of the checkpoint that is resumed, or None.
     """

@@ -45,13 +45,13 @@ class RunState(L.Callback):
     """Adds to every checkpoint, and restores: random numbers of every process, the length of the log, W&B's run.
 
     `faceanon fit` installs it. Rows of `metrics.csv` that were written after the checkpoint are dropped when a run
-    goes on from it.
+    resumes from it.
     """
 
     def __init__(self) -> None:
         self._unlogged = False  # whether what was logged last has not reached the loggers yet
         self._loaded: dict[str, Any] | None = None
-        self._step = 0  # where the run goes on
+        self._step = 0  # where the run resumes
         self._epoch_was_over = False
 
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: object, idx: int) -> None:
@@ -77,7 +77,7 @@ class RunState(L.Callback):
         self._unlogged = False
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Add what is needed to go on; every process takes part."""
+        """Add what is needed to resume; every process takes part."""
         states: list[Any] = [random_state()]
         if trainer.world_size > 1:
             states = [None] * trainer.world_size
@@ -116,13 +116,13 @@ class RunState(L.Callback):
         """Let the CSV files be shortened, not deleted, before anything is logged.
 
         Raises:
-            UserError: Processes go on from different steps: `last` was looked for on disks that are not shared.
+            UserError: Processes resume from different steps: `last` was looked for on disks that are not shared.
         """
         first = trainer.strategy.broadcast(self._step)
         if not trainer.strategy.reduce_boolean_decision(self._step == first):  # all leave: none waits for another
             raise UserError(
-                f"the processes go on from different steps (process {trainer.global_rank} from {self._step}, process 0 "
-                f"from {first}): give all machines the same checkpoint, or one log folder that they share"
+                f"the processes resume from different steps (process {trainer.global_rank} from {self._step}, "
+                f"process 0 from {first}): give all machines the same checkpoint, or one log folder that they share"
             )
         if self._loaded is not None:
             loggers = [logger for logger in trainer.loggers if isinstance(logger, CSVLogger)]

@@ -146,7 +146,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 def _from(path: Path | None) -> str:
     if path is None:
         return "; there is no checkpoint yet, start again"
-    return f", saved as {path}; go on with the same command and --ckpt_path last"
+    return f", saved as {path}; resume with the same command and --ckpt_path last"
 
 
 def _checkpoints(trainer: L.Trainer) -> list[RunCheckpoint]:

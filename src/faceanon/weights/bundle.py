@@ -1,7 +1,7 @@
 """A bundle: everything pretrained that a method stands on, at one resolution, in one folder.
 
 `bundle.yaml` in the folder names, per role, the network's class, its arguments, its safetensors file and sha256. Only
-classes of `faceanon.networks` are built, so a stranger's bundle cannot name code of its own.
+classes of `faceanon.networks` are built, so a foreign bundle cannot name code of its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A run over a folder that can be killed at any moment and gone on with.
 
-A photo is written whole or not at all, and noted in the journal when it is there. The same command again skips what is
+A photo is written atomically, and noted in the journal when it is there. The same command again skips what is
 noted and does the rest under the salt of the first time, so a person stays the same stranger throughout.
 """
 
@@ -62,10 +62,14 @@ class FolderPlan:
     def finished(self, job: Job) -> bool:
         """Whether an earlier run has done this, and both files are as it left them."""
         source, target = job
-        return self.history is not None and target.is_file() and self.history.finished(self.name(source), stamp(source))
+        return (
+            self.history is not None
+            and target.is_file()
+            and self.history.finished(self.name(source), fingerprint(source))
+        )
 
 
-def stamp(path: Path) -> str:
+def fingerprint(path: Path) -> str:
     """Changes when the file does; tells nothing of its size or time by itself."""
     try:
         status = path.stat()
@@ -273,7 +277,7 @@ class _Noted:
         self.source = task.source
         self.target = task.target
         self.inverse = task.inverse
-        self.stamp = stamp(task.source)
+        self.fingerprint = fingerprint(task.source)
         self.pixels = 0
 
     def start(self) -> tuple[Steps, Secret]:
@@ -290,7 +294,7 @@ class _Noted:
             "event": "done",
             "source": plan.name(self.source),
             "target": target,
-            "stamp": self.stamp,
+            "stamp": self.fingerprint,
         }
         line |= {"by_model": outcome.faces - (0 if self.inverse else outcome.hidden), "hidden": outcome.hidden}
         line |= {"faces": [_face(face) for face in outcome.records], "notes": list(outcome.photo.notes)}

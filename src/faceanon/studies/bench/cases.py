@@ -26,7 +26,7 @@ from faceanon.studies.bench.settings import Settings
 MODULES = ("peak", "networks", "steps", "use")
 """Files of this room whose import registers the shipped cases, in the order of the listing."""
 NETWORK = frozenset({"device", "precision", "compile", "channels_last"})
-"""What a case that calls networks itself heeds; see `Case.heeds`."""
+"""Settings that a case uses which calls networks itself; see `Case.uses`."""
 
 
 def nothing() -> None:
@@ -71,8 +71,8 @@ class Case:
         about: One line for the listing.
         build: Makes it for settings; what it holds counts as the case's memory.
         unit: What `Work.images` counts.
-        heeds: Fields of `Settings` that change it, beside `threads` and `seed`. Where a run asks for something that a
-            case does not heed, it is measured as it is, and the record says so.
+        uses: Fields of `Settings` that change it, beside `threads` and `seed`. Where a run asks for something that a
+            case does not use, it is measured as it is, and the record says so.
         usual: Whether it is measured when no case is named.
         heavy: Whether it needs gigabytes; heavy cases are measured alone.
     """
@@ -81,7 +81,7 @@ class Case:
     about: str
     build: Callable[[Settings], Work]
     unit: str = "image"
-    heeds: frozenset[str] = NETWORK
+    uses: frozenset[str] = NETWORK
     usual: bool = True
     heavy: bool = False
 

@@ -26,8 +26,8 @@ from faceanon.studies.bench.steps import Recipe, Training, build_stage, faces
 from faceanon.training.acceleration import Acceleration
 
 SIZES: dict[int, tuple[int, ...]] = {256: (2, 8, 32), 64: (4,)}
-"""Batches by side of the faces in px; 64 px is for rehearsals."""
-REHEARSED: dict[str, Any] = {"backend": "eager", "cuda_graphs": False}
+"""Batches by side of the faces in px; 64 px is for trials of the script on a CPU."""
+ON_CPU: dict[str, Any] = {"backend": "eager", "cuda_graphs": False}
 """What a CPU, perhaps without a C++ compiler, has in place of inductor's kernels."""
 
 
@@ -83,7 +83,7 @@ class Accelerated:
         stage = build_stage(recipe, folder, r1_interval=r1_interval)
         changed = {}
         if way.settings and not settings.cuda:
-            changed = REHEARSED
+            changed = ON_CPU
         self.acceleration = Acceleration(**{**way.settings, **changed})
         stage.configure_callbacks = lambda: [self.acceleration]  # type: ignore[method-assign]
         own = replace(settings, precision=way.precision)
@@ -121,7 +121,7 @@ def _place(stage: BackboneStage[Any], settings: Settings) -> None:
 
 
 def period(settings: Settings) -> int:
-    """Steps of a call: a period of the papers' lazy R1; one where a CPU rehearses."""
+    """Steps of a call: a period of the papers' lazy R1; one where a CPU tries the script."""
     if settings.cuda:
         return 16
     return 1
@@ -147,15 +147,15 @@ def _build(size: int, batch: int, way: Way | None) -> Callable[[Settings], Work]
 
 
 def _cases() -> Iterator[Case]:
-    heeds = frozenset({"device"})
+    uses = frozenset({"device"})
     for size, batches in SIZES.items():
         for batch in batches:
             of = f"DBAF's stage 2, {size} px, batch {batch}"
             about = f"{of}: the released pattern, float32"
-            yield Case(case_name(size, batch, "reference"), about, _build(size, batch, None), heeds=heeds, usual=False)
+            yield Case(case_name(size, batch, "reference"), about, _build(size, batch, None), uses=uses, usual=False)
             for way in ways():
                 name = case_name(size, batch, way.name)
-                yield Case(name, f"{of}: {way.about}", _build(size, batch, way), heeds=heeds, usual=False)
+                yield Case(name, f"{of}: {way.about}", _build(size, batch, way), uses=uses, usual=False)
 
 
 CASES = tuple(_cases())

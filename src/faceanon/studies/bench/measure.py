@@ -117,14 +117,14 @@ class _Peak:
 
 
 def _blank(case: Case, settings: Settings) -> Figure:
-    """A figure without samples, which knows what the case does not heed."""
+    """A figure without samples, which knows what the case does not use."""
     usual = Settings(device=settings.device)
     asked = []
     for one in fields(settings):
         if getattr(settings, one.name) != getattr(usual, one.name):
             asked.append(one.name)
-    ignored = [name for name in asked if name not in case.heeds | {"threads", "seed", "tf32"}]
-    if settings.cuda and "device" not in case.heeds:
+    ignored = [name for name in asked if name not in case.uses | {"threads", "seed", "tf32"}]
+    if settings.cuda and "device" not in case.uses:
         ignored += ["device"]
     return Figure(case.name, case.about, case.unit, ignored=ignored)
 

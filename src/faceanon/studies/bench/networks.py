@@ -77,12 +77,12 @@ def encoder(settings: Settings, batch: int) -> Work:
 def discriminator(settings: Settings, batch: int) -> Work:
     """Score pictures with StyleGAN2's discriminator."""
     net = settings.place(Discriminator(SIZE).eval())
-    judge = settings.compiled(net)
+    scores = settings.compiled(net)
     image = settings.picture(batch, 3, SIZE, SIZE)
 
     def call() -> None:
         with drawing(settings):
-            judge(image)
+            scores(image)
 
     return Work(call, batch)
 
@@ -91,12 +91,12 @@ def discriminator_training(settings: Settings, batch: int, r1: bool) -> Work:
     """The logistic loss of real pictures, with or without R1, and the gradients of all parameters."""
     net = settings.place(Discriminator(SIZE))
     image = settings.picture(batch, 3, SIZE, SIZE)
-    judge: Callable[..., Tensor] = settings.compiled(net)
+    scores: Callable[..., Tensor] = settings.compiled(net)
 
     def call() -> None:
         net.zero_grad(set_to_none=True)
         with settings.autocast():
-            logits = judge(image)
+            logits = scores(image)
             loss = discriminator_loss(logits, -logits)
         if r1:
             loss = loss + r1_penalty(net, image)  # compiled code has no second derivatives

@@ -86,9 +86,9 @@ def facts(run: Run) -> list[str]:
 
 
 def remarks(run: Run) -> list[str]:
-    """Cases that failed, and what a case did not heed."""
+    """Cases that failed, and settings that a case did not use."""
     lines = [f"{one.name}: not measured: {one.failed}" for one in run.figures if one.failed]
-    return lines + [f"{one.name} does not heed {', '.join(one.ignored)}" for one in run.figures if one.ignored]
+    return lines + [f"{one.name} does not use {', '.join(one.ignored)}" for one in run.figures if one.ignored]
 
 
 def terminal(run: Run, former: Run | None = None) -> str:

@@ -11,7 +11,7 @@ import yaml
 from faceanon.files import save_tensors
 from faceanon.networks.stylegan2_tables import channel_table
 from faceanon.weights.bundle import network_class
-from faceanon.weights.seal import seal
+from faceanon.weights.checksums import write_checksums
 
 PUBLIC = 256
 FRAMING = (35 / 256, 32 / 256, 223 / 256, 220 / 256)
@@ -78,7 +78,7 @@ def write_bundle(folder: Path, table: Table, files: bool = True, seed: int = 0) 
     spec = {"name": "random", "image_size": init["size"], "parsing": PARSING, "networks": entries}
     (folder / "bundle.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
     if files:
-        seal(folder)
+        write_checksums(folder)
     return folder
 
 

@@ -42,7 +42,7 @@ class Figure:
         repeats: Calls of one sample.
         samples: The case's, one a round.
         peaks: GFLOP/s by name of the peak, one a round, measured right before the case's: `wall` and `cpu` by name.
-        ignored: Settings of the run that the case does not heed.
+        ignored: Settings of the run that the case does not use.
         failed: Why there are no figures; None where there are.
     """
 

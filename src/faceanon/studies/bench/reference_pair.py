@@ -49,13 +49,13 @@ class Pair:
         torch.manual_seed(seed)
         with _at(stage, number):
             drawn = stage.draw_shard(batch)
-            critic = stage.discriminator_terms(self.discriminator, batch.image, stage.pictures(drawn))
-            update(optimizer_d, torch.stack(list(critic.values())).sum())
+            adversarial = stage.discriminator_terms(self.discriminator, batch.image, stage.pictures(drawn))
+            update(optimizer_d, torch.stack(list(adversarial.values())).sum())
             self.discriminator.requires_grad_(False)
             terms = stage.shard_terms(batch, drawn)
             update(optimizer_g, weighted_sum(terms, stage.weights))
             self.discriminator.requires_grad_(True)
-        return {"d": _plain(critic), "g": _plain(terms)}
+        return {"d": _plain(adversarial), "g": _plain(terms)}
 
     def reference(self, batch: FaceBatch, seed: int, number: int = 0) -> Terms:
         """As the released trainer calls the same networks, with the same keys."""

@@ -192,14 +192,14 @@ def run_reference(
 ) -> Terms:
     """Both phases: discriminator, then backbone; returns the terms of each under `d` and `g`."""
     optimizer_g, optimizer_d = optimizers
-    critic = step.discriminator_terms(batch, keys)
-    update(optimizer_d, torch.stack(list(critic.values())).sum())
-    critic = {name: value.detach() for name, value in critic.items()}
+    adversarial = step.discriminator_terms(batch, keys)
+    update(optimizer_d, torch.stack(list(adversarial.values())).sum())
+    adversarial = {name: value.detach() for name, value in adversarial.items()}
     frozen: nn.Module = step.discriminator.requires_grad_(False)
     terms = step.generator_terms(batch, keys)
     update(optimizer_g, weighted_sum(terms, step.stage.weights))  # type: ignore[attr-defined]
     frozen.requires_grad_(True)
-    return {"d": critic, "g": {name: value.detach() for name, value in terms.items()}}
+    return {"d": adversarial, "g": {name: value.detach() for name, value in terms.items()}}
 
 
 def update(optimizer: Optimizer, loss: Tensor) -> None:

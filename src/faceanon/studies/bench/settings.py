@@ -23,7 +23,7 @@ LIGHTNING = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 @dataclass(frozen=True)
 class Settings:
-    """What a case heeds as far as it names it in `Case.heeds`.
+    """What a measurement is made with; a case depends on the fields that its `Case.uses` names.
 
     Args:
         device: `cpu` or `cuda`, as torch names them.

@@ -217,16 +217,16 @@ def step(settings: Settings, recipe: Recipe) -> Work:
 
 
 def _cases() -> Iterator[Case]:
-    heeds = frozenset({"device", "precision"})
+    uses = frozenset({"device", "precision"})
     for number in (1, 2):
         small = Recipe("dbaf_keyed", f"s{number}", 64, 16)
         about = f"dbaf_keyed, stage {number}, 64 px, batch 16, the shipped model"
-        yield Case(f"stage{number}", about, partial(step, recipe=small), heeds=heeds)
+        yield Case(f"stage{number}", about, partial(step, recipe=small), uses=uses)
     for number in (1, 2):
         public = Recipe("dbaf", f"s{number}", 256, 2)
         about = f"DBAF's stage {number} with its discriminator, 256 px, batch 2, random networks of the public size"
         build = partial(step, recipe=public)
-        yield Case(f"stage{number}-256", about, build, heeds=heeds, usual=False, heavy=True)
+        yield Case(f"stage{number}-256", about, build, uses=uses, usual=False, heavy=True)
 
 
 register(*_cases())

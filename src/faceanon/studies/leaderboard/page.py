@@ -222,25 +222,25 @@ def protocols(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """What stands behind the figures: each protocol and judge, with every choice where the protocol ships with us."""
     found: dict[tuple[object, ...], dict[str, Any]] = {}
     for entry in entries:
-        stamped = entry.meta.get("protocol") or {}
-        key = (protocol_label(entry.meta), stamped.get("sha256"), *entry.judge)
+        followed = entry.meta.get("protocol") or {}
+        key = (protocol_label(entry.meta), followed.get("sha256"), *entry.judge)
         counts = {}
         for name in ("images", "people", "keys", "far", "bundle"):
             counts[name] = entry.meta.get(name)
         facts = {"judge": entry.judge[0], "judge's weights": entry.judge[1], **counts}
-        facts |= {"protocol's hash": stamped.get("sha256"), "pictures' hash": stamped.get("pictures_sha256")}
-        shown = found.setdefault(key, {"label": key[0], "methods": [], "facts": facts, **_choices(stamped)})
+        facts |= {"protocol's hash": followed.get("sha256"), "pictures' hash": followed.get("pictures_sha256")}
+        shown = found.setdefault(key, {"label": key[0], "methods": [], "facts": facts, **_choices(followed)})
         shown["methods"].append(entry.name)
     return list(found.values())
 
 
-def _choices(stamped: Mapping[str, Any]) -> dict[str, Any]:
+def _choices(followed: Mapping[str, Any]) -> dict[str, Any]:
     """Purpose and choices of a protocol that ships with us, if it is the very one."""
-    label = f"{stamped.get('name')}-v{stamped.get('version')}"
+    label = f"{followed.get('name')}-v{followed.get('version')}"
     if label not in known():  # anything else could be the path of some file
         return {"about": None, "choices": {}}
     protocol = load_protocol(label)
-    if protocol.digest != stamped.get("sha256"):
+    if protocol.digest != followed.get("sha256"):
         return {"about": None, "choices": {}}
     choices = dict(_flat(dataclasses.asdict(protocol)))
     return {"about": protocol.about, "choices": choices}

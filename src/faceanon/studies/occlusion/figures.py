@@ -20,10 +20,10 @@ from faceanon.files import state_sha256
 from faceanon.metrics.checks import check_image, check_labels
 from faceanon.metrics.detection import largest_faces
 from faceanon.metrics.evaluation import network_or_none
+from faceanon.metrics.fingerprints import bundle_hashes
 from faceanon.metrics.guards import few_pairs
 from faceanon.metrics.recognition import Identification, PairSimilarity, Verification, match_rate
 from faceanon.metrics.saved import saved
-from faceanon.metrics.stamps import bundle_hashes
 from faceanon.metrics.versions import bring_back, codes_or_none, draw_keys, draw_or_hide, open_wrongly
 from faceanon.studies.occlusion.pictures import OccludedBatch, Occlusion
 from faceanon.studies.occlusion.rows import (

@@ -77,7 +77,7 @@ COLUMNS = (
        "lower", *_PERCENT),
     _C(JUDGE, "sees through", "through_rate/{judge}/{kind}", "Share of originals that the judge still recognises with "
        "the occluder. Where this is low, so is what it can say about anonymity.", "higher", *_PERCENT),
-    _C(JUDGE, "strangers confused", "impostor_rate/{judge}/{kind}", "Share of pairs of two people that it takes for "
+    _C(JUDGE, "other people accepted", "impostor_rate/{judge}/{kind}", "Share of pairs of two people that it takes for "
        "one, both with the occluder; by its threshold the false accept rate without.", "lower", *_PERCENT),
 )  # fmt: skip
 
@@ -141,7 +141,7 @@ def occlusion_markdown(columns: Sequence[Column], rows: Mapping[str, Sequence[Ma
 
 
 def write_occlusion(directory: str | Path, results: Results, samples: Mapping[str, Tensor]) -> tuple[Path, str]:
-    """Write `occlusion.json`, `occlusion.md`, `occlusion.png` and `occlusion.html`, each whole or not at all.
+    """Write `occlusion.json`, `occlusion.md`, `occlusion.png` and `occlusion.html`, each atomically.
 
     Args:
         directory: Made if missing.

@@ -160,8 +160,8 @@ def _preservation(figures: Mapping[str, float], judge: str, kind: str) -> list[C
     decibels = f"occluder_psnr/{kind}/anonymized"
     agreement = figures.get(iou, math.nan)
     fidelity = figures.get(decibels, math.nan)
-    strangers = f"impostor_rate/{judge}/{kind}"
-    accepted = figures.get(strangers, math.nan)
+    accepts = f"impostor_rate/{judge}/{kind}"
+    accepted = figures.get(accepts, math.nan)
     return [
         (
             iou,
@@ -174,8 +174,8 @@ def _preservation(figures: Mapping[str, float], judge: str, kind: str) -> list[C
             f"{kind}: not kept, the pixels that it covers come back at {fidelity:.1f} dB only",
         ),
         (
-            strangers,
+            accepts,
             accepted > 0.1,
-            f"{kind}: the judge accepts {accepted:.0%} of pairs of strangers who both wear it, so its rates say little",
+            f"{kind}: the judge accepts {accepted:.0%} of impostor pairs, both wearing it, so its rates say little",
         ),
     ]

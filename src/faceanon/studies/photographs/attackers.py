@@ -198,7 +198,7 @@ def attack_figures(
         raise UserError(f"{pipeline.name} comes without a training recogniser, so no attacker can fine-tune it")
     facts = [bundle.entry("recogniser").get("sha256"), backbone.image_size, judge.name, judge.digest, budget, seed]
     facts += [picture.key for person in people for picture in person.pictures]
-    # Paint and blur do not hang on the model, so what is found behind them serves for every model of the bundle.
+    # Paint and blur do not depend on the model, so what is found behind them serves for every model of the bundle.
     methods = {
         "": (AsShown(backbone), f"{backbone.method} {pipeline.weights}"),
         "/painted": (PaintedOver(bundle, mesh), "paint"),
@@ -231,7 +231,7 @@ def _attack(
 ) -> Figures:
     """Undo a method without its key, and look for persons with a recogniser that learnt its pictures."""
     figures = Figures()
-    # One state of torch's random numbers for each method: what is found does not hang on what was attacked before.
+    # One state of torch's random numbers for each method: what is found does not depend on what was attacked before.
     with judged(method, judge), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         target = Target(method, attacked, lambda: known, budget, seed, device)

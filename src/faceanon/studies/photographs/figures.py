@@ -60,7 +60,7 @@ def judge_figures(judge: Judge, measured: Measured, figures: Figures) -> None:
     figures.values[f"threshold/{name}"] = threshold
 
     own = judge.compare(originals, originals)
-    same, strangers = _relations(person)
+    same, others = _relations(person)
     alike = _accepted(own, same, threshold)
     figures.add_mean(f"originals_alike/{name}", alike, person)
     _anonymized_figures(judge, measured, threshold, figures)
@@ -80,7 +80,7 @@ def judge_figures(judge: Judge, measured: Measured, figures: Figures) -> None:
     pseudonyms = [judge.compare(version, version) for version in versions["anonymized"]]
     kept = torch.stack([_accepted(scores, same, threshold) for scores in pseudonyms]).mean(0)
     figures.add_mean(f"one_pseudonym/{name}", kept, person)
-    shared = torch.stack([_accepted(scores, strangers, threshold) for scores in pseudonyms]).mean(0)
+    shared = torch.stack([_accepted(scores, others, threshold) for scores in pseudonyms]).mean(0)
     figures.add_mean(f"pseudonyms_shared/{name}", shared, person)
     rows = torch.stack([kept, alike], 1).double().numpy()
     add_statistic(figures, f"pseudonym_ratio/{name}", rows, person, _ratio)
@@ -90,14 +90,14 @@ def _anonymized_figures(judge: Judge, measured: Measured, threshold: float, figu
     """Add how far the anonymized pictures still lead to their people."""
     person = measured.person
     originals = measured.originals[judge.name]
-    same, strangers = _relations(person)
+    same, others = _relations(person)
     parts: dict[str, list[Tensor]] = {"same": [], "other": [], "strangers": [], "rank1": []}
     for version in measured.versions[judge.name]["anonymized"]:
         scores = judge.compare(version, originals)
         parts["same"].append((scores.diagonal() > threshold).float())
         parts["other"].append(_accepted(scores, same, threshold))
-        parts["strangers"].append(_accepted(scores, strangers, threshold))
-        parts["rank1"].append(_first(scores, same, strangers))
+        parts["strangers"].append(_accepted(scores, others, threshold))
+        parts["rank1"].append(_first(scores, same, others))
     for part, rows in parts.items():
         figures.add_mean(f"{part}/{judge.name}", torch.stack(rows).mean(0), person)
     # Passwords differ: one may draw a stranger who resembles many. The mean alone would hide that.
@@ -117,10 +117,10 @@ def _accepted(scores: Tensor, mask: Tensor, threshold: float) -> Tensor:
     return ((scores > threshold) & mask).sum(1) / mask.sum(1)
 
 
-def _first(scores: Tensor, same: Tensor, strangers: Tensor) -> Tensor:
+def _first(scores: Tensor, same: Tensor, others: Tensor) -> Tensor:
     """1 where the nearest other original shows the person, else 0; a tie finds nobody: `(N,)`."""
     best = scores.masked_fill(~same, -math.inf).amax(1)
-    return (best > scores.masked_fill(~strangers, -math.inf).amax(1)).float()
+    return (best > scores.masked_fill(~others, -math.inf).amax(1)).float()
 
 
 def _ratio(rows: Array) -> float:

@@ -1,7 +1,7 @@
 """The files of a study: originals, anonymized, recovered and wrongly opened pictures, each written by the product.
 
 Every picture has a folder of its own in the cache, with one PNG a version. A version that is there is not made again,
-so an interrupted study goes on where it was.
+so an interrupted study resumes where it was.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def read_pixels(path: Path) -> NDArray[np.uint8]:
 
 
 class Passwords:
-    """The right and the wrong passwords of a study. Their salts are fixed, so that an interrupted study goes on.
+    """The right and the wrong passwords of a study. Their salts are fixed, so that an interrupted study can resume.
 
     Args:
         count: Number of each.

@@ -120,7 +120,7 @@ def run_study(
 ) -> Results:
     """Measure a model on photographs and write results.json, table.md and sheet.png.
 
-    Pictures and readings are kept under `folder/cache`. The same call goes on where an interrupted one was.
+    Pictures and readings are kept under `folder/cache`. The same call resumes an interrupted one.
 
     Args:
         people: Persons whom no training saw.
@@ -199,7 +199,7 @@ def _shared(
                 yield running[future], future.result()
         except BrokenProcessPool as error:
             raise RunError(
-                "a process of the study was killed, perhaps for lack of memory; the same command goes on, "
+                "a process of the study was killed, perhaps for lack of memory; the same command resumes it, "
                 "and needs less with a lower --jobs"
             ) from error
 
@@ -224,7 +224,7 @@ def _begin(make_tools: MakeTools, setting: Setting, cache: Path, threads: int) -
 
     global _helper
     torch.set_num_threads(threads)
-    ParentWatch(0, "the study that started this process is gone; the same command goes on").start()
+    ParentWatch(0, "the study that started this process is gone; the same command resumes it").start()
     _helper = Helper(make_tools(), setting, Passwords(setting.passwords), cache)
 
 

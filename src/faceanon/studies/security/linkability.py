@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from faceanon.metrics.critics import area_under_roc
+from faceanon.metrics.auxiliary import area_under_roc
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.recognition import genuine_pairs, impostor_pairs, pair_scores
 from faceanon.studies.security.base import Finding, Row, Verdict, graded, worst

@@ -114,7 +114,7 @@ def membership(target: Target, source: str = "") -> Membership:
 
     Args:
         target: With `training`.
-        source: Which faces those are; only kept beside the results, which hang on it.
+        source: Which faces those are; only kept with the results, which depend on it.
 
     Raises:
         DoesNotApplyError: Nobody said which faces the model was trained on.
@@ -146,8 +146,8 @@ def _signals(target: Target, batch: FaceBatch) -> dict[str, Tensor]:
         own, changed = (_unit(target, target.recogniser, picture) for picture in (image, hidden))
         found["the training recogniser's distance of the anonymized face"] = -(own * changed).sum(1)
         found["the training recogniser's likeness of a person's pictures"] = _agreement(own, batch.identity)
-    if (critic := _discriminator(target)) is not None:
-        found["the bundle's discriminator"] = target.batched(critic, image).flatten().float()
+    if (discriminator := _discriminator(target)) is not None:
+        found["the bundle's discriminator"] = target.batched(discriminator, image).flatten().float()
     return {name: _by_person(scores, batch.identity) for name, scores in found.items()}
 
 

@@ -85,12 +85,12 @@ def as_json(done: Sequence[Done], meta: Mapping[str, Any], warnings: Sequence[st
 def write_security(
     folder: str | Path, done: Sequence[Done], meta: Mapping[str, Any], warnings: Sequence[str] = ()
 ) -> Path:
-    """Write `security.json` and `security.html`, each whole or not at all.
+    """Write `security.json` and `security.html`, each atomically.
 
     Args:
         folder: Made if missing.
         done: The attacks that were run.
-        meta: `runner.stamp` and whatever else is worth knowing; versions and the command are added.
+        meta: `runner.fingerprint` and whatever else is worth knowing; versions and the command are added.
         warnings: `Target.warnings`.
 
     Returns:

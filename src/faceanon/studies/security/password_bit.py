@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 STREAM_BYTES = 4096
 LABEL = "faceanon/attack/bit"
 SALT = b"faceanon/attack/salt"
-# Cheap on purpose: what is tested does not hang on the cost, and dozens of passwords are tried.
+# Cheap on purpose: what is tested does not depend on the cost, and dozens of passwords are tried.
 KDF = KdfParameters(memory_kib=64, iterations=1, lanes=1)
 SPREAD = 0.02  # how far from one half the share of changed bits may lie, on average
 OPEN_HOLDS = 0.05

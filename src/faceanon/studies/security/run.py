@@ -60,7 +60,7 @@ def run_security(options: Options) -> int:
     from faceanon.studies.security.base import BUDGETS
     from faceanon.studies.security.catalog import chosen
     from faceanon.studies.security.page import as_text, write_security
-    from faceanon.studies.security.runner import run_attacks, stamp
+    from faceanon.studies.security.runner import fingerprint, run_attacks
     from faceanon.studies.security.target import Target
 
     attacks = chosen(None if options.attacks is None else options.attacks.split(","))
@@ -72,11 +72,11 @@ def run_security(options: Options) -> int:
     training = _training(options.trained_on, backbone, budget)
     test, attacker, about = faces(backbone, budget, options)
     target = Target(backbone, test, attacker, budget, options.seed, place, training)
-    stamped = stamp(target, f"{about['attacker']} {about.get('attacker_sha256', '')}".strip())
-    done = run_attacks(target, attacks, options.out, stamped, more, lambda line: print(line, file=sys.stderr))
+    facts = fingerprint(target, f"{about['attacker']} {about.get('attacker_sha256', '')}".strip())
+    done = run_attacks(target, attacks, options.out, facts, more, lambda line: print(line, file=sys.stderr))
     meta = {"model": options.model, "bundle": backbone.bundle.name, "judge": backbone.bundle.judge_name}
     warnings = target.warnings()
-    page = write_security(options.out, done, {**meta, **stamped, **about, "budget": asdict(budget)}, warnings)
+    page = write_security(options.out, done, {**meta, **facts, **about, "budget": asdict(budget)}, warnings)
     print(as_text(done), *(f"warning: {text}" for text in warnings), page, sep="\n")
     return 0
 

@@ -15,8 +15,8 @@ import torch
 
 from faceanon.errors import UserError
 from faceanon.files import state_sha256, write_atomic
+from faceanon.metrics.fingerprints import bundle_hashes
 from faceanon.metrics.pictures import PictureCheck, Seen
-from faceanon.metrics.stamps import bundle_hashes
 from faceanon.metrics.strict import typed
 from faceanon.results import plain, to_json
 from faceanon.studies.security.base import DoesNotApplyError, Finding, Verdict, cautious
@@ -60,8 +60,8 @@ def looked_at(batch: FaceBatch) -> Seen:
     return pictures.seen()
 
 
-def stamp(target: Target, attacker: str) -> dict[str, Any]:
-    """What results hang on, as JSON holds it: method, pictures, networks, budget, seed.
+def fingerprint(target: Target, attacker: str) -> dict[str, Any]:
+    """What results depend on, as JSON holds it: method, pictures, networks, budget, seed.
 
     Args:
         target: What is attacked.
@@ -91,7 +91,7 @@ def run_attacks(
     target: Target,
     attacks: Iterable[Attack],
     folder: Path,
-    stamped: Mapping[str, Any],
+    facts: Mapping[str, Any],
     options: Mapping[str, Mapping[str, Any]] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Done]:
@@ -101,8 +101,8 @@ def run_attacks(
         target: What is attacked.
         attacks: Which attacks.
         folder: Results lie in `attacks/NAME.json` in it.
-        stamped: `stamp` of the target; results with another one are made anew.
-        options: Further arguments of `Attack.run` by name of the attack; part of what results hang on.
+        facts: `fingerprint` of the target; results with another one are made anew.
+        options: Further arguments of `Attack.run` by name of the attack; part of what results depend on.
         say: Told before and after each attack.
 
     Raises:
@@ -112,7 +112,7 @@ def run_attacks(
     found = []
     for number, attack in enumerate(listed, 1):
         given = dict((options or {}).get(attack.name, {}))
-        mark = {**stamped, "version": attack.version, "options": given}
+        mark = {**facts, "version": attack.version, "options": given}
         path = folder / FOLDER / f"{attack.name}.json"
         done = load(path, attack, mark)
         say(f"{number}/{len(listed)} {attack.title}" + (": done before" if done else ""))

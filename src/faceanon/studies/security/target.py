@@ -13,6 +13,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.errors import UserError
 from faceanon.metrics.evaluation import network_or_none
+from faceanon.metrics.fingerprints import row_numbers
 from faceanon.metrics.guards import few_pairs, find_faults
 from faceanon.metrics.recognition import (
     genuine_pairs,
@@ -22,7 +23,6 @@ from faceanon.metrics.recognition import (
     threshold_at_far,
 )
 from faceanon.metrics.saved import saved
-from faceanon.metrics.stamps import row_numbers
 from faceanon.metrics.versions import draw_keys, encode_or_none
 from faceanon.studies.security.base import FAR, Budget, DoesNotApplyError
 from faceanon.types import Codes, FaceBatch
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Target:
     """A method, the people in the test, and the attacker's own people.
 
-    All pictures are taken as they come back from a saved 8-bit file. Keys hang on seed and picture alone.
+    All pictures are taken as they come back from a saved 8-bit file. Keys depend on seed and picture alone.
 
     Args:
         backbone: In eval mode.

@@ -19,7 +19,7 @@ def fit(
     learning_rate: float,
     title: str,
 ) -> None:
-    """Adam with a cosine schedule over random batches; the order hangs on torch's own random state.
+    """Adam with a cosine schedule over random batches; the order depends on torch's own random state.
 
     Args:
         parameters: What is trained.

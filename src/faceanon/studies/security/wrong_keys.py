@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.metrics.critics import area_under_roc
+from faceanon.metrics.auxiliary import area_under_roc
 from faceanon.studies.security.base import RIGHT_NEEDED, Finding, Row, Verdict, graded
 from faceanon.studies.security.training import Detector
 

@@ -14,10 +14,10 @@ from faceanon.errors import UserError
 from faceanon.files import state_sha256
 from faceanon.metrics.cache import FeatureCache
 from faceanon.metrics.evaluation import Evaluation
+from faceanon.metrics.fingerprints import bundle_hashes
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.protocol import Protocol, load_protocol
 from faceanon.metrics.readings import Reading, RecognitionRate
-from faceanon.metrics.stamps import bundle_hashes
 from faceanon.report.evaluated import write_evaluation
 from faceanon.results import FILE_NAME, Results, load_results
 from faceanon.studies.tables.data import TestPictures

@@ -265,8 +265,8 @@ def _pictures(
         image = setting.pictures.one_each(TSNE_FACES).to(setting.device)
         embeddings = {}
         for name, backbone in keyed.items():
-            stamp = f"{method_digest(backbone)[:12]}-{setting.pictures.seen.sha256[:12]}-{judge}-{options.tsne_keys}"
-            path = setting.folder / name / f"keys-{stamp}.safetensors"
+            mark = f"{method_digest(backbone)[:12]}-{setting.pictures.seen.sha256[:12]}-{judge}-{options.tsne_keys}"
+            path = setting.folder / name / f"keys-{mark}.safetensors"
             network = setting.bundle.to(setting.device).judge
             embeddings[name] = key_embeddings(backbone, network, image, options.tsne_keys, setting.protocol.seed, path)
         found[f"{table.name}-tsne.png"] = ("Many keys on few faces (t-SNE)", tsne_png(embeddings, judge))
@@ -279,7 +279,7 @@ def _write(
     setting: Setting,
     pictures: Mapping[str, tuple[str, bytes]],
 ) -> None:
-    """JSON, Markdown, page and pictures, each whole or not at all."""
+    """JSON, Markdown, page and pictures, each atomically."""
     from faceanon.files import write_atomic
     from faceanon.report.page import data_uri, render
     from faceanon.results import run_meta, to_json

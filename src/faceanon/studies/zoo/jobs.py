@@ -49,7 +49,7 @@ def run_at_once(tasks: Sequence[Task], jobs: int, out: Path, settings: Settings)
             raise
         except BrokenProcessPool as error:
             raise RunError(
-                "a process of the zoo was killed, perhaps for lack of memory; the same command goes on, "
+                "a process of the zoo was killed, perhaps for lack of memory; the same command resumes it, "
                 "and needs less with a lower --jobs"
             ) from error
 
@@ -97,7 +97,7 @@ def _begin(threads: int) -> None:
     from faceanon.training.ranks import ParentWatch
 
     torch.set_num_threads(threads)
-    ParentWatch(0, "the zoo that started this training is gone; the same command goes on").start()
+    ParentWatch(0, "the zoo that started this training is gone; the same command resumes it").start()
 
 
 def _work(chain: Sequence[Task], out: Path, settings: Settings) -> None:

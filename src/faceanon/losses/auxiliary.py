@@ -14,7 +14,7 @@ from faceanon.types import FaceBatch
 
 
 class Objective(nn.Module, ABC):
-    """Named loss terms of a network on a batch, and the figures by which a held-out set judges it."""
+    """Named loss terms of a network on a batch, and the figures that a held-out set gives it."""
 
     @abstractmethod
     def terms(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:
@@ -34,7 +34,8 @@ class IdentityObjective(Objective):
         factor_weight: Weight of that regression.
         scale: Inverse temperature of the softmax over the batch.
         margin: Cosine margin of the positives.
-        noise: Standard deviation of Gaussian noise on the input, so that the recogniser does not hang on single pixels.
+        noise: Standard deviation of Gaussian noise on the input, so that the recogniser does not depend on single
+            pixels.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torchmetrics import MeanMetric
 
 from faceanon.errors import UserError
-from faceanon.losses.critics import FactorObjective, IdentityObjective, LandmarkObjective, Objective, ParsingObjective
+from faceanon.losses.auxiliary import FactorObjective, IdentityObjective, LandmarkObjective, Objective, ParsingObjective
 from faceanon.metrics.recognition import Verification, threshold_at_far
 from faceanon.metrics.utility import LandmarkDistance, ParsingIoU
 from faceanon.types import FaceBatch
@@ -20,7 +20,7 @@ from faceanon.types import FaceBatch
 FARS = (1e-2, 1e-3)
 
 
-class CriticExam(ABC):
+class Examination(ABC):
     """Figures of one network over held-out faces."""
 
     @abstractmethod
@@ -32,7 +32,7 @@ class CriticExam(ABC):
         """Figures over everything added, by metric name."""
 
 
-def critic_exam(objective: Objective, name: str, labels: Sequence[str], image_size: int) -> CriticExam:
+def examination_of(objective: Objective, name: str, labels: Sequence[str], image_size: int) -> Examination:
     """The examination that belongs to what a network was trained for.
 
     Args:
@@ -52,7 +52,7 @@ def critic_exam(objective: Objective, name: str, labels: Sequence[str], image_si
     return OwnFigures(objective, name)
 
 
-class RecogniserExam(CriticExam):
+class RecogniserExam(Examination):
     """Area under the ROC curve of all pairs of pictures, and the true accept rate at each false accept rate.
 
     Args:
@@ -93,7 +93,7 @@ def area_under_roc(genuine: Tensor, impostor: Tensor) -> float:
     return float((below + not_above).double().mean() / 2 / len(impostor))
 
 
-class ParserExam(CriticExam):
+class ParserExam(Examination):
     """Intersection over union with the true labels, per class over all pixels.
 
     Args:
@@ -125,7 +125,7 @@ class ParserExam(CriticExam):
         return {"parsing_iou/mean": mean, **figures, "pixel_accuracy": accuracy}
 
 
-class LandmarkExam(CriticExam):
+class LandmarkExam(Examination):
     """Mean distance to the true landmarks, in pixels.
 
     Args:
@@ -157,7 +157,7 @@ class LandmarkExam(CriticExam):
         return {"landmark_distance/mean": float(self.distance.compute()), **each}
 
 
-class ProbeExam(CriticExam):
+class ProbeExam(Examination):
     """What a linear probe reads about the renderer's factors off a network's last map, pooled to 4 x 4.
 
     It needs nothing that was trained beside the network, so shipped weights can be examined. The probe is a ridge
@@ -197,7 +197,7 @@ class ProbeExam(CriticExam):
         return {f"probe_r2/{self.name}": float(r2.mean())}
 
 
-class OwnFigures(CriticExam):
+class OwnFigures(Examination):
     """Mean over pictures of an objective's own validation figures.
 
     Args:

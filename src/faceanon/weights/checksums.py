@@ -1,4 +1,4 @@
-"""Write the sha256 of every file that a bundle names into its bundle.yaml: `python -m faceanon.weights.seal FOLDER`."""
+"""Write the sha256 of every file of a bundle into its bundle.yaml: `python -m faceanon.weights.checksums FOLDER`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from faceanon.files import sha256, write_atomic
 _FILE = re.compile(r"^(?P<indent> +)(?P<key>file|latent_avg): (?P<name>\S+)$")
 
 
-def seal(folder: Path) -> list[str]:
-    """Put a `sha256` (or `latent_avg_sha256`) line behind each file's line; returns the names of missing files."""
+def write_checksums(folder: Path) -> list[str]:
+    """Put a `sha256` (or `latent_avg_sha256`) line after each file's line; returns the names of missing files."""
     path = folder / "bundle.yaml"
     missing = []
     lines = []
@@ -35,5 +35,5 @@ def seal(folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    for name in seal(Path(sys.argv[1])):
+    for name in write_checksums(Path(sys.argv[1])):
         print(f"not there yet: {name}")

@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 
 from faceanon.errors import UserError
 from faceanon.files import load_strictly, load_tensors, save_tensors
-from faceanon.losses.critics import Objective
-from faceanon.metrics.critics import CriticExam, critic_exam
+from faceanon.losses.auxiliary import Objective
+from faceanon.metrics.auxiliary import Examination, examination_of
 from faceanon.report.page import write_report
 from faceanon.report.table import format_table
 from faceanon.stages.base import averaged
@@ -23,7 +23,7 @@ from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
 
 
-class CriticStage(ShardedModule):
+class AuxiliaryStage(ShardedModule):
     """Train a network on its objective; automatic optimization, cosine schedule.
 
     Args:
@@ -120,11 +120,11 @@ class CriticStage(ShardedModule):
 
     def on_test_start(self) -> None:
         """Begin a fresh examination."""
-        self.exam: CriticExam | None = None
+        self.exam: Examination | None = None
 
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Add a batch of held-out faces to the examination."""
-        self.exam = self.exam or critic_exam(self.objective, self.role, self.labels, batch.image.shape[-1])
+        self.exam = self.exam or examination_of(self.objective, self.role, self.labels, batch.image.shape[-1])
         with torch.autocast(self.device.type, enabled=False):  # an exam measures in full precision
             self.exam.update(self.network, batch)
 

@@ -181,7 +181,8 @@ class Manifest:
         values = _parse(text)
         hidden = _hidden(values["hidden"])
         layers = _layers(values["layers"], len(hidden))
-        salt, kdf = values["salt"], values["kdf"]
+        salt = values["salt"]
+        kdf = values["kdf"]
         if (salt is None) != (kdf is None):
             raise UserError("manifest: salt and kdf must be given together")
         return cls(
@@ -253,7 +254,10 @@ def _layers(value: object, hidden: int) -> tuple[tuple[CropGeometry, ...], ...]:
         raise UserError("manifest: layers must be lists of faces")
     if not 1 <= sum(len(layer) for layer in value) + hidden <= MAX_FACES:
         raise UserError(f"manifest: a photo must have between 1 and {MAX_FACES} faces")
-    return tuple(tuple(CropGeometry.from_dict(face) for face in layer) for layer in value)
+    layers = []
+    for layer in value:
+        layers.append(tuple(CropGeometry.from_dict(face) for face in layer))
+    return tuple(layers)
 
 
 def _hidden(value: object) -> tuple[HiddenFace, ...]:

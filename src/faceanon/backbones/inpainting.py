@@ -35,7 +35,8 @@ class Inpainting(Backbone):
 
     def __init__(self, bundle: str, key_dim: int, widths: list[int]) -> None:
         super().__init__()
-        self.bundle, self.key_shape = Bundle(bundle), (key_dim,)
+        self.bundle = Bundle(bundle)
+        self.key_shape = (key_dim,)
         self.bundle.require("parser")
         if len(widths) < 2 or any(width < 4 or width % 4 for width in widths):
             raise UserError(f"widths are {widths}; give at least two, multiples of 4")

@@ -59,7 +59,8 @@ def _pieces(positions: Sequence[int], size: int, first: int) -> Iterator[Sequenc
             room = size  # too little room to part them well: start on a fresh batch
             continue
         yield positions[start : start + take]
-        start, room = start + take, size
+        start = start + take
+        room = size
 
 
 class ShuffledBatches(DistributedSampler[list[Row]]):
@@ -94,7 +95,8 @@ class ShuffledBatches(DistributedSampler[list[Row]]):
         super().__init__(range(len(labels)), num_replicas=ranks, rank=rank, seed=seed)  # type: ignore[arg-type]
         self.count = len(labels)
         self.size = min(size, self.count // ranks)
-        self.current_epoch, self.mirror = epoch, mirror
+        self.current_epoch = epoch
+        self.mirror = mirror
         self.groups: Mapping[int, list[int]] = {k: v for k, v in by_person(labels).items() if len(v) > 1}
         self.pairs = int(pairs * self.size / 2) if self.groups else 0
 
@@ -107,7 +109,9 @@ class ShuffledBatches(DistributedSampler[list[Row]]):
         rng.shuffle(order)
         groups = list(self.groups.values())
         for batch in range(len(self) * self.num_replicas):
-            rows = [row for _ in range(self.pairs) for row in rng.sample(rng.choice(groups), 2)]
+            rows = []
+            for _ in range(self.pairs):
+                rows += rng.sample(rng.choice(groups), 2)
             rows += order[batch * self.size : (batch + 1) * self.size][: self.size - len(rows)]
             drawn = [(row, self.mirror and rng.random() < 0.5) for row in rows]
             if batch % self.num_replicas == self.rank:

@@ -37,7 +37,10 @@ class Reader:
     def __call__(self, photo: Photo) -> tuple[Pixels, bool]:
         """The pixels, and whether the picture was square before."""
         pixels, square = read_photo(photo.path, self.size, self.crop, self.fast)
-        mask = None if photo.mask is None else read_mask(photo.mask, self.size, self.crop, self.mask_order)
+        if photo.mask is None:
+            mask = None
+        else:
+            mask = read_mask(photo.mask, self.size, self.crop, self.mask_order)
         return (pixels, mask), square
 
 
@@ -66,9 +69,14 @@ class Faces(Dataset[FaceBatch]):
         decoded: Sequence[Pixels] | None,
         mask_mirror: Sequence[int] | None,
     ) -> None:
-        self.photos, self.labels, self.read = photos, labels, read
+        self.photos = photos
+        self.labels = labels
+        self.read = read
         self.cache = stack(decoded) if decoded else None
-        self.mirrored = None if mask_mirror is None else torch.tensor(mask_mirror)
+        if mask_mirror is None:
+            self.mirrored = None
+        else:
+            self.mirrored = torch.tensor(mask_mirror)
 
     def __len__(self) -> int:
         return len(self.photos)

@@ -91,8 +91,14 @@ def _files(bundle: Bundle) -> Iterator[Check]:
             yield Check("FAILED", f"{role}: {error}")
     for role, entry in bundle.spec.get("packs", {}).items():
         folder = bundle.folder / entry["folder"]
-        bad = [name for name, digest in entry["files"].items() if not _is(folder / name, digest)]
-        text = f"{', '.join(bad)} missing or changed" if bad else f"{len(entry['files'])} ONNX files"
+        bad = []
+        for name, digest in entry["files"].items():
+            if not _is(folder / name, digest):
+                bad.append(name)
+        if bad:
+            text = f"{', '.join(bad)} missing or changed"
+        else:
+            text = f"{len(entry['files'])} ONNX files"
         yield Check("FAILED" if bad else "ok", f"{role}: {text}")
 
 
@@ -101,7 +107,8 @@ def _is(path: Path, digest: str) -> bool:
 
 
 def _pair(bundle: Bundle) -> Check:
-    generator, encoder = bundle.entry("generator"), bundle.entry("encoder")
+    generator = bundle.entry("generator")
+    encoder = bundle.entry("encoder")
     found = generator_fingerprint(load_tensors(bundle.folder / generator["file"]))
     if generator.get("fingerprint", found) != found:
         recorded = short(generator["fingerprint"])
@@ -132,5 +139,7 @@ def _drawn(bundle: Bundle, folder: Path | None) -> Iterator[Check]:
     )
     yield Check("ok", text)
     if result.doubt is not None:
-        more = "; give aligned photographs with --faces to be sure" if folder is None else ""
+        more = ""
+        if folder is None:
+            more = "; give aligned photographs with --faces to be sure"
         yield Check("warning", f"the pairing looks wrong in fact, whatever the names say: {result.doubt}{more}")

@@ -87,7 +87,9 @@ def detector_digest(detector: Detector) -> str | None:
 
 def pack(faces: Sequence[Detection | None]) -> Tensor:
     """`(B, 5 + 2 K)` float64: box, score and K points of each face; NaN where there is none."""
-    rows = [None if face is None else [*face.box, face.score, *face.points.flatten().tolist()] for face in faces]
+    rows = []
+    for face in faces:
+        rows.append(None if face is None else [*face.box, face.score, *face.points.flatten().tolist()])
     width = max((len(row) for row in rows if row is not None), default=5)
     return torch.tensor([row or [float("nan")] * width for row in rows], dtype=torch.float64)
 
@@ -163,7 +165,9 @@ class DetectionSuite:
     """
 
     def __init__(self, detectors: Mapping[str, Detector], draws: int = 1000, seed: int = 0) -> None:
-        self.detectors, self.draws, self.seed = detectors, draws, seed
+        self.detectors = detectors
+        self.draws = draws
+        self.seed = seed
         self.metrics: dict[str, DetectorAgreement] = {}
 
     def update(self, original: Tensor, versions: Mapping[str, Tensor], originals: Originals | None = None) -> None:
@@ -189,7 +193,8 @@ class DetectionSuite:
 
         Figures of the anonymized pictures carry no suffix; those of originals and recovered pictures do.
         """
-        figures, intervals = {}, {}
+        figures = {}
+        intervals = {}
         for key, metric in self.metrics.items():
             detector, what = key.rsplit("/", 1)
             suffix = "" if what == "anonymized" else f"/{what}"

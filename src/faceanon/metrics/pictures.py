@@ -69,7 +69,10 @@ class PictureCheck(Metric):
         image = check_image("batch.image", batch.image)
         self.totals += F.adaptive_avg_pool2d(image.double(), GRID).flatten(1).sum(0)
         self.digests.append(row_digests(to_bytes(image)).to(self.device))
-        factors = torch.zeros(len(image), 0) if batch.factors is None else batch.factors.float().cpu()
+        if batch.factors is None:
+            factors = torch.zeros(len(image), 0)
+        else:
+            factors = batch.factors.float().cpu()
         self.factor_digests.append(row_digests(factors).to(self.device))
         self.identity.append(check_labels("batch.identity", batch.identity, len(batch)).to(self.device))
 
@@ -89,7 +92,8 @@ class PictureCheck(Metric):
         """
         if not len(self.digests):
             raise ValueError("nothing to compute: no batch was added")
-        digests, identity = dim_zero_cat(self.digests), dim_zero_cat(self.identity)
+        digests = dim_zero_cat(self.digests)
+        identity = dim_zero_cat(self.identity)
         factors = dim_zero_cat(self.factor_digests)
         nothing = row_digests(torch.zeros(1, 0)).to(factors)
         return {

@@ -64,7 +64,7 @@ class Mean(Metric):
         self.count += value.numel()
 
     def compute(self) -> Tensor:
-        """The mean; NaN over nothing."""
+        """The mean over everything added; NaN if nothing was."""
         return self.total / self.count
 
 
@@ -108,7 +108,9 @@ class ImageQuality(Metric):
         """`mse`, `psnr`, `ssim`, and `lpips` where distances were given."""
         mse, decibels, similarity = self.totals / self.count
         found = {"mse": mse, "psnr": decibels, "ssim": similarity}
-        return {**found, "lpips": self.distances / self.measured} if self.measured > 0 else found
+        if self.measured > 0:
+            return {**found, "lpips": self.distances / self.measured}
+        return found
 
 
 class MaskedPSNR(Mean):

@@ -151,12 +151,17 @@ def curve_intervals(
     people, numbers = np.unique(
         np.concatenate([pairs.genuine_people, pairs.impostor_people.reshape(-1)]), return_inverse=True
     )
-    own, other = numbers[: len(pairs.genuine)], numbers[len(pairs.genuine) :].reshape(-1, 2)
-    order, rng = _Order(pairs.genuine, pairs.impostor), np.random.default_rng(seed)
-    found: dict[str, list[float]] = {name: [] for name in ("eer", "auc", *(f"tar/{far:g}" for far in fars))}
+    own = numbers[: len(pairs.genuine)]
+    other = numbers[len(pairs.genuine) :].reshape(-1, 2)
+    order = _Order(pairs.genuine, pairs.impostor)
+    rng = np.random.default_rng(seed)
+    found: dict[str, list[float]] = {"eer": [], "auc": []}
+    for far in fars:
+        found[f"tar/{far:g}"] = []
     for _ in range(draws):
         times = np.bincount(rng.integers(len(people), size=len(people)), minlength=len(people)).astype(np.float64)
-        genuine, impostor = times[own], times[other].prod(1)
+        genuine = times[own]
+        impostor = times[other].prod(1)
         if not (genuine.any() and impostor.any()):
             continue
         curve = order.curve(genuine, impostor)

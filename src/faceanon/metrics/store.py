@@ -34,12 +34,14 @@ class FeatureFolder:
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
-        self.folder, self.limit = folder, limit
+        self.folder = folder
+        self.limit = limit
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot make the folder of features {folder}: {error.strerror}; choose another") from error
-        self._began, self._asked = time.time(), set[str]()
+        self._began = time.time()
+        self._asked = set[str]()
         self._used = self._measure()
         self._said = False
 
@@ -66,10 +68,13 @@ class FeatureFolder:
             return None
         try:
             with safe_open(path, framework="pt") as file:
-                tensors = [file.get_tensor(f"{number:03}") for number in range(len(file.keys()))]
+                tensors = []
+                for number in range(len(file.keys())):
+                    tensors.append(file.get_tensor(f"{number:03}"))
                 intact = (file.metadata() or {}).get("sha256") == _digest(key, tensors)
         except (SafetensorError, OSError, ValueError, KeyError):  # another process may have taken it away
-            intact, tensors = not path.is_file(), []
+            intact = not path.is_file()
+            tensors = []
         if not intact:
             _log.warning("features in %s are damaged and computed anew", path)
             return None

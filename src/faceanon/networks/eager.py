@@ -25,4 +25,6 @@ def one_by_one(x: Tensor) -> bool:
 
 def in_turn(run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """`run(x)` for a `run` that treats the samples of `x` `(B, ...)` alike, one by one where that is faster."""
-    return torch.cat([run(item) for item in x.chunk(len(x))]) if one_by_one(x) else run(x)
+    if one_by_one(x):
+        return torch.cat([run(item) for item in x.chunk(len(x))])
+    return run(x)

@@ -32,5 +32,5 @@ class Frozen(nn.Module):
         return type(self)(self.net)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the network takes and gives
-        """Call the network."""
+        """Call the frozen network with the same arguments."""
         return self.net(*args, **kwargs)

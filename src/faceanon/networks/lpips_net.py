@@ -50,7 +50,8 @@ class Lpips(nn.Module):
 
     def raw(self, image: Tensor) -> list[Tensor]:
         """The backbone's five maps `(B, C, h, w)` of `(B, 3, S, S)` in [-1, 1]."""
-        maps, x = [], (image - self.shift) / self.scale
+        maps = []
+        x = (image - self.shift) / self.scale
         for name, layer in self.features.items():
             x = layer(x)
             if name in self.taps:
@@ -91,7 +92,10 @@ class LpipsDistance(PerceptualDistance):
 
     def features(self, image: Tensor) -> Tensor:
         """Spatial mean of the backbone's last map, `(B, C)`, for KID."""
-        net = self.net.net if isinstance(self.net, Frozen) else self.net
+        if isinstance(self.net, Frozen):
+            net = self.net.net
+        else:
+            net = self.net
         assert isinstance(net, Lpips)
         return net.raw(image)[-1].mean((2, 3))
 

@@ -45,7 +45,9 @@ class Scrfd:
         from insightface.model_zoo.scrfd import SCRFD
 
         self.net = SCRFD(str(path), session)
-        cpu = -1 if session.get_providers() == ["CPUExecutionProvider"] else 0
+        cpu = 0
+        if session.get_providers() == ["CPUExecutionProvider"]:
+            cpu = -1
         self.net.prepare(cpu, det_thresh=threshold, input_size=[(side, side) for side in sides])
 
     def __call__(

@@ -88,7 +88,9 @@ def decode(image: Image.Image, name: str, convert_profile: bool = True) -> Decod
     """
     _check(image, name)
     notes: list[str] = []
-    icc = image.info.get("icc_profile") if convert_profile else None
+    icc = None
+    if convert_profile:
+        icc = image.info.get("icc_profile")
     image.load()
     image = _upright(image, notes)
     if image.mode.startswith("I"):
@@ -138,7 +140,9 @@ def _upright(image: Image.Image, notes: list[str]) -> Image.Image:
     except Exception:  # as in `opened`; a camera's notes are not worth the picture
         notes.append("damaged EXIF data ignored")
         return image
-    return image if turn is None else image.transpose(turn)
+    if turn is None:
+        return image
+    return image.transpose(turn)
 
 
 def _narrow(image: Image.Image) -> Image.Image:
@@ -156,4 +160,6 @@ def _to_srgb(image: Image.Image, icc: bytes, notes: list[str]) -> Image.Image:
     except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
         notes.append("unusable colour profile ignored, colours taken as sRGB")
         return image
-    return image if converted is None else converted
+    if converted is None:
+        return image
+    return converted

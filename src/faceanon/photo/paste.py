@@ -151,8 +151,12 @@ def _around(region: Tensor, geometry: CropGeometry, box: Box) -> Box:
     # A pixel of the face reaches as far as the middles of its neighbours.
     edges_down = [(int(rows[0]) - 1) * 2 / size - 1, (int(rows[-1]) + 2) * 2 / size - 1]
     edges_right = [(int(columns[0]) - 1) * 2 / size - 1, (int(columns[-1]) + 2) * 2 / size - 1]
-    x = [geometry.center_x + geometry.axis_x * r - geometry.axis_y * d for r in edges_right for d in edges_down]
-    y = [geometry.center_y + geometry.axis_y * r + geometry.axis_x * d for r in edges_right for d in edges_down]
+    x = []
+    y = []
+    for right in edges_right:
+        for down in edges_down:
+            x.append(geometry.center_x + geometry.axis_x * right - geometry.axis_y * down)
+            y.append(geometry.center_y + geometry.axis_y * right + geometry.axis_x * down)
     left = max(box[0], math.floor(min(x)) - 1)
     top = max(box[1], math.floor(min(y)) - 1)
     return left, top, min(box[2], math.ceil(max(x)) + 1), min(box[3], math.ceil(max(y)) + 1)

@@ -132,7 +132,9 @@ def recovering(
         UserError: If the method cannot recover, the photo was made with other weights, or its faces are no faces.
     """
     pipeline.check(manifest, photo.name)
-    codes = _codes_or_none(manifest, secret, photo.name, deniable) if pipeline.backbone.sealed else None
+    codes = None
+    if pipeline.backbone.sealed:
+        codes = _codes_or_none(manifest, secret, photo.name, deniable)
     pixels = photo.pixels.copy()
     for layer in reversed(manifest.layers):
         if codes is not None:

@@ -225,9 +225,13 @@ def explain(name: str) -> Explanation:
 def better(name: str) -> Better:
     """Which direction is good for one figure."""
     if name.startswith("rank"):
-        return "lower" if name.endswith("/anonymized") else "higher"
+        if name.endswith("/anonymized"):
+            return "lower"
+        return "higher"
     if name.endswith("/anonymized") and name.startswith(("auc/", "eer/")):
-        return "lower" if name.startswith("auc/") else "higher"
+        if name.startswith("auc/"):
+            return "lower"
+        return "higher"
     if name.startswith(("psnr", "ssim")) and "/wrong/" in name:
         return ""
     return explain(name).better

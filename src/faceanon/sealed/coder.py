@@ -40,7 +40,9 @@ def default_step(cells: int) -> float:
 
     A face of 128 px takes some 1.0 kB then, one of 256 px 3.0 kB; the codec itself loses more than the rounding.
     """
-    return 0.35 if cells <= 16 else 0.5
+    if cells <= 16:
+        return 0.35
+    return 0.5
 
 
 def encode_cells(latents: NDArray[np.float32], mask: NDArray[np.bool_], step: float | None = None) -> bytes:
@@ -64,7 +66,8 @@ def encode_cells(latents: NDArray[np.float32], mask: NDArray[np.bool_], step: fl
         raise ValueError(f"no code for latents {latents.shape} with a mask {mask.shape}")
     if not np.isfinite(latents).all():
         raise ValueError("latents that are not finite have no code")
-    step = default_step(max(rows, columns)) if step is None else step
+    if step is None:
+        step = default_step(max(rows, columns))
     if not SMALLEST_STEP <= step <= LARGEST_STEP:
         raise ValueError(f"the step must lie from {SMALLEST_STEP} to {LARGEST_STEP}, not {step}")
     units = round(step * STEP_UNIT)
@@ -120,7 +123,9 @@ def decode_cells(code: bytes) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
 
 def _set_for(columns: int) -> int:
     """Number of the shipped statistics for pictures of so many cells across."""
-    return 0 if columns <= 23 else 1
+    if columns <= 23:
+        return 0
+    return 1
 
 
 def _prediction(around: NDArray[np.int32], statistics: Statistics) -> NDArray[np.int32]:

@@ -60,7 +60,7 @@ class OneLineParser(LightningArgumentParser):
 class FaceAnonCLI(LightningCLI):
     """LightningCLI whose typed configuration is never overridden by `--ckpt_path`.
 
-    `--ckpt_path last` goes on with the run of this configuration, if there is one: see `training.resume`.
+    `--ckpt_path last` resumes the run of this configuration, if there is one: see `training.resume`.
     """
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
@@ -73,7 +73,8 @@ class FaceAnonCLI(LightningCLI):
             super().parse_arguments(parser, args)  # type: ignore[arg-type]
         except UnicodeDecodeError as error:
             raise UserError(f"a config file is not UTF-8 text ({error}); save it as such") from error
-        config, self._last = self.config[self.config.subcommand], None
+        config = self.config[self.config.subcommand]
+        self._last = None
         if config.get("ckpt_path") == "last":
             config["ckpt_path"] = self._last = last_of_run(config["trainer"], self.config.subcommand == "fit")
         self._checkpoint = _read_checkpoint(config.get("ckpt_path"))

@@ -45,6 +45,6 @@ def _named(known: Exception, watches: Sequence[RankWatch]) -> Exception:
     while watches and time.monotonic() < until:
         why = watches[0].dead()
         if why:
-            return PeerGoneError(f"{why}; go on from the last checkpoint")
+            return PeerGoneError(f"{why}; resume from the last checkpoint")
         time.sleep(0.1)
     return known

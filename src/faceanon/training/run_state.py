@@ -31,7 +31,7 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random_state(state: dict[str, Any]) -> None:
-    """Undo what was drawn since `random_state`."""
+    """Set all random generators back to what `random_state` gave."""
     version, words, spare = state["python"]
     random.setstate((version, tuple(words), spare))
     name, keys, position, has_spare, spare = state["numpy"]
@@ -45,13 +45,13 @@ class RunState(L.Callback):
     """Adds to every checkpoint, and restores: random numbers of every process, the length of the log, W&B's run.
 
     `faceanon fit` installs it. Rows of `metrics.csv` that were written after the checkpoint are dropped when a run
-    goes on from it.
+    resumes from it.
     """
 
     def __init__(self) -> None:
         self._unlogged = False  # whether what was logged last has not reached the loggers yet
         self._loaded: dict[str, Any] | None = None
-        self._step = 0  # where the run goes on
+        self._step = 0  # where the run resumes
         self._epoch_was_over = False
 
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: object, idx: int) -> None:
@@ -59,7 +59,7 @@ class RunState(L.Callback):
         self._unlogged = False
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """As `on_train_batch_start`."""
+        """Lightning has passed on the last row of training by the time that validation starts."""
         self._unlogged = False
 
     def on_train_batch_end(
@@ -73,11 +73,11 @@ class RunState(L.Callback):
         self._unlogged = True
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """As `on_train_batch_start`."""
+        """Lightning has passed on all rows by the end of training."""
         self._unlogged = False
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Add what is needed to go on; every process takes part."""
+        """Add what is needed to resume; every process takes part."""
         states: list[Any] = [random_state()]
         if trainer.world_size > 1:
             states = [None] * trainer.world_size
@@ -95,12 +95,15 @@ class RunState(L.Callback):
         step = trainer.fit_loop.epoch_loop._batches_that_stepped - int(epoch_over)
         if not (self._unlogged and trainer.training and (epoch_over or connector.should_update_logs)):
             return {}, step
-        found = {name: value.item() if isinstance(value, Tensor) else value for name, value in _logged(trainer)}
+        found = {}
+        for name, value in _logged(trainer):
+            found[name] = value.item() if isinstance(value, Tensor) else value
         return ({"epoch": trainer.current_epoch, **found} if found else {}), step
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Keep it until the fit starts; a checkpoint of an earlier version has none."""
-        self._loaded, self._step = checkpoint.get(KEY), int(checkpoint.get("global_step", 0))
+        self._loaded = checkpoint.get(KEY)
+        self._step = int(checkpoint.get("global_step", 0))
         self._epoch_was_over = close_epoch(checkpoint)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -113,13 +116,13 @@ class RunState(L.Callback):
         """Let the CSV files be shortened, not deleted, before anything is logged.
 
         Raises:
-            UserError: Processes go on from different steps: `last` was looked for on disks that are not shared.
+            UserError: Processes resume from different steps: `last` was looked for on disks that are not shared.
         """
         first = trainer.strategy.broadcast(self._step)
         if not trainer.strategy.reduce_boolean_decision(self._step == first):  # all leave: none waits for another
             raise UserError(
-                f"the processes go on from different steps (process {trainer.global_rank} from {self._step}, process 0 "
-                f"from {first}): give all machines the same checkpoint, or one log folder that they share"
+                f"the processes resume from different steps (process {trainer.global_rank} from {self._step}, "
+                f"process 0 from {first}): give all machines the same checkpoint, or one log folder that they share"
             )
         if self._loaded is not None:
             loggers = [logger for logger in trainer.loggers if isinstance(logger, CSVLogger)]
@@ -137,7 +140,8 @@ class RunState(L.Callback):
         self._log_open_row(trainer)
 
     def _log_open_row(self, trainer: L.Trainer) -> dict[str, Any] | None:
-        loaded, self._loaded = self._loaded, None
+        loaded = self._loaded
+        self._loaded = None
         for logger in trainer.loggers:
             if isinstance(logger, CSVLogger) and loaded is not None and loaded["row"]:
                 logger.log_metrics(loaded["row"], loaded["step"])

@@ -91,7 +91,7 @@ class OnnxCard:
     version: int = VERSION
 
     def to_json(self) -> str:
-        """Indented JSON."""
+        """The card as indented JSON that ends in a line feed; `read` reads it back."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
     @classmethod
@@ -256,7 +256,9 @@ def _providers(device: str, available: Sequence[str]) -> list[tuple[str, dict[st
     if known[kind] not in available:
         raise _no_device(device, f"it has {', '.join(available)}")
     beside: list[tuple[str, dict[str, int]]] = [(known["cpu"], {})]
-    return beside if kind == "cpu" else [(known[kind], {"device_id": int(number or "0")}), *beside]
+    if kind == "cpu":
+        return beside
+    return [(known[kind], {"device_id": int(number or "0")}), *beside]
 
 
 def _no_device(device: str, reason: str) -> UserError:

@@ -111,11 +111,13 @@ def _digest(path: Path, files: dict[str, str]) -> str:
 
 def is_onnx(data: bytes) -> bool:
     """Whether bytes are one whole ONNX model: a ModelProto's fields up to exactly the end, a graph among them."""
-    at, fields = 0, set()
+    at = 0
+    fields = set()
     try:
         while at < len(data):
             tag, at = _varint(data, at)
-            number, wire = tag >> 3, tag & 7
+            number = tag >> 3
+            wire = tag & 7
             fields.add(number)
             if wire == 0:
                 _, at = _varint(data, at)
@@ -130,10 +132,12 @@ def is_onnx(data: bytes) -> bool:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value, shift = 0, 0
+    value = 0
+    shift = 0
     while shift < 70:  # ten bytes at most: longer ones would grow a number without end
         byte = data[at]
-        value, at = value | (byte & 0x7F) << shift, at + 1
+        value = value | (byte & 0x7F) << shift
+        at = at + 1
         if byte < 0x80:
             return value, at
         shift += 7

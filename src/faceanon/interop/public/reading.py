@@ -123,12 +123,12 @@ def _plain(opts: object) -> dict[str, Any]:
         opts = vars(opts)
     if not isinstance(opts, Mapping):
         return {}
-    return {
-        str(name): value
-        for name, value in opts.items()
-        if isinstance(value, str | int | float | bool | None)
-        or (isinstance(value, list) and all(isinstance(item, int) for item in value))
-    }
+    plain = {}
+    for name, value in opts.items():
+        numbers = isinstance(value, list) and all(isinstance(item, int) for item in value)
+        if numbers or isinstance(value, str | int | float | bool | None):
+            plain[str(name)] = value
+    return plain
 
 
 def _tensors(value: object) -> dict[str, Tensor] | None:
@@ -143,7 +143,10 @@ def _tensors(value: object) -> dict[str, Tensor] | None:
 
 def _networks(content: dict[str, Any], opts: dict[str, Any], path: Path) -> list[Found]:
     average = content.get("latent_avg")
-    average = average.detach().float() if isinstance(average, Tensor) else None
+    if isinstance(average, Tensor):
+        average = average.detach().float()
+    else:
+        average = None
     if any(_tensors(content.get(part)) for part in _PARTS):
         return _stylegan2(content, average, path)
     for wrapper in _WRAPPERS:
@@ -158,12 +161,15 @@ def _networks(content: dict[str, Any], opts: dict[str, Any], path: Path) -> list
 def _stylegan2(content: dict[str, Any], average: Tensor | None, path: Path) -> list[Found]:
     """Generator (its moving average where there is one) and discriminator."""
     states = {part: _tensors(content.get(part)) for part in _PARTS}
-    generator, discriminator = states["g_ema"] or states["g"], states["d"]
+    generator = states["g_ema"] or states["g"]
+    discriminator = states["d"]
     found = []
     if generator is not None:
         if average is None and "latent_avg" in generator:
             average = generator.pop("latent_avg").float()
-        note = () if states["g_ema"] else ("no g_ema in the file: took g, the generator without its moving average",)
+        note: tuple[str, ...] = ()
+        if not states["g_ema"]:
+            note = ("no g_ema in the file: took g, the generator without its moving average",)
         found.append(replace(_named(GENERATOR, generator, path), latent_avg=average, notes=note))
     if discriminator is not None:
         found.append(_named(DISCRIMINATOR, discriminator, path))
@@ -172,11 +178,18 @@ def _stylegan2(content: dict[str, Any], average: Tensor | None, path: Path) -> l
 
 def _state(state: dict[str, Tensor], opts: dict[str, Any], average: Tensor | None, path: Path) -> list[Found]:
     """What a state dict holds."""
-    encoder = {name.removeprefix("encoder."): item for name, item in state.items() if name.startswith("encoder.")}
-    decoder = {name.removeprefix("decoder."): item for name, item in state.items() if name.startswith("decoder.")}
+    encoder = {}
+    decoder = {}
+    for name, item in state.items():
+        if name.startswith("encoder."):
+            encoder[name.removeprefix("encoder.")] = item
+        elif name.startswith("decoder."):
+            decoder[name.removeprefix("decoder.")] = item
     if encoder or all(mark in state for mark in ENCODER_MARKS):
         found = [_encoder(encoder or state, opts, average, path)]
-        return [*found, replace(_named(GENERATOR, decoder, path), latent_avg=average)] if decoder else found
+        if decoder:
+            return [*found, replace(_named(GENERATOR, decoder, path), latent_avg=average)]
+        return found
     for layout in LAYOUTS:
         if all(mark in state for mark in layout.marks):
             if layout.kind == "facenet":
@@ -207,7 +220,9 @@ def _encoder(state: State, opts: dict[str, Any], average: Tensor | None, path: P
 def _backbone(found: Found) -> Found:
     """A classifier of ImageNet without its head, which LPIPS does not use."""
     kept = backbone_weights(found.tensors)
-    notes = ("classifier dropped",) if len(kept) < len(found.tensors) else ()
+    notes: tuple[str, ...] = ()
+    if len(kept) < len(found.tensors):
+        notes = ("classifier dropped",)
     return replace(found, tensors=kept, notes=notes)
 
 

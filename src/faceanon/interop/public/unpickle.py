@@ -42,16 +42,18 @@ class Record:
     """
 
     def __init__(self, name: str = "", state: dict[str, Any] | None = None) -> None:
-        self.name, self.state = name, state or {}
+        self.name = name
+        self.state = state or {}
 
 
 class TensorFlowNetwork(Record):
-    """A `dnnlib.tflib.network.Network`."""
+    """Stands for a pickled `dnnlib.tflib.network.Network` and keeps its name and state; none of its code runs."""
 
     def __setstate__(self, state: object) -> None:
         if not isinstance(state, dict):
             raise pickle.UnpicklingError("a network whose state is no dictionary")
-        self.name, self.state = str(state.get("name")), state
+        self.name = str(state.get("name"))
+        self.state = state
 
 
 class DType:
@@ -188,7 +190,7 @@ class _Reader(pickle.Unpickler):
         return Array()
 
     def scalar(self, dtype: DType, raw: bytes) -> int | float | bool:
-        """A number."""
+        """The one number that a numpy scalar was pickled as."""
         number: int | float | bool = dtype.read(raw)[0].item()
         return number
 
@@ -265,5 +267,7 @@ def _damaged(path: Path, error: Exception) -> NoReturn:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if lines and lines[0].startswith("Weights only load failed"):
         lines = []  # torch's advice to load the file carelessly, or to write to torch
-    reason = lines[0][:200] if lines else "not in a format of torch, or damaged"
+    reason = "not in a format of torch, or damaged"
+    if lines:
+        reason = lines[0][:200]
     raise UserError(f"{path} is not a readable checkpoint ({reason}); {_ADVICE}") from error

@@ -10,8 +10,8 @@ Where the backbone runs on the processor itself, it and the threads take turns. 
 cores, so whatever takes one core from it for a while makes the others wait as long: side by side, both lose. It then
 runs in the calling thread: in any other, glibc takes large blocks from the system anew each time, which costs a tenth.
 
-Every call of the backbone has the same number of rows, so that a photo's result does not hang on which photos it shared
-a call with: what a resumed run writes is what an uninterrupted one would have written.
+Every call of the backbone has the same number of rows, so that a photo's result does not depend on which photos it
+shared a call with: what a resumed run writes is what an uninterrupted one would have written.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def run_tasks(
 
 class _Engine:
     def __init__(self, pipeline: Pipeline, tasks: Iterator[Task], workers: int, rows: int, cores: int) -> None:
-        self.pipeline, self.tasks, self.rows = pipeline, tasks, rows
+        self.pipeline = pipeline
+        self.tasks = tasks
+        self.rows = rows
         self.turns = pipeline.device.type == "cpu"
         self.pool = _threads("faceanon", workers, max(1, cores // workers))
         self.network = _threads("faceanon-network", 1, cores)

@@ -42,7 +42,7 @@ class Figure:
         repeats: Calls of one sample.
         samples: The case's, one a round.
         peaks: GFLOP/s by name of the peak, one a round, measured right before the case's: `wall` and `cpu` by name.
-        ignored: Settings of the run that the case does not heed.
+        ignored: Settings of the run that the case does not use.
         failed: Why there are no figures; None where there are.
     """
 
@@ -77,27 +77,39 @@ class Figure:
 
     def peak(self, clock: str, names: Sequence[str] = FLOAT32_PEAKS) -> float | None:
         """GFLOP/s of the machine beside this case: the largest of the peaks' medians; `clock` is `cpu` or `wall`."""
-        medians = [statistics.median(self.peaks[name][clock]) for name in names if self.peaks.get(name, {}).get(clock)]
+        medians = []
+        for name in names:
+            if self.peaks.get(name, {}).get(clock):
+                medians.append(statistics.median(self.peaks[name][clock]))
         return max(medians, default=None)
 
     def rate(self, clock: str) -> float | None:
         """GFLOP/s of the case."""
         seconds = self.median(clock)
-        return self.gflop / seconds if self.gflop and seconds else None
+        if self.gflop and seconds:
+            return self.gflop / seconds
+        return None
 
     def fraction(self, clock: str, names: Sequence[str] = FLOAT32_PEAKS) -> float | None:
         """Share of the machine's peak that the case reaches."""
-        rate, peak = self.rate(clock), self.peak(clock, names)
-        return rate / peak if rate and peak else None
+        rate = self.rate(clock)
+        peak = self.peak(clock, names)
+        if rate and peak:
+            return rate / peak
+        return None
 
     def cost(self, clock: str) -> float | None:
         """GFLOP that the machine's peak does in the time of one image: comparable across machines and days."""
-        seconds, peak = self.median(clock), self.peak(clock)
-        return seconds * peak / self.images if seconds and peak else None
+        seconds = self.median(clock)
+        peak = self.peak(clock)
+        if seconds and peak:
+            return seconds * peak / self.images
+        return None
 
     def summary(self) -> dict[str, float | None]:
         """The derived figures, for readers of the JSON."""
-        wall, cpu = self.median("wall"), self.median("cpu")
+        wall = self.median("wall")
+        cpu = self.median("cpu")
         return {
             "wall_s": wall,
             "cpu_s": cpu,
@@ -146,7 +158,9 @@ class Run:
     @property
     def clock(self) -> str:
         """What to judge by: CPU time, which other programs on the machine blur little; on a GPU wall time."""
-        return "wall" if self.settings.cuda else "cpu"
+        if self.settings.cuda:
+            return "wall"
+        return "cpu"
 
     @property
     def file_name(self) -> str:
@@ -201,7 +215,9 @@ def _rounded(value: object) -> object:
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, Mapping):
         return {name: _rounded(item) for name, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [_rounded(item) for item in value]
+    return value
 
 
 def dumps(run: Run) -> bytes:

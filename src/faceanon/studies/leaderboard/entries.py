@@ -21,7 +21,8 @@ from faceanon.results import FILE_NAME, Results, load_results
 SEED = re.compile(r"seed-?\d+")
 ADVICE = "give folders that `faceanon test` or `faceanon zoo` wrote"
 OTHER_ROLES = ("parser", "landmarks", "perceptual")
-SAMPLES, ZOO = "samples.png", "zoo.json"
+SAMPLES = "samples.png"
+ZOO = "zoo.json"
 SHEET_QUALITY = 80
 
 
@@ -41,7 +42,7 @@ class Entry:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """Of the first run."""
+        """What the results of the first run say of themselves."""
         return self.runs[0].meta
 
     @property
@@ -88,10 +89,10 @@ def find_entries(folders: Sequence[Path]) -> list[Entry]:
             results.figures |= _costs(folder, path)
             found.runs.append(results)
             found.folders.append(path.parent)
-    return [
-        Entry(name, tuple(found.runs), _sheet(found.root, name, found.folders[0]))
-        for name, found in zip(_names(list(groups)), groups.values(), strict=True)
-    ]
+    entries = []
+    for name, found in zip(_names(list(groups)), groups.values(), strict=True):
+        entries.append(Entry(name, tuple(found.runs), _sheet(found.root, name, found.folders[0])))
+    return entries
 
 
 def _files(folder: Path) -> list[Path]:
@@ -107,17 +108,25 @@ def _files(folder: Path) -> list[Path]:
 
 def _key(folder: Path, path: Path) -> tuple[Path, tuple[str, ...]]:
     """Root, and parts of the method's folder; runs that differ in their seed alone have the same."""
-    root = folder.resolve() if folder.is_dir() else path.resolve().parent
+    if folder.is_dir():
+        root = folder.resolve()
+    else:
+        root = path.resolve().parent
     inner = path.resolve().parent.relative_to(root).parts
     return root, tuple(part for part in inner if not SEED.fullmatch(part))
 
 
 def _names(keys: Sequence[tuple[Path, tuple[str, ...]]]) -> list[str]:
     """Names that tell the methods apart: below their root, or with its name before, or the whole path."""
-    short, longer, longest = [], [], []
+    short = []
+    longer = []
+    longest = []
     for root, parts in keys:
         kept = parts[:-1] if parts[-1:] == ("report",) else parts
-        top = root.parent if root.name == "report" and not kept else root
+        if root.name == "report" and not kept:
+            top = root.parent
+        else:
+            top = root
         short.append("/".join(kept) or top.name)
         longer.append("/".join((top.name, *kept)))
         longest.append(str(root.joinpath(*parts)))
@@ -150,7 +159,9 @@ def load_test(path: Path) -> Results:
 def _costs(root: Path, path: Path) -> dict[str, float]:
     """What the zoo measured of a method beside its test: time and size."""
     table = root / ZOO
-    inner = path.resolve().relative_to(root.resolve()).parts if root.is_dir() else ()
+    inner: tuple[str, ...] = ()
+    if root.is_dir():
+        inner = path.resolve().relative_to(root.resolve()).parts
     if len(inner) < 3 or not table.is_file():
         return {}
     try:
@@ -194,8 +205,14 @@ def check_entries(entries: Sequence[Entry], across: bool = False) -> list[str]:
         UserError: They do not compare, and `across` was not asked for.
     """
     marks = []
-    runs = {f"{entry.name} {number + 1}": run for entry in entries for number, run in enumerate(entry.runs)}
-    single = {entry.name: entry.runs[0] for entry in entries} if len(runs) == len(entries) else runs
+    runs = {}
+    for entry in entries:
+        for number, run in enumerate(entry.runs):
+            runs[f"{entry.name} {number + 1}"] = run
+    if len(runs) == len(entries):
+        single = {entry.name: entry.runs[0] for entry in entries}
+    else:
+        single = runs
     if check_comparable({label: run.meta for label, run in single.items()}, across):
         marks.append("The protocols differ: compare only methods with the same one, it stands beside their names.")
     judges = _by_hash(single, "judge")
@@ -217,6 +234,9 @@ def _by_hash(runs: Mapping[str, Results], role: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for label, run in runs.items():
         digest = str((run.meta.get("weights") or {}).get(role, "unknown"))[:12]
-        name = f"{run.meta['judge']} {digest}" if role == "judge" else digest
+        if role == "judge":
+            name = f"{run.meta['judge']} {digest}"
+        else:
+            name = digest
         found.setdefault(name, []).append(label)
     return found

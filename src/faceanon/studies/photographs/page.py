@@ -136,7 +136,9 @@ def _row(results: Results, line: Line, label: str, figure: str, white_box: bool)
 
 def _text(value: float, kind: Kind) -> str:
     if not math.isfinite(value):
-        return "exact" if kind == "dB" and value > 0 else "-"
+        if kind == "dB" and value > 0:
+            return "exact"
+        return "-"
     if kind == "dB":
         return f"{value:.1f} dB"
     if kind == "bytes":
@@ -150,8 +152,12 @@ def terminal(results: Results) -> str:
     """The table for the terminal, with a mark on what is not reached."""
     marks = {None: "", True: "reached", False: "NOT REACHED"}
     cells = [(row.label, row.value, row.target, marks[row.reached]) for row in rows(results)]
-    widths = [max(len(cell[column]) for cell in cells) for column in range(4)]
-    lines = ["  ".join(text.ljust(width) for text, width in zip(cell, widths, strict=True)) for cell in cells]
+    widths = []
+    for column in range(4):
+        widths.append(max(len(cell[column]) for cell in cells))
+    lines = []
+    for cell in cells:
+        lines.append("  ".join(text.ljust(width) for text, width in zip(cell, widths, strict=True)))
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -22,7 +22,7 @@ NOISE = 5 / 127.5  # standard deviation, five of 255 levels
 
 
 def resized(image: Tensor) -> Tensor:
-    """Half the side, and back."""
+    """The picture scaled to half its side, and back."""
     side = image.shape[-2:]
     small = F.interpolate(image, scale_factor=0.5, mode="bilinear", antialias=True)
     return F.interpolate(small, size=side, mode="bicubic").clamp(-1, 1)
@@ -86,7 +86,13 @@ class Disturbed(Finding):
         lives = [f"{name} ({rate:.0%})" for name, rate in each.items() if rate >= SURVIVES]
         dies = [f"{name} ({rate:.0%})" for name, rate in each.items() if rate < SURVIVES]
         text = f"recovery survives {', '.join(lives) or 'nothing'}; fails after {', '.join(dies) or 'nothing'}"
-        outcome: Outcome = "holds" if not dies else "partly" if lives else "fails"
+        outcome: Outcome
+        if not dies:
+            outcome = "holds"
+        elif lives:
+            outcome = "partly"
+        else:
+            outcome = "fails"
         return [Verdict(outcome, f"{text} (from {SURVIVES:.0%} recognised)")]
 
     def rows(self) -> list[Row]:
@@ -106,7 +112,9 @@ def disturbance(target: Target) -> Disturbed:
     target.need_way_back()
     count = target.budget.disturbed
     image, hidden, key = (rows[:count] for rows in (target.probes.image, target.hidden, target.right_keys))
-    rates, cosines, psnr = [], [], []
+    rates = []
+    cosines = []
+    psnr = []
     for name, change in DISTURBANCES.items():
         face = target.recover(saved(change(hidden)), key, title=name)
         cosine = (target.embed(face) * target.gallery[:count]).sum(1)

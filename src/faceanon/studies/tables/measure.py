@@ -14,10 +14,10 @@ from faceanon.errors import UserError
 from faceanon.files import state_sha256
 from faceanon.metrics.cache import FeatureCache
 from faceanon.metrics.evaluation import Evaluation
+from faceanon.metrics.fingerprints import bundle_hashes
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.protocol import Protocol, load_protocol
 from faceanon.metrics.readings import Reading, RecognitionRate
-from faceanon.metrics.stamps import bundle_hashes
 from faceanon.report.evaluated import write_evaluation
 from faceanon.results import FILE_NAME, Results, load_results
 from faceanon.studies.tables.data import TestPictures
@@ -79,7 +79,8 @@ def check_bundle(name: str, backbone: Backbone, bundle: Bundle) -> None:
     Raises:
         UserError: They differ; the message names the role.
     """
-    theirs, ours = bundle_hashes(backbone.bundle), bundle_hashes(bundle)
+    theirs = bundle_hashes(backbone.bundle)
+    ours = bundle_hashes(bundle)
     other = [role for role in NETWORKS if theirs.get(role) != ours.get(role)]
     if other:
         raise UserError(
@@ -97,7 +98,8 @@ def cached(path: Path, backbone: Backbone, setting: Setting) -> Results | None:
     if not path.is_file():
         return None
     found = load_results(path)
-    meta, protocol = found.meta, found.meta.get("protocol") or {}
+    meta = found.meta
+    protocol = found.meta.get("protocol") or {}
     ours = bundle_hashes(setting.bundle)
     theirs = meta.get("weights") or {}
     same = (
@@ -106,7 +108,9 @@ def cached(path: Path, backbone: Backbone, setting: Setting) -> Results | None:
         and meta.get("seed") == setting.protocol.seed
         and all(theirs.get(role) == ours.get(role) for role in NETWORKS)
     )
-    return found if same and _fits(meta, backbone, setting) else None
+    if same and _fits(meta, backbone, setting):
+        return found
+    return None
 
 
 def _fits(meta: Mapping[str, Any], backbone: Backbone, setting: Setting) -> bool:

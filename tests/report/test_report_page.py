@@ -216,8 +216,6 @@ def test_plots_survive_nothing_and_non_finite_values():
 
 
 def run_command(*arguments):
-    import argparse
-
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     return command.run(parser.parse_args([str(a) for a in arguments]))

@@ -1,4 +1,4 @@
-"""What the web page answers, without a browser; `test_demo_page.py` walks through it."""
+"""What the web page answers, without a browser; `test_web_page.py` walks through it."""
 
 import asyncio
 import hashlib

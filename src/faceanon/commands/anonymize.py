@@ -25,7 +25,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from faceanon.commands._files import FileOptions, add_file_arguments, load_pipeline, pictures, plan
 from faceanon.commands._people import Choice, PeopleOptions, add_people_arguments, choices, people_of
@@ -89,7 +89,7 @@ class Options:
     carry: str | None
     aligned: bool
     min_face: float
-    small_faces: str
+    small_faces: Literal["blur", "pixelate", "mask", "refuse"]
     list_faces: bool
     detector: str | None
 

@@ -27,7 +27,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from faceanon.commands._typed import typed
 from faceanon.errors import UserError
@@ -68,7 +68,7 @@ class Options:
     list: bool
     device: str
     threads: int
-    precision: str
+    precision: Literal["32", "bf16", "16"]
     compile: bool
     channels_last: bool
     tf32: bool
@@ -125,10 +125,7 @@ def run(args: argparse.Namespace) -> int:
         print(*_listing(cases), sep="\n")
         return 0
     former = load(options.baseline) if options.baseline else None
-    if options.read:
-        found = load(options.read)
-    else:
-        found = _measured(choose(options.cases, cases), _settings(options), options)
+    found = load(options.read) if options.read else _measured(choose(options.cases, cases), _settings(options), options)
     if options.page:
         source = found.file_name if options.out or options.read else None
         _write_page(options.page, found, source, former)

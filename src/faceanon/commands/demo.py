@@ -1,9 +1,9 @@
 """Train both stages briefly on the embedded bundle, test the result, change a photo and back, and write a report.
 
-The demo uses photo128 and the synthetic photographs that ship with it. Both stages of Persona continue the shipped model
-for some minutes, and are tested on synthetic persons that no training saw. Then the new model anonymizes and recovers
-photographs. --from-scratch starts from nothing, which takes hours to draw believable people. --bundle synth64 trains
-DBAF on procedural faces instead.
+The demo uses photo128 and the synthetic photographs that ship with it. Both stages of Persona train for some minutes,
+from the shipped model on, and are tested on synthetic persons that no training saw. Then the new model anonymizes and
+recovers photographs. --from-scratch starts from nothing, which takes hours to draw believable people. --bundle synth64
+trains DBAF on procedural faces instead.
 
   faceanon demo --out runs/demo
   faceanon demo --out runs/demo --batches 2000 --from-scratch

@@ -115,7 +115,8 @@ class DBAF(Backbone):
         self.cid = cid
         self.maar = MAAR(self.encoder.feature_channels, self.generator.channels) if maar else None
         self.blend = blend
-        self.encoder.eval()  # Lightning does not call `train` when a fit starts
+        # Lightning does not call `train` when a fit starts.
+        self.encoder.eval()
         self._add_key_edit(dim)
 
     def _add_key_edit(self, dim: int) -> None:

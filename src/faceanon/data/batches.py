@@ -56,7 +56,8 @@ def _pieces(positions: Sequence[int], size: int, first: int) -> Iterator[Sequenc
         if left - take == 1 and take > 2:
             take -= 1
         elif left - take == 1 and room < size:
-            room = size  # too little room to part them well: start on a fresh batch
+            # Too little room to part them well: start on a fresh batch.
+            room = size
             continue
         yield positions[start : start + take]
         start = start + take

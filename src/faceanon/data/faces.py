@@ -94,7 +94,9 @@ class Faces(Dataset[FaceBatch]):
     def _pixels(self, index: list[int]) -> tuple[Tensor, Tensor | None]:
         if self.cache is not None:
             pixels, masks = self.cache
-            return pixels[index], None if masks is None else masks[index]
+            if masks is None:
+                return pixels[index], None
+            return pixels[index], masks[index]
         return stack([self.read(self.photos[row])[0] for row in index])
 
     def _flip(self, masks: Tensor, flip: Tensor) -> Tensor:

@@ -115,7 +115,10 @@ def name_identities(photos: Sequence[Photo], table: Path) -> list[Photo]:
     rows = []
     for line in lines:
         for row in csv.reader([line]):
-            rows.append(row if len(row) > 1 else line.split())
+            if len(row) > 1:
+                rows.append(row)
+            else:
+                rows.append(line.split())
     person = {}
     for row in rows:
         if len(row) > 1 and row[1].strip():

@@ -149,7 +149,10 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         for split, some in splits.items():
             labels = []
             for photo in some:
-                labels.append(-1 if photo.identity is None else number[photo.identity])
+                if photo.identity is None:
+                    labels.append(-1)
+                else:
+                    labels.append(number[photo.identity])
             pixels = None
             if kept:
                 pixels = [item for photo in some if (item := decoded.pop(photo)) is not None]
@@ -166,7 +169,10 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         return named
 
     def _fits(self, count: int) -> bool:
-        return count * self.image_size**2 * (4 if self.masks else 3) <= self.memory_limit * 1e9
+        channels = 3
+        if self.masks:
+            channels = 4
+        return count * self.image_size**2 * channels <= self.memory_limit * 1e9
 
     def _decode(self, photos: Sequence[Photo]) -> dict[Photo, Pixels | None]:
         """Read everything once: what is readable, with its pixels if memory holds them all."""
@@ -227,7 +233,12 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         splits: dict[Split, list[Photo]] = {"train": [], "val": [], "test": []}
         for photo in photos:
             name = photo.identity if known else photo.name
-            splits["val" if name in val else "test" if name in test else "train"].append(photo)
+            if name in val:
+                splits["val"].append(photo)
+            elif name in test:
+                splits["test"].append(photo)
+            else:
+                splits["train"].append(photo)
         if not splits["train"]:
             raise UserError(
                 f"nothing is left to train on: {len(val)} of {len(names)} held out for validation, "

@@ -221,7 +221,10 @@ class PreparedFaces(L.LightningDataModule):
         names = sorted({photo.identity or photo.name for photo in photos})
         counts = []
         for fraction in self.fractions:
-            counts.append(max(1, round(fraction * len(names))) if fraction else 0)
+            if fraction:
+                counts.append(max(1, round(fraction * len(names))))
+            else:
+                counts.append(0)
         val, test = hold_out(names, counts[0], counts[1], self.seed)
         splits: dict[str, list[Photo]] = {"train": [], "val": [], "test": []}
         for photo in photos:

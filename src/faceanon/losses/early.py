@@ -91,7 +91,8 @@ def total(parts: Iterable[Callable[[], Tensor]], parameters: Iterable[nn.Paramet
 
 
 def _gradients(value: Tensor, inputs: list[Any]) -> list[Tensor]:
-    with torch.autocast(value.device.type, enabled=False):  # a backward pass runs outside of it
+    # A backward pass runs outside of it.
+    with torch.autocast(value.device.type, enabled=False):
         found = torch.autograd.grad(value, inputs, allow_unused=True, materialize_grads=True)
     return list(found)
 

@@ -87,9 +87,12 @@ def detector_digest(detector: Detector) -> str | None:
 
 def pack(faces: Sequence[Detection | None]) -> Tensor:
     """`(B, 5 + 2 K)` float64: box, score and K points of each face; NaN where there is none."""
-    rows = []
+    rows: list[list[float] | None] = []
     for face in faces:
-        rows.append(None if face is None else [*face.box, face.score, *face.points.flatten().tolist()])
+        if face is None:
+            rows.append(None)
+        else:
+            rows.append([*face.box, face.score, *face.points.flatten().tolist()])
     width = max((len(row) for row in rows if row is not None), default=5)
     return torch.tensor([row or [float("nan")] * width for row in rows], dtype=torch.float64)
 
@@ -104,7 +107,10 @@ def unpack(rows: Tensor) -> list[Detection | None]:
     for row in rows.tolist():
         left, top, right, bottom, score, *points = row
         face = Detection((left, top, right, bottom), score, np.array(points).reshape(-1, 2))
-        found.append(None if left != left else face)
+        if left != left:
+            found.append(None)
+        else:
+            found.append(face)
     return found
 
 

@@ -80,7 +80,8 @@ class FeatureFolder:
             return None
         self._asked.add(path.name)
         with contextlib.suppress(OSError):
-            os.utime(path)  # other processes, too, are to see that it is used
+            # Other processes, too, are to see that it is used.
+            os.utime(path)
         return tensors or None
 
     def write(self, key: str, tensors: list[Tensor]) -> None:
@@ -101,7 +102,8 @@ class FeatureFolder:
         self._asked.add(self.path(key).name)
 
     def _make_room(self, needed: int) -> None:
-        files = self._files()  # other processes write here too
+        # Other processes write here too.
+        files = self._files()
         self._used = sum(size for _, size, _ in files)
         for used, size, path in files:
             if self._used + needed <= self.limit or used > self._began:

@@ -114,5 +114,6 @@ def _untrained(net: str) -> Any:  # noqa: ANN401 - lpips has no types
     except ImportError as error:
         raise UserError("LPIPS needs the package lpips; run: pip install 'lpips>=0.1.4'") from error
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=UserWarning, module="torchvision")  # it speaks torchvision's old way
+        # It speaks torchvision's old way.
+        warnings.filterwarnings("ignore", category=UserWarning, module="torchvision")
         return lpips.LPIPS(net=net, pnet_rand=True, verbose=False)

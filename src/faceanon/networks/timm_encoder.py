@@ -61,7 +61,8 @@ class TimmEncoder(Encoder4Editing):
         trunk_file: str | None = None,
         model_args: Mapping[str, Any] | None = None,
     ) -> None:
-        nn.Module.__init__(self)  # not the parent's, which would build the trunk that this one replaces
+        # Not the parent's, which would build the trunk that this one replaces.
+        nn.Module.__init__(self)
         side = input_size // REDUCTIONS[-1]
         if side < 1 or input_size % REDUCTIONS[-1] or side & (side - 1):
             raise UserError(f"input_size of an encoder must be 16 times a power of two, not {input_size}")

@@ -121,7 +121,8 @@ def _face_grid(geometry: CropGeometry, box: Box, size: int) -> Tensor:
 
 def _opacity(grid: Tensor, feather: float, times: int) -> Tensor:
     """`(1, h, w)`: 1 inside the square, falling smoothly to 0 at its edge, 0 outside."""
-    depth = (1 - grid.abs().amax(-1)) / 2  # share of the side between a pixel and the nearest edge
+    # Share of the side between a pixel and the nearest edge.
+    depth = (1 - grid.abs().amax(-1)) / 2
     if feather == 0:
         inside = (depth > 0).float()
     else:

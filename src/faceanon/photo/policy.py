@@ -136,7 +136,10 @@ def decide(
             reason = f"smaller than {policy.min_face:g} px"
         face = Face(number, detection.box, detection.score, geometry, policy.small if reason else "model", reason)
         left = replace(face, treatment="left", reason=policy.why.get(number, "as asked"))
-        faces.append(face if policy.wants(number) else left)
+        if policy.wants(number):
+            faces.append(face)
+        else:
+            faces.append(left)
     return faces
 
 

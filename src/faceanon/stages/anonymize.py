@@ -108,7 +108,8 @@ class AnonymizeStage(BackboneStage[Branches]):
             self.teacher = [self._teacher(anchor_from)]
         else:
             self.teacher = []
-        self.start: dict[str, Tensor] | None = None  # the teacher's state, where no file has it
+        # The teacher's state, where no file has it.
+        self.start: dict[str, Tensor] | None = None
         self.hunter = Adversary(self.bundle) if weights.hunted else None
         self.code_agreement = CodeAgreement()
         self.evaluation: Evaluation | None = None
@@ -162,7 +163,10 @@ class AnonymizeStage(BackboneStage[Branches]):
     @property
     def adversaries(self) -> list[nn.Module]:
         """The discriminator, and the adversary where the weights ask for one."""
-        return super().adversaries + ([] if self.hunter is None else [self.hunter])
+        adversaries = super().adversaries
+        if self.hunter is not None:
+            adversaries.append(self.hunter)
+        return adversaries
 
     def adversary_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
         """The discriminator's terms, and `hunter`: how badly the adversary finds people."""
@@ -360,7 +364,8 @@ class AnonymizeStage(BackboneStage[Branches]):
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Add a batch of held-out faces to the evaluation of the averaged backbone."""
         assert self.evaluation is not None
-        with torch.autocast(self.device.type, enabled=False):  # a judge measures in full precision
+        # A judge measures in full precision.
+        with torch.autocast(self.device.type, enabled=False):
             self.evaluation.update(batch, self.ema)
 
     def on_test_epoch_end(self) -> None:

@@ -142,7 +142,8 @@ class BackboneStage(Stage, Generic[Drawn]):
         if self.trainer.ckpt_path is None and not self.initialised:
             loader = self.trainer.datamodule.train_dataloader()  # type: ignore[attr-defined]
             some: Iterator[FaceBatch] = (batch.to(self.device) for batch in islice(iter(loader), CALIBRATION_BATCHES))
-            self.on_rank_zero(self.backbone.calibrate, some)  # all processes' batches: as one process would see them
+            # All processes' batches: as one process would see them.
+            self.on_rank_zero(self.backbone.calibrate, some)
             measured = self.trainer.strategy.broadcast(
                 {name: item.cpu() for name, item in self.backbone.named_buffers()}
             )

@@ -242,7 +242,8 @@ class PriorStage(Stage):
 
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Add held-out faces and as many samples."""
-        with torch.autocast(self.device.type, enabled=False):  # a judge measures in full precision
+        # A judge measures in full precision.
+        with torch.autocast(self.device.type, enabled=False):
             self.exam.update(batch)
 
     def on_test_epoch_end(self) -> None:

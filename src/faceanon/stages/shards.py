@@ -183,7 +183,8 @@ class ShardedModule(L.LightningModule):
         self.placed: tuple[int, list[int]] = 0, []  # of the step at hand, as `place` has it
         self._open_shard = 0
         self._statistics: NormStatistics | None = None
-        self._peers: Any = None  # a process group, as torch.distributed takes it
+        # A process group, as torch.distributed takes it.
+        self._peers: Any = None
 
     @property
     def batch_number(self) -> int:

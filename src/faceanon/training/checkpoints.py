@@ -200,7 +200,8 @@ def _trial(trainer: L.Trainer) -> bool:
 
 
 def _replace(source: Path, target: Path) -> None:
-    if target.is_dir():  # a sharded checkpoint, which no rename replaces
+    # A sharded checkpoint, which no rename replaces.
+    if target.is_dir():
         shutil.rmtree(target)
     source.replace(target)
 

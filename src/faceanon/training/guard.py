@@ -66,7 +66,8 @@ class FiniteGuard(L.Callback):
             RunError: Something is not finite; names the term, the batch, the seed, and the file that shows it.
         """
         if getattr(trainer.precision_plugin, "scaler", None) is not None:
-            return  # a scaler of fp16 skips such steps by itself
+            # A scaler of fp16 skips such steps by itself.
+            return
         total = self.loss.float()
         gradients = []
         for parameter in _parameters(optimizer):
@@ -101,7 +102,8 @@ class FiniteGuard(L.Callback):
         self, trainer: L.Trainer, module: L.LightningModule, optimizer: Optimizer, what: str
     ) -> dict[str, Any]:
         restore_random_state(self.random)
-        module.on_train_batch_start(self.batch, self.batch_idx)  # a stage seeds here; the state it leaves is the one
+        # A stage seeds here; the state it leaves is the one.
+        module.on_train_batch_start(self.batch, self.batch_idx)
         config = self.config
         extra = dict[str, Any]()
         module.on_save_checkpoint(extra)
@@ -181,10 +183,14 @@ def _plain_optimizer(optimizer: Any) -> Optimizer:  # noqa: ANN401 - Lightning's
 
 def _first(names: list[str]) -> str:
     more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    text = ", ".join(names[:_MOST_NAMED])
+    if more > 0:
+        text += f" and {more} more"
+    return text
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    write_atomic(path, buffer.getvalue(), mode=0o600)  # faces of the training set
+    # Faces of the training set.
+    write_atomic(path, buffer.getvalue(), mode=0o600)

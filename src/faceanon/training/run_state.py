@@ -49,7 +49,8 @@ class RunState(L.Callback):
     """
 
     def __init__(self) -> None:
-        self._unlogged = False  # whether what was logged last has not reached the loggers yet
+        # Whether what was logged last has not reached the loggers yet.
+        self._unlogged = False
         self._loaded: dict[str, Any] | None = None
         self._step = 0  # where the run resumes
         self._epoch_was_over = False
@@ -98,7 +99,9 @@ class RunState(L.Callback):
         found = {}
         for name, value in _logged(trainer):
             found[name] = value.item() if isinstance(value, Tensor) else value
-        return ({"epoch": trainer.current_epoch, **found} if found else {}), step
+        if found:
+            return {"epoch": trainer.current_epoch, **found}, step
+        return {}, step
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Keep it until the fit starts; a checkpoint of an earlier version has none."""
@@ -119,7 +122,8 @@ class RunState(L.Callback):
             UserError: Processes resume from different steps: `last` was looked for on disks that are not shared.
         """
         first = trainer.strategy.broadcast(self._step)
-        if not trainer.strategy.reduce_boolean_decision(self._step == first):  # all leave: none waits for another
+        # All leave: none waits for another.
+        if not trainer.strategy.reduce_boolean_decision(self._step == first):
             raise UserError(
                 f"the processes resume from different steps (process {trainer.global_rank} from {self._step}, "
                 f"process 0 from {first}): give all machines the same checkpoint, or one log folder that they share"

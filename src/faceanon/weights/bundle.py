@@ -368,7 +368,8 @@ class Bundle:
             if role in self.__dict__:
                 self.__dict__[role].to(device)
         if "codec" in self.__dict__:
-            del self.__dict__["codec"]  # its numbers depend on the device: built anew at the next use
+            # Its numbers depend on the device: built anew at the next use.
+            del self.__dict__["codec"]
         for judge in self.__dict__.get("further_judges", {}).values():
             judge.to(device)
         return self

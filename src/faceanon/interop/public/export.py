@@ -93,7 +93,8 @@ def encoder_content(parts: Exportable) -> dict[str, Any]:
         "start_from_latent_avg": True,
     }
     if parts.encoder.feature_taps != tuple(parts.encoder.pyramid_taps):
-        options["feature_taps"] = list(parts.encoder.feature_taps)  # ours alone: no public file has other taps
+        # Ours alone: no public file has other taps.
+        options["feature_taps"] = list(parts.encoder.feature_taps)
     return {"state_dict": state, "latent_avg": parts.latent_avg, "opts": options}
 
 

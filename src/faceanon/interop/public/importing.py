@@ -288,7 +288,8 @@ def _commit(temporary: Path, folder: Path, old: dict[str, Any], spec: dict[str, 
     for name in _file_names(old) - _file_names(spec):
         path = folder / name
         if name in (SPEC, CARD) or not path.parent.resolve().is_relative_to(folder.resolve()):
-            continue  # a bundle.yaml from elsewhere may name anybody's files; only its own go
+            # A bundle.yaml from elsewhere may name anybody's files; only its own go.
+            continue
         path.unlink(missing_ok=True)
         if path.parent.is_dir() and not any(path.parent.iterdir()):
             path.parent.rmdir()

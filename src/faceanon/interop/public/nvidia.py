@@ -249,7 +249,9 @@ def _rgb_entry(target: str, part: str, value: Tensor, source: str) -> tuple[str,
         return f"{target}.bias", value.reshape(1, -1, 1, 1)
     if part not in _CONV_PARTS:
         raise _foreign(source, part)
-    return f"{target}.{_CONV_PARTS[part]}", value[None] if part == "weight" else value
+    if part == "weight":
+        value = value[None]
+    return f"{target}.{_CONV_PARTS[part]}", value
 
 
 def _block(side: str) -> int:

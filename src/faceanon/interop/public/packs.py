@@ -134,7 +134,8 @@ def is_onnx(data: bytes) -> bool:
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
     shift = 0
-    while shift < 70:  # ten bytes at most: longer ones would grow a number without end
+    # Ten bytes at most: longer ones would grow a number without end.
+    while shift < 70:
         byte = data[at]
         value = value | (byte & 0x7F) << shift
         at = at + 1

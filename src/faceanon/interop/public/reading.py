@@ -211,7 +211,8 @@ def _encoder(state: State, opts: dict[str, Any], average: Tensor | None, path: P
     found = _named(ENCODERS[kind], state, path)
     if found.init["input_nc"] != 3:
         raise UserError(f"{path} encodes pictures of {found.init['input_nc']} channels (sketches or labels), not faces")
-    if isinstance(opts.get("feature_taps"), list):  # from our own export
+    # From our own export.
+    if isinstance(opts.get("feature_taps"), list):
         found = replace(found, init={**found.init, "feature_taps": opts["feature_taps"]})
     offset = bool(opts.get("start_from_latent_avg", kind == "Encoder4Editing"))
     return replace(found, latent_avg=average, start_from_latent_avg=offset)

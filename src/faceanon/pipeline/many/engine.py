@@ -80,7 +80,8 @@ def run_tasks(
     finally:
         for pool in (engine.pool, engine.network):
             pool.shutdown(wait=True, cancel_futures=True)
-        torch.set_num_threads(cores)  # threads that others start later take over what was set last
+        # Threads that others start later take over what was set last.
+        torch.set_num_threads(cores)
 
 
 class _Engine:
@@ -92,11 +93,14 @@ class _Engine:
         self.pool = _threads("faceanon", workers, max(1, cores // workers))
         self.network = _threads("faceanon-network", 1, cores)
         self.call: Future[list[Row]] | None = None
-        self.taken: list[tuple[_Flight, int]] = []  # rows of that call
+        # Rows of that call.
+        self.taken: list[tuple[_Flight, int]] = []
         self.window = 2 * rows + workers
         self.working: dict[Future[_Flight | Outcome], Task] = {}
-        self.queue: deque[tuple[_Flight, int]] = deque()  # rows that wait for the backbone
-        self.sizes: dict[int, int] = {}  # pixels of every photo in flight, by the identity of its task
+        # Rows that wait for the backbone.
+        self.queue: deque[tuple[_Flight, int]] = deque()
+        # Pixels of every photo in flight, by the identity of its task.
+        self.sizes: dict[int, int] = {}
 
     def run(self) -> Iterator[tuple[Task, Outcome | UserError]]:
         while True:

@@ -63,7 +63,9 @@ def facts(run: Run) -> list[str]:
     choices += [word for word, on in (("compiled", one.compile), ("channels last", one.channels_last)) if on]
     if one.cuda:
         choices += [f"TF32 {'on' if one.tf32 else 'off'}"]
-    commit = (run.commit or "installed")[:7] + (" with changes" if run.changed else "")
+    commit = (run.commit or "installed")[:7]
+    if run.changed:
+        commit += " with changes"
     load = machine.get("load")
     lines = [
         f"{one.device} ({where}, {machine.get('cores')} cores), {', '.join(choices)}; {run.rounds} rounds",
@@ -113,7 +115,10 @@ def align(rows: Sequence[Sequence[str]], left: int = 2) -> list[str]:
     for cells in rows:
         padded = []
         for i, (cell, w) in enumerate(zip(cells, widths, strict=True)):
-            padded.append(cell.ljust(w) if i < left else cell.rjust(w))
+            if i < left:
+                padded.append(cell.ljust(w))
+            else:
+                padded.append(cell.rjust(w))
         lines.append("  ".join(padded).rstrip())
     return lines
 

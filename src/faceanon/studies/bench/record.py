@@ -253,7 +253,8 @@ def load(path: Path) -> Run:
         found = sorted(path.glob("*.json"))
         if not found:
             raise UserError(f"{path} holds no .json of faceanon bench; run it with --out {path} first")
-        path = found[-1]  # names begin with the time
+        # Names begin with the time.
+        path = found[-1]
     content = _content(path)
     if content.get("schema") != SCHEMA:
         raise UserError(f"{path} has schema {content.get('schema')!r}, this version reads {SCHEMA}; measure again")

@@ -237,7 +237,8 @@ def protocols(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 def _choices(followed: Mapping[str, Any]) -> dict[str, Any]:
     """Purpose and choices of a protocol that ships with us, if it is the very one."""
     label = f"{followed.get('name')}-v{followed.get('version')}"
-    if label not in known():  # anything else could be the path of some file
+    # Anything else could be the path of some file.
+    if label not in known():
         return {"about": None, "choices": {}}
     protocol = load_protocol(label)
     if protocol.digest != followed.get("sha256"):

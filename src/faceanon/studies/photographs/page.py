@@ -207,7 +207,10 @@ def contact_sheet(people: Sequence[Person], setting: Setting, cache: Path) -> Im
         faces = []
         for picture in pictures:
             path = place(cache, picture, version)
-            faces.append(read_pixels(path) if path.is_file() else _refused(setting.side))
+            if path.is_file():
+                faces.append(read_pixels(path))
+            else:
+                faces.append(_refused(setting.side))
         shown[label] = from_bytes(torch.from_numpy(np.stack(faces)))
     return sheet(shown, scale=1)
 

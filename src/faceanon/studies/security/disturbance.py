@@ -120,6 +120,7 @@ def disturbance(target: Target) -> Disturbed:
         cosine = (target.embed(face) * target.gallery[:count]).sum(1)
         rates.append(float((cosine > target.threshold).float().mean()))
         cosines.append(float(cosine.mean()))
-        error = ((face - image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)  # a copy counts as 100 dB
+        # A copy counts as 100 dB.
+        error = ((face - image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)
         psnr.append(float((-10 * error.log10()).mean()))
     return Disturbed(tuple(DISTURBANCES), tuple(rates), tuple(cosines), tuple(psnr), len(image))

@@ -176,5 +176,6 @@ def read(points: Tensor, goal: Tensor, new: Tensor) -> Tensor:
         _, _, axes = torch.pca_lowrank(points, min(MOST, len(points)), center=False)
         points = points @ axes
         new = new @ axes
-    middle = goal.mean(0)  # what all faces share tells nobody apart
+    # What all faces share tells nobody apart.
+    middle = goal.mean(0)
     return apply_ridge(ridge(points.double(), (goal - middle).double()), new.double()).float()

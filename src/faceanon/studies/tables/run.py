@@ -156,7 +156,8 @@ def run_tables(options: Options) -> int:
     methods = {one.name: build(one, bundle) for one in given}
     setting = _setting(options, tables, bundle)
     for backbone in methods.values():
-        backbone.bundle.to(place)  # frozen networks are outside of the module tree
+        # Frozen networks are outside of the module tree.
+        backbone.bundle.to(place)
         backbone.to(place)
     results = {one.name: _results(one, methods[one.name], setting) for one in given}
     for table in tables:
@@ -207,7 +208,8 @@ def _results(given: Given, backbone: Backbone, setting: Setting) -> Results:
 
     if given.model is not None and given.model.is_dir():
         stage, method = given.model.resolve().parents[:2]
-        for place in (given.model, stage / "report", method / "report"):  # a copy; `faceanon test`'s; `faceanon zoo`'s
+        # A copy; `faceanon test`'s; `faceanon zoo`'s.
+        for place in (given.model, stage / "report", method / "report"):
             if (found := cached(place, backbone, setting)) is not None:
                 return found
     with Progress(console=Console(stderr=True), transient=True) as bar:

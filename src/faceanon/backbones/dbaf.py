@@ -40,7 +40,9 @@ class KRIA(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         widths = (2 * dim, 4 * dim, 2 * dim, dim, dim, dim, dim, dim)
-        layers = [EqualLinear(i, o, lr_mul=0.01, activate=True) for i, o in pairwise(widths)]
+        layers = []
+        for i, o in pairwise(widths):
+            layers.append(EqualLinear(i, o, lr_mul=0.01, activate=True))
         self.net = nn.Sequential(*layers, nn.Linear(dim, dim))
 
     def forward(self, identity: Tensor, key: Tensor) -> Tensor:

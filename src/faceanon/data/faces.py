@@ -46,7 +46,10 @@ class Reader:
 
 def stack(pixels: Sequence[Pixels]) -> tuple[Tensor, Tensor | None]:
     """Pictures `(N, S, S, 3)` and masks `(N, S, S)` or None, uint8."""
-    masks = [mask for _, mask in pixels if mask is not None]
+    masks = []
+    for _, mask in pixels:
+        if mask is not None:
+            masks.append(mask)
     return torch.from_numpy(np.stack([p for p, _ in pixels])), torch.from_numpy(np.stack(masks)) if masks else None
 
 

@@ -85,7 +85,10 @@ def _first_folder(name: str) -> str | None:
 
 
 def _looks_like_identities(photos: Sequence[Photo]) -> bool:
-    folders = {folder for photo in photos if (folder := _first_folder(photo.name)) is not None}
+    folders = set()
+    for photo in photos:
+        if (folder := _first_folder(photo.name)) is not None:
+            folders.add(folder)
     return len(folders) > 1 and not all(_FFHQ_SHARD.fullmatch(folder) for folder in folders)
 
 

@@ -38,7 +38,9 @@ class _Total(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        gradients = [gradient * upstream.to(gradient.dtype) for gradient in ctx.saved_tensors]
+        gradients = []
+        for gradient in ctx.saved_tensors:
+            gradients.append(gradient * upstream.to(gradient.dtype))
         return None, None, *gradients, *[None] * len(gradients)
 
 
@@ -75,7 +77,10 @@ def total(parts: Iterable[Callable[[], Tensor]], parameters: Iterable[nn.Paramet
         parts: Each computes a scalar.
         parameters: What gradients reach; those that do not require any are passed over.
     """
-    wanted = [parameter for parameter in parameters if parameter.requires_grad]
+    wanted = []
+    for parameter in parameters:
+        if parameter.requires_grad:
+            wanted.append(parameter)
     parts = list(parts)
     if not (torch.is_grad_enabled() and wanted) or _loss_scaled(wanted[0]):
         return torch.stack([part() for part in parts]).sum()

@@ -81,7 +81,9 @@ def detector_digest(detector: Detector) -> str | None:
     """Hash over what a detector finds depends on; None for one that does not show it."""
     if not isinstance(detector, MtcnnDetector):
         return None
-    networks = [network_digest(net) for net in (detector.pnet, detector.rnet, detector.onet)]
+    networks = []
+    for net in (detector.pnet, detector.rnet, detector.onet):
+        networks.append(network_digest(net))
     return f"mtcnn {detector.config} {detector.device} {networks}"
 
 
@@ -138,7 +140,9 @@ class DetectorAgreement(Metric):
         """
         if len(faces) != len(reference) or not faces:
             raise ValueError(f"give as many faces as originals, at least one; got {len(faces)} and {len(reference)}")
-        rows = [_distances(face, other) for face, other in zip(faces, reference, strict=True)]
+        rows = []
+        for face, other in zip(faces, reference, strict=True):
+            rows.append(_distances(face, other))
         self.found.append(torch.tensor([float(face is not None) for face in faces], device=self.device))
         self.distance.append(torch.tensor(rows, dtype=torch.float64, device=self.device))
 

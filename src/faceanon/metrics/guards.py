@@ -24,8 +24,14 @@ def find_faults(figures: Mapping[str, float], judge: str, far: float) -> dict[st
 
     checks = [*_anonymity(get, judge), *_picture(get), *_recovery(get, judge), *_judge(get, judge, far)]
     # No comparison with a missing figure's NaN holds.
-    found = {name: text for name, fails, text in checks if fails}
-    broken = [name for name, value in figures.items() if not math.isfinite(value)]
+    found = {}
+    for name, fails, text in checks:
+        if fails:
+            found[name] = text
+    broken = []
+    for name, value in figures.items():
+        if not math.isfinite(value):
+            broken.append(name)
     if broken:
         found["finite"] = f"not finite: {', '.join(sorted(broken))}"
     return found

@@ -86,7 +86,9 @@ class FeatureFolder:
 
     def write(self, key: str, tensors: list[Tensor]) -> None:
         """Keep an entry, if there is room; a disk that takes no more is no reason to end a test."""
-        named = {f"{number:03}": item.contiguous() for number, item in enumerate(tensors)}
+        named = {}
+        for number, item in enumerate(tensors):
+            named[f"{number:03}"] = item.contiguous()
         data = save(named, {"sha256": _digest(key, tensors)})
         if self._used + len(data) > self.limit:
             self._make_room(len(data))

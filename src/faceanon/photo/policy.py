@@ -170,7 +170,11 @@ def refuse_hopeless(faces: Sequence[Face], name: str) -> None:
 
 def squares(faces: Sequence[Face]) -> list[CropGeometry]:
     """The squares of the faces that are for the model."""
-    return [face.geometry for face in faces if face.geometry is not None and face.treatment == "model"]
+    geometries = []
+    for face in faces:
+        if face.geometry is not None and face.treatment == "model":
+            geometries.append(face.geometry)
+    return geometries
 
 
 def hidden_square(face: Face) -> CropGeometry:

@@ -110,7 +110,10 @@ class YunetDetector:
         scales = [min(ENLARGED, self.config.max_side / longer), whole]
         while scales[-1] / 2 * longer >= LEAST_SIDE:
             scales.append(scales[-1] / 2)
-        needed = [scale for scale in scales if scale * self.config.min_face <= ENOUGH]
+        needed = []
+        for scale in scales:
+            if scale * self.config.min_face <= ENOUGH:
+                needed.append(scale)
         # The same view twice would look like agreement; and one view there has to be.
         return sorted(set(needed or scales[-1:]), reverse=True)
 

@@ -115,6 +115,7 @@ class BackboneStage(Stage, Generic[Drawn]):
     def setup(self, stage: str) -> None:
         """Freeze what does not train before DDP looks, or it would exchange gradients that nobody computes."""
         if stage == "fit":
+            # Called for its effect on requires_grad; the optimizers ask for the list again.
             trainable_parameters(self.backbone, self.prefixes or [""])
 
     @property
@@ -154,6 +155,7 @@ class BackboneStage(Stage, Generic[Drawn]):
     def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Adversaries, then backbone; a lone shard is drawn once, several are drawn again for the backbone's step."""
         shards = self.shards(batch)
+        # The usual case: what the adversaries saw is still there, with its graph, for the backbone.
         if len(shards) == 1:
             with self.open(shards[0]):
                 terms = self._train(shards, self.draw_shard(shards[0].batch))
@@ -178,6 +180,7 @@ class BackboneStage(Stage, Generic[Drawn]):
 
     def _adversary_loss(self, batch: FaceBatch, drawn: Drawn | None) -> tuple[dict[str, Tensor], Tensor]:
         if drawn is None:
+            # With several shards the graph of each would have to wait in memory for the second optimizer.
             with self.without_gradient():
                 drawn = self.draw_shard(batch)
         terms = self.adversary_terms(batch, drawn)

@@ -127,6 +127,7 @@ class Stage(ShardedModule, ABC):
         if self.schedule == "cosine":
             rate *= 0.505 + 0.495 * math.cos(math.pi * self.progress)
         for group in optimizer.optimizer.param_groups:
+            # Kept in the group, so that a checkpoint of the optimizer holds it and a resumed run finds it.
             group.setdefault("base_lr", group["lr"])
             group["lr"] = group["base_lr"] * rate
 

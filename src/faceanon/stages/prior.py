@@ -170,6 +170,7 @@ class PriorStage(Stage):
         def draw(shard: Shard) -> tuple[dict[str, Tensor], Tensor]:
             image = shard.batch.image.contiguous(memory_format=torch.channels_last)
             terms, fake = self.generator_terms(image, shard.batch)
+            # The discriminator trains on the pictures of the same step, without a way back into the generator.
             fakes.append(fake.detach())
             return terms, weighted_sum(terms, self.weights)
 

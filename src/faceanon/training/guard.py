@@ -74,6 +74,7 @@ class FiniteGuard(L.Callback):
             if parameter.grad is not None:
                 gradients.append(parameter.grad)
         if gradients:
+            # One sum of everything needs one transfer from the GPU; who is to blame is only asked when it is not finite.
             total = total + torch.stack([norm.to(total) for norm in torch._foreach_norm(gradients)]).sum()
         if not math.isfinite(float(total)):
             what = blame(pl_module, self.loss, optimizer)
@@ -101,6 +102,7 @@ class FiniteGuard(L.Callback):
     def _content(
         self, trainer: L.Trainer, module: L.LightningModule, optimizer: Optimizer, what: str
     ) -> dict[str, Any]:
+        # Terms draw random numbers: a replay has to start where the batch did.
         restore_random_state(self.random)
         # A stage seeds here; the state it leaves is the one.
         module.on_train_batch_start(self.batch, self.batch_idx)
@@ -173,7 +175,10 @@ def current_terms(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    parameters: list[nn.Parameter] = []
+    for group in optimizer.param_groups:
+        parameters += group["params"]
+    return parameters
 
 
 def _plain_optimizer(optimizer: Any) -> Optimizer:  # noqa: ANN401 - Lightning's wrapper or the real one
@@ -192,5 +197,5 @@ def _first(names: list[str]) -> str:
 def _write(path: Path, content: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    # Faces of the training set.
+    # The file shows faces of the training set: for the owner alone.
     write_atomic(path, buffer.getvalue(), mode=0o600)

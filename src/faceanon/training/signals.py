@@ -152,7 +152,11 @@ def _from(path: Path | None) -> str:
 
 
 def _checkpoints(trainer: L.Trainer) -> list[RunCheckpoint]:
-    return [callback for callback in trainer.checkpoint_callbacks if isinstance(callback, RunCheckpoint)]
+    callbacks = []
+    for callback in trainer.checkpoint_callbacks:
+        if isinstance(callback, RunCheckpoint):
+            callbacks.append(callback)
+    return callbacks
 
 
 def _agreed(last: int | None, done: int, told: bool, several: bool) -> int | None:

@@ -293,7 +293,10 @@ def _unshare(graph: Any) -> None:  # noqa: ANN401 - onnx's protobuf classes have
 
 
 def _entries(graphs: dict[str, bytes]) -> dict[str, dict[str, str]]:
-    return {way: {"file": _file(way), "sha256": hashlib.sha256(data).hexdigest()} for way, data in graphs.items()}
+    entries = {}
+    for way, data in graphs.items():
+        entries[way] = {"file": _file(way), "sha256": hashlib.sha256(data).hexdigest()}
+    return entries
 
 
 def _file(way: str) -> str:

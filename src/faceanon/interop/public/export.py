@@ -79,7 +79,9 @@ def generator_content(parts: Exportable) -> dict[str, Any]:
 
 def encoder_content(parts: Exportable) -> dict[str, Any]:
     """What e4e's and pSp's training writes: `state_dict` with `encoder.` and `decoder.`, `latent_avg`, plain `opts`."""
-    state = {f"encoder.{name}": value for name, value in parts.encoder.state_dict().items()}
+    state = {}
+    for name, value in parts.encoder.state_dict().items():
+        state[f"encoder.{name}"] = value
     state |= {f"decoder.{name}": value for name, value in parts.generator.state_dict().items()}
     size = parts.generator.size
     options = {

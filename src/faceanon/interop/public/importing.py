@@ -123,8 +123,14 @@ def _one_generator(parts: list[Part], folder: Path, spec: dict[str, Any], overwr
     Raises:
         UserError: They are not; the message names two.
     """
-    encoders = {id(part.file): part for part in parts if part.role == "encoder"}
-    generators = [part for part in parts if part.role == "generator"]
+    encoders = {}
+    for part in parts:
+        if part.role == "encoder":
+            encoders[id(part.file)] = part
+    generators = []
+    for part in parts:
+        if part.role == "generator":
+            generators.append(part)
     generators.sort(key=lambda part: id(part.file) in encoders)
     if not generators:
         return parts
@@ -138,7 +144,10 @@ def _one_generator(parts: list[Part], folder: Path, spec: dict[str, Any], overwr
         found = generator_fingerprint(other.found.tensors)
         if found != first:
             raise _apart(str(encoders.get(id(other.file), other)), found, str(chosen), first)
-    rest = [part for part in parts if part.role != "generator"]
+    rest = []
+    for part in parts:
+        if part.role != "generator":
+            rest.append(part)
     present = spec["networks"].get("generator")
     if present is None:
         return [chosen, *rest]

@@ -266,7 +266,10 @@ def _load_torch(source: Path | io.BytesIO, path: Path) -> Any:  # noqa: ANN401 -
 
 
 def _damaged(path: Path, error: Exception) -> NoReturn:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = []
+    for line in str(error).splitlines():
+        if line.strip():
+            lines.append(line.strip())
     if lines and lines[0].startswith("Weights only load failed"):
         # Torch's advice to load the file carelessly, or to write to torch.
         lines = []

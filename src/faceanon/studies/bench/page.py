@@ -89,13 +89,19 @@ def facts(run: Run) -> list[str]:
 
 def remarks(run: Run) -> list[str]:
     """Cases that failed, and settings that a case did not use."""
-    lines = [f"{one.name}: not measured: {one.failed}" for one in run.figures if one.failed]
+    lines = []
+    for one in run.figures:
+        if one.failed:
+            lines.append(f"{one.name}: not measured: {one.failed}")
     return lines + [f"{one.name} does not use {', '.join(one.ignored)}" for one in run.figures if one.ignored]
 
 
 def terminal(run: Run, former: Run | None = None) -> str:
     """The table in plain text."""
-    measured = [one for one in run.figures if not one.failed]
+    measured = []
+    for one in run.figures:
+        if not one.failed:
+            measured.append(one)
     lines = [*facts(run), ""]
     if measured:
         lines += align([header(run), *(row(one, run) for one in measured)])

@@ -163,7 +163,11 @@ def _figures(entry: Entry) -> dict[str, dict[str, float]]:
     white_box = entry.meta.get("white_box") or [""]
     filled = named(judge, str(white_box[0]))
     found = summary([run.figures for run in entry.runs], filled)
-    return {column.name: found[own.name] for column, own in zip(COLUMNS, filled, strict=True) if own.name in found}
+    figures = {}
+    for column, own in zip(COLUMNS, filled, strict=True):
+        if own.name in found:
+            figures[column.name] = found[own.name]
+    return figures
 
 
 def _standing(figures: Mapping[str, Mapping[str, float]]) -> tuple[float, float]:

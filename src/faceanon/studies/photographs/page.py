@@ -151,7 +151,9 @@ def _text(value: float, kind: Kind) -> str:
 def terminal(results: Results) -> str:
     """The table for the terminal, with a mark on what is not reached."""
     marks = {None: "", True: "reached", False: "NOT REACHED"}
-    cells = [(row.label, row.value, row.target, marks[row.reached]) for row in rows(results)]
+    cells = []
+    for row in rows(results):
+        cells.append((row.label, row.value, row.target, marks[row.reached]))
     widths = []
     for column in range(4):
         widths.append(max(len(cell[column]) for cell in cells))

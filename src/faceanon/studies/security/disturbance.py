@@ -83,8 +83,14 @@ class Disturbed(Finding):
         untouched = each.pop(self.names[0])
         if untouched < SURVIVES:
             return [Verdict("fails", f"recovery fails even from the untouched file: {untouched:.0%} are recognised")]
-        lives = [f"{name} ({rate:.0%})" for name, rate in each.items() if rate >= SURVIVES]
-        dies = [f"{name} ({rate:.0%})" for name, rate in each.items() if rate < SURVIVES]
+        lives = []
+        for name, rate in each.items():
+            if rate >= SURVIVES:
+                lives.append(f"{name} ({rate:.0%})")
+        dies = []
+        for name, rate in each.items():
+            if rate < SURVIVES:
+                dies.append(f"{name} ({rate:.0%})")
         text = f"recovery survives {', '.join(lives) or 'nothing'}; fails after {', '.join(dies) or 'nothing'}"
         outcome: Outcome
         if not dies:

@@ -125,7 +125,12 @@ def _photographs(
 
 
 def _files(roots: Sequence[Path]) -> list[Path]:
-    return [path for root in roots for path in sorted(root.rglob("*")) if path.suffix.lower() in EXTENSIONS]
+    paths = []
+    for root in roots:
+        for path in sorted(root.rglob("*")):
+            if path.suffix.lower() in EXTENSIONS:
+                paths.append(path)
+    return paths
 
 
 def spread(photos: Sequence[Photo], count: int) -> list[Photo]:

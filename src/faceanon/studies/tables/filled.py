@@ -155,7 +155,10 @@ def _published(table: PaperTable, row: Row) -> list[Line]:
         printed[c.column] = f"{c.published:.{digits[c.column] if c.digits is None else c.digits}f}"
     values = {cell.column: cell.published for cell in row.cells}
     lines = [Line("published", "as published", _paper_cells(table, printed), figures=values)]
-    better = {cell.column: cell.corrected for cell in row.cells if cell.corrected is not None}
+    better = {}
+    for cell in row.cells:
+        if cell.corrected is not None:
+            better[cell.column] = cell.corrected
     if better:
         texts = printed | {column: f"{value:g}" for column, value in better.items()}
         lines.append(Line("corrected", "as corrected", _paper_cells(table, texts), figures=values | better))
@@ -184,7 +187,9 @@ def _line(columns: Sequence[Column], method: str, version: str, results: Results
     intervals = []
     figures: dict[str, float] = {}
     for column in columns:
-        wanted = [resolve(figure.name, column, version, names) for figure in column.figures]
+        wanted = []
+        for figure in column.figures:
+            wanted.append(resolve(figure.name, column, version, names))
         figures |= {name: results.figures[name] for name in wanted if name in results.figures}
         texts = []
         for name in wanted:

@@ -177,7 +177,9 @@ def _setting(options: Options, tables: Sequence[PaperTable], bundle: Bundle) -> 
 
     keys = _kffa_keys(options, tables)
     protocol = load_protocol(options.protocol)
-    detectors = {name: make_detector(name, bundle.image_size) for name in options.detectors}
+    detectors = {}
+    for name in options.detectors:
+        detectors[name] = make_detector(name, bundle.image_size)
     detectors |= {} if options.dlib is None else {"dlib": DlibDetector(options.dlib)}
     pictures = load_pictures(protocol, bundle.image_size, options.data, options.limit)
     needs_readings = any(table.needs_readings for table in tables)

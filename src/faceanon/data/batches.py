@@ -115,7 +115,7 @@ class ShuffledBatches(DistributedSampler[list[Row]]):
             for _ in range(self.pairs):
                 rows += rng.sample(rng.choice(groups), 2)
             rows += order[batch * self.size : (batch + 1) * self.size][: self.size - len(rows)]
-            # Drawn for the batches of all processes, of which each keeps its own: so the numbers do not depend on the rank.
+            # Drawn for the batches of all processes, of which each keeps its own: the rank changes no number.
             drawn = [(row, self.mirror and rng.random() < 0.5) for row in rows]
             if batch % self.num_replicas == self.rank:
                 yield drawn

@@ -29,7 +29,7 @@ def threshold_at_far(impostor: Tensor, far: float) -> float:
         raise ValueError(f"far must lie between 0 and 1, got {far}")
     if impostor.numel() == 0:
         raise ValueError("no impostor pairs: the threshold needs pictures of at least two known people")
-    # The tolerance keeps 0.01 * 300 from becoming 2.
+    # The tolerance keeps 0.29 * 100, which is 28.999999999999996, from becoming 28.
     allowed = math.floor(far * impostor.numel() + 1e-9)
     return float(impostor.topk(allowed + 1).values[-1])
 

@@ -74,7 +74,7 @@ class FiniteGuard(L.Callback):
             if parameter.grad is not None:
                 gradients.append(parameter.grad)
         if gradients:
-            # One sum of everything needs one transfer from the GPU; who is to blame is only asked when it is not finite.
+            # One sum of everything needs one transfer from the GPU; who is to blame is asked when it is not finite.
             total = total + torch.stack([norm.to(total) for norm in torch._foreach_norm(gradients)]).sum()
         if not math.isfinite(float(total)):
             what = blame(pl_module, self.loss, optimizer)

@@ -198,7 +198,10 @@ def to_int8(tensor: Tensor) -> tuple[Tensor, Tensor]:
     """
     value = tensor.float()
     shape = _scale_shape(value.shape)
-    others = [place for place, length in enumerate(shape) if length == 1]
+    others = []
+    for place, length in enumerate(shape):
+        if length == 1:
+            others.append(place)
     scale = value.abs().amax(others, keepdim=True) / 127
     bits = scale.contiguous().view(torch.int32)
     # Half of the last bit that stays is added first, so that the cut rounds to the nearest.

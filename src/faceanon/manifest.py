@@ -163,12 +163,16 @@ class Manifest:
             "width": self.width,
             "height": self.height,
             "layers": [[geometry.to_dict() for geometry in layer] for layer in self.layers],
-            "salt": None if self.salt is None else self.salt.hex(),
-            "kdf": None if self.kdf is None else self.kdf.to_dict(),
+            "salt": None,
+            "kdf": None,
             "hidden": [face.to_dict() for face in self.hidden],
             "encoding": self.encoding,
             "codes": [base64.b64encode(code).decode() for code in self.codes],
         }
+        if self.salt is not None:
+            values["salt"] = self.salt.hex()
+        if self.kdf is not None:
+            values["kdf"] = self.kdf.to_dict()
         return json.dumps(values, separators=(",", ":"))
 
     @classmethod
@@ -204,7 +208,8 @@ class Manifest:
 def _is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
-    return isinstance(value, int) or math.isfinite(value)  # a whole number may be too large to become a float
+    # A whole number may be too large to become a float.
+    return isinstance(value, int) or math.isfinite(value)
 
 
 def _parse(text: str) -> dict[str, object]:

@@ -162,7 +162,10 @@ def _checked(card: object, source: str | Path) -> dict[str, Any]:
     if isinstance(card, dict):
         entries = card
     kinds = {"class_path": str, "init_args": dict, "bundle": dict}
-    odd = [name for name, kind in kinds.items() if not isinstance(entries.get(name), kind)]
+    odd = []
+    for name, kind in kinds.items():
+        if not isinstance(entries.get(name), kind):
+            odd.append(name)
     if not odd and not all(isinstance(name, str) for name in entries["init_args"]):
         odd = ["init_args"]
     if not odd and not isinstance(entries["bundle"].get("fingerprint"), str):
@@ -231,7 +234,11 @@ def _with_defaults(arguments: dict[str, Any], kind: type[Backbone]) -> dict[str,
 
 def _beside(some: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
     """The entries of `some` that `others` lacks or has otherwise."""
-    return {name: value for name, value in some.items() if name not in others or others[name] != value}
+    different = {}
+    for name, value in some.items():
+        if name not in others or others[name] != value:
+            different[name] = value
+    return different
 
 
 def _without_bundle(arguments: dict[str, Any]) -> dict[str, Any]:

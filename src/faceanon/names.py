@@ -55,7 +55,10 @@ def _split(entry: dict[Any, Any]) -> dict[Any, Any]:
     if entry.get("class_path") != SPLIT or not isinstance(given, dict):
         return entry
     if given.get("keyed_path") is True:
-        arguments = {name: value for name, value in given.items() if name != "keyed_path"}
+        arguments = {}
+        for name, value in given.items():
+            if name != "keyed_path":
+                arguments[name] = value
         return {**entry, "class_path": KEYED, "init_args": arguments}
     return {**entry, "init_args": {name: value for name, value in given.items() if name not in KEYED_ALONE}}
 

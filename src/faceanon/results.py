@@ -59,7 +59,8 @@ def run_meta() -> dict[str, Any]:
     import torch
 
     here = str(Path.cwd()) + "/"
-    words = (re.sub(rf"(^|=){re.escape(here)}", r"\1", word) for word in sys.argv[1:])  # results are for others, too
+    # Results are for others, too.
+    words = (re.sub(rf"(^|=){re.escape(here)}", r"\1", word) for word in sys.argv[1:])
     command = shlex.join([Path(sys.argv[0]).name, *words])
     versions = {"faceanon": faceanon.__version__, "torch": torch.__version__, "python": platform.python_version()}
     precision = torch.get_float32_matmul_precision()  # `high` is TF32 on GPUs

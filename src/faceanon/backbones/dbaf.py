@@ -40,7 +40,9 @@ class KRIA(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         widths = (2 * dim, 4 * dim, 2 * dim, dim, dim, dim, dim, dim)
-        layers = [EqualLinear(i, o, lr_mul=0.01, activate=True) for i, o in pairwise(widths)]
+        layers = []
+        for i, o in pairwise(widths):
+            layers.append(EqualLinear(i, o, lr_mul=0.01, activate=True))
         self.net = nn.Sequential(*layers, nn.Linear(dim, dim))
 
     def forward(self, identity: Tensor, key: Tensor) -> Tensor:
@@ -115,7 +117,8 @@ class DBAF(Backbone):
         self.cid = cid
         self.maar = MAAR(self.encoder.feature_channels, self.generator.channels) if maar else None
         self.blend = blend
-        self.encoder.eval()  # Lightning does not call `train` when a fit starts
+        # Lightning does not call `train` when a fit starts.
+        self.encoder.eval()
         self._add_key_edit(dim)
 
     def _add_key_edit(self, dim: int) -> None:

@@ -55,7 +55,8 @@ class Inpainting(Backbone):
         """Surroundings of the face in `(B, 3, S, S)` (`features`), and nobody as identity `(B, K)`."""
         hole = face_hole(self.bundle, image).to(image)
         nobody = image.new_zeros(image.shape[0], *self.key_shape)
-        mask = torch.maximum(hole, softened(hole))  # nothing of what was cut out shines through
+        # Nothing of what was cut out shines through.
+        mask = torch.maximum(hole, softened(hole))
         return Codes(nobody, features={image.shape[-1]: self.context(image, hole)}, image=image, mask=mask)
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:

@@ -74,7 +74,8 @@ class Keyed(DBAF):
             raise UserError("attributes are read with CID; give it a cid_depth of at least 1")
         super().__init__(bundle, cid_depth, cid_heads, cid_head_dim, cid_mlp_ratio, cid_dropout, cid_axis, maar, blend)
         assert self.cid is not None
-        nn.init.eye_(self.cid.project.weight)  # the attributes start as the whole code, which the prior can draw
+        # The attributes start as the whole code, which the prior can draw.
+        nn.init.eye_(self.cid.project.weight)
         nn.init.zeros_(self.cid.project.bias)
         dim = self.generator.style_dim
         layers = self.generator.n_latent

@@ -63,7 +63,8 @@ class Riddle(Backbone):
         self.key_mapping = Frozen(self.bundle.generator().style)
         split = (COARSE, MIDDLE, layers - COARSE - MIDDLE)
         self.mapper = TransformerMapperSplit(split, add_linear, add_pos_embedding, norm, dim)
-        self.encoder.eval()  # Lightning does not call `train` when a fit starts
+        # Lightning does not call `train` when a fit starts.
+        self.encoder.eval()
 
     def train(self, mode: bool = True) -> Riddle:
         """Train mode, save for the encoder, whose batch statistics stay as they came."""

@@ -84,11 +84,13 @@ class Rotation(Backbone):
         self.attributes = LayerTransformer(
             layers, dim, attribute_depth, attribute_heads, attribute_head_dim, 4 * dim, dropout=0.0
         )
-        nn.init.eye_(self.attributes.project.weight)  # attributes start out near the whole code, which can be drawn
+        # Attributes start out near the whole code, which can be drawn.
+        nn.init.eye_(self.attributes.project.weight)
         nn.init.zeros_(self.attributes.project.bias)
         self.turn = KeyedTurn(length, length, away=-math.cos(math.radians(angle)))
         self.expand = expansion(length, hidden, layers, dim)
-        self.encoder.eval()  # Lightning does not call `train` when a fit starts
+        # Lightning does not call `train` when a fit starts.
+        self.encoder.eval()
 
     def train(self, mode: bool = True) -> Rotation:
         """Train mode, save for the encoder, whose batch statistics stay as they came."""

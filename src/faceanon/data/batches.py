@@ -56,7 +56,8 @@ def _pieces(positions: Sequence[int], size: int, first: int) -> Iterator[Sequenc
         if left - take == 1 and take > 2:
             take -= 1
         elif left - take == 1 and room < size:
-            room = size  # too little room to part them well: start on a fresh batch
+            # Too little room to part them well: start on a fresh batch.
+            room = size
             continue
         yield positions[start : start + take]
         start = start + take
@@ -104,6 +105,7 @@ class ShuffledBatches(DistributedSampler[list[Row]]):
         return self.count // (self.size * self.num_replicas)
 
     def __iter__(self) -> Iterator[list[Row]]:
+        # A generator of its own: neither other draws nor the number of workers change the order.
         rng = random.Random(f"{self.seed}/{self.current_epoch()}")
         order = list(range(self.count))
         rng.shuffle(order)
@@ -113,6 +115,7 @@ class ShuffledBatches(DistributedSampler[list[Row]]):
             for _ in range(self.pairs):
                 rows += rng.sample(rng.choice(groups), 2)
             rows += order[batch * self.size : (batch + 1) * self.size][: self.size - len(rows)]
+            # Drawn for the batches of all processes, of which each keeps its own: the rank changes no number.
             drawn = [(row, self.mirror and rng.random() < 0.5) for row in rows]
             if batch % self.num_replicas == self.rank:
                 yield drawn

@@ -46,7 +46,10 @@ class Reader:
 
 def stack(pixels: Sequence[Pixels]) -> tuple[Tensor, Tensor | None]:
     """Pictures `(N, S, S, 3)` and masks `(N, S, S)` or None, uint8."""
-    masks = [mask for _, mask in pixels if mask is not None]
+    masks = []
+    for _, mask in pixels:
+        if mask is not None:
+            masks.append(mask)
     return torch.from_numpy(np.stack([p for p, _ in pixels])), torch.from_numpy(np.stack(masks)) if masks else None
 
 
@@ -94,7 +97,9 @@ class Faces(Dataset[FaceBatch]):
     def _pixels(self, index: list[int]) -> tuple[Tensor, Tensor | None]:
         if self.cache is not None:
             pixels, masks = self.cache
-            return pixels[index], None if masks is None else masks[index]
+            if masks is None:
+                return pixels[index], None
+            return pixels[index], masks[index]
         return stack([self.read(self.photos[row])[0] for row in index])
 
     def _flip(self, masks: Tensor, flip: Tensor) -> Tensor:

@@ -85,7 +85,10 @@ def _first_folder(name: str) -> str | None:
 
 
 def _looks_like_identities(photos: Sequence[Photo]) -> bool:
-    folders = {folder for photo in photos if (folder := _first_folder(photo.name)) is not None}
+    folders = set()
+    for photo in photos:
+        if (folder := _first_folder(photo.name)) is not None:
+            folders.add(folder)
     return len(folders) > 1 and not all(_FFHQ_SHARD.fullmatch(folder) for folder in folders)
 
 
@@ -115,7 +118,10 @@ def name_identities(photos: Sequence[Photo], table: Path) -> list[Photo]:
     rows = []
     for line in lines:
         for row in csv.reader([line]):
-            rows.append(row if len(row) > 1 else line.split())
+            if len(row) > 1:
+                rows.append(row)
+            else:
+                rows.append(line.split())
     person = {}
     for row in rows:
         if len(row) > 1 and row[1].strip():

@@ -108,7 +108,8 @@ class JitteredTraining:
         """The draws depend on seed, batch number and place in the global batch alone: a resumed run repeats them."""
         if not self.jitter or self.trainer is None or not self.trainer.training:
             return batch
-        number = self.trainer.fit_loop.total_batch_idx + 1  # Lightning counts a batch after its transfer
+        # Lightning counts a batch after its transfer.
+        number = self.trainer.fit_loop.total_batch_idx + 1
         draws = stream("jitter", self.seed, 0, number)
         place = (self.trainer.global_rank, self.trainer.world_size)
         return self.jitter(batch, draws, self.jitter_group, *place)

@@ -133,7 +133,10 @@ def _drawn(bundle: Bundle, folder: Path | None) -> Iterator[Check]:
     result = reconstruction(bundle, sample_faces(folder, bundle.image_size))
     of = f"{result.faces} {'procedural faces' if folder is None else f'faces of {folder}'}"
     figures: dict[str, Any] = {"perceptual distance": result.perceptual, "identity cosine": result.identity}
-    named = [f"{name} {value:.3f}" for name, value in figures.items() if value is not None]
+    named = []
+    for name, value in figures.items():
+        if value is not None:
+            named.append(f"{name} {value:.3f}")
     text = ", ".join(
         [f"reconstruction of {of}: PSNR {result.psnr:.1f} dB (average face {result.psnr_average:.1f})", *named]
     )

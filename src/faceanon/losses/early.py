@@ -38,7 +38,9 @@ class _Total(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        gradients = [gradient * upstream.to(gradient.dtype) for gradient in ctx.saved_tensors]
+        gradients = []
+        for gradient in ctx.saved_tensors:
+            gradients.append(gradient * upstream.to(gradient.dtype))
         return None, None, *gradients, *[None] * len(gradients)
 
 
@@ -75,7 +77,10 @@ def total(parts: Iterable[Callable[[], Tensor]], parameters: Iterable[nn.Paramet
         parts: Each computes a scalar.
         parameters: What gradients reach; those that do not require any are passed over.
     """
-    wanted = [parameter for parameter in parameters if parameter.requires_grad]
+    wanted = []
+    for parameter in parameters:
+        if parameter.requires_grad:
+            wanted.append(parameter)
     parts = list(parts)
     if not (torch.is_grad_enabled() and wanted) or _loss_scaled(wanted[0]):
         return torch.stack([part() for part in parts]).sum()
@@ -91,7 +96,8 @@ def total(parts: Iterable[Callable[[], Tensor]], parameters: Iterable[nn.Paramet
 
 
 def _gradients(value: Tensor, inputs: list[Any]) -> list[Tensor]:
-    with torch.autocast(value.device.type, enabled=False):  # a backward pass runs outside of it
+    # A backward pass runs outside of it.
+    with torch.autocast(value.device.type, enabled=False):
         found = torch.autograd.grad(value, inputs, allow_unused=True, materialize_grads=True)
     return list(found)
 

@@ -217,7 +217,10 @@ class OwnFigures(Examination):
 
     def compute(self) -> dict[str, float]:
         """The objective's names, with the network's behind."""
-        return {f"{key}/{self.name}": float(mean.compute()) for key, mean in self.means.items()}
+        figures = {}
+        for key, mean in self.means.items():
+            figures[f"{key}/{self.name}"] = float(mean.compute())
+        return figures
 
 
 def _needed(truth: Tensor | None, what: str) -> Tensor:

@@ -212,7 +212,11 @@ def _settings(part: nn.Module) -> str:
 def _files(part: nn.Module) -> list[Path]:
     """Files that are a part's weights: ONNX sessions keep theirs there."""
     held = (getattr(value, "model_file", None) for value in vars(part).values())
-    return [Path(path) for path in held if isinstance(path, str | Path) and Path(path).is_file()]
+    paths = []
+    for path in held:
+        if isinstance(path, str | Path) and Path(path).is_file():
+            paths.append(Path(path))
+    return paths
 
 
 def _size(tensors: list[Tensor]) -> int:

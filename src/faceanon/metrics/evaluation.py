@@ -122,6 +122,7 @@ class Evaluation:
         self._irreversible = False
         self._sealed = False
         for name in ("suites", "appearance", "detection"):
+            # Cached properties: they are built anew from the networks at hand.
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -140,6 +141,7 @@ class Evaluation:
                 raise ValueError(f"judge and recogniser of bundle {self.bundle.name!r} have the same name {name!r}")
             if net is not None:
                 found[name] = net
+            # Further judges stand right after the first one: reports take the first name as the judge.
             if role == "judge":
                 found |= getattr(self.bundle, "further_judges", {})
         if not found:
@@ -153,8 +155,12 @@ class Evaluation:
         if self.protocol is not None:
             matching = self.protocol.matching
             options = {"fars": matching.fars, "ranks": matching.ranks, "readings": matching.readings}
+            # Without a protocol the defaults of the suite hold.
             options["draws"] = self.protocol.draws
-        return {name: RecognitionSuite(name, self.far, self.seed, **options) for name in self.recognisers}
+        suites = {}
+        for name in self.recognisers:
+            suites[name] = RecognitionSuite(name, self.far, self.seed, **options)
+        return suites
 
     @cached_property
     def detection(self) -> DetectionSuite:
@@ -266,6 +272,7 @@ class Evaluation:
             rows |= {"recovered": versions.recovered["file"], "wrong key": versions.wrong}
         for name, row in rows.items():
             kept = self.samples.get(name, row[:0].cpu())
+            # The first rows of the test, from as many batches as that takes.
             self.samples[name] = torch.cat([kept, row[: self.sample_rows - len(kept)].cpu()])
 
     def compute(self) -> dict[str, float]:

@@ -23,9 +23,18 @@ def find_faults(figures: Mapping[str, float], judge: str, far: float) -> dict[st
         return figures.get(name, math.nan)
 
     checks = [*_anonymity(get, judge), *_picture(get), *_recovery(get, judge), *_judge(get, judge, far)]
-    found = {name: text for name, fails, text in checks if fails}  # no comparison with a missing figure's NaN holds
-    broken = [name for name, value in figures.items() if not math.isfinite(value)]
-    return found | ({"finite": f"not finite: {', '.join(sorted(broken))}"} if broken else {})
+    # No comparison with a missing figure's NaN holds.
+    found = {}
+    for name, fails, text in checks:
+        if fails:
+            found[name] = text
+    broken = []
+    for name, value in figures.items():
+        if not math.isfinite(value):
+            broken.append(name)
+    if broken:
+        found["finite"] = f"not finite: {', '.join(sorted(broken))}"
+    return found
 
 
 def few_pairs(pairs: int, far: float) -> str | None:

@@ -17,7 +17,13 @@ def wilson(successes: float, trials: int) -> tuple[float, float]:
     square = NORMAL_95**2
     centre = (rate + square / (2 * trials)) / (1 + square / trials)
     half = NORMAL_95 * math.sqrt(rate * (1 - rate) / trials + square / (4 * trials**2)) / (1 + square / trials)
-    return (centre - half if successes > 0 else 0.0), (centre + half if successes < trials else 1.0)
+    low = 0.0
+    if successes > 0:
+        low = centre - half
+    high = 1.0
+    if successes < trials:
+        high = centre + half
+    return low, high
 
 
 def rate_interval(

@@ -107,7 +107,9 @@ class PictureCheck(Metric):
 
 def row_digests(rows: Tensor) -> Tensor:
     """First 63 bits of each row's sha256: `(B, ...)` on the CPU -> `(B,)` int64."""
-    found = [hashlib.sha256(row.contiguous().numpy().tobytes()).digest()[:8] for row in rows]
+    found = []
+    for row in rows:
+        found.append(hashlib.sha256(row.contiguous().numpy().tobytes()).digest()[:8])
     return torch.tensor([int.from_bytes(digest, "big") >> 1 for digest in found], dtype=torch.int64)
 
 
@@ -142,7 +144,10 @@ def find_pictures(listed: dict[str, str], files: Sequence[Path]) -> list[tuple[P
         UserError: Some are missing.
     """
     where = {sha256(path): path for path in files}
-    missing = [digest for digest in listed if digest not in where]
+    missing = []
+    for digest in listed:
+        if digest not in where:
+            missing.append(digest)
     if missing:
         raise UserError(
             f"{len(missing)} of the protocol's {len(listed)} pictures are not among the {len(files)} files given, "

@@ -29,7 +29,8 @@ def ssim(image: Tensor, reference: Tensor) -> Tensor:
     _, maps = structural_similarity_index_measure(
         image, reference, data_range=1.0, reduction="none", return_full_image=True
     )
-    edge = WINDOW // 2  # torchmetrics also averages over a reflected border, which Wang et al. and others leave out
+    # Torchmetrics also averages over a reflected border, which Wang et al. and others leave out.
+    edge = WINDOW // 2
     inner: Tensor = maps[..., edge:-edge, edge:-edge].mean((1, 2, 3))
     return inner
 

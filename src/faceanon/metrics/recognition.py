@@ -29,6 +29,7 @@ def threshold_at_far(impostor: Tensor, far: float) -> float:
         raise ValueError(f"far must lie between 0 and 1, got {far}")
     if impostor.numel() == 0:
         raise ValueError("no impostor pairs: the threshold needs pictures of at least two known people")
+    # The tolerance keeps 0.29 * 100, which is 28.999999999999996, from becoming 28.
     allowed = math.floor(far * impostor.numel() + 1e-9)
     return float(impostor.topk(allowed + 1).values[-1])
 
@@ -59,6 +60,7 @@ def impostor_pairs(identity: Tensor, max_pairs: int = MAX_PAIRS, seed: int = 0) 
     if count * (count - 1) // 2 <= max_pairs:
         pairs = torch.triu_indices(count, count, offset=1, device=identity.device)
     else:
+        # Sorted, so that the draw depends on the people and not on the order in which batches came.
         known = known[identity[known].argsort(stable=True)]
         generator = torch.Generator().manual_seed(seed)
         pairs = torch.randint(count, (2, max_pairs), generator=generator).to(identity.device)

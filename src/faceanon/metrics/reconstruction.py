@@ -111,4 +111,6 @@ def _identities(bundle: Bundle, faces: Tensor, drawn: Tensor) -> tuple[float | N
     others = None
     if len(faces) > 1:
         others = (cosines.sum() - own.sum()) / (cosines.numel() - len(own))
-    return float(own.mean()), None if others is None else float(others)
+    if others is None:
+        return float(own.mean()), None
+    return float(own.mean()), float(others)

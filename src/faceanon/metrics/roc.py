@@ -85,7 +85,8 @@ class _Order:
         scores = np.concatenate([genuine, impostor])
         self.order = np.argsort(-scores, kind="stable")
         ranked = scores[self.order]
-        self.ends = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)  # last of every group of ties
+        # Last of every group of ties.
+        self.ends = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)
         self.threshold = np.concatenate([[math.inf], ranked[self.ends]])
         self.genuine = self.order < len(genuine)
 
@@ -126,7 +127,10 @@ class Pairs:
         parts: list[NDArray[np.int64]] = []
         for scores in (self.genuine, self.impostor):
             rows = np.arange(len(scores))
-            parts.append(rows if len(rows) <= most else np.sort(rng.choice(rows, most, replace=False)))
+            if len(rows) <= most:
+                parts.append(rows)
+            else:
+                parts.append(np.sort(rng.choice(rows, most, replace=False)))
         own, other = parts
         return Pairs(self.genuine[own], self.genuine_people[own], self.impostor[other], self.impostor_people[other])
 

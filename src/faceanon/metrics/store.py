@@ -80,12 +80,15 @@ class FeatureFolder:
             return None
         self._asked.add(path.name)
         with contextlib.suppress(OSError):
-            os.utime(path)  # other processes, too, are to see that it is used
+            # Other processes, too, are to see that it is used.
+            os.utime(path)
         return tensors or None
 
     def write(self, key: str, tensors: list[Tensor]) -> None:
         """Keep an entry, if there is room; a disk that takes no more is no reason to end a test."""
-        named = {f"{number:03}": item.contiguous() for number, item in enumerate(tensors)}
+        named = {}
+        for number, item in enumerate(tensors):
+            named[f"{number:03}"] = item.contiguous()
         data = save(named, {"sha256": _digest(key, tensors)})
         if self._used + len(data) > self.limit:
             self._make_room(len(data))
@@ -101,7 +104,8 @@ class FeatureFolder:
         self._asked.add(self.path(key).name)
 
     def _make_room(self, needed: int) -> None:
-        files = self._files()  # other processes write here too
+        # Other processes write here too.
+        files = self._files()
         self._used = sum(size for _, size, _ in files)
         for used, size, path in files:
             if self._used + needed <= self.limit or used > self._began:

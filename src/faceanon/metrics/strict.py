@@ -46,7 +46,10 @@ def typed(cls: type[T], data: object, where: str) -> T:
 def _value(hint: Any, item: object, where: str) -> object:  # noqa: ANN401 - a type
     """`item` checked against, and converted to, the type `hint`."""
     if get_origin(hint) in (Union, types.UnionType):
-        inner = [option for option in get_args(hint) if option is not type(None)]
+        inner = []
+        for option in get_args(hint):
+            if option is not type(None):
+                inner.append(option)
         if item is None:
             return None
         return _value(inner[0], item, where)

@@ -134,7 +134,9 @@ class VersionMaker:
 
     def make(self, backbone: Backbone, image: Tensor, indices: list[int]) -> Versions:
         """All versions of `(B, 3, S, S)` in [-1, 1]; `indices` number the pictures over the whole test."""
-        keys = [self._key(backbone, f"key{i + 1}", image, indices) for i in range(self.keys)]
+        keys = []
+        for i in range(self.keys):
+            keys.append(self._key(backbone, f"key{i + 1}", image, indices))
         raw, drawn = draw_or_hide(backbone, image, keys[0])
         made = Versions([saved(raw), *(saved(draw_or_hide(backbone, image, key)[0]) for key in keys[1:])])
         codes = encode_or_none(backbone, image)

@@ -42,7 +42,9 @@ class BasicBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, I, H, W)` to `(B, O, H / stride, W / stride)`."""
         residual = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-        return F.relu(residual + (x if self.downsample is None else self.downsample(x)))
+        if self.downsample is not None:
+            x = self.downsample(x)
+        return F.relu(residual + x)
 
 
 class ResNet18(nn.Module):

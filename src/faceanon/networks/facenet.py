@@ -194,4 +194,8 @@ def without_logits(public: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Args:
         public: A public file's tensors, with or without `logits.weight` and `logits.bias`.
     """
-    return {name: tensor for name, tensor in public.items() if name not in ("logits.weight", "logits.bias")}
+    kept = {}
+    for name, tensor in public.items():
+        if name not in ("logits.weight", "logits.bias"):
+            kept[name] = tensor
+    return kept

@@ -132,7 +132,9 @@ def _enter(input_layer: nn.Module, image: Tensor) -> Tensor:
 def run_trunk(input_layer: nn.Module, body: nn.Sequential, image: Tensor, taps: Sequence[int]) -> dict[int, Tensor]:
     """Maps after the body indices in `taps` (-1 is the input layer); units past the last tap do not run."""
     if one_by_one(image) and not body.training:
-        parts = [run_trunk(input_layer, body, item, taps) for item in image.chunk(len(image))]
+        parts = []
+        for item in image.chunk(len(image)):
+            parts.append(run_trunk(input_layer, body, item, taps))
         joined = {}
         for tap in parts[0]:
             joined[tap] = torch.cat([part[tap] for part in parts])

@@ -161,7 +161,8 @@ def orthogonal(normal: Tensor) -> Tensor:
     for k in range(size - 1):
         direction = F.normalize(normal[..., k, :] * (torch.arange(size, device=normal.device) >= k), dim=-1)
         sign = _sign(direction[..., k, None])
-        mirror = F.normalize(direction + sign * axes[k], dim=-1)  # at least as long as sqrt(2): no cancellation
+        # At least as long as sqrt(2): no cancellation.
+        mirror = F.normalize(direction + sign * axes[k], dim=-1)
         matrix = matrix - 2 * (matrix @ mirror.unsqueeze(-1)) * mirror.unsqueeze(-2)
     return matrix * -_sign(normal.diagonal(dim1=-2, dim2=-1)).unsqueeze(-2)
 

@@ -107,7 +107,8 @@ class Landmarks68(nn.Module):
         Returns:
             `(B, 68, 2)` (x, y) in [-1, 1]: -1 is the left or upper edge of the picture. Not clamped.
         """
-        x = (image + 1) / 2  # the network was trained on [0, 1]
+        # The network was trained on [0, 1].
+        x = (image + 1) / 2
         if x.shape[-2:] != (INPUT_SIZE, INPUT_SIZE):
             x = F.adaptive_avg_pool2d(x, INPUT_SIZE)
         x = self.conv_3(self.conv_23(self.conv2_dw(self.conv1(x))))

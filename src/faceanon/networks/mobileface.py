@@ -82,6 +82,7 @@ class MobileFaceNet(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """`(B, 3, 112, 96)` RGB in [-1, 1] -> `(B, E)`, not normalised."""
-        x = self.dw_conv1(self.conv1(image * (127.5 / 128)))  # trained on (value - 127.5) / 128
+        # Trained on (value - 127.5) / 128.
+        x = self.dw_conv1(self.conv1(image * (127.5 / 128)))
         embedding: Tensor = self.linear1(self.linear7(self.conv2(self.blocks(x))))
         return embedding.flatten(1)

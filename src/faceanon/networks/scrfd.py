@@ -37,7 +37,8 @@ class Scrfd:
         examples = "det_10g.onnx of buffalo_l or det_500m.onnx of buffalo_s"
         path, session = open_session(path, "detector", examples, device)
         count = len(session.get_outputs())
-        if count not in (9, 15):  # scores, boxes and points at three or five strides
+        # Scores, boxes and points at three or five strides.
+        if count not in (9, 15):
             raise UserError(
                 f"{path} is no SCRFD detector with five points: it has {count} outputs instead of 9; "
                 "choose det_10g.onnx or det_500m.onnx"

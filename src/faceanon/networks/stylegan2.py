@@ -143,7 +143,8 @@ class Generator(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Run some resolutions, each of two layers and a projection."""
         for block in blocks:
-            row = 2 * block + 1  # ToRGB shares its row of w+ with the first layer of the next resolution
+            # ToRGB shares its row of w+ with the first layer of the next resolution.
+            row = 2 * block + 1
             x = self.convs[row - 1](x, styles[row], maps[row])
             x = self.convs[row](x, styles[row + 1], maps[row + 1])
             image = self.to_rgbs[block](x, styles[row + 2], image)

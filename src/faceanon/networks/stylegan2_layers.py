@@ -32,7 +32,8 @@ class FusedLeakyReLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, C, ...)` to the same shape."""
-        gain = math.sqrt(2)  # inside the activation, which is positively homogeneous
+        # Inside the activation, which is positively homogeneous.
+        gain = math.sqrt(2)
         bias = gain * self.bias.view(1, -1, *[1] * (x.ndim - 2))
         return F.leaky_relu_(torch.add(bias, x, alpha=gain), SLOPE)
 

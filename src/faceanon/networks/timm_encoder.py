@@ -61,7 +61,8 @@ class TimmEncoder(Encoder4Editing):
         trunk_file: str | None = None,
         model_args: Mapping[str, Any] | None = None,
     ) -> None:
-        nn.Module.__init__(self)  # not the parent's, which would build the trunk that this one replaces
+        # Not the parent's, which would build the trunk that this one replaces.
+        nn.Module.__init__(self)
         side = input_size // REDUCTIONS[-1]
         if side < 1 or input_size % REDUCTIONS[-1] or side & (side - 1):
             raise UserError(f"input_size of an encoder must be 16 times a power of two, not {input_size}")
@@ -126,7 +127,9 @@ def _describe(name: str, size: int, model_args: dict[str, Any]) -> tuple[list[in
     try:
         with torch.device("meta"):
             probe: Any = timm.create_model(name, pretrained=False, features_only=True, **model_args).eval()
-            shapes = [tuple(item.shape[1:]) for item in probe(torch.zeros(1, 3, size, size))]
+            shapes = []
+            for item in probe(torch.zeros(1, 3, size, size)):
+                shapes.append(tuple(item.shape[1:]))
     except (RuntimeError, AssertionError, TypeError, ValueError, AttributeError, NotImplementedError) as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise UserError(
@@ -172,7 +175,13 @@ def _classifier_weights(name: str, file: str | Path, model_args: dict[str, Any])
         whole: Any = timm.create_model(name, pretrained=False, **model_args)
     heads = whole.pretrained_cfg.get("classifier") or ()
     prefixes = tuple(f"{head}." for head in ((heads,) if isinstance(heads, str) else heads))
-    own = {key: value for key, value in whole.state_dict().items() if key.startswith(prefixes)}
-    body = {key: value for key, value in state.items() if not key.startswith(prefixes)}
+    own = {}
+    for key, value in whole.state_dict().items():
+        if key.startswith(prefixes):
+            own[key] = value
+    body = {}
+    for key, value in state.items():
+        if not key.startswith(prefixes):
+            body[key] = value
     load_exactly(whole, {**body, **own}, file, assign=True)
     return body

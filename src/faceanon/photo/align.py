@@ -29,7 +29,8 @@ def geometry_from_points(points: NDArray[np.floating]) -> CropGeometry:
     mouth = (left_mouth + right_mouth) / 2
     across = right_eye - left_eye
     down = mouth - eyes
-    direction = across + np.array([down[1], -down[0]])  # both say which way is right; the mean resists a bad point
+    # Both say which way is right; the mean resists a bad point.
+    direction = across + np.array([down[1], -down[0]])
     half = max(2.0 * math.hypot(*across), 1.8 * math.hypot(*down))
     axis = direction / max(math.hypot(*direction), 1e-9) * half
     center = eyes + 0.1 * down

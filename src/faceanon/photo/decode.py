@@ -108,7 +108,8 @@ def decode(image: Image.Image, name: str, convert_profile: bool = True) -> Decod
     if alpha is not None and alpha.min() == 255:
         alpha = None
     if alpha is not None:
-        pixels[alpha == 0] = 255  # what nobody sees must not carry a face through
+        # What nobody sees must not carry a face through.
+        pixels[alpha == 0] = 255
     return Decoded(pixels, alpha, tuple(notes))
 
 
@@ -130,7 +131,8 @@ def _check(image: Image.Image, name: str) -> None:
             f"{name}: a picture of floating point numbers has no defined white; convert it to 8 or 16 bit first"
         )
     frames = getattr(image, "n_frames", 1)
-    if frames > 1 and image.format != "MPO":  # phones add views to a photo this way; the first one is the photo
+    # Phones add views to a photo this way; the first one is the photo.
+    if frames > 1 and image.format != "MPO":
         raise UserError(f"{name} holds {frames} pictures (an animation, or pages); save each as a file of its own")
 
 

@@ -136,7 +136,9 @@ class MtcnnDetector:
 
     def _refine(self, photo: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
         """Square boxes `(N, 4)` that R-Net keeps, moved, and their scores `(N,)`."""
-        answers = [self.rnet(_cut(photo, part, 24)) for part in torch.split(boxes, CHUNK)]
+        answers = []
+        for part in torch.split(boxes, CHUNK):
+            answers.append(self.rnet(_cut(photo, part, 24)))
         logits, offsets = (torch.cat(part) for part in zip(*answers, strict=True))
         scores = logits.softmax(1)[:, 1]
         boxes = _move(boxes, offsets)
@@ -148,7 +150,9 @@ class MtcnnDetector:
 
     def _output(self, photo: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Boxes `(N, 4)`, scores `(N,)` and points `(N, 2, 5)` that O-Net keeps."""
-        answers = [self.onet(_cut(photo, part, 48)) for part in torch.split(boxes, CHUNK)]
+        answers = []
+        for part in torch.split(boxes, CHUNK):
+            answers.append(self.onet(_cut(photo, part, 48)))
         logits, offsets, points = (torch.cat(part) for part in zip(*answers, strict=True))
         scores = logits.softmax(1)[:, 1]
         sides = (boxes[:, 2:] - boxes[:, :2])[..., None]

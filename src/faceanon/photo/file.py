@@ -174,11 +174,13 @@ def write_photo(
         write_atomic(path, data)
     except UserError:
         for file, content in beside.items():
-            if content is not None:  # it would belong to no picture
+            # It would belong to no picture.
+            if content is not None:
                 file.unlink(missing_ok=True)
         raise
     for file, content in beside.items():
-        if content is None:  # one of an earlier run would describe another picture
+        # One of an earlier run would describe another picture.
+        if content is None:
             file.unlink(missing_ok=True)
 
 

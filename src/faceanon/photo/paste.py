@@ -46,6 +46,7 @@ def paste(
     """
     box = crop_window(geometry, photo.shape[1], photo.shape[0])
     window = window_tensor(photo, box)
+    # Float32 on the CPU whatever the model ran in, so that the same face gives the same pixels everywhere.
     face = face.detach().cpu().float().clamp(-1, 1).contiguous()
     size = face.shape[-1]
     times = _repeats(geometry, size)
@@ -58,6 +59,7 @@ def paste(
     alpha = _opacity(grid, feather, times)
     firm = _firm(size, feather)
     if wide is not None:
+        # Outside of the region the photo stays, and there is nothing to correct.
         alpha = alpha * _share(wide, grid, times)
         firm = firm * wide
     # Only the pixels that the face reaches are drawn, and only what is corrected is looked at again: of a method that
@@ -76,6 +78,7 @@ def paste(
     back = _crop_cells(geometry, box, size, held)
     for _ in range(passes):
         seen = _sampled(shown.view_as(window), back, "reflection").clamp(-1, 1)
+        # Irani and Peleg: what the pasted face lacks when it is read back is added to the face.
         corrected.view(3, -1).index_add_(1, held, wanted - seen)
         _draw(shown, corrected, places, below, opacity, grid)
     left, top, right, bottom = box
@@ -120,7 +123,8 @@ def _face_grid(geometry: CropGeometry, box: Box, size: int) -> Tensor:
 
 def _opacity(grid: Tensor, feather: float, times: int) -> Tensor:
     """`(1, h, w)`: 1 inside the square, falling smoothly to 0 at its edge, 0 outside."""
-    depth = (1 - grid.abs().amax(-1)) / 2  # share of the side between a pixel and the nearest edge
+    # Share of the side between a pixel and the nearest edge.
+    depth = (1 - grid.abs().amax(-1)) / 2
     if feather == 0:
         inside = (depth > 0).float()
     else:

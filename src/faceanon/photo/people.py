@@ -90,7 +90,10 @@ class People:
             faces: Everybody in it, as decided with nobody chosen.
             policy: What else was asked for.
         """
-        clear = [face for face in faces if face.treatment == "model"]
+        clear = []
+        for face in faces:
+            if face.treatment == "model":
+                clear.append(face)
         codes = _codes(self.likeness, pixels, clear)
         select, unlike = self._selected(clear, codes)
         exclude, alike = self._excluded(clear, codes)
@@ -202,7 +205,10 @@ def _embedded(likeness: Likeness, faces: Tensor) -> Tensor:
 
 
 def _codes(likeness: Likeness, pixels: NDArray[np.uint8], faces: Sequence[Face]) -> Tensor:
-    squares = [face.geometry for face in faces if face.geometry is not None]
+    squares = []
+    for face in faces:
+        if face.geometry is not None:
+            squares.append(face.geometry)
     crops = [crop(pixels, square, likeness.size) for square in squares]
     if crops:
         return _embedded(likeness, torch.stack(crops))

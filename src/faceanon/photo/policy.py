@@ -136,7 +136,10 @@ def decide(
             reason = f"smaller than {policy.min_face:g} px"
         face = Face(number, detection.box, detection.score, geometry, policy.small if reason else "model", reason)
         left = replace(face, treatment="left", reason=policy.why.get(number, "as asked"))
-        faces.append(face if policy.wants(number) else left)
+        if policy.wants(number):
+            faces.append(face)
+        else:
+            faces.append(left)
     return faces
 
 
@@ -167,7 +170,11 @@ def refuse_hopeless(faces: Sequence[Face], name: str) -> None:
 
 def squares(faces: Sequence[Face]) -> list[CropGeometry]:
     """The squares of the faces that are for the model."""
-    return [face.geometry for face in faces if face.geometry is not None and face.treatment == "model"]
+    geometries = []
+    for face in faces:
+        if face.geometry is not None and face.treatment == "model":
+            geometries.append(face.geometry)
+    return geometries
 
 
 def hidden_square(face: Face) -> CropGeometry:

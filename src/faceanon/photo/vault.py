@@ -163,7 +163,9 @@ def _digest(pixels: NDArray[np.uint8]) -> str:
 
 def _pack(original: NDArray[np.uint8], boxes: Sequence[Box]) -> bytes:
     """Length of a JSON head, the head, a PNG for each box, zeros."""
-    parts = [_png(original[top:bottom, left:right]) for left, top, right, bottom in boxes]
+    parts = []
+    for left, top, right, bottom in boxes:
+        parts.append(_png(original[top:bottom, left:right]))
     regions = []
     for box, part in zip(boxes, parts, strict=True):
         regions.append({"box": list(box), "bytes": len(part)})

@@ -74,13 +74,16 @@ class Pipeline:
         self.device = torch.device(device)
         self.backbone = backbone.to(self.device).eval()
         if (bundle := getattr(backbone, "bundle", None)) is not None:
-            bundle.to(self.device)  # frozen networks lie outside the module tree
+            # Frozen networks lie outside the module tree.
+            bundle.to(self.device)
         self.weights = weights or state_sha256(backbone)
         self.batch = batch or (CPU_BATCH if self.device.type == "cpu" else BATCH)
         self.name = name
         self.policy = policy or Policy()
-        self.formerly: tuple[str, ...] = ()  # hashes of the same weights before they were stored in fewer bytes
-        self.people: People | None = None  # faces chosen by reference photos, beside the policy's numbers
+        # Hashes of the same weights before they were stored in fewer bytes.
+        self.formerly: tuple[str, ...] = ()
+        # Faces chosen by reference photos, beside the policy's numbers.
+        self.people: People | None = None
         self._detector = detector
 
     @classmethod

@@ -219,7 +219,9 @@ ARROWS: dict[str, str] = {"lower": "↓", "higher": "↑", "": ""}
 def explain(name: str) -> Explanation:
     """The family of a metric name such as `psnr/recovered/file`."""
     family = name.split("/")[0]
-    return EXPLANATIONS.get("rank1" if family.startswith("rank") else family, UNKNOWN)
+    if family.startswith("rank"):
+        family = "rank1"
+    return EXPLANATIONS.get(family, UNKNOWN)
 
 
 def better(name: str) -> Better:

@@ -46,7 +46,10 @@ COLUMNS = (
 
 def named(judge: str, recogniser: str) -> list[Column]:
     """The columns with the bundle's names in them."""
-    return [Column(c.group, c.title, c.name.format(judge=judge, recogniser=recogniser)) for c in COLUMNS]
+    columns = []
+    for c in COLUMNS:
+        columns.append(Column(c.group, c.title, c.name.format(judge=judge, recogniser=recogniser)))
+    return columns
 
 
 def summary(runs: Sequence[Mapping[str, float]], columns: Sequence[Column]) -> dict[str, dict[str, float]]:

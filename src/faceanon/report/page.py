@@ -64,7 +64,9 @@ def _cell(name: str, result: Results) -> dict[str, str]:
 def headline(results: Results) -> list[dict[str, str]]:
     """The five figures that decide, by the judge."""
     judge = results.meta.get("judge")
-    names = [part.format(judge) if "{}" in part else f"{part}/{judge}" for part in HEADLINE]
+    names = []
+    for part in HEADLINE:
+        names.append(part.format(judge) if "{}" in part else f"{part}/{judge}")
     tiles = []
     for name in names:
         if name in results.figures:

@@ -21,7 +21,11 @@ def format_table(
         reference: Figures of the shipped model, in a column of their own.
         ci: Interval by metric name.
     """
-    header = ["", "value", *(["95% interval"] if ci else []), *(["shipped"] if reference else [])]
+    header = ["", "value"]
+    if ci:
+        header.append("95% interval")
+    if reference:
+        header.append("shipped")
     rows: list[list[str] | str] = [header]
     for family, names in grouped(list(figures)).items():
         if explain(family).text:
@@ -29,7 +33,10 @@ def format_table(
         else:
             title = family
         note = DIRECTIONS[explain(family).better]
-        rows.append(f"{title} ({note})" if note else title)
+        if note:
+            rows.append(f"{title} ({note})")
+        else:
+            rows.append(title)
         for name in names:
             row = ["  " + name, format_value(name, figures[name])]
             if ci:

@@ -85,7 +85,10 @@ class AnonymizeStage(BackboneStage[Branches]):
             raise UserError(f"saved_noise is {saved_noise} in loop {loop}; give 0, or more with loop file or image")
         if branches_every < 1:
             raise UserError(f"branches_every is {branches_every}; give 1 (every batch) or more")
-        back = [name for name in ON_THE_WAY_BACK if getattr(weights, name)]
+        back = []
+        for name in ON_THE_WAY_BACK:
+            if getattr(weights, name):
+                back.append(name)
         if back and not backbone.reversible:
             raise UserError(f"{type(backbone).__name__} is not reversible: set the weights of {', '.join(back)} to 0")
         super().__init__(backbone, adversarial=bool(weights.adversarial), **kwargs)
@@ -108,7 +111,8 @@ class AnonymizeStage(BackboneStage[Branches]):
             self.teacher = [self._teacher(anchor_from)]
         else:
             self.teacher = []
-        self.start: dict[str, Tensor] | None = None  # the teacher's state, where no file has it
+        # The teacher's state, where no file has it.
+        self.start: dict[str, Tensor] | None = None
         self.hunter = Adversary(self.bundle) if weights.hunted else None
         self.code_agreement = CodeAgreement()
         self.evaluation: Evaluation | None = None
@@ -140,6 +144,7 @@ class AnonymizeStage(BackboneStage[Branches]):
                 raise UserError("anchors ask for the model from before this stage: give init_from or anchor_from too")
             self.teacher = [teacher]
             self.start = teacher.state_dict()
+        # Outside of the module tree Lightning does not move it.
         self.teacher = [teacher.to(self.device) for teacher in self.teacher]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -162,12 +167,16 @@ class AnonymizeStage(BackboneStage[Branches]):
     @property
     def adversaries(self) -> list[nn.Module]:
         """The discriminator, and the adversary where the weights ask for one."""
-        return super().adversaries + ([] if self.hunter is None else [self.hunter])
+        adversaries = super().adversaries
+        if self.hunter is not None:
+            adversaries.append(self.hunter)
+        return adversaries
 
     def adversary_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
         """The discriminator's terms, and `hunter`: how badly the adversary finds people."""
         terms = super().adversary_terms(batch, drawn)
         if self.hunter is not None:
+            # Detached: the adversary learns here, and the backbone must not be helped by it.
             terms["hunter"] = -self.hunter(drawn.anonymized.detach(), batch.image, batch.identity).mean()
         return terms
 
@@ -196,17 +205,21 @@ class AnonymizeStage(BackboneStage[Branches]):
         size = len(image)
         if not backbone.reversible:
             return self._draw_one_way(backbone.encode(image), 2 if all_five else 1)
+        # Four keys: two to anonymize with, and two wrong ones to open the first picture with.
         keys = self._keys(4 if all_five else 1, image)
+        # With one key alone the slices end where the keys do: one picture forth and the recovered one back.
         forth = keys[: 2 * size]
         back = torch.cat([keys[:size], keys[2 * size :]])
         noise = None
         if self.saved_noise:
             noise = self.saved_noise / 127.5 * self._normal_like(image)
         original = backbone.encode(image)
+        # All keys of one direction go through the generator in one call, which costs less than a call for each.
         edited = backbone.edit(original.map(lambda item: repeat(item, len(forth) // size)), forth)
         anonymized = backbone.decode(edited)
         if self.loop == "latent":
             found = None
+            # The released code never looks at the picture again: it opens the very codes that were edited.
             start = edited.map(lambda item: item[:size])
         else:
             found = start = backbone.encode_anonymized(self._saved(anonymized[:size], noise))
@@ -257,13 +270,17 @@ class AnonymizeStage(BackboneStage[Branches]):
         terms |= self.terms(batch, branches)
         if self.hunter is not None:
             found = self.hunter(branches.anonymized, batch.image, batch.identity)
+            # Where the adversary does no better than a guess, there is nothing to escape from.
             terms["hunted"] = found.clamp(min=0).mean()
         if self.weights.latent:
             drawn = []
             for codes in (branches.edited, branches.recovered):
                 if codes is not None:
                     drawn.append(codes)
-            found = [code for code in map(self.backbone.w_plus, drawn) if code is not None]
+            found = []
+            for code in map(self.backbone.w_plus, drawn):
+                if code is not None:
+                    found.append(code)
             terms["latent"] = torch.stack([latent_regulariser(code, self.latent_norm) for code in found]).mean()
         return terms | self._anchors(batch.image, branches)
 
@@ -279,6 +296,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         with torch.no_grad():
             times = len(wanted) // len(image)
             codes = self.teacher[0].encode(image).map(lambda item: repeat(item, times))
+            # Identities come from the backbone that trains, pictures from the teacher: how a face is drawn is held.
             before = self.teacher[0].decode(codes.with_identity(wanted))
         parts = before.split([len(pictures) for _, pictures in strangers.values()])  # type: ignore[no-untyped-call]
         drawn = [pictures for _, pictures in strangers.values()]
@@ -309,7 +327,9 @@ class AnonymizeStage(BackboneStage[Branches]):
 
     def validation_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Cosines by the judge and PSNR, from 8-bit pictures."""
-        rows = {name: row.clamp(-1, 1) for name, row in self.sample_rows(batch).items()}
+        rows = {}
+        for name, row in self.sample_rows(batch).items():
+            rows[name] = row.clamp(-1, 1)
         judge = self.bundle.judge
         embedded = {name: judge(row) for name, row in rows.items()}
         original = embedded["original"]
@@ -360,7 +380,8 @@ class AnonymizeStage(BackboneStage[Branches]):
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Add a batch of held-out faces to the evaluation of the averaged backbone."""
         assert self.evaluation is not None
-        with torch.autocast(self.device.type, enabled=False):  # a judge measures in full precision
+        # A judge measures in full precision.
+        with torch.autocast(self.device.type, enabled=False):
             self.evaluation.update(batch, self.ema)
 
     def on_test_epoch_end(self) -> None:
@@ -368,7 +389,10 @@ class AnonymizeStage(BackboneStage[Branches]):
         evaluation = self.evaluation
         assert evaluation is not None
         figures = evaluation.compute()
-        finite = {name: value for name, value in figures.items() if value == value}
+        finite = {}
+        for name, value in figures.items():
+            if value == value:
+                finite[name] = value
         self.log_dict(finite, logger=bool(self.trainer.loggers))
         if not self.trainer.is_global_zero:
             return

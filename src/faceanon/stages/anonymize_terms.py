@@ -156,7 +156,9 @@ class AnonymizeTerms:
             back = back.clamp(min=self.margin)
         apart = [torch.stack([repel(a, b, self.margin) for a, b in pairs]).mean() for pairs in (different, wrong)]
         terms = {"identity": apart[0] + apart[1] + back}
-        return terms | ({"recovered_identity": back} if self.weights.recovered_identity else {})
+        if self.weights.recovered_identity:
+            terms["recovered_identity"] = back
+        return terms
 
     def _recovery(self, batch: FaceBatch, branches: Branches) -> dict[str, Tensor]:
         """What the paper lacks: pixels and edges of the recovered picture alone."""

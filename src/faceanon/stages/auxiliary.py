@@ -125,7 +125,8 @@ class AuxiliaryStage(ShardedModule):
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Add a batch of held-out faces to the examination."""
         self.exam = self.exam or examination_of(self.objective, self.role, self.labels, batch.image.shape[-1])
-        with torch.autocast(self.device.type, enabled=False):  # an exam measures in full precision
+        # An exam measures in full precision.
+        with torch.autocast(self.device.type, enabled=False):
             self.exam.update(self.network, batch)
 
     def on_test_epoch_end(self) -> None:

@@ -115,6 +115,7 @@ class BackboneStage(Stage, Generic[Drawn]):
     def setup(self, stage: str) -> None:
         """Freeze what does not train before DDP looks, or it would exchange gradients that nobody computes."""
         if stage == "fit":
+            # Called for its effect on requires_grad; the optimizers ask for the list again.
             trainable_parameters(self.backbone, self.prefixes or [""])
 
     @property
@@ -142,7 +143,8 @@ class BackboneStage(Stage, Generic[Drawn]):
         if self.trainer.ckpt_path is None and not self.initialised:
             loader = self.trainer.datamodule.train_dataloader()  # type: ignore[attr-defined]
             some: Iterator[FaceBatch] = (batch.to(self.device) for batch in islice(iter(loader), CALIBRATION_BATCHES))
-            self.on_rank_zero(self.backbone.calibrate, some)  # all processes' batches: as one process would see them
+            # All processes' batches: as one process would see them.
+            self.on_rank_zero(self.backbone.calibrate, some)
             measured = self.trainer.strategy.broadcast(
                 {name: item.cpu() for name, item in self.backbone.named_buffers()}
             )
@@ -153,6 +155,7 @@ class BackboneStage(Stage, Generic[Drawn]):
     def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Adversaries, then backbone; a lone shard is drawn once, several are drawn again for the backbone's step."""
         shards = self.shards(batch)
+        # The usual case: what the adversaries saw is still there, with its graph, for the backbone.
         if len(shards) == 1:
             with self.open(shards[0]):
                 terms = self._train(shards, self.draw_shard(shards[0].batch))
@@ -177,6 +180,7 @@ class BackboneStage(Stage, Generic[Drawn]):
 
     def _adversary_loss(self, batch: FaceBatch, drawn: Drawn | None) -> tuple[dict[str, Tensor], Tensor]:
         if drawn is None:
+            # With several shards the graph of each would have to wait in memory for the second optimizer.
             with self.without_gradient():
                 drawn = self.draw_shard(batch)
         terms = self.adversary_terms(batch, drawn)

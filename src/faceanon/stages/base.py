@@ -127,6 +127,7 @@ class Stage(ShardedModule, ABC):
         if self.schedule == "cosine":
             rate *= 0.505 + 0.495 * math.cos(math.pi * self.progress)
         for group in optimizer.optimizer.param_groups:
+            # Kept in the group, so that a checkpoint of the optimizer holds it and a resumed run finds it.
             group.setdefault("base_lr", group["lr"])
             group["lr"] = group["base_lr"] * rate
 
@@ -155,7 +156,8 @@ class Stage(ShardedModule, ABC):
     def update_ema(self, average: nn.Module, current: nn.Module, images: int) -> None:
         """Move `average` towards `current`; the half-life counts `images`, all that the step saw on all processes."""
         weight = 1 - 0.5 ** (images / max(self.ema_half_life, 1e-9))
-        weight = max(weight, 1 / (self.batches_seen + 1))  # early on, an average of what little there is
+        # Early on, an average of what little there is.
+        weight = max(weight, 1 / (self.batches_seen + 1))
         torch._foreach_lerp_(list(average.parameters()), list(current.parameters()), weight)
         for mine, theirs in zip(average.buffers(), current.buffers(), strict=True):
             mine.copy_(theirs)
@@ -165,7 +167,8 @@ class Stage(ShardedModule, ABC):
 
         That one is for callbacks that watch a term: an epoch may be shorter than the logging interval.
         """
-        writes = self.trainer._logger_connector.should_update_logs  # Lightning's own test; 14 terms cost 4 ms a batch
+        # Lightning's own test; 14 terms cost 4 ms a batch.
+        writes = self.trainer._logger_connector.should_update_logs
         if not (writes or self.trainer.is_last_batch):
             return
         named = {f"{prefix}/{name}": value.detach() for name, value in terms.items()}

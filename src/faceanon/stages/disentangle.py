@@ -171,7 +171,9 @@ class DisentangleStage(BackboneStage[Mixed]):
         else:
             rows = torch.arange(len(batch), device=source.device)
             found = own
-        return rows, None if self.stranger_share == 1 else torch.where(found | own, 1.0, self.stranger_share)
+        if self.stranger_share == 1:
+            return rows, None
+        return rows, torch.where(found | own, 1.0, self.stranger_share)
 
     def _identity_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:
         terms: dict[str, Tensor] = {}

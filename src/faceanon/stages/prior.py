@@ -170,6 +170,7 @@ class PriorStage(Stage):
         def draw(shard: Shard) -> tuple[dict[str, Tensor], Tensor]:
             image = shard.batch.image.contiguous(memory_format=torch.channels_last)
             terms, fake = self.generator_terms(image, shard.batch)
+            # The discriminator trains on the pictures of the same step, without a way back into the generator.
             fakes.append(fake.detach())
             return terms, weighted_sum(terms, self.weights)
 
@@ -242,7 +243,8 @@ class PriorStage(Stage):
 
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Add held-out faces and as many samples."""
-        with torch.autocast(self.device.type, enabled=False):  # a judge measures in full precision
+        # A judge measures in full precision.
+        with torch.autocast(self.device.type, enabled=False):
             self.exam.update(batch)
 
     def on_test_epoch_end(self) -> None:

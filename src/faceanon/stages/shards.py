@@ -56,6 +56,7 @@ class RowStreams:
         """Standard normal numbers like `(B, ...)`; drawn on its device, as a picture's are many."""
         seeds = []
         for generator in self.generators:
+            # The stream of a row gives a seed alone, and the many numbers of a picture are drawn on its device.
             seeds.append(int(torch.randint(1 << 48, (), generator=generator)))
         own = torch.Generator(item.device)
         shape = item.shape[1:]
@@ -103,6 +104,7 @@ def cut(batch: FaceBatch, parts: int, rows: list[int], rank: int, step: int) -> 
         Shard(
             batch if len(sizes) == 1 else batch.map(lambda item, a=end - size, b=end: item[a:b]),  # type: ignore[misc]
             index,
+            # Unique over steps, processes and shards, so that no two shards of a training share a stream.
             (step * len(rows) + rank) * parts + index,
             start + end - size,
             size * len(rows) / sum(rows),
@@ -183,7 +185,8 @@ class ShardedModule(L.LightningModule):
         self.placed: tuple[int, list[int]] = 0, []  # of the step at hand, as `place` has it
         self._open_shard = 0
         self._statistics: NormStatistics | None = None
-        self._peers: Any = None  # a process group, as torch.distributed takes it
+        # A process group, as torch.distributed takes it.
+        self._peers: Any = None
 
     @property
     def batch_number(self) -> int:
@@ -289,7 +292,9 @@ class ShardedModule(L.LightningModule):
         """
         if self.trainer.world_size == 1:
             return 0, [rows]
-        found = [torch.zeros(1, dtype=torch.int64) for _ in range(self.trainer.world_size)]
+        found = []
+        for _ in range(self.trainer.world_size):
+            found.append(torch.zeros(1, dtype=torch.int64))
         distributed.all_gather(found, torch.tensor([rows]), group=self._cpu_group())
         return self.global_rank, [int(item) for item in found]
 

@@ -118,7 +118,9 @@ class Acceleration(L.Callback):
                         found[name] = getattr(pl_module, name, None)
                 self._compile((name, item) for name, item in found.items() if isinstance(item, nn.Module))
             self._compile_frozen(pl_module)
-        kinds = [(type(one).__name__, self.fused and fuse(one)) for one in trainer.optimizers]
+        kinds = []
+        for one in trainer.optimizers:
+            kinds.append((type(one).__name__, self.fused and fuse(one)))
         if trainer.is_global_zero:
             print(f"[acceleration] {'; '.join(self._told(kinds))}", flush=True)
 
@@ -166,7 +168,10 @@ class Acceleration(L.Callback):
         if "frozen" not in self.parts:
             return []
         bundle = vars(getattr(module, "bundle", object))
-        found = [(f"bundle.{role}", bundle[role]) for role in _ROLES if role in bundle]
+        found = []
+        for role in _ROLES:
+            if role in bundle:
+                found.append((f"bundle.{role}", bundle[role]))
         found += [("teacher", teacher) for teacher in getattr(module, "teacher", [])]
         return self._compile((name, item) for name, item in found if isinstance(item, nn.Module))
 
@@ -200,7 +205,10 @@ class Acceleration(L.Callback):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Print the parts that were to be compiled and were never called."""
-        unused = [name for name, call in self.calls.items() if not call.calls]
+        unused = []
+        for name, call in self.calls.items():
+            if not call.calls:
+                unused.append(name)
         if unused and trainer.is_global_zero:
             print(f"[acceleration] never called, so never compiled: {', '.join(unused)}", flush=True)
 

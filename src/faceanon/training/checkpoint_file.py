@@ -138,7 +138,9 @@ def newest_or_refuse(folders: Iterable[Path]) -> tuple[Path | None, str]:
     names = ", ".join(str(item) for item in damaged)
     if path is None and damaged:
         raise UserError(f"every checkpoint is damaged: {names}; move them away to start anew")
-    return path, f"{names} is damaged; resuming from the one before, {path}" if damaged else ""
+    if damaged:
+        return path, f"{names} is damaged; resuming from the one before, {path}"
+    return path, ""
 
 
 def sync_folder(folder: Path) -> None:

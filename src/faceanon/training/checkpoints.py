@@ -77,8 +77,8 @@ class RunCheckpoint(Checkpoint):
         self.minutes = minutes
         self.every_n_batches = every_n_batches
         self.dirpath = dirpath
-        # Number of the batch.
         self._saved_at = time.monotonic()
+        # Counts batches; -1 while nothing was saved.
         self._saved_after = -1
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -90,6 +90,7 @@ class RunCheckpoint(Checkpoint):
         self._saved_at = time.monotonic()
         self._saved_after = int(trainer.fit_loop.total_batch_idx)
         if trainer.is_global_zero and self.dirpath is not None:
+            # Names of temporary files of atomic writes.
             for half in self.dirpath.glob(".*.ckpt.*"):
                 half.unlink(missing_ok=True)
         if trainer.ckpt_path is None and trainer.is_global_zero and not _trial(trainer):
@@ -119,6 +120,7 @@ class RunCheckpoint(Checkpoint):
         """Whether nothing but the next batch follows; before a validation or an epoch's end none would be exact."""
         done = batch_idx + 1
         all_done = int(trainer.fit_loop.total_batch_idx) + 1
+        # Half-summed gradients are in no checkpoint.
         if done >= trainer.num_training_batches or done % trainer.accumulate_grad_batches:
             return False
         every = getattr(trainer, "val_check_batch", None) or math.inf
@@ -137,6 +139,7 @@ class RunCheckpoint(Checkpoint):
             return True
         if _stops(trainer):
             return True
+        # Clocks of processes differ, so the first one decides; asking costs a message, so it is not asked every time.
         if not self.minutes or (trainer.world_size > 1 and done % _ASK_EVERY):
             return False
         return bool(trainer.strategy.broadcast(time.monotonic() - self._saved_at >= 60 * self.minutes))
@@ -166,6 +169,7 @@ class RunCheckpoint(Checkpoint):
         trainer.save_checkpoint(new, weights_only=False)
         if trainer.is_global_zero:
             if last.exists():
+                # First: were a kill to come between the two, `previous` and `new` are both whole.
                 _replace(last, previous)
             _replace(new, last)
             sync_folder(self.dirpath)
@@ -200,7 +204,8 @@ def _trial(trainer: L.Trainer) -> bool:
 
 
 def _replace(source: Path, target: Path) -> None:
-    if target.is_dir():  # a sharded checkpoint, which no rename replaces
+    # A sharded checkpoint, which no rename replaces.
+    if target.is_dir():
         shutil.rmtree(target)
     source.replace(target)
 

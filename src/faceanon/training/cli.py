@@ -52,7 +52,8 @@ class OneLineParser(LightningArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise what is wrong as one line."""
-        if not self.exit_on_error:  # an inner parser, whose errors jsonargparse itself catches
+        # An inner parser, whose errors jsonargparse itself catches.
+        if not self.exit_on_error:
             super().error(message, ex)
         raise UserError(f"{_one_line(message)}; see --help") from ex
 
@@ -138,7 +139,8 @@ def run(arguments: Sequence[str]) -> FaceAnonCLI:
     try:
         # The averaged copy and the encoder stay in eval mode on purpose.
         warnings.filterwarnings("ignore", r"Found \d+ module\(s\) in eval mode")
-        warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)")  # Lightning's own, torch >= 2.9
+        # Lightning's own, torch >= 2.9.
+        warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)")
         warnings.filterwarnings("ignore", r"Precision .* is not supported by the model summary")
         with in_order():
             return FaceAnonCLI(

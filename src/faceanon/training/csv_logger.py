@@ -93,7 +93,7 @@ class MetricsFile:
 class CSVLogger(LightningCSVLogger):
     """As Lightning's, with the same arguments; `training.run_state.RunState` tells it from where a run resumes."""
 
-    def go_on_after(self, rows: int) -> None:
+    def continue_after(self, rows: int) -> None:
         """Keep so many rows of the file that is there, instead of deleting it; call it before anything is logged."""
         self.experiment.keep = rows
 

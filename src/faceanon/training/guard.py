@@ -66,13 +66,15 @@ class FiniteGuard(L.Callback):
             RunError: Something is not finite; names the term, the batch, the seed, and the file that shows it.
         """
         if getattr(trainer.precision_plugin, "scaler", None) is not None:
-            return  # a scaler of fp16 skips such steps by itself
+            # A scaler of fp16 skips such steps by itself.
+            return
         total = self.loss.float()
         gradients = []
         for parameter in _parameters(optimizer):
             if parameter.grad is not None:
                 gradients.append(parameter.grad)
         if gradients:
+            # One sum of everything needs one transfer from the GPU; who is to blame is asked when it is not finite.
             total = total + torch.stack([norm.to(total) for norm in torch._foreach_norm(gradients)]).sum()
         if not math.isfinite(float(total)):
             what = blame(pl_module, self.loss, optimizer)
@@ -100,8 +102,10 @@ class FiniteGuard(L.Callback):
     def _content(
         self, trainer: L.Trainer, module: L.LightningModule, optimizer: Optimizer, what: str
     ) -> dict[str, Any]:
+        # Terms draw random numbers: a replay has to start where the batch did.
         restore_random_state(self.random)
-        module.on_train_batch_start(self.batch, self.batch_idx)  # a stage seeds here; the state it leaves is the one
+        # A stage seeds here; the state it leaves is the one.
+        module.on_train_batch_start(self.batch, self.batch_idx)
         config = self.config
         extra = dict[str, Any]()
         module.on_save_checkpoint(extra)
@@ -171,7 +175,10 @@ def current_terms(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    parameters: list[nn.Parameter] = []
+    for group in optimizer.param_groups:
+        parameters += group["params"]
+    return parameters
 
 
 def _plain_optimizer(optimizer: Any) -> Optimizer:  # noqa: ANN401 - Lightning's wrapper or the real one
@@ -181,10 +188,14 @@ def _plain_optimizer(optimizer: Any) -> Optimizer:  # noqa: ANN401 - Lightning's
 
 def _first(names: list[str]) -> str:
     more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    text = ", ".join(names[:_MOST_NAMED])
+    if more > 0:
+        text += f" and {more} more"
+    return text
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    write_atomic(path, buffer.getvalue(), mode=0o600)  # faces of the training set
+    # The file shows faces of the training set: for the owner alone.
+    write_atomic(path, buffer.getvalue(), mode=0o600)

@@ -41,7 +41,8 @@ def _named(known: Exception, watches: Sequence[RankWatch]) -> Exception:
     """Say which process is gone, where that can be known: from the first of them."""
     if not isinstance(known, PeerGoneError):
         return known
-    until = time.monotonic() + 3 * PERIOD  # the connection may break before the process can be asked
+    # The connection may break before the process can be asked.
+    until = time.monotonic() + 3 * PERIOD
     while watches and time.monotonic() < until:
         why = watches[0].dead()
         if why:

@@ -113,7 +113,8 @@ def watched_ranks() -> Iterator[list[RankWatch]]:
 
     setattr(subprocess_script, _NAME, ours)
     if parent is None:
-        os.environ[_PARENT] = str(os.getpid())  # Lightning hands the environment on
+        # Lightning hands the environment on.
+        os.environ[_PARENT] = str(os.getpid())
     else:
         parent.start()
     try:

@@ -83,7 +83,8 @@ class Replay(FiniteGuard):
             restore_random_state(self.content["random"])
 
         pl_module.on_train_batch_start = then_restore  # type: ignore[method-assign]
-        if (place := self.progress["place"]) is not None:  # a stage that draws by its place among all processes
+        # A stage that draws by its place among all processes.
+        if (place := self.progress["place"]) is not None:
             pl_module.place = lambda rows: place  # type: ignore[assignment]
 
     def fail(self, trainer: L.Trainer, module: L.LightningModule, optimizer: Optimizer, what: str) -> None:

@@ -49,7 +49,8 @@ class RunState(L.Callback):
     """
 
     def __init__(self) -> None:
-        self._unlogged = False  # whether what was logged last has not reached the loggers yet
+        # Whether what was logged last has not reached the loggers yet.
+        self._unlogged = False
         self._loaded: dict[str, Any] | None = None
         self._step = 0  # where the run resumes
         self._epoch_was_over = False
@@ -80,12 +81,20 @@ class RunState(L.Callback):
         """Add what is needed to resume; every process takes part."""
         states: list[Any] = [random_state()]
         if trainer.world_size > 1:
+            # Random numbers differ between processes, and only process 0 writes the checkpoint.
             states = [None] * trainer.world_size
             torch.distributed.all_gather_object(states, random_state())
         row, step = self._row(trainer)
+        # The other processes have dummies in place of files.
         loggers = trainer.loggers if trainer.is_global_zero else []
-        csv = [logger.saved_rows() for logger in loggers if isinstance(logger, CSVLogger)]
-        wandb = [str(logger.version) for logger in loggers if isinstance(logger, WandbLogger)]
+        csv = []
+        for logger in loggers:
+            if isinstance(logger, CSVLogger):
+                csv.append(logger.saved_rows())
+        wandb = []
+        for logger in loggers:
+            if isinstance(logger, WandbLogger):
+                wandb.append(str(logger.version))
         checkpoint[KEY] = {"random": states, "csv_rows": csv, "wandb": wandb, "row": row, "step": step}
 
     def _row(self, trainer: L.Trainer) -> tuple[dict[str, float], int]:
@@ -98,7 +107,9 @@ class RunState(L.Callback):
         found = {}
         for name, value in _logged(trainer):
             found[name] = value.item() if isinstance(value, Tensor) else value
-        return ({"epoch": trainer.current_epoch, **found} if found else {}), step
+        if found:
+            return {"epoch": trainer.current_epoch, **found}, step
+        return {}, step
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Keep it until the fit starts; a checkpoint of an earlier version has none."""
@@ -119,19 +130,22 @@ class RunState(L.Callback):
             UserError: Processes resume from different steps: `last` was looked for on disks that are not shared.
         """
         first = trainer.strategy.broadcast(self._step)
-        if not trainer.strategy.reduce_boolean_decision(self._step == first):  # all leave: none waits for another
+        # All leave: none waits for another.
+        if not trainer.strategy.reduce_boolean_decision(self._step == first):
             raise UserError(
                 f"the processes resume from different steps (process {trainer.global_rank} from {self._step}, "
                 f"process 0 from {first}): give all machines the same checkpoint, or one log folder that they share"
             )
+        # Shortened, since rows after the checkpoint belong to batches that will be trained on again.
         if self._loaded is not None:
             loggers = [logger for logger in trainer.loggers if isinstance(logger, CSVLogger)]
             for logger, rows in zip(loggers, self._loaded["csv_rows"], strict=False):
-                logger.go_on_after(rows)
+                logger.continue_after(rows)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Log the row that was open, and restore random numbers, after everything that is built at the start."""
         loaded = self._log_open_row(trainer)
+        # With another number of processes the states fit nobody; the rows have streams of their own anyway.
         if loaded is not None and len(loaded["random"]) == trainer.world_size:
             restore_random_state(loaded["random"][trainer.global_rank])
 

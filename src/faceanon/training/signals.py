@@ -83,8 +83,10 @@ class GracefulStop(L.Callback):
         if not at_an_epochs_end and (self.last is None or done < self.last):
             return
         if self.saved is None and batch_idx > 0 and _checkpoints(trainer):
-            return  # a validation came between: after this batch, then
-        path = self.saved or last_checkpoint(trainer)  # at an epoch's end `RunCheckpoint` has saved
+            # A validation came between: after this batch, then.
+            return
+        # At an epoch's end `RunCheckpoint` has saved.
+        path = self.saved or last_checkpoint(trainer)
         raise StoppedError(self.received or signal.SIGTERM, f" after batch {done}{_from(path)}", saved=True)
 
     def on_train_batch_end(
@@ -150,7 +152,11 @@ def _from(path: Path | None) -> str:
 
 
 def _checkpoints(trainer: L.Trainer) -> list[RunCheckpoint]:
-    return [callback for callback in trainer.checkpoint_callbacks if isinstance(callback, RunCheckpoint)]
+    callbacks = []
+    for callback in trainer.checkpoint_callbacks:
+        if isinstance(callback, RunCheckpoint):
+            callbacks.append(callback)
+    return callbacks
 
 
 def _agreed(last: int | None, done: int, told: bool, several: bool) -> int | None:

@@ -177,7 +177,10 @@ class Bundle:
         Raises:
             UserError: It lacks some; one message names the published file, its licence and the import command of each.
         """
-        lacking = [role for role in roles if not self.has(role)]
+        lacking = []
+        for role in roles:
+            if not self.has(role):
+                lacking.append(role)
         if lacking:
             # A bundle among the shipped ones is found by its name alone.
             shipped = self.folder.parent == checkpoints()
@@ -308,7 +311,10 @@ class Bundle:
     @cached_property
     def further_judges(self) -> dict[str, Callable[[Tensor], Tensor]]:
         """Judges beside `judge` (roles `judge_<name>`), by their names in results."""
-        roles = [role for role in self.spec["networks"] if role.startswith("judge_")]
+        roles = []
+        for role in self.spec["networks"]:
+            if role.startswith("judge_"):
+                roles.append(role)
         return {self.entry(role)["name"]: Frozen(self._normalised(role)).to(self.device) for role in roles}
 
     @property
@@ -368,7 +374,8 @@ class Bundle:
             if role in self.__dict__:
                 self.__dict__[role].to(device)
         if "codec" in self.__dict__:
-            del self.__dict__["codec"]  # its numbers depend on the device: built anew at the next use
+            # Its numbers depend on the device: built anew at the next use.
+            del self.__dict__["codec"]
         for judge in self.__dict__.get("further_judges", {}).values():
             judge.to(device)
         return self

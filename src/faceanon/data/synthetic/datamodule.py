@@ -129,7 +129,8 @@ class SyntheticFaces(JitteredTraining, LightningDataModule):
         if not 0 <= occlusion <= 1:
             raise UserError(f"SyntheticFaces: occlusion is {occlusion}; give a share between 0 and 1")
         self.save_hyperparameters(ignore=["jitter"], logger=False)
-        self.save_hyperparameters({"jitter": asdict(jitter)}, logger=False)  # plain numbers: no class in checkpoints
+        # Plain numbers: no class in checkpoints.
+        self.save_hyperparameters({"jitter": asdict(jitter)}, logger=False)
         self.image_size = image_size
         self.train_groups = train_groups
         self.photos = photos

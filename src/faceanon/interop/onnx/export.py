@@ -153,7 +153,8 @@ def write_onnx(exported: Exported, folder: Path, overwrite: bool) -> list[Path]:
     check_free(folder, overwrite)
     names = [entry["file"] for entry in exported.card.graphs.values()]
     try:
-        (folder / CARD).unlink(missing_ok=True)  # a kill must not leave old card and new graphs
+        # A kill must not leave old card and new graphs.
+        (folder / CARD).unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"cannot replace {folder / CARD}: {error.strerror}; choose another folder") from error
     for way, entry in exported.card.graphs.items():
@@ -186,7 +187,8 @@ def _graph(backbone: Backbone, way: Direction, size: int) -> bytes:
     try:
         with torch.no_grad(), warnings.catch_warnings(), redirect_stdout(quiet), redirect_stderr(quiet):
             warnings.simplefilter("ignore")
-            module(image, key)  # bundles load their networks at first use, which must not be traced
+            # Bundles load their networks at first use, which must not be traced.
+            module(image, key)
             program = torch.export.export(module, (image, key), dynamic_shapes=({0: batch}, {0: batch}), strict=False)
             made = torch.onnx.export(
                 program, dynamo=True, opset_version=OPSET, input_names=["image", "key"], output_names=["face"]
@@ -254,11 +256,13 @@ def _quantize(graph: bytes) -> bytes:
     root = logging.getLogger()
     level = root.level
     model = onnx.load_model_from_string(graph)
-    del model.graph.value_info[:]  # shapes of what is about to change
+    # Shapes of what is about to change.
+    del model.graph.value_info[:]
     _unshare(model.graph)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "int8.onnx"
-        root.setLevel(logging.ERROR)  # it advises by warnings on the root logger
+        # It advises by warnings on the root logger.
+        root.setLevel(logging.ERROR)
         try:
             quantize_dynamic(
                 model,
@@ -289,7 +293,10 @@ def _unshare(graph: Any) -> None:  # noqa: ANN401 - onnx's protobuf classes have
 
 
 def _entries(graphs: dict[str, bytes]) -> dict[str, dict[str, str]]:
-    return {way: {"file": _file(way), "sha256": hashlib.sha256(data).hexdigest()} for way, data in graphs.items()}
+    entries = {}
+    for way, data in graphs.items():
+        entries[way] = {"file": _file(way), "sha256": hashlib.sha256(data).hexdigest()}
+    return entries
 
 
 def _file(way: str) -> str:

@@ -186,7 +186,8 @@ class OnnxMethod:
     def _run(self, direction: Direction, image: Faces, key: Faces) -> Faces:
         session = self._sessions[direction]
         given = {"image": np.ascontiguousarray(image, np.float32), "key": np.ascontiguousarray(key, np.float32)}
-        wanted = {item.name for item in session.get_inputs()}  # a method without a key has no such input
+        # A method without a key has no such input.
+        wanted = {item.name for item in session.get_inputs()}
         result: Faces = session.run(None, {name: value for name, value in given.items() if name in wanted})[0]
         return result
 
@@ -242,7 +243,8 @@ def open_graph(graph: bytes, name: str, threads: int | None = None, device: str 
         raise UserError(
             f"onnxruntime does not read the graph {name} ({reason:.200}); export the model again"
         ) from error
-    if (first := providers[0][0]) not in (got := session.get_providers()):  # it falls back with a mere log line
+    # It falls back with a mere log line.
+    if (first := providers[0][0]) not in (got := session.get_providers()):
         raise _no_device(device, f"{first} does not start, only {', '.join(got)}")
     return session
 

@@ -204,7 +204,9 @@ def _usage(part: Part) -> dict[str, Any]:
     if order is None or init["n_classes"] != len(order):
         return {}
     numbers = {"face": _FACE, "edited": (*_FACE, "neck"), "head": _HEAD, "parts": PARTS}
-    chosen = {key: sorted(class_numbers(names, order)) for key, names in numbers.items()}
+    chosen = {}
+    for key, names in numbers.items():
+        chosen[key] = sorted(class_numbers(names, order))
     return {"parsing": {"classes": list(order), **chosen}}
 
 

@@ -79,7 +79,9 @@ def generator_content(parts: Exportable) -> dict[str, Any]:
 
 def encoder_content(parts: Exportable) -> dict[str, Any]:
     """What e4e's and pSp's training writes: `state_dict` with `encoder.` and `decoder.`, `latent_avg`, plain `opts`."""
-    state = {f"encoder.{name}": value for name, value in parts.encoder.state_dict().items()}
+    state = {}
+    for name, value in parts.encoder.state_dict().items():
+        state[f"encoder.{name}"] = value
     state |= {f"decoder.{name}": value for name, value in parts.generator.state_dict().items()}
     size = parts.generator.size
     options = {
@@ -93,7 +95,8 @@ def encoder_content(parts: Exportable) -> dict[str, Any]:
         "start_from_latent_avg": True,
     }
     if parts.encoder.feature_taps != tuple(parts.encoder.pyramid_taps):
-        options["feature_taps"] = list(parts.encoder.feature_taps)  # ours alone: no public file has other taps
+        # Ours alone: no public file has other taps.
+        options["feature_taps"] = list(parts.encoder.feature_taps)
     return {"state_dict": state, "latent_avg": parts.latent_avg, "opts": options}
 
 

@@ -123,8 +123,14 @@ def _one_generator(parts: list[Part], folder: Path, spec: dict[str, Any], overwr
     Raises:
         UserError: They are not; the message names two.
     """
-    encoders = {id(part.file): part for part in parts if part.role == "encoder"}
-    generators = [part for part in parts if part.role == "generator"]
+    encoders = {}
+    for part in parts:
+        if part.role == "encoder":
+            encoders[id(part.file)] = part
+    generators = []
+    for part in parts:
+        if part.role == "generator":
+            generators.append(part)
     generators.sort(key=lambda part: id(part.file) in encoders)
     if not generators:
         return parts
@@ -138,7 +144,10 @@ def _one_generator(parts: list[Part], folder: Path, spec: dict[str, Any], overwr
         found = generator_fingerprint(other.found.tensors)
         if found != first:
             raise _apart(str(encoders.get(id(other.file), other)), found, str(chosen), first)
-    rest = [part for part in parts if part.role != "generator"]
+    rest = []
+    for part in parts:
+        if part.role != "generator":
+            rest.append(part)
     present = spec["networks"].get("generator")
     if present is None:
         return [chosen, *rest]
@@ -288,7 +297,8 @@ def _commit(temporary: Path, folder: Path, old: dict[str, Any], spec: dict[str, 
     for name in _file_names(old) - _file_names(spec):
         path = folder / name
         if name in (SPEC, CARD) or not path.parent.resolve().is_relative_to(folder.resolve()):
-            continue  # a bundle.yaml from elsewhere may name anybody's files; only its own go
+            # A bundle.yaml from elsewhere may name anybody's files; only its own go.
+            continue
         path.unlink(missing_ok=True)
         if path.parent.is_dir() and not any(path.parent.iterdir()):
             path.parent.rmdir()

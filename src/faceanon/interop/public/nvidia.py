@@ -59,7 +59,10 @@ def read_nvidia_pickle(path: Path) -> dict[str, dict[str, Tensor]]:
     """
     found = _networks(read_pickle(path), path)
     try:
-        return {role: _convert(role, record, f"{path} ({role})") for role, record in found.items()}
+        states = {}
+        for role, record in found.items():
+            states[role] = _convert(role, record, f"{path} ({role})")
+        return states
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).split("\n", 1)[0][:200]
         raise UserError(
@@ -208,7 +211,9 @@ def generator_state(tensors: Mapping[str, Tensor], source: str) -> dict[str, Ten
         if key:
             state[key] = tensor.contiguous().clone()
     sides = {int(match[1]) for name in tensors if (match := _CONV.fullmatch(name))}
-    channels = {side: len(tensors.get(f"synthesis.b{side}.conv1.bias", [])) for side in sides}
+    channels = {}
+    for side in sides:
+        channels[side] = len(tensors.get(f"synthesis.b{side}.conv1.bias", []))
     depth = sum(name.startswith("style.") and name.endswith(".weight") for name in state)
     average = state.pop("latent_avg", torch.zeros(0))
     _check(state, lambda: Generator(max(sides), average.numel(), depth, channels=channels), source)
@@ -249,7 +254,9 @@ def _rgb_entry(target: str, part: str, value: Tensor, source: str) -> tuple[str,
         return f"{target}.bias", value.reshape(1, -1, 1, 1)
     if part not in _CONV_PARTS:
         raise _foreign(source, part)
-    return f"{target}.{_CONV_PARTS[part]}", value[None] if part == "weight" else value
+    if part == "weight":
+        value = value[None]
+    return f"{target}.{_CONV_PARTS[part]}", value
 
 
 def _block(side: str) -> int:

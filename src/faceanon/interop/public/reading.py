@@ -110,7 +110,11 @@ def _load(path: Path) -> dict[str, Any]:
         from faceanon.interop.public.nvidia import read_nvidia_pickle
 
         names = {"G_ema": "g_ema", "G": "g", "D": "d"}
-        return {names[part]: state for part, state in read_nvidia_pickle(path).items() if part in names}
+        states = {}
+        for part, state in read_nvidia_pickle(path).items():
+            if part in names:
+                states[names[part]] = state
+        return states
     content = read_torch(path)
     if not isinstance(content, Mapping):
         raise UserError(f"{path} holds a {type(content).__name__}, not a dict of tensors; save its state_dict instead")
@@ -138,7 +142,10 @@ def _tensors(value: object) -> dict[str, Tensor] | None:
     if not all(isinstance(name, str) and isinstance(item, Tensor) for name, item in value.items()):
         return None
     wrapped = all(name.startswith("module.") for name in value)
-    return {name.removeprefix("module.") if wrapped else name: item.detach() for name, item in value.items()}
+    state = {}
+    for name, item in value.items():
+        state[name.removeprefix("module.") if wrapped else name] = item.detach()
+    return state
 
 
 def _networks(content: dict[str, Any], opts: dict[str, Any], path: Path) -> list[Found]:
@@ -211,7 +218,8 @@ def _encoder(state: State, opts: dict[str, Any], average: Tensor | None, path: P
     found = _named(ENCODERS[kind], state, path)
     if found.init["input_nc"] != 3:
         raise UserError(f"{path} encodes pictures of {found.init['input_nc']} channels (sketches or labels), not faces")
-    if isinstance(opts.get("feature_taps"), list):  # from our own export
+    # From our own export.
+    if isinstance(opts.get("feature_taps"), list):
         found = replace(found, init={**found.init, "feature_taps": opts["feature_taps"]})
     offset = bool(opts.get("start_from_latent_avg", kind == "Encoder4Editing"))
     return replace(found, latent_avg=average, start_from_latent_avg=offset)
@@ -229,7 +237,10 @@ def _backbone(found: Found) -> Found:
 def _facenet(layout: Layout, state: State, path: Path) -> Found:
     """FaceNet without its classifier, whose size tells the training set."""
     logits = state.get("logits.weight")
-    kept = {name: item for name, item in state.items() if name not in _CLASSIFIER}
+    kept = {}
+    for name, item in state.items():
+        if name not in _CLASSIFIER:
+            kept[name] = item
     found = _named(layout, kept, path)
     if logits is None:
         return replace(found, notes=("no classifier in the file, so its training set is unknown",))

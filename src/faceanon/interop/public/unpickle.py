@@ -110,7 +110,8 @@ class _Reader(pickle.Unpickler):
     def __init__(self, data: bytes, path: Path) -> None:
         super().__init__(io.BytesIO(data))
         self.path = path
-        self.left = 2 * len(data)  # a file holds every number once: whoever rebuilds more wants to fill the memory
+        # A file holds every number once: whoever rebuilds more wants to fill the memory.
+        self.left = 2 * len(data)
         self.known: dict[tuple[str, str], Callable[..., Any]] = {
             ("collections", "OrderedDict"): _Plain,
             ("dnnlib.util", "EasyDict"): _Plain,
@@ -254,7 +255,8 @@ def read_torch(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
 def _load_torch(source: Path | io.BytesIO, path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
     try:
         with warnings.catch_warnings(), torch.serialization.safe_globals([argparse.Namespace]):
-            warnings.simplefilter("ignore")  # old formats make torch advise whoever wrote the file
+            # Old formats make torch advise whoever wrote the file.
+            warnings.simplefilter("ignore")
             return torch.load(source, map_location="cpu", weights_only=True)
     except Exception as error:  # rubbish makes the unpickler raise whatever it stumbles over
         match = _REFUSED.search(str(error))
@@ -264,9 +266,13 @@ def _load_torch(source: Path | io.BytesIO, path: Path) -> Any:  # noqa: ANN401 -
 
 
 def _damaged(path: Path, error: Exception) -> NoReturn:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = []
+    for line in str(error).splitlines():
+        if line.strip():
+            lines.append(line.strip())
     if lines and lines[0].startswith("Weights only load failed"):
-        lines = []  # torch's advice to load the file carelessly, or to write to torch
+        # Torch's advice to load the file carelessly, or to write to torch.
+        lines = []
     reason = "not in a format of torch, or damaged"
     if lines:
         reason = lines[0][:200]

@@ -80,7 +80,8 @@ def run_tasks(
     finally:
         for pool in (engine.pool, engine.network):
             pool.shutdown(wait=True, cancel_futures=True)
-        torch.set_num_threads(cores)  # threads that others start later take over what was set last
+        # Threads that others start later take over what was set last.
+        torch.set_num_threads(cores)
 
 
 class _Engine:
@@ -88,15 +89,20 @@ class _Engine:
         self.pipeline = pipeline
         self.tasks = tasks
         self.rows = rows
+        # On a CPU network and threads would take the same cores from each other.
         self.turns = pipeline.device.type == "cpu"
         self.pool = _threads("faceanon", workers, max(1, cores // workers))
         self.network = _threads("faceanon-network", 1, cores)
         self.call: Future[list[Row]] | None = None
-        self.taken: list[tuple[_Flight, int]] = []  # rows of that call
+        # Rows of that call.
+        self.taken: list[tuple[_Flight, int]] = []
+        # Enough photos in flight for a second full call to gather while the first one runs.
         self.window = 2 * rows + workers
         self.working: dict[Future[_Flight | Outcome], Task] = {}
-        self.queue: deque[tuple[_Flight, int]] = deque()  # rows that wait for the backbone
-        self.sizes: dict[int, int] = {}  # pixels of every photo in flight, by the identity of its task
+        # Rows that wait for the backbone.
+        self.queue: deque[tuple[_Flight, int]] = deque()
+        # Pixels of every photo in flight, by the identity of its task.
+        self.sizes: dict[int, int] = {}
 
     def run(self) -> Iterator[tuple[Task, Outcome | UserError]]:
         while True:
@@ -108,6 +114,7 @@ class _Engine:
                 busy.add(self.call)
             if not busy:
                 return
+            # The photos that end first are told first, whatever order they came in.
             done, _ = wait(busy, return_when=FIRST_COMPLETED)
             if self.call in done:
                 done.remove(self.call)
@@ -121,6 +128,7 @@ class _Engine:
         return not self.working or (len(self.queue) >= self.rows and not self.turns)
 
     def _refill(self) -> None:
+        # Bounded by pixels too: a few large photos fill the memory as many small ones do.
         while len(self.sizes) < self.window and sum(self.sizes.values()) < MOST_PIXELS:
             task = next(self.tasks, None)
             if task is None:
@@ -147,6 +155,7 @@ class _Engine:
     def _start_call(self) -> None:
         """Give the backbone its next rows."""
         taken = [self.queue.popleft() for _ in range(min(self.rows, len(self.queue)))]
+        # Filled up with copies of the last row: kernels for other batch sizes round differently.
         filled = list(chain(taken, [taken[-1]] * (self.rows - len(taken))))
         faces = torch.stack([flight.faces[row] for flight, row in filled if flight.faces is not None])
         keys = torch.cat([flight.key for flight, _ in filled])

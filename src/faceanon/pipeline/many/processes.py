@@ -125,11 +125,13 @@ def run_shares(trainer: Trainer, run: FolderRun, report: Report, summary: Callab
     stage = FolderStage(run, run.open() if first else None, report)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="lightning")  # workers, pytrees: nothing that a user could change
+            # Workers, pytrees: nothing that a user could change.
+            warnings.filterwarnings("ignore", module="lightning")
             trainer.predict(stage, return_predictions=False)
         assert stage.journal is not None
         if not first:
-            stage.journal.close()  # before the others are told, so that the first may take it
+            # Before the others are told, so that the first may take it.
+            stage.journal.close()
         summaries: list[Any] = [None] * trainer.world_size
         torch.distributed.all_gather_object(summaries, summary())
         if not first:

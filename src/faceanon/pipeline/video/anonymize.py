@@ -145,7 +145,8 @@ def anonymize_video(
         if not inside:
             write_atomic(sidecar_of(target), text.encode())
         writer.publish()
-    if inside:  # one of an earlier run would describe another video
+    # One of an earlier run would describe another video.
+    if inside:
         sidecar_of(target).unlink(missing_ok=True)
     reports = tuple(TrackReport(track, meter.of(track.number)) for track in tracks)
     sidecar = None if inside else sidecar_of(target)

@@ -126,13 +126,17 @@ def replace_faces(
         arranged = []
         for layer in layers:
             arranged.append([(tracks[square], square) for square in layer])
-        orders.append(arranged[::-1] if change.inverse else arranged)
+        if change.inverse:
+            orders.append(arranged[::-1])
+        else:
+            orders.append(arranged)
     pairs: list[_Pair] = []
     for depth in range(max(map(len, orders), default=0)):
         flat = [(row, *face) for row, layers in enumerate(orders) if depth < len(layers) for face in layers[depth]]
         for start in range(0, len(flat), change.pipeline.batch):
             pairs += _replace_batch(change, frames, flat[start : start + change.pipeline.batch], means, first)
-    for pair in sorted(pairs, key=lambda pair: pair[:2]):  # depth by depth is not frame by frame
+    # Depth by depth is not frame by frame.
+    for pair in sorted(pairs, key=lambda pair: pair[:2]):
         seen(*pair)
 
 

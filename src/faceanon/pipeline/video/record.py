@@ -53,7 +53,11 @@ class VideoRecord:
     @property
     def faces(self) -> list[tuple[int, int, CropGeometry]]:
         """Frame, track and square of every face, in the order of `codes`."""
-        return [(frame, part.track, part.at(frame)) for part in self.segments for frame in range(part.start, part.stop)]
+        squares = []
+        for part in self.segments:
+            for frame in range(part.start, part.stop):
+                squares.append((frame, part.track, part.at(frame)))
+        return squares
 
     def with_codes(self, codes: Mapping[tuple[int, int], bytes], secret: Secret) -> VideoRecord:
         """The same with the codes of all faces, given by frame and track, sealed."""
@@ -91,7 +95,11 @@ class VideoRecord:
 
     def at(self, frame: int) -> list[tuple[int, CropGeometry]]:
         """Track and square of every face in a frame."""
-        return [(part.track, part.at(frame)) for part in self.segments if part.start <= frame < part.stop]
+        squares = []
+        for part in self.segments:
+            if part.start <= frame < part.stop:
+                squares.append((part.track, part.at(frame)))
+        return squares
 
     def to_json(self) -> str:
         """One line of JSON."""

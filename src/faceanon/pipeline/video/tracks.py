@@ -112,6 +112,7 @@ class _Sightings:
 
     def predicted(self, frame: int, reach: float) -> Floats:
         """The box in a later frame: moved on by the last speed, for `reach` frames at most."""
+        # A single sighting has no speed.
         if len(self.frames) < 2:
             return self.boxes[-1]
         speed = (self.boxes[-1] - self.boxes[-2]) / (self.frames[-1] - self.frames[-2])
@@ -141,6 +142,7 @@ class Tracker:
             frame: Its number.
             pixels: `(H, W, 3)` uint8.
         """
+        # Every n-th pixel is enough to notice a cut, and costs nothing beside decoding.
         step_y, step_x = (max(1, side // THUMBNAIL) for side in pixels.shape[:2])
         thumbnail = pixels[::step_y, ::step_x].astype(np.int16)
         last = self._thumbnail
@@ -176,6 +178,7 @@ class Tracker:
     def _end_scene(self, frame: int) -> None:
         for track in self._tracks:
             if track.scene[1] is None:
+                # An ended scene closes its tracks: the face that the next scene shows at this place may be anybody.
                 track.scene = track.scene[0], frame
         self._scene = frame
 
@@ -231,7 +234,11 @@ def _match(tracks: Sequence[Floats], boxes: Sequence[Floats]) -> list[tuple[int,
         return []
     likeness = _distance_iou(np.array(tracks), np.array(boxes))
     rows, columns = linear_sum_assignment(np.where(likeness > LEAST_OVERLAP, likeness, -2.0), maximize=True)
-    return [(int(c), int(r)) for r, c in zip(rows, columns, strict=True) if likeness[r, c] > LEAST_OVERLAP]
+    matches = []
+    for r, c in zip(rows, columns, strict=True):
+        if likeness[r, c] > LEAST_OVERLAP:
+            matches.append((int(c), int(r)))
+    return matches
 
 
 def _distance_iou(one: Floats, other: Floats) -> Floats:

@@ -50,7 +50,8 @@ class Quality:
             return "ffv1", "bgr0", {"level": "3"}
         if self.lossless:
             return "libx264rgb", "rgb24", {"crf": "0"}
-        halved = not self.full_colour and width % 2 == 0 and height % 2 == 0  # halving needs even sides
+        # Halving needs even sides.
+        halved = not self.full_colour and width % 2 == 0 and height % 2 == 0
         return "libx264", "yuv420p" if halved else "yuv444p", {"crf": str(self.crf)}
 
     def __str__(self) -> str:
@@ -120,7 +121,8 @@ class VideoWriter:
             context.color_trc = given.color_trc
             if given.colorspace != 0:  # 0 is RGB, which these pixels are no longer
                 context.colorspace = given.colorspace
-            context.color_range = 1  # the narrow range, which every player expects
+            # The narrow range, which every player expects.
+            context.color_range = 1
         sounds = [stream for stream in self._input.streams.audio]
         self._sounds = {stream.index: self._out.add_stream_from_template(stream) for stream in sounds}
         self._out.start_encoding()

@@ -26,7 +26,10 @@ class Comparison:
 def compare(now: Run, then: Run) -> list[Comparison]:
     """The cases that both runs measured, in the order of the first."""
     former = {one.name: one for one in then.figures}
-    pairs = [(one, former[one.name]) for one in now.figures if one.name in former]
+    pairs = []
+    for one in now.figures:
+        if one.name in former:
+            pairs.append((one, former[one.name]))
     return [found for pair in pairs if (found := _compared(*pair, now.clock)) is not None]
 
 
@@ -52,4 +55,8 @@ def differences(now: Run, then: Run) -> list[str]:
         pairs.append((one.name, getattr(now.settings, one.name), getattr(then.settings, one.name)))
     names = sorted((now.machine.keys() | then.machine.keys()) - {"load"})
     pairs += [(name, now.machine.get(name), then.machine.get(name)) for name in names]
-    return [f"{name}: {then_value} then, {value} now" for name, value, then_value in pairs if value != then_value]
+    lines = []
+    for name, value, then_value in pairs:
+        if value != then_value:
+            lines.append(f"{name}: {then_value} then, {value} now")
+    return lines

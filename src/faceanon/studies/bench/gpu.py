@@ -57,7 +57,9 @@ def fast() -> dict[str, Any]:
 def ways() -> tuple[Way, ...]:
     """From our step in float32 to all of gpu_fast.yaml, each with one thing more than the one before."""
     whole = fast()
-    plain = {name: whole[name] for name in ("channels_last", "fused", "float32_matmul")}
+    plain = {}
+    for name in ("channels_last", "fused", "float32_matmul"):
+        plain[name] = whole[name]
     return (
         Way("fp32", "our step, float32", "32", {}),
         Way("bf16", "the same under bf16-mixed", "bf16", {}),
@@ -210,4 +212,8 @@ def profile(settings: Settings, size: int, batch: int, way: Way, warmup: int = 4
         events.append((event.key, float(getattr(event, field)), int(event.count)))
     whole = sum(time for _, time, _ in events) or 1.0
     ordered = sorted(events, key=lambda event: -event[1])
-    return [Cost(name, time / whole, time / 1000, count) for name, time, count in ordered if time]
+    costs = []
+    for name, time, count in ordered:
+        if time:
+            costs.append(Cost(name, time / whole, time / 1000, count))
+    return costs

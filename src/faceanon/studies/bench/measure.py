@@ -57,7 +57,9 @@ def measure(
     figures = {case.name: _blank(case, settings) for case in cases}
     run = Run(settings, [], rounds, describe_machine(settings), changed=sources_changed())
     with ExitStack() as stack:
-        base = [_Peak(case, make(case, settings, warmup), stack) for case in peaks(settings)]
+        base = []
+        for case in peaks(settings):
+            base.append(_Peak(case, make(case, settings, warmup), stack))
         for group in groups(cases, together):
             with ExitStack() as inner:
                 ready = _prepared(group, figures, lambda case: make(case, settings, warmup), inner, steps)
@@ -123,7 +125,10 @@ def _blank(case: Case, settings: Settings) -> Figure:
     for one in fields(settings):
         if getattr(settings, one.name) != getattr(usual, one.name):
             asked.append(one.name)
-    ignored = [name for name in asked if name not in case.uses | {"threads", "seed", "tf32"}]
+    ignored = []
+    for name in asked:
+        if name not in case.uses | {"threads", "seed", "tf32"}:
+            ignored.append(name)
     if settings.cuda and "device" not in case.uses:
         ignored += ["device"]
     return Figure(case.name, case.about, case.unit, ignored=ignored)

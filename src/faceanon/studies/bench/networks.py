@@ -99,7 +99,8 @@ def discriminator_training(settings: Settings, batch: int, r1: bool) -> Work:
             logits = scores(image)
             loss = discriminator_loss(logits, -logits)
         if r1:
-            loss = loss + r1_penalty(net, image)  # compiled code has no second derivatives
+            # Compiled code has no second derivatives.
+            loss = loss + r1_penalty(net, image)
         torch.autograd.backward(loss)
 
     return Work(call, batch)

@@ -63,7 +63,9 @@ def facts(run: Run) -> list[str]:
     choices += [word for word, on in (("compiled", one.compile), ("channels last", one.channels_last)) if on]
     if one.cuda:
         choices += [f"TF32 {'on' if one.tf32 else 'off'}"]
-    commit = (run.commit or "installed")[:7] + (" with changes" if run.changed else "")
+    commit = (run.commit or "installed")[:7]
+    if run.changed:
+        commit += " with changes"
     load = machine.get("load")
     lines = [
         f"{one.device} ({where}, {machine.get('cores')} cores), {', '.join(choices)}; {run.rounds} rounds",
@@ -87,13 +89,19 @@ def facts(run: Run) -> list[str]:
 
 def remarks(run: Run) -> list[str]:
     """Cases that failed, and settings that a case did not use."""
-    lines = [f"{one.name}: not measured: {one.failed}" for one in run.figures if one.failed]
+    lines = []
+    for one in run.figures:
+        if one.failed:
+            lines.append(f"{one.name}: not measured: {one.failed}")
     return lines + [f"{one.name} does not use {', '.join(one.ignored)}" for one in run.figures if one.ignored]
 
 
 def terminal(run: Run, former: Run | None = None) -> str:
     """The table in plain text."""
-    measured = [one for one in run.figures if not one.failed]
+    measured = []
+    for one in run.figures:
+        if not one.failed:
+            measured.append(one)
     lines = [*facts(run), ""]
     if measured:
         lines += align([header(run), *(row(one, run) for one in measured)])
@@ -113,7 +121,10 @@ def align(rows: Sequence[Sequence[str]], left: int = 2) -> list[str]:
     for cells in rows:
         padded = []
         for i, (cell, w) in enumerate(zip(cells, widths, strict=True)):
-            padded.append(cell.ljust(w) if i < left else cell.rjust(w))
+            if i < left:
+                padded.append(cell.ljust(w))
+            else:
+                padded.append(cell.rjust(w))
         lines.append("  ".join(padded).rstrip())
     return lines
 

@@ -57,4 +57,6 @@ register(MATMUL, CONVOLUTION, MATMUL_BF16)
 
 def peaks(settings: Settings) -> list[Case]:
     """The peaks of a device; the largest of the float32 ones is what fractions are taken of."""
-    return [MATMUL, CONVOLUTION, *([MATMUL_BF16] if settings.cuda else [])]
+    if settings.cuda:
+        return [MATMUL, CONVOLUTION, MATMUL_BF16]
+    return [MATMUL, CONVOLUTION]

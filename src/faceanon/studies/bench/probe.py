@@ -73,7 +73,8 @@ class Memory:
         gc.collect()
         if self.settings.cuda:
             return torch.cuda.memory_allocated(self.settings.device) / 2**20
-        with suppress(OSError, AttributeError):  # glibc keeps freed pages; other C libraries have no such call
+        # Glibc keeps freed pages; other C libraries have no such call.
+        with suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
         return _megabytes("VmRSS")
 
@@ -110,9 +111,12 @@ def sample(work: Work, settings: Settings, memory: Memory, repeats: int = 1) -> 
     peak = None
     if known and not work.in_children:
         peak = memory.peak()
-    above = []
+    above: list[float | None] = []
     for start in (memory.start, before):
-        above.append(None if peak is None or start is None else max(0.0, peak - start))
+        if peak is None or start is None:
+            above.append(None)
+        else:
+            above.append(max(0.0, peak - start))
     return Sample(wall / repeats, cpu / repeats, *above)
 
 

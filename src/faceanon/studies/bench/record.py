@@ -59,12 +59,18 @@ class Figure:
 
     def median(self, of: str) -> float | None:
         """Median of a field of the samples; None where it was not known."""
-        found = [value for one in self.samples if (value := getattr(one, of)) is not None]
+        found = []
+        for one in self.samples:
+            if (value := getattr(one, of)) is not None:
+                found.append(value)
         return statistics.median(found) if found else None
 
     def spread(self, of: str = "cpu") -> float | None:
         """Distance of the quartiles by the median; None below two samples, or where it was not known."""
-        found = [value for one in self.samples if (value := getattr(one, of)) is not None]
+        found = []
+        for one in self.samples:
+            if (value := getattr(one, of)) is not None:
+                found.append(value)
         middle = statistics.median(found) if found else 0.0
         if len(found) < 2 or not middle:
             return None
@@ -253,7 +259,8 @@ def load(path: Path) -> Run:
         found = sorted(path.glob("*.json"))
         if not found:
             raise UserError(f"{path} holds no .json of faceanon bench; run it with --out {path} first")
-        path = found[-1]  # names begin with the time
+        # Names begin with the time.
+        path = found[-1]
     content = _content(path)
     if content.get("schema") != SCHEMA:
         raise UserError(f"{path} has schema {content.get('schema')!r}, this version reads {SCHEMA}; measure again")
@@ -278,5 +285,8 @@ def _content(path: Path) -> dict[str, Any]:
 
 def _figure(content: Mapping[str, Any]) -> Figure:
     make: Callable[..., Figure] = Figure
-    own = {name: value for name, value in content.items() if name != "summary"}
+    own = {}
+    for name, value in content.items():
+        if name != "summary":
+            own[name] = value
     return make(**{**own, "samples": [Sample(**one) for one in content["samples"]]})

@@ -101,7 +101,8 @@ def build_stage(recipe: Recipe, folder: Path, **changes: Any) -> BackboneStage[A
     for name in ("export", "report"):
         config.pop(name, None)
     stage = kind(backbone=backbone, **{**config, "init_from": start, "samples_every": 0, **changes})
-    stage.initialised = True  # random weights need no statistics, and there is no datamodule to take them from
+    # Random weights need no statistics, and there is no datamodule to take them from.
+    stage.initialised = True
     return stage
 
 
@@ -172,7 +173,8 @@ class Training:
         self.thread.start()
 
     def _run(self, trainer: L.Trainer, stage: L.LightningModule, loader: DataLoader[FaceBatch]) -> None:
-        torch.set_num_threads(self.threads)  # a new thread starts with all cores
+        # A new thread starts with all cores.
+        torch.set_num_threads(self.threads)
         try:
             trainer.fit(stage, train_dataloaders=loader)
         except BaseException as error:  # told to whoever waits for the batch

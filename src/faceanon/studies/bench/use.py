@@ -88,7 +88,8 @@ def _folder(settings: Settings, pipeline: Pipeline, pictures: Sequence[Image.Ima
     folder = Path(scratch.name)
     for index, picture in enumerate(pictures):
         picture.save(folder / f"{index}.jpg", quality=95)
-    password.secret()  # its slow derivation is paid once a folder
+    # Its slow derivation is paid once a folder.
+    password.secret()
 
     def call() -> None:
         sources = sorted(folder.glob("*.jpg"))

@@ -40,7 +40,8 @@ class Bench:
         self.memory = Memory(settings)
         self.work: Work = case.build(settings)
         self.gflop: float | None = None
-        settings.start()  # building may have moved threads and seed
+        # Building may have moved threads and seed.
+        settings.start()
         seconds = [self._seconds(self._count), *(self._seconds(self.work.call) for _ in range(warmup))]
         self.repeats = max(1, min(MOST_REPEATS, round(LEAST / max(min(seconds), 1e-6))))
 

@@ -167,7 +167,11 @@ def _costs(root: Path, path: Path) -> dict[str, float]:
     try:
         seeds = json.loads(table.read_text(encoding="utf-8"))["methods"].get(inner[0], {}).get("seeds", {})
         figures = seeds.get(inner[1].removeprefix("seed"), {})
-        return {name: float(value) for name, value in figures.items() if name.startswith("cost/")}
+        costs = {}
+        for name, value in figures.items():
+            if name.startswith("cost/"):
+                costs[name] = float(value)
+        return costs
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(f"{table} is damaged ({error!r}); run `faceanon zoo` again, it repeats no training") from error
 
@@ -223,7 +227,10 @@ def check_entries(entries: Sequence[Entry], across: bool = False) -> list[str]:
                 f"results of different judges do not compare ({listed}); test anew or add --across-protocols"
             )
         marks.append(f"The judges differ, so rates of recognition do not compare: {listed}.")
-    differing = [role for role in OTHER_ROLES if len(_by_hash(single, role)) > 1]
+    differing = []
+    for role in OTHER_ROLES:
+        if len(_by_hash(single, role)) > 1:
+            differing.append(role)
     if differing:
         marks.append(f"Other networks differ ({', '.join(differing)}): the figures on quality do not compare.")
     return marks

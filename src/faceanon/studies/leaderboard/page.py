@@ -163,7 +163,11 @@ def _figures(entry: Entry) -> dict[str, dict[str, float]]:
     white_box = entry.meta.get("white_box") or [""]
     filled = named(judge, str(white_box[0]))
     found = summary([run.figures for run in entry.runs], filled)
-    return {column.name: found[own.name] for column, own in zip(COLUMNS, filled, strict=True) if own.name in found}
+    figures = {}
+    for column, own in zip(COLUMNS, filled, strict=True):
+        if own.name in found:
+            figures[column.name] = found[own.name]
+    return figures
 
 
 def _standing(figures: Mapping[str, Mapping[str, float]]) -> tuple[float, float]:
@@ -237,7 +241,8 @@ def protocols(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 def _choices(followed: Mapping[str, Any]) -> dict[str, Any]:
     """Purpose and choices of a protocol that ships with us, if it is the very one."""
     label = f"{followed.get('name')}-v{followed.get('version')}"
-    if label not in known():  # anything else could be the path of some file
+    # Anything else could be the path of some file.
+    if label not in known():
         return {"about": None, "choices": {}}
     protocol = load_protocol(label)
     if protocol.digest != followed.get("sha256"):

@@ -100,7 +100,7 @@ def scatter(title: str, points: Sequence[Point], lower: bool) -> Scatter | None:
         point.true = (_place(point.x, *span, LEFT, RIGHT), _height(*height, lower))
         point.at = point.true
     _spread(kept)
-    plot = Scatter(title + (", logarithmic" if log else ""), lower, kept)
+    plot = Scatter(f"{title}, logarithmic" if log else title, lower, kept)
     plot.ticks_x = [(_place(tick, *span, LEFT, RIGHT), f"{100 * tick:.3g} %") for tick in _ticks(*span, log=False)]
     plot.ticks_y = [(_height(tick, *ends, lower), f"{10**tick if log else tick:.3g}") for tick in _ticks(*ends, log)]
     return plot
@@ -114,7 +114,8 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _place(value: float, low: float, high: float, start: float, end: float) -> float:
-    inner = RADIUS + 1  # circles at the ends stay whole
+    # Circles at the ends stay whole.
+    inner = RADIUS + 1
     return start + inner + (value - low) / (high - low) * (end - start - 2 * inner)
 
 
@@ -149,7 +150,8 @@ def _push(one: Point, other: Point) -> None:
     distance = math.hypot(dx, dy)
     if distance >= 2 * RADIUS + 1:
         return
-    if distance < 1e-6:  # equal methods go apart in a direction of their own
+    # Equal methods go apart in a direction of their own.
+    if distance < 1e-6:
         dx = math.cos(one.number)
         dy = math.sin(one.number)
         distance = 1.0

@@ -97,7 +97,10 @@ class OcclusionTest:
     @cached_property
     def networks(self) -> dict[str, Any]:
         """Recogniser, parser and landmark network; None where the bundle has none."""
-        return {role: network_or_none(self.bundle, role) for role in (str(self.role), "parser", "landmarks")}
+        networks = {}
+        for role in (str(self.role), "parser", "landmarks"):
+            networks[role] = network_or_none(self.bundle, role)
+        return networks
 
     @cached_property
     def occluder_class(self) -> int | None:

@@ -116,7 +116,9 @@ def _cell(column: Column, results: Results, name: str) -> dict[str, str]:
 
 
 def _number(column: Column, value: float) -> str:
-    return f"{value * (100 if column.unit == '%' else 1):.{column.digits}f}"
+    if column.unit == "%":
+        value = value * 100
+    return f"{value:.{column.digits}f}"
 
 
 def occlusion_markdown(columns: Sequence[Column], rows: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
@@ -126,7 +128,10 @@ def occlusion_markdown(columns: Sequence[Column], rows: Mapping[str, Sequence[Ma
         cells = [row[place] for row in rows.values()]
         texts = []
         for cell in cells:
-            texts.append(f"{cell['value']} ({cell['interval']})" if cell["interval"] else cell["value"])
+            if cell["interval"]:
+                texts.append(f"{cell['value']} ({cell['interval']})")
+            else:
+                texts.append(cell["value"])
         lines.append([f"{column.group}: {column.title} {ARROWS[column.better]}".strip(), *texts])
     widths = []
     for number in range(len(lines[0])):

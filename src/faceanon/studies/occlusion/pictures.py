@@ -169,7 +169,8 @@ def _frame(image: Tensor, points: Tensor, style: Tensor) -> _Frame:
     right_way = across / scale[:, None]
     down_way = torch.stack([-right_way[:, 1], right_way[:, 0]], 1)
     height = (((mouth_left + mouth_right) / 2 - eyes) * down_way).sum(1)
-    height = torch.maximum(height, 0.5 * scale)  # points of a profile may lie in one line
+    # Points of a profile may lie in one line.
+    height = torch.maximum(height, 0.5 * scale)
     size = image.shape[-1]
     steps = (torch.arange(size, device=image.device) * 2 + 1) / size - 1
     down, along = torch.meshgrid(steps, steps, indexing="ij")

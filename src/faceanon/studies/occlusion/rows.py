@@ -114,7 +114,8 @@ def occlusion_faults(
     for kind in ("none", *kinds):
         checks = _level(figures, judge, kind)
         checks += [] if kind == "none" else [*_change(figures, ci, judge, kind), *_preservation(figures, judge, kind)]
-        found |= {name: text for name, fails, text in checks if fails}  # no comparison with NaN holds
+        # No comparison with NaN holds.
+        found |= {name: text for name, fails, text in checks if fails}
     return found
 
 

@@ -259,8 +259,14 @@ def _halves(people: Sequence[Person], side: int, seed: int) -> tuple[FaceBatch, 
     """Pictures of the attacked and of the attackers' own persons."""
     names = [str(person.number) for person in people]
     _, attacked = hold_out(names, 0, len(people) // 2, seed)
-    first = [person for person in people if str(person.number) in attacked]
-    second = [person for person in people if str(person.number) not in attacked]
+    first = []
+    for person in people:
+        if str(person.number) in attacked:
+            first.append(person)
+    second = []
+    for person in people:
+        if str(person.number) not in attacked:
+            second.append(person)
     return _batch(first, side), _batch(second, side)
 
 

@@ -77,7 +77,9 @@ def judge_figures(judge: Judge, measured: Measured, figures: Figures) -> None:
             between.append(judge.compare_rows(one, other))
     figures.add_mean(f"two_keys_alike/{name}", (torch.stack(between) > threshold).float().mean(0), person)
 
-    pseudonyms = [judge.compare(version, version) for version in versions["anonymized"]]
+    pseudonyms = []
+    for version in versions["anonymized"]:
+        pseudonyms.append(judge.compare(version, version))
     kept = torch.stack([_accepted(scores, same, threshold) for scores in pseudonyms]).mean(0)
     figures.add_mean(f"one_pseudonym/{name}", kept, person)
     shared = torch.stack([_accepted(scores, others, threshold) for scores in pseudonyms]).mean(0)
@@ -150,14 +152,19 @@ def add_statistic(
         statistic: Of rows; NaN where they do not offer it.
         seed: Of the bootstrap.
     """
-    owned = [np.flatnonzero(person.numpy() == label) for label in np.unique(person.numpy())]
+    owned = []
+    for label in np.unique(person.numpy()):
+        owned.append(np.flatnonzero(person.numpy() == label))
     figures.values[name] = statistic(rows)
     rng = np.random.default_rng(seed)
     drawn = []
     for _ in range(DRAWS):
         chosen = rng.integers(len(owned), size=len(owned))
         drawn.append(statistic(rows[np.concatenate([owned[number] for number in chosen])]))
-    known = [value for value in drawn if math.isfinite(value)]
+    known = []
+    for value in drawn:
+        if math.isfinite(value):
+            known.append(value)
     if known:
         low, high = np.quantile(known, [0.025, 0.975])
         figures.intervals[name] = float(low), float(high)

@@ -180,7 +180,10 @@ def collect(
     for judge in judges:
         rows = [_load(cache, picture, judge_reading(judge, setting)) for picture in pictures]
         originals[judge.name] = _stack(rows, [ORIGINAL])[0]
-        kinds = [kind for kind in KINDS if setting.versions(kind)]
+        kinds = []
+        for kind in KINDS:
+            if setting.versions(kind):
+                kinds.append(kind)
         versions[judge.name] = {kind: _stack(rows, setting.versions(kind)) for kind in kinds}
     hidden = setting.versions("anonymized")
     kinds_seen = {ORIGINAL: [ORIGINAL], "anonymized": hidden}

@@ -276,7 +276,10 @@ def _read_seconds(path: Path) -> dict[str, float]:
     if not path.is_file():
         return {}
     try:
-        return {str(name): float(value) for name, value in json.loads(path.read_text(encoding="utf-8")).items()}
+        seconds = {}
+        for name, value in json.loads(path.read_text(encoding="utf-8")).items():
+            seconds[str(name)] = float(value)
+        return seconds
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is damaged: delete it and run the study again") from error
 
@@ -285,7 +288,10 @@ def _meta(tools: Tools, setting: Setting, people: Sequence[Person], cache: Path,
     """Everything that the figures depend on."""
     pipeline = tools.pipeline
     spent = _read_seconds(cache / SECONDS)
-    steps = [name for name in spent if f"{name}/pictures" in spent]
+    steps = []
+    for name in spent:
+        if f"{name}/pictures" in spent:
+            steps.append(name)
     judges = []
     for judge in tools.judges:
         judges.append(

@@ -105,7 +105,10 @@ def telling_figures(
     training = set(numbers) - choosing - test
     parts = []
     for names in (training, choosing, test):
-        chosen = [person for person in people if str(person.number) in names]
+        chosen = []
+        for person in people:
+            if str(person.number) in names:
+                chosen.append(person)
         parts.append(_load(chosen, setting, cache, image_size))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

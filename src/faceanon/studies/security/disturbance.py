@@ -83,8 +83,14 @@ class Disturbed(Finding):
         untouched = each.pop(self.names[0])
         if untouched < SURVIVES:
             return [Verdict("fails", f"recovery fails even from the untouched file: {untouched:.0%} are recognised")]
-        lives = [f"{name} ({rate:.0%})" for name, rate in each.items() if rate >= SURVIVES]
-        dies = [f"{name} ({rate:.0%})" for name, rate in each.items() if rate < SURVIVES]
+        lives = []
+        for name, rate in each.items():
+            if rate >= SURVIVES:
+                lives.append(f"{name} ({rate:.0%})")
+        dies = []
+        for name, rate in each.items():
+            if rate < SURVIVES:
+                dies.append(f"{name} ({rate:.0%})")
         text = f"recovery survives {', '.join(lives) or 'nothing'}; fails after {', '.join(dies) or 'nothing'}"
         outcome: Outcome
         if not dies:
@@ -120,6 +126,7 @@ def disturbance(target: Target) -> Disturbed:
         cosine = (target.embed(face) * target.gallery[:count]).sum(1)
         rates.append(float((cosine > target.threshold).float().mean()))
         cosines.append(float(cosine.mean()))
-        error = ((face - image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)  # a copy counts as 100 dB
+        # A copy counts as 100 dB.
+        error = ((face - image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)
         psnr.append(float((-10 * error.log10()).mean()))
     return Disturbed(tuple(DISTURBANCES), tuple(rates), tuple(cosines), tuple(psnr), len(image))

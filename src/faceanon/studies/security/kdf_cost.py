@@ -71,12 +71,11 @@ class KdfCost(Finding):
         )
         found = [Verdict("holds" if slow else "fails", text, of_people=False)]
         weak = []
+        strong = []
         for name, cost in zip(self.classes, self.cost, strict=True):
             if cost < ENOUGH:
                 weak.append(name)
-        strong = []
-        for name, cost in zip(self.classes, self.cost, strict=True):
-            if cost >= ENOUGH:
+            else:
                 strong.append(name)
         terms = f"at {self.price:g} a core-hour, {self.advantage:g} times cheaper for the attacker"
         text = f"guessing costs less than {ENOUGH:,.0f} for: {', '.join(weak) or 'none of the classes'}; "

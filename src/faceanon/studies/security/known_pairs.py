@@ -52,7 +52,10 @@ class KnownPairs(Finding):
 
     def verdicts(self) -> list[Verdict]:
         """The number of pairs at which the key falls."""
-        falls = [n for n, cosine in self._all() if cosine >= FALLS]
+        falls = []
+        for n, cosine in self._all():
+            if cosine >= FALLS:
+                falls.append(n)
         best = max(cosine for _, cosine in self._all())
         most = max(self.pairs)
         if falls:

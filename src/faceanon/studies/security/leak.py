@@ -110,12 +110,17 @@ def leak(target: Target) -> Leak:
     own = parts(target, target.probes, "codes of the probes")
     other = own["raw identity"].roll(len(identity) // 2, 0)
     goal = target.embed(target.known.image)
-    sources = [name for name in known if name != "raw identity"]
+    sources = []
+    for name in known:
+        if name != "raw identity":
+            sources.append(name)
 
     def judged(embedding: Tensor) -> Recognised:
         return recognised(embedding, target.gallery, identity, target.threshold)
 
-    probes = [judged(F.normalize(read(known[name], goal, own[name]))) for name in sources]
+    probes = []
+    for name in sources:
+        probes.append(judged(F.normalize(read(known[name], goal, own[name]))))
     return Leak(
         judged(_drawn(target, own["raw identity"])),
         judged(_drawn(target, mean.expand_as(other))),
@@ -176,5 +181,6 @@ def read(points: Tensor, goal: Tensor, new: Tensor) -> Tensor:
         _, _, axes = torch.pca_lowrank(points, min(MOST, len(points)), center=False)
         points = points @ axes
         new = new @ axes
-    middle = goal.mean(0)  # what all faces share tells nobody apart
+    # What all faces share tells nobody apart.
+    middle = goal.mean(0)
     return apply_ridge(ridge(points.double(), (goal - middle).double()), new.double()).float()

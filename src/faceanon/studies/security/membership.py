@@ -139,7 +139,8 @@ def _signals(target: Target, batch: FaceBatch) -> dict[str, Tensor]:
         redrawn = target.batched(lambda x: saved(target.backbone.decode(target.codes(x))), image, title="redrawing")
         found |= _likeness(target, image, redrawn, "redrawn without a key")
     except DoesNotApplyError:
-        pass  # a method without codes
+        # A method without codes.
+        pass
     if target.backbone.recovers_from_pictures:
         found |= _likeness(target, image, target.recover(hidden, key), "recovered")
     if target.recogniser is not None:
@@ -214,7 +215,8 @@ def measure(name: str, inside: Tensor, outside: Tensor, tests: int = 1) -> Signa
     weight = np.stack([np.bincount(row, minlength=len(one)) for row in rows]) / len(one)
     against = np.stack([np.bincount(row, minlength=len(other)) for row in columns]) / len(other)
     areas = ((weight @ wins) * against).sum(1)
-    allowed = int(FAR * len(other))  # outsiders that may lie above
+    # Outsiders that may lie above.
+    allowed = int(FAR * len(other))
     threshold = np.sort(other[columns], 1)[:, len(other) - 1 - allowed]
     named = (one[rows] > threshold[:, None]).mean(1)
     tail = [0.025 / tests, 1 - 0.025 / tests]

@@ -68,7 +68,8 @@ def recognised(probe: Tensor, gallery: Tensor, identity: Tensor, threshold: floa
     other = person & ~alone
     others = ~person & ~alone
     best = similarity.masked_fill(~other, -math.inf).amax(1)
-    hits = (best > similarity.masked_fill(~others, -math.inf).amax(1)).float()  # a tie finds nobody
+    # A tie finds nobody.
+    hits = (best > similarity.masked_fill(~others, -math.inf).amax(1)).float()
     hits[~other.any(1)] = math.nan
     people = identity.numpy()
     accepted = (own > threshold).float()

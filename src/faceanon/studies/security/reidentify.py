@@ -94,7 +94,8 @@ def reidentify(target: Target) -> Reidentified:
     student = _tuned(target, wanted, torch.cat([pairs, pairs.flip(0)], 1))
     probes = target.probes
     gallery = F.normalize(target.batched(teacher, probes.image).float())
-    threshold = threshold_at_far(impostor_scores(gallery, probes.identity), FAR)  # the teacher's: no judge's fits it
+    # The teacher's: no judge's fits it.
+    threshold = threshold_at_far(impostor_scores(gallery, probes.identity), FAR)
 
     def judged(network: nn.Module | object, face: Tensor) -> Recognised:
         found = F.normalize(target.batched(network, face).float())  # type: ignore[arg-type]

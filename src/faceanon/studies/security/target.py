@@ -177,7 +177,10 @@ class Target:
         accepted = float((genuine_scores(self.originals, identity) > self.threshold).float().mean())
         figures = {f"tar_at_far/{judge}/{FAR:g}": accepted, f"threshold/{judge}": self.threshold}
         few = few_pairs(impostor_pairs(identity).shape[1], FAR)
-        return [*([few] if few else []), *find_faults(figures, judge, FAR).values()]
+        faults = list(find_faults(figures, judge, FAR).values())
+        if few:
+            return [few, *faults]
+        return faults
 
     @cached_property
     def gallery(self) -> Tensor:

@@ -93,7 +93,9 @@ def wrong_keys(target: Target) -> WrongKeys:
     target.need_key()
     target.need_way_back()
     shut = target.recover(target.hidden, target.keys("wrong", target.probes), title="wrong keys")
-    cosines = [(target.embed(face) * target.gallery).sum(1) for face in (target.opened, shut)]
+    cosines = []
+    for face in (target.opened, shut):
+        cosines.append((target.embed(face) * target.gallery).sum(1))
     known = target.known.map(lambda tensor: tensor[: target.budget.detected])
     hidden = target.known_hidden[: len(known)]
     right = target.recover(hidden, target.keys("known", known), title="right keys to learn from")
@@ -120,7 +122,9 @@ def traces(target: Target, face: Tensor, hidden: Tensor) -> Tensor:
     perceptual = target.network("perceptual")
     change = (face - hidden).abs()
     fine = (face - F.avg_pool2d(face, 3, 1, 1)).abs()
-    found = [F.adaptive_avg_pool2d(item, GRID).flatten(1) for item in (face, change, fine)]
+    found = []
+    for item in (face, change, fine):
+        found.append(F.adaptive_avg_pool2d(item, GRID).flatten(1))
     if recogniser is not None:
         one = target.batched(recogniser, face)
         other = target.batched(recogniser, hidden)

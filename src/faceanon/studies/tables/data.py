@@ -28,7 +28,8 @@ class TestPictures:
         real: Whether they are photographs.
     """
 
-    __test__ = False  # no test class, whatever pytest thinks of the name
+    # No test class, whatever pytest thinks of the name.
+    __test__ = False
 
     batches: tuple[FaceBatch, ...]
     seen: Seen
@@ -115,13 +116,21 @@ def _photographs(
     names = sorted({photo.identity for photo in chosen if photo.identity is not None})
     labels = []
     for photo in chosen:
-        labels.append(-1 if photo.identity is None else names.index(photo.identity))
+        if photo.identity is None:
+            labels.append(-1)
+        else:
+            labels.append(names.index(photo.identity))
     faces = Faces(chosen, labels, Reader(image_size), None, None)
     return (faces[[(row, False) for row in rows]] for rows in person_major(labels, batch_size))
 
 
 def _files(roots: Sequence[Path]) -> list[Path]:
-    return [path for root in roots for path in sorted(root.rglob("*")) if path.suffix.lower() in EXTENSIONS]
+    paths = []
+    for root in roots:
+        for path in sorted(root.rglob("*")):
+            if path.suffix.lower() in EXTENSIONS:
+                paths.append(path)
+    return paths
 
 
 def spread(photos: Sequence[Photo], count: int) -> list[Photo]:

@@ -94,7 +94,9 @@ def fill(table: PaperTable, results: Mapping[str, Results], names: Names) -> Fil
 def _head(column: Column) -> str:
     readings = " / ".join(figure.title for figure in column.figures if figure.title)
     mark = " *" if column.ours else ""
-    return f"{column.title}{mark}" + (f" ({readings})" if readings else "")
+    if readings:
+        return f"{column.title}{mark} ({readings})"
+    return f"{column.title}{mark}"
 
 
 def _notes(table: PaperTable, names: Names) -> list[str]:
@@ -120,7 +122,10 @@ def _block(table: PaperTable, block: Block, results: Mapping[str, Results], name
         identity = "lower"
     wishes = []
     for column in table.columns:
-        wishes.append(identity if column.better == "identity" else column.better)
+        if column.better == "identity":
+            wishes.append(identity)
+        else:
+            wishes.append(column.better)
     return FilledBlock(block.title, tuple(ARROWS[wish] for wish in wishes), tuple(rows))
 
 
@@ -150,7 +155,10 @@ def _published(table: PaperTable, row: Row) -> list[Line]:
         printed[c.column] = f"{c.published:.{digits[c.column] if c.digits is None else c.digits}f}"
     values = {cell.column: cell.published for cell in row.cells}
     lines = [Line("published", "as published", _paper_cells(table, printed), figures=values)]
-    better = {cell.column: cell.corrected for cell in row.cells if cell.corrected is not None}
+    better = {}
+    for cell in row.cells:
+        if cell.corrected is not None:
+            better[cell.column] = cell.corrected
     if better:
         texts = printed | {column: f"{value:g}" for column, value in better.items()}
         lines.append(Line("corrected", "as corrected", _paper_cells(table, texts), figures=values | better))
@@ -179,12 +187,20 @@ def _line(columns: Sequence[Column], method: str, version: str, results: Results
     intervals = []
     figures: dict[str, float] = {}
     for column in columns:
-        wanted = [resolve(figure.name, column, version, names) for figure in column.figures]
+        wanted = []
+        for figure in column.figures:
+            wanted.append(resolve(figure.name, column, version, names))
         figures |= {name: results.figures[name] for name in wanted if name in results.figures}
         texts = []
         for name in wanted:
-            texts.append(f"{figures[name]:.{column.digits}f}" if name in figures else MISSING)
-        cells.append(" / ".join(texts) if any(text != MISSING for text in texts) else MISSING)
+            if name in figures:
+                texts.append(f"{figures[name]:.{column.digits}f}")
+            else:
+                texts.append(MISSING)
+        if any(text != MISSING for text in texts):
+            cells.append(" / ".join(texts))
+        else:
+            cells.append(MISSING)
         bounds = []
         for name in wanted:
             if name in results.ci and name in figures:
@@ -195,7 +211,9 @@ def _line(columns: Sequence[Column], method: str, version: str, results: Results
         what = f"JPEG {level}"
     else:
         what = VERSIONS.get(version, "")
-    label = f"ours: {method}" + (f", {what}" if what else "")
+    label = f"ours: {method}"
+    if what:
+        label += f", {what}"
     return Line("ours", label, tuple(cells), tuple(intervals), figures, method, version)
 
 

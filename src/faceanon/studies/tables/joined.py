@@ -48,9 +48,15 @@ def joined(tables: Mapping[str, str]) -> str:
     for name, text in tables.items():
         title, *rest = text.splitlines()
         first = next((place for place, line in enumerate(rest) if line.startswith("## ")), len(rest))
-        facts = [f"- {line}" for line in rest[:first] if line]
+        facts = []
+        for line in rest[:first]:
+            if line:
+                facts.append(f"- {line}")
         said = said or facts
-        own = [fact for fact in facts if fact not in said]
+        own = []
+        for fact in facts:
+            if fact not in said:
+                own.append(fact)
         body = [f"#{line}" if line.startswith("## ") else line for line in rest[first:]]
         parts += [f"## `{name}`: {title.removeprefix('# ')}", "", *own, *([""] if own else []), *body, ""]
     return "\n".join([*said, "", *parts]).strip() + "\n"

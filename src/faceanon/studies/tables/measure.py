@@ -68,7 +68,10 @@ def readings(recogniser: str) -> list[Reading]:
 
 def method_digest(backbone: Backbone) -> str:
     """Hash over class, arguments (but the bundle's name) and weights of a method."""
-    arguments = {name: value for name, value in backbone.init_args.items() if name != "bundle"}
+    arguments = {}
+    for name, value in backbone.init_args.items():
+        if name != "bundle":
+            arguments[name] = value
     content = [type(backbone).__qualname__, json.dumps(arguments, sort_keys=True, default=str), state_sha256(backbone)]
     return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
@@ -81,7 +84,10 @@ def check_bundle(name: str, backbone: Backbone, bundle: Bundle) -> None:
     """
     theirs = bundle_hashes(backbone.bundle)
     ours = bundle_hashes(bundle)
-    other = [role for role in NETWORKS if theirs.get(role) != ours.get(role)]
+    other = []
+    for role in NETWORKS:
+        if theirs.get(role) != ours.get(role):
+            other.append(role)
     if other:
         raise UserError(
             f"{name} stands on bundle {backbone.bundle.name!r}, whose {other[0]} is not that of {bundle.name!r}; "

@@ -156,7 +156,8 @@ def run_tables(options: Options) -> int:
     methods = {one.name: build(one, bundle) for one in given}
     setting = _setting(options, tables, bundle)
     for backbone in methods.values():
-        backbone.bundle.to(place)  # frozen networks are outside of the module tree
+        # Frozen networks are outside of the module tree.
+        backbone.bundle.to(place)
         backbone.to(place)
     results = {one.name: _results(one, methods[one.name], setting) for one in given}
     for table in tables:
@@ -176,7 +177,9 @@ def _setting(options: Options, tables: Sequence[PaperTable], bundle: Bundle) -> 
 
     keys = _kffa_keys(options, tables)
     protocol = load_protocol(options.protocol)
-    detectors = {name: make_detector(name, bundle.image_size) for name in options.detectors}
+    detectors = {}
+    for name in options.detectors:
+        detectors[name] = make_detector(name, bundle.image_size)
     detectors |= {} if options.dlib is None else {"dlib": DlibDetector(options.dlib)}
     pictures = load_pictures(protocol, bundle.image_size, options.data, options.limit)
     needs_readings = any(table.needs_readings for table in tables)
@@ -207,7 +210,8 @@ def _results(given: Given, backbone: Backbone, setting: Setting) -> Results:
 
     if given.model is not None and given.model.is_dir():
         stage, method = given.model.resolve().parents[:2]
-        for place in (given.model, stage / "report", method / "report"):  # a copy; `faceanon test`'s; `faceanon zoo`'s
+        # A copy; `faceanon test`'s; `faceanon zoo`'s.
+        for place in (given.model, stage / "report", method / "report"):
             if (found := cached(place, backbone, setting)) is not None:
                 return found
     with Progress(console=Console(stderr=True), transient=True) as bar:

@@ -116,7 +116,9 @@ def _work(chain: Sequence[Task], out: Path, settings: Settings) -> None:
 def _into(log: Path) -> Iterator[None]:
     """Append what this process and its children print to a file."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    kept = {stream.fileno(): os.dup(stream.fileno()) for stream in (sys.stdout, sys.stderr)}
+    kept = {}
+    for stream in (sys.stdout, sys.stderr):
+        kept[stream.fileno()] = os.dup(stream.fileno())
     try:
         with log.open("ab") as file:
             for number in kept:

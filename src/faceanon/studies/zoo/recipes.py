@@ -86,7 +86,10 @@ def find_ablations(tables: Sequence[str]) -> list[Method]:
 
     found: dict[str, Method] = {}
     for table in tables:
-        rows = [row for row in load_table(table).rows if row.train]
+        rows = []
+        for row in load_table(table).rows:
+            if row.train:
+                rows.append(row)
         if not rows:
             raise UserError(f"--ablations {table}: no row of that table is an ablation; dbaf-4, hford-3, ifadit-5 are")
         found |= {row.ours[0]: read_recipe(row.ours[0], row.train) for row in rows}

@@ -210,7 +210,8 @@ def measure(model: Path, image: Tensor) -> tuple[dict[str, float], dict[str, Ten
     backbone, _ = load_backbone(model)
     first, second, wrong = backbone.sample_key(3 * len(image), torch.Generator().manual_seed(0)).chunk(3)
     with torch.no_grad():
-        backbone.anonymize(image[:1], first[:1])  # networks that are built on first use
+        # Networks that are built on first use.
+        backbone.anonymize(image[:1], first[:1])
         start = time.process_time()
         hidden = saved(backbone.anonymize(image, first))
         spent = time.process_time() - start

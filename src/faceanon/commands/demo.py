@@ -1,4 +1,4 @@
-"""Train both stages briefly on the embedded bundle, test the result, change a photo and back, and write a report.
+"""Train both stages briefly on the shipped bundle, test the result, change a photo and back, and write a report.
 
 The demo uses photo128 and the synthetic photographs that ship with it. Both stages of Persona train for some minutes,
 from the shipped model on, and are tested on synthetic persons that no training saw. Then the new model anonymizes and

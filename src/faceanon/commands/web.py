@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     """Serve the page until Ctrl+C.
 
     Raises:
-        UserError: If an argument or the model is unusable, or the extra `demo` is missing.
+        UserError: If an argument or the model is unusable, or the extra `web` is missing.
     """
     options = typed(Options, args)
     _check(options)

@@ -114,8 +114,6 @@ def test_missing_and_empty_folders_are_one_line(tmp_path, capsys):
     assert "no folder" in capsys.readouterr().err
     assert run(tmp_path) == 2
     assert "no results.json in" in capsys.readouterr().err
-    assert main(["report"]) == 2
-    assert "nothing to report on" in capsys.readouterr().err
 
 
 def test_a_cut_off_sheet_is_refused(board, capsys):

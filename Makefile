@@ -28,13 +28,13 @@ $(BIN)/python:
 
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "[install] installing faceanon and its dependencies into $(VENV) (about 6 GB, a few minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,demo,onnx,judge]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,web,onnx,judge]'
 	@touch $@
 	@echo "[install] done"
 
-demo: $(STAMP) ## train DBAF briefly on the shipped bundle, test it, write a report (about 15 minutes on 2 cores)
+demo: $(STAMP) ## train Persona briefly on synthetic photographs, test it, write a report (about 15 minutes on 2 cores)
 	@echo "[demo] stage 1, stage 2, test, report; results go to $(OUT)"
-	@$(BIN)/faceanon quickstart --out $(OUT)
+	@$(BIN)/faceanon demo --out $(OUT)
 
 zoo: $(STAMP) ## train and test every method alike, one table; goes on where it stopped (hours; ZOO_STEPS, ZOO_SEEDS, ZOO_JOBS)
 	@echo "[zoo] $(ZOO_STEPS) batches a method, seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)"

@@ -79,7 +79,7 @@ def save_checkpoint(path, bundle, **changes):
 def test_help_and_version(capsys):
     assert cli.main([]) == cli.main(["--help"]) == cli.main(["--version"]) == 0
     out = capsys.readouterr().out
-    for word in ("fit", "test", "anonymize", "recover", "quickstart"):
+    for word in ("fit", "test", "anonymize", "recover", "report", "demo", "web"):
         assert f"\n  {word}" in out
 
 

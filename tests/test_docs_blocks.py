@@ -21,7 +21,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from faceanon.cli import COMMANDS, SUBCOMMANDS, TRAINING
+from faceanon.cli import COMMANDS, TRAINING
+from faceanon.commands._former import todays_name
 from faceanon.photo.party import photo_party
 
 REPO = Path(__file__).resolve().parents[1]
@@ -108,11 +109,10 @@ def mistake(name, *words):
         return f"{shown}: there is no {missing[0]}"
     if name not in COMMANDS:
         return None if name in TRAINING else f"{shown}: no such command"
-    if " ".join([name, *words[:1]]) in SUBCOMMANDS:
-        name = f"{name} {words[0]}"
-        words = words[1:]
+    if advice := todays_name([name, *words]):
+        return f"{shown}: {advice}"
     parser = argparse.ArgumentParser(exit_on_error=False)
-    importlib.import_module(f"faceanon.commands.{SUBCOMMANDS.get(name, name)}").add_arguments(parser)
+    importlib.import_module(f"faceanon.commands.{name}").add_arguments(parser)
     try:
         parser.parse_args(words)
     except (SystemExit, argparse.ArgumentError) as refused:

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from faceanon import cli
+from faceanon.commands.report import REPORTS
 
 HEAVY = {"torch", "torchvision", "lightning", "numpy", "PIL", "gradio", "onnxruntime", "matplotlib", "scipy", "rich"}
 SHOW = "import sys, json; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
@@ -40,10 +41,11 @@ def test_starting_up_loads_the_standard_library_and_us_alone(code, bare):
 
 
 def help_of(command):
-    return f"from faceanon import cli\ntry: cli.main(['{command}', '--help'])\nexcept SystemExit: pass"
+    words = [*command.split(), "--help"]
+    return f"from faceanon import cli\ntry: cli.main({words})\nexcept SystemExit: pass"
 
 
-@pytest.mark.parametrize("command", sorted(cli.COMMANDS))
+@pytest.mark.parametrize("command", [*sorted(cli.COMMANDS), *(f"report {name}" for name in REPORTS)])
 def test_the_help_of_a_command_loads_no_network_library(command):
     allowed = {"numpy", "rich"}  # key derivation and progress bars
     assert not loaded(help_of(command)) & (HEAVY - allowed)

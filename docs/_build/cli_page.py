@@ -10,7 +10,7 @@ from functools import partial
 from unittest import mock
 
 from faceanon.training import cli as training
-from faceanon.cli import COMMANDS, SUBCOMMANDS, TRAINING
+from faceanon.cli import COMMANDS, TRAINING
 
 WIDTH = 80
 TRAIN_HELP = {
@@ -32,12 +32,12 @@ class _ParsersAreThereError(Exception):
 
 def options_page() -> str:
     """Markdown with a section for every command."""
-    own = [line for name in (*COMMANDS, *SUBCOMMANDS) for line in _section(_parser(name), 2)]
+    own = [line for name in COMMANDS for line in _section(_parser(name), 2)]
     return "\n".join([HEAD, *own, *_lightning()])
 
 
 def _parser(name: str) -> argparse.ArgumentParser:
-    module = importlib.import_module(f"faceanon.commands.{SUBCOMMANDS.get(name, name)}")
+    module = importlib.import_module(f"faceanon.commands.{name}")
     parser = argparse.ArgumentParser(prog=f"faceanon {name}", description=module.__doc__)
     module.add_arguments(parser)
     return parser

@@ -13,19 +13,17 @@ TRAINING = ("fit", "validate", "test", "predict")
 COMMANDS = {
     "anonymize": "replace the faces of a photo or of a folder of photos",
     "recover": "bring the faces back with the password",
-    "demo": "try both on a web page of this machine (extra `demo`)",
+    "web": "try both on a web page of this machine (extra `web`)",
     "inspect": "show what an anonymized file says of itself",
     "doctor": "say what is installed, what is missing, and what that would enable",
-    "report": "compare results of several tests in one page",
+    "report": "compare tests, rank methods, attack a model, fill the papers' tables: one page each",
     "export": "write a model as ONNX graphs, or its networks in the public layouts, for other tools",
     "weights": "list, import, verify and show pretrained networks from public checkpoints",
     "backbones": "list the methods that ship with faceanon or that other packages announce",
     "zoo": "train and test many methods alike, and put them into one table (what `make zoo` runs)",
     "bench": "measure time, memory and FLOPs of named cases, against what this machine can do",
-    "quickstart": "train, test and report on the embedded bundle (what `make demo` runs)",
+    "demo": "train, test and report on the shipped bundle (what `make demo` runs)",
 }
-# Commands of two words, and their modules. A file of the second word's name is written with ./ before it.
-SUBCOMMANDS = {"report photographs": "_photographs"}
 
 
 def _usage() -> str:
@@ -35,12 +33,20 @@ def _usage() -> str:
     return "\n".join([*lines, "", "faceanon COMMAND --help teaches each one; --version prints the version."])
 
 
-def _command(name: str, arguments: list[str]) -> int:
-    """Run the module of a command, which offers `add_arguments(parser)` and `run(args) -> int`."""
-    if " ".join([name, *arguments[:1]]) in SUBCOMMANDS:
-        name = f"{name} {arguments[0]}"
-        arguments = arguments[1:]
-    module = importlib.import_module(f"faceanon.commands.{SUBCOMMANDS.get(name, name)}")
+def _own_command(name: str, arguments: list[str]) -> int:
+    """Run the module of a command, which offers `add_arguments(parser)` and `run(args) -> int`.
+
+    Raises:
+        UserError: There is no such command, or it has a new name.
+    """
+    from faceanon.commands._former import todays_name
+
+    advice = todays_name([name, *arguments])
+    if advice is not None:
+        raise UserError(advice)
+    if name not in COMMANDS:
+        raise UserError(f"no command {name!r}; run faceanon --help")
+    module = importlib.import_module(f"faceanon.commands.{name}")
     parser = argparse.ArgumentParser(
         prog=f"faceanon {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -67,10 +73,8 @@ def main(args: Sequence[str] | None = None) -> int:
             from faceanon.training.cli import run
 
             run(arguments)
-        elif name in COMMANDS:
-            return _command(name, arguments[1:])
         else:
-            raise UserError(f"no command {name!r}; run faceanon --help")
+            return _own_command(name, arguments[1:])
     except UserError as error:
         print(f"faceanon: {error}", file=sys.stderr)
         return 2

@@ -58,7 +58,7 @@ def same(one, other):
 
 @torch.no_grad()
 def test_a_model_comes_back_bit_for_bit_and_draws_the_same_pictures(model, tiny_bundle, tmp_path, capsys):
-    assert main(["export", "--layout", "public", str(model), str(tmp_path / "out")]) == 0
+    assert main(["export", "--layout", "public", "--model", str(model), str(tmp_path / "out")]) == 0
     assert "generator.pt" in capsys.readouterr().out
     backbone, _ = load_backbone(model)
     generator, encoder, average = rebuilt(Bundle(tiny_bundle), tmp_path / "out")
@@ -71,7 +71,7 @@ def test_a_model_comes_back_bit_for_bit_and_draws_the_same_pictures(model, tiny_
 
 
 def test_the_files_have_the_public_top_level(model, tmp_path):
-    main(["export", "--layout", "public", str(model), str(tmp_path / "out")])
+    main(["export", "--layout", "public", "--model", str(model), str(tmp_path / "out")])
     first, second = read(tmp_path / "out")
     assert set(first) == {"g_ema", "latent_avg"}
     assert set(second) == {"state_dict", "latent_avg", "opts"}
@@ -88,7 +88,7 @@ def test_the_files_have_the_public_top_level(model, tmp_path):
 
 
 def test_a_bundle_is_exported_too(tiny_bundle, tmp_path):
-    assert main(["export", "--layout", "public", str(tiny_bundle), str(tmp_path / "out")]) == 0
+    assert main(["export", "--layout", "public", "--model", str(tiny_bundle), str(tmp_path / "out")]) == 0
     generator, encoder, average = rebuilt(Bundle(tiny_bundle), tmp_path / "out")
     same(generator.state_dict(), Bundle(tiny_bundle).generator().state_dict())
     same(encoder.state_dict(), Bundle(tiny_bundle).encoder().state_dict())
@@ -96,7 +96,7 @@ def test_a_bundle_is_exported_too(tiny_bundle, tmp_path):
 
 
 def test_every_trained_tensor_of_the_two_networks_is_in_the_files(model, tmp_path):
-    main(["export", "--layout", "public", str(model), str(tmp_path / "out")])
+    main(["export", "--layout", "public", "--model", str(model), str(tmp_path / "out")])
     _, second = read(tmp_path / "out")
     saved = load_backbone(model)[0].state_dict()
     own = {name.replace("generator.", "decoder.", 1): value for name, value in saved.items()}
@@ -128,7 +128,7 @@ def manifest(shared, name):
 
 
 def fails(capsys, *arguments):
-    assert main(["export", "--layout", "public", *map(str, arguments)]) == 2
+    assert main(["export", "--layout", "public", "--model", *map(str, arguments)]) == 2
     message = capsys.readouterr().err.strip()
     assert "\n" not in message
     return message
@@ -137,10 +137,10 @@ def fails(capsys, *arguments):
 def test_mistakes_are_named_in_one_line(model, tmp_path, capsys):
     assert "no model or bundle" in fails(capsys, tmp_path / "nothing", tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    main(["export", "--layout", "public", str(model), str(tmp_path / "out")])
+    main(["export", "--layout", "public", "--model", str(model), str(tmp_path / "out")])
     capsys.readouterr()
     assert "--overwrite" in fails(capsys, model, tmp_path / "out")
-    assert main(["export", "--layout", "public", str(model), str(tmp_path / "out"), "--overwrite"]) == 0
+    assert main(["export", "--layout", "public", "--model", str(model), str(tmp_path / "out"), "--overwrite"]) == 0
     (tmp_path / "file").write_text("in the way")
     assert "cannot write" in fails(capsys, model, tmp_path / "file" / "out")
 
@@ -164,14 +164,14 @@ def test_a_failed_second_file_leaves_no_first(tiny_bundle, tmp_path, monkeypatch
         write(path, data)
 
     monkeypatch.setattr(public_export, "write_atomic", full_disk)
-    assert main(["export", "--layout", "public", str(tiny_bundle), str(tmp_path / "out")]) == 2
+    assert main(["export", "--layout", "public", "--model", str(tiny_bundle), str(tmp_path / "out")]) == 2
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_another_seed_gives_another_export(tmp_path):
     for seed in (1, 2):
         bundle = make_tiny_bundle(tmp_path / f"bundle{seed}", seed=seed)
-        main(["export", "--layout", "public", str(bundle), str(tmp_path / f"out{seed}")])
+        main(["export", "--layout", "public", "--model", str(bundle), str(tmp_path / f"out{seed}")])
     one, other = (next(read(tmp_path / f"out{seed}")) for seed in (1, 2))
     assert not torch.equal(one["g_ema"]["input.input"], other["g_ema"]["input.input"])
 

@@ -185,11 +185,13 @@ def fails(capsys, *words):
 
 def test_mistakes_on_the_command_line_are_one_line(capsys, folder, tmp_path):
     assert "leave other words out" in fails(capsys, "--onnx", tmp_path / "o", "synth64")
-    assert "belong to --onnx" in fails(capsys, "--layout", "public", "synth64", tmp_path / "o", "--quantize")
-    assert "needs MODEL and OUT" in fails(capsys, "--layout", "public", "synth64")
+    assert "belongs to --onnx" in fails(
+        capsys, "--layout", "public", tmp_path / "o", "--model", "synth64", "--quantize"
+    )
+    assert "needs OUT and --model MODEL" in fails(capsys, "--layout", "public", "--model", "synth64")
     assert "give --overwrite" in fails(capsys, "--onnx", folder)
-    assert "no model at" in fails(capsys, "--onnx", tmp_path / "o", "--checkpoint", tmp_path / "nothing")
-    assert "is an ONNX export already" in fails(capsys, "--onnx", tmp_path / "o", "--checkpoint", folder)
+    assert "no model at" in fails(capsys, "--onnx", tmp_path / "o", "--model", tmp_path / "nothing")
+    assert "is an ONNX export already" in fails(capsys, "--onnx", tmp_path / "o", "--model", folder)
     (tmp_path / "file").touch()
     assert "is a file" in fails(capsys, "--onnx", tmp_path / "file", "--overwrite")
     (tmp_path / "half").mkdir()
@@ -337,10 +339,10 @@ def test_the_shipped_model_by_the_commands(tmp_path, capsys, monkeypatch):
         Image.fromarray(pixels).save(tmp_path / f"in/{index}.png")
     monkeypatch.setenv("PW", "a word")
     words = ["--password-env", "PW"]
-    assert main(["export", "--onnx", str(tmp_path / "model"), "--checkpoint", "dbaf_synth64"]) == 0
+    assert main(["export", "--onnx", str(tmp_path / "model"), "--model", "dbaf_synth64"]) == 0
     assert "largest difference from torch" in capsys.readouterr().out
     hide = ["anonymize", str(tmp_path / "in"), str(tmp_path / "hidden"), "--aligned", *words]
-    assert main([*hide, "--checkpoint", str(tmp_path / "model")]) == 0
+    assert main([*hide, "--model", str(tmp_path / "model")]) == 0
     by_torch = ["recover", str(tmp_path / "hidden"), str(tmp_path / "torch"), *words, "--model", "dbaf_synth64"]
     assert main(by_torch) == 0
     back = ["recover", str(tmp_path / "hidden"), str(tmp_path / "onnx"), *words, "--model", str(tmp_path / "model")]

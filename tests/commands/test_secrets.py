@@ -13,7 +13,8 @@ from PIL import Image
 
 from faceanon import cli
 from faceanon.commands import anonymize, recover
-from faceanon.commands._secret import add_password_arguments, password_of, read_password
+from faceanon.commands._secret import PasswordOptions, add_password_arguments, password_of, read_password
+from faceanon.commands._typed import typed
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.pipeline import Pipeline
@@ -137,9 +138,10 @@ def test_a_typed_password_hides_in_the_namespace(capsys):
     parser = argparse.ArgumentParser()
     add_password_arguments(parser)
     args = parser.parse_args(["--insecure-password", WORD])
-    assert_clean(repr(args), repr(password_of(args, confirm=False)))
+    source = typed(PasswordOptions, args)
+    assert_clean(repr(args), repr(source), repr(password_of(source, confirm=False)))
     with pytest.raises(UserError, match="empty"):
-        password_of(parser.parse_args(["--insecure-password", ""]), confirm=False)
+        password_of(typed(PasswordOptions, parser.parse_args(["--insecure-password", ""])), confirm=False)
 
 
 def test_the_usual_variable_is_read_where_no_source_is_named(monkeypatch):

@@ -157,7 +157,7 @@ def test_nvidias_pickle_is_one_of_them(tmp_path):
 
 def test_what_faceanon_exports_comes_back(repo, tmp_path):
     shipped = repo / "checkpoints/synth64"
-    assert cli.main(["export", "--layout", "public", str(shipped), str(tmp_path / "out")]) == 0
+    assert cli.main(["export", "--layout", "public", "--model", str(shipped), str(tmp_path / "out")]) == 0
     paths = sorted((tmp_path / "out").glob("*.pt"))
     folder, _ = import_files([read_public(path) for path in paths], str(tmp_path / "b"))
     ours, back = Bundle(shipped), Bundle(folder)

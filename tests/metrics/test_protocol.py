@@ -277,7 +277,7 @@ def test_every_entry_is_in_the_reference(repo):
 
 
 def test_the_report_refuses_or_marks_other_protocols(tmp_path, capsys):
-    from faceanon.commands import report
+    from faceanon.commands.report import compare
     from faceanon.results import Results, dumps
 
     one = load_protocol(SYNTH)
@@ -289,9 +289,9 @@ def test_the_report_refuses_or_marks_other_protocols(tmp_path, capsys):
 
     def run(*words):
         parser = argparse.ArgumentParser()
-        report.add_arguments(parser)
+        compare.add_arguments(parser)
         out = tmp_path / "page.html"
-        report.run(parser.parse_args([*map(str, words), "--out", str(out)]))
+        compare.run(parser.parse_args([*map(str, words), "--out", str(out)]))
         return out.read_text()
 
     assert "synth64" not in run(paths[0], paths[2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,60 @@ MODEL_HELP = (
 )
 
 
+@dataclass(frozen=True)
+class FileOptions:
+    """What goes in and out, by which model, and how a folder is worked through.
+
+    Args:
+        input: Photo, video or folder.
+        output: File or folder to write; None where nothing is written.
+        model: Folder, shipped name or .ckpt; None for the model that ships.
+        device: Where it computes.
+        overwrite: Whether outputs may exist.
+        quality: Of JPEG and WebP; None for the usual one.
+        format: Ending of the pictures that a folder gets.
+        workers: Threads that read, paste and write; None for the usual number.
+        devices: Processes of this machine that share a folder.
+        nodes: Machines that share a folder.
+        csv: Table of what was done to which face; None for the usual place.
+        on_error: `skip` a bad file, or `stop` at it.
+    """
+
+    input: str
+    output: str | None
+    model: str | None
+    device: str
+    overwrite: bool
+    quality: int | None
+    format: str
+    workers: int | None
+    devices: int
+    nodes: int
+    csv: str | None
+    on_error: str
+
+    @property
+    def source(self) -> Path:
+        """IN."""
+        return Path(self.input)
+
+    @property
+    def target(self) -> Path:
+        """OUT.
+
+        Raises:
+            UserError: It was not given.
+        """
+        if self.output is None:
+            raise UserError("name OUT, the file or folder to write")
+        return Path(self.output)
+
+    @property
+    def shared(self) -> bool:
+        """Whether several processes share the folder."""
+        return self.devices > 1 or self.nodes > 1
+
+
 def add_file_arguments(parser: argparse.ArgumentParser, what: str, output_needed: bool = True) -> None:
     """Add IN, OUT and how to treat files."""
     parser.add_argument("input", metavar="IN", help=f"{what}, or a folder of them (searched through and through)")
@@ -30,7 +85,7 @@ def add_file_arguments(parser: argparse.ArgumentParser, what: str, output_needed
         nargs=None if output_needed else "?",
         help="file to write (.png, .webp or .jpg), or the folder to mirror IN's tree in",
     )
-    parser.add_argument("--model", "--checkpoint", metavar="PATH", help=MODEL_HELP)
+    parser.add_argument("--model", metavar="PATH", help=MODEL_HELP)
     parser.add_argument("--device", default="cpu", help="where to compute: cpu, cuda, cuda:1, ... (default: cpu)")
     parser.add_argument("--overwrite", action="store_true", help="replace outputs that exist, and start folders anew")
     parser.add_argument(

@@ -18,6 +18,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class PeopleOptions:
+    """Which faces are changed.
+
+    Args:
+        select: Values of `--select`.
+        exclude: Values of `--exclude`.
+        likeness: Above which two faces count as one person's; None for the model's own.
+    """
+
+    select: list[str] | None
+    exclude: list[str] | None
+    likeness: float | None
+
+
+@dataclass(frozen=True)
 class Choice:
     """What one of the options says.
 
@@ -64,24 +79,30 @@ def add_people_arguments(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def choices(args: argparse.Namespace) -> tuple[Choice, Choice]:
+def choices(people: PeopleOptions, source: Path, aligned: bool) -> tuple[Choice, Choice]:
     """What `--select` and `--exclude` say.
+
+    Args:
+        people: The options.
+        source: IN.
+        aligned: Whether each picture is one face.
 
     Raises:
         UserError: If a value is neither numbers nor a file, or does not fit the other arguments.
     """
-    select, exclude = _choice(args.select, "--select"), _choice(args.exclude, "--exclude")
-    if (select.numbers or exclude.numbers) and Path(args.input).is_dir():
+    select = _choice(people.select, "--select")
+    exclude = _choice(people.exclude, "--exclude")
+    if (select.numbers or exclude.numbers) and source.is_dir():
         raise UserError(
             "numbers in --select and --exclude are those of one photo; for a folder give a photo of the person"
         )
-    if (args.select or args.exclude) and args.aligned:
+    if (people.select or people.exclude) and aligned:
         raise UserError("--select and --exclude choose among the faces of one photo; they do not fit --aligned")
-    if args.likeness is not None:
+    if people.likeness is not None:
         if not (select.photos or exclude.photos):
             raise UserError("--likeness is for faces chosen by a photo: give one by --select or --exclude")
-        if not -1 < args.likeness < 1 or math.isnan(args.likeness):
-            raise UserError(f"--likeness is a cosine between -1 and 1, not {args.likeness}")
+        if not -1 < people.likeness < 1 or math.isnan(people.likeness):
+            raise UserError(f"--likeness is a cosine between -1 and 1, not {people.likeness}")
     return select, exclude
 
 
@@ -99,32 +120,40 @@ def _choice(values: Sequence[str] | None, option: str) -> Choice:
     return Choice(frozenset(numbers) or None, tuple(photos))
 
 
-def people_of(args: argparse.Namespace, pipeline: Pipeline) -> People | None:
+def people_of(
+    select: Choice, exclude: Choice, likeness: float | None, model: str | None, pipeline: Pipeline
+) -> People | None:
     """Whoever the photos show, for a pipeline with its detector; None where no photo was given.
+
+    Args:
+        select: Whom to change.
+        exclude: Whom to leave.
+        likeness: Above which two faces count as one person's; None for the model's own.
+        model: Folder, shipped name or .ckpt; None for the model that ships.
+        pipeline: Of that model.
 
     Raises:
         UserError: If a photo shows no face or several, or nobody knows when faces are alike.
     """
     from faceanon.photo.people import People, read_reference
 
-    select, exclude = choices(args)
     if not (select.photos or exclude.photos):
         return None
-    likeness = _likeness(args, pipeline)
-    chosen, left = (
-        tuple(read_reference(photo, pipeline.detector, likeness) for photo in choice.photos)
-        for choice in (select, exclude)
-    )
-    return People(likeness, chosen, left)
+    measure = _likeness(likeness, model, pipeline)
+    chosen = tuple(read_reference(photo, pipeline.detector, measure) for photo in select.photos)
+    left = tuple(read_reference(photo, pipeline.detector, measure) for photo in exclude.photos)
+    return People(measure, chosen, left)
 
 
-def _likeness(args: argparse.Namespace, pipeline: Pipeline) -> Likeness:
+def _likeness(likeness: float | None, model: str | None, pipeline: Pipeline) -> Likeness:
     from faceanon.models import default_model
     from faceanon.photo.people import likeness_of, threshold_of
 
     bundle = getattr(pipeline.backbone, "bundle", None)
     if bundle is None:
         raise UserError(f"{pipeline.name} comes without a recogniser; choose faces by number, or take another --model")
-    model = default_model() if args.model is None else Path(args.model)
-    model = model if model.exists() else checkpoints() / model
-    return likeness_of(bundle, threshold_of(bundle, model) if args.likeness is None else args.likeness)
+    if likeness is not None:
+        return likeness_of(bundle, likeness)
+    path = default_model() if model is None else Path(model)
+    path = path if path.exists() else checkpoints() / path
+    return likeness_of(bundle, threshold_of(bundle, path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -14,7 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from faceanon.commands._shares import check_shares, share, shared
+from faceanon.commands._files import FileOptions
+from faceanon.commands._secret import PasswordOptions
+from faceanon.commands._shares import check_shares, share
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
@@ -97,7 +98,9 @@ def quiet_pictures() -> None:
     warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
-def prepare_folder(args: argparse.Namespace, jobs: Sequence[Job], settings: Mapping[str, Any]) -> FolderPlan | None:
+def prepare_folder(
+    files: FileOptions, password: PasswordOptions, jobs: Sequence[Job], settings: Mapping[str, Any]
+) -> FolderPlan | None:
     """Check the arguments of a run over a folder, before a password is asked for; None where IN is one photo.
 
     Raises:
@@ -105,19 +108,19 @@ def prepare_folder(args: argparse.Namespace, jobs: Sequence[Job], settings: Mapp
     """
     from faceanon.pipeline.many.folder import plan_folder
 
-    source, target = Path(args.input), Path(args.output)
-    check_shares(args, source.is_dir())
-    if not source.is_dir():
-        if args.csv is not None:
+    folder = files.source.is_dir()
+    check_shares(files, password, folder)
+    if not folder:
+        if files.csv is not None:
             raise UserError("--csv is for folders; anonymize --list-faces shows the faces of one photo")
         return None
-    if args.workers is not None and not 1 <= args.workers <= 256:
-        raise UserError(f"--workers must be 1 to 256, not {args.workers}")
-    return plan_folder(source, target, jobs, settings, args.overwrite)
+    if files.workers is not None and not 1 <= files.workers <= 256:
+        raise UserError(f"--workers must be 1 to 256, not {files.workers}")
+    return plan_folder(files.source, files.target, jobs, settings, files.overwrite)
 
 
 def run_jobs(
-    args: argparse.Namespace,
+    files: FileOptions,
     jobs: Sequence[Job],
     folder: FolderPlan | None,
     pipeline: Pipeline,
@@ -128,7 +131,7 @@ def run_jobs(
     """Do one photo, or what is left of a run over a folder; the exit code.
 
     Args:
-        args: The command's arguments.
+        files: Where the results go, and how a folder is worked through.
         jobs: Which file becomes which.
         folder: The run over a folder, or None for the one photo in `jobs`.
         pipeline: The model.
@@ -142,16 +145,16 @@ def run_jobs(
     from faceanon.pipeline.tasks import run_task
 
     if folder is not None:
-        return _run_folder(args, folder, pipeline, password, make, verb)
+        return _run_folder(files, folder, pipeline, password, make, verb)
     tally = Tally()
     tally.add(run_task(make(*jobs[0], None, None)))
     tally.look_back(pipeline)
-    tally.report(Console(), verb, Path(args.output))
+    tally.report(Console(), verb, files.target)
     return 0
 
 
 def _run_folder(
-    args: argparse.Namespace, plan: FolderPlan, pipeline: Pipeline, password: Password, make: MakeTask, verb: str
+    files: FileOptions, plan: FolderPlan, pipeline: Pipeline, password: Password, make: MakeTask, verb: str
 ) -> int:
     """Do what is left of a run; 0 if anything is done at its end, else 2.
 
@@ -161,20 +164,20 @@ def _run_folder(
     from faceanon.pipeline.many.engine import usual_workers
     from faceanon.pipeline.many.folder import FolderRun
 
-    run = FolderRun(plan, pipeline, password, make, args.workers or usual_workers())
+    run = FolderRun(plan, pipeline, password, make, files.workers or usual_workers())
     tally = Tally(before=len(plan.jobs) - len(run.todo))
-    stop = args.on_error == "stop"
-    if shared(args) and not share(args, run, tally, stop):
+    stop = files.on_error == "stop"
+    if files.shared and not share(files, run, tally, stop):
         return 0  # another process reports
     try:
-        if not shared(args):
+        if not files.shared:
             _work(run, tally, stop)
             tally.look_back(pipeline)
         elif stop and tally.failures:
             raise UserError(tally.failures[0])
     finally:
-        if run.anything_done or args.csv:
-            _write_table(run, Path(args.csv) if args.csv else plan.target / TABLE_NAME)
+        if run.anything_done or files.csv:
+            _write_table(run, Path(files.csv) if files.csv else plan.target / TABLE_NAME)
     tally.report(Console(), verb, plan.target)
     return 0 if tally.photos or tally.before else 2
 

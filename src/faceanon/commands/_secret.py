@@ -10,8 +10,10 @@ import getpass
 import importlib
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+from faceanon.commands._files import FileOptions
 from faceanon.errors import UserError
 from faceanon.key import Password
 
@@ -22,13 +24,36 @@ SOURCES = ("--password-env", "--password-file", "--password-keyring", "--insecur
 
 
 class _Typed:
-    """A password from the command line that shows itself in no `repr`, such as that of a namespace."""
+    """A password from the command line that no `repr` of a namespace or of options shows."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
     def __repr__(self) -> str:
         return "(hidden)"
+
+
+@dataclass(frozen=True)
+class PasswordOptions:
+    """Where the password comes from; without any of them from the usual variable, else from the terminal.
+
+    Args:
+        password_env: Name of an environment variable.
+        password_file: Path of a file.
+        password_keyring: Name of an entry in the system's keyring.
+        insecure_password: The password itself.
+    """
+
+    password_env: str | None
+    password_file: str | None
+    password_keyring: str | None
+    insecure_password: _Typed | None
+
+    @property
+    def named(self) -> bool:
+        """Whether a source is named at all."""
+        sources = (self.password_env, self.password_file, self.password_keyring, self.insecure_password)
+        return any(source is not None for source in sources)
 
 
 def add_password_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +80,7 @@ def add_password_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_password(args: argparse.Namespace) -> None:
+def check_password(files: FileOptions, source: PasswordOptions) -> None:
     """Notice a missing or unreadable password at once, before anything slow is imported; asks nothing.
 
     Only for the common case, one photo into a new PNG file. Otherwise a wrong path or option is to be named first, and
@@ -64,15 +89,15 @@ def check_password(args: argparse.Namespace) -> None:
     Raises:
         UserError: As `read_password`.
     """
-    target = Path(args.output or "")
-    if args.csv is not None or not Path(args.input).is_file() or target.suffix.lower() != ".png" or target.exists():
+    target = Path(files.output or "")
+    one_new_png = files.source.is_file() and target.suffix.lower() == ".png" and not target.exists()
+    if files.csv is not None or not one_new_png:
         return
-    sources = (args.password_env, args.password_file, args.password_keyring, args.insecure_password, _usual())
-    if sys.stdin.isatty() and all(source is None for source in sources):
+    if sys.stdin.isatty() and not source.named and _usual() is None:
         return
     # What is typed on the command line is warned of once, when it is used; a keyring may ask, so it is opened once.
-    if args.insecure_password is None and args.password_keyring is None:
-        password_of(args, confirm=False)
+    if source.insecure_password is None and source.password_keyring is None:
+        password_of(source, confirm=False)
 
 
 def _usual() -> str | None:
@@ -80,18 +105,18 @@ def _usual() -> str | None:
     return os.environ.get(USUAL_VARIABLE) or None
 
 
-def password_of(args: argparse.Namespace, confirm: bool) -> Password:
-    """The password from the source that the arguments name.
+def password_of(source: PasswordOptions, confirm: bool) -> Password:
+    """The password from the source that was named.
 
     Args:
-        args: With the options of `add_password_arguments`.
+        source: Which it is.
         confirm: Ask twice on the terminal.
 
     Raises:
         UserError: As `read_password`.
     """
-    typed = None if args.insecure_password is None else args.insecure_password.text
-    return read_password(args.password_env, args.password_file, confirm, args.password_keyring, typed)
+    text = None if source.insecure_password is None else source.insecure_password.text
+    return read_password(source.password_env, source.password_file, confirm, source.password_keyring, text)
 
 
 def read_password(

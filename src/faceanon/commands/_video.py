@@ -6,13 +6,14 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from faceanon.commands._files import check_target
+from faceanon.commands._files import FileOptions, check_target
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
@@ -53,13 +54,43 @@ PHOTOS_ONLY: dict[str, Any] = {
 }
 
 
+@dataclass(frozen=True)
+class QualityOptions:
+    """How a video is written.
+
+    Args:
+        crf: 0 (best, largest) to 40.
+        full_colour: Whether colour keeps full resolution.
+        lossless: Whether every pixel is kept exactly.
+    """
+
+    crf: int
+    full_colour: bool
+    lossless: bool
+
+
+@dataclass(frozen=True)
+class FollowOptions:
+    """How faces are followed through a video.
+
+    Args:
+        every: Faces are looked for on every so many frames.
+        max_gap: Seconds for which a face that is lost and found again stays covered.
+        strict: Whether nothing is written if a followed face is uncovered in some frame.
+    """
+
+    every: int
+    max_gap: float
+    strict: bool
+
+
 def is_video(path: str | Path) -> bool:
     """Whether the file is a video, by its ending."""
     return Path(path).suffix.lower() in SUFFIXES and not Path(path).is_dir()
 
 
-def settle(args: argparse.Namespace) -> None:
-    """Give the options of one kind of file the values they have where nothing was typed.
+def settled(args: argparse.Namespace) -> argparse.Namespace:
+    """The arguments, those of photos or of videos with the values they have where nothing was typed.
 
     Raises:
         UserError: If an option was typed that IN's kind does not have.
@@ -69,9 +100,11 @@ def settle(args: argparse.Namespace) -> None:
     if typed:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in typed)
         raise UserError(f"{options}: for {kind} only; leave {'them' if typed[1:] else 'it'} away for {args.input}")
+    values = dict(vars(args))
     for name, default in {**VIDEOS_ONLY, **PHOTOS_ONLY}.items():
-        if getattr(args, name, default) is None:
-            setattr(args, name, default)
+        if name in values and values[name] is None:
+            values[name] = default
+    return argparse.Namespace(**values)
 
 
 def add_video_arguments(parser: argparse.ArgumentParser, follow: bool) -> None:
@@ -103,38 +136,46 @@ def add_video_arguments(parser: argparse.ArgumentParser, follow: bool) -> None:
     )
 
 
-def check_video(args: argparse.Namespace) -> tuple[Path, Path]:
+def check_video(files: FileOptions) -> tuple[Path, Path]:
     """IN and OUT, checked before any work is done.
 
     Raises:
         UserError: If IN is missing, or OUT exists, has another ending or is IN.
     """
-    if args.output is None:
+    if files.output is None:
         raise UserError("name OUT, the video to write")
-    source, target = Path(args.input), Path(args.output)
+    source = files.source
+    target = files.target
     if not source.is_file():
         raise UserError(f"no such file: {source}")
     if target.is_dir():
         target = target / f"{source.stem}.mp4"
     if target.suffix.lower() not in OUTPUTS:
         raise UserError(f"{target}: a video is written as .mp4, .mov or .mkv; name OUT so")
-    check_target(source, target, args.overwrite)
+    check_target(source, target, files.overwrite)
     return source, target
 
 
-def quality_of(args: argparse.Namespace) -> Quality:
-    """How to write, from the arguments."""
+def quality_of(options: QualityOptions) -> Quality:
+    """How to write, for the writer of videos."""
     from faceanon.pipeline.video.writer import Quality
 
-    return Quality(args.crf, args.lossless, args.full_colour)
+    return Quality(options.crf, options.lossless, options.full_colour)
 
 
-def anonymize_one(args: argparse.Namespace, paths: tuple[Path, Path], pipeline: Pipeline, password: Password) -> int:
+def anonymize_one(
+    quality: QualityOptions,
+    follow: FollowOptions,
+    sidecar: bool,
+    paths: tuple[Path, Path],
+    pipeline: Pipeline,
+    password: Password,
+) -> int:
     """Anonymize a video and say what was done; 1 if `--strict` refused."""
     from faceanon.pipeline.video.anonymize import UncoveredError, VideoOptions, anonymize_video
     from faceanon.pipeline.video.tracks import TrackOptions
 
-    options = VideoOptions(TrackOptions(args.every, args.max_gap), quality_of(args), args.strict, args.sidecar)
+    options = VideoOptions(TrackOptions(follow.every, follow.max_gap), quality_of(quality), follow.strict, sidecar)
     try:
         with _progress() as told:
             outcome = anonymize_video(pipeline, *paths, password, options, told)
@@ -146,12 +187,14 @@ def anonymize_one(args: argparse.Namespace, paths: tuple[Path, Path], pipeline: 
     return 0
 
 
-def recover_one(args: argparse.Namespace, paths: tuple[Path, Path], pipeline: Pipeline, password: Password) -> int:
+def recover_one(
+    quality: QualityOptions, deniable: bool, paths: tuple[Path, Path], pipeline: Pipeline, password: Password
+) -> int:
     """Recover a video and say what was done."""
     from faceanon.pipeline.video.recover import recover_video
 
     with _progress() as told:
-        done = recover_video(pipeline, *paths, password, quality_of(args), told, args.deniable)
+        done = recover_video(pipeline, *paths, password, quality_of(quality), told, deniable)
     _say(
         f"recovered {done.tracks} face(s), {done.faces} times in {done.frames} frames -> {paths[1]}; from a file"
         f" written as {done.written}"

@@ -23,15 +23,25 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from faceanon.commands._files import add_file_arguments, load_pipeline, pictures, plan
-from faceanon.commands._people import add_people_arguments, choices, people_of
+from faceanon.commands._files import FileOptions, add_file_arguments, load_pipeline, pictures, plan
+from faceanon.commands._people import Choice, PeopleOptions, add_people_arguments, choices, people_of
 from faceanon.commands._run import prepare_folder, quiet_pictures, run_jobs
-from faceanon.commands._secret import add_password_arguments, check_password, password_of
-from faceanon.commands._shares import check_shares, shared
-from faceanon.commands._video import add_video_arguments, anonymize_one, check_video, is_video, settle
+from faceanon.commands._secret import PasswordOptions, add_password_arguments, check_password, password_of
+from faceanon.commands._shares import check_shares
+from faceanon.commands._typed import typed
+from faceanon.commands._video import (
+    FollowOptions,
+    QualityOptions,
+    add_video_arguments,
+    anonymize_one,
+    check_video,
+    is_video,
+    settled,
+)
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
@@ -47,6 +57,67 @@ DRAWN_ONLY = (
     "note: this model knows drawn faces of 64 px only: on photographs it may leave people recognisable and does not "
     "bring them back; leave --model away for the model of photographs that ships"
 )
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is anonymized, and how.
+
+    Args:
+        files: What goes in and out, and by which model.
+        people: Which faces are changed.
+        video: How a video is written.
+        follow: How faces are followed through a video.
+        password: Where the password comes from.
+        sidecar: Whether the recovery data go into a file beside the picture.
+        vault: Whether the original faces are kept, encrypted.
+        carry: `pixels`: the recovery data go into the pixels too; None: they do not.
+        aligned: Whether each picture is one face.
+        min_face: Smallest side of a face for the model, in pixels.
+        small_faces: What hides faces that the model cannot be applied to.
+        list_faces: Whether faces are numbered and nothing is written.
+        detector: Name or file of the detector; None for the model's own.
+    """
+
+    files: FileOptions
+    people: PeopleOptions
+    video: QualityOptions
+    follow: FollowOptions
+    password: PasswordOptions
+    sidecar: bool
+    vault: bool
+    carry: str | None
+    aligned: bool
+    min_face: float
+    small_faces: Literal["blur", "pixelate", "mask", "refuse"]
+    list_faces: bool
+    detector: str | None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Options:
+        """From what argparse read.
+
+        Raises:
+            UserError: An option was typed that fits photos or videos only, and IN is of the other kind.
+        """
+        args = settled(args)
+        return typed(
+            cls,
+            args,
+            files=typed(FileOptions, args),
+            people=typed(PeopleOptions, args),
+            video=typed(QualityOptions, args),
+            follow=typed(FollowOptions, args),
+            password=typed(PasswordOptions, args),
+        )
+
+    def choices(self) -> tuple[Choice, Choice]:
+        """Whom `--select` and `--exclude` name.
+
+        Raises:
+            UserError: As `_people.choices`.
+        """
+        return choices(self.people, self.files.source, self.aligned)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,56 +181,78 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument, the password, the model or (unless skipped) a photo is unusable.
     """
-    settle(args)
-    if args.output is None and not args.list_faces:
+    options = Options.of(args)
+    files = options.files
+    if files.output is None and not options.list_faces:
         raise UserError("name OUT, the file or folder to write; or give --list-faces to write nothing")
-    if args.aligned and args.detector is not None:
+    if options.aligned and options.detector is not None:
         raise UserError("--aligned looks for no faces; leave --detector away")
-    if not args.list_faces:
-        check_password(args)
-    from faceanon.photo.file import SUFFIXES
+    if not options.list_faces:
+        check_password(files, options.password)
     from faceanon.pipeline.many.memory import keep_memory
-    from faceanon.pipeline.tasks import AnonymizeTask, Output
 
     quiet_pictures()
     keep_memory()
-    source = Path(args.input)
-    policy = _policy(args)
-    if is_video(source):
-        check_shares(args, folder=False)
-        paths, password = check_video(args), password_of(args, confirm=True)
-        return anonymize_one(args, paths, _pipeline(args, policy), password)
-    if args.list_faces:
-        return _list_faces(args, source, policy)
-    target = Path(args.output)
-    output = Output(args.quality, args.sidecar, args.vault, args.carry == "pixels")
-    jobs = plan(source, target, SUFFIXES, args.overwrite, f".{args.format}")
-    for _, file in jobs:
-        output.encoding(file)
-    folder = prepare_folder(args, jobs, _settings(args))
-    password = password_of(args, confirm=True)
-    pipeline = _pipeline(args, policy)
+    policy = _policy(options)
+    if is_video(files.input):
+        return _video(options, policy)
+    if options.list_faces:
+        return _list_faces(options, policy)
+    return _photos(options, policy)
+
+
+def _video(options: Options, policy: Policy) -> int:
+    check_shares(options.files, options.password, folder=False)
+    paths = check_video(options.files)
+    password = password_of(options.password, confirm=True)
+    pipeline = _pipeline(options, policy)
+    return anonymize_one(options.video, options.follow, options.sidecar, paths, pipeline, password)
+
+
+def _photos(options: Options, policy: Policy) -> int:
+    from faceanon.photo.file import SUFFIXES
+    from faceanon.pipeline.tasks import AnonymizeTask, Output
+
+    files = options.files
+    output = Output(files.quality, options.sidecar, options.vault, options.carry == "pixels")
+    jobs = plan(files.source, files.target, SUFFIXES, files.overwrite, f".{files.format}")
+    for _, target in jobs:
+        output.encoding(target)
+    folder = prepare_folder(files, options.password, jobs, _settings(options))
+    password = password_of(options.password, confirm=True)
+    pipeline = _pipeline(options, policy)
 
     def make(photo: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
-        return AnonymizeTask(pipeline, photo, file, password, salt, kdf, args.aligned, output)
+        return AnonymizeTask(pipeline, photo, file, password, salt, kdf, options.aligned, output)
 
-    return run_jobs(args, jobs, folder, pipeline, password, make, "anonymized")
+    return run_jobs(files, jobs, folder, pipeline, password, make, "anonymized")
 
 
-def _settings(args: argparse.Namespace) -> dict[str, Any]:
+def _settings(options: Options) -> dict[str, Any]:
     """What decides the results; None is as in journals of before there was such a setting."""
-    settings = {name: getattr(args, name) for name in ("aligned", "min_face", "small_faces", "format", "sidecar")}
-    settings |= {"command": "anonymize", "quality": args.quality, "detector": args.detector}
-    select, exclude = choices(args)
-    settings |= {"vault": args.vault or None, "likeness": args.likeness, "carry": args.carry}
-    return settings | {"select": select.settings(), "exclude": exclude.settings()}
+    select, exclude = options.choices()
+    return {
+        "aligned": options.aligned,
+        "min_face": options.min_face,
+        "small_faces": options.small_faces,
+        "format": options.files.format,
+        "sidecar": options.sidecar,
+        "command": "anonymize",
+        "quality": options.files.quality,
+        "detector": options.detector,
+        "vault": options.vault or None,
+        "likeness": options.people.likeness,
+        "carry": options.carry,
+        "select": select.settings(),
+        "exclude": exclude.settings(),
+    }
 
 
-def _policy(args: argparse.Namespace) -> Policy:
+def _policy(options: Options) -> Policy:
     from faceanon.photo.policy import Policy
 
-    select, exclude = choices(args)
-    return Policy(args.min_face, args.small_faces, select.numbers, exclude.numbers or frozenset())
+    select, exclude = options.choices()
+    return Policy(options.min_face, options.small_faces, select.numbers, exclude.numbers or frozenset())
 
 
 def _detector(name: str, min_face: float, device: torch.device) -> Detector:
@@ -174,39 +267,44 @@ def _detector(name: str, min_face: float, device: torch.device) -> Detector:
     return ScrfdDetector(name, min_face, device)
 
 
-def _pipeline(args: argparse.Namespace, policy: Policy) -> Pipeline:
-    pipeline = load_pipeline(args.model, args.device)
+def _pipeline(options: Options, policy: Policy) -> Pipeline:
+    files = options.files
+    pipeline = load_pipeline(files.model, files.device)
     pipeline.policy = policy
-    if args.detector is not None:
-        pipeline.detector = _detector(args.detector, policy.searched, pipeline.device)
-    pipeline.people = people_of(args, pipeline)
-    if pipeline.drawn_only and not args.list_faces and os.environ.get("LOCAL_RANK", "0") == "0":  # of --devices, one
+    if options.detector is not None:
+        pipeline.detector = _detector(options.detector, policy.searched, pipeline.device)
+    select, exclude = options.choices()
+    pipeline.people = people_of(select, exclude, options.people.likeness, files.model, pipeline)
+    first = os.environ.get("LOCAL_RANK", "0") == "0"  # of the processes of --devices
+    if pipeline.drawn_only and not options.list_faces and first:
         print(DRAWN_ONLY, file=sys.stderr)
     return pipeline
 
 
-def _list_faces(args: argparse.Namespace, source: Path, policy: Policy) -> int:
+def _list_faces(options: Options, policy: Policy) -> int:
     from faceanon.photo.file import SUFFIXES, load_photo
 
-    if args.output is not None:
+    files = options.files
+    source = files.source
+    if files.output is not None:
         raise UserError("--list-faces writes nothing; leave OUT away")
-    if args.csv is not None or shared(args):
+    if files.csv is not None or files.shared:
         raise UserError("--list-faces writes nothing, in one process; leave --csv, --devices and --nodes away")
     if not source.exists():
         raise UserError(f"no such file or folder: {source}")
-    files = pictures(source, SUFFIXES) if source.is_dir() else [source]
-    pipeline = _pipeline(args, policy)
+    photos = pictures(source, SUFFIXES) if source.is_dir() else [source]
+    pipeline = _pipeline(options, policy)
     shown = 0
-    for file in files:
+    for photo in photos:
         try:
-            faces = pipeline.faces(load_photo(file), args.aligned)
+            faces = pipeline.faces(load_photo(photo), options.aligned)
         except UserError as error:
-            if not source.is_dir() or args.on_error == "stop":
+            if not source.is_dir() or files.on_error == "stop":
                 raise
             print(f"skipped: {error}")
             continue
         shown += 1
-        print(file)
+        print(photo)
         for face in faces:
             print(f"  {face.describe()}")
     return 0 if shown else 2

@@ -13,16 +13,29 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faceanon.backbones.presets import Listed, announced, backbone_class, shipped
+from faceanon.commands._typed import typed
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
     from faceanon.backbones.base import Backbone
 
 INDENT = 18
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is done with the list.
+
+    Args:
+        save: Name of a preset and the folder to write it to; None: the list is printed.
+    """
+
+    save: list[str] | None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,8 +51,10 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: No such preset to save, or it has to be trained.
     """
-    if args.save is not None:
-        print(save(args.save[0], Path(args.save[1])))
+    options = typed(Options, args)
+    if options.save is not None:
+        name, folder = options.save
+        print(save(name, Path(folder)))
         return 0
     for listed in (*shipped(), *announced()):
         print("\n".join(paragraph(listed)))

@@ -24,17 +24,63 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from faceanon.commands._typed import typed
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from faceanon.studies.bench.cases import Case
     from faceanon.studies.bench.record import Run
     from faceanon.studies.bench.settings import Settings
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is measured, how, and what becomes of the figures.
+
+    Args:
+        cases: Names or patterns; none for the usual ones.
+        list: Whether the cases are listed and nothing is measured.
+        device: Where the cases compute.
+        threads: CPU threads.
+        precision: `32`, `bf16` or `16`.
+        compile: Whether networks go through torch.compile.
+        channels_last: Whether pictures and weights are laid out channels last.
+        tf32: Whether float32 products on CUDA use TF32.
+        rounds: Samples of each case.
+        warmup: Calls before the samples.
+        together: Cases that take turns.
+        read: JSON of a former run, shown instead of measuring.
+        out: Folder of runs that this one is added to.
+        page: Markdown file to write.
+        json: Whether the JSON is printed instead of the table.
+        baseline: JSON of a former run to compare with, or a folder with them.
+        fail_below: Smallest speed, relative to the baseline, that is no failure.
+    """
+
+    cases: Sequence[str]
+    list: bool
+    device: str
+    threads: int
+    precision: Literal["32", "bf16", "16"]
+    compile: bool
+    channels_last: bool
+    tf32: bool
+    rounds: int
+    warmup: int
+    together: int
+    read: Path | None
+    out: Path | None
+    page: Path | None
+    json: bool
+    baseline: Path | None
+    fail_below: float | None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,29 +118,32 @@ def run(args: argparse.Namespace) -> int:
     from faceanon.studies.bench.cases import choose, shipped
     from faceanon.studies.bench.record import load
 
-    _check(args)
+    options = typed(Options, args)
+    _check(options)
     cases = shipped()
-    if args.list:
+    if options.list:
         print(*_listing(cases), sep="\n")
         return 0
-    former = load(args.baseline) if args.baseline else None
-    found = load(args.read) if args.read else _measured(choose(args.cases, cases), _settings(args), args)
-    if args.page:
-        _write_page(args.page, found, found.file_name if args.out or args.read else None, former)
-    _show(found, former, args.json)
-    return _verdict(found, former, args.fail_below)
+    former = load(options.baseline) if options.baseline else None
+    found = load(options.read) if options.read else _measured(choose(options.cases, cases), _settings(options), options)
+    if options.page:
+        source = found.file_name if options.out or options.read else None
+        _write_page(options.page, found, source, former)
+    _show(found, former, options.json)
+    return _verdict(found, former, options.fail_below)
 
 
-def _check(args: argparse.Namespace) -> None:
-    for name, least in (("rounds", 1), ("together", 1), ("warmup", 0)):
-        if getattr(args, name) < least:
-            raise UserError(f"--{name} {getattr(args, name)}: give at least {least}")
-    if args.read and (args.cases or args.out):
+def _check(options: Options) -> None:
+    numbers = (("--rounds", options.rounds, 1), ("--together", options.together, 1), ("--warmup", options.warmup, 0))
+    for name, value, least in numbers:
+        if value < least:
+            raise UserError(f"{name} {value}: give at least {least}")
+    if options.read and (options.cases or options.out):
         raise UserError("--read shows a former run: leave out cases and --out")
-    if args.fail_below is not None and not args.baseline:
+    if options.fail_below is not None and not options.baseline:
         raise UserError("--fail-below needs --baseline: the JSON of a former run")
-    if args.fail_below is not None and args.fail_below <= 0:
-        raise UserError(f"--fail-below {args.fail_below}: give a ratio above 0, such as 0.9")
+    if options.fail_below is not None and options.fail_below <= 0:
+        raise UserError(f"--fail-below {options.fail_below}: give a ratio above 0, such as 0.9")
 
 
 def _listing(cases: Sequence[Case]) -> list[str]:
@@ -104,7 +153,7 @@ def _listing(cases: Sequence[Case]) -> list[str]:
     return [*lines, "", "* what faceanon bench measures when no case is named"]
 
 
-def _settings(args: argparse.Namespace) -> Settings:
+def _settings(options: Options) -> Settings:
     """As typed.
 
     Raises:
@@ -113,21 +162,21 @@ def _settings(args: argparse.Namespace) -> Settings:
     from faceanon.methods import device
     from faceanon.studies.bench.settings import Settings
 
-    if not args.device.startswith(("cpu", "cuda")):
-        raise UserError(f"--device {args.device}: give cpu or cuda")
+    if not options.device.startswith(("cpu", "cuda")):
+        raise UserError(f"--device {options.device}: give cpu or cuda")
     settings = Settings(
-        device=args.device,
-        threads=args.threads,
-        precision=args.precision,
-        compile=args.compile,
-        channels_last=args.channels_last,
-        tf32=args.tf32,
+        device=options.device,
+        threads=options.threads,
+        precision=options.precision,
+        compile=options.compile,
+        channels_last=options.channels_last,
+        tf32=options.tf32,
     )
-    device(args.device)
+    device(options.device)
     return settings
 
 
-def _measured(cases: Sequence[Case], settings: Settings, args: argparse.Namespace) -> Run:
+def _measured(cases: Sequence[Case], settings: Settings, options: Options) -> Run:
     """Measure with a progress bar on standard error."""
     from rich.console import Console
     from rich.progress import Progress
@@ -135,16 +184,19 @@ def _measured(cases: Sequence[Case], settings: Settings, args: argparse.Namespac
     from faceanon.studies.bench.measure import measure, silent_keep
     from faceanon.studies.bench.record import write
 
+    keep: Callable[[Run], object] = silent_keep
+    if options.out is not None:
+        keep = partial(write, folder=options.out)
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=None)
         return measure(
             cases,
             settings,
-            args.rounds,
-            args.warmup,
-            args.together,
+            options.rounds,
+            options.warmup,
+            options.together,
             progress=lambda what, done, of: bar.update(task, description=what, completed=done, total=of),
-            keep=silent_keep if args.out is None else lambda run: write(run, args.out),
+            keep=keep,
         )
 
 

@@ -1,87 +1,168 @@
-"""Try anonymizing and recovering on a web page of this machine.
+"""Train both stages briefly on the embedded bundle, test the result, change a photo and back, and write a report.
 
-Drop a photo, type a password, look at the strangers, download the picture, and bring the persons back with the right
-password or meet others with a wrong one. Pictures of drawn faces are there to click on. Ctrl+C ends it.
+The demo uses photo128 and the synthetic photographs that ship with it. Both stages of Persona train for some minutes,
+from the shipped model on, and are tested on synthetic persons that no training saw. Then the new model anonymizes and
+recovers photographs. --from-scratch starts from nothing, which takes hours to draw believable people. --bundle synth64
+trains DBAF on procedural faces instead.
 
-  faceanon demo
-  faceanon demo --checkpoint runs/dbaf_s2/model --device cuda --port 8000
-
-The page needs no internet and fetches nothing. It listens on this machine alone unless --host says otherwise; there is
-no login and no encryption, so leave it that way unless everybody in reach may use it. Needs the extra `demo`.
-Exit code: 0 ended by Ctrl+C, 1 failed, 2 wrong usage or input.
+  faceanon demo --out runs/demo
+  faceanon demo --out runs/demo --batches 2000 --from-scratch
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import ipaddress
-import signal
-import sys
-import threading
+from dataclasses import dataclass
+from pathlib import Path
 
-from faceanon.commands._files import MODEL_HELP, load_pipeline
-from faceanon.commands._run import quiet_pictures
+from faceanon.commands._typed import typed
 from faceanon.errors import UserError
+from faceanon.paths import checkpoints, configs
 
-NEEDED = ("gradio", "zxcvbn")
+PHOTOGRAPHS = "photo128"
+SHIPPED = "persona_photo128"
+SHOWN = 4  # photographs of the sheet
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where the demo writes, and how long it trains.
+
+    Args:
+        out: Folder for logs, models and the report.
+        batches: Batches of each stage, on photographs.
+        from_scratch: Whether training starts from nothing instead of the shipped model, on photographs.
+        groups: Groups of four procedural faces.
+        seed: Of weights, keys and training faces.
+        bundle: Name or folder; `synth64` for procedural faces.
+        test_identities: Held-out persons in the test, on procedural faces.
+    """
+
+    out: Path
+    batches: int
+    from_scratch: bool
+    groups: int
+    seed: int
+    bundle: str
+    test_identities: int
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add this command's arguments."""
-    parser.add_argument("--checkpoint", "--model", dest="model", metavar="PATH", help=MODEL_HELP)
-    parser.add_argument("--device", default="cpu", help="where to compute: cpu, cuda, cuda:1, ... (default: cpu)")
+    """Where to write, and how long to train."""
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for logs, models and the report")
+    parser.add_argument("--batches", type=int, default=60, help="batches of each stage, photographs (default: 60)")
     parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, for this machine alone)"
+        "--from-scratch", action="store_true", help="start from nothing instead of the shipped model, photographs"
     )
-    parser.add_argument("--port", type=int, default=0, help="port (default: 0, the first free one from 7860 on)")
-    parser.add_argument("--max-upload", type=int, default=20, metavar="MB", help="largest file (default: 20)")
+    parser.add_argument("--groups", type=int, default=660, help="groups of four procedural faces (default: 660)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights, keys and training faces")
+    parser.add_argument("--bundle", default=PHOTOGRAPHS, help="bundle by name or folder (default: photo128)")
     parser.add_argument(
-        "--rate", type=int, default=20, metavar="N", help="pictures a minute for each client (default: 20)"
+        "--test-identities", type=int, default=200, help="held-out persons in the test, procedural faces (default: 200)"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve the page until Ctrl+C.
+    """Fit, fit, test, use; each prints its own progress bar.
 
     Raises:
-        UserError: If an argument or the model is unusable, or the extra `demo` is missing.
+        UserError: A number is out of range, or a training fails for a reason that the user can mend.
     """
-    _check(args)
-    quiet_pictures()
-    print("faceanon: loading the model and the page ...", file=sys.stderr, flush=True)
-    pipeline = load_pipeline(args.model, args.device)
-    from faceanon.web.server import Settings, serving
+    options = typed(Options, args)
+    if options.batches < 1:
+        raise UserError(f"--batches is {options.batches}; give 1 or more")
+    if options.bundle == "synth64":
+        return _procedural_faces(options)
+    return _photographs(options)
 
-    if not _local(args.host):
-        print(
-            f"faceanon: warning: listening on {args.host}: everybody who reaches this machine can use the page, and "
-            "pictures and passwords travel unencrypted",
-            file=sys.stderr,
-        )
-    stop = threading.Event()
-    with serving(pipeline, Settings(args.host, args.port, args.max_upload, args.rate)) as address:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda number, frame: stop.set())
-        print(f"faceanon: the page is at {address} (Ctrl+C ends it)", flush=True)
-        while not stop.wait(1):  # in pieces, so that signals are seen on every system
-            pass
+
+def _photographs(options: Options) -> int:
+    from faceanon.training.cli import run as train
+
+    first = options.out / "stage1"
+    second = options.out / "stage2"
+    report = options.out / "report"
+    start = [] if options.from_scratch else [f"--model.init_args.init_from={checkpoints() / SHIPPED}"]
+    print("[1/4] stage 1: learn to paint a face into a photograph", flush=True)
+    train(["fit", *_photograph_stage("persona_s1", options, first), *start])
+    print("[2/4] stage 2: paint strangers under keys", flush=True)
+    again = [f"--model.init_args.init_from={first / 'model'}"]
+    train(["fit", *_photograph_stage("persona_s2", options, second), *again])
+    print("[3/4] test on synthetic persons that were not trained on", flush=True)
+    model = [f"--model.init_args.init_from={second / 'model'}", f"--model.init_args.report={report}"]
+    quiet = ["--trainer.logger=false", "--trainer.callbacks=null"]
+    train(["test", *_photograph_stage("persona_s2", options, second), *model, *quiet])
+    print("[4/4] anonymize and recover photographs", flush=True)
+    sheet = _use(second / "model", options)
+    print(f"photographs, anonymized, recovered, opened with a wrong password: {sheet.resolve()}")
+    print(f"done; open {(report / 'report.html').resolve()}")
     return 0
 
 
-def _check(args: argparse.Namespace) -> None:
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UserError(f"the web page needs {' and '.join(missing)}: pip install 'faceanon[demo]'")
-    if not 0 <= args.port <= 65535:
-        raise UserError(f"--port is {args.port}; give 0 for the first free one, or 1 to 65535")
-    for name, value in (("--max-upload", args.max_upload), ("--rate", args.rate)):
-        if value < 1:
-            raise UserError(f"{name} is {value}; give 1 or more")
+def _photograph_stage(config: str, options: Options, folder: Path) -> list[str]:
+    """Arguments that both stages on photographs share."""
+    settings = {
+        "seed_everything": options.seed,
+        "model.init_args.seed": options.seed,
+        "model.init_args.export": folder / "model",
+        "model.init_args.samples_every": max(1, options.batches),
+        "model.init_args.backbone.init_args.bundle": options.bundle,
+        "data.init_args.bundle": options.bundle,
+        "data.init_args.seed": options.seed,
+        "data.init_args.cache": options.out / "prepared",
+        "trainer.max_epochs": 1,
+        "trainer.limit_train_batches": options.batches,
+        "trainer.default_root_dir": folder,
+        "trainer.logger.init_args.save_dir": folder,
+    }
+    return ["--config", str(configs() / f"{config}.yaml"), *(f"--{name}={value}" for name, value in settings.items())]
 
 
-def _local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _use(model: Path, options: Options) -> Path:
+    """Take held-out photographs to files and back with the new model; the sheet that shows it."""
+    from faceanon.data.prepared import PreparedFaces
+    from faceanon.pipeline.photo import Pipeline
+    from faceanon.pipeline.sheet import there_and_back
+
+    faces = PreparedFaces(bundle=options.bundle, cache=str(options.out / "prepared"), seed=options.seed)
+    photos = faces.files("test")[:SHOWN]
+    return there_and_back(Pipeline.load(model), photos, options.out / "photos", options.out / "photographs.png")
+
+
+def _procedural_faces(options: Options) -> int:
+    from faceanon.training.cli import run as train
+
+    first = options.out / "stage1"
+    second = options.out / "stage2"
+    report = options.out / "report"
+    print("[1/3] stage 1: separate identity from attributes", flush=True)
+    train(["fit", *_procedural_stage("dbaf_keyed_s1", options, first), "--trainer.max_epochs=2"])
+    print("[2/3] stage 2: learn the key", flush=True)
+    # Batches with wrong keys cost twice as much as the others; so short a training needs them less often.
+    rare = ["--model.init_args.branches_every=4", f"--model.init_args.init_from={first / 'model'}"]
+    train(["fit", *_procedural_stage("dbaf_keyed_s2", options, second), *rare])
+    print("[3/3] test on persons never seen", flush=True)
+    test = [
+        "test",
+        *_procedural_stage("dbaf_keyed_s2", options, second),
+        f"--model.init_args.init_from={second / 'model'}",
+    ]
+    train([*test, f"--model.init_args.report={report}", "--trainer.logger=false", "--trainer.callbacks=null"])
+    print(f"done; open {(report / 'report.html').resolve()}")
+    return 0
+
+
+def _procedural_stage(config: str, options: Options, folder: Path) -> list[str]:
+    """Arguments that both stages on procedural faces share."""
+    settings = {
+        "seed_everything": options.seed,
+        "model.init_args.seed": options.seed,
+        "model.init_args.export": folder / "model",
+        "model.init_args.backbone.init_args.bundle": options.bundle,
+        "data.init_args.train_groups": options.groups,
+        "data.init_args.seed": options.seed,
+        "data.init_args.test_identities": options.test_identities,
+        "trainer.default_root_dir": folder,
+        "trainer.logger.init_args.save_dir": folder,
+    }
+    return ["--config", str(configs() / f"{config}.yaml"), *(f"--{name}={value}" for name, value in settings.items())]

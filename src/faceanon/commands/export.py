@@ -1,8 +1,8 @@
 """Write a trained model for other tools: as ONNX graphs that anonymize and recover, or its networks in public layouts.
 
-  faceanon export --onnx exported/ --checkpoint dbaf_synth64      # then: faceanon anonymize --model exported/ ...
-  faceanon export --onnx small/ --checkpoint dbaf_synth64 --quantize
-  faceanon export --layout public runs/real/stage2/model exported/
+  faceanon export --onnx exported/ --model dbaf_synth64      # then: faceanon anonymize --model exported/ ...
+  faceanon export --onnx small/ --model dbaf_synth64 --quantize
+  faceanon export --layout public exported/ --model runs/real/stage2/model
 
 --onnx writes anonymize.onnx and recover.onnx, each from a picture and a key to a picture, with a batch of any size, and
 onnx.json beside them. They are compared with torch in onnxruntime first, and not written where they differ. The folder
@@ -14,8 +14,8 @@ prints what that costs.
   encoder.pt    e4e or pSp as their training writes it: state_dict (encoder.*, decoder.*), latent_avg, opts
 What anonymizes, the part between encoder and generator, has no public layout and stays out.
 
-MODEL is a trained model (the folder that training exported, a .ckpt, or a name in checkpoints/); for --layout a bundle
-fits too.
+--model names a trained model: the folder that training exported, a .ckpt, or a name in checkpoints/. --layout takes a
+bundle too.
 Exit code: 0 done, 1 failed, 2 wrong usage or input (nothing is written).
 """
 
@@ -23,19 +23,41 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+from faceanon.commands._typed import typed
 from faceanon.errors import UserError
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is exported, and where to.
+
+    Args:
+        output: Words of the command line that name the folder for `layout`.
+        layout: Layout of the networks' files; None: ONNX graphs are written.
+        onnx: Folder of the ONNX graphs; None: `layout` is written.
+        model: Folder, shipped name, .ckpt or bundle; None: the model that ships.
+        quantize: Whether weights of matrix products are kept in 8 bits.
+        overwrite: Whether files may exist.
+    """
+
+    output: list[Path]
+    layout: str | None
+    onnx: Path | None
+    model: str | None
+    quantize: bool
+    overwrite: bool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="with --layout: what to export")
-    parser.add_argument("output", metavar="OUT", nargs="?", type=Path, help="with --layout: folder; made if missing")
+    parser.add_argument("output", metavar="OUT", nargs="*", type=Path, help="with --layout: folder; made if missing")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--layout", choices=sorted(LAYOUTS), help="write the networks in this layout")
     what.add_argument("--onnx", metavar="OUT", type=Path, help="write ONNX graphs into this folder; made if missing")
-    parser.add_argument("--checkpoint", metavar="MODEL", help="with --onnx: what to export (default: dbaf_synth64)")
+    parser.add_argument("--model", metavar="MODEL", help="what to export (--onnx alone: the model that ships)")
     parser.add_argument("--quantize", action="store_true", help="with --onnx: weights of matrix products in int8")
     parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
 
@@ -46,19 +68,26 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: The model is missing or cannot be exported so, or the folder cannot be written.
     """
-    if args.onnx is not None:
-        if args.model is not None:
-            raise UserError("--onnx OUT names the folder and --checkpoint MODEL the model; leave other words out")
-        lines = _onnx(args.checkpoint, args.onnx, args.overwrite, args.quantize)
-    else:
-        if args.output is None:
-            raise UserError(f"--layout {args.layout} needs MODEL and OUT")
-        if args.checkpoint is not None or args.quantize:
-            raise UserError("--checkpoint and --quantize belong to --onnx")
-        lines = LAYOUTS[args.layout](args.model, args.output, args.overwrite)
-    for line in lines:
+    options = typed(Options, args)
+    for line in _written(options):
         print(line)
     return 0
+
+
+def _written(options: Options) -> list[str]:
+    """Write, and say what was written."""
+    if options.onnx is not None:
+        if options.output:
+            raise UserError("--onnx OUT names the folder and --model MODEL the model; leave other words out")
+        return _onnx(options.model, options.onnx, options.overwrite, options.quantize)
+    assert options.layout is not None  # the parser asks for one of the two
+    if len(options.output) > 1 and options.model is None:
+        raise UserError(f"use: faceanon export --layout {options.layout} OUT --model MODEL")
+    if len(options.output) != 1 or options.model is None:
+        raise UserError(f"--layout {options.layout} needs OUT and --model MODEL")
+    if options.quantize:
+        raise UserError("--quantize belongs to --onnx")
+    return LAYOUTS[options.layout](options.model, options.output[0], options.overwrite)
 
 
 def _onnx(model: str | None, output: Path, overwrite: bool, quantize: bool) -> list[str]:

@@ -11,14 +11,29 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faceanon.commands._run import quiet_pictures
+from faceanon.commands._typed import typed
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
     from faceanon.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is shown.
+
+    Args:
+        files: Anonymized pictures, or their .faceanon.json.
+        json: Whether a line of JSON is printed for each.
+    """
+
+    files: list[str]
+    json: bool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,11 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show every file."""
+    options = typed(Options, args)
     from faceanon.photo.manifests import manifest_of, vault_bytes
 
     quiet_pictures()
     code = 0
-    for name in args.files:
+    for name in options.files:
         try:
             manifest, where = manifest_of(Path(name))
             vault = vault_bytes(Path(name))
@@ -43,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"faceanon: {error}", file=sys.stderr)
             code = 2
             continue
-        print(_json(manifest, vault) if args.json else _text(name, manifest, where, vault))
+        print(_json(manifest, vault) if options.json else _text(name, manifest, where, vault))
     return code
 
 

@@ -24,20 +24,59 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from faceanon.commands._files import add_file_arguments, load_pipeline, plan
+from faceanon.commands._files import FileOptions, add_file_arguments, load_pipeline, plan
 from faceanon.commands._run import prepare_folder, quiet_pictures, run_jobs
-from faceanon.commands._secret import add_password_arguments, check_password, password_of
+from faceanon.commands._secret import PasswordOptions, add_password_arguments, check_password, password_of
 from faceanon.commands._shares import check_shares
-from faceanon.commands._video import add_video_arguments, check_video, is_video, recover_one, settle
+from faceanon.commands._typed import typed
+from faceanon.commands._video import QualityOptions, add_video_arguments, check_video, is_video, recover_one, settled
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
     from faceanon.key import KdfParameters
     from faceanon.pipeline.many.folder import Job
     from faceanon.pipeline.tasks import Output, Task
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is recovered, and how.
+
+    Args:
+        files: What goes in and out, and by which model.
+        video: How a video is written.
+        password: Where the password comes from.
+        like: Another file of the same run, for pictures that have lost their recovery data; None: there is none.
+        exact: Whether the original pixels come from the vault.
+        deniable: Whether a wrong password draws another stranger instead of being refused.
+    """
+
+    files: FileOptions
+    video: QualityOptions
+    password: PasswordOptions
+    like: str | None
+    exact: bool
+    deniable: bool
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Options:
+        """From what argparse read.
+
+        Raises:
+            UserError: An option was typed that fits photos or videos only, and IN is of the other kind.
+        """
+        args = settled(args)
+        return typed(
+            cls,
+            args,
+            files=typed(FileOptions, args),
+            video=typed(QualityOptions, args),
+            password=typed(PasswordOptions, args),
+        )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,47 +109,70 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument, the password, the model or (unless skipped) a picture is unusable.
     """
-    if not args.exact:
-        check_password(args)
-    from faceanon.photo.manifests import manifest_like
-    from faceanon.photo.metadata import WRITABLE
-    from faceanon.pipeline.exact import ExactTask, no_model
+    options = Options.of(args)
+    files = options.files
+    if not options.exact:
+        check_password(files, options.password)
     from faceanon.pipeline.many.memory import keep_memory
-    from faceanon.pipeline.tasks import Output, RecoverTask
 
     quiet_pictures()
     keep_memory()
-    settle(args)
-    if is_video(args.input):
-        check_shares(args, folder=False)
-        paths, password = check_video(args), password_of(args, confirm=False)
-        return recover_one(args, paths, load_pipeline(args.model, args.device), password)
-    source, target, output = Path(args.input), Path(args.output), Output(args.quality)
-    jobs = plan(source, target, frozenset(WRITABLE), args.overwrite, f".{args.format}")
-    settings = {"command": "recover", "format": args.format, "quality": args.quality, "like": args.like}
-    settings |= {"exact": args.exact or None}  # None: as in journals of before there were vaults
-    settings |= {"deniable": args.deniable or None}
-    if args.exact:
-        _check_exact(args, jobs, output)
-    folder = prepare_folder(args, jobs, settings)
-    like = None if args.like is None else manifest_like(Path(args.like))
-    password = password_of(args, confirm=False)
-    pipeline = no_model() if args.exact else load_pipeline(args.model, args.device)
+    if is_video(files.input):
+        return _video(options)
+    return _photos(options)
+
+
+def _video(options: Options) -> int:
+    files = options.files
+    check_shares(files, options.password, folder=False)
+    paths = check_video(files)
+    password = password_of(options.password, confirm=False)
+    pipeline = load_pipeline(files.model, files.device)
+    return recover_one(options.video, options.deniable, paths, pipeline, password)
+
+
+def _photos(options: Options) -> int:
+    from faceanon.photo.manifests import manifest_like
+    from faceanon.photo.metadata import WRITABLE
+    from faceanon.pipeline.exact import ExactTask, no_model
+    from faceanon.pipeline.tasks import Output, RecoverTask
+
+    files = options.files
+    output = Output(files.quality)
+    jobs = plan(files.source, files.target, frozenset(WRITABLE), files.overwrite, f".{files.format}")
+    if options.exact:
+        _check_exact(options, jobs, output)
+    folder = prepare_folder(files, options.password, jobs, _settings(options))
+    like = None if options.like is None else manifest_like(Path(options.like))
+    password = password_of(options.password, confirm=False)
+    pipeline = no_model() if options.exact else load_pipeline(files.model, files.device)
 
     def make(picture: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
-        if args.exact:
+        if options.exact:
             return ExactTask(pipeline, picture, file, password, output)
-        return RecoverTask(pipeline, picture, file, password, output, like, args.deniable)
+        return RecoverTask(pipeline, picture, file, password, output, like, options.deniable)
 
-    return run_jobs(args, jobs, folder, pipeline, password, make, "recovered")
+    return run_jobs(files, jobs, folder, pipeline, password, make, "recovered")
 
 
-def _check_exact(args: argparse.Namespace, jobs: Sequence[Job], output: Output) -> None:
+def _settings(options: Options) -> dict[str, Any]:
+    """What decides the results; None is as in journals of before there was such a setting."""
+    return {
+        "command": "recover",
+        "format": options.files.format,
+        "quality": options.files.quality,
+        "like": options.like,
+        "exact": options.exact or None,
+        "deniable": options.deniable or None,
+    }
+
+
+def _check_exact(options: Options, jobs: Sequence[Job], output: Output) -> None:
     from faceanon.pipeline.exact import check_exact
 
-    if args.deniable:
+    if options.deniable:
         raise UserError("--exact opens a vault, which tells whether the password is right; leave --deniable away")
-    if args.like is not None:
+    if options.like is not None:
         raise UserError("--exact needs each file's own recovery data, so --like cannot help; leave one of them away")
     for _, target in jobs:
         check_exact(target, output)

@@ -12,9 +12,11 @@ what is in them, never by name, and no code in them is run. docs/how-to/bring-yo
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from faceanon.commands._typed import typed
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,6 +48,58 @@ LIST = """Print the public checkpoints that faceanon reads: role, licence, size,
     faceanon weights list
     faceanon weights list --role parser
 """
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """What is listed.
+
+    Args:
+        role: Only this role; None for all.
+    """
+
+    role: str | None
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """What is imported.
+
+    Args:
+        files: Checkpoints, .pkl, or InsightFace's pack.
+        bundle: Name of the bundle, or a path.
+        replace: Whether networks may take the place of those that are there.
+        encoder_type: e4e or pSp, for an encoder whose file does not say; None: the file says.
+    """
+
+    files: list[Path]
+    bundle: str
+    replace: bool
+    encoder_type: str | None
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """What is verified.
+
+    Args:
+        bundle: Name of a bundle, or its folder.
+        faces: Folder of aligned faces to reconstruct; None for drawn ones.
+    """
+
+    bundle: str
+    faces: Path | None
+
+
+@dataclass(frozen=True)
+class ShowOptions:
+    """What is shown.
+
+    Args:
+        what: A file, a folder, or the name of a bundle.
+    """
+
+    what: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,8 +139,13 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: Something is missing, damaged, unknown, or does not belong together.
     """
-    actions = {"list": _list, "import": _import, "verify": _verify, "show": _show}
-    return actions[args.action](args)
+    if args.action == "list":
+        return _list(typed(ListOptions, args))
+    if args.action == "import":
+        return _import(typed(ImportOptions, args))
+    if args.action == "verify":
+        return _verify(typed(VerifyOptions, args))
+    return _show(typed(ShowOptions, args))
 
 
 def _print(text: str) -> None:
@@ -95,17 +154,17 @@ def _print(text: str) -> None:
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _list(args: argparse.Namespace) -> int:
+def _list(options: ListOptions) -> int:
     from rich.console import Console
     from rich.table import Table
 
     from faceanon.weights.catalog import catalog, on_disk
 
     here = on_disk()
-    shown = [entry for entry in catalog() if args.role is None or args.role in entry.role.split(", ")]
+    shown = [entry for entry in catalog() if options.role is None or options.role in entry.role.split(", ")]
     if not shown:
         roles = sorted({role for entry in catalog() for role in entry.role.split(", ")})
-        raise UserError(f"nothing known for role {args.role!r}; roles are {', '.join(roles)}")
+        raise UserError(f"nothing known for role {options.role!r}; roles are {', '.join(roles)}")
     table = Table("role", "network", "px", "file", "licence", "commercial", "size", "sha256", "where", "here in")
     for entry in shown:
         sizes = str(entry.resolution or "any")
@@ -121,38 +180,38 @@ def _list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _import(args: argparse.Namespace) -> int:
+def _import(options: ImportOptions) -> int:
     from faceanon.interop.public.importing import bundle_folder, import_files
     from faceanon.interop.public.reading import read_public
 
-    bundle_folder(args.bundle)  # a bad name shows before gigabytes are read
-    files = [read_public(path, args.encoder_type) for path in args.files]
-    folder, lines = import_files(files, args.bundle, args.replace)
+    bundle_folder(options.bundle)  # a bad name shows before gigabytes are read
+    files = [read_public(path, options.encoder_type) for path in options.files]
+    folder, lines = import_files(files, options.bundle, options.replace)
     for line in lines:
         _print(line)
-    _print(f"bundle {folder.name}: {folder}; next: faceanon weights verify {args.bundle}")
+    _print(f"bundle {folder.name}: {folder}; next: faceanon weights verify {options.bundle}")
     return 0
 
 
-def _verify(args: argparse.Namespace) -> int:
+def _verify(options: VerifyOptions) -> int:
     from faceanon.interop.verify import verify
 
     failed = 0
-    for check in verify(args.bundle, args.faces):
+    for check in verify(options.bundle, options.faces):
         failed += check.verdict == "FAILED"
         _print(f"{check.verdict:<8} {check.text}")
     return 1 if failed else 0
 
 
-def _show(args: argparse.Namespace) -> int:
+def _show(options: ShowOptions) -> int:
     from faceanon.interop.public.reading import read_public
     from faceanon.weights.bundle import bundle_path
 
-    path = Path(args.what)
+    path = Path(options.what)
     if path.is_file() or (path.is_dir() and not (path / "bundle.yaml").is_file()):
         _show_file(read_public(path))
     else:
-        _show_bundle(bundle_path(args.what))
+        _show_bundle(bundle_path(options.what))
     return 0
 
 

@@ -8,7 +8,7 @@
 Every trained method sees the same number of pictures of procedural faces: --steps batches of --batch, those with two
 stages half of them in each. Its own config says the rest. Methods that need no training are tested once. All go
 through the same `faceanon test`. --ablations trains what the papers' ablation tables list, in the same way; their
-models then fill those tables' rows in `faceanon report --table`. What is finished is not repeated, so the same command
+models then fill those tables' rows in `faceanon report tables`. What is finished is not repeated, so the same command
 goes on after an interrupt, and with more methods or seeds adds to what is there.
 
 In --out: zoo.md (the table), zoo.json (its figures, those of every seed too), sheets/NAME.png and sheets/all.png (the
@@ -19,9 +19,40 @@ Exit code: 0 done, 1 a training failed or was killed, 2 wrong usage or input, 13
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
+from faceanon.commands._typed import typed
 from faceanon.errors import UserError
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is trained, for how long, and where it goes.
+
+    Args:
+        methods: Presets; None for all of them, or for none where there are `ablations`.
+        ablations: Tables of the papers whose ablations are trained; None for none.
+        steps: Training batches of a method.
+        seeds: Training seeds.
+        out: Folder for everything.
+        batch: Pictures in a batch.
+        bundle: Name or folder.
+        test_identities: Held-out persons in the test.
+        config: Further configs that follow every stage's own.
+        jobs: Methods trained at once.
+    """
+
+    methods: list[str] | None
+    ablations: list[str] | None
+    steps: int
+    seeds: list[int]
+    out: Path
+    batch: int
+    bundle: str
+    test_identities: int
+    config: list[str]
+    jobs: int
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,17 +93,19 @@ def run(args: argparse.Namespace) -> int:
         UserError: Wrong numbers, no such method, or runs with other settings in the folder.
         RunError: A training failed, or its process was killed.
     """
+    options = typed(Options, args)
+
     from faceanon.studies.zoo.recipes import find_ablations, find_methods
     from faceanon.studies.zoo.run import run_zoo
     from faceanon.studies.zoo.train import Settings
 
-    if args.steps < 2 or args.batch < 4 or args.batch % 4:
-        raise UserError(f"--steps {args.steps} --batch {args.batch}: give 2 steps or more and a multiple of 4")
-    if args.jobs < 1:
-        raise UserError(f"--jobs {args.jobs}: give 1 or more")
-    methods = find_methods(args.methods) if args.methods or not args.ablations else []
+    if options.steps < 2 or options.batch < 4 or options.batch % 4:
+        raise UserError(f"--steps {options.steps} --batch {options.batch}: give 2 steps or more and a multiple of 4")
+    if options.jobs < 1:
+        raise UserError(f"--jobs {options.jobs}: give 1 or more")
+    methods = find_methods(options.methods) if options.methods or not options.ablations else []
     given = {method.name for method in methods}
-    methods += [method for method in find_ablations(args.ablations or []) if method.name not in given]
-    settings = Settings(args.steps, args.batch, args.bundle, args.test_identities, [str(file) for file in args.config])
-    run_zoo(methods, args.seeds, settings, args.out, args.jobs)
+    methods += [method for method in find_ablations(options.ablations or []) if method.name not in given]
+    settings = Settings(options.steps, options.batch, options.bundle, options.test_identities, options.config)
+    run_zoo(methods, options.seeds, settings, options.out, options.jobs)
     return 0

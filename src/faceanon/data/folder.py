@@ -12,11 +12,9 @@ from typing import Literal
 
 import lightning as L
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
-from torch.utils.data import DataLoader, Sampler
 
-from faceanon.data.batches import FixedBatches, Row, ShuffledBatches, hold_out, person_major
+from faceanon.data.batches import hold_out
 from faceanon.data.faces import Faces, Pixels, Reader
-from faceanon.data.feeding import feeding
 from faceanon.data.files import (
     EXTENSIONS,
     Box,
@@ -27,12 +25,10 @@ from faceanon.data.files import (
     list_photos,
     name_identities,
 )
+from faceanon.data.held_out import HeldOutLoaders, Split
 from faceanon.data.jitter import EXACT, CropJitter, JitteredTraining
-from faceanon.data.loader import ResumableLoader
 from faceanon.errors import UserError
-from faceanon.types import FaceBatch
 
-Split = Literal["train", "val", "test"]
 _MOST_NAMED = 20
 _log = logging.getLogger(__name__)
 
@@ -43,7 +39,7 @@ def _report(lines: Sequence[str]) -> None:
         _log.warning("%s", line)
 
 
-class FolderFaces(JitteredTraining, L.LightningDataModule):
+class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
     """Faces from one or several folders, aligned already (see docs/how-to/own-photos.md).
 
     Persons are held out whole: one of the validation or test split is never in training. Pictures without a known
@@ -109,24 +105,13 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         if not (0 <= same_identity_pairs <= 1 and batch_size >= 1 and image_size >= 8):
             raise UserError("same_identity_pairs is a share in [0, 1], batch_size at least 1, image_size at least 8")
         self.roots = [Path(folder) for folder in ([root] if isinstance(root, str) else root)]
-        self.layout = layout
-        self.image_size = image_size
-        self.batch_size = batch_size
-        self.on_bad = on_bad
-        self.fractions = (val_fraction, test_fraction)
-        self.counts = (val_identities, test_identities)
-        self.min_photos = min_photos
-        self.seed = seed
-        self.workers = workers
+        self.layout, self.image_size, self.batch_size, self.on_bad = layout, image_size, batch_size, on_bad
+        self.fractions, self.counts = (val_fraction, test_fraction), (val_identities, test_identities)
+        self.min_photos, self.seed, self.workers = min_photos, seed, workers
         self.crop = None if crop is None else check_box(crop)
-        self.mirror = mirror
-        self.pairs = same_identity_pairs
-        self.extensions = extensions
-        self.identities = identities
-        self.masks = masks
-        self.mask_mirror = mask_mirror
-        self.memory_limit = memory_limit
-        self.jitter = jitter
+        self.mirror, self.pairs, self.extensions = mirror, same_identity_pairs, extensions
+        self.identities, self.masks = identities, masks
+        self.mask_mirror, self.memory_limit, self.jitter = mask_mirror, memory_limit, jitter
         self.read = Reader(image_size, self.crop, mask_order, fast_decode)
         self.faces: dict[Split, Faces] = {}
 
@@ -147,15 +132,8 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         splits = self._split(photos)
         self._say_what_was_found(splits)
         for split, some in splits.items():
-            labels = []
-            for photo in some:
-                if photo.identity is None:
-                    labels.append(-1)
-                else:
-                    labels.append(number[photo.identity])
-            pixels = None
-            if kept:
-                pixels = [item for photo in some if (item := decoded.pop(photo)) is not None]
+            labels = [-1 if photo.identity is None else number[photo.identity] for photo in some]
+            pixels = [item for photo in some if (item := decoded.pop(photo)) is not None] if kept else None
             self.faces[split] = Faces(some, labels, self.read, pixels, self.mask_mirror)
 
     def _list(self, number: int, root: Path) -> list[Photo]:
@@ -163,23 +141,19 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         if self.identities is not None:
             photos = name_identities(photos, Path(self.identities))
         persons = (None if photo.identity is None else f"{number}/{photo.identity}" for photo in photos)
-        named = []
-        for photo, person in zip(photos, persons, strict=True):
-            named.append(replace(photo, name=f"{number}/{photo.name}", identity=person))
-        return named
+        return [
+            replace(photo, name=f"{number}/{photo.name}", identity=person)
+            for photo, person in zip(photos, persons, strict=True)
+        ]
 
     def _fits(self, count: int) -> bool:
-        channels = 3
-        if self.masks:
-            channels = 4
-        return count * self.image_size**2 * channels <= self.memory_limit * 1e9
+        return count * self.image_size**2 * (4 if self.masks else 3) <= self.memory_limit * 1e9
 
     def _decode(self, photos: Sequence[Photo]) -> dict[Photo, Pixels | None]:
         """Read everything once: what is readable, with its pixels if memory holds them all."""
         decoded: dict[Photo, Pixels | None] = {}
         bad: list[str] = []
-        cut = 0
-        keep = self._fits(len(photos))
+        cut, keep = 0, self._fits(len(photos))
         with ThreadPoolExecutor(max(1, self.workers)) as pool:
             for photo, result in zip(photos, pool.map(self._try, photos), strict=True):
                 if isinstance(result, UnreadableError):
@@ -212,10 +186,7 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
     def _often_enough(self, photos: list[Photo]) -> list[Photo]:
         """Leave out persons with fewer than `min_photos` pictures."""
         count = Counter(photo.identity for photo in photos)
-        kept = []
-        for photo in photos:
-            if photo.identity is None or count[photo.identity] >= self.min_photos:
-                kept.append(photo)
+        kept = [photo for photo in photos if photo.identity is None or count[photo.identity] >= self.min_photos]
         if not kept:
             raise UserError(f"nobody in {self._where()} has {self.min_photos} pictures: lower min_photos")
         if len(kept) < len(photos):
@@ -233,12 +204,7 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
         splits: dict[Split, list[Photo]] = {"train": [], "val": [], "test": []}
         for photo in photos:
             name = photo.identity if known else photo.name
-            if name in val:
-                splits["val"].append(photo)
-            elif name in test:
-                splits["test"].append(photo)
-            else:
-                splits["train"].append(photo)
+            splits["val" if name in val else "test" if name in test else "train"].append(photo)
         if not splits["train"]:
             raise UserError(
                 f"nothing is left to train on: {len(val)} of {len(names)} held out for validation, "
@@ -249,23 +215,16 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
     def _say_what_was_found(self, splits: dict[Split, list[Photo]]) -> None:
         """One line a root: a folder of unnamed pictures with folders inside would else pass for persons unnoticed."""
         for number, root in enumerate(self.roots):
-            own = {}
-            for s, some in splits.items():
-                own[s] = [photo for photo in some if photo.name.startswith(f"{number}/")]
-            persons = {}
-            for s, some in own.items():
-                persons[s] = len({photo.identity for photo in some} - {None})
+            own = {s: [photo for photo in some if photo.name.startswith(f"{number}/")] for s, some in splits.items()}
+            persons = {s: len({photo.identity for photo in some} - {None}) for s, some in own.items()}
             known = sum(photo.identity is not None for some in own.values() for photo in some)
             rest = sum(map(len, own.values())) - known
             held = f"{persons['val']} held out for validation, {persons['test']} for the test"
-            named = ""
-            if known:
-                named = f"{known} pictures of {sum(persons.values())} known persons ({held}), "
+            named = f"{known} pictures of {sum(persons.values())} known persons ({held}), " if known else ""
             rank_zero_info(f"{root}: {named}{rest} pictures of unknown persons")
 
     def _count(self, which: int, total: int) -> int:
-        count = self.counts[which]
-        fraction = self.fractions[which]
+        count, fraction = self.counts[which], self.fractions[which]
         if count is not None:
             return count
         return max(round(fraction * total), int(fraction > 0 and total > 2))
@@ -273,49 +232,10 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
     def _where(self) -> str:
         return ", ".join(str(root) for root in self.roots)
 
-    def train_dataloader(self) -> DataLoader[FaceBatch]:
-        """Shuffled batches; the order follows from seed and epoch alone."""
-        labels = self.faces["train"].labels
-        if self.trainer is not None:
-            ranks = self.trainer.world_size
-            rank = self.trainer.global_rank
-        else:
-            ranks = 1
-            rank = 0
-        if len(labels) < ranks:
-            raise UserError(
-                f"{len(labels)} pictures to train on are too few for {ranks} processes; start fewer of them"
-            )
-        order = ShuffledBatches(labels, self.batch_size, self.seed, self._epoch, self.pairs, self.mirror, ranks, rank)
-        return self._loader("train", order)
+    def split(self, name: Split) -> Faces:
+        """The pictures of a split."""
+        return self.faces[name]
 
-    def val_dataloader(self) -> DataLoader[FaceBatch] | list[DataLoader[FaceBatch]]:
-        """Batches by person; none if nobody is held out for validation."""
-        if len(self.faces["val"]):
-            return self._loader("val", self._by_person("val"))
-        return []
-
-    def test_dataloader(self) -> DataLoader[FaceBatch]:
-        """Batches by person.
-
-        Raises:
-            UserError: Nobody is held out for the test.
-        """
-        if not len(self.faces["test"]):
-            raise UserError(f"nobody in {self._where()} is held out for the test: raise test_fraction")
-        return self._loader("test", self._by_person("test"))
-
-    def predict_dataloader(self) -> DataLoader[FaceBatch]:
-        """What `faceanon predict` goes through: the same batches as `test_dataloader`."""
-        return self.test_dataloader()
-
-    def _epoch(self) -> int:
-        return self.trainer.current_epoch if self.trainer is not None else 0
-
-    def _by_person(self, split: Split) -> FixedBatches:
-        return FixedBatches(person_major(self.faces[split].labels, self.batch_size))
-
-    def _loader(self, split: Split, batches: Sampler[list[Row]]) -> DataLoader[FaceBatch]:
-        faces = self.faces[split]
-        settings = feeding(self.trainer, self.workers, in_memory=faces.cache is not None)
-        return ResumableLoader(faces, batch_size=None, sampler=batches, **settings)
+    def in_memory(self, name: Split) -> bool:
+        """Whether the pixels of a split are in memory."""
+        return self.faces[name].cache is not None

@@ -117,19 +117,35 @@ def crop_grid(geometry: CropGeometry, box: Box, size: int) -> Tensor:
 
     A pixel of the crop has n x n samples, so that whatever it covers is averaged.
     """
-    times = samples(geometry.side / size)
-    steps = (torch.arange(size * times, dtype=torch.float64) * 2 + 1) / (size * times) - 1
-    down = steps[:, None]
-    right = steps[None, :]
+    steps = crop_steps(geometry, size)
+    return places_in_window(geometry, box, steps[None, :], steps[:, None])[None]
+
+
+def crop_steps(geometry: CropGeometry, size: int) -> Tensor:
+    """Where a crop's samples lie along its side, `(n S,)` float64 in [-1, 1]."""
+    count = size * samples(geometry.side / size)
+    return (torch.arange(count, dtype=torch.float64) * 2 + 1) / count - 1
+
+
+def places_in_window(geometry: CropGeometry, box: Box, right: Tensor, down: Tensor) -> Tensor:
+    """Places in the window, at [-1, 1], of places in the square.
+
+    Args:
+        geometry: The square.
+        box: The window.
+        right: Towards the face's right, float64 in [-1, 1].
+        down: Towards its chin; the two are broadcast.
+
+    Returns:
+        `(..., 2)` float32.
+    """
     left, top, right_edge, bottom = box
-    grid = torch.empty(1, size * times, size * times, 2)
-    grid[0, :, :, 0] = (
-        2 * (geometry.center_x + geometry.axis_x * right - geometry.axis_y * down - left) / (right_edge - left) - 1
-    )
-    grid[0, :, :, 1] = (
-        2 * (geometry.center_y + geometry.axis_y * right + geometry.axis_x * down - top) / (bottom - top) - 1
-    )
-    return grid
+    x = geometry.center_x + geometry.axis_x * right - geometry.axis_y * down
+    y = geometry.center_y + geometry.axis_y * right + geometry.axis_x * down
+    places = torch.empty(*x.shape, 2)
+    places[..., 0] = 2 * (x - left) / (right_edge - left) - 1
+    places[..., 1] = 2 * (y - top) / (bottom - top) - 1
+    return places
 
 
 def samples(shrink: float) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from faceanon.manifest import CropGeometry
-from faceanon.photo.align import Box, crop_grid, crop_window, samples, window_tensor
+from faceanon.photo.align import Box, crop_steps, crop_window, places_in_window, samples, window_tensor
 
 FEATHER = 0.05
 PASSES = 4
@@ -75,8 +75,7 @@ def paste(
     _draw(shown, corrected, places, below, opacity, grid)
     held = firm.flatten().nonzero()[:, 0]
     wanted = face.flatten(1).index_select(1, held)
-    back = crop_grid(geometry, box, size)
-    back = _cells_of(back, held, back.shape[1] // size)
+    back = _crop_cells(geometry, box, size, held)
     for _ in range(passes):
         seen = _sampled(shown.view_as(window), back, "reflection").clamp(-1, 1)
         # Irani and Peleg: what the pasted face lacks when it is read back is added to the face.
@@ -100,7 +99,7 @@ def _widened(region: Tensor) -> Tensor:
 def _share(region: Tensor, grid: Tensor, times: int) -> Tensor:
     """`(1, h, w)`: how much of each pixel of the window lies in the region `(S, S)`."""
     fine = functional.grid_sample(region[None, None], grid, mode="bilinear", padding_mode="border", align_corners=False)
-    return functional.avg_pool2d(fine, times)[0]
+    return _averaged(fine[0], times)
 
 
 def _repeats(geometry: CropGeometry, size: int) -> int:
@@ -131,7 +130,12 @@ def _opacity(grid: Tensor, feather: float, times: int) -> Tensor:
     else:
         ramp = (depth / feather).clamp(0, 1)
         inside = ramp * ramp * (3 - 2 * ramp)
-    return functional.avg_pool2d(inside, times)
+    return _averaged(inside, times)
+
+
+def _averaged(samples_of: Tensor, times: int) -> Tensor:
+    """`(C, n h, n w)` with n x n samples a pixel -> `(C, h, w)`."""
+    return samples_of if times == 1 else functional.avg_pool2d(samples_of, times)
 
 
 def _firm(size: int, feather: float) -> Tensor:
@@ -167,6 +171,16 @@ def _cells_of(grid: Tensor, chosen: Tensor, times: int) -> Tensor:
     _, height, width, _ = grid.shape
     samples_of = grid.view(height // times, times, width // times, times, 2).permute(1, 3, 0, 2, 4)
     return samples_of.reshape(1, times * times, -1, 2).index_select(2, chosen)
+
+
+def _crop_cells(geometry: CropGeometry, box: Box, size: int, chosen: Tensor) -> Tensor:
+    """As `_cells_of` of `crop_grid`, computed for the chosen pixels of the crop alone."""
+    steps = crop_steps(geometry, size).view(size, -1).T
+    times = len(steps)
+    rows = torch.div(chosen, size, rounding_mode="floor")
+    right = steps[:, chosen % size].repeat(times, 1)
+    down = steps[:, rows].repeat_interleave(times, 0)
+    return places_in_window(geometry, box, right, down)[None]
 
 
 def _sampled(picture: Tensor, grid: Tensor, beyond: str) -> Tensor:

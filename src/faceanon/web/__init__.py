@@ -1,1 +1,1 @@
-"""The web page of `faceanon demo`: what it does (`desk`), how it looks (`page`), how it is served (`server`)."""
+"""The web page of `faceanon web`: what it does (`desk`), how it looks (`page`), how it is served (`server`)."""

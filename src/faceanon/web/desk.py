@@ -127,7 +127,7 @@ class Desk:
         own = self.pipelines[OWN]
         raise UserError(
             f"{path.name} was anonymized with the model {manifest.model} ({manifest.weights[:12]}), this page runs "
-            f"{own.name} ({own.weights[:12]}); start `faceanon demo --checkpoint` with the former"
+            f"{own.name} ({own.weights[:12]}); start `faceanon web --model` with the former"
         )
 
     def _forget(self, place: Path) -> None:

@@ -2,13 +2,14 @@ import json
 import os
 import subprocess
 import sys
-from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from faceanon.commands._files import FileOptions
+from faceanon.commands._secret import PasswordOptions
 from faceanon.commands._shares import check_shares
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password
@@ -115,9 +116,9 @@ def test_a_part_that_is_being_written_is_not_taken(tmp_path):
         assert len(hidden(tmp_path)) == 2
 
 
-def asked(**options):
-    sources = dict.fromkeys(("password_env", "password_file", "password_keyring", "insecure_password"))
-    return Namespace(**{"devices": 2, "nodes": 1, "device": "cpu", **sources, "password_env": "PW", **options})
+def asked(devices=2, nodes=1, device="cpu", password_env="PW"):
+    files = FileOptions("in", "out", None, device, False, None, "png", None, devices, nodes, None, "skip")
+    return files, PasswordOptions(password_env, None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -131,10 +132,10 @@ def asked(**options):
     ],
 )
 def test_what_cannot_be_shared_is_one_line(options, folder, said):
-    check_shares(asked(), True)
-    check_shares(asked(devices=1, password_env=None, device="cuda:1"), False)
+    check_shares(*asked(), True)
+    check_shares(*asked(devices=1, password_env=None, device="cuda:1"), False)
     with pytest.raises(UserError, match=said):
-        check_shares(asked(**options), folder)
+        check_shares(*asked(**options), folder)
 
 
 def faceanon(*words):

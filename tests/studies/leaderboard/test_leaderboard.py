@@ -24,7 +24,7 @@ def board(tmp_path):
 
 
 def run(*words):
-    return main(["report", "--leaderboard", *map(str, words)])
+    return main(["report", "leaderboard", *map(str, words)])
 
 
 # Reading

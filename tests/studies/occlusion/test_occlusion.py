@@ -259,7 +259,7 @@ def test_the_page_stands_alone_and_says_all(bundle, faces, tmp_path):
 def test_the_command(tmp_path, capsys):
     save_backbone(Blur(bundle="synth64"), tmp_path / "blur")
     out = tmp_path / "out"
-    assert main(["report", "--occlusion", str(tmp_path / "blur"), "--faces", "4", "--out", str(out)]) == 0
+    assert main(["report", "occlusion", "--model", str(tmp_path / "blur"), "--faces", "4", "--out", str(out)]) == 0
     assert "occluder kept: PSNR" in capsys.readouterr().out
     content = json.loads((out / "occlusion.json").read_text())
     assert content["meta"]["method"] == "Blur"
@@ -277,7 +277,7 @@ def test_the_command(tmp_path, capsys):
     ],
 )
 def test_mistakes_are_one_line(words, told, capsys, tmp_path):
-    assert main(["report", "--out", str(tmp_path / "out"), "--occlusion", *words]) == 2
+    assert main(["report", "occlusion", "--out", str(tmp_path / "out"), "--model", *words]) == 2
     line = capsys.readouterr().err.strip()
     assert told in line
     assert "\n" not in line
@@ -286,5 +286,5 @@ def test_mistakes_are_one_line(words, told, capsys, tmp_path):
 
 def test_photographs_of_nobody_in_particular_are_refused(tmp_path, capsys):
     Image.new("RGB", (64, 64)).save(tmp_path / "1.png")
-    assert main(["report", "--occlusion", "dbaf_synth64", "--photos", str(tmp_path)]) == 2
+    assert main(["report", "occlusion", "--model", "dbaf_synth64", "--photos", str(tmp_path)]) == 2
     assert "two known people are needed, there are 0" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 import torch
 from attack_fakes import BUDGET, Irreversible, PassThrough, Shift, pictures, shrink, target
 
-from faceanon.commands import report as command
+from faceanon.commands.report import security as command
 from faceanon.errors import UserError
 from faceanon.studies.security import run as study
 from faceanon.studies.security.base import BUDGETS, FEWEST_PEOPLE, Row, Verdict, cautious
@@ -179,7 +179,7 @@ def test_command_attacks_a_preset(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(study, "method", lambda name: Shift().eval())
     monkeypatch.setattr(study, "procedural", few)
-    words = ("--security", "shift", "--out", tmp_path / "page", "--attacks", "kdf_cost", "--core-hour-price", 2)
+    words = ("--model", "shift", "--out", tmp_path / "page", "--attacks", "kdf_cost", "--core-hour-price", 2)
     assert command.run(arguments(*words)) == 0
     printed = capsys.readouterr()
     assert printed.out.splitlines()[-1] == str(tmp_path / "page" / "security.html")
@@ -197,7 +197,7 @@ def test_command_attacks_a_preset(tmp_path, monkeypatch, capsys):
 )
 def test_wrong_arguments_are_one_line_before_anything_long(words, message, tmp_path):
     with pytest.raises(UserError, match=message):
-        command.run(arguments("--security", "blur", "--out", tmp_path / "x", *words))
+        command.run(arguments("--model", "blur", "--out", tmp_path / "x", *words))
     assert not (tmp_path / "x").exists()
 
 

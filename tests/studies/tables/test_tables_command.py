@@ -19,7 +19,7 @@ def photographs(tmp_path):
 
 
 def test_the_list_names_every_table_and_what_fills_it(capsys):
-    assert main(["report", "--table", "list"]) == 0
+    assert main(["report", "tables", "list"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in ALL)
     assert "50 keys a picture" in out
@@ -29,20 +29,20 @@ def test_the_list_names_every_table_and_what_fills_it(capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--table", "dbaf-7"], "no table 'dbaf-7'"),
-        (["--table", "dbaf-1", "--methods", "blur", "blur=x"], "names blur twice"),
-        (["--table", "dbaf-1", "--methods", "../x=y"], "give NAME=FOLDER"),
-        (["--table", "dbaf-1", "--methods", "dbaf="], "missing behind ="),
-        (["--table", "dbaf-1", "--protocol", "none"], "no protocol 'none'"),
-        (["--table", "dbaf-1", "--detectors", "eyes"], "no detector 'eyes'"),
-        (["--table", "dbaf-1", "--dlib", "none.dat"], "no file none.dat"),
-        (["--table", "dbaf-1", "--tsne-keys", "1"], "--tsne-keys 1"),
-        (["--table", "dbaf-1", "--kffa-keys", "1"], "--kffa-keys 1"),
-        (["--table", "dbaf-1", "--device", "abacus"], "cannot compute on 'abacus'"),
+        (["dbaf-7"], "no table 'dbaf-7'"),
+        (["dbaf-1", "--methods", "blur", "blur=x"], "names blur twice"),
+        (["dbaf-1", "--methods", "../x=y"], "give NAME=FOLDER"),
+        (["dbaf-1", "--methods", "dbaf="], "missing behind ="),
+        (["dbaf-1", "--protocol", "none"], "no protocol 'none'"),
+        (["dbaf-1", "--detectors", "eyes"], "no detector 'eyes'"),
+        (["dbaf-1", "--dlib", "none.dat"], "no file none.dat"),
+        (["dbaf-1", "--tsne-keys", "1"], "--tsne-keys 1"),
+        (["dbaf-1", "--kffa-keys", "1"], "--kffa-keys 1"),
+        (["dbaf-1", "--device", "abacus"], "cannot compute on 'abacus'"),
     ],
 )
 def test_a_mistake_gives_one_line(words, message, capsys, tmp_path):
-    assert main(["report", *words, "--limit", "4", "--out", str(tmp_path / "out")]) == 2
+    assert main(["report", "tables", *words, "--limit", "4", "--out", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -64,7 +64,7 @@ def test_a_method_of_another_bundle_is_refused(tiny_bundle):
 
 
 def test_one_command_writes_a_table(tiny_bundle, tmp_path, capsys):
-    words = ["report", "--table", "ifadit-4", "ifadit-3", "--methods", "blur", "scramble", "--limit", "4"]
+    words = ["report", "tables", "ifadit-4", "ifadit-3", "--methods", "blur", "scramble", "--limit", "4"]
     words += ["--bundle", str(tiny_bundle), "--kffa-keys", "2", "--tsne-keys", "2", "--out", str(tmp_path)]
     assert main(words) == 0
     out = capsys.readouterr().out
@@ -103,7 +103,7 @@ def test_photographs_stay_out_of_the_page_and_of_sheets(photographs, tiny_bundle
     written["detectors"] = []
     protocol = tmp_path / "mine.yaml"
     protocol.write_text(yaml.safe_dump(written))
-    words = ["report", "--table", "hford-2", "--methods", "scramble", "--bundle", str(tiny_bundle)]
+    words = ["report", "tables", "hford-2", "--methods", "scramble", "--bundle", str(tiny_bundle)]
     words += ["--protocol", str(protocol), "--data", str(photographs), "--limit", "6", "--out", str(tmp_path / "out")]
     assert main(words) == 0
     assert not list((tmp_path / "out").rglob("*.png"))

@@ -182,7 +182,8 @@ def load_table(name: str) -> PaperTable:
         UserError: There is none, or its file is damaged or contradicts itself; the message names file and entry.
     """
     if name not in known_tables():
-        raise UserError(f"no table {name!r}: there are {', '.join(known_tables())}; --table list says what each needs")
+        known = ", ".join(known_tables())
+        raise UserError(f"no table {name!r}: there are {known}; faceanon report tables list says what each needs")
     path = folder() / f"{name}.yaml"
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))

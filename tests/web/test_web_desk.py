@@ -1,4 +1,4 @@
-"""What the web page answers, without a browser; `test_demo_page.py` walks through it."""
+"""What the web page answers, without a browser; `test_web_page.py` walks through it."""
 
 import asyncio
 import hashlib
@@ -219,11 +219,11 @@ def test_durations_are_for_people(seconds, text):
     [
         (["--port", "70000"], "--port is 70000"),
         (["--rate", "0"], "--rate is 0; give 1 or more"),
-        (["--checkpoint", "nowhere"], "no model at nowhere"),
+        (["--model", "nowhere"], "no model at nowhere"),
     ],
 )
 def test_mistakes_on_the_command_line(capsys, words, expected):
-    assert cli.main(["demo", *words]) == 2
+    assert cli.main(["web", *words]) == 2
     assert expected in capsys.readouterr().err.splitlines()[-1]
 
 
@@ -232,9 +232,9 @@ def test_other_hosts_get_a_warning(capsys, monkeypatch, host, warned):
     def refuse(pipeline, settings):
         raise UserError(f"asked for {settings.host}")
 
-    monkeypatch.setattr("faceanon.commands.demo.load_pipeline", lambda model, device: None)
+    monkeypatch.setattr("faceanon.commands.web.load_pipeline", lambda model, device: None)
     monkeypatch.setattr("faceanon.web.server.serving", refuse)
-    assert cli.main(["demo", "--host", host]) == 2
+    assert cli.main(["web", "--host", host]) == 2
     said = capsys.readouterr().err
     assert f"asked for {host}" in said
     assert ("passwords travel unencrypted" in said) == warned
@@ -243,8 +243,8 @@ def test_other_hosts_get_a_warning(capsys, monkeypatch, host, warned):
 def test_without_the_extra(capsys, monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "gradio" else real(name))
-    assert cli.main(["demo"]) == 2
-    assert capsys.readouterr().err == "faceanon: the web page needs gradio: pip install 'faceanon[demo]'\n"
+    assert cli.main(["web"]) == 2
+    assert capsys.readouterr().err == "faceanon: the web page needs gradio: pip install 'faceanon[web]'\n"
 
 
 FETCHING = """

@@ -13,15 +13,55 @@ Exit code: 0 done, whatever the figures are; 2 wrong usage or input.
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from faceanon.commands._typed import typed
+from faceanon.commands.report._faces import MODEL_HELP
 from faceanon.errors import UserError
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is studied, and who looks at it.
+
+    Args:
+        model: Folder, shipped name or .ckpt of a model, or a preset that needs no training.
+        pictures: FFHQ-aligned face pictures, a folder a person.
+        out: Folder to write.
+        passwords: Passwords a picture.
+        size: Side of the pictures in pixels.
+        people: Persons at most; None for all.
+        limit: Pictures of a person at most; None for all.
+        jobs: Processes that share the work.
+        device: Where it computes.
+        mobilefacenet: Public checkpoint of MobileFaceNet, as a judge; None: without it.
+        no_dlib: Whether dlib's judge is left out.
+        detector: Name of the detector.
+        tell_steps: Training batches of the network that tells drawn pictures from real ones; 0 leaves it out.
+        attackers: What trained attackers may spend; `none` leaves them out.
+    """
+
+    model: str
+    pictures: Path
+    out: Path
+    passwords: int
+    size: int
+    people: int | None
+    limit: int | None
+    jobs: int
+    device: str
+    mobilefacenet: Path | None
+    no_dlib: bool
+    detector: str
+    tell_steps: int
+    attackers: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the study takes."""
-    parser.add_argument("--model", required=True, help="folder, shipped name or .ckpt, or a preset without training")
+    parser.add_argument("--model", required=True, help=MODEL_HELP)
     parser.add_argument(
         "--pictures", required=True, type=Path, metavar="DIR", help="FFHQ-aligned face pictures, a folder a person"
     )
@@ -64,35 +104,48 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: No such model or picture, numbers out of range, or a judge that is not installed.
     """
+    options = typed(Options, args)
+    _check(options)
+
     from faceanon.studies.photographs.attackers import attack_figures
     from faceanon.studies.photographs.page import terminal
     from faceanon.studies.photographs.people import find_people
     from faceanon.studies.photographs.run import CACHE, RESULTS, run_study
     from faceanon.studies.photographs.tools import Choice, make_tools
 
-    for option in ("people", "limit"):
-        value = getattr(args, option)
-        if value is not None and value < 2:
-            raise UserError(f"--{option} {value}: give 2 or more")
     choice = Choice(
-        args.model,
-        args.device,
-        args.mobilefacenet,
-        not args.no_dlib,
-        args.detector,
-        args.tell_steps > 0,
-        args.size,
+        model=options.model,
+        device=options.device,
+        mobilefacenet=options.mobilefacenet,
+        dlib=not options.no_dlib,
+        detector=options.detector,
+        round_trip=options.tell_steps > 0,
+        side=options.size,
     )
-    people = find_people(args.pictures, args.people, args.limit)
+    people = find_people(options.pictures, options.people, options.limit)
     further = None
-    if args.attackers != "none":
+    if options.attackers != "none":
         tools = make_tools(choice)
-        further = attack_figures(tools.pipeline, tools.judges[0], tools.mesh, people, args.attackers, args.out / CACHE)
+        cache = options.out / CACHE
+        further = attack_figures(tools.pipeline, tools.judges[0], tools.mesh, people, options.attackers, cache)
     results = run_study(
-        people, partial(make_tools, choice), args.size, args.passwords, args.out, args.jobs, args.tell_steps, further
+        people,
+        partial(make_tools, choice),
+        options.size,
+        options.passwords,
+        options.out,
+        options.jobs,
+        options.tell_steps,
+        further,
     )
     print(terminal(results))
     for warning in results.warnings:
         print(f"warning: {warning}")
-    print(args.out / RESULTS)
+    print(options.out / RESULTS)
     return 0
+
+
+def _check(options: Options) -> None:
+    for option, value in (("--people", options.people), ("--limit", options.limit)):
+        if value is not None and value < 2:
+            raise UserError(f"{option} {value}: give 2 or more")

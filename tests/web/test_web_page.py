@@ -49,7 +49,7 @@ def likeness(original, path, hidden):
 
 
 def start(tmp, *words):
-    command = [sys.executable, "-m", "faceanon", "demo", "--model", "dbaf_synth64", "--max-upload", "1", *words]
+    command = [sys.executable, "-m", "faceanon", "web", "--model", "dbaf_synth64", "--max-upload", "1", *words]
     paths = {"PYTHONPATH": str(REPO / "src"), "TMPDIR": str(tmp), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     with (tmp.parent / "server.log").open("w") as log:
         process = subprocess.Popen(command, env={**os.environ, **paths}, stdout=subprocess.PIPE, stderr=log, text=True)

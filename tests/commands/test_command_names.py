@@ -1,0 +1,141 @@
+"""Names of commands and options: those of today work, former ones say what they are called now."""
+
+import argparse
+import dataclasses
+import importlib
+
+import pytest
+
+from faceanon import cli
+from faceanon.commands._former import todays_name
+from faceanon.commands._typed import typed
+from faceanon.commands.report import REPORTS
+
+OPTIONS = {
+    "anonymize": ["in.png"],
+    "recover": ["in.png", "out.png"],
+    "backbones": [],
+    "bench": [],
+    "demo": [],
+    "export": ["--onnx", "out"],
+    "inspect": ["a.png"],
+    "web": [],
+    "zoo": [],
+    "report.compare": ["a"],
+    "report.leaderboard": ["a"],
+    "report.occlusion": ["--model", "m"],
+    "report.security": ["--model", "m"],
+    "report.tables": ["list"],
+    "report.photographs": ["--model", "m", "--pictures", "p", "--out", "o"],
+}
+"""Modules of commands with one dataclass, and the fewest words that each takes."""
+
+
+def parsed(module, words):
+    parser = argparse.ArgumentParser()
+    module.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def flat(options):
+    """Names of all fields, those of groups included."""
+    names = []
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        names += flat(value) if dataclasses.is_dataclass(value) else [field.name]
+    return names
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_argument_is_a_field_and_every_field_an_argument(name):
+    module = importlib.import_module(f"faceanon.commands.{name}")
+    args = parsed(module, OPTIONS[name])
+    options = module.Options.of(args) if hasattr(module.Options, "of") else typed(module.Options, args)
+    assert sorted(flat(options)) == sorted(vars(args))
+    field = dataclasses.fields(options)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(options, field, None)
+
+
+def test_the_table_above_names_every_command():
+    named = {name for name in cli.COMMANDS if name not in ("doctor", "report", "weights")}
+    assert set(OPTIONS) == named | {f"report.{name}" for name in REPORTS}
+
+
+@pytest.mark.parametrize(
+    ("words", "today"),
+    [
+        ("report --table list", "faceanon report tables TABLE..."),
+        ("report --tables list", "faceanon report tables TABLE..."),
+        ("report --out x --table=dbaf-1", "faceanon report tables TABLE..."),
+        ("report --leaderboard runs/zoo", "faceanon report leaderboard RESULTS_DIR..."),
+        ("report --occlusion blur", "faceanon report occlusion --model MODEL ..."),
+        ("report --security blur --budget small", "faceanon report security --model MODEL ..."),
+        ("report . .", "faceanon report compare RESULTS..."),
+        ("report --across-protocols a b", "faceanon report compare RESULTS..."),
+        ("quickstart --out runs/demo", "faceanon demo ..."),
+        ("demo --port 8000", "faceanon web ..."),
+        ("demo --share", "faceanon web ..."),
+        ("demo --model=dbaf_synth64", "faceanon web ..."),
+        ("anonymize a.png b.png --checkpoint m", "faceanon anonymize ... --model MODEL"),
+        ("recover a.png b.png --checkpoint=m", "faceanon recover ... --model MODEL"),
+        ("export --onnx out --checkpoint m", "faceanon export ... --model MODEL"),
+        ("export --layout public dbaf_synth64 out", "faceanon export --layout public OUT --model MODEL"),
+    ],
+)
+def test_a_former_name_says_what_it_is_called_now(words, today, capsys):
+    assert cli.main(words.split()) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    assert said.err.startswith("faceanon: ")
+    assert said.err.endswith(f"use: {today}\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["web", "--port", "8000"],
+        ["demo", "--out", "runs/demo", "--seed", "1"],
+        ["report"],
+        ["report", "--help"],
+        ["report", "securty"],
+        ["report", "tables", "list"],
+        ["anonymize", "a.png", "b.png", "--model", "m"],
+        ["fit", "--checkpoint", "x"],
+    ],
+)
+def test_a_name_of_today_is_no_former_one(words):
+    assert todays_name(words) is None
+
+
+def test_a_folder_called_like_a_report_is_no_former_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "compare").mkdir()
+    assert todays_name(["report", "compare", "a"]) is None
+
+
+@pytest.mark.parametrize("words", [["report"], ["report", "securty"], ["report", "tables"], ["report", "security"]])
+def test_a_report_without_its_words_is_wrong_usage(words, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(words)
+    assert stopped.value.code == 2
+    assert "usage: faceanon report" in capsys.readouterr().err
+
+
+def test_the_help_of_report_names_them_all(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["report", "--help"])
+    said = capsys.readouterr().out
+    for name in REPORTS:
+        assert f"\n    {name}" in said
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_every_report_teaches_by_two_examples(name, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["report", name, "--help"])
+    said = capsys.readouterr().out
+    assert said.startswith(f"usage: faceanon report {name}")
+    assert said.count(f"\n  faceanon report {name} ") == 2

@@ -62,7 +62,7 @@ def test_nothing_is_executed(tmp_path, monkeypatch):
     assert not (tmp_path / "harm").exists()
 
 
-@pytest.mark.parametrize("step", ["_seal", "torch.save"])
+@pytest.mark.parametrize("step", ["_write_checksum", "torch.save"])
 def test_a_full_disk_leaves_the_old_one(tmp_path, monkeypatch, step):
     path = tmp_path / "last.ckpt"
     write(CONTENT, path)

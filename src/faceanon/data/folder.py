@@ -105,13 +105,24 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
         if not (0 <= same_identity_pairs <= 1 and batch_size >= 1 and image_size >= 8):
             raise UserError("same_identity_pairs is a share in [0, 1], batch_size at least 1, image_size at least 8")
         self.roots = [Path(folder) for folder in ([root] if isinstance(root, str) else root)]
-        self.layout, self.image_size, self.batch_size, self.on_bad = layout, image_size, batch_size, on_bad
-        self.fractions, self.counts = (val_fraction, test_fraction), (val_identities, test_identities)
-        self.min_photos, self.seed, self.workers = min_photos, seed, workers
+        self.layout = layout
+        self.image_size = image_size
+        self.batch_size = batch_size
+        self.on_bad = on_bad
+        self.fractions = (val_fraction, test_fraction)
+        self.counts = (val_identities, test_identities)
+        self.min_photos = min_photos
+        self.seed = seed
+        self.workers = workers
         self.crop = None if crop is None else check_box(crop)
-        self.mirror, self.pairs, self.extensions = mirror, same_identity_pairs, extensions
-        self.identities, self.masks = identities, masks
-        self.mask_mirror, self.memory_limit, self.jitter = mask_mirror, memory_limit, jitter
+        self.mirror = mirror
+        self.pairs = same_identity_pairs
+        self.extensions = extensions
+        self.identities = identities
+        self.masks = masks
+        self.mask_mirror = mask_mirror
+        self.memory_limit = memory_limit
+        self.jitter = jitter
         self.read = Reader(image_size, self.crop, mask_order, fast_decode)
         self.faces: dict[Split, Faces] = {}
 
@@ -133,7 +144,9 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
         self._say_what_was_found(splits)
         for split, some in splits.items():
             labels = [-1 if photo.identity is None else number[photo.identity] for photo in some]
-            pixels = [item for photo in some if (item := decoded.pop(photo)) is not None] if kept else None
+            pixels = None
+            if kept:
+                pixels = [item for photo in some if (item := decoded.pop(photo)) is not None]
             self.faces[split] = Faces(some, labels, self.read, pixels, self.mask_mirror)
 
     def _list(self, number: int, root: Path) -> list[Photo]:
@@ -153,7 +166,8 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
         """Read everything once: what is readable, with its pixels if memory holds them all."""
         decoded: dict[Photo, Pixels | None] = {}
         bad: list[str] = []
-        cut, keep = 0, self._fits(len(photos))
+        cut = 0
+        keep = self._fits(len(photos))
         with ThreadPoolExecutor(max(1, self.workers)) as pool:
             for photo, result in zip(photos, pool.map(self._try, photos), strict=True):
                 if isinstance(result, UnreadableError):
@@ -204,7 +218,12 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
         splits: dict[Split, list[Photo]] = {"train": [], "val": [], "test": []}
         for photo in photos:
             name = photo.identity if known else photo.name
-            splits["val" if name in val else "test" if name in test else "train"].append(photo)
+            if name in val:
+                splits["val"].append(photo)
+            elif name in test:
+                splits["test"].append(photo)
+            else:
+                splits["train"].append(photo)
         if not splits["train"]:
             raise UserError(
                 f"nothing is left to train on: {len(val)} of {len(names)} held out for validation, "
@@ -215,16 +234,22 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
     def _say_what_was_found(self, splits: dict[Split, list[Photo]]) -> None:
         """One line a root: a folder of unnamed pictures with folders inside would else pass for persons unnoticed."""
         for number, root in enumerate(self.roots):
-            own = {s: [photo for photo in some if photo.name.startswith(f"{number}/")] for s, some in splits.items()}
-            persons = {s: len({photo.identity for photo in some} - {None}) for s, some in own.items()}
+            own = {}
+            persons = {}
+            for s, some in splits.items():
+                own[s] = [photo for photo in some if photo.name.startswith(f"{number}/")]
+                persons[s] = len({photo.identity for photo in own[s]} - {None})
             known = sum(photo.identity is not None for some in own.values() for photo in some)
             rest = sum(map(len, own.values())) - known
             held = f"{persons['val']} held out for validation, {persons['test']} for the test"
-            named = f"{known} pictures of {sum(persons.values())} known persons ({held}), " if known else ""
+            named = ""
+            if known:
+                named = f"{known} pictures of {sum(persons.values())} known persons ({held}), "
             rank_zero_info(f"{root}: {named}{rest} pictures of unknown persons")
 
     def _count(self, which: int, total: int) -> int:
-        count, fraction = self.counts[which], self.fractions[which]
+        count = self.counts[which]
+        fraction = self.fractions[which]
         if count is not None:
             return count
         return max(round(fraction * total), int(fraction > 0 and total > 2))

@@ -67,7 +67,9 @@ class HeldOutLoaders:
 
     def val_dataloader(self) -> DataLoader[FaceBatch] | list[DataLoader[FaceBatch]]:
         """Batches by person; none if nobody is held out for validation."""
-        return self._loader("val", self._by_person("val")) if self._labels("val") else []
+        if self._labels("val"):
+            return self._loader("val", self._by_person("val"))
+        return []
 
     def test_dataloader(self) -> DataLoader[FaceBatch]:
         """Batches by person.
@@ -80,7 +82,7 @@ class HeldOutLoaders:
         return self._loader("test", self._by_person("test"))
 
     def predict_dataloader(self) -> DataLoader[FaceBatch]:
-        """The test pictures."""
+        """What `faceanon predict` goes through: the same batches as `test_dataloader`."""
         return self.test_dataloader()
 
     def _labels(self, name: Split) -> list[int]:

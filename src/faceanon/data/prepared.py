@@ -206,7 +206,10 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         photos: list[Photo] = []
         for number, root in enumerate(self.roots):
             for photo in list_photos(root):
-                person = None if photo.identity is None else f"{number}/{photo.identity}"
+                if photo.identity is None:
+                    person = None
+                else:
+                    person = f"{number}/{photo.identity}"
                 photos.append(Photo(photo.path, f"{number}/{photo.name}", person))
         if self.identities is not None:
             photos = name_identities(photos, Path(self.identities))
@@ -221,7 +224,12 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         splits: dict[str, list[Photo]] = {"train": [], "val": [], "test": []}
         for photo in photos:
             name = photo.identity or photo.name
-            split = "val" if name in val else "test" if name in test else "train"
+            if name in val:
+                split = "val"
+            elif name in test:
+                split = "test"
+            else:
+                split = "train"
             if shipped is not None:
                 if photo.path.name not in shipped:
                     raise UserError(f"{photo.path} is not in {self.identities}: remove it or install faceanon again")
@@ -246,7 +254,9 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
     def _versions(self, split: str) -> tuple[int, ...]:
         """Numbers of the versions of a split's pictures."""
         # A test wants two pictures of a person: the photograph itself, and one taken a little otherwise.
-        return tuple(range(self.versions)) if split == "train" else HELD_OUT
+        if split == "train":
+            return tuple(range(self.versions))
+        return HELD_OUT
 
     def _settings(self, versions: tuple[int, ...]) -> bytes:
         facts = {

@@ -59,10 +59,11 @@ class ResNet18(nn.Module):
         self.conv1 = nn.Conv2d(3, width, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         widths = (width, width, 2 * width, 4 * width, 8 * width)
-        self.layer1, self.layer2, self.layer3, self.layer4 = (
-            nn.Sequential(BasicBlock(before, after, 1 if stage == 0 else 2), BasicBlock(after, after, 1))
-            for stage, (before, after) in enumerate(pairwise(widths))
-        )
+        layers = []
+        for stage, (before, after) in enumerate(pairwise(widths)):
+            stride = 1 if stage == 0 else 2
+            layers.append(nn.Sequential(BasicBlock(before, after, stride), BasicBlock(after, after, 1)))
+        self.layer1, self.layer2, self.layer3, self.layer4 = layers
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Maps at 1/8, 1/16 and 1/32 of `(B, 3, H, W)`, with 2, 4 and 8 times `width` channels."""

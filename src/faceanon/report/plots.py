@@ -74,14 +74,17 @@ def history_plot(history: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     Returns:
         SVG; empty where there is nothing to draw.
     """
-    curves = {name: [p for p in points if math.isfinite(p[1])] for name, points in history.items()}
-    curves = {name: points for name, points in curves.items() if points}
+    curves = {}
+    for name, points in history.items():
+        finite = [point for point in points if math.isfinite(point[1])]
+        if finite:
+            curves[name] = finite
     if not curves:
         return ""
     figure = Figure(figsize=(6, 3))
     axis = figure.subplots()
-    for name, points in curves.items():
-        axis.plot(*zip(*points, strict=True), label=name, linewidth=1.2)
+    for name, finite in curves.items():
+        axis.plot(*zip(*finite, strict=True), label=name, linewidth=1.2)
     axis.set_xlabel("step")
     axis.legend(fontsize=7, frameon=False)
     axis.grid(alpha=0.3)

@@ -154,8 +154,9 @@ class AnonymizeTerms:
         back = attract(recovered, original)
         if self.clamp_recovery:
             back = back.clamp(min=self.margin)
-        apart = [torch.stack([repel(a, b, self.margin) for a, b in pairs]).mean() for pairs in (different, wrong)]
-        terms = {"identity": apart[0] + apart[1] + back}
+        apart = torch.stack([repel(a, b, self.margin) for a, b in different]).mean()
+        apart_from_wrong = torch.stack([repel(a, b, self.margin) for a, b in wrong]).mean()
+        terms = {"identity": apart + apart_from_wrong + back}
         if self.weights.recovered_identity:
             terms["recovered_identity"] = back
         return terms

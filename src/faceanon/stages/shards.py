@@ -100,18 +100,16 @@ def cut(batch: FaceBatch, parts: int, rows: list[int], rank: int, step: int) -> 
         sizes.append(len(piece))
     ends = list(accumulate(sizes))
     start = sum(rows[:rank])
-    return [
-        Shard(
-            batch if len(sizes) == 1 else batch.map(lambda item, a=end - size, b=end: item[a:b]),  # type: ignore[misc]
-            index,
-            # Unique over steps, processes and shards, so that no two shards of a training share a stream.
-            (step * len(rows) + rank) * parts + index,
-            start + end - size,
-            size * len(rows) / sum(rows),
-            index == len(sizes) - 1,
-        )
-        for index, (size, end) in enumerate(zip(sizes, ends, strict=True))
-    ]
+    shards = []
+    for index, (size, end) in enumerate(zip(sizes, ends, strict=True)):
+        own = batch
+        if len(sizes) > 1:
+            own = batch.map(lambda item, a=end - size, b=end: item[a:b])  # type: ignore[misc]
+        # Unique over steps, processes and shards, so that no two shards of a training share a stream.
+        number = (step * len(rows) + rank) * parts + index
+        weight = size * len(rows) / sum(rows)
+        shards.append(Shard(own, index, number, start + end - size, weight, index == len(sizes) - 1))
+    return shards
 
 
 class NormStatistics:

@@ -233,7 +233,7 @@ def test_few_people_are_said(bundle, faces):
     test = OcclusionTest(bundle, far=0.01)
     test.update(part(only(faces, "hat"), slice(0, 4)), Keep(bundle))
     test.compute()
-    assert "few people: 4 pairs" in test.faults["threshold"]
+    assert "few people: 4 impostor pairs" in test.faults["threshold"]
     with pytest.raises(ValueError, match="no batch"):
         OcclusionTest(bundle).compute()
 

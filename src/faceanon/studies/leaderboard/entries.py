@@ -130,9 +130,15 @@ def _names(keys: Sequence[tuple[Path, tuple[str, ...]]]) -> list[str]:
         short.append("/".join(kept) or top.name)
         longer.append("/".join((top.name, *kept)))
         longest.append(str(root.joinpath(*parts)))
-    choices = zip(short, longer, longest, strict=True)
-    return [next((n for n, all_ in zip(names, (short, longer), strict=False) if all_.count(n) == 1), names[2])
-            for names in choices]  # fmt: skip
+    names = []
+    for below, with_root, whole in zip(short, longer, longest, strict=True):
+        if short.count(below) == 1:
+            names.append(below)
+        elif longer.count(with_root) == 1:
+            names.append(with_root)
+        else:
+            names.append(whole)
+    return names
 
 
 def load_test(path: Path) -> Results:

@@ -202,12 +202,13 @@ def _plots(rows: Sequence[Row]) -> list[Scatter]:
     """Anonymity against each figure of what is kept; the colour is recovery."""
     plots = []
     for name, title in PLOTS:
-        points = [
-            Point(row.number, row.entry.name, 1 - row.figures[HIDDEN], row.figures[name], row.figures.get(RECOVERED),
-                  _told(row, name))
-            for row in rows
-            if HIDDEN in row.figures and name in row.figures
-        ]  # fmt: skip
+        points = []
+        for row in rows:
+            if HIDDEN in row.figures and name in row.figures:
+                hidden = 1 - row.figures[HIDDEN]
+                recovered = row.figures.get(RECOVERED)
+                text = _told(row, name)
+                points.append(Point(row.number, row.entry.name, hidden, row.figures[name], recovered, text))
         plots.append(scatter(title, points, lower=better(name) == "lower"))
     return [plot for plot in plots if plot is not None]
 

@@ -242,9 +242,12 @@ def _one(
 
 def _recognisers(bundle: Bundle) -> tuple[str, str]:
     """Names of the one that judges, and of the one that methods train against."""
-    judge, recogniser = (
-        getattr(bundle, f"{role}_name") if bundle.has(role) else "" for role in ("judge", "recogniser")
-    )
+    judge = ""
+    if bundle.has("judge"):
+        judge = bundle.judge_name
+    recogniser = ""
+    if bundle.has("recogniser"):
+        recogniser = bundle.recogniser_name
     return judge, recogniser
 
 

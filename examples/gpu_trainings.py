@@ -32,7 +32,7 @@ from faceanon.studies.zoo.recipes import Method, find_methods
 from faceanon.studies.zoo.train import measure
 from faceanon.training.cli import run
 from faceanon.weights.bundle import Bundle, bundle_path
-from faceanon.weights.seal import seal
+from faceanon.weights.checksums import write_checksums
 
 REHEARSED_METHODS = ["rotation", "riddle"]
 REHEARSED: dict[str, Any] = {
@@ -173,7 +173,9 @@ def _data(args: argparse.Namespace) -> dict[str, Any]:
 
 def train_prior(args: argparse.Namespace) -> None:
     """Train generator and encoder of the bundle, as bundle.yaml describes them, where their files are missing."""
-    missing = [name for name in seal(args.bundle) if name.split(".")[0] in ("generator", "encoder", "latent_avg")]
+    missing = [
+        name for name in write_checksums(args.bundle) if name.split(".")[0] in ("generator", "encoder", "latent_avg")
+    ]
     if not missing:
         return
     spec = yaml.safe_load((args.bundle / "bundle.yaml").read_text())["networks"]
@@ -186,7 +188,7 @@ def train_prior(args: argparse.Namespace) -> None:
     for file in (args.work / "prior" / "model").iterdir():
         if file.stem in ("generator", "encoder", "latent_avg", "discriminator"):
             shutil.copy(file, args.bundle / file.name)
-    if left := [name for name in seal(args.bundle) if name in missing]:
+    if left := [name for name in write_checksums(args.bundle) if name in missing]:
         raise UserError(f"{args.bundle}: the prior wrote no {', '.join(left)}; see {args.work / 'prior'}")
 
 

@@ -43,7 +43,7 @@ from faceanon.pipeline.many.memory import keep_memory
 from faceanon.pipeline.photo import CPU_BATCH, Pipeline
 from faceanon.pipeline.tasks import AnonymizeTask, Output
 from faceanon.studies.bench.use import photo
-from faceanon.weights.seal import seal
+from faceanon.weights.checksums import write_checksums
 
 SMALL_GENERATOR = {4: 128, 8: 128, 16: 128, 32: 128, 64: 64, 128: 32, 256: 16}
 SMALL_ENCODER = {"widths": [16, 16, 32, 64, 128], "units": [1, 1, 2, 1]}
@@ -78,7 +78,7 @@ def random_model(folder: Path, kind: str) -> DBAF:
     networks["encoder"]["latent_avg"] = "latent_avg.safetensors"
     spec = {"name": f"random256_{kind}", "image_size": 256, "networks": networks}
     (folder / "bundle.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
-    seal(folder)
+    write_checksums(folder)
     return DBAF(str(folder), cid_depth=2 if kind == "small" else 6, cid_heads=4)
 
 

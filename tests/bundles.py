@@ -10,7 +10,7 @@ import yaml
 
 from faceanon.files import save_tensors
 from faceanon.weights.bundle import Bundle, network_class
-from faceanon.weights.seal import seal
+from faceanon.weights.checksums import write_checksums
 
 NETWORKS = {
     "recogniser": ("critics.ConvRecogniser", {"image_size": 64, "widths": [4, 8, 8, 8], "embedding": 32}),
@@ -48,7 +48,7 @@ def make_sealed_bundle(folder: Path) -> Path:
     shutil.copyfile(Bundle("photo128").folder / codec["file"], folder / "codec.safetensors")
     spec["networks"]["codec"] = {"class": codec["class"], "file": "codec.safetensors"}
     path.write_text(yaml.safe_dump(spec, sort_keys=False))
-    assert seal(folder) == []
+    assert write_checksums(folder) == []
     return folder
 
 
@@ -74,5 +74,5 @@ def make_tiny_bundle(folder: Path, seed: int = 0) -> Path:
     }
     spec = {"name": "tiny64", "image_size": 64, "parsing": parsing, "networks": entries}
     (folder / "bundle.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
-    assert seal(folder) == []
+    assert write_checksums(folder) == []
     return folder

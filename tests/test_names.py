@@ -11,7 +11,7 @@ from faceanon.backbones.keyed import Keyed
 from faceanon.backbones.presets import backbone_class
 from faceanon.files import state_sha256
 from faceanon.models import check_fit, load_backbone, load_into, read, save_backbone
-from faceanon.names import MOVED, current_path, with_current_paths
+from faceanon.names import MOVED, RENAMED, current_path, with_current_paths
 from faceanon.paths import checkpoints
 from faceanon.results import load_results
 from faceanon.training import cli as training
@@ -142,6 +142,12 @@ def test_every_move_leads_to_a_module_and_from_none(old):
     importlib.import_module(MOVED[old])
     with pytest.raises(ImportError):
         importlib.import_module(old)
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_every_renamed_class_is_found_under_its_name_of_today(old):
+    module, _, name = current_path(old).rpartition(".")
+    assert getattr(importlib.import_module(module), name).__name__ == name
 
 
 def test_what_has_not_moved_stays_as_it_is():

@@ -22,7 +22,7 @@ from faceanon.networks.mobileface_v2 import convert_mobileface_v2
 from faceanon.networks.squeezenet import convert_squeezenet
 from faceanon.networks.unet_small import convert_small_unet
 from faceanon.weights.bundle import network_class
-from faceanon.weights.seal import seal
+from faceanon.weights.checksums import write_checksums
 
 TESTBED = Path(__file__).resolve().parents[2] / "shared" / "testbed"
 CLASSES = ["background", "skin", "nose", "eye_g", "l_eye", "r_eye", "l_brow", "r_brow", "l_ear", "r_ear"]
@@ -170,7 +170,7 @@ def make_testbed_bundle(
         "networks": entries | untrained,
     }
     (folder / "bundle.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
-    return seal(folder)
+    return write_checksums(folder)
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ class RunError(Exception):
     """A run that failed or was stopped, through nobody's typing; one line, and the exit code that says which.
 
     Args:
-        message: What happened, where, and how to go on.
+        message: What happened, where, and what to do next.
         code: 1 failed; 130 and 143 stopped by Ctrl-C or SIGTERM, as shells count them.
     """
 

@@ -19,14 +19,17 @@ from torch import Tensor, nn
 
 from faceanon.errors import NO_ROOM, UserError
 
-CARD_BYTES, CARD_ENTRIES = 4_000_000, 100_000
-INT8, SCALE = "int8::", "int8_scale::"  # before the names of tensors stored in int8, and of their scales
+CARD_BYTES = 4_000_000
+CARD_ENTRIES = 100_000
+# Before the names of tensors stored in int8, and of their scales.
+INT8 = "int8::"
+SCALE = "int8_scale::"
 INT8_LEAST = 4096  # numbers in a tensor from which on int8 pays
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def sha256(path: Path) -> str:
-    """Hex digest of a file."""
+    """The sha256 of a file as 64 hexadecimal digits; the file is read in chunks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -113,8 +116,12 @@ def is_bounded(value: object, limit: int = CARD_ENTRIES) -> bool:
     """Whether plain nested values unfold to at most `limit` entries: aliases of YAML may make a few lines endless."""
     queue: list[object] = [value]
     while queue and limit >= 0:
-        limit, item = limit - 1, queue.pop()
-        queue += item.values() if isinstance(item, dict) else item if isinstance(item, list) else []
+        limit = limit - 1
+        item = queue.pop()
+        if isinstance(item, dict):
+            queue += item.values()
+        elif isinstance(item, list):
+            queue += item
     return limit >= 0
 
 
@@ -191,7 +198,10 @@ def to_int8(tensor: Tensor) -> tuple[Tensor, Tensor]:
     """
     value = tensor.float()
     shape = _scale_shape(value.shape)
-    others = [place for place, length in enumerate(shape) if length == 1]
+    others = []
+    for place, length in enumerate(shape):
+        if length == 1:
+            others.append(place)
     scale = value.abs().amax(others, keepdim=True) / 127
     bits = scale.contiguous().view(torch.int32)
     # Half of the last bit that stays is added first, so that the cut rounds to the nearest.
@@ -261,18 +271,17 @@ def load_strictly(module: nn.Module, tensors: Mapping[str, Tensor], source: str)
         UserError: Keys or shapes differ; the message names the first few and their source.
     """
     own = module.state_dict()
-    missing, unexpected = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
-    reshaped = [
-        f"{name} {tuple(tensors[name].shape)} instead of {tuple(own[name].shape)}"
-        for name in sorted(own.keys() & tensors.keys())
-        if own[name].shape != tensors[name].shape
-    ]
+    missing = sorted(own.keys() - tensors.keys())
+    unexpected = sorted(tensors.keys() - own.keys())
+    reshaped = []
+    for key in sorted(own.keys() & tensors.keys()):
+        if own[key].shape != tensors[key].shape:
+            reshaped.append(f"{key} {tuple(tensors[key].shape)} instead of {tuple(own[key].shape)}")
     if missing or unexpected or reshaped:
-        parts = [
-            f"{len(f)} {label} (e.g. {f[0]})"
-            for label, f in (("missing", missing), ("unexpected", unexpected), ("of another shape", reshaped))
-            if f
-        ]
+        parts = []
+        for label, f in (("missing", missing), ("unexpected", unexpected), ("of another shape", reshaped)):
+            if f:
+                parts.append(f"{len(f)} {label} (e.g. {f[0]})")
         name = type(module).__name__
         raise UserError(f"{source} does not fit {name}: {', '.join(parts)}; use the configuration it was trained with")
     module.load_state_dict(dict(tensors))

@@ -171,7 +171,8 @@ class Secret:
         count = math.prod(shape)
         pairs = np.frombuffer(self.stream(label, 16 * ((count + 1) // 2)), dtype="<u8").reshape(-1, 2)
         unit = ((pairs >> 11) + 0.5) * 2.0**-53  # in (0, 1): the logarithm stays finite
-        radius, angle = np.sqrt(-2 * np.log(unit[:, 0])), 2 * np.pi * unit[:, 1]
+        radius = np.sqrt(-2 * np.log(unit[:, 0]))
+        angle = 2 * np.pi * unit[:, 1]
         both = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
         return both.reshape(-1)[:count].astype(np.float32).reshape(shape)
 
@@ -201,7 +202,8 @@ class Password:
         text: The password itself; kept, since recovery meets its salts one by one.
         salt: Salt of what this run makes; a new one when None.
         kdf: Cost of what this run makes.
-        most: Cost of what is derived at all, for files of strangers; only the bounds of `KdfParameters` when None.
+        most: The highest cost that is accepted from files from unknown hands; when None only the bounds of
+            `KdfParameters` hold.
 
     Raises:
         UserError: If the password is empty or not valid Unicode.
@@ -215,8 +217,10 @@ class Password:
         most: KdfParameters | None = None,
     ) -> None:
         _encode_password(text)
-        self._text, self._most = text, most
-        self.salt, self.kdf = salt or new_salt(), kdf or KdfParameters()
+        self._text = text
+        self._most = most
+        self.salt = salt or new_salt()
+        self.kdf = kdf or KdfParameters()
         self._known: dict[tuple[bytes, KdfParameters], Secret] = {}
 
     def secret(self, salt: bytes | None = None, kdf: KdfParameters | None = None) -> Secret:

@@ -163,12 +163,16 @@ class Manifest:
             "width": self.width,
             "height": self.height,
             "layers": [[geometry.to_dict() for geometry in layer] for layer in self.layers],
-            "salt": None if self.salt is None else self.salt.hex(),
-            "kdf": None if self.kdf is None else self.kdf.to_dict(),
+            "salt": None,
+            "kdf": None,
             "hidden": [face.to_dict() for face in self.hidden],
             "encoding": self.encoding,
             "codes": [base64.b64encode(code).decode() for code in self.codes],
         }
+        if self.salt is not None:
+            values["salt"] = self.salt.hex()
+        if self.kdf is not None:
+            values["kdf"] = self.kdf.to_dict()
         return json.dumps(values, separators=(",", ":"))
 
     @classmethod
@@ -181,7 +185,8 @@ class Manifest:
         values = _parse(text)
         hidden = _hidden(values["hidden"])
         layers = _layers(values["layers"], len(hidden))
-        salt, kdf = values["salt"], values["kdf"]
+        salt = values["salt"]
+        kdf = values["kdf"]
         if (salt is None) != (kdf is None):
             raise UserError("manifest: salt and kdf must be given together")
         return cls(
@@ -203,7 +208,8 @@ class Manifest:
 def _is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
-    return isinstance(value, int) or math.isfinite(value)  # a whole number may be too large to become a float
+    # A whole number may be too large to become a float.
+    return isinstance(value, int) or math.isfinite(value)
 
 
 def _parse(text: str) -> dict[str, object]:
@@ -253,7 +259,10 @@ def _layers(value: object, hidden: int) -> tuple[tuple[CropGeometry, ...], ...]:
         raise UserError("manifest: layers must be lists of faces")
     if not 1 <= sum(len(layer) for layer in value) + hidden <= MAX_FACES:
         raise UserError(f"manifest: a photo must have between 1 and {MAX_FACES} faces")
-    return tuple(tuple(CropGeometry.from_dict(face) for face in layer) for layer in value)
+    layers = []
+    for layer in value:
+        layers.append(tuple(CropGeometry.from_dict(face) for face in layer))
+    return tuple(layers)
 
 
 def _hidden(value: object) -> tuple[HiddenFace, ...]:

@@ -84,4 +84,6 @@ def method(name: str) -> Backbone:
     from faceanon.paths import checkpoints
 
     here = any(place.exists() for place in (Path(name), checkpoints() / name))
-    return trained(name) if here or name not in presets() else untrained(name)
+    if here or name not in presets():
+        return trained(name)
+    return untrained(name)

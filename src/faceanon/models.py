@@ -33,7 +33,8 @@ from faceanon.paths import checkpoints
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.pairing import short
 
-WEIGHTS, CARD = "weights.safetensors", "model.yaml"
+WEIGHTS = "weights.safetensors"
+CARD = "model.yaml"
 _PARTS = ("generator", "encoder", "latent_avg")
 
 
@@ -60,7 +61,7 @@ class Saved:
 
 @runtime_checkable
 class Successor(Protocol):
-    """A backbone that goes on from another method's stages: the same parts under the same names."""
+    """A backbone that continues another method's stages: the same parts under the same names."""
 
     @property
     def forerunner(self) -> dict[str, Any]:
@@ -111,7 +112,9 @@ def formerly(path: str | Path) -> tuple[str, ...]:
     """
     folder = next((found for found in (Path(path), checkpoints() / path) if found.exists()), Path(path))
     card = folder / CARD
-    return former_hashes(read_yaml(card), card) if card.is_file() else ()
+    if card.is_file():
+        return former_hashes(read_yaml(card), card)
+    return ()
 
 
 def read(path: str | Path) -> Saved:
@@ -136,8 +139,12 @@ def _read_checkpoint(path: Path) -> Saved:
     try:
         refuse_bomb(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
-        card, state = content["faceanon"], content["state_dict"]
-        tensors = {name.removeprefix("ema."): value for name, value in state.items() if name.startswith("ema.")}
+        card = content["faceanon"]
+        state = content["state_dict"]
+        tensors = {}
+        for name, value in state.items():
+            if name.startswith("ema."):
+                tensors[name.removeprefix("ema.")] = value
         if not all(isinstance(value, Tensor) for value in tensors.values()):
             raise TypeError("a state dict of other things than tensors")
     except UserError:
@@ -151,9 +158,14 @@ def _read_checkpoint(path: Path) -> Saved:
 
 def _checked(card: object, source: str | Path) -> dict[str, Any]:
     """A card that has what is needed to build a backbone."""
-    entries: dict[str, Any] = card if isinstance(card, dict) else {}
+    entries: dict[str, Any] = {}
+    if isinstance(card, dict):
+        entries = card
     kinds = {"class_path": str, "init_args": dict, "bundle": dict}
-    odd = [name for name, kind in kinds.items() if not isinstance(entries.get(name), kind)]
+    odd = []
+    for name, kind in kinds.items():
+        if not isinstance(entries.get(name), kind):
+            odd.append(name)
     if not odd and not all(isinstance(name, str) for name in entries["init_args"]):
         odd = ["init_args"]
     if not odd and not isinstance(entries["bundle"].get("fingerprint"), str):
@@ -175,7 +187,8 @@ def load_into(backbone: Backbone, path: str | Path) -> None:
     Raises:
         UserError: They do not; the message names both sides.
     """
-    saved, own = read(path), description(backbone)
+    saved = read(path)
+    own = description(backbone)
     found = {"class_path": saved.class_path, "init_args": saved.init_args, "bundle": saved.bundle}
     if isinstance(backbone, Successor) and saved.class_path == backbone.forerunner["class_path"]:
         own |= backbone.forerunner
@@ -195,7 +208,8 @@ def check_fit(saved: dict[str, Any] | None, backbone: Backbone, source: str) -> 
     """
     if saved is None:
         raise UserError(f"{source} holds no backbone; give one of a stage that trains a backbone")
-    card, own = _checked(saved, source), description(backbone)
+    card = _checked(saved, source)
+    own = description(backbone)
     if card["class_path"] == own["class_path"]:
         card = {**card, "init_args": _with_defaults(card["init_args"], type(backbone))}
     _compare(card, own, source)
@@ -220,7 +234,11 @@ def _with_defaults(arguments: dict[str, Any], kind: type[Backbone]) -> dict[str,
 
 def _beside(some: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
     """The entries of `some` that `others` lacks or has otherwise."""
-    return {name: value for name, value in some.items() if name not in others or others[name] != value}
+    different = {}
+    for name, value in some.items():
+        if name not in others or others[name] != value:
+            different[name] = value
+    return different
 
 
 def _without_bundle(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -259,7 +277,7 @@ def load_backbone(path: str | Path, device: torch.device | str = "cpu") -> tuple
 
 
 def _named(bundle: dict[str, Any]) -> str:
-    """A bundle by name and the head of its fingerprint, cut where a stranger wrote a novel."""
+    """A bundle by name and the head of its fingerprint, cut short where the file holds a long text."""
     return f"{str(bundle.get('name', 'without a name'))[:40]} ({short(str(bundle['fingerprint']))})"
 
 
@@ -292,7 +310,9 @@ def shipped_figures(bundle: str) -> dict[str, float] | None:
         Figures by name, or None where no model for that bundle lies beside the package.
     """
     models = {"photo128": default_model(), "synth64": drawn_model()}
-    path = models[bundle] / "results.json" if bundle in models else None
+    path = None
+    if bundle in models:
+        path = models[bundle] / "results.json"
     if path is None or not path.is_file():
         return None
     figures: dict[str, float] = json.loads(path.read_text())["figures"]

@@ -1,8 +1,8 @@
 """Where classes are now that configs and saved models know by an earlier import path.
 
 Users' YAML, the `config.yaml` of a run and the card of a model name classes by their import path. A class that moves
-keeps its name, so a table of modules is enough: a path from before the move leads to the class of today. One class was
-split in two, which its arguments tell apart.
+mostly keeps its name, so a table of modules is enough, with a second one for classes that were renamed: a path from
+before the move leads to the class of today. One class was split in two, which its arguments tell apart.
 """
 
 from __future__ import annotations
@@ -18,8 +18,15 @@ MOVED = {
     "faceanon.callbacks.replay": "faceanon.training.replay",
     "faceanon.callbacks.run_state": "faceanon.training.run_state",
     "faceanon.callbacks.signals": "faceanon.training.signals",
+    "faceanon.losses.critics": "faceanon.losses.auxiliary",
 }
 """Module of old, and module of today, of classes that a YAML file can name."""
+
+RENAMED = {
+    "faceanon.stages.CriticStage": "faceanon.stages.AuxiliaryStage",
+    "faceanon.stages.critic.CriticStage": "faceanon.stages.auxiliary.AuxiliaryStage",
+}
+"""Path of old, and path of today, of classes that have another name as well."""
 
 
 def current_path(path: str) -> str:
@@ -28,8 +35,12 @@ def current_path(path: str) -> str:
     Args:
         path: Of a class, such as `faceanon.callbacks.guard.FiniteGuard`; anything else comes back as it is.
     """
+    if path in RENAMED:
+        return RENAMED[path]
     module, _, name = path.rpartition(".")
-    return f"{MOVED[module]}.{name}" if module in MOVED else path
+    if module in MOVED:
+        return f"{MOVED[module]}.{name}"
+    return path
 
 
 SPLIT = "faceanon.backbones.dbaf.DBAF"
@@ -44,7 +55,10 @@ def _split(entry: dict[Any, Any]) -> dict[Any, Any]:
     if entry.get("class_path") != SPLIT or not isinstance(given, dict):
         return entry
     if given.get("keyed_path") is True:
-        arguments = {name: value for name, value in given.items() if name != "keyed_path"}
+        arguments = {}
+        for name, value in given.items():
+            if name != "keyed_path":
+                arguments[name] = value
         return {**entry, "class_path": KEYED, "init_args": arguments}
     return {**entry, "init_args": {name: value for name, value in given.items() if name not in KEYED_ALONE}}
 

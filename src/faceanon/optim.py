@@ -1,4 +1,4 @@
-"""Optimizers."""
+"""Optimizers that configs can name and torch lacks, with arguments that a YAML file can hold."""
 
 from __future__ import annotations
 

@@ -59,7 +59,8 @@ def run_meta() -> dict[str, Any]:
     import torch
 
     here = str(Path.cwd()) + "/"
-    words = (re.sub(rf"(^|=){re.escape(here)}", r"\1", word) for word in sys.argv[1:])  # results are for others, too
+    # Results are for others, too.
+    words = (re.sub(rf"(^|=){re.escape(here)}", r"\1", word) for word in sys.argv[1:])
     command = shlex.join([Path(sys.argv[0]).name, *words])
     versions = {"faceanon": faceanon.__version__, "torch": torch.__version__, "python": platform.python_version()}
     precision = torch.get_float32_matmul_precision()  # `high` is TF32 on GPUs
@@ -73,7 +74,9 @@ def shown_command(command: str) -> str:
 
 def number_out(value: float) -> float | str:
     """JSON has no NaN and no infinity; they travel as words."""
-    return float(value) if math.isfinite(value) else str(float(value))
+    if math.isfinite(value):
+        return float(value)
+    return str(float(value))
 
 
 def plain(value: object) -> object:
@@ -84,7 +87,9 @@ def plain(value: object) -> object:
         return [plain(item) for item in value]
     if isinstance(value, float):
         return number_out(value)
-    return value if value is None or isinstance(value, (str, int)) else str(value)
+    if value is None or isinstance(value, (str, int)):
+        return value
+    return str(value)
 
 
 def to_json(content: object) -> bytes:
@@ -93,11 +98,14 @@ def to_json(content: object) -> bytes:
 
 
 def dumps(results: Results) -> bytes:
-    """The file's content."""
+    """What `results.json` holds, as UTF-8 JSON without NaN."""
+    intervals = {}
+    for name, interval in results.ci.items():
+        intervals[name] = [float(end) for end in interval]
     content = {
         "schema": SCHEMA,
         "figures": {name: float(value) for name, value in results.figures.items()},
-        "ci": {name: [float(end) for end in interval] for name, interval in results.ci.items()},
+        "ci": intervals,
         "meta": results.meta,
         "warnings": results.warnings,
         "skipped": results.skipped,
@@ -131,7 +139,9 @@ def _checked(content: Mapping[str, Any], path: Path) -> Results:
     try:
         figures = {name: float(value) for name, value in content["figures"].items()}
         ci = {name: _pair(interval) for name, interval in content.get("ci", {}).items()}
-        texts = [[str(text) for text in content.get(name, [])] for name in ("warnings", "skipped")]
+        texts = []
+        for name in ("warnings", "skipped"):
+            texts.append([str(text) for text in content.get(name, [])])
         return Results(figures, ci, dict(content.get("meta", {})), *texts)
     except (TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path} is damaged ({error}); run `faceanon test` again to write it anew") from error

@@ -62,12 +62,12 @@ class Subject:
 
     @cached_property
     def keys(self) -> Tensor:
-        """Four keys."""
+        """Keys of the four faces, `(4, *key_shape)`; the same at every call."""
         return self.backbone.sample_key(FACES, torch.Generator().manual_seed(1))
 
     @cached_property
     def others(self) -> Tensor:
-        """Four other keys."""
+        """Other keys than `keys`, `(4, *key_shape)`; the same at every call."""
         return self.backbone.sample_key(FACES, torch.Generator().manual_seed(2))
 
     @cached_property
@@ -90,12 +90,12 @@ class Subject:
             return None
 
     def anonymize(self, image: Tensor, keys: Tensor) -> Tensor:
-        """The backbone's, on copies."""
+        """What `backbone.anonymize` gives for copies, so that it cannot change the inputs."""
         with torch.no_grad():
             return self.backbone.anonymize(image.clone(), keys.clone())
 
     def recover(self, image: Tensor, keys: Tensor) -> Tensor:
-        """The backbone's, on copies."""
+        """What `backbone.recover` gives for copies, so that it cannot change the inputs."""
         with torch.no_grad():
             return self.backbone.recover(image.clone(), keys.clone())
 
@@ -106,7 +106,7 @@ class Subject:
             return self.backbone.code_of(self.image.clone())
 
     def recover_from(self, image: Tensor, codes: list[bytes]) -> Tensor:
-        """The backbone's, on copies."""
+        """What `backbone.recover_from` gives for copies, so that it cannot change the inputs."""
         with torch.no_grad():
             return self.backbone.recover_from(image.clone(), list(codes))
 
@@ -158,7 +158,7 @@ def check_backbone(backbone: Backbone, image: Tensor | None = None, leave_out: C
                 check(subject)
             except AssertionError as error:
                 failed[name] = str(error)
-            except Exception as error:  # whatever a stranger's method raises is a finding
+            except Exception as error:  # whatever a plugin's method raises is a finding
                 failed[name] = f"{type(error).__name__}: {error}"
     for module, mode in training:
         module.training = mode
@@ -204,7 +204,8 @@ def _description(subject: Subject) -> None:
 
 
 def _keys(subject: Subject) -> None:
-    backbone, shape = subject.backbone, (FACES, *subject.backbone.key_shape)
+    backbone = subject.backbone
+    shape = (FACES, *subject.backbone.key_shape)
     again = backbone.sample_key(FACES, torch.Generator().manual_seed(1))
     _ensure(tuple(subject.keys.shape) == shape, f"sample_key gives {tuple(subject.keys.shape)}, not {shape}")
     _equal(subject.keys, again, "sample_key ignores its generator")
@@ -218,7 +219,8 @@ def _keys(subject: Subject) -> None:
 
 
 def _shapes(subject: Subject) -> None:
-    backbone, shape = subject.backbone, subject.image.shape
+    backbone = subject.backbone
+    shape = subject.image.shape
     _ensure(subject.anonymized.shape == shape, f"anonymize gives {tuple(subject.anonymized.shape)}, not {tuple(shape)}")
     if backbone.reversible:
         recovered = subject.recovered
@@ -227,14 +229,16 @@ def _shapes(subject: Subject) -> None:
         return
     identity = subject.codes.identity
     with torch.no_grad():
-        edited, drawn = backbone.transform(identity, subject.keys), backbone.decode(subject.codes)
+        edited = backbone.transform(identity, subject.keys)
+        drawn = backbone.decode(subject.codes)
     _ensure(len(identity) == FACES, f"encode gives {len(identity)} identities for {FACES} pictures")
     _ensure(edited.shape == identity.shape, f"transform gives {tuple(edited.shape)} for {tuple(identity.shape)}")
     _ensure(drawn.shape == shape, f"decode gives {tuple(drawn.shape)}, not {tuple(shape)}")
 
 
 def _ranges(subject: Subject) -> None:
-    image, keys = subject.image.clone(), subject.keys.clone()
+    image = subject.image.clone()
+    keys = subject.keys.clone()
     with torch.no_grad():
         result = subject.backbone.anonymize(image, keys)
     _equal(image, subject.image, "anonymize changes its input")
@@ -253,7 +257,10 @@ def _gradients(subject: Subject) -> None:
     if backbone.recovers_from_pictures:
         result = result + backbone.recover(result, subject.keys.clone())
     torch.autograd.backward(result.square().mean())
-    found = {name: item.grad for name, item in backbone.named_parameters() if item.grad is not None}
+    found = {}
+    for name, item in backbone.named_parameters():
+        if item.grad is not None:
+            found[name] = item.grad
     bad = sorted(name for name, gradient in found.items() if not gradient.isfinite().all())
     _ensure(not bad, f"gradients that are not finite: {', '.join(bad[:5])}")
     _ensure(
@@ -271,7 +278,9 @@ def _determinism(subject: Subject) -> None:
 
 
 def _batch(subject: Subject) -> None:
-    alone = [subject.anonymize(subject.image[i : i + 1], subject.keys[i : i + 1]) for i in range(FACES)]
+    alone = []
+    for i in range(FACES):
+        alone.append(subject.anonymize(subject.image[i : i + 1], subject.keys[i : i + 1]))
     scale = float(subject.anonymized.abs().max())
     _equal(subject.anonymized, torch.cat(alone), "a result changes with the other pictures of the batch", 1e-3 * scale)
 
@@ -291,7 +300,9 @@ def _reversal(subject: Subject) -> None:
             subject.recover(subject.saved, subject.keys)
         except NotImplementedError:
             return
-        why = "sealed is True" if backbone.sealed else "reversible is False"
+        why = "reversible is False"
+        if backbone.sealed:
+            why = "sealed is True"
         raise AssertionError(f"{why}, but recover does not raise NotImplementedError")
     recovered = subject.recover(subject.saved, subject.keys)
     _ensure(recovered.isfinite().all(), "recover gives values that are not finite")
@@ -308,7 +319,8 @@ def _reversal(subject: Subject) -> None:
             1e-6,
         )
         return
-    code, keys = subject.codes.identity, subject.keys
+    code = subject.codes.identity
+    keys = subject.keys
     with torch.no_grad():
         back = backbone.transform(backbone.transform(code, keys), keys, inverse=True)
     tolerance = 1e-4 * max(1.0, float(code.abs().max()))

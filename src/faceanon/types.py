@@ -54,7 +54,7 @@ class FaceBatch:
         return replace(self, **{f.name: _map(getattr(self, f.name), function) for f in fields(self)})  # type: ignore[arg-type]
 
     def to(self, device: object) -> FaceBatch:
-        """Move every tensor; Lightning calls this. Those in page-locked memory travel while the processor goes on."""
+        """Move every tensor; Lightning calls this. Those in page-locked memory travel while the processor works on."""
         return self.map(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))  # type: ignore[call-overload]
 
     def pin_memory(self) -> FaceBatch:

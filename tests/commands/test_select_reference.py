@@ -220,9 +220,9 @@ def test_all_who_are_alike_are_changed_but_only_the_nearest_is_left():
     shape = np.array([[-0.5, 0], [0.5, 0], [0, 0.5], [-0.4, 1], [0.4, 1]])
     found = [Detection((x - 15, 20, x + 15, 60), 0.9, shape * 15 + np.array([x, 35])) for x in (40, 90, 140)]
     pixels = np.zeros((80, 180, 3), dtype=np.uint8)
-    from faceanon.photo.policy import judge
+    from faceanon.photo.policy import decide
 
-    faces = judge(found, 180, 80, likeness.framing, Policy(), "x")
+    faces = decide(found, 180, 80, likeness.framing, Policy(), "x")
     assert People(likeness, select=(anna,)).numbered(pixels, faces, Policy()).select == {1, 2}
     assert People(likeness, exclude=(anna,)).numbered(pixels, faces, Policy()).exclude == {1}
     both = People(likeness, exclude=(anna,)).numbered(pixels, faces, Policy(exclude=frozenset({3})))

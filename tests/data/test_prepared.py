@@ -60,6 +60,15 @@ def ready(root, cache, **options):
     return data
 
 
+def test_every_file_is_hashed_once(faces, cache, monkeypatch):
+    ready(faces, cache)
+    hashed = []
+    original = prepared._content
+    monkeypatch.setattr(prepared, "_content", lambda path: hashed.append(path) or original(path))
+    ready(faces, cache)
+    assert sorted(hashed) == sorted(faces.iterdir())
+
+
 @pytest.fixture
 def counted(monkeypatch):
     """Number of pictures in every call of the workshop."""

@@ -3,9 +3,9 @@ import torch
 from torch import nn
 
 from faceanon.errors import UserError
-from faceanon.losses.critics import FactorObjective, IdentityObjective, LandmarkObjective, Objective, ParsingObjective
+from faceanon.losses.auxiliary import FactorObjective, IdentityObjective, LandmarkObjective, Objective, ParsingObjective
+from faceanon.metrics.auxiliary import area_under_roc, examination_of
 from faceanon.metrics.codes import CodeAgreement
-from faceanon.metrics.critics import area_under_roc, critic_exam
 from faceanon.types import FaceBatch
 
 
@@ -37,7 +37,7 @@ def test_a_recogniser_that_knows_everybody_and_one_that_knows_nobody():
     perfect = Fixed(torch.eye(4)[batch.identity])
     figures = {}
     for name, network in (("good", perfect), ("blind", Fixed(torch.ones(8, 4)))):
-        exam = critic_exam(IdentityObjective(4), name, [], 16)
+        exam = examination_of(IdentityObjective(4), name, [], 16)
         exam.update(network, batch)
         figures |= exam.compute()
     assert figures["auc/good"] == 1
@@ -48,7 +48,7 @@ def test_a_recogniser_that_knows_everybody_and_one_that_knows_nobody():
 
 
 def test_a_recogniser_needs_pairs():
-    exam = critic_exam(IdentityObjective(4), "x", [], 16)
+    exam = examination_of(IdentityObjective(4), "x", [], 16)
     exam.update(Fixed(torch.rand(2, 4)), faces(2))
     with pytest.raises(UserError, match="several persons"):
         exam.compute()
@@ -59,7 +59,7 @@ def test_parser_iou_per_class_is_over_all_pixels():
     truth[0, :4] = 1
     found = torch.zeros_like(truth)
     found[0, 2:6] = 1
-    exam = critic_exam(ParsingObjective([1.0] * 3), "parser", ["skin", "hair", "hat"], 16)
+    exam = examination_of(ParsingObjective([1.0] * 3), "parser", ["skin", "hair", "hat"], 16)
     for row in range(2):
         logits = nn.functional.one_hot(found[[row]], 3).movedim(-1, 1).float()
         exam.update(Fixed(logits), faces(1, parsing=truth[[row]]))
@@ -74,7 +74,7 @@ def test_parser_iou_per_class_is_over_all_pixels():
 def test_landmark_error_is_in_pixels_and_per_point():
     truth = torch.zeros(4, 2, 2)
     found = truth + torch.tensor([[3 / 8, 4 / 8], [0, 0]])
-    exam = critic_exam(LandmarkObjective(), "landmarks", ["chin", "nose"], 16)
+    exam = examination_of(LandmarkObjective(), "landmarks", ["chin", "nose"], 16)
     exam.update(Fixed(found), faces(4, landmarks=truth))
     figures = exam.compute()
     assert figures["landmark_distance/chin"] == pytest.approx(5)
@@ -84,13 +84,13 @@ def test_landmark_error_is_in_pixels_and_per_point():
 
 def test_names_must_be_as_many_as_the_network_has():
     with pytest.raises(UserError, match="names 1 classes, the network has 3"):
-        critic_exam(ParsingObjective([1.0] * 3), "parser", ["skin"], 16)
+        examination_of(ParsingObjective([1.0] * 3), "parser", ["skin"], 16)
 
 
 @pytest.mark.parametrize("objective", [ParsingObjective([1.0] * 3), LandmarkObjective(), FactorObjective([4], 2)])
 def test_truth_that_is_missing_is_named(objective):
     with pytest.raises(UserError, match="the data do not bring"):
-        critic_exam(objective, "x", [], 16).update(Fixed(torch.zeros(8, 3, 16, 16)), faces())
+        examination_of(objective, "x", [], 16).update(Fixed(torch.zeros(8, 3, 16, 16)), faces())
 
 
 def test_a_linear_probe_reads_what_is_there_and_nothing_else():
@@ -98,7 +98,7 @@ def test_a_linear_probe_reads_what_is_there_and_nothing_else():
     maps, noise = torch.randn(400, 2, 4, 4, generator=generator), torch.randn(400, 3, generator=generator)
     seen = torch.stack([maps[:, 0, 0, 0], maps[:, 1, 2, 3]], 1)
     for factors, least, most in ((seen, 0.9, 1.0), (noise, -0.5, 0.1)):
-        exam = critic_exam(FactorObjective([2], factors.shape[1]), "net", [], 16)
+        exam = examination_of(FactorObjective([2], factors.shape[1]), "net", [], 16)
         exam.update(Fixed([maps]), faces(400, factors=factors))
         assert least < exam.compute()["probe_r2/net"] < most
 
@@ -111,7 +111,7 @@ def test_an_unknown_objective_speaks_for_itself():
         def figures(self, network, batch):
             return {"brightness": batch.image.mean()}
 
-    exam, batch = critic_exam(Brightness(), "net", [], 16), faces(6)
+    exam, batch = examination_of(Brightness(), "net", [], 16), faces(6)
     exam.update(nn.Identity(), batch.map(lambda item: item[:2]))
     exam.update(nn.Identity(), batch.map(lambda item: item[2:]))
     assert exam.compute() == {"brightness/net": pytest.approx(float(batch.image.mean()), abs=1e-6)}

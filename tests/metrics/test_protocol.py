@@ -12,7 +12,7 @@ from faceanon.errors import UserError
 from faceanon.files import sha256
 from faceanon.metrics.comparison import check_comparable, protocol_label
 from faceanon.metrics.pictures import PictureCheck, Seen, find_pictures, read_list
-from faceanon.metrics.protocol import folder, known, load_protocol, stamp
+from faceanon.metrics.protocol import folder, known, load_protocol, protocol_facts
 from faceanon.types import FaceBatch
 
 SYNTH = "synth64-v1"
@@ -225,7 +225,7 @@ def test_pictures_are_found_by_content(tmp_path):
 
 
 def meta(protocol, **changes):
-    return {"protocol": stamp(protocol, seen_by(protocol, **changes), {})}
+    return {"protocol": protocol_facts(protocol, seen_by(protocol, **changes), {})}
 
 
 def test_results_of_one_protocol_compare_and_others_are_refused():

@@ -9,7 +9,7 @@ from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.photo.detect import Detection
 from faceanon.photo.file import load_photo, read_manifest
-from faceanon.photo.policy import Policy, hide, judge
+from faceanon.photo.policy import Policy, decide, hide
 from faceanon.pipeline import Pipeline
 from fakes import FixedDetector, KeyedTint
 
@@ -34,14 +34,14 @@ OUTSIDE = face_at(-30, 100, 20)
 
 
 def treatments(found, **policy):
-    return [face.treatment for face in judge(found, 320, 240, FRAMING, Policy(**policy), "a.png")]
+    return [face.treatment for face in decide(found, 320, 240, FRAMING, Policy(**policy), "a.png")]
 
 
 def test_what_the_model_cannot_have_is_hidden():
     found = [BIG, TINY, FLAT, NOWHERE, OUTSIDE]
     assert treatments(found) == ["model", "blur", "blur", "blur", "blur"]
     assert treatments(found, small="mask", min_face=0) == ["model", "model", "mask", "mask", "mask"]
-    reasons = [face.reason for face in judge(found, 320, 240, FRAMING, Policy(), "a.png")]
+    reasons = [face.reason for face in decide(found, 320, 240, FRAMING, Policy(), "a.png")]
     assert reasons[0] == ""
     assert "smaller than 20 px" in reasons[1]
     assert "outside" in reasons[4]
@@ -59,11 +59,11 @@ def test_selection_is_by_number():
 def test_each_method_takes_the_detail_away(method):
     pixels = make_photo()
     before = pixels.copy()
-    hide(pixels, judge([TINY], 320, 240, FRAMING, Policy(small=method), "a.png")[0])
+    hide(pixels, decide([TINY], 320, 240, FRAMING, Policy(small=method), "a.png")[0])
     inside = pixels[104:122, 224:236].astype(float)
     assert inside.std() < before[104:122, 224:236].std() / 3
     np.testing.assert_array_equal(pixels[:, :200], before[:, :200])
-    hide(pixels, judge([face_at(-500, -500, 6)], 320, 240, FRAMING, Policy(small=method), "a.png")[0])
+    hide(pixels, decide([face_at(-500, -500, 6)], 320, 240, FRAMING, Policy(small=method), "a.png")[0])
 
 
 def test_refuse_leaves_the_photo_undone():

@@ -19,10 +19,10 @@ from torch.utils.data import DataLoader, DistributedSampler
 from bundles import NETWORKS
 from faceanon.backbones.keyed import Keyed
 from faceanon.data.jitter import CropJitter, JitteredTraining
-from faceanon.losses.critics import FactorObjective, IdentityObjective
+from faceanon.losses.auxiliary import FactorObjective, IdentityObjective
 from faceanon.stages import AnonymizeStage, DisentangleStage, PriorStage
 from faceanon.stages.anonymize_terms import AnonymizeWeights
-from faceanon.stages.critic import CriticStage
+from faceanon.stages.auxiliary import AuxiliaryStage
 from faceanon.stages.disentangle import DisentangleWeights
 from faceanon.stages.prior import PriorWeights
 from faceanon.weights.bundle import network_class
@@ -120,9 +120,9 @@ def built(case):
         return PriorStage(*parts, bundle=case.bundle, **options)
     if case.stage == "recogniser":
         objective = IdentityObjective(embedding=32, noise=0.1)
-        return CriticStage(network("recogniser"), objective, FASTER, seed=5, **extra)
+        return AuxiliaryStage(network("recogniser"), objective, FASTER, seed=5, **extra)
     if case.stage == "perceptual":
-        return CriticStage(network("perceptual"), FactorObjective([4, 4, 8], 3), FASTER, **extra)
+        return AuxiliaryStage(network("perceptual"), FactorObjective([4, 4, 8], 3), FASTER, **extra)
     dropout = 0.0 if case.alone else 0.1
     backbone = Keyed(bundle=case.bundle, code_dim=6, cid_dropout=dropout, **SMALL_CID)
     options = {"samples_every": 0, **COMMON, **OPTIMIZERS, **extra}

@@ -8,8 +8,8 @@ from stage_probes import REPO
 
 from bundles import NETWORKS
 from faceanon.errors import UserError
-from faceanon.losses.critics import IdentityObjective
-from faceanon.stages.critic import CriticStage
+from faceanon.losses.auxiliary import IdentityObjective
+from faceanon.stages.auxiliary import AuxiliaryStage
 from faceanon.training.cli import run
 from faceanon.weights.bundle import network_class
 
@@ -67,7 +67,7 @@ def test_folder_and_file_give_the_same_figures_and_another_file_others(tiny_bund
 )
 def test_parts_neither_of_the_trainer_nor_with_scaled_losses(batches, scaler, words):
     name, init = NETWORKS["recogniser"]
-    stage = CriticStage(
+    stage = AuxiliaryStage(
         network_class(f"faceanon.networks.{name}")(**init), IdentityObjective(embedding=32), accumulate=2
     )
     trainer = SimpleNamespace(accumulate_grad_batches=batches, precision_plugin=SimpleNamespace(scaler=scaler))

@@ -190,7 +190,7 @@ def test_a_dead_rank_ends_the_others_within_a_minute(tiny_bundle, tmp_path, rank
     assert code == (1 if rank else -9), stderr
     assert len(lines) == 1, stderr
     assert ("process 1 of 2" if rank else "process of this training is gone") in lines[0]
-    assert "go on from the last checkpoint" in lines[0]
+    assert "resume from the last checkpoint" in lines[0]
     assert processed(tmp_path) == 4
 
 

@@ -153,7 +153,7 @@ def test_a_damaged_checkpoint_falls_back(tmp_path, caplog):
     caplog.clear()
     run([*arguments(tmp_path / "broken", 2), "--ckpt_path=last"])
     (line,) = [line for line in caplog.messages if "is damaged" in line]
-    assert "last.ckpt is damaged; going on from the one before, " in line
+    assert "last.ckpt is damaged; resuming from the one before, " in line
     assert line.endswith("previous.ckpt")
     compare(tmp_path / "whole", tmp_path / "broken")
 

@@ -9,7 +9,7 @@ from stage_probes import REPO, SAVE_LAST, logged
 from bundles import NETWORKS
 from faceanon.training.cli import run
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.seal import seal
+from faceanon.weights.checksums import write_checksums
 
 
 def test_four_steps_with_an_adversarial_half_become_a_bundle(tiny_bundle, tmp_path):
@@ -42,7 +42,7 @@ def test_four_steps_with_an_adversarial_half_become_a_bundle(tiny_bundle, tmp_pa
     assert len([value for value in columns["train/g/pixel"] if value is not None]) == 4
     assert all(math.isfinite(value) for column in columns.values() for value in column if value is not None)
 
-    assert seal(bundle) == []
+    assert write_checksums(bundle) == []
     made = Bundle(bundle)
     for role, trained in (("generator", stage.ema.generator), ("encoder", stage.ema.encoder)):
         loaded, before = getattr(made, role)().state_dict(), getattr(Bundle(tiny_bundle), role)().state_dict()

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM save, say how to go on, and leave with the code that shells expect."""
+"""Ctrl-C and SIGTERM save, say how to resume, and leave with the code that shells expect."""
 
 import json
 import signal
@@ -9,7 +9,7 @@ from failure_probes import checkpoints, last, train, train_apart
 from stage_probes import REPO, checkpoint, losses
 
 TERM = int(signal.SIGTERM)
-GO_ON = "go on with the same command and --ckpt_path last"
+RESUME = "resume with the same command and --ckpt_path last"
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def test_ctrl_c_saves_after_the_batch_at_hand_and_the_run_goes_on_from_there(tin
     code, lines = train(capsys, tiny_bundle, broken, at(5, signal.SIGINT))
     path = last(broken)
     assert code == 130
-    assert lines == [f"faceanon: stopped by Ctrl-C after batch 6, saved as {path}; {GO_ON}"]
+    assert lines == [f"faceanon: stopped by Ctrl-C after batch 6, saved as {path}; {RESUME}"]
     assert checkpoint(broken)["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 6
     assert len(losses(broken)["train/g/perceptual"]) == 6, "the batch was saved but not logged"
     assert not (broken / "model").exists()
@@ -49,7 +49,7 @@ def test_ctrl_c_saves_after_the_batch_at_hand_and_the_run_goes_on_from_there(tin
 def test_a_signal_in_an_epochs_last_batch_waits_for_the_epochs_checkpoint(tiny_bundle, tmp_path, capsys):
     code, lines = train(capsys, tiny_bundle, tmp_path, at(3))
     assert code == 143
-    assert lines == [f"faceanon: stopped by SIGTERM after batch 4, saved as {last(tmp_path)}; {GO_ON}"]
+    assert lines == [f"faceanon: stopped by SIGTERM after batch 4, saved as {last(tmp_path)}; {RESUME}"]
     assert checkpoint(tmp_path)["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 4
 
 
@@ -65,7 +65,7 @@ def test_a_second_signal_leaves_at_once(tiny_bundle, tmp_path, capsys):
     code, lines = train(capsys, tiny_bundle, tmp_path, at(5, times=2))
     path = last(tmp_path)
     assert code == 143
-    assert lines == [f"faceanon: stopped by SIGTERM a second time, at once, saved as {path}; {GO_ON}"]
+    assert lines == [f"faceanon: stopped by SIGTERM a second time, at once, saved as {path}; {RESUME}"]
     assert checkpoint(tmp_path)["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"] == 4
 
 
@@ -110,5 +110,5 @@ def test_two_processes_stop_after_the_same_batch(tiny_bundle, tmp_path, rank):
     )
     assert code == 143, stderr
     path = last(tmp_path)
-    assert lines == [f"faceanon: stopped by SIGTERM after batch 5, saved as {path}; {GO_ON}"]
+    assert lines == [f"faceanon: stopped by SIGTERM after batch 5, saved as {path}; {RESUME}"]
     assert "Traceback" not in stderr

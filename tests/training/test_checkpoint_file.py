@@ -87,7 +87,7 @@ def test_the_newest_whole_one_wins(tmp_path):
     os.utime(tmp_path / "new.ckpt", ns=(9, 9))
     path, line = newest_or_refuse([tmp_path])
     assert path == tmp_path / "last.ckpt"
-    assert line == f"{tmp_path / 'new.ckpt'} is damaged; going on from the one before, {path}"
+    assert line == f"{tmp_path / 'new.ckpt'} is damaged; resuming from the one before, {path}"
     for name in (checkpoint_file.LAST, checkpoint_file.PREVIOUS):
         (tmp_path / name).write_bytes(b"rubbish")
     with pytest.raises(UserError, match="every checkpoint is damaged"):

@@ -201,7 +201,8 @@ class Backbone(nn.Module, ABC):
 
     def use_readers(self, readers: nn.ModuleDict) -> None:
         """Take the stage's readers, for the method's own terms; they are no part of the method."""
-        self.__dict__["readers"] = readers  # past nn.Module.__setattr__, so that they are not saved with the method
+        # Past nn.Module.__setattr__, so that they are not saved with the method.
+        self.__dict__["readers"] = readers
 
     def reader_terms(self, batch: FaceBatch, codes: Codes, drawn: Tensor) -> dict[str, Tensor]:
         """What the readers learn from, by name and weighted.

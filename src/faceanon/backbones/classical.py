@@ -44,7 +44,8 @@ class Classical(WithoutCodes):
 
     def __init__(self, bundle: str = "synth64", region: Region = "ellipse") -> None:
         super().__init__()
-        self.bundle, self.region = Bundle(bundle), region
+        self.bundle = Bundle(bundle)
+        self.region = region
 
     @torch.no_grad()
     def mask(self, image: Tensor) -> Tensor:
@@ -119,7 +120,7 @@ class Pixelate(Irreversible):
         self.cells = cells
 
     def obscured(self, image: Tensor) -> Tensor:
-        """Average, then repeat."""
+        """The picture as `cells` x `cells` tiles of one colour each, the mean of what they cover; the shape stays."""
         coarse = F.adaptive_avg_pool2d(image, self.cells)
         return F.interpolate(coarse, size=image.shape[-2:], mode="nearest-exact")
 
@@ -142,7 +143,7 @@ class Mask(Irreversible):
         self.level = level
 
     def obscured(self, image: Tensor) -> Tensor:
-        """One grey."""
+        """A picture of the same shape, grey `level` everywhere."""
         return torch.full_like(image, self.level)
 
 
@@ -190,7 +191,7 @@ class Scramble(Classical):
         return self._through(image, key, inverse=False)
 
     def recover(self, image: Tensor, key: Tensor) -> Tensor:
-        """Decrypt the region."""
+        """Decrypt the region of `(B, 3, S, S)` that `anonymize` encrypted; under a wrong key it stays noise."""
         return self._through(image, key, inverse=True)
 
     @torch.no_grad()
@@ -213,7 +214,8 @@ def lioness(text: bytes, key: bytes, inverse: bool = False) -> bytes:
     """
     if len(text) <= 32 or len(key) != 32:
         raise ValueError(f"lioness takes more than 32 bytes and a key of 32, got {len(text)} and {len(key)}")
-    left, right = text[:32], text[32:]
+    left = text[:32]
+    right = text[32:]
     keys = [hmac.digest(key, f"faceanon/lioness/{index}".encode(), hashlib.sha256) for index in range(4)]
     for index in reversed(range(4)) if inverse else range(4):
         if index % 2 == 0:
@@ -224,7 +226,7 @@ def lioness(text: bytes, key: bytes, inverse: bool = False) -> bytes:
 
 
 def _stream(key: bytes, text: bytes) -> bytes:
-    """Add AES-256's counter-mode stream. The key hangs on the text, so the counter can start at 0."""
+    """Add AES-256's counter-mode stream. The key depends on the text, so the counter can start at 0."""
     encryptor = Cipher(AES256(key), CTR(bytes(16))).encryptor()
     return encryptor.update(text) + encryptor.finalize()
 

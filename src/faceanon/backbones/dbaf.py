@@ -40,7 +40,9 @@ class KRIA(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         widths = (2 * dim, 4 * dim, 2 * dim, dim, dim, dim, dim, dim)
-        layers = [EqualLinear(i, o, lr_mul=0.01, activate=True) for i, o in pairwise(widths)]
+        layers = []
+        for i, o in pairwise(widths):
+            layers.append(EqualLinear(i, o, lr_mul=0.01, activate=True))
         self.net = nn.Sequential(*layers, nn.Linear(dim, dim))
 
     def forward(self, identity: Tensor, key: Tensor) -> Tensor:
@@ -59,12 +61,9 @@ class MAAR(nn.Module):
 
     def __init__(self, inputs: dict[int, int], outputs: dict[int, int]) -> None:
         super().__init__()
-        self.levels = nn.ModuleDict(
-            {
-                str(side): nn.Sequential(nn.Conv2d(width, outputs[side], 1), CBAM(outputs[side]))
-                for side, width in inputs.items()
-            }
-        )
+        self.levels = nn.ModuleDict()
+        for side, width in inputs.items():
+            self.levels[str(side)] = nn.Sequential(nn.Conv2d(width, outputs[side], 1), CBAM(outputs[side]))
 
     def forward(self, maps: dict[int, Tensor]) -> dict[int, Tensor]:
         """Maps by side -> maps for the generator's noise inputs by side."""
@@ -105,16 +104,21 @@ class DBAF(Backbone):
     ) -> None:
         super().__init__()
         self.bundle = Bundle(bundle)
-        self.generator, self.encoder = self.bundle.generator(), self.bundle.encoder()
-        dim, layers = self.generator.style_dim, self.generator.n_latent
+        self.generator = self.bundle.generator()
+        self.encoder = self.bundle.encoder()
+        dim = self.generator.style_dim
+        layers = self.generator.n_latent
         self.key_shape = (3, dim)
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         widths = (cid_heads, cid_head_dim, cid_mlp_ratio * dim)
-        cid = LayerTransformer(layers, dim, cid_depth, *widths, cid_dropout, cid_axis) if cid_depth else None
+        cid = None
+        if cid_depth:
+            cid = LayerTransformer(layers, dim, cid_depth, *widths, cid_dropout, cid_axis)
         self.cid = cid
         self.maar = MAAR(self.encoder.feature_channels, self.generator.channels) if maar else None
         self.blend = blend
-        self.encoder.eval()  # Lightning does not call `train` when a fit starts
+        # Lightning does not call `train` when a fit starts.
+        self.encoder.eval()
         self._add_key_edit(dim)
 
     def _add_key_edit(self, dim: int) -> None:
@@ -136,10 +140,19 @@ class DBAF(Backbone):
         """Codes with the identity that `identify` reads off picture and W+ code, or with what attributes leave."""
         codes, maps = self.encoder.with_features(image)
         latent = codes + self.latent_avg
-        attributes = torch.zeros_like(latent) if self.cid is None else self.cid(latent)
-        identity = latent - attributes if identify is None else identify(image, latent)  # DBAF eq. (4)
+        if self.cid is None:
+            attributes = torch.zeros_like(latent)
+        else:
+            attributes = self.cid(latent)
+        # DBAF eq. (4).
+        if identify is None:
+            identity = latent - attributes
+        else:
+            identity = identify(image, latent)
         features = self.maar(maps) if self.maar is not None else None
-        mask = softened(face_hole(self.bundle, image)) if self.blend else None
+        mask = None
+        if self.blend:
+            mask = softened(face_hole(self.bundle, image))
         return Codes(identity, attributes, features, image if self.blend else None, latent, mask)
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:

@@ -37,7 +37,9 @@ from faceanon.networks.frozen import Frozen
 from faceanon.networks.stylegan2 import Generator
 from faceanon.weights.bundle import Bundle
 
-FIRST, LAST, FULL = 3, 7, 14
+FIRST = 3
+LAST = 7
+FULL = 14
 GRID = 16
 Attributes = Literal["perceptual", "parser"]
 
@@ -95,13 +97,19 @@ class FALCO(WithoutCodes):
         self.bundle = Bundle(bundle)
         self.bundle.require("recogniser", attributes)
         generator = self.bundle.generator()
-        self.generator, self.encoder = Frozen(generator), Frozen(self.bundle.encoder())
+        self.generator = Frozen(generator)
+        self.encoder = Frozen(self.bundle.encoder())
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         self.key_shape = (generator.style_dim,)
         self.rows = scaled_rows(generator.n_latent, first, last)
-        self.steps, self.rate, self.margin = steps, rate, margin
-        self.identity_weight, self.attribute_weight, self.attributes = identity_weight, attribute_weight, attributes
-        self.bank_size, self.key_share = bank, key_share
+        self.steps = steps
+        self.rate = rate
+        self.margin = margin
+        self.identity_weight = identity_weight
+        self.attribute_weight = attribute_weight
+        self.attributes = attributes
+        self.bank_size = bank
+        self.key_share = key_share
         self.register_buffer("bank_codes", None, persistent=False)
         self.register_buffer("bank_features", None, persistent=False)
 
@@ -124,7 +132,8 @@ class FALCO(WithoutCodes):
         """
         device = image.device.type
         with torch.inference_mode(False), torch.autocast(device, enabled=False), torch.no_grad():
-            picture, code = image.detach().clone().float(), key.detach().clone().to(image.device).float()
+            picture = image.detach().clone().float()
+            code = key.detach().clone().to(image.device).float()
             latent = self._reader.with_features(picture)[0] + self.latent_avg
             start = self._start(picture, code)
             found = self._search(picture, latent, start)
@@ -161,17 +170,17 @@ class FALCO(WithoutCodes):
         """W codes `(N, D)` of generated faces and their attribute features `(N, F)`, of unit length."""
         z = torch.randn(self.bank_size, *self.key_shape, generator=torch.Generator().manual_seed(0))
         codes: Tensor = self._drawer.mapping(z.to(device))
-        features = [
-            F.normalize(self.attribute_features(self._drawer.synthesis(part)).flatten(1))
-            for part in torch.split(codes, 32)
-        ]
+        features = []
+        for part in torch.split(codes, 32):
+            features.append(F.normalize(self.attribute_features(self._drawer.synthesis(part)).flatten(1)))
         return codes, torch.cat(features)
 
     @torch.enable_grad()
     def _search(self, picture: Tensor, latent: Tensor, start: Tensor) -> Tensor:
         """The rows `(B, R, D)` that Adam ends at."""
         first, last = self.rows
-        identity, attributes = self.bundle.recogniser(picture).detach(), self.attribute_features(picture).detach()
+        identity = self.bundle.recogniser(picture).detach()
+        attributes = self.attribute_features(picture).detach()
         found = start[:, None].repeat(1, last - first + 1, 1).requires_grad_()
         optimizer = torch.optim.Adam([found], lr=self.rate)
         for _ in range(self.steps):

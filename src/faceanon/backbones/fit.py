@@ -94,11 +94,9 @@ class PasswordReader(nn.Sequential):
 
     def __init__(self, bits: int, width: int) -> None:
         widths = [6, width, 2 * width, 4 * width, 4 * width]
-        convolutions = [
-            part
-            for inputs, outputs in pairwise(widths)
-            for part in (nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.LeakyReLU(0.2))
-        ]
+        convolutions: list[nn.Module] = []
+        for inputs, outputs in pairwise(widths):
+            convolutions += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.LeakyReLU(0.2)]
         super().__init__(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], bits))
 
 
@@ -127,7 +125,8 @@ class FIT(Backbone):
                 f"password_bits is {password_bits}; give at least 1, and 128 where it should protect something"
             )
         self.bundle = Bundle(bundle)
-        self.key_shape, self.key_bits = (password_bits,), min(password_bits, 256)
+        self.key_shape = (password_bits,)
+        self.key_bits = min(password_bits, 256)
         self.translator = Translator(3 + password_bits, width, blocks)
         self.reader = PasswordReader(password_bits, max(8, width // 2))
 

@@ -88,17 +88,23 @@ class IFADIT(Backbone):
     ) -> None:
         super().__init__()
         self.bundle = Bundle(bundle)
-        self.generator, self.encoder = self.bundle.generator(), self.bundle.encoder().eval()
-        dim, self.layers = self.generator.style_dim, self.generator.n_latent
+        self.generator = self.bundle.generator()
+        self.encoder = self.bundle.encoder().eval()
+        dim = self.generator.style_dim
+        self.layers = self.generator.n_latent
         self.code_dim = int(self.bundle.entry("recogniser").get("init", {}).get("embedding", 512))
-        self.key_shape, self.key_bits = (dim,), min(8 * dim, 256)
+        self.key_shape = (dim,)
+        self.key_bits = min(8 * dim, 256)
         self.key_mapping = Frozen(self.bundle.generator().style)
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         self.mapper = mlp(self.code_dim + dim, dim, dim)
         self.flow = SecureIdentityFlow(self.code_dim, dim, flow_blocks, flow, flow_hidden, flow_bound)
         self.compensation = IdentityCompensation(self.code_dim, compensation_residual)
-        self.key_range, self.encoder_range, self.background = key_range, encoder_range, background
-        self.mask_growth, self.mask_blur = mask_growth, mask_blur
+        self.key_range = key_range
+        self.encoder_range = encoder_range
+        self.background = background
+        self.mask_growth = mask_growth
+        self.mask_blur = mask_blur
 
     def train(self, mode: bool = True) -> IFADIT:
         """Train mode, save for the encoder, whose batch statistics stay as they came."""
@@ -185,7 +191,10 @@ class IFADIT(Backbone):
         terms: dict[str, Tensor] = {}
         if "image" in wanted:
             own = source == torch.arange(len(source), device=source.device)
-            terms["image"] = structure_loss(drawn[own], batch.image[own]) if own.any() else drawn.sum() * 0
+            if own.any():
+                terms["image"] = structure_loss(drawn[own], batch.image[own])
+            else:
+                terms["image"] = drawn.sum() * 0
         if "identity_l1" in wanted:
             with torch.no_grad():
                 target = self.bundle.recogniser(batch.image)[source]
@@ -207,7 +216,10 @@ class IFADIT(Backbone):
             groups["plain"] = self.decode(branches.original)
         terms: dict[str, Tensor] = {}
         for group, pictures in groups.items():
-            kinds = {name.removeprefix(f"{group}_") for name in wanted if name.startswith(f"{group}_")}
+            kinds = set()
+            for name in wanted:
+                if name.startswith(f"{group}_"):
+                    kinds.add(name.removeprefix(f"{group}_"))
             found = self._against_original(pictures, batch.image, group != "anonymized", kinds)
             terms |= {f"{group}_{kind}": term for kind, term in found.items()}
         if "inter_identity" in wanted:
@@ -229,7 +241,10 @@ class IFADIT(Backbone):
             with torch.no_grad():
                 target = self.bundle.recogniser(image)
             found = self.bundle.recogniser(drawn)
-            terms["identity"] = F.l1_loss(found, target) if same else repel(found, target)
+            if same:
+                terms["identity"] = F.l1_loss(found, target)
+            else:
+                terms["identity"] = repel(found, target)
         if "landmarks" in kinds:
             terms["landmarks"] = self._landmark_distance(drawn, image)
         return terms

@@ -35,7 +35,8 @@ class Inpainting(Backbone):
 
     def __init__(self, bundle: str, key_dim: int, widths: list[int]) -> None:
         super().__init__()
-        self.bundle, self.key_shape = Bundle(bundle), (key_dim,)
+        self.bundle = Bundle(bundle)
+        self.key_shape = (key_dim,)
         self.bundle.require("parser")
         if len(widths) < 2 or any(width < 4 or width % 4 for width in widths):
             raise UserError(f"widths are {widths}; give at least two, multiples of 4")
@@ -54,7 +55,8 @@ class Inpainting(Backbone):
         """Surroundings of the face in `(B, 3, S, S)` (`features`), and nobody as identity `(B, K)`."""
         hole = face_hole(self.bundle, image).to(image)
         nobody = image.new_zeros(image.shape[0], *self.key_shape)
-        mask = torch.maximum(hole, softened(hole))  # nothing of what was cut out shines through
+        # Nothing of what was cut out shines through.
+        mask = torch.maximum(hole, softened(hole))
         return Codes(nobody, features={image.shape[-1]: self.context(image, hole)}, image=image, mask=mask)
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:

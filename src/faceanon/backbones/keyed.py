@@ -74,9 +74,11 @@ class Keyed(DBAF):
             raise UserError("attributes are read with CID; give it a cid_depth of at least 1")
         super().__init__(bundle, cid_depth, cid_heads, cid_head_dim, cid_mlp_ratio, cid_dropout, cid_axis, maar, blend)
         assert self.cid is not None
-        nn.init.eye_(self.cid.project.weight)  # the attributes start as the whole code, which the prior can draw
+        # The attributes start as the whole code, which the prior can draw.
+        nn.init.eye_(self.cid.project.weight)
         nn.init.zeros_(self.cid.project.bias)
-        dim, layers = self.generator.style_dim, self.generator.n_latent
+        dim = self.generator.style_dim
+        layers = self.generator.n_latent
         self.principal = principal
         self.discriminants = Discriminants(self.bundle.entry("recogniser")["init"]["embedding"], code_dim)
         self.turn: Whitening = KeyedTurn(code_dim, turn_dim or code_dim, turn_away)
@@ -92,7 +94,9 @@ class Keyed(DBAF):
     @property
     def key_label(self) -> str:
         """The stream of DBAF, which this class was once a setting of: what was anonymized then comes back."""
-        return "faceanon/DBAF/key" if type(self) is Keyed else super().key_label
+        if type(self) is Keyed:
+            return "faceanon/DBAF/key"
+        return super().key_label
 
     def train(self, mode: bool = True) -> Keyed:
         """Train mode, save for encoder and reader, whose batch statistics stay as they came."""
@@ -107,7 +111,9 @@ class Keyed(DBAF):
 
     def encode_anonymized(self, image: Tensor) -> Codes:
         """As `encode`, with the identity read by the trained reader where there is one."""
-        return self.encode(image) if self.reader is None else self._encode(image, self._read)
+        if self.reader is None:
+            return self.encode(image)
+        return self._encode(image, self._read)
 
     def _recognised(self, image: Tensor, latent: Tensor) -> Tensor:
         code: Tensor = self.discriminants(self.bundle.recogniser(image))

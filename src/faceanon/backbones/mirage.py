@@ -78,11 +78,12 @@ class Mirage(Keyed):
         super().__init__(bundle, **shared)
         self._shared = shared
         flow = KeyedFlow(grades, rounds, swing)
-        self.turn, self.key_shape = flow, (flow.key_size,)
+        self.turn = flow
+        self.key_shape = (flow.key_size,)
 
     @property
     def forerunner(self) -> dict[str, Any]:
-        """The method whose stages it can go on from, and the arguments that those must have (`models`)."""
+        """The method whose stages it can continue from, and the arguments that those must have (`models`)."""
         return {"class_path": f"{Keyed.__module__}.{Keyed.__qualname__}", "init_args": self._shared}
 
     def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:

@@ -22,11 +22,11 @@ class WithoutCodes(Backbone):
         self._refuse()
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
-        """Refused, as `encode`."""
+        """Not available: raises `NotImplementedError`, as there is no code that a key could edit."""
         self._refuse()
 
     def decode(self, codes: Codes) -> Tensor:
-        """Refused, as `encode`."""
+        """Not available: raises `NotImplementedError`, as there is no code to draw a picture from."""
         self._refuse()
 
     def _refuse(self) -> NoReturn:

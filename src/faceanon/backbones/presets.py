@@ -60,12 +60,14 @@ def backbone_class(class_path: str) -> type[Backbone]:
     """A shipped backbone, or one that an installed package announces under `faceanon.backbones`.
 
     Raises:
-        UserError: Any other class: a stranger's model must not name code to import.
+        UserError: Any other class: a model file must not name code to import.
     """
     from faceanon.backbones.base import Backbone  # here: it imports torch, and a list of presets should not
 
     class_path = current_path(class_path)
-    known = {entry.value.replace(":", ".") for entry in entry_points(group="faceanon.backbones")}
+    known = set()
+    for entry in entry_points(group="faceanon.backbones"):
+        known.add(entry.value.replace(":", "."))
     if not class_path.startswith("faceanon.backbones.") and class_path not in known:
         raise UserError(f"no backbone {class_path!r}: install the package that announces it (group faceanon.backbones)")
     module, _, name = class_path.rpartition(".")

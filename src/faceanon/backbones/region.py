@@ -16,7 +16,8 @@ def labelled(bundle: Bundle, image: Tensor, classes: Sequence[int]) -> Tensor:
     """`(B, 1, S, S)`, of the picture's dtype: 1 where the parser sees one of `classes`, else 0."""
     wanted = torch.tensor(classes, device=image.device)
     labels = bundle.parser(image).argmax(1, keepdim=True)
-    return (labels[..., None] == wanted).any(-1).to(image.dtype)  # torch.isin has no counterpart in ONNX
+    # Torch.isin has no counterpart in ONNX.
+    return (labels[..., None] == wanted).any(-1).to(image.dtype)
 
 
 @torch.no_grad()

@@ -25,7 +25,8 @@ from faceanon.networks.riddle_mapper import TransformerMapperSplit
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
 
-COARSE, MIDDLE = 4, 4
+COARSE = 4
+MIDDLE = 4
 
 
 class Riddle(Backbone):
@@ -53,14 +54,17 @@ class Riddle(Backbone):
     ) -> None:
         super().__init__()
         self.bundle = Bundle(bundle)
-        self.generator, self.encoder = self.bundle.generator(), self.bundle.encoder()
-        dim, layers = self.generator.style_dim, self.generator.n_latent
+        self.generator = self.bundle.generator()
+        self.encoder = self.bundle.encoder()
+        dim = self.generator.style_dim
+        layers = self.generator.n_latent
         self.key_shape = (dim,)
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         self.key_mapping = Frozen(self.bundle.generator().style)
         split = (COARSE, MIDDLE, layers - COARSE - MIDDLE)
         self.mapper = TransformerMapperSplit(split, add_linear, add_pos_embedding, norm, dim)
-        self.encoder.eval()  # Lightning does not call `train` when a fit starts
+        # Lightning does not call `train` when a fit starts.
+        self.encoder.eval()
 
     def train(self, mode: bool = True) -> Riddle:
         """Train mode, save for the encoder, whose batch statistics stay as they came."""

@@ -72,8 +72,10 @@ class Rotation(Backbone):
                 f"angle is {angle}; give degrees between 0 and 180, more than 90 to leave the person behind"
             )
         self.bundle = Bundle(bundle)
-        self.generator, self.encoder = self.bundle.generator(), self.bundle.encoder()
-        dim, layers = self.generator.style_dim, self.generator.n_latent
+        self.generator = self.bundle.generator()
+        self.encoder = self.bundle.encoder()
+        dim = self.generator.style_dim
+        layers = self.generator.n_latent
         length = int(self.bundle.entry("recogniser")["init"]["embedding"])
         # The turn by a frame of m reflections keeps exp(-4 m / E) of the turn without any, so the strangers of two keys
         # have a cosine of exp(-8 m / E): .02 with half as many reflections as the vector is long.
@@ -82,11 +84,13 @@ class Rotation(Backbone):
         self.attributes = LayerTransformer(
             layers, dim, attribute_depth, attribute_heads, attribute_head_dim, 4 * dim, dropout=0.0
         )
-        nn.init.eye_(self.attributes.project.weight)  # attributes start out near the whole code, which can be drawn
+        # Attributes start out near the whole code, which can be drawn.
+        nn.init.eye_(self.attributes.project.weight)
         nn.init.zeros_(self.attributes.project.bias)
         self.turn = KeyedTurn(length, length, away=-math.cos(math.radians(angle)))
         self.expand = expansion(length, hidden, layers, dim)
-        self.encoder.eval()  # Lightning does not call `train` when a fit starts
+        # Lightning does not call `train` when a fit starts.
+        self.encoder.eval()
 
     def train(self, mode: bool = True) -> Rotation:
         """Train mode, save for the encoder, whose batch statistics stay as they came."""
@@ -112,5 +116,5 @@ class Rotation(Backbone):
         return codes.attributes + expanded
 
     def decode(self, codes: Codes) -> Tensor:
-        """Draw `(B, 3, S, S)`."""
+        """Draw the pictures `(B, 3, S, S)` of codes."""
         return self.generator.synthesis(self.w_plus(codes))

@@ -56,10 +56,12 @@ def _pieces(positions: Sequence[int], size: int, first: int) -> Iterator[Sequenc
         if left - take == 1 and take > 2:
             take -= 1
         elif left - take == 1 and room < size:
-            room = size  # too little room to part them well: start on a fresh batch
+            # Too little room to part them well: start on a fresh batch.
+            room = size
             continue
         yield positions[start : start + take]
-        start, room = start + take, size
+        start = start + take
+        room = size
 
 
 class ShuffledBatches(DistributedSampler[list[Row]]):
@@ -94,7 +96,8 @@ class ShuffledBatches(DistributedSampler[list[Row]]):
         super().__init__(range(len(labels)), num_replicas=ranks, rank=rank, seed=seed)  # type: ignore[arg-type]
         self.count = len(labels)
         self.size = min(size, self.count // ranks)
-        self.current_epoch, self.mirror = epoch, mirror
+        self.current_epoch = epoch
+        self.mirror = mirror
         self.groups: Mapping[int, list[int]] = {k: v for k, v in by_person(labels).items() if len(v) > 1}
         self.pairs = int(pairs * self.size / 2) if self.groups else 0
 
@@ -102,13 +105,17 @@ class ShuffledBatches(DistributedSampler[list[Row]]):
         return self.count // (self.size * self.num_replicas)
 
     def __iter__(self) -> Iterator[list[Row]]:
+        # A generator of its own: neither other draws nor the number of workers change the order.
         rng = random.Random(f"{self.seed}/{self.current_epoch()}")
         order = list(range(self.count))
         rng.shuffle(order)
         groups = list(self.groups.values())
         for batch in range(len(self) * self.num_replicas):
-            rows = [row for _ in range(self.pairs) for row in rng.sample(rng.choice(groups), 2)]
+            rows = []
+            for _ in range(self.pairs):
+                rows += rng.sample(rng.choice(groups), 2)
             rows += order[batch * self.size : (batch + 1) * self.size][: self.size - len(rows)]
+            # Drawn for the batches of all processes, of which each keeps its own: the rank changes no number.
             drawn = [(row, self.mirror and rng.random() < 0.5) for row in rows]
             if batch % self.num_replicas == self.rank:
                 yield drawn

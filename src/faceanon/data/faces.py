@@ -37,13 +37,19 @@ class Reader:
     def __call__(self, photo: Photo) -> tuple[Pixels, bool]:
         """The pixels, and whether the picture was square before."""
         pixels, square = read_photo(photo.path, self.size, self.crop, self.fast)
-        mask = None if photo.mask is None else read_mask(photo.mask, self.size, self.crop, self.mask_order)
+        if photo.mask is None:
+            mask = None
+        else:
+            mask = read_mask(photo.mask, self.size, self.crop, self.mask_order)
         return (pixels, mask), square
 
 
 def stack(pixels: Sequence[Pixels]) -> tuple[Tensor, Tensor | None]:
     """Pictures `(N, S, S, 3)` and masks `(N, S, S)` or None, uint8."""
-    masks = [mask for _, mask in pixels if mask is not None]
+    masks = []
+    for _, mask in pixels:
+        if mask is not None:
+            masks.append(mask)
     return torch.from_numpy(np.stack([p for p, _ in pixels])), torch.from_numpy(np.stack(masks)) if masks else None
 
 
@@ -66,9 +72,14 @@ class Faces(Dataset[FaceBatch]):
         decoded: Sequence[Pixels] | None,
         mask_mirror: Sequence[int] | None,
     ) -> None:
-        self.photos, self.labels, self.read = photos, labels, read
+        self.photos = photos
+        self.labels = labels
+        self.read = read
         self.cache = stack(decoded) if decoded else None
-        self.mirrored = None if mask_mirror is None else torch.tensor(mask_mirror)
+        if mask_mirror is None:
+            self.mirrored = None
+        else:
+            self.mirrored = torch.tensor(mask_mirror)
 
     def __len__(self) -> int:
         return len(self.photos)
@@ -86,7 +97,9 @@ class Faces(Dataset[FaceBatch]):
     def _pixels(self, index: list[int]) -> tuple[Tensor, Tensor | None]:
         if self.cache is not None:
             pixels, masks = self.cache
-            return pixels[index], None if masks is None else masks[index]
+            if masks is None:
+                return pixels[index], None
+            return pixels[index], masks[index]
         return stack([self.read(self.photos[row])[0] for row in index])
 
     def _flip(self, masks: Tensor, flip: Tensor) -> Tensor:

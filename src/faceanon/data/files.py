@@ -65,31 +65,39 @@ def list_photos(
     skipped = root / masks if masks else None
     if skipped is not None and not skipped.is_dir():
         raise UserError(f"no folder {skipped} for the masks: name a folder below {root}, or leave masks out")
-    photos = [
-        Photo(path, path.relative_to(root).as_posix())
-        for path in sorted(root.rglob("*"))
-        if path.suffix.lower() in extensions and path.is_file() and (skipped is None or skipped not in path.parents)
-    ]
+    photos = []
+    for path in sorted(root.rglob("*")):
+        if path.suffix.lower() in extensions and path.is_file() and (skipped is None or skipped not in path.parents):
+            photos.append(Photo(path, path.relative_to(root).as_posix()))
     if not photos:
         raise UserError(f"no picture in {root}: expected files ending in {' '.join(extensions)}")
     if layout == "identity" or (layout == "auto" and _looks_like_identities(photos)):
         photos = [replace(photo, identity=_first_folder(photo.name)) for photo in photos]
-    return photos if skipped is None else [replace(photo, mask=_mask_of(skipped, photo.name)) for photo in photos]
+    if skipped is None:
+        return photos
+    return [replace(photo, mask=_mask_of(skipped, photo.name)) for photo in photos]
 
 
 def _first_folder(name: str) -> str | None:
-    return name.split("/", 1)[0] if "/" in name else None
+    if "/" in name:
+        return name.split("/", 1)[0]
+    return None
 
 
 def _looks_like_identities(photos: Sequence[Photo]) -> bool:
-    folders = {folder for photo in photos if (folder := _first_folder(photo.name)) is not None}
+    folders = set()
+    for photo in photos:
+        if (folder := _first_folder(photo.name)) is not None:
+            folders.add(folder)
     return len(folders) > 1 and not all(_FFHQ_SHARD.fullmatch(folder) for folder in folders)
 
 
 def _mask_of(folder: Path, name: str) -> Path:
     """The mask of a picture: at the same place below `folder`, or there by its bare name."""
     mirrored = (folder / name).with_suffix(".png")
-    return mirrored if mirrored.is_file() else folder / mirrored.name
+    if mirrored.is_file():
+        return mirrored
+    return folder / mirrored.name
 
 
 def name_identities(photos: Sequence[Photo], table: Path) -> list[Photo]:
@@ -107,10 +115,21 @@ def name_identities(photos: Sequence[Photo], table: Path) -> list[Photo]:
         lines = table.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the identity list {table}: {error}") from error
-    rows = [row if len(row) > 1 else line.split() for line in lines for row in csv.reader([line])]
-    person = {row[0].strip(): row[1].strip() for row in rows if len(row) > 1 and row[1].strip()}
+    rows = []
+    for line in lines:
+        for row in csv.reader([line]):
+            if len(row) > 1:
+                rows.append(row)
+            else:
+                rows.append(line.split())
+    person = {}
+    for row in rows:
+        if len(row) > 1 and row[1].strip():
+            person[row[0].strip()] = row[1].strip()
     uses = Counter(alias for photo in photos for alias in _aliases(photo.name))
-    named = [replace(photo, identity=_person_of(photo, person, uses, table)) for photo in photos]
+    named = []
+    for photo in photos:
+        named.append(replace(photo, identity=_person_of(photo, person, uses, table)))
     if all(photo.identity is None for photo in named):
         raise UserError(f"{table} names none of the {len(photos)} pictures, such as {photos[0].name!r}: check column 1")
     return named
@@ -146,9 +165,13 @@ def check_box(box: Box) -> Box:
 def square_box(width: int, height: int, crop: Box | None) -> Box:
     """The square in pixels that is cut out: `crop` first, then the centre of what is longer than wide or wider."""
     left, top, right, bottom = crop or (0.0, 0.0, 1.0, 1.0)
-    left, right, top, bottom = left * width, right * width, top * height, bottom * height
+    left = left * width
+    right = right * width
+    top = top * height
+    bottom = bottom * height
     side = min(right - left, bottom - top)
-    left, top = (left + right - side) / 2, (top + bottom - side) / 2
+    left = (left + right - side) / 2
+    top = (top + bottom - side) / 2
     return left, top, left + side, top + side
 
 

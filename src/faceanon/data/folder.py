@@ -12,11 +12,9 @@ from typing import Literal
 
 import lightning as L
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
-from torch.utils.data import DataLoader, Sampler
 
-from faceanon.data.batches import FixedBatches, Row, ShuffledBatches, hold_out, person_major
+from faceanon.data.batches import hold_out
 from faceanon.data.faces import Faces, Pixels, Reader
-from faceanon.data.feeding import feeding
 from faceanon.data.files import (
     EXTENSIONS,
     Box,
@@ -27,12 +25,10 @@ from faceanon.data.files import (
     list_photos,
     name_identities,
 )
+from faceanon.data.held_out import HeldOutLoaders, Split
 from faceanon.data.jitter import EXACT, CropJitter, JitteredTraining
-from faceanon.data.loader import ResumableLoader
 from faceanon.errors import UserError
-from faceanon.types import FaceBatch
 
-Split = Literal["train", "val", "test"]
 _MOST_NAMED = 20
 _log = logging.getLogger(__name__)
 
@@ -43,7 +39,7 @@ def _report(lines: Sequence[str]) -> None:
         _log.warning("%s", line)
 
 
-class FolderFaces(JitteredTraining, L.LightningDataModule):
+class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
     """Faces from one or several folders, aligned already (see docs/how-to/own-photos.md).
 
     Persons are held out whole: one of the validation or test split is never in training. Pictures without a known
@@ -236,42 +232,10 @@ class FolderFaces(JitteredTraining, L.LightningDataModule):
     def _where(self) -> str:
         return ", ".join(str(root) for root in self.roots)
 
-    def train_dataloader(self) -> DataLoader[FaceBatch]:
-        """Shuffled batches; the order follows from seed and epoch alone."""
-        labels = self.faces["train"].labels
-        ranks, rank = (self.trainer.world_size, self.trainer.global_rank) if self.trainer is not None else (1, 0)
-        if len(labels) < ranks:
-            raise UserError(
-                f"{len(labels)} pictures to train on are too few for {ranks} processes; start fewer of them"
-            )
-        order = ShuffledBatches(labels, self.batch_size, self.seed, self._epoch, self.pairs, self.mirror, ranks, rank)
-        return self._loader("train", order)
+    def split(self, name: Split) -> Faces:
+        """The pictures of a split."""
+        return self.faces[name]
 
-    def val_dataloader(self) -> DataLoader[FaceBatch] | list[DataLoader[FaceBatch]]:
-        """Batches by person; none if nobody is held out for validation."""
-        return self._loader("val", self._by_person("val")) if len(self.faces["val"]) else []
-
-    def test_dataloader(self) -> DataLoader[FaceBatch]:
-        """Batches by person.
-
-        Raises:
-            UserError: Nobody is held out for the test.
-        """
-        if not len(self.faces["test"]):
-            raise UserError(f"nobody in {self._where()} is held out for the test: raise test_fraction")
-        return self._loader("test", self._by_person("test"))
-
-    def predict_dataloader(self) -> DataLoader[FaceBatch]:
-        """The test pictures."""
-        return self.test_dataloader()
-
-    def _epoch(self) -> int:
-        return self.trainer.current_epoch if self.trainer is not None else 0
-
-    def _by_person(self, split: Split) -> FixedBatches:
-        return FixedBatches(person_major(self.faces[split].labels, self.batch_size))
-
-    def _loader(self, split: Split, batches: Sampler[list[Row]]) -> DataLoader[FaceBatch]:
-        faces = self.faces[split]
-        settings = feeding(self.trainer, self.workers, in_memory=faces.cache is not None)
-        return ResumableLoader(faces, batch_size=None, sampler=batches, **settings)
+    def in_memory(self, name: Split) -> bool:
+        """Whether the pixels of a split are in memory."""
+        return self.faces[name].cache is not None

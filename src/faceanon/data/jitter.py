@@ -69,7 +69,8 @@ class CropJitter:
         crops = drawn.repeat_interleave(group, 0).to(batch.image.device)
         grid = F.affine_grid(crops, [len(batch), 1, *batch.image.shape[2:]], align_corners=False)
         image = F.grid_sample(batch.image, grid, "bilinear", "border", align_corners=False)
-        parsing, landmarks = batch.parsing, batch.landmarks
+        parsing = batch.parsing
+        landmarks = batch.landmarks
         if parsing is not None:
             labels = parsing[:, None].to(grid.dtype)
             parsing = F.grid_sample(labels, grid, "nearest", "border", align_corners=False)[:, 0].to(parsing.dtype)
@@ -81,8 +82,10 @@ class CropJitter:
         """Random crops `(count, 2, 3)`; applied to (x, y, 1) in the new picture, its place in the exact one."""
         uniform = torch.rand(count, 5, generator=generator)
         drawn = (2 * uniform[:, :4] - 1) * (uniform[:, 4:] < self.share)
-        side, angle = 1 + self.scale * drawn[:, 0], math.radians(self.rotation) * drawn[:, 1]
-        across, down = side * angle.cos(), side * angle.sin()
+        side = 1 + self.scale * drawn[:, 0]
+        angle = math.radians(self.rotation) * drawn[:, 1]
+        across = side * angle.cos()
+        down = side * angle.sin()
         turned = torch.stack([across, -down, down, across], 1).reshape(-1, 2, 2)
         return torch.cat([turned, 2 * self.shift * drawn[:, 2:, None]], 2)
 
@@ -105,6 +108,8 @@ class JitteredTraining:
         """The draws depend on seed, batch number and place in the global batch alone: a resumed run repeats them."""
         if not self.jitter or self.trainer is None or not self.trainer.training:
             return batch
-        number = self.trainer.fit_loop.total_batch_idx + 1  # Lightning counts a batch after its transfer
-        draws, place = stream("jitter", self.seed, 0, number), (self.trainer.global_rank, self.trainer.world_size)
+        # Lightning counts a batch after its transfer.
+        number = self.trainer.fit_loop.total_batch_idx + 1
+        draws = stream("jitter", self.seed, 0, number)
+        place = (self.trainer.global_rank, self.trainer.world_size)
         return self.jitter(batch, draws, self.jitter_group, *place)

@@ -1,4 +1,4 @@
-"""A loader that goes on in the middle of an epoch."""
+"""A loader that resumes in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ class _Rest(Generic[T_co]):
     """
 
     def __init__(self, order: Any, start: int) -> None:  # noqa: ANN401 - any sampler
-        self.order, self.start = order, start
+        self.order = order
+        self.start = start
 
     def __iter__(self) -> Iterator[T_co]:
-        start, self.start = self.start, 0  # when the first is asked for: iterators are also made and thrown away
+        # When the first is asked for: iterators are also made and thrown away.
+        start = self.start
+        self.start = 0
         yield from islice(iter(self.order), start, None)
 
     def __len__(self) -> int:
@@ -45,12 +48,15 @@ class ResumableLoader(DataLoader[T_co]):
     @property
     def _index_sampler(self) -> Any:  # noqa: ANN401 - as torch has it
         order = super()._index_sampler
-        return _Rest(order, self._skip) if self._skip else order
+        if self._skip:
+            return _Rest(order, self._skip)
+        return order
 
     def __iter__(self) -> Iterator[T_co]:  # type: ignore[override] # a generator, so that nothing happens before next()
         epoch = getattr(self.sampler, "epoch", 0)
         self.generator = torch.Generator().manual_seed(int(epoch() if callable(epoch) else epoch))
-        self._skip, self._start = self._start, 0
+        self._skip = self._start
+        self._start = 0
         self._delivered = self._skip
         try:
             batches = super().__iter__()
@@ -66,4 +72,7 @@ class ResumableLoader(DataLoader[T_co]):
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Let the next epoch that begins start after so many batches; one that is over starts at its first."""
-        self._start = state["batches"] if state["batches"] < len(self) else 0
+        if state["batches"] < len(self):
+            self._start = state["batches"]
+        else:
+            self._start = 0

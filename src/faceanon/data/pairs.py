@@ -27,15 +27,17 @@ def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same
     if pairing == "self":
         return rows
     if pairing == "roll":
-        return rows if batch_number % same_every == 0 else rows.roll(1)
+        if batch_number % same_every == 0:
+            return rows
+        return rows.roll(1)
     same_person = batch.identity[:, None] == batch.identity[None]
     known = batch.identity[:, None] >= 0
     mate = _pick(same_person & known & (rows[:, None] != rows[None]), rows)
     swapped = _swap_exists(batch)
     others = torch.where(swapped.any(1, keepdim=True), swapped, ~(same_person & known))
-    stranger = _pick(others & (rows[:, None] != rows[None]), rows.roll(1))
+    another = _pick(others & (rows[:, None] != rows[None]), rows.roll(1))
     choice = torch.rand(len(batch), device=batch.image.device)
-    return torch.where(choice < 1 / 4, rows, torch.where(choice < 1 / 2, mate, stranger))
+    return torch.where(choice < 1 / 4, rows, torch.where(choice < 1 / 2, mate, another))
 
 
 def swap_targets(batch: FaceBatch, source: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,13 +17,12 @@ import torch
 from lightning.pytorch.utilities import rank_zero_info
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import Dataset
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from faceanon.data.batches import FixedBatches, Row, ShuffledBatches, hold_out, person_major
-from faceanon.data.feeding import feeding
+from faceanon.data.batches import Row, hold_out
 from faceanon.data.files import Photo, UnreadableError, list_photos, name_identities, read_photo
-from faceanon.data.loader import ResumableLoader
+from faceanon.data.held_out import HeldOutLoaders, Split
 from faceanon.data.photo_jitter import PhotoJitter
 from faceanon.errors import UserError
 from faceanon.files import load_tensors, save_tensors
@@ -75,7 +74,7 @@ class Versions(Dataset[FaceBatch]):
         )
 
 
-class PreparedFaces(L.LightningDataModule):
+class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
     """FFHQ-aligned photographs for a bundle with a codec, each in several versions.
 
     Before the first training every version is drawn, and its latents, its mesh and its embedding are computed and kept
@@ -132,6 +131,7 @@ class PreparedFaces(L.LightningDataModule):
         self.cache = Path(cache)
         self.workers = workers
         self.splits: dict[str, Versions] = {}
+        self._contents: dict[Path, bytes] = {}  # hashes of the files, which preparing and setting up both need
 
     def prepare_data(self) -> None:
         """Prepare what is not yet in the cache; Lightning calls it in one process.
@@ -238,7 +238,9 @@ class PreparedFaces(L.LightningDataModule):
         """Where a portion is kept: named by everything that its content depends on."""
         digest = hashlib.sha256(self._settings(self._versions(split)))
         for photo in part:
-            digest.update(_content(photo.path))
+            if photo.path not in self._contents:
+                self._contents[photo.path] = _content(photo.path)
+            digest.update(self._contents[photo.path])
         return self.cache / f"{digest.hexdigest()[:40]}.safetensors"
 
     def _versions(self, split: str) -> tuple[int, ...]:
@@ -262,43 +264,13 @@ class PreparedFaces(L.LightningDataModule):
     def _where(self) -> str:
         return ", ".join(str(root) for root in self.roots)
 
-    def train_dataloader(self) -> DataLoader[FaceBatch]:
-        """Shuffled batches; the order follows from seed and epoch alone."""
-        labels = self.splits["train"].labels
-        ranks = 1 if self.trainer is None else self.trainer.world_size
-        rank = 0 if self.trainer is None else self.trainer.global_rank
-        if len(labels) < ranks:
-            raise UserError(f"{len(labels)} pictures to train on are too few for {ranks} processes; start fewer")
-        order = ShuffledBatches(labels, self.batch_size, self.seed, self._epoch, self.pairs, False, ranks, rank)
-        return self._loader("train", order)
+    def split(self, name: Split) -> Versions:
+        """The prepared versions of a split."""
+        return self.splits[name]
 
-    def val_dataloader(self) -> DataLoader[FaceBatch] | list[DataLoader[FaceBatch]]:
-        """Batches by person; none if nobody is held out for validation."""
-        return self._loader("val", self._by_person("val")) if len(self.splits["val"]) else []
-
-    def test_dataloader(self) -> DataLoader[FaceBatch]:
-        """Batches by person.
-
-        Raises:
-            UserError: Nobody is held out for the test.
-        """
-        if not len(self.splits["test"]):
-            raise UserError(f"nobody in {self._where()} is held out for the test: raise test_fraction")
-        return self._loader("test", self._by_person("test"))
-
-    def predict_dataloader(self) -> DataLoader[FaceBatch]:
-        """The test pictures."""
-        return self.test_dataloader()
-
-    def _epoch(self) -> int:
-        return self.trainer.current_epoch if self.trainer is not None else 0
-
-    def _by_person(self, split: str) -> FixedBatches:
-        return FixedBatches(person_major(self.splits[split].labels, self.batch_size))
-
-    def _loader(self, split: str, batches: Sampler[list[Row]]) -> DataLoader[FaceBatch]:
-        settings = feeding(self.trainer, self.workers, in_memory=True)
-        return ResumableLoader(self.splits[split], batch_size=None, sampler=batches, **settings)
+    def in_memory(self, name: Split) -> bool:
+        """Always: what is prepared is read once."""
+        return True
 
 
 class Workshop:
@@ -384,12 +356,13 @@ def shipped_test(bundle: Bundle) -> tuple[Tensor, Tensor]:
         rows = [row for row in csv.DictReader(file) if row["split"] == "test"]
     count = Counter(row["person"] for row in rows)
     threshold = [SAME_PERSON if count[row["person"]] > 1 else SAME_PICTURE for row in rows]
-    embeddings = []
-    for row in rows:
-        pixels = read_photo(bundle.folder / SHIPPED_FOLDER / row["file"], bundle.image_size)[0]
-        image = torch.from_numpy(pixels.copy()).permute(2, 0, 1).float().div(127.5).sub(1)
+    embeddings = [torch.zeros(0, 0)] if not rows else []
+    for start in range(0, len(rows), PORTION):
+        files = [bundle.folder / SHIPPED_FOLDER / row["file"] for row in rows[start : start + PORTION]]
+        pixels = np.stack([read_photo(file, bundle.image_size)[0] for file in files])
+        image = torch.from_numpy(pixels).permute(0, 3, 1, 2).float().div(127.5).sub(1)
         with torch.inference_mode():
-            embeddings.append(bundle.recogniser(image[None]))
+            embeddings.append(bundle.recogniser(image))
     return torch.cat(embeddings), torch.tensor(threshold)
 
 

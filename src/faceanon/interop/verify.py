@@ -91,8 +91,14 @@ def _files(bundle: Bundle) -> Iterator[Check]:
             yield Check("FAILED", f"{role}: {error}")
     for role, entry in bundle.spec.get("packs", {}).items():
         folder = bundle.folder / entry["folder"]
-        bad = [name for name, digest in entry["files"].items() if not _is(folder / name, digest)]
-        text = f"{', '.join(bad)} missing or changed" if bad else f"{len(entry['files'])} ONNX files"
+        bad = []
+        for name, digest in entry["files"].items():
+            if not _is(folder / name, digest):
+                bad.append(name)
+        if bad:
+            text = f"{', '.join(bad)} missing or changed"
+        else:
+            text = f"{len(entry['files'])} ONNX files"
         yield Check("FAILED" if bad else "ok", f"{role}: {text}")
 
 
@@ -101,7 +107,8 @@ def _is(path: Path, digest: str) -> bool:
 
 
 def _pair(bundle: Bundle) -> Check:
-    generator, encoder = bundle.entry("generator"), bundle.entry("encoder")
+    generator = bundle.entry("generator")
+    encoder = bundle.entry("encoder")
     found = generator_fingerprint(load_tensors(bundle.folder / generator["file"]))
     if generator.get("fingerprint", found) != found:
         recorded = short(generator["fingerprint"])
@@ -126,11 +133,16 @@ def _drawn(bundle: Bundle, folder: Path | None) -> Iterator[Check]:
     result = reconstruction(bundle, sample_faces(folder, bundle.image_size))
     of = f"{result.faces} {'procedural faces' if folder is None else f'faces of {folder}'}"
     figures: dict[str, Any] = {"perceptual distance": result.perceptual, "identity cosine": result.identity}
-    named = [f"{name} {value:.3f}" for name, value in figures.items() if value is not None]
+    named = []
+    for name, value in figures.items():
+        if value is not None:
+            named.append(f"{name} {value:.3f}")
     text = ", ".join(
         [f"reconstruction of {of}: PSNR {result.psnr:.1f} dB (average face {result.psnr_average:.1f})", *named]
     )
     yield Check("ok", text)
     if result.doubt is not None:
-        more = "; give aligned photographs with --faces to be sure" if folder is None else ""
+        more = ""
+        if folder is None:
+            more = "; give aligned photographs with --faces to be sure"
         yield Check("warning", f"the pairing looks wrong in fact, whatever the names say: {result.doubt}{more}")

@@ -48,7 +48,8 @@ def r1_penalty(discriminator: nn.Module, real: Tensor) -> Tensor:
     """
     with torch.autocast(real.device.type, enabled=False):
         real = real.detach().to(torch.promote_types(real.dtype, torch.float32)).requires_grad_()
-        plain = getattr(discriminator, "forward", discriminator)  # compiled code has no second derivatives
+        # Compiled code has no second derivatives.
+        plain = getattr(discriminator, "forward", discriminator)
         (gradient,) = torch.autograd.grad(plain(real).sum(), real, create_graph=True)
         penalty: Tensor = gradient.square().sum((1, 2, 3)).mean()
     return penalty

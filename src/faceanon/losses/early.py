@@ -15,21 +15,21 @@ from torch import Tensor, nn
 
 
 class _Rows(torch.autograd.Function):
-    """Values `(N,)` of rows `(N, ...)` whose slopes are known."""
+    """Values `(N,)` of rows `(N, ...)` whose gradients are known."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, values: Tensor, slopes: Tensor) -> Tensor:  # noqa: ANN401 - torch's own contract
-        ctx.save_for_backward(slopes)
+    def forward(ctx: Any, x: Tensor, values: Tensor, gradients: Tensor) -> Tensor:  # noqa: ANN401 - torch's own contract
+        ctx.save_for_backward(gradients)
         return values.clone()
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
-        (slopes,) = ctx.saved_tensors
-        return slopes * upstream.to(slopes.dtype).view(-1, *[1] * (slopes.ndim - 1)), None, None
+        (gradients,) = ctx.saved_tensors
+        return gradients * upstream.to(gradients.dtype).view(-1, *[1] * (gradients.ndim - 1)), None, None
 
 
 class _Total(torch.autograd.Function):
-    """A number whose slopes in some parameters are known."""
+    """A number whose gradients in some parameters are known."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, count: int, *tensors: Tensor) -> Tensor:  # noqa: ANN401
@@ -38,8 +38,10 @@ class _Total(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        slopes = [slope * upstream.to(slope.dtype) for slope in ctx.saved_tensors]
-        return None, None, *slopes, *[None] * len(slopes)
+        gradients = []
+        for gradient in ctx.saved_tensors:
+            gradients.append(gradient * upstream.to(gradient.dtype))
+        return None, None, *gradients, *[None] * len(gradients)
 
 
 def rowwise(function: Callable[[Tensor, Tensor], Tensor], x: Tensor, chunks: Sequence[Tensor]) -> Tensor:
@@ -56,14 +58,15 @@ def rowwise(function: Callable[[Tensor, Tensor], Tensor], x: Tensor, chunks: Seq
     if _loss_scaled(x) or not (torch.is_grad_enabled() and x.requires_grad):
         found = [function(x[rows], rows) for rows in chunks]
         return torch.cat(found)[torch.cat(list(chunks)).argsort()]
-    found, slopes = [], torch.empty_like(x)
+    found = []
+    gradients = torch.empty_like(x)
     for rows in chunks:
         part = x.detach()[rows].requires_grad_()
         values = function(part, rows)
-        (slopes[rows],) = _slopes(values.sum(), [part])
+        (gradients[rows],) = _gradients(values.sum(), [part])
         found.append(values.detach())
     values = torch.cat(found)[torch.cat(list(chunks)).argsort()]
-    result: Tensor = _Rows.apply(x, values, slopes)
+    result: Tensor = _Rows.apply(x, values, gradients)
     return result
 
 
@@ -74,22 +77,27 @@ def total(parts: Iterable[Callable[[], Tensor]], parameters: Iterable[nn.Paramet
         parts: Each computes a scalar.
         parameters: What gradients reach; those that do not require any are passed over.
     """
-    wanted = [parameter for parameter in parameters if parameter.requires_grad]
+    wanted = []
+    for parameter in parameters:
+        if parameter.requires_grad:
+            wanted.append(parameter)
     parts = list(parts)
     if not (torch.is_grad_enabled() and wanted) or _loss_scaled(wanted[0]):
         return torch.stack([part() for part in parts]).sum()
-    values, slopes = [], [torch.zeros_like(item) for item in wanted]
+    values = []
+    gradients = [torch.zeros_like(item) for item in wanted]
     for part in parts:
         found = part()
         values.append(found.detach())
-        torch._foreach_add_(slopes, _slopes(found, wanted))
+        torch._foreach_add_(gradients, _gradients(found, wanted))
         del found
-    result: Tensor = _Total.apply(torch.stack(values).sum(), len(wanted), *wanted, *slopes)
+    result: Tensor = _Total.apply(torch.stack(values).sum(), len(wanted), *wanted, *gradients)
     return result
 
 
-def _slopes(value: Tensor, inputs: list[Any]) -> list[Tensor]:
-    with torch.autocast(value.device.type, enabled=False):  # a backward pass runs outside of it
+def _gradients(value: Tensor, inputs: list[Any]) -> list[Tensor]:
+    # A backward pass runs outside of it.
+    with torch.autocast(value.device.type, enabled=False):
         found = torch.autograd.grad(value, inputs, allow_unused=True, materialize_grads=True)
     return list(found)
 

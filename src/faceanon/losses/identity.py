@@ -33,7 +33,8 @@ def contrastive(output: Tensor, attribute_source: Tensor, same: Tensor, positive
         negative: Distance tau- above which a different pair is.
     """
     distance = 1 - cosine(output, attribute_source)
-    near, far = (distance - positive).clamp(min=0), (negative - distance).clamp(min=0)
+    near = (distance - positive).clamp(min=0)
+    far = (negative - distance).clamp(min=0)
     return (same * near + ~same * far).mean()
 
 

@@ -34,7 +34,8 @@ def dependence(seen: Sequence[Tensor], code: Tensor) -> Tensor:
 
 def _distances(x: Tensor) -> Tensor:
     """Squared distances `(B, B)` of rows `(B, F)`, over their median."""
-    x = x - x.mean(0)  # far from the origin the expansion below loses its digits
+    # Far from the origin the expansion below loses its digits.
+    x = x - x.mean(0)
     squares = x.square().sum(1)
     distances = (squares[:, None] + squares[None] - 2 * x @ x.T).clamp(min=0)
     apart = ~torch.eye(x.shape[0], dtype=torch.bool, device=x.device)

@@ -20,7 +20,10 @@ def latent_regulariser(w_plus: Tensor, form: LatentNorm = "spread") -> Tensor:
     """
     if form == "square":
         return w_plus.square().mean()
-    centre = w_plus.mean(1, keepdim=True) if form == "spread" else w_plus[:, :1]
+    if form == "spread":
+        centre = w_plus.mean(1, keepdim=True)
+    else:
+        centre = w_plus[:, :1]
     return (w_plus - centre).square().sum(-1).add(1e-12).sqrt().sum(1).mean()
 
 
@@ -42,6 +45,7 @@ def sliced_wasserstein(first: Tensor, second: Tensor, directions: int = 64) -> T
     """
     projection = torch.randn(first.shape[1], directions, device=first.device)
     projection = projection / projection.norm(dim=0)
-    a, b = (first @ projection).sort(0).values, (second @ projection).sort(0).values
+    a = (first @ projection).sort(0).values
+    b = (second @ projection).sort(0).values
     distance: Tensor = (a - b).square().mean()
     return distance

@@ -18,7 +18,8 @@ def structure_loss(output: Tensor, target: Tensor, share: float = 0.84) -> Tenso
         target: `(B, 3, S, S)` in [-1, 1].
         share: Weight of the structure; the pixels have the rest.
     """
-    drawn, wanted = (output.float() + 1) / 2, (target.float() + 1) / 2
+    drawn = (output.float() + 1) / 2
+    wanted = (target.float() + 1) / 2
     ssim = structural_similarity_index_measure(drawn, wanted, data_range=1.0)
     assert isinstance(ssim, Tensor)
     return share * (1 - ssim) + (1 - share) * F.l1_loss(drawn, wanted)

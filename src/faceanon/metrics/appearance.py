@@ -61,8 +61,10 @@ class AppearanceSuite:
         originals = originals or Originals(batch.image)
         images = {"anonymized/file": versions.anonymized[0]}
         images |= {f"recovered/{level}": image for level, image in versions.recovered.items()}
-        images |= {"reconstruction/file": versions.reconstruction} if versions.reconstruction is not None else {}
-        images |= {"wrong/file": versions.wrong} if versions.wrong is not None else {}
+        if versions.reconstruction is not None:
+            images |= {"reconstruction/file": versions.reconstruction}
+        if versions.wrong is not None:
+            images |= {"wrong/file": versions.wrong}
         for what, image in images.items():
             self._quality(what, image, originals)
         self._regions(batch, images, originals)
@@ -83,7 +85,8 @@ class AppearanceSuite:
         return self.metrics[name]
 
     def _quality(self, what: str, image: Tensor, originals: Originals) -> None:
-        distance, perceptual = None, self.parts.perceptual
+        distance = None
+        perceptual = self.parts.perceptual
         if perceptual is not None:
             maps = getattr(perceptual, "maps", None)
             known = originals.image if maps is None else originals.tensors("perceptual", maps, "maps")
@@ -91,7 +94,9 @@ class AppearanceSuite:
         self._metric(f"quality/{what}", ImageQuality, image.device).update(image, originals.image, distance)
 
     def _regions(self, batch: FaceBatch, images: dict[str, Tensor], originals: Originals) -> None:
-        labels = batch.parsing if batch.parsing is not None else self._labels(originals)
+        labels = batch.parsing
+        if labels is None:
+            labels = self._labels(originals)
         if labels is None:
             return
         for region, mask in self._masks(labels, batch.parsing is not None).items():
@@ -118,10 +123,12 @@ class AppearanceSuite:
         return found
 
     def _utility(self, what: str, image: Tensor, batch: FaceBatch, originals: Originals) -> None:
-        size, device = self.parts.image_size, image.device
+        size = self.parts.image_size
+        device = image.device
         if self.parts.landmarks is not None:
             metric = self._metric(f"landmark_distance/{what}", lambda: LandmarkDistance(size), device)
-            points, reference = self.parts.landmarks(image), originals.tensor("landmarks", self.parts.landmarks)
+            points = self.parts.landmarks(image)
+            reference = originals.tensor("landmarks", self.parts.landmarks)
             metric.update(points, reference)
             self._attributes(what, points, reference, batch)
         labels = self._labels(originals)
@@ -130,7 +137,8 @@ class AppearanceSuite:
 
     def _parsing(self, what: str, logits: Tensor, reference: Tensor) -> None:
         """Agreement over all classes, and over those that are no part of the face."""
-        count, face = logits.shape[1], self.parts.face_classes
+        count = logits.shape[1]
+        face = self.parts.face_classes
         for name, without in (("parsing_iou", ()), ("parsing_iou_outside", face)):
             metric = self._metric(f"{name}/{what}", lambda w=without: ParsingIoU(count, w), logits.device)  # type: ignore[misc]
             metric.update(logits.argmax(1), reference)
@@ -146,7 +154,8 @@ class AppearanceSuite:
     def _features(self, originals: Originals, anonymized: Tensor) -> None:
         features = getattr(self.parts.perceptual, "features", None)
         if features is not None:
-            real, fake = originals.tensor("perceptual", features, "features"), features(anonymized)
+            real = originals.tensor("perceptual", features, "features")
+            fake = features(anonymized)
             kid = self._metric("kid", self._kid, anonymized.device)
             kid.update(real, fake)
             self._metric("fid", lambda: FrechetDistance(real.shape[1]), anonymized.device).update(real, fake)

@@ -45,7 +45,10 @@ class FeatureCache:
 
     def __init__(self, folder: Path | None = None, memory: float = 1.0, disk: float = 4.0) -> None:
         self.memory = memory * 1e9
-        self.folder = None if folder is None else FeatureFolder(folder, int(disk * 1e9))
+        if folder is None:
+            self.folder = None
+        else:
+            self.folder = FeatureFolder(folder, int(disk * 1e9))
         self.hits = self.misses = self.used = 0
         self._entries: dict[str, list[Tensor]] = {}
 
@@ -107,7 +110,9 @@ class Originals:
     def __init__(
         self, image: Tensor, digests: Mapping[str, str | None] | None = None, cache: FeatureCache | None = None
     ) -> None:
-        self.image, self.digests, self.cache = image, digests or {}, cache
+        self.image = image
+        self.digests = digests or {}
+        self.cache = cache
         self._asked: dict[tuple[str, str], list[Tensor]] = {}
         self._pictures = ""
 
@@ -127,7 +132,10 @@ class Originals:
         if name not in self._asked:
             digest = self.digests.get(network)
             keep = self.cache is not None and digest is not None
-            self._asked[name] = self._fetch(f"{digest}/{what}", compute) if keep else compute(self.image)
+            if keep:
+                self._asked[name] = self._fetch(f"{digest}/{what}", compute)
+            else:
+                self._asked[name] = compute(self.image)
         return self._asked[name]
 
     def _fetch(self, network: str, compute: Callable[[Tensor], list[Tensor]]) -> list[Tensor]:
@@ -184,7 +192,9 @@ def network_digest(network: object) -> str | None:
         for file in _files(part):
             digest.update(sha256(file).encode())
             known = True
-    return digest.hexdigest() if known else None
+    if known:
+        return digest.hexdigest()
+    return None
 
 
 def _parts(network: nn.Module) -> Iterator[nn.Module]:
@@ -202,7 +212,11 @@ def _settings(part: nn.Module) -> str:
 def _files(part: nn.Module) -> list[Path]:
     """Files that are a part's weights: ONNX sessions keep theirs there."""
     held = (getattr(value, "model_file", None) for value in vars(part).values())
-    return [Path(path) for path in held if isinstance(path, str | Path) and Path(path).is_file()]
+    paths = []
+    for path in held:
+        if isinstance(path, str | Path) and Path(path).is_file():
+            paths.append(Path(path))
+    return paths
 
 
 def _size(tensors: list[Tensor]) -> int:

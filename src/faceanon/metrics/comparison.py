@@ -12,12 +12,14 @@ NONE = "no protocol"
 
 def protocol_label(meta: Mapping[str, Any]) -> str:
     """Protocol behind results, from their `meta`: `synth64-v1`, marked where it was not followed or was edited."""
-    stamped = meta.get("protocol")
-    if not isinstance(stamped, Mapping):
+    followed = meta.get("protocol")
+    if not isinstance(followed, Mapping):
         return NONE
-    label = f"{stamped.get('name')}-v{stamped.get('version')}"
-    deviations = stamped.get("deviations") or []
-    return f"{label} with changes ({'; '.join(map(str, deviations))})" if deviations else label
+    label = f"{followed.get('name')}-v{followed.get('version')}"
+    deviations = followed.get("deviations") or []
+    if deviations:
+        return f"{label} with changes ({'; '.join(map(str, deviations))})"
+    return label
 
 
 def check_comparable(metas: Mapping[str, Mapping[str, Any]], across: bool = False) -> list[str]:
@@ -51,8 +53,10 @@ def check_comparable(metas: Mapping[str, Mapping[str, Any]], across: bool = Fals
 
 def _kind(meta: Mapping[str, Any]) -> tuple[str, ...]:
     """What must be equal for results to compare."""
-    stamped = meta.get("protocol")
-    if not isinstance(stamped, Mapping):
+    followed = meta.get("protocol")
+    if not isinstance(followed, Mapping):
         return (NONE,)
-    kind = (protocol_label(meta), str(stamped.get("sha256")))
-    return (*kind, str(stamped.get("pictures_sha256"))) if stamped.get("deviations") else kind
+    kind = (protocol_label(meta), str(followed.get("sha256")))
+    if followed.get("deviations"):
+        return (*kind, str(followed.get("pictures_sha256")))
+    return kind

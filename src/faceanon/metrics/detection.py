@@ -81,13 +81,20 @@ def detector_digest(detector: Detector) -> str | None:
     """Hash over what a detector finds depends on; None for one that does not show it."""
     if not isinstance(detector, MtcnnDetector):
         return None
-    networks = [network_digest(net) for net in (detector.pnet, detector.rnet, detector.onet)]
+    networks = []
+    for net in (detector.pnet, detector.rnet, detector.onet):
+        networks.append(network_digest(net))
     return f"mtcnn {detector.config} {detector.device} {networks}"
 
 
 def pack(faces: Sequence[Detection | None]) -> Tensor:
     """`(B, 5 + 2 K)` float64: box, score and K points of each face; NaN where there is none."""
-    rows = [None if face is None else [*face.box, face.score, *face.points.flatten().tolist()] for face in faces]
+    rows: list[list[float] | None] = []
+    for face in faces:
+        if face is None:
+            rows.append(None)
+        else:
+            rows.append([*face.box, face.score, *face.points.flatten().tolist()])
     width = max((len(row) for row in rows if row is not None), default=5)
     return torch.tensor([row or [float("nan")] * width for row in rows], dtype=torch.float64)
 
@@ -102,7 +109,10 @@ def unpack(rows: Tensor) -> list[Detection | None]:
     for row in rows.tolist():
         left, top, right, bottom, score, *points = row
         face = Detection((left, top, right, bottom), score, np.array(points).reshape(-1, 2))
-        found.append(None if left != left else face)
+        if left != left:
+            found.append(None)
+        else:
+            found.append(face)
     return found
 
 
@@ -130,7 +140,9 @@ class DetectorAgreement(Metric):
         """
         if len(faces) != len(reference) or not faces:
             raise ValueError(f"give as many faces as originals, at least one; got {len(faces)} and {len(reference)}")
-        rows = [_distances(face, other) for face, other in zip(faces, reference, strict=True)]
+        rows = []
+        for face, other in zip(faces, reference, strict=True):
+            rows.append(_distances(face, other))
         self.found.append(torch.tensor([float(face is not None) for face in faces], device=self.device))
         self.distance.append(torch.tensor(rows, dtype=torch.float64, device=self.device))
 
@@ -163,7 +175,9 @@ class DetectionSuite:
     """
 
     def __init__(self, detectors: Mapping[str, Detector], draws: int = 1000, seed: int = 0) -> None:
-        self.detectors, self.draws, self.seed = detectors, draws, seed
+        self.detectors = detectors
+        self.draws = draws
+        self.seed = seed
         self.metrics: dict[str, DetectorAgreement] = {}
 
     def update(self, original: Tensor, versions: Mapping[str, Tensor], originals: Originals | None = None) -> None:
@@ -189,7 +203,8 @@ class DetectionSuite:
 
         Figures of the anonymized pictures carry no suffix; those of originals and recovered pictures do.
         """
-        figures, intervals = {}, {}
+        figures = {}
+        intervals = {}
         for key, metric in self.metrics.items():
             detector, what = key.rsplit("/", 1)
             suffix = "" if what == "anonymized" else f"/{what}"

@@ -15,11 +15,11 @@ from faceanon.metrics.appearance import AppearanceSuite, Parts
 from faceanon.metrics.cache import FeatureCache, Originals, network_digest
 from faceanon.metrics.checks import check_image, check_labels
 from faceanon.metrics.detection import DetectionSuite, detector_digest, make_detector
+from faceanon.metrics.fingerprints import bundle_hashes, row_numbers
 from faceanon.metrics.guards import find_faults
 from faceanon.metrics.pictures import PictureCheck, Seen
-from faceanon.metrics.protocol import Protocol, stamp
+from faceanon.metrics.protocol import Protocol, protocol_facts
 from faceanon.metrics.saved import saved
-from faceanon.metrics.stamps import bundle_hashes, row_numbers
 from faceanon.metrics.suite import RecognitionSuite
 from faceanon.metrics.versions import VersionMaker, Versions, draw_keys
 from faceanon.types import FaceBatch
@@ -35,7 +35,9 @@ ROLES = ("judge", "recogniser", "parser", "landmarks", "perceptual")
 def network_or_none(bundle: Bundle, role: str) -> Any:  # noqa: ANN401 - each role has its own interface
     """A frozen network of the bundle, or None where it has none for this role."""
     has: Callable[[str], bool] | None = getattr(bundle, "has", None)
-    return None if has is not None and not has(role) else getattr(bundle, role, None)
+    if has is not None and not has(role):
+        return None
+    return getattr(bundle, role, None)
 
 
 class Evaluation:
@@ -79,23 +81,31 @@ class Evaluation:
         cache: FeatureCache | None = None,
     ) -> None:
         if protocol is not None:
-            far, keys = protocol.matching.far, protocol.keys
+            far = protocol.matching.far
+            keys = protocol.keys
             seed = protocol.seed if seed is None else seed
-            jpeg_qualities, kffa_keys = protocol.jpeg_qualities, protocol.kffa_keys
+            jpeg_qualities = protocol.jpeg_qualities
+            kffa_keys = protocol.kffa_keys
         if not 0 < far < 1:
             raise ValueError(f"far must lie between 0 and 1, got {far}")
         if keys < 2 or kffa_keys < 0 or kffa_keys == 1:
             raise ValueError(f"keys must be at least 2, and kffa_keys 0 or at least 2; got {keys} and {kffa_keys}")
         if not all(1 <= quality <= 100 for quality in jpeg_qualities):
             raise ValueError(f"JPEG qualities lie from 1 to 100, got {jpeg_qualities}")
-        self.bundle, self.far, self.keys, self.seed = bundle, far, keys, seed or 0
-        self.kffa_keys, self.sample_rows = kffa_keys, sample_rows
-        self.protocol, self.detectors, self.cache = protocol, dict(detectors or {}), cache
+        self.bundle = bundle
+        self.far = far
+        self.keys = keys
+        self.seed = seed or 0
+        self.kffa_keys = kffa_keys
+        self.sample_rows = sample_rows
+        self.protocol = protocol
+        self.detectors = dict(detectors or {})
+        self.cache = cache
         self.maker = VersionMaker(keys, self.seed, tuple(jpeg_qualities))
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything added."""
+        """Forget all batches and figures, as if the evaluation were new."""
         self.seen = 0
         self.total: Seen | None = None
         self.figures: dict[str, float] = {}
@@ -112,6 +122,7 @@ class Evaluation:
         self._irreversible = False
         self._sealed = False
         for name in ("suites", "appearance", "detection"):
+            # Cached properties: they are built anew from the networks at hand.
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -124,11 +135,13 @@ class Evaluation:
         """Recognisers by name, the judge first, then further judges, then the training recogniser."""
         found: dict[str, Callable[[Tensor], Tensor]] = {}
         for role in ("judge", "recogniser"):
-            name, net = getattr(self.bundle, f"{role}_name", role), self.networks[role]
+            name = getattr(self.bundle, f"{role}_name", role)
+            net = self.networks[role]
             if net is not None and name in found:
                 raise ValueError(f"judge and recogniser of bundle {self.bundle.name!r} have the same name {name!r}")
             if net is not None:
                 found[name] = net
+            # Further judges stand right after the first one: reports take the first name as the judge.
             if role == "judge":
                 found |= getattr(self.bundle, "further_judges", {})
         if not found:
@@ -142,23 +155,34 @@ class Evaluation:
         if self.protocol is not None:
             matching = self.protocol.matching
             options = {"fars": matching.fars, "ranks": matching.ranks, "readings": matching.readings}
+            # Without a protocol the defaults of the suite hold.
             options["draws"] = self.protocol.draws
-        return {name: RecognitionSuite(name, self.far, self.seed, **options) for name in self.recognisers}
+        suites = {}
+        for name in self.recognisers:
+            suites[name] = RecognitionSuite(name, self.far, self.seed, **options)
+        return suites
 
     @cached_property
     def detection(self) -> DetectionSuite:
         """What is collected about detectors; those of the protocol are built at the first batch."""
-        named = () if self.protocol is None else self.protocol.detectors
-        made = {name: make_detector(name, self.bundle.image_size) for name in named if name not in self.detectors}
+        named: tuple[str, ...] = ()
+        if self.protocol is not None:
+            named = self.protocol.detectors
+        made = {}
+        for name in named:
+            if name not in self.detectors:
+                made[name] = make_detector(name, self.bundle.image_size)
         return DetectionSuite(made | self.detectors, seed=self.seed)
 
     @cached_property
     def appearance(self) -> AppearanceSuite:
         """What is collected about the pictures."""
-        bundle, nets = self.bundle, self.networks
+        bundle = self.bundle
+        nets = self.networks
         parts = Parts(bundle.image_size, nets["parser"], nets["landmarks"], nets["perceptual"])
         if parts.parser is not None:
-            parts.face_classes, parts.head_classes = tuple(bundle.face_classes), tuple(bundle.head_classes)
+            parts.face_classes = tuple(bundle.face_classes)
+            parts.head_classes = tuple(bundle.head_classes)
             parts.occluder_class = bundle.occluder_class
         if self.protocol is None:
             return AppearanceSuite(parts, self.seed)
@@ -169,7 +193,9 @@ class Evaluation:
         """Hashes of networks and detectors, by the names that the suites ask `Originals` for."""
         named = {f"recogniser/{name}": net for name, net in self.recognisers.items()}
         named |= {role: self.networks[role] for role in ("parser", "landmarks", "perceptual")}
-        detectors = {f"detector/{name}": detector_digest(item) for name, item in self.detection.detectors.items()}
+        detectors = {}
+        for name, item in self.detection.detectors.items():
+            detectors[f"detector/{name}"] = detector_digest(item)
         return {name: network_digest(net) for name, net in named.items()} | detectors
 
     @property
@@ -213,7 +239,8 @@ class Evaluation:
             self.suites[name].update(embed(net, embedded, versions), identity)
         self.appearance.update(batch, versions, originals)
         changed = {"anonymized": versions.anonymized[0]}
-        changed |= {"recovered": versions.recovered["file"]} if "file" in versions.recovered else {}
+        if "file" in versions.recovered:
+            changed |= {"recovered": versions.recovered["file"]}
         self.detection.update(image, changed, originals)
         if self.kffa_keys:
             self._kffa(image, backbone, indices)
@@ -245,6 +272,7 @@ class Evaluation:
             rows |= {"recovered": versions.recovered["file"], "wrong key": versions.wrong}
         for name, row in rows.items():
             kept = self.samples.get(name, row[:0].cpu())
+            # The first rows of the test, from as many batches as that takes.
             self.samples[name] = torch.cat([kept, row[: self.sample_rows - len(kept)].cpu()])
 
     def compute(self) -> dict[str, float]:
@@ -255,7 +283,10 @@ class Evaluation:
         """
         if not self.seen:
             raise ValueError("nothing to compute: no batch was added")
-        self.figures, self.ci, self.scores, self.skipped = {}, {}, {}, self._missing()
+        self.figures = {}
+        self.ci = {}
+        self.scores = {}
+        self.skipped = self._missing()
         self.total = self.pictures.seen()
         for suite in self.suites.values():
             verdict = suite.compute()
@@ -284,7 +315,7 @@ class Evaluation:
         """Say where the test did not follow its protocol."""
         if self.protocol is None:
             return
-        self.followed = stamp(self.protocol, seen, bundle_hashes(self.bundle))
+        self.followed = protocol_facts(self.protocol, seen, bundle_hashes(self.bundle))
         deviations: list[str] = self.followed["deviations"]
         if self.seed != self.protocol.seed:
             deviations.append(f"seed {self.seed} instead of {self.protocol.seed}")
@@ -301,7 +332,10 @@ class Evaluation:
             "landmarks": "landmark_distance",
             "perceptual": "lpips, fid, kid",
         }
-        found = [f"{what}: bundle has no {role}" for role, what in needs.items() if self.networks[role] is None]
+        found = []
+        for role, what in needs.items():
+            if self.networks[role] is None:
+                found.append(f"{what}: bundle has no {role}")
         if self._codes_missing:
             found.append("self_verification, recovery_rate/*/latent: the method has no codes")
         if self._sealed:

@@ -123,7 +123,9 @@ class KernelDistance(Metric):
 
     def __init__(self, subsets: int = 100, subset_size: int = 200, seed: int = 0) -> None:
         super().__init__()
-        self.subsets, self.subset_size, self.seed = subsets, subset_size, seed
+        self.subsets = subsets
+        self.subset_size = subset_size
+        self.seed = seed
         self.add_state("real", default=[], dist_reduce_fx="cat")
         self.add_state("fake", default=[], dist_reduce_fx="cat")
 
@@ -143,7 +145,8 @@ class KernelDistance(Metric):
         `std` says how the subsets differ and shrinks with their size. `error` is the jackknife's over pairs of rows,
         and so says how far another N pictures would land; NaN where the sets differ in size, or below three rows.
         """
-        real, fake = ordered(dim_zero_cat(self.real)), ordered(dim_zero_cat(self.fake))
+        real = ordered(dim_zero_cat(self.real))
+        fake = ordered(dim_zero_cat(self.fake))
         size = min(self.subset_size, len(real), len(fake))
         nothing = real.new_tensor(math.nan)
         if size < 2:
@@ -155,13 +158,17 @@ class KernelDistance(Metric):
             values.append(polynomial_mmd(real[own], fake[other]))
         found = torch.stack(values)
         pairs = dim_zero_cat(self.real), dim_zero_cat(self.fake)
-        error = jackknife_error(*pairs) if len(real) == len(fake) > 2 else nothing
+        if len(real) == len(fake) > 2:
+            error = jackknife_error(*pairs)
+        else:
+            error = nothing
         return {"mean": found.mean(), "std": found.std(correction=0), "error": error}
 
 
 def kid_interval(found: dict[str, Tensor]) -> tuple[float, float]:
     """95% interval of KID from what `KernelDistance.compute` gives."""
-    mean, half = float(found["mean"]), NORMAL_95 * float(found["error"])
+    mean = float(found["mean"])
+    half = NORMAL_95 * float(found["error"])
     return mean - half, mean + half
 
 
@@ -179,7 +186,9 @@ def kernel(first: Tensor, second: Tensor) -> Tensor:
 def polynomial_mmd(real: Tensor, fake: Tensor) -> Tensor:
     """Unbiased squared MMD between `(m, F)` and `(m, F)` features, kernel (x.y / F + 1)^3."""
     count = len(real)
-    own, other, cross = kernel(real, real), kernel(fake, fake), kernel(real, fake)
+    own = kernel(real, real)
+    other = kernel(fake, fake)
+    cross = kernel(real, fake)
     within = own.sum() - own.trace() + other.sum() - other.trace()
     return within / (count * (count - 1)) - 2 * cross.mean()
 
@@ -187,7 +196,9 @@ def polynomial_mmd(real: Tensor, fake: Tensor) -> Tensor:
 def jackknife_error(real: Tensor, fake: Tensor) -> Tensor:
     """Standard error of `polynomial_mmd` by leaving out one row of both `(m, F)` sets at a time."""
     count = len(real)
-    own, other, cross = kernel(real, real), kernel(fake, fake), kernel(real, fake)
+    own = kernel(real, real)
+    other = kernel(fake, fake)
+    cross = kernel(real, fake)
     within = sum(k.sum() - k.trace() for k in (own, other))
     lost = sum(2 * (k.sum(1) - k.diagonal()) for k in (own, other))
     kept = (within - lost) / ((count - 1) * (count - 2))

@@ -23,22 +23,32 @@ def find_faults(figures: Mapping[str, float], judge: str, far: float) -> dict[st
         return figures.get(name, math.nan)
 
     checks = [*_anonymity(get, judge), *_picture(get), *_recovery(get, judge), *_judge(get, judge, far)]
-    found = {name: text for name, fails, text in checks if fails}  # no comparison with a missing figure's NaN holds
-    broken = [name for name, value in figures.items() if not math.isfinite(value)]
-    return found | ({"finite": f"not finite: {', '.join(sorted(broken))}"} if broken else {})
+    # No comparison with a missing figure's NaN holds.
+    found = {}
+    for name, fails, text in checks:
+        if fails:
+            found[name] = text
+    broken = []
+    for name, value in figures.items():
+        if not math.isfinite(value):
+            broken.append(name)
+    if broken:
+        found["finite"] = f"not finite: {', '.join(sorted(broken))}"
+    return found
 
 
 def few_pairs(pairs: int, far: float) -> str | None:
-    """A sentence where so few pairs of strangers that hardly one is accepted set the judge's threshold, else None."""
+    """A sentence where so few impostor pairs that hardly one is accepted set the judge's threshold, else None."""
     if pairs >= FEWEST / far:
         return None
-    return f"few people: {pairs} pairs of strangers set the judge's threshold; test with more faces"
+    return f"few people: {pairs} impostor pairs set the judge's threshold; test with more faces"
 
 
 def _anonymity(get: Get, judge: str) -> list[tuple[str, bool, str]]:
     names = ("deid_rate", "key_similarity", "self_verification")
     deid, keys, reconstruction = (get(f"{name}/{judge}") for name in names)
-    found, again = get(f"rank1/{judge}/anonymized"), get(f"rank1/{judge}/original")
+    found = get(f"rank1/{judge}/anonymized")
+    again = get(f"rank1/{judge}/original")
     return [
         (
             f"deid_rate/{judge}",
@@ -79,8 +89,10 @@ def _picture(get: Get) -> list[tuple[str, bool, str]]:
 
 def _recovery(get: Get, judge: str) -> list[tuple[str, bool, str]]:
     recovery, image = (get(f"recovery_rate/{judge}/{level}") for level in ("file", "image"))
-    wrong, copies = get(f"wrong_key_rate/{judge}"), get("recovery_copy_rate")
-    before, after = get("mse/anonymized/file"), get("mse/recovered/file")
+    wrong = get(f"wrong_key_rate/{judge}")
+    copies = get("recovery_copy_rate")
+    before = get("mse/anonymized/file")
+    after = get("mse/recovered/file")
     return [
         (
             "recovery_copy_rate",
@@ -113,7 +125,8 @@ def _recovery(get: Get, judge: str) -> list[tuple[str, bool, str]]:
 
 
 def _judge(get: Get, judge: str, far: float) -> list[tuple[str, bool, str]]:
-    tar, threshold = get(f"tar_at_far/{judge}/{far:g}"), get(f"threshold/{judge}")
+    tar = get(f"tar_at_far/{judge}/{far:g}")
+    threshold = get(f"threshold/{judge}")
     return [
         (
             f"tar_at_far/{judge}/{far:g}",

@@ -13,10 +13,17 @@ CHUNK = 100  # bootstrap samples at a time, so that memory stays small
 
 def wilson(successes: float, trials: int) -> tuple[float, float]:
     """Wilson's 95% interval of a rate; never of width zero, also at 0 and 1."""
-    rate, square = successes / trials, NORMAL_95**2
+    rate = successes / trials
+    square = NORMAL_95**2
     centre = (rate + square / (2 * trials)) / (1 + square / trials)
     half = NORMAL_95 * math.sqrt(rate * (1 - rate) / trials + square / (4 * trials**2)) / (1 + square / trials)
-    return (centre - half if successes > 0 else 0.0), (centre + half if successes < trials else 1.0)
+    low = 0.0
+    if successes > 0:
+        low = centre - half
+    high = 1.0
+    if successes < trials:
+        high = centre + half
+    return low, high
 
 
 def rate_interval(
@@ -38,14 +45,16 @@ def rate_interval(
         Lower and upper end; both NaN over nothing.
     """
     known = np.isfinite(values)
-    values, people = values[known].astype(float), people[known]
+    values = values[known].astype(float)
+    people = people[known]
     if not len(values):
         return math.nan, math.nan
     own = np.where(people < 0, -np.arange(1, len(people) + 1), people)
     _, group = np.unique(own, return_inverse=True)
     if group.max() == 0:
         group = np.arange(len(values))
-    sums, counts = np.bincount(group, values), np.bincount(group)
+    sums = np.bincount(group, values)
+    counts = np.bincount(group)
     if values.min() == values.max() and values[0] in (0.0, 1.0):
         return wilson(float(values[0]) * len(counts), len(counts))
     rng = np.random.default_rng(seed)

@@ -69,7 +69,10 @@ class PictureCheck(Metric):
         image = check_image("batch.image", batch.image)
         self.totals += F.adaptive_avg_pool2d(image.double(), GRID).flatten(1).sum(0)
         self.digests.append(row_digests(to_bytes(image)).to(self.device))
-        factors = torch.zeros(len(image), 0) if batch.factors is None else batch.factors.float().cpu()
+        if batch.factors is None:
+            factors = torch.zeros(len(image), 0)
+        else:
+            factors = batch.factors.float().cpu()
         self.factor_digests.append(row_digests(factors).to(self.device))
         self.identity.append(check_labels("batch.identity", batch.identity, len(batch)).to(self.device))
 
@@ -89,7 +92,8 @@ class PictureCheck(Metric):
         """
         if not len(self.digests):
             raise ValueError("nothing to compute: no batch was added")
-        digests, identity = dim_zero_cat(self.digests), dim_zero_cat(self.identity)
+        digests = dim_zero_cat(self.digests)
+        identity = dim_zero_cat(self.identity)
         factors = dim_zero_cat(self.factor_digests)
         nothing = row_digests(torch.zeros(1, 0)).to(factors)
         return {
@@ -103,7 +107,9 @@ class PictureCheck(Metric):
 
 def row_digests(rows: Tensor) -> Tensor:
     """First 63 bits of each row's sha256: `(B, ...)` on the CPU -> `(B,)` int64."""
-    found = [hashlib.sha256(row.contiguous().numpy().tobytes()).digest()[:8] for row in rows]
+    found = []
+    for row in rows:
+        found.append(hashlib.sha256(row.contiguous().numpy().tobytes()).digest()[:8])
     return torch.tensor([int.from_bytes(digest, "big") >> 1 for digest in found], dtype=torch.int64)
 
 
@@ -138,7 +144,10 @@ def find_pictures(listed: dict[str, str], files: Sequence[Path]) -> list[tuple[P
         UserError: Some are missing.
     """
     where = {sha256(path): path for path in files}
-    missing = [digest for digest in listed if digest not in where]
+    missing = []
+    for digest in listed:
+        if digest not in where:
+            missing.append(digest)
     if missing:
         raise UserError(
             f"{len(missing)} of the protocol's {len(listed)} pictures are not among the {len(files)} files given, "

@@ -37,16 +37,21 @@ class PriorExam:
     """
 
     def __init__(self, bundle: Bundle, prior: TrainedPrior, far: float = 1e-2, seed: int = 0) -> None:
-        self.bundle, self.prior = bundle, prior
+        self.bundle = bundle
+        self.prior = prior
         self.generator = torch.Generator().manual_seed(seed)
-        self.verification, self.similarity = Verification(far), PairSimilarity()
-        self.quality, self.kid, self.kid_samples = ImageQuality(), KernelDistance(), KernelDistance()
+        self.verification = Verification(far)
+        self.similarity = PairSimilarity()
+        self.quality = ImageQuality()
+        self.kid = KernelDistance()
+        self.kid_samples = KernelDistance()
         self.samples: dict[str, Tensor] = {}
 
     @torch.no_grad()
     def update(self, batch: FaceBatch) -> None:
         """Add held-out faces, and draw as many samples."""
-        image, perceptual = batch.image, self.bundle.perceptual
+        image = batch.image
+        perceptual = self.bundle.perceptual
         output = self.prior(image)[0].clamp(-1, 1)
         z = torch.randn(len(image), self.prior.generator.style_dim, generator=self.generator).to(image)
         drawn = self.prior.generator(z).clamp(-1, 1)
@@ -61,7 +66,7 @@ class PriorExam:
             self.samples = {"original": image[:8], "reconstruction": output[:8], "sample of the mapping": drawn[:8]}
 
     def compute(self) -> dict[str, float]:
-        """Figures by name."""
+        """Figures over everything added, by metric name: identity, quality, and KID of reconstructions and samples."""
         name = self.bundle.judge_name
         threshold = float(self.verification.compute()["threshold"])
         rate = float(match_rate(self.similarity.compute(), threshold).mean())

@@ -72,7 +72,8 @@ class AttributeProbe(Metric):
             return {}
         read = {"changed": torch.zeros_like(factors), "original": torch.zeros_like(factors)}
         for side in (0, 1):
-            learn, test = half % 2 == side, half % 2 != side
+            learn = half % 2 == side
+            test = half % 2 != side
             weights = ridge(original[learn], factors[learn])
             for what, points in (("changed", changed), ("original", original)):
                 read[what][test] = apply_ridge(weights, points[test])
@@ -82,7 +83,8 @@ class AttributeProbe(Metric):
 
 def ridge(points: Tensor, factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Weights `(D, F)` and the means of both sides, from `(N, D)` to `(N, F)`."""
-    centre, mean = points.mean(0), factors.mean(0)
+    centre = points.mean(0)
+    mean = factors.mean(0)
     x = points - centre
     penalty = RIDGE * x.square().sum() / x.shape[1]
     eye = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)

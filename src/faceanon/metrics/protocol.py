@@ -155,13 +155,16 @@ class Protocol:
 
     @property
     def label(self) -> str:
-        """Name and version."""
+        """Name and version as one word, such as `synth64-v1`."""
         return f"{self.name}-v{self.version}"
 
     @property
     def digest(self) -> str:
         """Hash over every choice; an edited file with an old version number gives itself away."""
-        content = {k: v for k, v in dataclasses.asdict(self).items() if k not in ("about", "unstated")}
+        content = {}
+        for k, v in dataclasses.asdict(self).items():
+            if k not in ("about", "unstated"):
+                content[k] = v
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def deviations(self, seen: Seen, weights: Mapping[str, str]) -> list[str]:
@@ -228,7 +231,8 @@ def check_protocol(protocol: Protocol, where: str) -> Protocol:
     Raises:
         UserError: One is not; the message names it.
     """
-    pictures, matching = protocol.pictures, protocol.matching
+    pictures = protocol.pictures
+    matching = protocol.matching
     folder_needs_list = pictures.source == "folder" and pictures.files is None and "pictures" not in protocol.unstated
     checks = [
         (protocol.schema == SCHEMA, f"schema must be {SCHEMA}, got {protocol.schema}"),
@@ -256,8 +260,8 @@ def check_protocol(protocol: Protocol, where: str) -> Protocol:
     return protocol
 
 
-def stamp(protocol: Protocol, seen: Seen, weights: Mapping[str, str]) -> dict[str, Any]:
-    """What results say about the protocol behind them; goes into `meta["protocol"]`."""
+def protocol_facts(protocol: Protocol, seen: Seen, weights: Mapping[str, str]) -> dict[str, Any]:
+    """Which protocol results follow, with hashes of protocol and pictures; goes into `meta["protocol"]`."""
     return {
         "name": protocol.name,
         "version": protocol.version,

@@ -29,7 +29,8 @@ def ssim(image: Tensor, reference: Tensor) -> Tensor:
     _, maps = structural_similarity_index_measure(
         image, reference, data_range=1.0, reduction="none", return_full_image=True
     )
-    edge = WINDOW // 2  # torchmetrics also averages over a reflected border, which Wang et al. and others leave out
+    # Torchmetrics also averages over a reflected border, which Wang et al. and others leave out.
+    edge = WINDOW // 2
     inner: Tensor = maps[..., edge:-edge, edge:-edge].mean((1, 2, 3))
     return inner
 
@@ -64,7 +65,7 @@ class Mean(Metric):
         self.count += value.numel()
 
     def compute(self) -> Tensor:
-        """The mean; NaN over nothing."""
+        """The mean over everything added; NaN if nothing was."""
         return self.total / self.count
 
 
@@ -108,7 +109,9 @@ class ImageQuality(Metric):
         """`mse`, `psnr`, `ssim`, and `lpips` where distances were given."""
         mse, decibels, similarity = self.totals / self.count
         found = {"mse": mse, "psnr": decibels, "ssim": similarity}
-        return {**found, "lpips": self.distances / self.measured} if self.measured > 0 else found
+        if self.measured > 0:
+            return {**found, "lpips": self.distances / self.measured}
+        return found
 
 
 class MaskedPSNR(Mean):

@@ -99,5 +99,5 @@ class RecognitionRate(Metric):
         return dim_zero_cat(self.accepted)
 
     def compute(self) -> Tensor:
-        """The rate."""
+        """Share of pairs that are accepted, in [0, 1], as a float32 scalar."""
         return self.rows().double().mean().to(torch.float32)

@@ -29,6 +29,7 @@ def threshold_at_far(impostor: Tensor, far: float) -> float:
         raise ValueError(f"far must lie between 0 and 1, got {far}")
     if impostor.numel() == 0:
         raise ValueError("no impostor pairs: the threshold needs pictures of at least two known people")
+    # The tolerance keeps 0.29 * 100, which is 28.999999999999996, from becoming 28.
     allowed = math.floor(far * impostor.numel() + 1e-9)
     return float(impostor.topk(allowed + 1).values[-1])
 
@@ -59,6 +60,7 @@ def impostor_pairs(identity: Tensor, max_pairs: int = MAX_PAIRS, seed: int = 0) 
     if count * (count - 1) // 2 <= max_pairs:
         pairs = torch.triu_indices(count, count, offset=1, device=identity.device)
     else:
+        # Sorted, so that the draw depends on the people and not on the order in which batches came.
         known = known[identity[known].argsort(stable=True)]
         generator = torch.Generator().manual_seed(seed)
         pairs = torch.randint(count, (2, max_pairs), generator=generator).to(identity.device)
@@ -99,7 +101,9 @@ class Verification(Metric):
         super().__init__()
         if not 0 < far < 1:
             raise ValueError(f"far must lie between 0 and 1, got {far}")
-        self.far, self.max_pairs, self.seed = far, max_pairs, seed
+        self.far = far
+        self.max_pairs = max_pairs
+        self.seed = seed
         self.add_state("embedding", default=[], dist_reduce_fx="cat")
         self.add_state("identity", default=[], dist_reduce_fx="cat")
 
@@ -117,13 +121,20 @@ class Verification(Metric):
 
         `threshold` is NaN without impostor pairs, `tar` without genuine or impostor pairs.
         """
-        embedding, identity = dim_zero_cat(self.embedding), dim_zero_cat(self.identity)
-        strangers, same = impostor_pairs(identity, self.max_pairs, self.seed), genuine_pairs(identity)
-        impostor, genuine = pair_scores(embedding, strangers), pair_scores(embedding, same)
-        threshold = threshold_at_far(impostor, self.far) if impostor.numel() else math.nan
-        tar = (genuine > threshold).float().mean() if impostor.numel() else embedding.new_tensor(math.nan)
+        embedding = dim_zero_cat(self.embedding)
+        identity = dim_zero_cat(self.identity)
+        others = impostor_pairs(identity, self.max_pairs, self.seed)
+        same = genuine_pairs(identity)
+        impostor = pair_scores(embedding, others)
+        genuine = pair_scores(embedding, same)
+        if impostor.numel():
+            threshold = threshold_at_far(impostor, self.far)
+            tar = (genuine > threshold).float().mean()
+        else:
+            threshold = math.nan
+            tar = embedding.new_tensor(math.nan)
         found = {"impostor": impostor, "genuine": genuine, "identity": identity, "tar": tar}
-        people = {"impostor_people": identity[strangers].T, "genuine_people": identity[same[0]]}
+        people = {"impostor_people": identity[others].T, "genuine_people": identity[same[0]]}
         return {**found, **people, "threshold": embedding.new_tensor(threshold)}
 
 
@@ -238,11 +249,12 @@ class Identification(Metric):
         """
         identity = dim_zero_cat(self.identity)
         found: dict[str, list[Tensor]] = {"genuine": [], "genuine_people": [], "impostor": [], "impostor_people": []}
-        step, start = max(1, len(identity) ** 2 // MAX_PAIRS), 0
+        step = max(1, len(identity) ** 2 // MAX_PAIRS)
+        start = 0
         for similarity, same in self._rows():
             label = identity[start : start + len(similarity)]
-            strangers = (label[:, None] != identity) & (label[:, None] >= 0) & (identity >= 0)
-            row, column = (indices[::step] for indices in torch.nonzero(strangers, as_tuple=True))
+            impostors = (label[:, None] != identity) & (label[:, None] >= 0) & (identity >= 0)
+            row, column = (indices[::step] for indices in torch.nonzero(impostors, as_tuple=True))
             own, other = torch.nonzero(same, as_tuple=True)
             found["genuine"].append(similarity[own, other])
             found["genuine_people"].append(label[own])

@@ -58,7 +58,9 @@ def sample_faces(folder: Path | None, size: int) -> Tensor:
         UserError: No such folder, or a picture in it that cannot be read.
     """
     if folder is not None:
-        pixels = [read_photo(photo.path, size)[0] for photo in list_photos(folder, "flat")[:MOST_FACES]]
+        pixels = []
+        for photo in list_photos(folder, "flat")[:MOST_FACES]:
+            pixels.append(read_photo(photo.path, size)[0])
         return torch.stack([torch.tensor(item).permute(2, 0, 1) for item in pixels]) / 127.5 - 1
     count = 8 if size <= 256 else 4
     generator = torch.Generator().manual_seed(0)
@@ -74,15 +76,19 @@ def reconstruction(bundle: Bundle, faces: Tensor) -> Reconstruction:
         bundle: With generator and encoder.
         faces: `(N, 3, S, S)` in [-1, 1], S the bundle's image size.
     """
-    generator, encoder = bundle.generator().eval(), bundle.build("encoder").eval()
+    generator = bundle.generator().eval()
+    encoder = bundle.build("encoder").eval()
     assert isinstance(encoder, PyramidEncoder)
     average = bundle.latent_avg
-    drawn, same = torch.empty_like(faces), generator.synthesis(average[None]).clamp(-1, 1)
+    drawn = torch.empty_like(faces)
+    same = generator.synthesis(average[None]).clamp(-1, 1)
     for row in range(len(faces)):
         code = encoder.with_features(_resized(faces[row : row + 1], encoder.input_size))[0] + average
         drawn[row] = generator.synthesis(code)[0].clamp(-1, 1)
     own, others = _identities(bundle, faces, drawn)
-    perceptual = float(bundle.perceptual(drawn, faces).mean()) if bundle.has("perceptual") else None
+    perceptual = None
+    if bundle.has("perceptual"):
+        perceptual = float(bundle.perceptual(drawn, faces).mean())
     return Reconstruction(len(faces), _psnr(drawn, faces), _psnr(same, faces), own, others, perceptual)
 
 
@@ -102,5 +108,9 @@ def _identities(bundle: Bundle, faces: Tensor, drawn: Tensor) -> tuple[float | N
         return None, None
     cosines = bundle.recogniser(drawn) @ bundle.recogniser(faces).T
     own = cosines.diagonal()
-    others = (cosines.sum() - own.sum()) / (cosines.numel() - len(own)) if len(faces) > 1 else None
-    return float(own.mean()), None if others is None else float(others)
+    others = None
+    if len(faces) > 1:
+        others = (cosines.sum() - own.sum()) / (cosines.numel() - len(own))
+    if others is None:
+        return float(own.mean()), None
+    return float(own.mean()), float(others)

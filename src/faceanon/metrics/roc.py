@@ -85,7 +85,8 @@ class _Order:
         scores = np.concatenate([genuine, impostor])
         self.order = np.argsort(-scores, kind="stable")
         ranked = scores[self.order]
-        self.ends = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)  # last of every group of ties
+        # Last of every group of ties.
+        self.ends = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)
         self.threshold = np.concatenate([[math.inf], ranked[self.ends]])
         self.genuine = self.order < len(genuine)
 
@@ -126,7 +127,10 @@ class Pairs:
         parts: list[NDArray[np.int64]] = []
         for scores in (self.genuine, self.impostor):
             rows = np.arange(len(scores))
-            parts.append(rows if len(rows) <= most else np.sort(rng.choice(rows, most, replace=False)))
+            if len(rows) <= most:
+                parts.append(rows)
+            else:
+                parts.append(np.sort(rng.choice(rows, most, replace=False)))
         own, other = parts
         return Pairs(self.genuine[own], self.genuine_people[own], self.impostor[other], self.impostor_people[other])
 
@@ -151,12 +155,17 @@ def curve_intervals(
     people, numbers = np.unique(
         np.concatenate([pairs.genuine_people, pairs.impostor_people.reshape(-1)]), return_inverse=True
     )
-    own, other = numbers[: len(pairs.genuine)], numbers[len(pairs.genuine) :].reshape(-1, 2)
-    order, rng = _Order(pairs.genuine, pairs.impostor), np.random.default_rng(seed)
-    found: dict[str, list[float]] = {name: [] for name in ("eer", "auc", *(f"tar/{far:g}" for far in fars))}
+    own = numbers[: len(pairs.genuine)]
+    other = numbers[len(pairs.genuine) :].reshape(-1, 2)
+    order = _Order(pairs.genuine, pairs.impostor)
+    rng = np.random.default_rng(seed)
+    found: dict[str, list[float]] = {"eer": [], "auc": []}
+    for far in fars:
+        found[f"tar/{far:g}"] = []
     for _ in range(draws):
         times = np.bincount(rng.integers(len(people), size=len(people)), minlength=len(people)).astype(np.float64)
-        genuine, impostor = times[own], times[other].prod(1)
+        genuine = times[own]
+        impostor = times[other].prod(1)
         if not (genuine.any() and impostor.any()):
             continue
         curve = order.curve(genuine, impostor)

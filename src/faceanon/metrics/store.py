@@ -34,12 +34,14 @@ class FeatureFolder:
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
-        self.folder, self.limit = folder, limit
+        self.folder = folder
+        self.limit = limit
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot make the folder of features {folder}: {error.strerror}; choose another") from error
-        self._began, self._asked = time.time(), set[str]()
+        self._began = time.time()
+        self._asked = set[str]()
         self._used = self._measure()
         self._said = False
 
@@ -66,21 +68,27 @@ class FeatureFolder:
             return None
         try:
             with safe_open(path, framework="pt") as file:
-                tensors = [file.get_tensor(f"{number:03}") for number in range(len(file.keys()))]
+                tensors = []
+                for number in range(len(file.keys())):
+                    tensors.append(file.get_tensor(f"{number:03}"))
                 intact = (file.metadata() or {}).get("sha256") == _digest(key, tensors)
         except (SafetensorError, OSError, ValueError, KeyError):  # another process may have taken it away
-            intact, tensors = not path.is_file(), []
+            intact = not path.is_file()
+            tensors = []
         if not intact:
             _log.warning("features in %s are damaged and computed anew", path)
             return None
         self._asked.add(path.name)
         with contextlib.suppress(OSError):
-            os.utime(path)  # other processes, too, are to see that it is used
+            # Other processes, too, are to see that it is used.
+            os.utime(path)
         return tensors or None
 
     def write(self, key: str, tensors: list[Tensor]) -> None:
         """Keep an entry, if there is room; a disk that takes no more is no reason to end a test."""
-        named = {f"{number:03}": item.contiguous() for number, item in enumerate(tensors)}
+        named = {}
+        for number, item in enumerate(tensors):
+            named[f"{number:03}"] = item.contiguous()
         data = save(named, {"sha256": _digest(key, tensors)})
         if self._used + len(data) > self.limit:
             self._make_room(len(data))
@@ -96,7 +104,8 @@ class FeatureFolder:
         self._asked.add(self.path(key).name)
 
     def _make_room(self, needed: int) -> None:
-        files = self._files()  # other processes write here too
+        # Other processes write here too.
+        files = self._files()
         self._used = sum(size for _, size, _ in files)
         for used, size, path in files:
             if self._used + needed <= self.limit or used > self._began:

@@ -32,7 +32,10 @@ def typed(cls: type[T], data: object, where: str) -> T:
     unknown = sorted(set(map(str, data)) - set(known))
     if unknown:
         raise UserError(f"{where}: unknown entry {reprlib.repr(unknown[0])}; known are {', '.join(known)}")
-    needed = [name for name, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
+    needed = []
+    for name, f in known.items():
+        if f.default is MISSING and f.default_factory is MISSING:
+            needed.append(name)
     missing = [name for name in needed if name not in data]
     if missing:
         raise UserError(f"{where}: entry {missing[0]!r} is missing; a protocol states every choice")
@@ -41,10 +44,15 @@ def typed(cls: type[T], data: object, where: str) -> T:
 
 
 def _value(hint: Any, item: object, where: str) -> object:  # noqa: ANN401 - a type
-    """`item` as `hint` wants it."""
+    """`item` checked against, and converted to, the type `hint`."""
     if get_origin(hint) in (Union, types.UnionType):
-        inner = [option for option in get_args(hint) if option is not type(None)]
-        return None if item is None else _value(inner[0], item, where)
+        inner = []
+        for option in get_args(hint):
+            if option is not type(None):
+                inner.append(option)
+        if item is None:
+            return None
+        return _value(inner[0], item, where)
     if get_origin(hint) is Literal:
         if item not in get_args(hint):
             raise UserError(f"{where} must be one of {', '.join(map(str, get_args(hint)))}, got {reprlib.repr(item)}")
@@ -61,7 +69,9 @@ def _tuple(hints: tuple[Any, ...], item: object, where: str) -> tuple[object, ..
         raise UserError(f"{where} must be a list, got {reprlib.repr(item)}")
     if hints[-1] is not Ellipsis and len(hints) != len(item):
         raise UserError(f"{where} must have {len(hints)} entries, got {len(item)}")
-    each = [hints[0]] * len(item) if hints[-1] is Ellipsis else hints
+    each = list(hints)
+    if hints[-1] is Ellipsis:
+        each = [hints[0]] * len(item)
     return tuple(_value(hint, one, f"{where}[{i}]") for i, (hint, one) in enumerate(zip(each, item, strict=True)))
 
 

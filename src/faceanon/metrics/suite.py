@@ -58,13 +58,18 @@ class RecognitionSuite:
         readings: Sequence[Reading] = (),
         draws: int = 1000,
     ) -> None:
-        self.name, self.far, self.seed, self.draws = name, far, seed, draws
-        self.fars, self.ranks = tuple(dict.fromkeys((far, *fars))), tuple(ranks)
+        self.name = name
+        self.far = far
+        self.seed = seed
+        self.draws = draws
+        self.fars = tuple(dict.fromkeys((far, *fars)))
+        self.ranks = tuple(ranks)
         self.readings = [reading for reading in readings if reading.recogniser == name]
         self.originals = Verification(far, seed=seed)
         self.pairs: dict[str, PairSimilarity] = {}
         self.lookups: dict[str, Identification] = {}
-        self.angle, self.spread = KeyAngle(), KeySpread()
+        self.angle = KeyAngle()
+        self.spread = KeySpread()
 
     def update(self, embeddings: dict[str, Tensor], identity: Tensor) -> None:
         """Add a batch.
@@ -74,7 +79,8 @@ class RecognitionSuite:
                 `reconstruction`, `recovered/<level>` and `wrong` where the method has them.
             identity: `(B,)` labels, -1 where unknown.
         """
-        original, anonymized = embeddings["original"], embeddings["anonymized"]
+        original = embeddings["original"]
+        anonymized = embeddings["anonymized"]
         first = anonymized[:, 0]
         self.originals.to(original.device).update(original, identity)
         self._pair("anonymized", first, original)
@@ -157,13 +163,15 @@ class RecognitionSuite:
             name = f"{key}/{self.name}/{what}"
             if key.startswith("tar/"):
                 name = f"tar_at_far/{self.name}/{key.removeprefix('tar/')}"
-            verdict.figures[name], verdict.ci[name] = value, intervals[key]
+            verdict.figures[name] = value
+            verdict.ci[name] = intervals[key]
 
     def _lookup_figures(self, verdict: Verdict, threshold: float, people: Tensor) -> None:
         """Figures that need a second picture of the same person."""
         for what, metric in self.lookups.items():
             with metric.sync_context():
-                ranks, accepted = metric.ranks(), metric.gallery_rate(threshold)
+                ranks = metric.ranks()
+                accepted = metric.gallery_rate(threshold)
                 pairs = metric.pairs()
             if ranks.isnan().all():
                 verdict.skipped.append(f"rank1/{self.name}/{what}: no person has a second picture")

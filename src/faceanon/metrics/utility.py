@@ -79,5 +79,6 @@ class ParsingIoU(Metric):
 
     def compute(self) -> Tensor:
         """Mean over the classes that occur in either map; NaN over nothing."""
-        intersection, union = self.intersection[self.counted], self.union[self.counted]
+        intersection = self.intersection[self.counted]
+        union = self.union[self.counted]
         return (intersection[union > 0] / union[union > 0]).mean()

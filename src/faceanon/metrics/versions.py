@@ -65,7 +65,9 @@ def _blur() -> Blur:
 
 def codes_or_none(backbone: Backbone, image: Tensor) -> list[bytes] | None:
     """What a sealed method carries beside pictures of originals `(B, 3, S, S)`; None of any other method."""
-    return backbone.code_of(image) if backbone.sealed else None
+    if backbone.sealed:
+        return backbone.code_of(image)
+    return None
 
 
 def bring_back(backbone: Backbone, anonymized: Tensor, key: Tensor, codes: list[bytes] | None) -> Tensor:
@@ -126,11 +128,15 @@ class VersionMaker:
     """
 
     def __init__(self, keys: int, seed: int, jpeg_qualities: tuple[int, ...]) -> None:
-        self.keys, self.seed, self.jpeg_qualities = keys, seed, jpeg_qualities
+        self.keys = keys
+        self.seed = seed
+        self.jpeg_qualities = jpeg_qualities
 
     def make(self, backbone: Backbone, image: Tensor, indices: list[int]) -> Versions:
         """All versions of `(B, 3, S, S)` in [-1, 1]; `indices` number the pictures over the whole test."""
-        keys = [self._key(backbone, f"key{i + 1}", image, indices) for i in range(self.keys)]
+        keys = []
+        for i in range(self.keys):
+            keys.append(self._key(backbone, f"key{i + 1}", image, indices))
         raw, drawn = draw_or_hide(backbone, image, keys[0])
         made = Versions([saved(raw), *(saved(draw_or_hide(backbone, image, key)[0]) for key in keys[1:])])
         codes = encode_or_none(backbone, image)

@@ -25,10 +25,15 @@ class Normalised(nn.Module):
         self, net: nn.Module, input_size: int | Sequence[int] | None = None, crop: Sequence[float] | None = None
     ) -> None:
         super().__init__()
-        self.net, self.crop = net, crop
+        self.net = net
+        self.crop = crop
         self.input_size: tuple[int, int] | None = None
         if input_size is not None:
-            height, width = (input_size, input_size) if isinstance(input_size, int) else input_size
+            if isinstance(input_size, int):
+                height = input_size
+                width = input_size
+            else:
+                height, width = input_size
             self.input_size = (height, width)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -86,8 +91,13 @@ class PerceptualDistance(nn.Module):
 
     def forward(self, image: Tensor, reference: Tensor | list[Tensor]) -> Tensor:
         """Distance `(B,)` between `(B, 3, S, S)` and another picture, or its `maps`."""
-        others = self.maps(reference) if isinstance(reference, Tensor) else reference
-        terms = [(a - b).square().sum(1).mean((1, 2)) for a, b in zip(self.maps(image), others, strict=True)]
+        if isinstance(reference, Tensor):
+            others = self.maps(reference)
+        else:
+            others = reference
+        terms = []
+        for a, b in zip(self.maps(image), others, strict=True):
+            terms.append((a - b).square().sum(1).mean((1, 2)))
         return torch.stack(terms).sum(0)
 
     def features(self, image: Tensor) -> Tensor:

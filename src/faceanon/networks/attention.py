@@ -112,4 +112,6 @@ class LayerTransformer(nn.Module):
         if self.axis == "batch":
             x = x.transpose(0, 1)
         x = self.blocks(x)
-        return x.transpose(0, 1) if self.axis == "batch" else x
+        if self.axis == "batch":
+            return x.transpose(0, 1)
+        return x

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, of RGB in [0, 1]
+# ImageNet's, of RGB in [0, 1].
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
 
 
 class ConvBNReLU(nn.Module):
@@ -40,7 +42,9 @@ class BasicBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, I, H, W)` to `(B, O, H / stride, W / stride)`."""
         residual = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-        return F.relu(residual + (x if self.downsample is None else self.downsample(x)))
+        if self.downsample is not None:
+            x = self.downsample(x)
+        return F.relu(residual + x)
 
 
 class ResNet18(nn.Module):
@@ -203,7 +207,8 @@ class FaceParser(BiSeNet):
     def __init__(self, n_classes: int = 19, width: int = 64, working_size: int | None = 512) -> None:
         super().__init__(n_classes, width)
         self.working_size = working_size
-        mean, std = torch.tensor(MEAN)[:, None, None], torch.tensor(STD)[:, None, None]
+        mean = torch.tensor(MEAN)[:, None, None]
+        std = torch.tensor(STD)[:, None, None]
         self.register_buffer("shift", 2 * mean - 1, persistent=False)  # [-1, 1] instead of [0, 1]
         self.register_buffer("scale", 2 * std, persistent=False)
 

@@ -56,7 +56,10 @@ def roi_align(pictures: Tensor, boxes: Tensor, size: tuple[int, int], samples: i
 def _load() -> None:
     """Have torch know torchvision's compiled operations."""
     package = find_spec("torchvision")
-    folders = [] if package is None else list(package.submodule_search_locations or [])
+    if package is None:
+        folders = []
+    else:
+        folders = list(package.submodule_search_locations or [])
     for name in LIBRARIES:
         library = PathFinder.find_spec(name, folders)
         if library is not None and library.origin is not None:

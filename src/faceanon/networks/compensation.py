@@ -53,4 +53,6 @@ class IdentityCompensation(nn.Module):
     def forward(self, code: Tensor) -> Tensor:
         """`(B, K)` -> `(B, K)`."""
         corrected: Tensor = self.net(code)
-        return code + corrected if self.residual else corrected
+        if self.residual:
+            return code + corrected
+        return corrected

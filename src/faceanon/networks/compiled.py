@@ -50,7 +50,8 @@ class CompiledCall:
     """
 
     def __init__(self, region: Region, **options: Any) -> None:  # noqa: ANN401 - torch.compile's own
-        self.region, self.calls = region, 0
+        self.region = region
+        self.calls = 0
         if region.method == CALL:
             region.owner.compile(**options)
             self.call: Callable[..., Any] = region.owner._compiled_call_impl  # type: ignore[assignment]
@@ -95,7 +96,9 @@ def is_compiled(region: Region) -> bool:
 
 def _slot(region: Region) -> str:
     """Where the call lies in the owner: torch keeps a module's own there too, and leaves it out of copies."""
-    return "_compiled_call_impl" if region.method == CALL else region.method
+    if region.method == CALL:
+        return "_compiled_call_impl"
+    return region.method
 
 
 def restore(region: Region) -> None:

@@ -54,9 +54,9 @@ class UNetParser(nn.Module):
         self.down = nn.ModuleList()
         for level, (inputs, outputs) in enumerate(zip((3, *widths[:-1]), widths, strict=True)):
             self.down.append(nn.Sequential(block(inputs, outputs, 1 if level == 0 else 2), block(outputs, outputs)))
-        self.up = nn.ModuleList(
-            block(coarse + fine, fine) for coarse, fine in zip(widths[:0:-1], widths[-2::-1], strict=True)
-        )
+        self.up = nn.ModuleList()
+        for coarse, fine in zip(widths[:0:-1], widths[-2::-1], strict=True):
+            self.up.append(block(coarse + fine, fine))
         self.head = nn.Conv2d(widths[0], n_classes, 1)
 
     def forward(self, image: Tensor) -> Tensor:

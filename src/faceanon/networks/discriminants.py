@@ -46,7 +46,8 @@ class Discriminants(nn.Module):
         if within is None:
             directions = whiten @ vectors.flip(1)[:, : self.outputs]
         else:
-            order = torch.linalg.eigh(whiten @ within @ whiten).eigenvectors  # least variance within persons first
+            # Least variance within persons first.
+            order = torch.linalg.eigh(whiten @ within @ whiten).eigenvectors
             directions = whiten @ order[:, : self.outputs]
         self.mean.copy_(mean)
         self.directions.copy_(directions)

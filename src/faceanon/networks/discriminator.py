@@ -75,7 +75,8 @@ class Discriminator(nn.Module):
         self.size = size
         self.channels = channel_table(size, channel_multiplier, channels)
         sides = sorted(self.channels, reverse=True)
-        widest, last = self.channels[size], self.channels[4]
+        widest = self.channels[size]
+        last = self.channels[4]
         self.convs = nn.Sequential(
             ActivatedConv(EqualConv2d(3, widest, 1), FusedLeakyReLU(widest)),
             *[ResBlock(self.channels[a], self.channels[b]) for a, b in pairwise(sides)],

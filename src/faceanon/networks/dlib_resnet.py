@@ -79,7 +79,9 @@ class DlibResNet(nn.Module):
         dlib, predictor, recogniser = _networks(str(model_folder()))
         box = dlib.rectangle(*BOX)
         pixels = ((pictures.clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 1).contiguous().numpy()
-        chips = [dlib.get_face_chip(picture, predictor(picture, box), CHIP, PADDING) for picture in pixels]
+        chips = []
+        for picture in pixels:
+            chips.append(dlib.get_face_chip(picture, predictor(picture, box), CHIP, PADDING))
         rows = recogniser.compute_face_descriptor(chips)
         return torch.from_numpy(np.array(rows, np.float32))
 

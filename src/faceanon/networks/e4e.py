@@ -86,8 +86,11 @@ class PyramidEncoder(nn.Module, ABC):
         input_nc: int = 3,
     ) -> None:
         super().__init__()
-        self.stylegan_size, self.style_dim, self.input_size = stylegan_size, style_dim, input_size
-        self.coarse_ind, self.middle_ind = coarse_ind, middle_ind
+        self.stylegan_size = stylegan_size
+        self.style_dim = style_dim
+        self.input_size = input_size
+        self.coarse_ind = coarse_ind
+        self.middle_ind = middle_ind
         self.n_latent = layer_count(stylegan_size)
         ends = stage_ends(units)
         self.pyramid_taps = ends[1:]
@@ -98,9 +101,9 @@ class PyramidEncoder(nn.Module, ABC):
             self.input_layer[0] = nn.Conv2d(input_nc, widths[0], 3, 1, 1, bias=False)
         self.body = make_body(widths, units)
         top = widths[-1]
-        self.styles = nn.ModuleList(
-            StyleBlock(top, style_dim, input_size >> (4 - self._level(row))) for row in range(self.n_latent)
-        )
+        self.styles = nn.ModuleList()
+        for row in range(self.n_latent):
+            self.styles.append(StyleBlock(top, style_dim, input_size >> (4 - self._level(row))))
         self.latlayer1 = nn.Conv2d(widths[-2], top, 1)
         self.latlayer2 = nn.Conv2d(widths[-3], top, 1)
 
@@ -173,7 +176,10 @@ def _feature_channels(
     for tap in taps:
         if not -1 <= tap <= ends[-1]:
             raise ValueError(f"feature_taps has {tap}; body indices go from -1 (input layer) to {ends[-1]}")
-        stage = 0 if tap < 0 else 1 + next(i for i, end in enumerate(ends) if tap <= end)
+        if tap < 0:
+            stage = 0
+        else:
+            stage = 1 + next(i for i, end in enumerate(ends) if tap <= end)
         side = input_size >> stage
         if side in table:
             raise ValueError(f"feature_taps {tuple(taps)} has two maps of {side} px")

@@ -20,9 +20,12 @@ def one_by_one(x: Tensor) -> bool:
     The maps of one sample fit the cache, and the C library's allocator reuses the memory of maps below 32 MiB. For
     larger ones it asks the kernel for cleared pages, which costs several times the arithmetic of a pointwise step.
     """
-    return inference(x) and x.device.type == "cpu" and len(x) > 1  # an exporter must not see the length looked at
+    # An exporter must not see the length looked at.
+    return inference(x) and x.device.type == "cpu" and len(x) > 1
 
 
 def in_turn(run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """`run(x)` for a `run` that treats the samples of `x` `(B, ...)` alike, one by one where that is faster."""
-    return torch.cat([run(item) for item in x.chunk(len(x))]) if one_by_one(x) else run(x)
+    if one_by_one(x):
+        return torch.cat([run(item) for item in x.chunk(len(x))])
+    return run(x)

@@ -35,7 +35,11 @@ class ModulatedBlock(nn.Module):
         self.norm2 = nn.GroupNorm(GROUPS, outputs)
         self.film = nn.Linear(condition, 2 * outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1)
-        self.skip = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
+        self.skip: nn.Module
+        if inputs != outputs:
+            self.skip = nn.Conv2d(inputs, outputs, 1)
+        else:
+            self.skip = nn.Identity()
         # The block starts close to the identity, so that a deep painter trains from its first step on; at the identity
         # itself an untrained painter would not hear its condition.
         with torch.no_grad():

@@ -59,13 +59,16 @@ class Block(nn.Module):
         super().__init__()
         self.names = _register(self, branches)
         self.conv2d = nn.Conv2d(inner, channels, 1)
-        self.scale, self.activated = scale, activated
+        self.scale = scale
+        self.activated = activated
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, C, H, W)` to its own shape."""
         residual = self.conv2d(cat([getattr(self, name)(x) for name in self.names], 1))
-        out = residual * self.scale + x
-        return F.relu(out) if self.activated else out
+        out: Tensor = residual * self.scale + x
+        if self.activated:
+            return F.relu(out)
+        return out
 
 
 class Reduction(nn.Module):
@@ -144,7 +147,11 @@ class InceptionResnetV1(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.last_linear = nn.Linear(1792, EMBEDDING, bias=False)
         self.last_bn = nn.BatchNorm1d(EMBEDDING, EPS)
-        self.logits: nn.Linear | None = None if n_classes is None else nn.Linear(EMBEDDING, n_classes)
+        self.logits: nn.Linear | None
+        if n_classes is None:
+            self.logits = None
+        else:
+            self.logits = nn.Linear(EMBEDDING, n_classes)
 
     def forward(self, image: Tensor) -> Tensor:
         """L2-normalised embedding `(B, 512)` of aligned faces.
@@ -187,4 +194,8 @@ def without_logits(public: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Args:
         public: A public file's tensors, with or without `logits.weight` and `logits.bias`.
     """
-    return {name: tensor for name, tensor in public.items() if name not in ("logits.weight", "logits.bias")}
+    kept = {}
+    for name, tensor in public.items():
+        if name not in ("logits.weight", "logits.bias"):
+            kept[name] = tensor
+    return kept

@@ -23,7 +23,7 @@ class FlowBlock(nn.Module, ABC):
 
     @abstractmethod
     def back(self, code: Tensor, secret: Tensor) -> tuple[Tensor, Tensor]:
-        """Undo `onward`."""
+        """The inverse of `onward` under the same secret: `(B, K)` under `(B, C)` -> `(B, K)`."""
 
 
 class RealNVPBlock(FlowBlock):
@@ -44,11 +44,15 @@ class RealNVPBlock(FlowBlock):
 
     def __init__(self, dim: int, secret_dim: int, hidden: int, bound: float) -> None:
         super().__init__()
-        self.first, self.bound = dim // 2, bound
+        self.first = dim // 2
+        self.bound = bound
         second = dim - self.first
-        to_second, to_first = (self.first + secret_dim, hidden, hidden), (second + secret_dim, hidden, hidden)
-        self.scale_second, self.shift_second = mlp(*to_second, second), mlp(*to_second, second)
-        self.scale_first, self.shift_first = mlp(*to_first, self.first), mlp(*to_first, self.first)
+        to_second = (self.first + secret_dim, hidden, hidden)
+        to_first = (second + secret_dim, hidden, hidden)
+        self.scale_second = mlp(*to_second, second)
+        self.shift_second = mlp(*to_second, second)
+        self.scale_first = mlp(*to_first, self.first)
+        self.shift_first = mlp(*to_first, self.first)
 
     @staticmethod
     def _seen(half: Tensor, secret: Tensor) -> Tensor:
@@ -59,8 +63,9 @@ class RealNVPBlock(FlowBlock):
         return self.bound * (2 * raw.sigmoid() - 1)
 
     def onward(self, code: Tensor, secret: Tensor) -> tuple[Tensor, Tensor]:
-        """Eqs. (5) and (6)."""
-        z1, z2 = code[:, : self.first], code[:, self.first :]
+        """Move both halves by eqs. (5) and (6)."""
+        z1 = code[:, : self.first]
+        z2 = code[:, self.first :]
         known = self._seen(z1, secret)
         log_second = self._bounded(self.scale_second(known))
         z2 = z2 * log_second.exp() + self.shift_second(known)
@@ -71,7 +76,8 @@ class RealNVPBlock(FlowBlock):
 
     def back(self, code: Tensor, secret: Tensor) -> tuple[Tensor, Tensor]:
         """Eqs. (7) and (8), in our reading."""
-        z1, z2 = code[:, : self.first], code[:, self.first :]
+        z1 = code[:, : self.first]
+        z2 = code[:, self.first :]
         known = self._seen(z2, secret)
         log_first = self._bounded(self.scale_first(known))
         z1 = (z1 - self.shift_first(known)) * (-log_first).exp()
@@ -99,7 +105,8 @@ class AllInOneBlock(FlowBlock):
 
     def __init__(self, dim: int, secret_dim: int, bound: float, seed: int) -> None:
         super().__init__()
-        self.first, self.bound = dim - dim // 2, bound
+        self.first = dim - dim // 2
+        self.bound = bound
         widths = (dim // 2, dim // 4, dim // 4, dim // 2)
         self.subnet = mlp(self.first + secret_dim, *widths, 2 * (dim // 2), slope=0.01)
         self.raw_scale = nn.Parameter(torch.full((dim,), 10.0).expm1().log())
@@ -114,8 +121,9 @@ class AllInOneBlock(FlowBlock):
         return 0.1 * F.softplus(self.raw_scale) + 1e-6  # never 0, whatever training does
 
     def onward(self, code: Tensor, secret: Tensor) -> tuple[Tensor, Tensor]:
-        """Couple, scale, permute."""
-        z1, z2 = code[:, : self.first], code[:, self.first :]
+        """One step of the flow: affine coupling, then a scale and an offset for each dimension, then a permutation."""
+        z1 = code[:, : self.first]
+        z2 = code[:, self.first :]
         log_scale, shift = self._coupling(z1, secret)
         joined = torch.cat([z1, z2 * log_scale.exp() + shift], 1)
         scale = self._scale()
@@ -123,10 +131,11 @@ class AllInOneBlock(FlowBlock):
         return moved, log_scale.sum(1) + scale.log().sum()
 
     def back(self, code: Tensor, secret: Tensor) -> tuple[Tensor, Tensor]:
-        """Permute back, scale back, couple back."""
+        """The inverse of `onward`: permutation, scale and coupling are undone in this order."""
         scale = self._scale()
         joined = (code[:, self.permutation.argsort()] - self.offset) / scale
-        z1, z2 = joined[:, : self.first], joined[:, self.first :]
+        z1 = joined[:, : self.first]
+        z2 = joined[:, self.first :]
         log_scale, shift = self._coupling(z1, secret)
         return torch.cat([z1, (z2 - shift) * (-log_scale).exp()], 1), -(log_scale.sum(1) + scale.log().sum())
 
@@ -153,18 +162,19 @@ class SecureIdentityFlow(nn.Module):
         bound: float = 1.0,
     ) -> None:
         super().__init__()
-        made: list[FlowBlock] = [
-            RealNVPBlock(dim, secret_dim, hidden, bound)
-            if kind == "realnvp"
-            else AllInOneBlock(dim, secret_dim, bound, seed)
-            for seed in range(blocks)
-        ]
+        made: list[FlowBlock] = []
+        for seed in range(blocks):
+            if kind == "realnvp":
+                made.append(RealNVPBlock(dim, secret_dim, hidden, bound))
+            else:
+                made.append(AllInOneBlock(dim, secret_dim, bound, seed))
         self.blocks = nn.ModuleList(made)
 
     def with_log_det(self, code: Tensor, secret: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:
         """As `forward`, and log |det| of the Jacobian with respect to the code, `(B,)`."""
         with torch.autocast(code.device.type, enabled=False):
-            secret, moved = secret.to(self._dtype), code.to(self._dtype)
+            secret = secret.to(self._dtype)
+            moved = code.to(self._dtype)
             total = moved.new_zeros(moved.shape[0])
             for block in reversed(self.blocks) if inverse else self.blocks:
                 assert isinstance(block, FlowBlock)

@@ -21,7 +21,8 @@ class Frozen(nn.Module):
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
-        self.__dict__["net"] = net.eval().requires_grad_(False)  # past nn.Module.__setattr__, so not registered
+        # Past nn.Module.__setattr__, so not registered.
+        self.__dict__["net"] = net.eval().requires_grad_(False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Frozen:
         self.net._apply(fn)  # type: ignore[no-untyped-call]
@@ -32,5 +33,5 @@ class Frozen(nn.Module):
         return type(self)(self.net)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the network takes and gives
-        """Call the network."""
+        """Call the frozen network with the same arguments."""
         return self.net(*args, **kwargs)

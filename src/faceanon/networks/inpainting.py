@@ -40,9 +40,9 @@ class ContextEncoder(nn.Module):
         super().__init__()
         strides = [1] + [2] * (len(widths) - 1)
         pairs = pairwise((inputs, *widths))
-        self.levels = nn.ModuleList(
-            Normed(before, after, stride) for (before, after), stride in zip(pairs, strides, strict=True)
-        )
+        self.levels = nn.ModuleList()
+        for (before, after), stride in zip(pairs, strides, strict=True):
+            self.levels.append(Normed(before, after, stride))
 
     def forward(self, context: Tensor) -> list[Tensor]:
         """`(B, I, S, S)` -> maps `(B, C, S / 2^i, S / 2^i)`, i from 0."""
@@ -65,7 +65,8 @@ class IdentityUNet(nn.Module):
 
     def __init__(self, inputs: int, key_dim: int, image_size: int, widths: Sequence[int]) -> None:
         super().__init__()
-        side, deepest = image_size >> (len(widths) - 1), widths[-1]
+        side = image_size >> (len(widths) - 1)
+        deepest = widths[-1]
         self.encoder = ContextEncoder(inputs, widths)
         self.unfold = nn.Sequential(nn.Linear(key_dim, deepest * side * side), nn.Unflatten(1, (deepest, side, side)))
         self.join = Normed(2 * deepest, deepest)
@@ -115,7 +116,9 @@ class StyleUNet(nn.Module):
 
     def __init__(self, inputs: int, style_dim: int, widths: Sequence[int], mapping_layers: int = 4) -> None:
         super().__init__()
-        mapped = [EqualLinear(style_dim, style_dim, lr_mul=0.01, activate=True) for _ in range(mapping_layers)]
+        mapped = []
+        for _ in range(mapping_layers):
+            mapped.append(EqualLinear(style_dim, style_dim, lr_mul=0.01, activate=True))
         self.mapping = nn.Sequential(PixelNorm(), *mapped)
         self.encoder = ContextEncoder(inputs, widths)
         self.middle = StyledBlock(widths[-1], widths[-1], style_dim)
@@ -126,7 +129,8 @@ class StyleUNet(nn.Module):
 
     def forward(self, context: Tensor, z: Tensor) -> Tensor:
         """`(B, I, S, S)` and `(B, D)` -> `(B, 3, S, S)`, not clamped."""
-        style, maps = self.mapping(z), self.encoder(context)
+        style = self.mapping(z)
+        maps = self.encoder(context)
         x = self.middle(maps.pop(), style)
         for first, second in zip(self.first, self.second, strict=True):
             x = second(first(torch.cat([_doubled(x), maps.pop()], 1), style), style)

@@ -27,7 +27,9 @@ class Thin(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, C, H, W)` to `(B, C, H / stride, W / stride)`, a view."""
-        return x if self.stride == 1 else x[:, :, :: self.stride, :: self.stride]
+        if self.stride == 1:
+            return x
+        return x[:, :, :: self.stride, :: self.stride]
 
 
 def folded(conv: nn.Module, norm: nn.Module, x: Tensor) -> Tensor:
@@ -55,7 +57,9 @@ class SEModule(nn.Module):
         """Gate `(B, C, H, W)`."""
         gate = F.relu(self.fc1(x.mean((2, 3), keepdim=True)))
         gate = torch.sigmoid(self.fc2(gate))
-        return x.mul_(gate) if inference(x) else x * gate
+        if inference(x):
+            return x.mul_(gate)
+        return x * gate
 
 
 class Unit(nn.Module):
@@ -128,8 +132,13 @@ def _enter(input_layer: nn.Module, image: Tensor) -> Tensor:
 def run_trunk(input_layer: nn.Module, body: nn.Sequential, image: Tensor, taps: Sequence[int]) -> dict[int, Tensor]:
     """Maps after the body indices in `taps` (-1 is the input layer); units past the last tap do not run."""
     if one_by_one(image) and not body.training:
-        parts = [run_trunk(input_layer, body, item, taps) for item in image.chunk(len(image))]
-        return {tap: torch.cat([part[tap] for part in parts]) for tap in parts[0]}
+        parts = []
+        for item in image.chunk(len(image)):
+            parts.append(run_trunk(input_layer, body, item, taps))
+        joined = {}
+        for tap in parts[0]:
+            joined[tap] = torch.cat([part[tap] for part in parts])
+        return joined
     x = _enter(input_layer, image)
     maps = {-1: x} if -1 in taps else {}
     for index in range(max(taps) + 1):
@@ -159,7 +168,8 @@ class IRSE(nn.Module):
         dropout: float = 0.6,
     ) -> None:
         super().__init__()
-        self.input_size, self.embedding = input_size, embedding
+        self.input_size = input_size
+        self.embedding = embedding
         self.stage_ends = stage_ends(units)
         side = math.ceil(input_size / 2 ** len(units))
         self.input_layer = make_input_layer(widths[0])

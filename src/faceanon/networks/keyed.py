@@ -27,7 +27,8 @@ class KeyedTurn(Whitening):
         if turned % 2 or not 0 < turned <= dim:
             raise ValueError(f"turned must be even, at least 2 and at most {dim}, got {turned}")
         super().__init__(dim)
-        self.turned, self.away = turned, away
+        self.turned = turned
+        self.away = away
 
     def forward(self, code: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """Turn codes `(B, K)`, or turn them back.
@@ -38,14 +39,16 @@ class KeyedTurn(Whitening):
             inverse: Undo.
         """
         white = self.white(code)
-        x, rest = white[:, : self.turned], white[:, self.turned :]
+        x = white[:, : self.turned]
+        rest = white[:, self.turned :]
         used = key[:, : key.shape[1] // self.turned * self.turned]
         vectors = used.reshape(key.shape[0], -1, self.turned)  # (B, m, T); no `len`, which an export would fix
         vectors = vectors / vectors.norm(dim=-1, keepdim=True).clamp(min=1e-12)
         turned = x
         for vector in vectors.unbind(1):
             turned = turned - 2 * vector * (vector * turned).sum(-1, keepdim=True)
-        first, second = turned[:, 0::2], turned[:, 1::2]
+        first = turned[:, 0::2]
+        second = turned[:, 1::2]
         turned = torch.stack([-second, first], -1).flatten(1)
         for vector in vectors.flip(1).unbind(1):
             turned = turned - 2 * vector * (vector * turned).sum(-1, keepdim=True)

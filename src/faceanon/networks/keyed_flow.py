@@ -52,7 +52,9 @@ class KeyedFlow(Whitening):
         if not grades or any(length < 4 or length % 2 for length in grades):
             raise ValueError(f"grades must be even and at least 4 each, got {list(grades)}")
         super().__init__(sum(grades))
-        self.grades, self.rounds, self.swing = tuple(grades), rounds, swing
+        self.grades = tuple(grades)
+        self.rounds = rounds
+        self.swing = swing
 
     def fit(self, codes: Tensor) -> None:
         """Measure mean and covariance of codes `(N, K)`."""
@@ -87,8 +89,10 @@ class KeyedFlow(Whitening):
             inverse: Undo.
         """
         with torch.autocast(code.device.type, enabled=False):
-            white, key = self.white(code.to(self.mean.dtype)), key.to(self.mean.dtype)
-            parts, start = [], 0
+            white = self.white(code.to(self.mean.dtype))
+            key = key.to(self.mean.dtype)
+            parts = []
+            start = 0
             for x in torch.split(white, list(self.grades), 1):
                 frames, directions = self._drawn(key[:, start:], x.shape[1])
                 parts.append(self._turn(x, frames, directions, inverse))
@@ -98,7 +102,8 @@ class KeyedFlow(Whitening):
 
     def _drawn(self, key: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """Frames `(B, L + 1, n, n)` and directions `(B, L, m, n - 2 m)` of a run of n entries from the key's head."""
-        turned, (first, second) = _turned(length), self._sizes(length)
+        turned = _turned(length)
+        first, second = self._sizes(length)
         frames = orthogonal(key[:, :first].reshape(-1, self.rounds + 1, length, length))
         if not self.rounds:
             return frames, key[:, :0]
@@ -137,8 +142,10 @@ def _swung(x: Tensor, directions: Tensor, scale: Tensor) -> Tensor:
 
 def rotate_pairs(x: Tensor, angle: Tensor) -> Tensor:
     """Rotate neighbouring entries of `(B, 2 m)` by angles `(B, m)`, or `(1, 1)` for all."""
-    first, second = x[:, 0::2], x[:, 1::2]
-    cosine, sine = angle.cos(), angle.sin()
+    first = x[:, 0::2]
+    second = x[:, 1::2]
+    cosine = angle.cos()
+    sine = angle.sin()
     return torch.stack([cosine * first - sine * second, sine * first + cosine * second], -1).flatten(1)
 
 
@@ -154,11 +161,12 @@ def orthogonal(normal: Tensor) -> Tensor:
     for k in range(size - 1):
         direction = F.normalize(normal[..., k, :] * (torch.arange(size, device=normal.device) >= k), dim=-1)
         sign = _sign(direction[..., k, None])
-        mirror = F.normalize(direction + sign * axes[k], dim=-1)  # at least as long as sqrt(2): no cancellation
+        # At least as long as sqrt(2): no cancellation.
+        mirror = F.normalize(direction + sign * axes[k], dim=-1)
         matrix = matrix - 2 * (matrix @ mirror.unsqueeze(-1)) * mirror.unsqueeze(-2)
     return matrix * -_sign(normal.diagonal(dim1=-2, dim2=-1)).unsqueeze(-2)
 
 
 def _sign(x: Tensor) -> Tensor:
-    """1 or -1; 1 for 0."""
+    """The sign of every number, where 0 counts as positive."""
     return torch.where(x >= 0, 1.0, -1.0).to(x.dtype)

@@ -36,14 +36,17 @@ class Bottleneck(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, wide: int, stride: int) -> None:
         super().__init__()
-        self.conv, self.conv_dw = _point(inputs, wide), _depthwise(wide, stride)
+        self.conv = _point(inputs, wide)
+        self.conv_dw = _depthwise(wide, stride)
         self.project = _point(wide, outputs, linear=True)
         self.residual = stride == 1
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, I, H, W)` -> `(B, O, H / stride, W / stride)`."""
         out: Tensor = self.project(self.conv_dw(self.conv(x)))
-        return x + out if self.residual else out
+        if self.residual:
+            return x + out
+        return out
 
 
 class Stage(nn.Module):
@@ -69,7 +72,7 @@ class Head(nn.Module):
         self.bn = nn.BatchNorm1d(outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Regress."""
+        """`(B, 512, 7, 7)` features -> `(B, outputs)` numbers."""
         out: Tensor = self.bn(self.linear(self.conv_6_dw(x).flatten(1)))
         return out
 
@@ -85,9 +88,12 @@ class Landmarks68(nn.Module):
         super().__init__()
         self.conv1 = ConvUnit(3, 64, 3, 2, 1)
         self.conv2_dw = _depthwise(64)
-        self.conv_23, self.conv_3 = Bottleneck(64, 64, 128, 2), Stage(64, 128, 4)
-        self.conv_34, self.conv_4 = Bottleneck(64, 128, 256, 2), Stage(128, 256, 6)
-        self.conv_45, self.conv_5 = Bottleneck(128, 128, 512, 2), Stage(128, 256, 2)
+        self.conv_23 = Bottleneck(64, 64, 128, 2)
+        self.conv_3 = Stage(64, 128, 4)
+        self.conv_34 = Bottleneck(64, 128, 256, 2)
+        self.conv_4 = Stage(128, 256, 6)
+        self.conv_45 = Bottleneck(128, 128, 512, 2)
+        self.conv_5 = Stage(128, 256, 2)
         self.conv_6_sep = _point(128, 512)
         self.output_layer = Head(2 * POINTS)
 
@@ -101,7 +107,8 @@ class Landmarks68(nn.Module):
         Returns:
             `(B, 68, 2)` (x, y) in [-1, 1]: -1 is the left or upper edge of the picture. Not clamped.
         """
-        x = (image + 1) / 2  # the network was trained on [0, 1]
+        # The network was trained on [0, 1].
+        x = (image + 1) / 2
         if x.shape[-2:] != (INPUT_SIZE, INPUT_SIZE):
             x = F.adaptive_avg_pool2d(x, INPUT_SIZE)
         x = self.conv_3(self.conv_23(self.conv2_dw(self.conv1(x))))

@@ -40,7 +40,9 @@ class Lpips(nn.Module):
         super().__init__()
         self.kind = net
         whole = _untrained(net)
-        slices = [getattr(whole.net, f"slice{i + 1}") for i in range(whole.net.N_slices)]
+        slices = []
+        for i in range(whole.net.N_slices):
+            slices.append(getattr(whole.net, f"slice{i + 1}"))
         self.features = nn.ModuleDict({name: layer for part in slices for name, layer in part.named_children()})
         self.taps = tuple(list(part._modules)[-1] for part in slices)
         self.register_buffer("shift", whole.scaling_layer.shift, persistent=False)
@@ -50,7 +52,8 @@ class Lpips(nn.Module):
 
     def raw(self, image: Tensor) -> list[Tensor]:
         """The backbone's five maps `(B, C, h, w)` of `(B, 3, S, S)` in [-1, 1]."""
-        maps, x = [], (image - self.shift) / self.scale
+        maps = []
+        x = (image - self.shift) / self.scale
         for name, layer in self.features.items():
             x = layer(x)
             if name in self.taps:
@@ -91,14 +94,21 @@ class LpipsDistance(PerceptualDistance):
 
     def features(self, image: Tensor) -> Tensor:
         """Spatial mean of the backbone's last map, `(B, C)`, for KID."""
-        net = self.net.net if isinstance(self.net, Frozen) else self.net
+        if isinstance(self.net, Frozen):
+            net = self.net.net
+        else:
+            net = self.net
         assert isinstance(net, Lpips)
         return net.raw(image)[-1].mean((2, 3))
 
 
 def backbone_weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The part of torchvision's state dict that LPIPS uses; the classifier falls away, anything else stays."""
-    return {name: tensor for name, tensor in state.items() if not name.startswith("classifier.")}
+    kept = {}
+    for name, tensor in state.items():
+        if not name.startswith("classifier."):
+            kept[name] = tensor
+    return kept
 
 
 def _untrained(net: str) -> Any:  # noqa: ANN401 - lpips has no types
@@ -110,5 +120,6 @@ def _untrained(net: str) -> Any:  # noqa: ANN401 - lpips has no types
     except ImportError as error:
         raise UserError("LPIPS needs the package lpips; run: pip install 'lpips>=0.1.4'") from error
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=UserWarning, module="torchvision")  # it speaks torchvision's old way
+        # It speaks torchvision's old way.
+        warnings.filterwarnings("ignore", category=UserWarning, module="torchvision")
         return lpips.LPIPS(net=net, pnet_rand=True, verbose=False)

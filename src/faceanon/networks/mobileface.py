@@ -53,7 +53,9 @@ class Bottleneck(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`(B, I, H, W)` -> `(B, O, H / stride, W / stride)`."""
         out: Tensor = self.conv(x)
-        return x + out if self.residual else out
+        if self.residual:
+            return x + out
+        return out
 
 
 class MobileFaceNet(nn.Module):
@@ -67,7 +69,8 @@ class MobileFaceNet(nn.Module):
         super().__init__()
         self.conv1 = ConvUnit(3, 64, 3, 2, 1)
         self.dw_conv1 = ConvUnit(64, 64, 3, 1, 1, groups=64)
-        blocks, width = [], 64
+        blocks = []
+        width = 64
         for expansion, outputs, count, stride in STAGES:
             for number in range(count):
                 blocks.append(Bottleneck(width, outputs, stride if number == 0 else 1, expansion))
@@ -79,6 +82,7 @@ class MobileFaceNet(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """`(B, 3, 112, 96)` RGB in [-1, 1] -> `(B, E)`, not normalised."""
-        x = self.dw_conv1(self.conv1(image * (127.5 / 128)))  # trained on (value - 127.5) / 128
+        # Trained on (value - 127.5) / 128.
+        x = self.dw_conv1(self.conv1(image * (127.5 / 128)))
         embedding: Tensor = self.linear1(self.linear7(self.conv2(self.blocks(x))))
         return embedding.flatten(1)

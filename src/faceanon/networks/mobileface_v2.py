@@ -27,7 +27,9 @@ class Inverted(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`(B, I, H, W)` -> `(B, O, H / stride, W / stride)`, rounded up."""
         out: Tensor = self.project(self.depthwise(self.expand(x)))
-        return x + out if self.residual else out
+        if self.residual:
+            return x + out
+        return out
 
 
 class MobileFaceV2(nn.Module):

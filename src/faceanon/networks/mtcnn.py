@@ -41,11 +41,15 @@ class PNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv1, self.prelu1 = nn.Conv2d(3, 10, 3), nn.PReLU(10)
+        self.conv1 = nn.Conv2d(3, 10, 3)
+        self.prelu1 = nn.PReLU(10)
         self.pool1 = nn.MaxPool2d(2, 2, ceil_mode=True)
-        self.conv2, self.prelu2 = nn.Conv2d(10, 16, 3), nn.PReLU(16)
-        self.conv3, self.prelu3 = nn.Conv2d(16, 32, 3), nn.PReLU(32)
-        self.conv4_1, self.conv4_2 = nn.Conv2d(32, 2, 1), nn.Conv2d(32, 4, 1)
+        self.conv2 = nn.Conv2d(10, 16, 3)
+        self.prelu2 = nn.PReLU(16)
+        self.conv3 = nn.Conv2d(16, 32, 3)
+        self.prelu3 = nn.PReLU(32)
+        self.conv4_1 = nn.Conv2d(32, 2, 1)
+        self.conv4_2 = nn.Conv2d(32, 4, 1)
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """Logits `(B, 2, h, w)` (no face, face) and offsets `(B, 4, h, w)` (x1, y1, x2, y2, in cells of 12 px)."""
@@ -72,13 +76,18 @@ class RNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv1, self.prelu1 = nn.Conv2d(3, 28, 3), nn.PReLU(28)
+        self.conv1 = nn.Conv2d(3, 28, 3)
+        self.prelu1 = nn.PReLU(28)
         self.pool1 = nn.MaxPool2d(3, 2, ceil_mode=True)
-        self.conv2, self.prelu2 = nn.Conv2d(28, 48, 3), nn.PReLU(48)
+        self.conv2 = nn.Conv2d(28, 48, 3)
+        self.prelu2 = nn.PReLU(48)
         self.pool2 = nn.MaxPool2d(3, 2, ceil_mode=True)
-        self.conv3, self.prelu3 = nn.Conv2d(48, 64, 2), nn.PReLU(64)
-        self.dense4, self.prelu4 = nn.Linear(576, 128), nn.PReLU(128)
-        self.dense5_1, self.dense5_2 = nn.Linear(128, 2), nn.Linear(128, 4)
+        self.conv3 = nn.Conv2d(48, 64, 2)
+        self.prelu3 = nn.PReLU(64)
+        self.dense4 = nn.Linear(576, 128)
+        self.prelu4 = nn.PReLU(128)
+        self.dense5_1 = nn.Linear(128, 2)
+        self.dense5_2 = nn.Linear(128, 4)
 
     def forward(self, crops: Tensor) -> tuple[Tensor, Tensor]:
         """Logits `(B, 2)` and offsets `(B, 4)`, in sides of the crop."""
@@ -99,15 +108,22 @@ class ONet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv1, self.prelu1 = nn.Conv2d(3, 32, 3), nn.PReLU(32)
+        self.conv1 = nn.Conv2d(3, 32, 3)
+        self.prelu1 = nn.PReLU(32)
         self.pool1 = nn.MaxPool2d(3, 2, ceil_mode=True)
-        self.conv2, self.prelu2 = nn.Conv2d(32, 64, 3), nn.PReLU(64)
+        self.conv2 = nn.Conv2d(32, 64, 3)
+        self.prelu2 = nn.PReLU(64)
         self.pool2 = nn.MaxPool2d(3, 2, ceil_mode=True)
-        self.conv3, self.prelu3 = nn.Conv2d(64, 64, 3), nn.PReLU(64)
+        self.conv3 = nn.Conv2d(64, 64, 3)
+        self.prelu3 = nn.PReLU(64)
         self.pool3 = nn.MaxPool2d(2, 2, ceil_mode=True)
-        self.conv4, self.prelu4 = nn.Conv2d(64, 128, 2), nn.PReLU(128)
-        self.dense5, self.prelu5 = nn.Linear(1152, 256), nn.PReLU(256)
-        self.dense6_1, self.dense6_2, self.dense6_3 = nn.Linear(256, 2), nn.Linear(256, 4), nn.Linear(256, 10)
+        self.conv4 = nn.Conv2d(64, 128, 2)
+        self.prelu4 = nn.PReLU(128)
+        self.dense5 = nn.Linear(1152, 256)
+        self.prelu5 = nn.PReLU(256)
+        self.dense6_1 = nn.Linear(256, 2)
+        self.dense6_2 = nn.Linear(256, 4)
+        self.dense6_3 = nn.Linear(256, 10)
 
     def forward(self, crops: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Logits `(B, 2)`, offsets `(B, 4)` and points `(B, 10)` (five x, then five y), in sides of the crop."""
@@ -140,7 +156,10 @@ def _trained(net: Net, name: str) -> Net:
 
 def _read_weights(name: str) -> list[NDArray[np.float32]]:
     spec = find_spec("mtcnn")  # finds without importing
-    folder = None if spec is None or spec.origin is None else Path(spec.origin).parent / "assets" / "weights"
+    if spec is None or spec.origin is None:
+        folder = None
+    else:
+        folder = Path(spec.origin).parent / "assets" / "weights"
     if folder is None or not (path := folder / f"{name}.lz4").is_file():
         raise UserError("face detection needs the weights of the package mtcnn; run: pip install 'mtcnn>=1.0,<2'")
     found = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -159,7 +178,10 @@ def _from_keras(arrays: Sequence[NDArray[np.float32]], layers: Sequence[str]) ->
         if layer.startswith("prelu"):
             state[f"{layer}.weight"] = weight.flatten()
             continue
-        state[f"{layer}.weight"] = weight.permute(3, 2, 0, 1) if weight.dim() == 4 else weight.T
+        if weight.dim() == 4:
+            state[f"{layer}.weight"] = weight.permute(3, 2, 0, 1)
+        else:
+            state[f"{layer}.weight"] = weight.T
         state[f"{layer}.bias"] = next(tensors)
     if next(tensors, None) is not None:
         raise ValueError("more arrays than layers")

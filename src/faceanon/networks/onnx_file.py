@@ -38,7 +38,8 @@ def open_session(path: str | Path, role: str, examples: str, device: torch.devic
         raise UserError(f"ONNX networks need the package {error.name}; run: pip install 'insightface>=2.1'") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3  # the packs' files declare fixed shapes and then give others: warnings at each call
+    # The packs' files declare fixed shapes and then give others: warnings at each call.
+    options.log_severity_level = 3
     try:
         session = onnxruntime.InferenceSession(
             str(path), options, _providers(torch.device(device), onnxruntime.get_available_providers())
@@ -52,4 +53,6 @@ def open_session(path: str | Path, role: str, examples: str, device: torch.devic
 def _providers(device: torch.device, available: Sequence[str]) -> list[str | tuple[str, dict[str, int]]]:
     """The GPU that is asked for, where onnxruntime has one, and the CPU."""
     gpu: tuple[str, dict[str, int]] = ("CUDAExecutionProvider", {"device_id": device.index or 0})
-    return [*([gpu] if device.type == "cuda" and gpu[0] in available else []), "CPUExecutionProvider"]
+    if device.type == "cuda" and gpu[0] in available:
+        return [gpu, "CPUExecutionProvider"]
+    return ["CPUExecutionProvider"]

@@ -42,7 +42,8 @@ class OnnxRecogniser(nn.Module):
 
         self.input_size: int = shape[2]
         self.net = ArcFaceONNX(str(path), session)
-        self._single = shape[0] == 1  # the graph takes one face at a time
+        # The graph takes one face at a time.
+        self._single = shape[0] == 1
 
     def forward(self, image: Tensor) -> Tensor:
         """`(B, 3, S, S)` RGB in [-1, 1] -> `(B, E)` of unit length.
@@ -55,7 +56,8 @@ class OnnxRecogniser(nn.Module):
             raise UserError("an ONNX recogniser gives no gradients, so no loss can use it; keep it as the judge")
         if image.shape[1:] != (3, self.input_size, self.input_size):
             raise ValueError(f"this recogniser takes faces of {self.input_size} px, not {tuple(image.shape[1:])}")
-        pixels = ((image.detach().float() + 1) * 127.5).cpu()  # insightface scales from [0, 255] as the graph wants
+        # Insightface scales from [0, 255] as the graph wants.
+        pixels = ((image.detach().float() + 1) * 127.5).cpu()
         parts = torch.split(pixels, 1) if self._single else (pixels,)
         rows = torch.cat([torch.from_numpy(self.net.forward(part.numpy())) for part in parts])
         return F.normalize(rows).to(image.device)

@@ -36,7 +36,10 @@ def class_numbers(names: tuple[str, ...], order: tuple[str, ...] = CELEBAMASK_HQ
     Raises:
         ValueError: The order has no such class.
     """
-    unknown = [name for name in names if name not in order]
+    unknown = []
+    for name in names:
+        if name not in order:
+            unknown.append(name)
     if unknown:
         raise ValueError(f"no parsing class {unknown[0]!r}; there are {', '.join(order)}")
     return tuple(order.index(name) for name in names)

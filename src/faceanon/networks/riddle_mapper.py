@@ -27,7 +27,8 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.self_attn = nn.MultiheadAttention(width, HEADS, dropout)
         self.multihead_attn = nn.MultiheadAttention(width, HEADS, dropout)
-        self.linear1, self.linear2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.linear1 = nn.Linear(width, hidden)
+        self.linear2 = nn.Linear(hidden, width)
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width) if norm else None for _ in range(3))
         self.dropout = nn.Dropout(dropout)
 
@@ -92,14 +93,15 @@ class TransformerMapperSplit(nn.Module):
         """
         tokens, memory = self._tokens(codes, password)
         if self.linear_ori is not None and self.linear_pwd is not None:
-            tokens, memory = self.linear_ori(tokens), self.linear_pwd(memory)
+            tokens = self.linear_ori(tokens)
+            memory = self.linear_pwd(memory)
         if self.pos_embedding is not None:
             tokens = tokens + self.pos_embedding
         groups = zip(self.layers, torch.split(tokens, self.split), torch.split(memory, self.split), strict=True)
         return cat([layer(part, key) for layer, part, key in groups]).transpose(0, 1)
 
     def _tokens(self, codes: Tensor, password: Tensor) -> tuple[Tensor, Tensor]:
-        """Both as `(L, B, D)`."""
+        """Code and key as sequences `(L, B, D)`, as attention takes them."""
         if codes.ndim != 3 or codes.shape[1] != sum(self.split):
             raise ValueError(f"codes are {tuple(codes.shape)}; this mapper takes (B, {sum(self.split)}, D)")
         if password.ndim == 2:
@@ -123,7 +125,10 @@ def mapper_layout(public: Mapping[str, Tensor]) -> dict[str, Any]:
     first = "layers.0.self_attn.in_proj_weight"
     if first not in public:
         raise ValueError(f"no transformer mapper: {first} is missing")
-    rows = public["pos_embedding"].shape[0] if "pos_embedding" in public else sum(SPLIT)
+    if "pos_embedding" in public:
+        rows = public["pos_embedding"].shape[0]
+    else:
+        rows = sum(SPLIT)
     groups = len({name.split(".")[1] for name in public if name.startswith("layers.")})
     if (groups, rows) != (len(SPLIT), sum(SPLIT)):
         raise ValueError(f"this mapper has {groups} groups and {rows} layers; the public split is {SPLIT}")

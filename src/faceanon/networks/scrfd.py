@@ -37,7 +37,8 @@ class Scrfd:
         examples = "det_10g.onnx of buffalo_l or det_500m.onnx of buffalo_s"
         path, session = open_session(path, "detector", examples, device)
         count = len(session.get_outputs())
-        if count not in (9, 15):  # scores, boxes and points at three or five strides
+        # Scores, boxes and points at three or five strides.
+        if count not in (9, 15):
             raise UserError(
                 f"{path} is no SCRFD detector with five points: it has {count} outputs instead of 9; "
                 "choose det_10g.onnx or det_500m.onnx"
@@ -45,7 +46,9 @@ class Scrfd:
         from insightface.model_zoo.scrfd import SCRFD
 
         self.net = SCRFD(str(path), session)
-        cpu = -1 if session.get_providers() == ["CPUExecutionProvider"] else 0
+        cpu = 0
+        if session.get_providers() == ["CPUExecutionProvider"]:
+            cpu = -1
         self.net.prepare(cpu, det_thresh=threshold, input_size=[(side, side) for side in sides])
 
     def __call__(

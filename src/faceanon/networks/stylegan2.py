@@ -44,7 +44,8 @@ class Generator(nn.Module):
         channels: Mapping[int, int] | None = None,
     ) -> None:
         super().__init__()
-        self.size, self.style_dim = size, style_dim
+        self.size = size
+        self.style_dim = style_dim
         self.channels = channel_table(size, channel_multiplier, channels)
         self.n_latent = layer_count(size)
         sides = list(self.channels)
@@ -54,7 +55,8 @@ class Generator(nn.Module):
         self.input = ConstantInput(self.channels[4])
         self.conv1 = StyledConv(self.channels[4], self.channels[4], style_dim)
         self.to_rgb1 = ToRGB(self.channels[4], style_dim, upsample=False)
-        self.convs, self.to_rgbs = nn.ModuleList(), nn.ModuleList()
+        self.convs = nn.ModuleList()
+        self.to_rgbs = nn.ModuleList()
         for before, side in pairwise(sides):
             width = self.channels[side]
             self.convs.append(StyledConv(self.channels[before], width, style_dim, upsample=True))
@@ -119,7 +121,10 @@ class Generator(nn.Module):
         x = self.conv1(self.input(w_plus.shape[0]), styles[0], maps[0])
         image = self.to_rgb1(x, styles[1])
         blocks = len(self.to_rgbs)
-        shared = sum(side <= BATCHED for side in self.channels) - 1 if one_by_one(x) else blocks
+        if one_by_one(x):
+            shared = sum(side <= BATCHED for side in self.channels) - 1
+        else:
+            shared = blocks
         image, x = self._blocks(range(shared), image, x, styles, maps)
         if shared >= blocks:
             return image, x
@@ -138,7 +143,8 @@ class Generator(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Run some resolutions, each of two layers and a projection."""
         for block in blocks:
-            row = 2 * block + 1  # ToRGB shares its row of w+ with the first layer of the next resolution
+            # ToRGB shares its row of w+ with the first layer of the next resolution.
+            row = 2 * block + 1
             x = self.convs[row - 1](x, styles[row], maps[row])
             x = self.convs[row](x, styles[row + 1], maps[row + 1])
             image = self.to_rgbs[block](x, styles[row + 2], image)

@@ -19,7 +19,7 @@ class PixelNorm(nn.Module):
     """Divide `(B, D)` by its root mean square over dimension 1."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise `(B, D)`."""
+        """Scale every row of `(B, D)` to a root mean square of 1."""
         return x * torch.rsqrt(x.square().mean(1, keepdim=True) + EPS)
 
 
@@ -32,7 +32,8 @@ class FusedLeakyReLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, C, ...)` to the same shape."""
-        gain = math.sqrt(2)  # inside the activation, which is positively homogeneous
+        # Inside the activation, which is positively homogeneous.
+        gain = math.sqrt(2)
         bias = gain * self.bias.view(1, -1, *[1] * (x.ndim - 2))
         return F.leaky_relu_(torch.add(bias, x, alpha=gain), SLOPE)
 
@@ -61,7 +62,9 @@ class EqualLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map `(..., in_features)` to `(..., out_features)`."""
         x = F.linear(x, self.weight * self.scale, self.bias * self.lr_mul)
-        return F.leaky_relu(x, SLOPE) * math.sqrt(2) if self.activate else x
+        if self.activate:
+            return F.leaky_relu(x, SLOPE) * math.sqrt(2)
+        return x
 
 
 class EqualConv2d(nn.Module):
@@ -73,7 +76,8 @@ class EqualConv2d(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(out_channels, in_channels, kernel_size, kernel_size))
         self.scale = 1 / math.sqrt(in_channels * kernel_size**2)
-        self.stride, self.padding = stride, padding
+        self.stride = stride
+        self.padding = padding
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve `(B, I, H, W)`."""
@@ -238,4 +242,6 @@ class ToRGB(nn.Module):
     def forward(self, x: Tensor, style: Tensor, skip: Tensor | None = None) -> Tensor:
         """Draw `(B, 3, H, W)` from `(B, I, H, W)`, adding `skip` `(B, 3, H / 2, W / 2)`."""
         image: Tensor = self.conv(x, style) + self.bias
-        return image if skip is None else image + self.upsample(skip)
+        if skip is not None:
+            image = image + self.upsample(skip)
+        return image

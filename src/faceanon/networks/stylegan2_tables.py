@@ -15,7 +15,9 @@ def channel_table(size: int, multiplier: int = 2, channels: Mapping[int, int] | 
         raise ValueError(f"size {size} is not a power of two from 8 up")
     sides = [2**i for i in range(2, size.bit_length())]
     if channels is None:
-        channels = {side: 512 if side <= 32 else 16384 * multiplier // side for side in sides}
+        channels = {}
+        for side in sides:
+            channels[side] = 512 if side <= 32 else 16384 * multiplier // side
     if missing := [side for side in sides if side not in channels]:
         raise ValueError(f"channels has no entry for {missing} px; a {size} px network needs {sides}")
     return {side: int(channels[side]) for side in sides}

@@ -95,7 +95,7 @@ class Taef2Decoder(nn.Sequential):
         """A part of the picture, the same as if the whole were drawn, without what only the rest of it needs.
 
         The first layers look at everything. The last four convolutions take two thirds of the work, and a pixel of
-        theirs hangs on its neighbours alone.
+        theirs depends on its neighbours alone.
 
         Args:
             latents: `(B, 32, h, w)`.

@@ -61,12 +61,16 @@ class TimmEncoder(Encoder4Editing):
         trunk_file: str | None = None,
         model_args: Mapping[str, Any] | None = None,
     ) -> None:
-        nn.Module.__init__(self)  # not the parent's, which would build the trunk that this one replaces
+        # Not the parent's, which would build the trunk that this one replaces.
+        nn.Module.__init__(self)
         side = input_size // REDUCTIONS[-1]
         if side < 1 or input_size % REDUCTIONS[-1] or side & (side - 1):
             raise UserError(f"input_size of an encoder must be 16 times a power of two, not {input_size}")
-        self.stylegan_size, self.style_dim, self.input_size = stylegan_size, style_dim, input_size
-        self.coarse_ind, self.middle_ind = coarse_ind, middle_ind
+        self.stylegan_size = stylegan_size
+        self.style_dim = style_dim
+        self.input_size = input_size
+        self.coarse_ind = coarse_ind
+        self.middle_ind = middle_ind
         self.n_latent = layer_count(stylegan_size)
         levels, channels, self._channels_last = _describe(name, input_size, dict(model_args or {}))
         self.feature_channels = {input_size // r: c for r, c in zip(REDUCTIONS, channels, strict=True)}
@@ -75,9 +79,10 @@ class TimmEncoder(Encoder4Editing):
         self.register_buffer("mean", _pixel(config.mean), persistent=False)
         self.register_buffer("std", _pixel(config.std), persistent=False)
         self.latlayer0, self.latlayer1, self.latlayer2 = (nn.Conv2d(c, width, 1) for c in reversed(channels))
-        self.styles = nn.ModuleList(
-            StyleBlock(width, style_dim, input_size // REDUCTIONS[2 - self._level(row)]) for row in range(self.n_latent)
-        )
+        self.styles = nn.ModuleList()
+        for row in range(self.n_latent):
+            reduction = REDUCTIONS[2 - self._level(row)]
+            self.styles.append(StyleBlock(width, style_dim, input_size // reduction))
 
     def with_features(self, image: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
         """Encode aligned faces.
@@ -122,20 +127,25 @@ def _describe(name: str, size: int, model_args: dict[str, Any]) -> tuple[list[in
     try:
         with torch.device("meta"):
             probe: Any = timm.create_model(name, pretrained=False, features_only=True, **model_args).eval()
-            shapes = [tuple(item.shape[1:]) for item in probe(torch.zeros(1, 3, size, size))]
+            shapes = []
+            for item in probe(torch.zeros(1, 3, size, size)):
+                shapes.append(tuple(item.shape[1:]))
     except (RuntimeError, AssertionError, TypeError, ValueError, AttributeError, NotImplementedError) as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise UserError(
             f"timm's {name} gives no feature maps of a {size} px image ({reason}); set model_args or pick another model"
         ) from error
-    reductions, channels = probe.feature_info.reduction(), probe.feature_info.channels()
+    reductions = probe.feature_info.reduction()
+    channels = probe.feature_info.channels()
     if len(set(reductions)) < len(reductions) or not set(REDUCTIONS) <= set(reductions):
         raise UserError(
             f"timm's {name} has maps at 1/{', 1/'.join(map(str, reductions))} of the side; an encoder needs one each "
             "at 1/4, 1/8 and 1/16, as resnet50, convnext_tiny or efficientnet_b0 have"
         )
     levels = [reductions.index(r) for r in REDUCTIONS]
-    wanted = [(channels[level], size // r, size // r) for level, r in zip(levels, REDUCTIONS, strict=True)]
+    wanted = []
+    for level, r in zip(levels, REDUCTIONS, strict=True):
+        wanted.append((channels[level], size // r, size // r))
     found = [shapes[level] for level in levels]
     last = found == [(*shape[1:], shape[0]) for shape in wanted]
     if found != wanted and not last:
@@ -165,7 +175,13 @@ def _classifier_weights(name: str, file: str | Path, model_args: dict[str, Any])
         whole: Any = timm.create_model(name, pretrained=False, **model_args)
     heads = whole.pretrained_cfg.get("classifier") or ()
     prefixes = tuple(f"{head}." for head in ((heads,) if isinstance(heads, str) else heads))
-    own = {key: value for key, value in whole.state_dict().items() if key.startswith(prefixes)}
-    body = {key: value for key, value in state.items() if not key.startswith(prefixes)}
+    own = {}
+    for key, value in whole.state_dict().items():
+        if key.startswith(prefixes):
+            own[key] = value
+    body = {}
+    for key, value in state.items():
+        if not key.startswith(prefixes):
+            body[key] = value
     load_exactly(whole, {**body, **own}, file, assign=True)
     return body

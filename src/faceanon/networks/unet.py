@@ -22,11 +22,12 @@ class ConvUnit(nn.Sequential):
 
 
 class DoubleConv(nn.Module):
-    """Two units."""
+    """Two units of convolution, batch norm and ReLU, one after the other; the size stays."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.conv1, self.conv2 = ConvUnit(inputs, outputs), ConvUnit(outputs, outputs)
+        self.conv1 = ConvUnit(inputs, outputs)
+        self.conv2 = ConvUnit(outputs, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, I, H, W)` -> `(B, O, H, W)`."""
@@ -62,11 +63,15 @@ class UNetParser(nn.Module):
         super().__init__()
         self.working_size = working_size
         first, second, third, fourth, deepest = WIDTHS
-        self.conv1, self.conv2 = DoubleConv(3, first), DoubleConv(first, second)
-        self.conv3, self.conv4 = DoubleConv(second, third), DoubleConv(third, fourth)
+        self.conv1 = DoubleConv(3, first)
+        self.conv2 = DoubleConv(first, second)
+        self.conv3 = DoubleConv(second, third)
+        self.conv4 = DoubleConv(third, fourth)
         self.center = DoubleConv(fourth, deepest)
-        self.up_concat4, self.up_concat3 = Up(deepest, fourth), Up(fourth, third)
-        self.up_concat2, self.up_concat1 = Up(third, second), Up(second, first)
+        self.up_concat4 = Up(deepest, fourth)
+        self.up_concat3 = Up(fourth, third)
+        self.up_concat2 = Up(third, second)
+        self.up_concat1 = Up(second, first)
         self.final = nn.Conv2d(first, n_classes, 1)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -76,7 +81,10 @@ class UNetParser(nn.Module):
             ValueError: The side at which it looks is no multiple of 16.
         """
         size = (image.shape[-2], image.shape[-1])
-        look = size if self.working_size is None else (self.working_size, self.working_size)
+        if self.working_size is None:
+            look = size
+        else:
+            look = (self.working_size, self.working_size)
         if any(side % 16 for side in look):
             raise ValueError(f"the parser looks at {look[0]} x {look[1]} px; both must be multiples of 16")
         return _resize(self._logits(_resize(image, look)), size)
@@ -93,4 +101,6 @@ class UNetParser(nn.Module):
 
 
 def _resize(x: Tensor, size: tuple[int, int]) -> Tensor:
-    return x if tuple(x.shape[-2:]) == size else F.adaptive_avg_pool2d(x, size)
+    if tuple(x.shape[-2:]) == size:
+        return x
+    return F.adaptive_avg_pool2d(x, size)

@@ -14,7 +14,8 @@ CHANNEL_OF_CLASS = (0, 3, 6, 9, 17, 5, 2, 11, 8, 4, 14, 1, 10, 13, 12, 18, 7, 15
 
 def _twice(inputs: int, outputs: int) -> nn.Sequential:
     """Two 3x3 convolutions, each with a ReLU."""
-    first, second = nn.Conv2d(inputs, outputs, 3, padding=1), nn.Conv2d(outputs, outputs, 3, padding=1)
+    first = nn.Conv2d(inputs, outputs, 3, padding=1)
+    second = nn.Conv2d(outputs, outputs, 3, padding=1)
     return nn.Sequential(first, nn.ReLU(), second, nn.ReLU())
 
 
@@ -29,9 +30,13 @@ class SmallUNet(nn.Module):
     def __init__(self, n_classes: int = 19, working_size: int | None = None) -> None:
         super().__init__()
         self.working_size = working_size
-        self.enc1, self.enc2, self.bottleneck = _twice(3, 32), _twice(32, 64), _twice(64, 128)
-        self.up1, self.dec1 = nn.ConvTranspose2d(128, 64, 2, 2), _twice(128, 64)
-        self.up2, self.dec2 = nn.ConvTranspose2d(64, 32, 2, 2), _twice(64, 32)
+        self.enc1 = _twice(3, 32)
+        self.enc2 = _twice(32, 64)
+        self.bottleneck = _twice(64, 128)
+        self.up1 = nn.ConvTranspose2d(128, 64, 2, 2)
+        self.dec1 = _twice(128, 64)
+        self.up2 = nn.ConvTranspose2d(64, 32, 2, 2)
+        self.dec2 = _twice(64, 32)
         self.out = nn.Conv2d(32, n_classes, 1)
 
     def forward(self, image: Tensor) -> Tensor:

@@ -29,13 +29,18 @@ def upfirdn2d(
         `(B, C, H', W')` with H' = (H * up + y0 + y1 - kH) // down + 1.
     """
     up_x, up_y = (up, up) if isinstance(up, int) else up
-    down_x, down_y = (down, down) if isinstance(down, int) else down
+    if isinstance(down, int):
+        down_x = down
+        down_y = down
+    else:
+        down_x, down_y = down
     x0, x1, y0, y1 = pad if len(pad) == 4 else (*pad, *pad)
     if (up_x, up_y) != (1, 1):
         x = _insert_zeros(x, up_x, up_y)
     padding = (y0, x0)
     if x0 != x1 or y0 != y1 or min(padding) < 0:
-        x, padding = F.pad(x, (x0, x1, y0, y1)), (0, 0)
+        x = F.pad(x, (x0, x1, y0, y1))
+        padding = (0, 0)
     weight = _per_channel(kernel.flip((0, 1)), x)
     return F.conv2d(x, weight, stride=(down_y, down_x), padding=padding, groups=x.shape[1])
 
@@ -53,7 +58,9 @@ def _per_channel(kernel: Tensor, x: Tensor) -> Tensor:
 
 def fast_layout(x: Tensor) -> Tensor:
     """`x` in channels_last memory on a CPU, where depthwise filters run many times faster so; unchanged elsewhere."""
-    return x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
+    if x.device.type == "cpu":
+        return x.contiguous(memory_format=torch.channels_last)
+    return x
 
 
 class Resample(nn.Module):
@@ -80,7 +87,9 @@ class Resample(nn.Module):
         super().__init__()
         axis = torch.tensor(taps)
         self.register_buffer("kernel", gain * torch.outer(axis, axis) / axis.sum() ** 2)
-        self.up, self.down, self.pad = up, down, pad
+        self.up = up
+        self.down = down
+        self.pad = pad
 
     def forward(self, x: Tensor) -> Tensor:
         """Filter `(B, C, H, W)`."""

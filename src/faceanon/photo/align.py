@@ -25,9 +25,12 @@ def geometry_from_points(points: NDArray[np.floating]) -> CropGeometry:
         points: `(5, 2)` x, y as in `Detection.points`.
     """
     left_eye, right_eye, _, left_mouth, right_mouth = np.asarray(points, dtype=np.float64)
-    eyes, mouth = (left_eye + right_eye) / 2, (left_mouth + right_mouth) / 2
-    across, down = right_eye - left_eye, mouth - eyes
-    direction = across + np.array([down[1], -down[0]])  # both say which way is right; the mean resists a bad point
+    eyes = (left_eye + right_eye) / 2
+    mouth = (left_mouth + right_mouth) / 2
+    across = right_eye - left_eye
+    down = mouth - eyes
+    # Both say which way is right; the mean resists a bad point.
+    direction = across + np.array([down[1], -down[0]])
     half = max(2.0 * math.hypot(*across), 1.8 * math.hypot(*down))
     axis = direction / max(math.hypot(*direction), 1e-9) * half
     center = eyes + 0.1 * down
@@ -43,7 +46,9 @@ def reframed(geometry: CropGeometry, scale: float, right: float, down: float) ->
         right: How far the wanted middle lies towards the face's right edge, in sides of this square.
         down: How far towards the chin, likewise.
     """
-    x, y = 2 * geometry.axis_x, 2 * geometry.axis_y  # one side to the right; down is that, turned: (-y, x)
+    # One side to the right; down is that, turned: (-y, x).
+    x = 2 * geometry.axis_x
+    y = 2 * geometry.axis_y
     return CropGeometry(
         geometry.center_x + right * x - down * y,
         geometry.center_y + right * y + down * x,
@@ -75,8 +80,10 @@ def crop_window(geometry: CropGeometry, width: int, height: int) -> Box:
         UserError: If the square lies outside the photo.
     """
     reach = geometry.reach + MARGIN
-    left, right = math.floor(geometry.center_x - reach), math.ceil(geometry.center_x + reach)
-    top, bottom = math.floor(geometry.center_y - reach), math.ceil(geometry.center_y + reach)
+    left = math.floor(geometry.center_x - reach)
+    right = math.ceil(geometry.center_x + reach)
+    top = math.floor(geometry.center_y - reach)
+    bottom = math.ceil(geometry.center_y + reach)
     box = max(left, 0), max(top, 0), min(right, width), min(bottom, height)
     if box[2] - box[0] < 2 or box[3] - box[1] < 2:
         raise UserError(f"a face at ({geometry.center_x:.0f}, {geometry.center_y:.0f}) is outside the photo's pixels")
@@ -110,19 +117,35 @@ def crop_grid(geometry: CropGeometry, box: Box, size: int) -> Tensor:
 
     A pixel of the crop has n x n samples, so that whatever it covers is averaged.
     """
-    times = samples(geometry.side / size)
-    steps = (torch.arange(size * times, dtype=torch.float64) * 2 + 1) / (size * times) - 1
-    down = steps[:, None]
-    right = steps[None, :]
+    steps = crop_steps(geometry, size)
+    return places_in_window(geometry, box, steps[None, :], steps[:, None])[None]
+
+
+def crop_steps(geometry: CropGeometry, size: int) -> Tensor:
+    """Where a crop's samples lie along its side, `(n S,)` float64 in [-1, 1]."""
+    count = size * samples(geometry.side / size)
+    return (torch.arange(count, dtype=torch.float64) * 2 + 1) / count - 1
+
+
+def places_in_window(geometry: CropGeometry, box: Box, right: Tensor, down: Tensor) -> Tensor:
+    """Places in the window, at [-1, 1], of places in the square.
+
+    Args:
+        geometry: The square.
+        box: The window.
+        right: Towards the face's right, float64 in [-1, 1].
+        down: Towards its chin; the two are broadcast.
+
+    Returns:
+        `(..., 2)` float32.
+    """
     left, top, right_edge, bottom = box
-    grid = torch.empty(1, size * times, size * times, 2)
-    grid[0, :, :, 0] = (
-        2 * (geometry.center_x + geometry.axis_x * right - geometry.axis_y * down - left) / (right_edge - left) - 1
-    )
-    grid[0, :, :, 1] = (
-        2 * (geometry.center_y + geometry.axis_y * right + geometry.axis_x * down - top) / (bottom - top) - 1
-    )
-    return grid
+    x = geometry.center_x + geometry.axis_x * right - geometry.axis_y * down
+    y = geometry.center_y + geometry.axis_y * right + geometry.axis_x * down
+    places = torch.empty(*x.shape, 2)
+    places[..., 0] = 2 * (x - left) / (right_edge - left) - 1
+    places[..., 1] = 2 * (y - top) / (bottom - top) - 1
+    return places
 
 
 def samples(shrink: float) -> int:
@@ -144,11 +167,12 @@ def arrange_layers(geometries: Sequence[CropGeometry]) -> tuple[tuple[CropGeomet
     """
     layers: list[list[CropGeometry]] = []
     for geometry in geometries:
-        free = next((layer for layer in layers if not any(_overlap(geometry, other) for other in layer)), None)
-        if free is None:
-            layers.append([geometry])
+        for layer in layers:
+            if not any(_overlap(geometry, other) for other in layer):
+                layer.append(geometry)
+                break
         else:
-            free.append(geometry)
+            layers.append([geometry])
     return tuple(tuple(layer) for layer in layers)
 
 

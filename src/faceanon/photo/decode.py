@@ -88,7 +88,9 @@ def decode(image: Image.Image, name: str, convert_profile: bool = True) -> Decod
     """
     _check(image, name)
     notes: list[str] = []
-    icc = image.info.get("icc_profile") if convert_profile else None
+    icc = None
+    if convert_profile:
+        icc = image.info.get("icc_profile")
     image.load()
     image = _upright(image, notes)
     if image.mode.startswith("I"):
@@ -106,7 +108,8 @@ def decode(image: Image.Image, name: str, convert_profile: bool = True) -> Decod
     if alpha is not None and alpha.min() == 255:
         alpha = None
     if alpha is not None:
-        pixels[alpha == 0] = 255  # what nobody sees must not carry a face through
+        # What nobody sees must not carry a face through.
+        pixels[alpha == 0] = 255
     return Decoded(pixels, alpha, tuple(notes))
 
 
@@ -128,7 +131,8 @@ def _check(image: Image.Image, name: str) -> None:
             f"{name}: a picture of floating point numbers has no defined white; convert it to 8 or 16 bit first"
         )
     frames = getattr(image, "n_frames", 1)
-    if frames > 1 and image.format != "MPO":  # phones add views to a photo this way; the first one is the photo
+    # Phones add views to a photo this way; the first one is the photo.
+    if frames > 1 and image.format != "MPO":
         raise UserError(f"{name} holds {frames} pictures (an animation, or pages); save each as a file of its own")
 
 
@@ -138,7 +142,9 @@ def _upright(image: Image.Image, notes: list[str]) -> Image.Image:
     except Exception:  # as in `opened`; a camera's notes are not worth the picture
         notes.append("damaged EXIF data ignored")
         return image
-    return image if turn is None else image.transpose(turn)
+    if turn is None:
+        return image
+    return image.transpose(turn)
 
 
 def _narrow(image: Image.Image) -> Image.Image:
@@ -156,4 +162,6 @@ def _to_srgb(image: Image.Image, icc: bytes, notes: list[str]) -> Image.Image:
     except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
         notes.append("unusable colour profile ignored, colours taken as sRGB")
         return image
-    return image if converted is None else converted
+    if converted is None:
+        return image
+    return converted

@@ -99,12 +99,11 @@ class MtcnnDetector:
         boxes = self._propose(photo, self.config.min_face * scale)
         boxes, _ = self._refine(photo, boxes)
         boxes, scores, points = self._output(photo, boxes)
-        found = [
-            Detection(tuple(box), score, np.array([xs, ys]).T)
-            for box, score, (xs, ys) in zip(
-                (boxes / scale).tolist(), scores.tolist(), (points / scale).tolist(), strict=True
-            )
-        ]
+        found = []
+        for box, score, (xs, ys) in zip(
+            (boxes / scale).tolist(), scores.tolist(), (points / scale).tolist(), strict=True
+        ):
+            found.append(Detection(tuple(box), score, np.array([xs, ys]).T))
         return sorted(found, key=lambda face: -face.size)
 
     def _prepare(self, image: NDArray[np.uint8]) -> tuple[Tensor, float]:
@@ -116,10 +115,13 @@ class MtcnnDetector:
 
     def _propose(self, photo: Tensor, min_face: float) -> Tensor:
         """Square boxes `(N, 4)` from P-Net on every scale of the pyramid."""
-        found = [self._propose_at(photo, scale) for scale in _pyramid(photo, max(min_face, CELL), self.config.factor)]
+        found = []
+        for scale in _pyramid(photo, max(min_face, CELL), self.config.factor):
+            found.append(self._propose_at(photo, scale))
         if not found:
             return photo.new_zeros(0, 4)
-        boxes, scores = torch.cat([boxes for boxes, _ in found]), torch.cat([scores for _, scores in found])
+        boxes = torch.cat([boxes for boxes, _ in found])
+        scores = torch.cat([scores for _, scores in found])
         return _square(boxes[nms(boxes, scores, 0.7)])
 
     def _propose_at(self, photo: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -134,25 +136,32 @@ class MtcnnDetector:
 
     def _refine(self, photo: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
         """Square boxes `(N, 4)` that R-Net keeps, moved, and their scores `(N,)`."""
-        answers = [self.rnet(_cut(photo, part, 24)) for part in torch.split(boxes, CHUNK)]
+        answers = []
+        for part in torch.split(boxes, CHUNK):
+            answers.append(self.rnet(_cut(photo, part, 24)))
         logits, offsets = (torch.cat(part) for part in zip(*answers, strict=True))
         scores = logits.softmax(1)[:, 1]
         boxes = _move(boxes, offsets)
         keep = scores > self.config.thresholds[1]
-        boxes, scores = boxes[keep], scores[keep]
+        boxes = boxes[keep]
+        scores = scores[keep]
         keep = nms(boxes, scores, 0.7)
         return _square(boxes[keep]), scores[keep]
 
     def _output(self, photo: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Boxes `(N, 4)`, scores `(N,)` and points `(N, 2, 5)` that O-Net keeps."""
-        answers = [self.onet(_cut(photo, part, 48)) for part in torch.split(boxes, CHUNK)]
+        answers = []
+        for part in torch.split(boxes, CHUNK):
+            answers.append(self.onet(_cut(photo, part, 48)))
         logits, offsets, points = (torch.cat(part) for part in zip(*answers, strict=True))
         scores = logits.softmax(1)[:, 1]
         sides = (boxes[:, 2:] - boxes[:, :2])[..., None]
         points = boxes[:, :2, None] + points.reshape(-1, 2, 5) * sides  # (N, 2, 5)
         boxes = _move(boxes, offsets)
         keep = scores > self.config.thresholds[2]
-        boxes, scores, points = boxes[keep], scores[keep], points[keep]
+        boxes = boxes[keep]
+        scores = scores[keep]
+        points = points[keep]
         keep = _suppress_nested(boxes, scores)
         return boxes[keep], scores[keep], points[keep]
 
@@ -170,12 +179,15 @@ class ScrfdDetector:
     """
 
     def __init__(self, path: str | Path, min_face: float = 20, device: torch.device | str = "cpu") -> None:
-        self.net, self.min_face = Scrfd(path, device=device), min_face
+        self.net = Scrfd(path, device=device)
+        self.min_face = min_face
 
     def detect(self, image: NDArray[np.uint8]) -> list[Detection]:
         """Faces of an RGB photo `(H, W, 3)` uint8, the largest first."""
         rows = zip(*self.net(image), strict=True)
-        found = [Detection(tuple(box.tolist()), float(score), points) for box, score, points in rows]
+        found = []
+        for box, score, points in rows:
+            found.append(Detection(tuple(box.tolist()), float(score), points))
         return sorted((face for face in found if face.size >= self.min_face), key=lambda face: -face.size)
 
 

@@ -87,7 +87,9 @@ def load_carried(path: Path) -> LoadedPhoto | None:
         # As in a file of ours: a profile stays with the pixels, since converting them would change their lowest bits.
         photo = _load(image, str(path), "in the pixels")
     payload = pixels.find(photo.pixels)
-    return None if payload is None else replace(photo, manifest=payload.decode("utf-8", "replace"))
+    if payload is None:
+        return None
+    return replace(photo, manifest=payload.decode("utf-8", "replace"))
 
 
 def read_manifest(photo: LoadedPhoto) -> Manifest:
@@ -136,7 +138,9 @@ def read_vault(path: Path) -> bytes | None:
     """
     with opened(path) as image:
         inside = embedded_vault(image)
-    return read_vault_file(path) if inside is None else inside
+    if inside is None:
+        return read_vault_file(path)
+    return inside
 
 
 def write_photo(
@@ -170,16 +174,20 @@ def write_photo(
         write_atomic(path, data)
     except UserError:
         for file, content in beside.items():
-            if content is not None:  # it would belong to no picture
+            # It would belong to no picture.
+            if content is not None:
                 file.unlink(missing_ok=True)
         raise
     for file, content in beside.items():
-        if content is None:  # one of an earlier run would describe another picture
+        # One of an earlier run would describe another picture.
+        if content is None:
             file.unlink(missing_ok=True)
 
 
 def _load(image: Image.Image, name: str, manifest: str | None) -> LoadedPhoto:
     icc = image.info.get("icc_profile")
     shown = decode(image, name, convert_profile=manifest is None)
-    kept = icc if manifest is not None and isinstance(icc, bytes) and icc else None
+    kept = None
+    if manifest is not None and isinstance(icc, bytes) and icc:
+        kept = icc
     return LoadedPhoto(shown.pixels, manifest, kept, name, shown.alpha, shown.notes)

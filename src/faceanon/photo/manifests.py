@@ -25,9 +25,11 @@ def manifest_of(path: Path) -> tuple[Manifest, str]:
         where = path.name
     else:
         with opened(path) as image:
-            text, where = embedded(image), "in the file"
+            text = embedded(image)
+            where = "in the file"
         if text is None:
-            text, where = read_sidecar(path), path.name + SIDECAR_SUFFIX
+            text = read_sidecar(path)
+            where = path.name + SIDECAR_SUFFIX
     if text is None:
         raise UserError(
             f"{path} carries no faceanon data, in itself or beside it; it was not made by faceanon, or lost it"
@@ -47,9 +49,13 @@ def vault_bytes(path: Path) -> int | None:
     if path.name.endswith(SIDECAR_SUFFIX):
         path = path.with_name(path.name.removesuffix(SIDECAR_SUFFIX))
         beside = vault_of(path)
-        return beside.stat().st_size if beside.is_file() else None
+        if beside.is_file():
+            return beside.stat().st_size
+        return None
     vault = read_vault(path)
-    return None if vault is None else len(vault)
+    if vault is None:
+        return None
+    return len(vault)
 
 
 def manifest_like(path: Path) -> Manifest:

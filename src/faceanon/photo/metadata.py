@@ -110,7 +110,8 @@ def encode(
         UserError: If the format cannot hold what it should.
     """
     check_suffix(path)
-    kind, data = WRITABLE[path.suffix.lower()], io.BytesIO()
+    kind = WRITABLE[path.suffix.lower()]
+    data = io.BytesIO()
     image = Image.fromarray(pixels if alpha is None else np.dstack([pixels, alpha]))
     if max(image.size) > 16383 and kind == "WEBP":
         raise UserError(f"{path}: WebP holds at most 16383 pixels a side; write PNG instead")
@@ -120,13 +121,17 @@ def encode(
         image.save(data, "PNG", pnginfo=chunks, icc_profile=icc, **compression)
     elif kind == "WEBP":
         xmp = b"" if manifest is None else _packet(manifest)
-        options = {"lossless": True} if quality is None else {"quality": quality}
+        options: dict[str, int] = {"lossless": True}
+        if quality is not None:
+            options = {"quality": quality}
         image.save(data, "WEBP", xmp=xmp, icc_profile=icc or b"", exact=True, **options)
     else:
         if alpha is not None:
             raise UserError(f"{path}: JPEG keeps no transparency; write PNG or WebP instead")
         image.save(data, "JPEG", quality=quality or JPEG_QUALITY, subsampling=0, icc_profile=icc)
-        return data.getvalue() if manifest is None else _with_segment(data.getvalue(), _packet(manifest), path)
+        if manifest is None:
+            return data.getvalue()
+        return _with_segment(data.getvalue(), _packet(manifest), path)
     return data.getvalue()
 
 
@@ -136,8 +141,14 @@ def embedded(image: Image.Image) -> str | None:
     if text is not None:
         return str(text)
     xmp = image.info.get("xmp")
-    found = _ELEMENT.search(xmp.encode() if isinstance(xmp, str) else xmp) if isinstance(xmp, (bytes, str)) else None
-    return None if found is None else unescape(found[1].decode("utf-8", "replace"))
+    if isinstance(xmp, str):
+        xmp = xmp.encode()
+    if not isinstance(xmp, bytes):
+        return None
+    found = _ELEMENT.search(xmp)
+    if found is None:
+        return None
+    return unescape(found[1].decode("utf-8", "replace"))
 
 
 def embedded_vault(image: Image.Image) -> bytes | None:

@@ -40,7 +40,10 @@ def photo_crowd(number: int = 0) -> Image.Image:
 def _files(split: str) -> list[str]:
     """One picture of each person of a split of the shipped pictures."""
     with (checkpoints() / "photo128" / "pictures.csv").open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["split"] == split]
+        rows = []
+        for row in csv.DictReader(file):
+            if row["split"] == split:
+                rows.append(row)
     return list({row["person"]: row["file"] for row in rows}.values())
 
 

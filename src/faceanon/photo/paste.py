@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from faceanon.manifest import CropGeometry
-from faceanon.photo.align import Box, crop_grid, crop_window, samples, window_tensor
+from faceanon.photo.align import Box, crop_steps, crop_window, places_in_window, samples, window_tensor
 
 FEATHER = 0.05
 PASSES = 4
@@ -46,6 +46,7 @@ def paste(
     """
     box = crop_window(geometry, photo.shape[1], photo.shape[0])
     window = window_tensor(photo, box)
+    # Float32 on the CPU whatever the model ran in, so that the same face gives the same pixels everywhere.
     face = face.detach().cpu().float().clamp(-1, 1).contiguous()
     size = face.shape[-1]
     times = _repeats(geometry, size)
@@ -58,6 +59,7 @@ def paste(
     alpha = _opacity(grid, feather, times)
     firm = _firm(size, feather)
     if wide is not None:
+        # Outside of the region the photo stays, and there is nothing to correct.
         alpha = alpha * _share(wide, grid, times)
         firm = firm * wide
     # Only the pixels that the face reaches are drawn, and only what is corrected is looked at again: of a method that
@@ -73,10 +75,10 @@ def paste(
     _draw(shown, corrected, places, below, opacity, grid)
     held = firm.flatten().nonzero()[:, 0]
     wanted = face.flatten(1).index_select(1, held)
-    back = crop_grid(geometry, box, size)
-    back = _cells_of(back, held, back.shape[1] // size)
+    back = _crop_cells(geometry, box, size, held)
     for _ in range(passes):
         seen = _sampled(shown.view_as(window), back, "reflection").clamp(-1, 1)
+        # Irani and Peleg: what the pasted face lacks when it is read back is added to the face.
         corrected.view(3, -1).index_add_(1, held, wanted - seen)
         _draw(shown, corrected, places, below, opacity, grid)
     left, top, right, bottom = box
@@ -97,7 +99,7 @@ def _widened(region: Tensor) -> Tensor:
 def _share(region: Tensor, grid: Tensor, times: int) -> Tensor:
     """`(1, h, w)`: how much of each pixel of the window lies in the region `(S, S)`."""
     fine = functional.grid_sample(region[None, None], grid, mode="bilinear", padding_mode="border", align_corners=False)
-    return functional.avg_pool2d(fine, times)[0]
+    return _averaged(fine[0], times)
 
 
 def _repeats(geometry: CropGeometry, size: int) -> int:
@@ -121,13 +123,19 @@ def _face_grid(geometry: CropGeometry, box: Box, size: int) -> Tensor:
 
 def _opacity(grid: Tensor, feather: float, times: int) -> Tensor:
     """`(1, h, w)`: 1 inside the square, falling smoothly to 0 at its edge, 0 outside."""
-    depth = (1 - grid.abs().amax(-1)) / 2  # share of the side between a pixel and the nearest edge
+    # Share of the side between a pixel and the nearest edge.
+    depth = (1 - grid.abs().amax(-1)) / 2
     if feather == 0:
         inside = (depth > 0).float()
     else:
         ramp = (depth / feather).clamp(0, 1)
         inside = ramp * ramp * (3 - 2 * ramp)
-    return functional.avg_pool2d(inside, times)
+    return _averaged(inside, times)
+
+
+def _averaged(samples_of: Tensor, times: int) -> Tensor:
+    """`(C, n h, n w)` with n x n samples a pixel -> `(C, h, w)`."""
+    return samples_of if times == 1 else functional.avg_pool2d(samples_of, times)
 
 
 def _firm(size: int, feather: float) -> Tensor:
@@ -147,8 +155,12 @@ def _around(region: Tensor, geometry: CropGeometry, box: Box) -> Box:
     # A pixel of the face reaches as far as the middles of its neighbours.
     edges_down = [(int(rows[0]) - 1) * 2 / size - 1, (int(rows[-1]) + 2) * 2 / size - 1]
     edges_right = [(int(columns[0]) - 1) * 2 / size - 1, (int(columns[-1]) + 2) * 2 / size - 1]
-    x = [geometry.center_x + geometry.axis_x * r - geometry.axis_y * d for r in edges_right for d in edges_down]
-    y = [geometry.center_y + geometry.axis_y * r + geometry.axis_x * d for r in edges_right for d in edges_down]
+    x = []
+    y = []
+    for right in edges_right:
+        for down in edges_down:
+            x.append(geometry.center_x + geometry.axis_x * right - geometry.axis_y * down)
+            y.append(geometry.center_y + geometry.axis_y * right + geometry.axis_x * down)
     left = max(box[0], math.floor(min(x)) - 1)
     top = max(box[1], math.floor(min(y)) - 1)
     return left, top, min(box[2], math.ceil(max(x)) + 1), min(box[3], math.ceil(max(y)) + 1)
@@ -159,6 +171,16 @@ def _cells_of(grid: Tensor, chosen: Tensor, times: int) -> Tensor:
     _, height, width, _ = grid.shape
     samples_of = grid.view(height // times, times, width // times, times, 2).permute(1, 3, 0, 2, 4)
     return samples_of.reshape(1, times * times, -1, 2).index_select(2, chosen)
+
+
+def _crop_cells(geometry: CropGeometry, box: Box, size: int, chosen: Tensor) -> Tensor:
+    """As `_cells_of` of `crop_grid`, computed for the chosen pixels of the crop alone."""
+    steps = crop_steps(geometry, size).view(size, -1).T
+    times = len(steps)
+    rows = torch.div(chosen, size, rounding_mode="floor")
+    right = steps[:, chosen % size].repeat(times, 1)
+    down = steps[:, rows].repeat_interleave(times, 0)
+    return places_in_window(geometry, box, right, down)[None]
 
 
 def _sampled(picture: Tensor, grid: Tensor, beyond: str) -> Tensor:

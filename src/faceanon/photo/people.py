@@ -79,7 +79,7 @@ class People:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all references."""
+        """Names of all references: those of `select`, then those of `exclude`."""
         return tuple(reference.name for reference in (*self.select, *self.exclude))
 
     def numbered(self, pixels: NDArray[np.uint8], faces: Sequence[Face], policy: Policy) -> Policy:
@@ -87,10 +87,13 @@ class People:
 
         Args:
             pixels: RGB `(H, W, 3)` uint8.
-            faces: Everybody in it, judged with nobody chosen.
+            faces: Everybody in it, as decided with nobody chosen.
             policy: What else was asked for.
         """
-        clear = [face for face in faces if face.treatment == "model"]
+        clear = []
+        for face in faces:
+            if face.treatment == "model":
+                clear.append(face)
         codes = _codes(self.likeness, pixels, clear)
         select, unlike = self._selected(clear, codes)
         exclude, alike = self._excluded(clear, codes)
@@ -108,7 +111,10 @@ class People:
         why: dict[int, str] = {}
         who = " or ".join(reference.name for reference in self.select)
         for face, cosines in zip(faces, _cosines(codes, self.select).tolist(), strict=True):
-            names = [r.name for r, cosine in zip(self.select, cosines, strict=True) if self._same(cosine)]
+            names = []
+            for r, cosine in zip(self.select, cosines, strict=True):
+                if self._same(cosine):
+                    names.append(r.name)
             self.met.update(names)
             if names:
                 chosen.add(face.number)
@@ -137,7 +143,10 @@ def likeness_of(bundle: Bundle, threshold: float) -> Likeness:
     """
     if not bundle.has("recogniser") and not bundle.has("judge"):
         bundle.require("recogniser")
-    embed = bundle.recogniser if bundle.has("recogniser") else bundle.judge
+    if bundle.has("recogniser"):
+        embed = bundle.recogniser
+    else:
+        embed = bundle.judge
     return Likeness(embed, bundle.image_size, bundle.framing, threshold, bundle.device)
 
 
@@ -151,7 +160,10 @@ def threshold_of(bundle: Bundle, model: Path) -> float:
     Raises:
         UserError: If nobody has measured it.
     """
-    name = bundle.recogniser_name if bundle.has("recogniser") else bundle.judge_name
+    if bundle.has("recogniser"):
+        name = bundle.recogniser_name
+    else:
+        name = bundle.judge_name
     path = model / "results.json"
     try:
         return float(json.loads(path.read_text(encoding="utf-8"))["figures"][f"threshold/{name}"])
@@ -171,7 +183,10 @@ def read_reference(path: Path, detector: Detector, likeness: Likeness) -> Refere
     photo = load_photo(path)
     found = detector.detect(photo.pixels)
     if len(found) != 1:
-        shown = "no face that the detector finds" if not found else f"{len(found)} faces"
+        if not found:
+            shown = "no face that the detector finds"
+        else:
+            shown = f"{len(found)} faces"
         raise UserError(f"the reference photo {path} shows {shown}; give one that shows the one person's face alone")
     square = framed_square(found[0].points, likeness.framing)
     try:
@@ -183,18 +198,25 @@ def read_reference(path: Path, detector: Detector, likeness: Likeness) -> Refere
 
 @torch.inference_mode()
 def _embedded(likeness: Likeness, faces: Tensor) -> Tensor:
-    parts = [likeness.embed(part.to(likeness.device)).float().cpu() for part in torch.split(faces, CHUNK)]
+    parts = []
+    for part in torch.split(faces, CHUNK):
+        parts.append(likeness.embed(part.to(likeness.device)).float().cpu())
     return torch.cat(parts)
 
 
 def _codes(likeness: Likeness, pixels: NDArray[np.uint8], faces: Sequence[Face]) -> Tensor:
-    squares = [face.geometry for face in faces if face.geometry is not None]
+    squares = []
+    for face in faces:
+        if face.geometry is not None:
+            squares.append(face.geometry)
     crops = [crop(pixels, square, likeness.size) for square in squares]
-    return _embedded(likeness, torch.stack(crops)) if crops else torch.zeros(0, 1)
+    if crops:
+        return _embedded(likeness, torch.stack(crops))
+    return torch.zeros(0, 1)
 
 
 def _cosines(codes: Tensor, references: Sequence[Reference]) -> Tensor:
-    """`(faces, references)`."""
+    """Cosine of every face with every reference, `(faces, references)`."""
     if not len(codes) or not references:
         return torch.zeros(len(codes), len(references))
     return codes @ torch.stack([reference.code for reference in references]).T

@@ -102,12 +102,15 @@ class Face:
 
     def describe(self) -> str:
         """One line for people."""
-        x, y = (self.box[0] + self.box[2]) / 2, (self.box[1] + self.box[3]) / 2
+        x = (self.box[0] + self.box[2]) / 2
+        y = (self.box[1] + self.box[3]) / 2
         line = f"face {self.number}: {self.size:.0f} px at ({x:.0f}, {y:.0f}), score {self.score:.2f}: {self.treatment}"
-        return f"{line} ({self.reason})" if self.reason else line
+        if self.reason:
+            return f"{line} ({self.reason})"
+        return line
 
 
-def judge(
+def decide(
     found: Sequence[Detection], width: int, height: int, framing: dict[str, float], policy: Policy, name: str
 ) -> list[Face]:
     """Number the faces of a photo and say what is to be done with each.
@@ -133,7 +136,10 @@ def judge(
             reason = f"smaller than {policy.min_face:g} px"
         face = Face(number, detection.box, detection.score, geometry, policy.small if reason else "model", reason)
         left = replace(face, treatment="left", reason=policy.why.get(number, "as asked"))
-        faces.append(face if policy.wants(number) else left)
+        if policy.wants(number):
+            faces.append(face)
+        else:
+            faces.append(left)
     return faces
 
 
@@ -164,7 +170,11 @@ def refuse_hopeless(faces: Sequence[Face], name: str) -> None:
 
 def squares(faces: Sequence[Face]) -> list[CropGeometry]:
     """The squares of the faces that are for the model."""
-    return [face.geometry for face in faces if face.geometry is not None and face.treatment == "model"]
+    geometries = []
+    for face in faces:
+        if face.geometry is not None and face.treatment == "model":
+            geometries.append(face.geometry)
+    return geometries
 
 
 def hidden_square(face: Face) -> CropGeometry:
@@ -189,7 +199,9 @@ def _method(name: str) -> Irreversible:
     """Stronger than the methods' own defaults: a face here fills two thirds of the square."""
     if name == "blur":
         return Blur(region="picture", sigma=0.12)
-    return Pixelate(region="picture", cells=5) if name == "pixelate" else Mask(region="picture")
+    if name == "pixelate":
+        return Pixelate(region="picture", cells=5)
+    return Mask(region="picture")
 
 
 def _usable(

@@ -32,7 +32,12 @@ from faceanon.photo.decode import MAX_PIXELS
 from faceanon.photo.policy import SMALL_FACES, Face, hidden_square
 
 MAGIC = b"faceanon vault 1\n"
-SUM, BINDING, SALT, CHECK, NONCE, TAG = 8, 32, 16, 32, 12, 16
+SUM = 8
+BINDING = 32
+SALT = 16
+CHECK = 32
+NONCE = 12
+TAG = 16
 HEAD = len(MAGIC) + SUM + BINDING + SALT + CHECK + NONCE
 MOST_PIXELS = 4 * MAX_PIXELS  # of all regions: who knows the password could else seal what exhausts the machine
 PAD = 4096  # the length of the ciphertext tells the compressed size of the faces no closer than this
@@ -84,7 +89,8 @@ def seal(original: NDArray[np.uint8], boxes: Sequence[Box], secret: Secret, mani
     """
     if sum(_area(box) for box in boxes) > MOST_PIXELS:
         raise UserError("the faces overlap so much that a vault cannot hold them all; leave --vault away")
-    salt, nonce = os.urandom(SALT), os.urandom(NONCE)
+    salt = os.urandom(SALT)
+    nonce = os.urandom(NONCE)
     rest = _binding(manifest) + salt + _stream(secret, "check", salt, CHECK) + nonce
     body = AESGCM(_stream(secret, "key", salt, 32)).encrypt(nonce, _pack(original, boxes), MAGIC + rest)
     return MAGIC + hashlib.sha256(rest + body).digest()[:SUM] + rest + body
@@ -102,7 +108,8 @@ def unseal(vault: bytes, secret: Secret, manifest: Manifest, name: str) -> Origi
     Raises:
         UserError: If the vault is damaged, another picture's or forged, or the password is wrong.
     """
-    rest, body = vault[len(MAGIC) + SUM : HEAD], vault[HEAD:]
+    rest = vault[len(MAGIC) + SUM : HEAD]
+    body = vault[HEAD:]
     if not vault.startswith(MAGIC):
         raise UserError(f"{name}: its vault is damaged, or of a version that this faceanon does not read")
     if len(body) < TAG or hashlib.sha256(rest + body).digest()[:SUM] != vault[len(MAGIC) :][:SUM]:
@@ -135,11 +142,18 @@ def _stream(secret: Secret, what: str, salt: bytes, count: int) -> bytes:
 
 def _binding(manifest: Manifest) -> bytes:
     """Hash of what recovery goes by; the model's name is for people, and may change."""
-    squares = [[[g.center_x, g.center_y, g.axis_x, g.axis_y] for g in layer] for layer in manifest.layers]
+    squares = []
+    for layer in manifest.layers:
+        squares.append([[g.center_x, g.center_y, g.axis_x, g.axis_y] for g in layer])
     fields = [manifest.method, manifest.weights, manifest.image_size, manifest.width, manifest.height]
-    hidden = [[*(float(edge) for edge in face.box), face.by] for face in manifest.hidden]
+    hidden = []
+    for face in manifest.hidden:
+        hidden.append([*(float(edge) for edge in face.box), face.by])
     salt = None if manifest.salt is None else manifest.salt.hex()
-    kdf = None if manifest.kdf is None else sorted(manifest.kdf.to_dict().items())
+    if manifest.kdf is None:
+        kdf = None
+    else:
+        kdf = sorted(manifest.kdf.to_dict().items())
     return hashlib.sha256(json.dumps([fields, squares, hidden, salt, kdf, manifest.encoding]).encode()).digest()
 
 
@@ -149,8 +163,12 @@ def _digest(pixels: NDArray[np.uint8]) -> str:
 
 def _pack(original: NDArray[np.uint8], boxes: Sequence[Box]) -> bytes:
     """Length of a JSON head, the head, a PNG for each box, zeros."""
-    parts = [_png(original[top:bottom, left:right]) for left, top, right, bottom in boxes]
-    regions = [{"box": list(box), "bytes": len(part)} for box, part in zip(boxes, parts, strict=True)]
+    parts = []
+    for left, top, right, bottom in boxes:
+        parts.append(_png(original[top:bottom, left:right]))
+    regions = []
+    for box, part in zip(boxes, parts, strict=True):
+        regions.append({"box": list(box), "bytes": len(part)})
     head = json.dumps({"sha256": _digest(original), "regions": regions}).encode()
     plain = b"".join([len(head).to_bytes(4, "big"), head, *parts])
     return plain + bytes(-len(plain) % PAD)
@@ -165,7 +183,8 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
 def _unpack(plain: bytes, width: int, height: int) -> Originals:
     start = 4 + int.from_bytes(plain[:4], "big")
     head = json.loads(plain[4:start])
-    regions, area = [], 0
+    regions = []
+    area = 0
     for region in head["regions"]:
         left, top, right, bottom = (int(edge) for edge in region["box"])
         stop = start + int(region["bytes"])

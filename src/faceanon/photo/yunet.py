@@ -110,7 +110,10 @@ class YunetDetector:
         scales = [min(ENLARGED, self.config.max_side / longer), whole]
         while scales[-1] / 2 * longer >= LEAST_SIDE:
             scales.append(scales[-1] / 2)
-        needed = [scale for scale in scales if scale * self.config.min_face <= ENOUGH]
+        needed = []
+        for scale in scales:
+            if scale * self.config.min_face <= ENOUGH:
+                needed.append(scale)
         # The same view twice would look like agreement; and one view there has to be.
         return sorted(set(needed or scales[-1:]), reverse=True)
 
@@ -133,7 +136,8 @@ class YunetDetector:
             how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
             image = np.asarray(cv2.resize(image, (columns, rows), interpolation=how), np.uint8)
         padded = np.zeros((1, 3, _padded(rows), _padded(columns)), np.float32)
-        padded[0, :, :rows, :columns] = image[..., ::-1].transpose(2, 0, 1)  # the network takes BGR in [0, 255]
+        # The network takes BGR in [0, 255].
+        padded[0, :, :rows, :columns] = image[..., ::-1].transpose(2, 0, 1)
         outputs = dict(zip(self._outputs, self._session.run(None, {"input": padded}), strict=True))
         found = np.concatenate([_decoded(outputs, stride, padded.shape[3], least) for stride in STRIDES])
         across = columns / width

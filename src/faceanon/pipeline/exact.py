@@ -72,7 +72,8 @@ class ExactTask:
         check_exact(self.target, self.output)
         photo = load_photo(self.source)
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
-        manifest, vault = read_manifest(photo), read_vault(self.source)
+        manifest = read_manifest(photo)
+        vault = read_vault(self.source)
         if vault is None:
             raise UserError(
                 f"{self.source} has no vault: it was made without --vault, or has lost it; leave --exact away"
@@ -84,7 +85,7 @@ class ExactTask:
         return _restoring(photo, originals, manifest.encoding), secret
 
     def finish(self, outcome: Outcome) -> Outcome:
-        """Write the photo."""
+        """Write the recovered photo to the target; the outcome comes back as it is."""
         write_photo(self.target, outcome.photo, self.output.quality)
         return outcome
 

@@ -29,7 +29,7 @@ from faceanon.manifest import Manifest
 from faceanon.photo.align import arrange_layers, whole_picture
 from faceanon.photo.detect import Detector, MtcnnConfig, MtcnnDetector
 from faceanon.photo.file import LoadedPhoto, Photo, check_size, load_photo, read_manifest, to_image
-from faceanon.photo.policy import Face, Policy, check_aligned, judge, squares
+from faceanon.photo.policy import Face, Policy, check_aligned, decide, squares
 from faceanon.photo.yunet import YunetConfig, YunetDetector
 from faceanon.pipeline.exact import ExactTask
 from faceanon.pipeline.steps import Layers, Outcome, Row, Steps, anonymizing, recovering
@@ -39,7 +39,9 @@ from faceanon.weights.bundle import Bundle
 if TYPE_CHECKING:
     from faceanon.photo.people import People
 
-BATCH, CPU_BATCH = 16, 8  # a CPU is no faster with more, and stands idle until the first batch is found
+# A CPU is no faster with more, and stands idle until the first batch is found.
+BATCH = 16
+CPU_BATCH = 8
 
 
 class NoFaceError(UserError):
@@ -72,12 +74,16 @@ class Pipeline:
         self.device = torch.device(device)
         self.backbone = backbone.to(self.device).eval()
         if (bundle := getattr(backbone, "bundle", None)) is not None:
-            bundle.to(self.device)  # frozen networks lie outside the module tree
+            # Frozen networks lie outside the module tree.
+            bundle.to(self.device)
         self.weights = weights or state_sha256(backbone)
         self.batch = batch or (CPU_BATCH if self.device.type == "cpu" else BATCH)
-        self.name, self.policy = name, policy or Policy()
-        self.formerly: tuple[str, ...] = ()  # hashes of the same weights before they were stored in fewer bytes
-        self.people: People | None = None  # faces chosen by reference photos, beside the policy's numbers
+        self.name = name
+        self.policy = policy or Policy()
+        # Hashes of the same weights before they were stored in fewer bytes.
+        self.formerly: tuple[str, ...] = ()
+        # Faces chosen by reference photos, beside the policy's numbers.
+        self.people: People | None = None
         self._detector = detector
 
     @classmethod
@@ -215,11 +221,12 @@ class Pipeline:
             return [Face(1, (0.0, 0.0, width, height), 1.0, whole_picture(width, height), "model")]
         if not (found := self.detector.detect(photo.pixels)):
             raise NoFaceError(f"no face found in {photo.name}; for a picture that is itself a face say --aligned")
-        policy, framing = self.policy, self.backbone.framing
+        policy = self.policy
+        framing = self.backbone.framing
         if self.people is not None:
-            everybody = judge(found, width, height, framing, policy.everybody(), photo.name)
+            everybody = decide(found, width, height, framing, policy.everybody(), photo.name)
             policy = self.people.numbered(photo.pixels, everybody, policy)
-        return judge(found, width, height, framing, policy, photo.name)
+        return decide(found, width, height, framing, policy, photo.name)
 
     def find(self, photo: LoadedPhoto, aligned: bool = False) -> Layers:
         """Where the faces are that the model can be applied to, in layers.
@@ -254,7 +261,10 @@ class Pipeline:
         changed: list[Row] | None = None
         while True:
             try:
-                faces = steps.send(changed) if changed is not None else next(steps)
+                if changed is not None:
+                    faces = steps.send(changed)
+                else:
+                    faces = next(steps)
             except StopIteration as end:
                 outcome: Outcome = end.value
                 return outcome
@@ -287,7 +297,10 @@ class Pipeline:
             `(B, 3, S, S)` on the CPU, not clamped.
         """
         backward = inverse and not self.backbone.sealed
-        method = self.backbone.recover if backward else self.backbone.anonymize
+        if backward:
+            method = self.backbone.recover
+        else:
+            method = self.backbone.anonymize
         return method(faces.to(self.device), keys.to(self.device)).float().cpu()
 
     @torch.inference_mode()
@@ -324,7 +337,8 @@ class Pipeline:
         if not self.backbone.reversible:
             raise UserError(f"{type(self.backbone).__name__} cannot recover faces; nothing brings {name} back")
         if not self.made(manifest.weights):
-            theirs, ours = f"{manifest.model} ({manifest.weights[:12]})", f"{self.name} ({self.weights[:12]})"
+            theirs = f"{manifest.model} ({manifest.weights[:12]})"
+            ours = f"{self.name} ({self.weights[:12]})"
             raise UserError(f"{name} was anonymized with {theirs} but the model is {ours}; give the former by --model")
 
     def made(self, weights: str) -> bool:
@@ -407,4 +421,6 @@ def recover_file(
 
 
 def _like(photo: Photo, result: LoadedPhoto) -> Image.Image | NDArray[np.uint8]:
-    return result.pixels if isinstance(photo, np.ndarray) else to_image(result)
+    if isinstance(photo, np.ndarray):
+        return result.pixels
+    return to_image(result)

@@ -91,6 +91,7 @@ def anonymizing(
     pixels = photo.pixels.copy()
     for face in faces:
         if face.treatment in SMALL_FACES:
+            # Before anything is cropped: a small face can lie inside the square of a large one.
             hide(pixels, face)
     owner = {face.geometry: face for face in faces if face.geometry is not None and face.treatment == "model"}
     layers = []
@@ -103,6 +104,7 @@ def anonymizing(
             refuse_hopeless([spoilt], photo.name)
             hide(pixels, spoilt)
             faces[spoilt.number - 1] = spoilt
+        # What the model failed on was hidden for good, and recovery must not look for it.
         layers.append([geometry for geometry in layer if geometry not in failed])
     manifest = pipeline.describe(photo, [layer for layer in layers if layer])
     hidden = tuple(HiddenFace(face.box, face.treatment) for face in faces if face.treatment in SMALL_FACES)
@@ -132,8 +134,11 @@ def recovering(
         UserError: If the method cannot recover, the photo was made with other weights, or its faces are no faces.
     """
     pipeline.check(manifest, photo.name)
-    codes = _codes_or_none(manifest, secret, photo.name, deniable) if pipeline.backbone.sealed else None
+    codes = None
+    if pipeline.backbone.sealed:
+        codes = _codes_or_none(manifest, secret, photo.name, deniable)
     pixels = photo.pixels.copy()
+    # The last layer lies on top: it comes off first, as squares of different layers overlap.
     for layer in reversed(manifest.layers):
         if codes is not None:
             _bring_back(pixels, layer, codes, pipeline, photo.name)
@@ -151,6 +156,7 @@ def _codes_or_none(manifest: Manifest, secret: Secret, name: str, deniable: bool
     """The opened codes; None where they do not open and nobody is to know."""
     try:
         return opened_codes(manifest, secret, name)
+    # Deniable recovery answers a wrong password with another face, as a method without sealed codes does.
     except WrongPasswordError:
         if not deniable:
             raise
@@ -196,6 +202,7 @@ def _pass(
         for before, (face, code), geometry in zip(faces, changed, part, strict=True):
             if codes is not None and code is not None:
                 codes[geometry] = code
+            # Half precision can overflow; the original must not show where a face was to be replaced.
             if not face.isfinite().all():
                 failed.add(geometry)
                 continue

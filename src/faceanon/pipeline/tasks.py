@@ -57,7 +57,9 @@ class Output:
             )
         kind = WRITABLE[target.suffix.lower()]
         quality = self.quality or (JPEG_QUALITY if kind == "JPEG" else None)
-        return kind if kind == "PNG" or quality is None else f"{kind} {quality}"
+        if kind == "PNG" or quality is None:
+            return kind
+        return f"{kind} {quality}"
 
 
 class Task(Protocol):
@@ -106,18 +108,22 @@ class AnonymizeTask:
     _original: LoadedPhoto | None = field(default=None, init=False, repr=False)
 
     def start(self) -> tuple[Steps, Secret]:
-        """Decode the photo."""
+        """Decode the photo and derive the secret; nothing is written yet."""
         photo = load_photo(self.source)
         self._original = photo if self.output.vault else None
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
-        salt, kdf = self.salt or self.password.salt, self.kdf or self.password.kdf
+        salt = self.salt or self.password.salt
+        kdf = self.kdf or self.password.kdf
         encoding = self.output.encoding(self.target)
         secret = self.password.secret(salt, kdf)
         return anonymizing(self.pipeline, photo, secret, self.aligned, salt, kdf, encoding), secret
 
     def finish(self, outcome: Outcome) -> Outcome:
         """Write the photo, and with `Output.vault` its original faces."""
-        vault = None if self._original is None else self._sealed(self._original, outcome)
+        if self._original is None:
+            vault = None
+        else:
+            vault = self._sealed(self._original, outcome)
         if self.output.carry:
             self._carry(outcome)
         write_photo(self.target, outcome.photo, self.output.quality, self.output.sidecar, vault)
@@ -129,7 +135,10 @@ class AnonymizeTask:
         manifest = read_manifest(outcome.photo)
         pixels = outcome.photo.pixels
         height, width = pixels.shape[:2]
-        windows = [crop_window(geometry, width, height) for layer in manifest.layers for geometry in layer]
+        windows = []
+        for layer in manifest.layers:
+            for geometry in layer:
+                windows.append(crop_window(geometry, width, height))
         try:
             embed(pixels, windows, manifest.to_json().encode())
         except UserError as error:
@@ -175,7 +184,8 @@ class RecoverTask:
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
         self.output.encoding(self.target)
         if photo.manifest is None and self.like is not None:
-            manifest, self._redetected = self._found_again(photo, self.like), True
+            manifest = self._found_again(photo, self.like)
+            self._redetected = True
         else:
             manifest = self._own(photo)
         self.pipeline.check(manifest, photo.name)
@@ -186,7 +196,7 @@ class RecoverTask:
         return recovering(self.pipeline, photo, manifest, secret, self.deniable), secret
 
     def finish(self, outcome: Outcome) -> Outcome:
-        """Write the photo."""
+        """Write the recovered photo, and add to the outcome whether its faces had to be detected again."""
         write_photo(self.target, outcome.photo, self.output.quality)
         return replace(outcome, redetected=self._redetected)
 
@@ -199,7 +209,9 @@ class RecoverTask:
         manifest = read_manifest(photo)
         if not manifest.layers:
             methods = ", ".join(sorted({face.by for face in manifest.hidden}))
-            way = "nothing brings them back" if read_vault(self.source) is None else "only --exact brings them back"
+            way = "only --exact brings them back"
+            if read_vault(self.source) is None:
+                way = "nothing brings them back"
             raise UserError(f"every face of {self.source} was hidden for good ({methods}); {way}")
         return manifest
 

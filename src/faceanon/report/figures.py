@@ -219,15 +219,21 @@ ARROWS: dict[str, str] = {"lower": "↓", "higher": "↑", "": ""}
 def explain(name: str) -> Explanation:
     """The family of a metric name such as `psnr/recovered/file`."""
     family = name.split("/")[0]
-    return EXPLANATIONS.get("rank1" if family.startswith("rank") else family, UNKNOWN)
+    if family.startswith("rank"):
+        family = "rank1"
+    return EXPLANATIONS.get(family, UNKNOWN)
 
 
 def better(name: str) -> Better:
     """Which direction is good for one figure."""
     if name.startswith("rank"):
-        return "lower" if name.endswith("/anonymized") else "higher"
+        if name.endswith("/anonymized"):
+            return "lower"
+        return "higher"
     if name.endswith("/anonymized") and name.startswith(("auc/", "eer/")):
-        return "lower" if name.startswith("auc/") else "higher"
+        if name.startswith("auc/"):
+            return "lower"
+        return "higher"
     if name.startswith(("psnr", "ssim")) and "/wrong/" in name:
         return ""
     return explain(name).better

@@ -46,7 +46,10 @@ COLUMNS = (
 
 def named(judge: str, recogniser: str) -> list[Column]:
     """The columns with the bundle's names in them."""
-    return [Column(c.group, c.title, c.name.format(judge=judge, recogniser=recogniser)) for c in COLUMNS]
+    columns = []
+    for c in COLUMNS:
+        columns.append(Column(c.group, c.title, c.name.format(judge=judge, recogniser=recogniser)))
+    return columns
 
 
 def summary(runs: Sequence[Mapping[str, float]], columns: Sequence[Column]) -> dict[str, dict[str, float]]:
@@ -58,7 +61,10 @@ def summary(runs: Sequence[Mapping[str, float]], columns: Sequence[Column]) -> d
     """
     found: dict[str, dict[str, float]] = {}
     for column in columns:
-        values = [run[column.name] for run in runs if column.name in run and math.isfinite(run[column.name])]
+        values = []
+        for run in runs:
+            if column.name in run and math.isfinite(run[column.name]):
+                values.append(run[column.name])
         if values:
             found[column.name] = {"mean": statistics.fmean(values)}
             if len(values) > 1:
@@ -73,11 +79,12 @@ def markdown(methods: Mapping[str, Mapping[str, Mapping[str, float]]], columns: 
         methods: `summary` by method.
         columns: The columns, those of one group beside each other.
     """
-    heads = [f"{column.group}: {column.title} {ARROWS[better(column.name)]}".strip() for column in columns]
+    heads = []
+    for column in columns:
+        heads.append(f"{column.group}: {column.title} {ARROWS[better(column.name)]}".strip())
     rows = [["method", *heads], ["---"] + ["---:"] * len(columns)]
-    rows += [
-        [name, *(_cell(column.name, found.get(column.name)) for column in columns)] for name, found in methods.items()
-    ]
+    for name, found in methods.items():
+        rows.append([name, *(_cell(column.name, found.get(column.name)) for column in columns)])
     return "\n".join(pipe(row) for row in rows) + "\n"
 
 
@@ -85,8 +92,12 @@ def _cell(name: str, value: Mapping[str, float] | None) -> str:
     if value is None:
         return "-"
     text = _number(name, value["mean"])
-    return f"{text} ± {_number(name, value['std'])}" if "std" in value else text
+    if "std" in value:
+        return f"{text} ± {_number(name, value['std'])}"
+    return text
 
 
 def _number(name: str, value: float) -> str:
-    return f"{value:.1f}" if name.startswith("cost/") else format_value(name, value)
+    if name.startswith("cost/"):
+        return f"{value:.1f}"
+    return format_value(name, value)

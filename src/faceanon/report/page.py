@@ -45,15 +45,13 @@ def family_rows(results: Sequence[Results], reference: Mapping[str, float] | Non
     names = list(dict.fromkeys(name for result in results for name in result.figures))
     families = []
     for family, members in grouped(names).items():
-        rows = [
-            {
-                "name": name,
-                "better": better(name),
-                "cells": [_cell(name, result) for result in results],
-                "reference": format_value(name, reference.get(name)) if reference else None,
-            }
-            for name in members
-        ]
+        rows = []
+        for name in members:
+            known = None
+            if reference:
+                known = format_value(name, reference.get(name))
+            cells = [_cell(name, result) for result in results]
+            rows.append({"name": name, "better": better(name), "cells": cells, "reference": known})
         families.append({"name": family, "about": explain(family), "rows": rows})
     return families
 
@@ -66,12 +64,15 @@ def _cell(name: str, result: Results) -> dict[str, str]:
 def headline(results: Results) -> list[dict[str, str]]:
     """The five figures that decide, by the judge."""
     judge = results.meta.get("judge")
-    names = [part.format(judge) if "{}" in part else f"{part}/{judge}" for part in HEADLINE]
-    return [
-        {"title": explain(name).title, "value": format_value(name, results.figures[name]), "better": better(name)}
-        for name in names
-        if name in results.figures
-    ]
+    names = []
+    for part in HEADLINE:
+        names.append(part.format(judge) if "{}" in part else f"{part}/{judge}")
+    tiles = []
+    for name in names:
+        if name in results.figures:
+            value = format_value(name, results.figures[name])
+            tiles.append({"title": explain(name).title, "value": value, "better": better(name)})
+    return tiles
 
 
 def write_report(
@@ -86,7 +87,7 @@ def write_report(
     scores: Mapping[str, Tensor | Sequence[float]] | None = None,
     skipped: Sequence[str] = (),
 ) -> Path:
-    """Write `results.json`, `samples.png` and `report.html`, each whole or not at all.
+    """Write `results.json`, `samples.png` and `report.html`, each atomically.
 
     Args:
         directory: Made if missing.

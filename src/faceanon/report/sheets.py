@@ -36,7 +36,8 @@ def sheet(rows: Mapping[str, Tensor], scale: int = 2) -> Image.Image:
     width = max(max(len(row) * (row.shape[3] * scale + GAP) for row in rows.values()), _label_width(rows, font))
     height = sum(LABEL_HEIGHT + row.shape[2] * scale + GAP for row in rows.values())
     canvas = Image.new("RGB", (width, height), "white")
-    draw, top = ImageDraw.Draw(canvas), 0
+    draw = ImageDraw.Draw(canvas)
+    top = 0
     for label, row in rows.items():
         draw.text((2, top + 1), label, fill="black", font=font)
         _paste(canvas, row, scale, top + LABEL_HEIGHT)

@@ -21,23 +21,37 @@ def format_table(
         reference: Figures of the shipped model, in a column of their own.
         ci: Interval by metric name.
     """
-    header = ["", "value", *(["95% interval"] if ci else []), *(["shipped"] if reference else [])]
+    header = ["", "value"]
+    if ci:
+        header.append("95% interval")
+    if reference:
+        header.append("shipped")
     rows: list[list[str] | str] = [header]
     for family, names in grouped(list(figures)).items():
-        title = explain(family).title if explain(family).text else family
+        if explain(family).text:
+            title = explain(family).title
+        else:
+            title = family
         note = DIRECTIONS[explain(family).better]
-        rows.append(f"{title} ({note})" if note else title)
+        if note:
+            rows.append(f"{title} ({note})")
+        else:
+            rows.append(title)
         for name in names:
             row = ["  " + name, format_value(name, figures[name])]
-            row += [format_interval(name, ci.get(name))] if ci else []
-            row += [format_value(name, reference.get(name))] if reference else []
+            if ci:
+                row += [format_interval(name, ci.get(name))]
+            if reference:
+                row += [format_value(name, reference.get(name))]
             rows.append(row)
     return _align(rows)
 
 
 def _align(rows: list[list[str] | str]) -> str:
     cells = [row for row in rows if not isinstance(row, str)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    widths = []
+    for column in range(len(cells[0])):
+        widths.append(max(len(row[column]) for row in cells))
     lines = []
     for row in rows:
         if isinstance(row, str):
@@ -56,4 +70,6 @@ def pipe(cells: Sequence[str]) -> str:
 def is_better(name: str, value: float, other: float) -> bool | None:
     """Whether `value` beats `other`; None where neither direction is good."""
     direction = better(name)
-    return None if not direction else (value < other) == (direction == "lower") and value != other
+    if not direction:
+        return None
+    return (value < other) == (direction == "lower") and value != other

@@ -40,7 +40,9 @@ def default_step(cells: int) -> float:
 
     A face of 128 px takes some 1.0 kB then, one of 256 px 3.0 kB; the codec itself loses more than the rounding.
     """
-    return 0.35 if cells <= 16 else 0.5
+    if cells <= 16:
+        return 0.35
+    return 0.5
 
 
 def encode_cells(latents: NDArray[np.float32], mask: NDArray[np.bool_], step: float | None = None) -> bytes:
@@ -62,14 +64,18 @@ def encode_cells(latents: NDArray[np.float32], mask: NDArray[np.bool_], step: fl
     channels, rows, columns = latents.shape
     if channels != len(statistics.spread) or mask.shape != (rows, columns) or not 1 <= max(rows, columns) <= MOST_SIDE:
         raise ValueError(f"no code for latents {latents.shape} with a mask {mask.shape}")
+    # Casting NaN to an integer is undefined, and the code could not be told from a damaged one.
     if not np.isfinite(latents).all():
         raise ValueError("latents that are not finite have no code")
-    step = default_step(max(rows, columns)) if step is None else step
+    if step is None:
+        step = default_step(max(rows, columns))
     if not SMALLEST_STEP <= step <= LARGEST_STEP:
         raise ValueError(f"the step must lie from {SMALLEST_STEP} to {LARGEST_STEP}, not {step}")
+    # The step as the head of the code has it: encoder and decoder have to round alike.
     units = round(step * STEP_UNIT)
     coefficients = np.einsum("kc,chw->khw", statistics.basis, latents)
     rounded = np.rint(coefficients * (STEP_UNIT / units)).clip(-LARGEST, LARGEST).astype(np.int32)
+    # Cells outside of the mask are not stored, so predictions must not use them.
     rounded = np.where(mask, rounded, 0)
     residuals = (rounded - _prediction(neighbours(rounded), statistics))[:, mask]
     coder = stream.stack.AnsCoder()
@@ -111,6 +117,7 @@ def decode_cells(code: bytes) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     models = _models(number, units)
     count = int(mask.sum())
     residuals = np.stack([coder.decode(model, count) for model in models]) - 2 * LARGEST
+    # A code that holds more than its cells was changed or joined with another.
     if not coder.is_empty():
         raise UserError(DAMAGED)
     rounded = _with_prediction(residuals, mask, statistics)
@@ -120,7 +127,9 @@ def decode_cells(code: bytes) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
 
 def _set_for(columns: int) -> int:
     """Number of the shipped statistics for pictures of so many cells across."""
-    return 0 if columns <= 23 else 1
+    if columns <= 23:
+        return 0
+    return 1
 
 
 def _prediction(around: NDArray[np.int32], statistics: Statistics) -> NDArray[np.int32]:

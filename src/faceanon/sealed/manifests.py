@@ -13,7 +13,10 @@ from faceanon.sealed.envelope import binding_of, check_sealed, seal, unseal
 
 def faces_of(manifest: Manifest) -> list[CropGeometry]:
     """The squares of a manifest's faces in the order of its codes."""
-    return [geometry for layer in manifest.layers for geometry in layer]
+    geometries: list[CropGeometry] = []
+    for layer in manifest.layers:
+        geometries += layer
+    return geometries
 
 
 def with_codes(manifest: Manifest, codes: Mapping[CropGeometry, bytes], secret: Secret) -> Manifest:

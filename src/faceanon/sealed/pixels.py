@@ -71,7 +71,9 @@ def find(pixels: NDArray[np.uint8]) -> bytes | None:
         payload = unpacker.decompress(b"".join(parts[number] for number in range(count)), MOST_BYTES)
     except zlib.error:
         return None
-    return payload if unpacker.eof else None
+    if unpacker.eof:
+        return payload
+    return None
 
 
 def _room(window: Window) -> int:
@@ -132,4 +134,6 @@ def _read(pixels: NDArray[np.uint8], left: int, top: int) -> tuple[int, int, byt
     if rows > down or 8 * (begun + count) > across * rows * 3 or number >= parts:
         return None
     data = np.packbits(flat[8 * begun : 8 * (begun + count)]).tobytes()
-    return (number, parts, data) if zlib.crc32(data) == checksum else None
+    if zlib.crc32(data) == checksum:
+        return (number, parts, data)
+    return None

@@ -45,10 +45,11 @@ def shipped() -> tuple[Statistics, ...]:
     """Statistics that every installation has, by the number that codes name: of 16 x 16 cells, and of 32 x 32."""
     tensors = load_file(SHIPPED)
     count = len(tensors) // 3
-    return tuple(
-        Statistics(tensors[f"basis.{number}"], tensors[f"weights.{number}"], tensors[f"spread.{number}"])
-        for number in range(count)
-    )
+    statistics = []
+    for number in range(count):
+        parts = (tensors[f"basis.{number}"], tensors[f"weights.{number}"], tensors[f"spread.{number}"])
+        statistics.append(Statistics(*parts))
+    return tuple(statistics)
 
 
 def save(path: Path, sets: Sequence[Statistics]) -> None:
@@ -98,5 +99,7 @@ def neighbours(values: NDArray[Any]) -> NDArray[Any]:
     """
     height, width = values.shape[-2:]
     padded = np.pad(values, [(0, 0)] * (values.ndim - 2) + [(1, 0), (1, 1)])
-    moved = [padded[..., 1 + row : 1 + row + height, 1 + column : 1 + column + width] for row, column in NEIGHBOURS]
+    moved = []
+    for row, column in NEIGHBOURS:
+        moved.append(padded[..., 1 + row : 1 + row + height, 1 + column : 1 + column + width])
     return np.stack(moved)

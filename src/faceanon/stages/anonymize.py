@@ -19,11 +19,11 @@ from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.protocol import load_protocol
 from faceanon.models import load_into
 from faceanon.report.evaluated import publish
+from faceanon.stages.adversary import Adversary
 from faceanon.stages.anonymize_terms import ON_THE_WAY_BACK, PAPER_WEIGHTS, AnonymizeTerms, AnonymizeWeights, repeat
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.base import average_copy
 from faceanon.stages.chunks import fooling_rows
-from faceanon.stages.hunter import Hunter
 from faceanon.types import Branches, Codes, FaceBatch
 
 Loop = Literal["file", "image", "latent"]
@@ -40,7 +40,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         loop: What recovery starts from in training: the anonymized picture after an 8-bit step (`file`), the float
             picture (`image`, the papers' equations 20-28), or its codes (`latent`, the released code).
         saved_noise: Standard deviation, in steps of 8 bits, of noise on the anonymized picture before it is read back,
-            so that recovery does not hang on the last bit. 0 adds none.
+            so that recovery does not depend on the last bit. 0 adds none.
         branches_every: Batches between two that draw all five pictures and train a backbone's own terms (1: papers).
             The others draw one anonymized and the recovered picture, at less than half the cost: enough where the key
             works by construction.
@@ -49,7 +49,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         reconstruction_norm: `l1` (paper) or `smooth_l1` (released code).
         latent_norm: `spread` (DBAF), `delta` (HFORD) or `square` (released code).
         part_emphasis: Brows, eyes, nose and mouth count 1 + this in the recovery term, where parsing is known.
-        anchor_from: Model whose drawings the anchors ask for, to go on with an earlier stage 2; by default `init_from`.
+        anchor_from: Model whose drawings the anchors ask for, to continue an earlier stage 2; by default `init_from`.
         report: Folder of `faceanon test`'s report.
         protocol: Of `faceanon test`, by label or path (docs/reference/protocol.md); None follows none.
         features: Folder where `faceanon test` keeps what its networks make of the originals, for the test of the next
@@ -85,7 +85,10 @@ class AnonymizeStage(BackboneStage[Branches]):
             raise UserError(f"saved_noise is {saved_noise} in loop {loop}; give 0, or more with loop file or image")
         if branches_every < 1:
             raise UserError(f"branches_every is {branches_every}; give 1 (every batch) or more")
-        back = [name for name in ON_THE_WAY_BACK if getattr(weights, name)]
+        back = []
+        for name in ON_THE_WAY_BACK:
+            if getattr(weights, name):
+                back.append(name)
         if back and not backbone.reversible:
             raise UserError(f"{type(backbone).__name__} is not reversible: set the weights of {', '.join(back)} to 0")
         super().__init__(backbone, adversarial=bool(weights.adversarial), **kwargs)
@@ -93,14 +96,24 @@ class AnonymizeStage(BackboneStage[Branches]):
         self.check_weights(weights)
         wanted = {"perceptual": weights.perceptual or weights.recovery_perceptual, "parser": weights.parsing}
         self.bundle.require("recogniser", "judge", *(role for role, weight in wanted.items() if weight))
-        self.weights, self.loop, self.saved_noise, self.latent_norm = weights, loop, saved_noise, latent_norm
+        self.weights = weights
+        self.loop = loop
+        self.saved_noise = saved_noise
+        self.latent_norm = latent_norm
         self.terms = AnonymizeTerms(self.bundle, weights, margin, clamp_recovery, reconstruction_norm, part_emphasis)
-        self.report, self.protocol, self.features, self.branches_every = report, protocol, features, branches_every
+        self.report = report
+        self.protocol = protocol
+        self.features = features
+        self.branches_every = branches_every
         # A list, so that it is no submodule; taken now, since a resumed run loads its checkpoint before the fit starts.
         from_file = self.initialised or anchor_from is not None
-        self.teacher = [self._teacher(anchor_from)] if self.anchored and from_file else []
-        self.start: dict[str, Tensor] | None = None  # the teacher's state, where no file has it
-        self.hunter = Hunter(self.bundle) if weights.hunted else None
+        if self.anchored and from_file:
+            self.teacher = [self._teacher(anchor_from)]
+        else:
+            self.teacher = []
+        # The teacher's state, where no file has it.
+        self.start: dict[str, Tensor] | None = None
+        self.hunter = Adversary(self.bundle) if weights.hunted else None
         self.code_agreement = CodeAgreement()
         self.evaluation: Evaluation | None = None
 
@@ -129,7 +142,9 @@ class AnonymizeStage(BackboneStage[Branches]):
                 teacher.load_state_dict(self.start)
             elif self.trainer.ckpt_path is not None:
                 raise UserError("anchors ask for the model from before this stage: give init_from or anchor_from too")
-            self.teacher, self.start = [teacher], teacher.state_dict()
+            self.teacher = [teacher]
+            self.start = teacher.state_dict()
+        # Outside of the module tree Lightning does not move it.
         self.teacher = [teacher.to(self.device) for teacher in self.teacher]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -139,7 +154,7 @@ class AnonymizeStage(BackboneStage[Branches]):
             checkpoint["faceanon_start"] = self.start
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take it."""
+        """Take back from the checkpoint what the run started from."""
         super().on_load_checkpoint(checkpoint)
         self.start = checkpoint.get("faceanon_start")
 
@@ -150,19 +165,23 @@ class AnonymizeStage(BackboneStage[Branches]):
         return self.draw(batch.image, self._complete)
 
     @property
-    def opponents(self) -> list[nn.Module]:
-        """The discriminator, and the hunter."""
-        return super().opponents + ([] if self.hunter is None else [self.hunter])
-
-    def opponent_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
-        """The discriminator's, and how badly the hunter finds people."""
-        terms = super().opponent_terms(batch, drawn)
+    def adversaries(self) -> list[nn.Module]:
+        """The discriminator, and the adversary where the weights ask for one."""
+        adversaries = super().adversaries
         if self.hunter is not None:
+            adversaries.append(self.hunter)
+        return adversaries
+
+    def adversary_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
+        """The discriminator's terms, and `hunter`: how badly the adversary finds people."""
+        terms = super().adversary_terms(batch, drawn)
+        if self.hunter is not None:
+            # Detached: the adversary learns here, and the backbone must not be helped by it.
             terms["hunter"] = -self.hunter(drawn.anonymized.detach(), batch.image, batch.identity).mean()
         return terms
 
     def pictures(self, drawn: Branches) -> Tensor:
-        """All the pictures of the branches."""
+        """All pictures that the branches drew, one batch after the other, as the discriminator sees them."""
         return drawn.pictures
 
     def originals(self, drawn: Branches) -> Codes:
@@ -182,22 +201,32 @@ class AnonymizeStage(BackboneStage[Branches]):
 
     def draw(self, image: Tensor, all_five: bool = True) -> Branches:
         """The branches for originals `(B, 3, S, S)`: all five, or only one anonymized and the recovered picture."""
-        backbone, size = self.backbone, len(image)
+        backbone = self.backbone
+        size = len(image)
         if not backbone.reversible:
             return self._draw_one_way(backbone.encode(image), 2 if all_five else 1)
+        # Four keys: two to anonymize with, and two wrong ones to open the first picture with.
         keys = self._keys(4 if all_five else 1, image)
-        forth, back = keys[: 2 * size], torch.cat([keys[:size], keys[2 * size :]])
-        noise = self.saved_noise / 127.5 * self._normal_like(image) if self.saved_noise else None
+        # With one key alone the slices end where the keys do: one picture forth and the recovered one back.
+        forth = keys[: 2 * size]
+        back = torch.cat([keys[:size], keys[2 * size :]])
+        noise = None
+        if self.saved_noise:
+            noise = self.saved_noise / 127.5 * self._normal_like(image)
         original = backbone.encode(image)
+        # All keys of one direction go through the generator in one call, which costs less than a call for each.
         edited = backbone.edit(original.map(lambda item: repeat(item, len(forth) // size)), forth)
         anonymized = backbone.decode(edited)
         if self.loop == "latent":
-            found, start = None, edited.map(lambda item: item[:size])
+            found = None
+            # The released code never looks at the picture again: it opens the very codes that were edited.
+            start = edited.map(lambda item: item[:size])
         else:
             found = start = backbone.encode_anonymized(self._saved(anonymized[:size], noise))
         opened = backbone.edit(start.map(lambda item: repeat(item, len(back) // size)), back, inverse=True)
         pictures = torch.cat([anonymized, backbone.decode(opened)])
-        recovered, wrong = opened.map(lambda item: item[:size]), opened.map(lambda item: item[size:])
+        recovered = opened.map(lambda item: item[:size])
+        wrong = opened.map(lambda item: item[size:])
         return Branches(pictures, original, edited, found, recovered, keys, wrong if all_five else None)
 
     def _draw_one_way(self, original: Codes, count: int) -> Branches:
@@ -222,12 +251,16 @@ class AnonymizeStage(BackboneStage[Branches]):
         return keys
 
     def _normal_like(self, image: Tensor) -> Tensor:
-        return torch.randn_like(image) if self.streams is None else self.streams.normal_like(image)
+        if self.streams is None:
+            return torch.randn_like(image)
+        return self.streams.normal_like(image)
 
     def _saved(self, anonymized: Tensor, noise: Tensor | None) -> Tensor:
         """Pictures `(B, 3, S, S)` as they are read back in training; gradients pass as if nothing had happened."""
         noisy = anonymized if noise is None else anonymized + noise
-        return noisy if self.loop == "image" else round_to_8_bit(noisy)
+        if self.loop == "image":
+            return noisy
+        return round_to_8_bit(noisy)
 
     def generator_terms(self, batch: FaceBatch, branches: Branches) -> dict[str, Tensor]:
         """Named terms of all that was drawn."""
@@ -237,10 +270,17 @@ class AnonymizeStage(BackboneStage[Branches]):
         terms |= self.terms(batch, branches)
         if self.hunter is not None:
             found = self.hunter(branches.anonymized, batch.image, batch.identity)
+            # Where the adversary does no better than a guess, there is nothing to escape from.
             terms["hunted"] = found.clamp(min=0).mean()
         if self.weights.latent:
-            drawn = [codes for codes in (branches.edited, branches.recovered) if codes is not None]
-            found = [code for code in map(self.backbone.w_plus, drawn) if code is not None]
+            drawn = []
+            for codes in (branches.edited, branches.recovered):
+                if codes is not None:
+                    drawn.append(codes)
+            found = []
+            for code in map(self.backbone.w_plus, drawn):
+                if code is not None:
+                    found.append(code)
             terms["latent"] = torch.stack([latent_regulariser(code, self.latent_norm) for code in found]).mean()
         return terms | self._anchors(batch.image, branches)
 
@@ -256,6 +296,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         with torch.no_grad():
             times = len(wanted) // len(image)
             codes = self.teacher[0].encode(image).map(lambda item: repeat(item, times))
+            # Identities come from the backbone that trains, pictures from the teacher: how a face is drawn is held.
             before = self.teacher[0].decode(codes.with_identity(wanted))
         parts = before.split([len(pictures) for _, pictures in strangers.values()])  # type: ignore[no-untyped-call]
         drawn = [pictures for _, pictures in strangers.values()]
@@ -286,7 +327,9 @@ class AnonymizeStage(BackboneStage[Branches]):
 
     def validation_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Cosines by the judge and PSNR, from 8-bit pictures."""
-        rows = {name: row.clamp(-1, 1) for name, row in self.sample_rows(batch).items()}
+        rows = {}
+        for name, row in self.sample_rows(batch).items():
+            rows[name] = row.clamp(-1, 1)
         judge = self.bundle.judge
         embedded = {name: judge(row) for name, row in rows.items()}
         original = embedded["original"]
@@ -315,21 +358,30 @@ class AnonymizeStage(BackboneStage[Branches]):
         """Log how well identity codes come back, over all validation faces."""
         if not self.backbone.recovers_from_pictures:
             return
-        figures = {f"val_code_{name}": value for name, value in self.code_agreement.compute().items()}
+        figures = {}
+        for name, value in self.code_agreement.compute().items():
+            figures[f"val_code_{name}"] = value
         self.log_dict(figures)
         self.code_agreement.reset()
 
     def on_test_start(self) -> None:
         """Begin a fresh evaluation."""
         super().on_test_start()
-        protocol = None if self.protocol is None else load_protocol(self.protocol)
-        cache = None if self.features is None else shared_cache(self.features.resolve())
+        if self.protocol is None:
+            protocol = None
+        else:
+            protocol = load_protocol(self.protocol)
+        if self.features is None:
+            cache = None
+        else:
+            cache = shared_cache(self.features.resolve())
         self.evaluation = Evaluation(self.bundle, seed=self.seed, protocol=protocol, cache=cache)
 
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Add held-out faces."""
+        """Add a batch of held-out faces to the evaluation of the averaged backbone."""
         assert self.evaluation is not None
-        with torch.autocast(self.device.type, enabled=False):  # a judge measures in full precision
+        # A judge measures in full precision.
+        with torch.autocast(self.device.type, enabled=False):
             self.evaluation.update(batch, self.ema)
 
     def on_test_epoch_end(self) -> None:
@@ -337,7 +389,10 @@ class AnonymizeStage(BackboneStage[Branches]):
         evaluation = self.evaluation
         assert evaluation is not None
         figures = evaluation.compute()
-        finite = {name: value for name, value in figures.items() if value == value}
+        finite = {}
+        for name, value in figures.items():
+            if value == value:
+                finite[name] = value
         self.log_dict(finite, logger=bool(self.trainer.loggers))
         if not self.trainer.is_global_zero:
             return

@@ -36,7 +36,7 @@ class AnonymizeWeights:
         anchor: Pixel distance of anonymized pictures to what the backbone drew for them before this stage.
         wrong_anchor: Pixel distance of pictures opened with wrong keys to what it drew before this stage for the
             originals with those identities: what no key opens must not travel in the picture either.
-        hunted: By how many nats a recogniser that learns along (`stages.hunter`) finds the people behind anonymized
+        hunted: By how many nats a recogniser that learns along (`stages.adversary`) finds the people behind anonymized
             pictures better than by a guess; faces that mislead it count as not found.
         pseudonym: Under one key the photos of a person become one stranger, and those of two people two: all faces of
             a batch have the same second key then. It asks for several photos of a person in a batch.
@@ -96,7 +96,9 @@ class AnonymizeTerms:
     def _pictures(self, image: Tensor, branches: Branches) -> dict[str, Tensor]:
         """All that was drawn against the original."""
         terms: dict[str, Tensor] = {}
-        pictures, nets, count = branches.pictures, self.bundle, branches.versions
+        pictures = branches.pictures
+        nets = self.bundle
+        count = branches.versions
         if self.weights.reconstruction:
             terms["reconstruction"] = count * pixel_loss(pictures, repeat(image, count), self.reconstruction_norm)
         if self.weights.parsing:
@@ -115,7 +117,9 @@ class AnonymizeTerms:
         return {}
 
     def _recovered_alone(self, distance: Tensor) -> dict[str, Tensor]:
-        return {"recovery_perceptual": distance.mean()} if self.weights.recovery_perceptual else {}
+        if self.weights.recovery_perceptual:
+            return {"recovery_perceptual": distance.mean()}
+        return {}
 
     def _identity(self, batch: FaceBatch, branches: Branches) -> dict[str, Tensor]:
         """What the recogniser says of all that was drawn."""
@@ -124,7 +128,9 @@ class AnonymizeTerms:
         if not (apart or (self.weights.pseudonym and two_keys)):
             return {}
         drawn = self.bundle.recogniser(fast_layout(branches.pictures)).chunk(branches.versions)
-        terms = self._different(batch.image, drawn, branches) if apart else {}
+        terms = {}
+        if apart:
+            terms = self._different(batch.image, drawn, branches)
         if self.weights.pseudonym and two_keys:
             terms["pseudonym"] = one_stranger(drawn[1], batch.identity, self.margin)
         return terms
@@ -139,7 +145,8 @@ class AnonymizeTerms:
             return {"identity": torch.stack([repel(a, b, self.margin) for a, b in pairs]).mean()}
         if len(others) == 1:
             (recovered,) = others
-            different, wrong = [(first, original)], [(first, recovered)]
+            different = [(first, original)]
+            wrong = [(first, recovered)]
         else:
             second, recovered, wrong1, wrong2 = others
             different = [(first, original), (second, original), (first, second)]
@@ -149,7 +156,9 @@ class AnonymizeTerms:
             back = back.clamp(min=self.margin)
         apart = [torch.stack([repel(a, b, self.margin) for a, b in pairs]).mean() for pairs in (different, wrong)]
         terms = {"identity": apart[0] + apart[1] + back}
-        return terms | ({"recovered_identity": back} if self.weights.recovered_identity else {})
+        if self.weights.recovered_identity:
+            terms["recovered_identity"] = back
+        return terms
 
     def _recovery(self, batch: FaceBatch, branches: Branches) -> dict[str, Tensor]:
         """What the paper lacks: pixels and edges of the recovered picture alone."""

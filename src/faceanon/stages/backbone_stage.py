@@ -63,7 +63,8 @@ class BackboneStage(Stage, Generic[Drawn]):
         **kwargs: Any,  # noqa: ANN401 - jsonargparse reads names and types off the base class
     ) -> None:
         super().__init__(seed=seed, **kwargs)
-        self.backbone, self.bundle = backbone, backbone.bundle
+        self.backbone = backbone
+        self.bundle = backbone.bundle
         self.initialised = init_from is not None
         if init_from is not None:
             load_into(backbone, init_from)
@@ -74,8 +75,10 @@ class BackboneStage(Stage, Generic[Drawn]):
         # After the averaged copy was taken, so that it holds none of them.
         self.readers = backbone.build_readers()
         backbone.use_readers(self.readers)
-        self.optimizer_g, self.optimizer_d = optimizer_g, optimizer_d
-        self.export, self.samples_every = export, samples_every
+        self.optimizer_g = optimizer_g
+        self.optimizer_d = optimizer_d
+        self.export = export
+        self.samples_every = samples_every
         self.extra_weights = extra_weights or {}
 
     def check_weights(self, weights: object) -> None:
@@ -112,20 +115,25 @@ class BackboneStage(Stage, Generic[Drawn]):
     def setup(self, stage: str) -> None:
         """Freeze what does not train before DDP looks, or it would exchange gradients that nobody computes."""
         if stage == "fit":
+            # Called for its effect on requires_grad; the optimizers ask for the list again.
             trainable_parameters(self.backbone, self.prefixes or [""])
 
     @property
-    def opponents(self) -> list[nn.Module]:
-        """The networks that learn against the backbone."""
-        found: list[nn.Module] = [] if self.discriminator is None else [self.discriminator]
-        return found + ([self.readers] if self.readers else [])
+    def adversaries(self) -> list[nn.Module]:
+        """What the second optimizer trains: discriminator, adversary and auxiliary readers, where there are any."""
+        networks: list[nn.Module] = []
+        if self.discriminator is not None:
+            networks.append(self.discriminator)
+        if self.readers:
+            networks.append(self.readers)
+        return networks
 
     def configure_optimizers(self) -> list[Optimizer]:
-        """The backbone's first, the opponents' second."""
+        """The backbone's optimizer, then that of the adversaries where there are any."""
         prefixes = self.prefixes or [""]
         optimizers = [self.optimizer_g(trainable_parameters(self.backbone, prefixes))]
-        if opponents := self.opponents:
-            optimizers.append(self.optimizer_d([weight for network in opponents for weight in network.parameters()]))
+        if adversaries := self.adversaries:
+            optimizers.append(self.optimizer_d([weight for network in adversaries for weight in network.parameters()]))
         return optimizers
 
     def on_fit_start(self) -> None:
@@ -135,7 +143,8 @@ class BackboneStage(Stage, Generic[Drawn]):
         if self.trainer.ckpt_path is None and not self.initialised:
             loader = self.trainer.datamodule.train_dataloader()  # type: ignore[attr-defined]
             some: Iterator[FaceBatch] = (batch.to(self.device) for batch in islice(iter(loader), CALIBRATION_BATCHES))
-            self.on_rank_zero(self.backbone.calibrate, some)  # all processes' batches: as one process would see them
+            # All processes' batches: as one process would see them.
+            self.on_rank_zero(self.backbone.calibrate, some)
             measured = self.trainer.strategy.broadcast(
                 {name: item.cpu() for name, item in self.backbone.named_buffers()}
             )
@@ -144,8 +153,9 @@ class BackboneStage(Stage, Generic[Drawn]):
                     buffer.copy_(measured[name])
 
     def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Opponents, then backbone; a lone shard is drawn once, several are drawn again for the backbone's step."""
+        """Adversaries, then backbone; a lone shard is drawn once, several are drawn again for the backbone's step."""
         shards = self.shards(batch)
+        # The usual case: what the adversaries saw is still there, with its graph, for the backbone.
         if len(shards) == 1:
             with self.open(shards[0]):
                 terms = self._train(shards, self.draw_shard(shards[0].batch))
@@ -157,23 +167,27 @@ class BackboneStage(Stage, Generic[Drawn]):
 
     def _train(self, shards: list[Shard], drawn: Drawn | None) -> dict[str, Tensor]:
         """Both optimizers' steps; `drawn` is what was drawn of the lone shard that is being worked on."""
-        opened, optimizers = drawn is not None, self.optimizer_list()
-        if self.opponents:
+        opened = drawn is not None
+        optimizers = self.optimizer_list()
+        if self.adversaries:
             with self.toggled_optimizer(optimizers[1]):
-                terms = self.step_over(optimizers[1], shards, lambda shard: self._judge(shard.batch, drawn), opened)
+                terms = self.step_over(
+                    optimizers[1], shards, lambda shard: self._adversary_loss(shard.batch, drawn), opened
+                )
             self.log_terms("train/d", terms, sum(len(shard.batch) for shard in shards))
         with self.toggled_optimizer(optimizers[0]):
-            return self.step_over(optimizers[0], shards, lambda shard: self._draw(shard.batch, drawn), opened)
+            return self.step_over(optimizers[0], shards, lambda shard: self._backbone_loss(shard.batch, drawn), opened)
 
-    def _judge(self, batch: FaceBatch, drawn: Drawn | None) -> tuple[dict[str, Tensor], Tensor]:
+    def _adversary_loss(self, batch: FaceBatch, drawn: Drawn | None) -> tuple[dict[str, Tensor], Tensor]:
         if drawn is None:
-            with self.rehearsal():
+            # With several shards the graph of each would have to wait in memory for the second optimizer.
+            with self.without_gradient():
                 drawn = self.draw_shard(batch)
-        terms = self.opponent_terms(batch, drawn)
+        terms = self.adversary_terms(batch, drawn)
         return terms, torch.stack(list(terms.values())).sum()
 
-    def opponent_terms(self, batch: FaceBatch, drawn: Drawn) -> dict[str, Tensor]:
-        """What the opponents and the readers learn from, by name; no gradient flows into what was drawn."""
+    def adversary_terms(self, batch: FaceBatch, drawn: Drawn) -> dict[str, Tensor]:
+        """What the adversaries and the readers learn from, by name; no gradient flows into what was drawn."""
         terms: dict[str, Tensor] = {}
         pictures = self.pictures(drawn)
         originals = self.originals(drawn)
@@ -182,10 +196,10 @@ class BackboneStage(Stage, Generic[Drawn]):
             terms |= self.discriminator_terms(self.discriminator, real, pictures)
         return terms | self.backbone.reader_terms(batch, originals, pictures.detach())
 
-    def _draw(self, batch: FaceBatch, drawn: Drawn | None) -> tuple[dict[str, Tensor], Tensor]:
+    def _backbone_loss(self, batch: FaceBatch, drawn: Drawn | None) -> tuple[dict[str, Tensor], Tensor]:
         if drawn is None:
             drawn = self.draw_shard(batch)
-        # A lone shard comes here after its opponents' step, others after a second drawing; readers with dropout
+        # A lone shard comes here after its adversaries' step, others after a second drawing; readers with dropout
         # must not see the difference.
         self.seed_terms()
         terms = self.shard_terms(batch, drawn)
@@ -232,7 +246,7 @@ class BackboneStage(Stage, Generic[Drawn]):
         self.bundle.to(self.device)
 
     def on_test_start(self) -> None:
-        """As `on_validation_start`."""
+        """Frozen networks follow the stage to its device, as before a validation."""
         self.bundle.to(self.device)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -54,9 +54,12 @@ class Stage(ShardedModule, ABC):
     ) -> None:
         super().__init__(accumulate, seed)
         self.automatic_optimization = False
-        self.r1_gamma, self.r1_interval = r1_gamma, r1_interval
-        self.ema_half_life, self.gradient_clip = ema_half_life, gradient_clip
-        self.schedule, self.warmup = schedule, warmup
+        self.r1_gamma = r1_gamma
+        self.r1_interval = r1_interval
+        self.ema_half_life = ema_half_life
+        self.gradient_clip = gradient_clip
+        self.schedule = schedule
+        self.warmup = warmup
 
     @property
     def batches_seen(self) -> int:
@@ -67,7 +70,9 @@ class Stage(ShardedModule, ABC):
     def progress(self) -> float:
         """Part of the planned batches that is done, in [0, 1]; 0 where no end is planned."""
         trainer = self.trainer
-        optimizers = len(self.optimizers()) if isinstance(self.optimizers(), list) else 1
+        optimizers = 1
+        if isinstance(self.optimizers(), list):
+            optimizers = len(self.optimizers())
         ends = []
         if trainer.max_steps > 0:
             ends.append(trainer.max_steps / optimizers)
@@ -79,7 +84,9 @@ class Stage(ShardedModule, ABC):
     def optimizer_list(self) -> list[LightningOptimizer]:
         """The optimizers in the order of `configure_optimizers`."""
         optimizers = self.optimizers()
-        return list(optimizers) if isinstance(optimizers, list) else [optimizers]
+        if isinstance(optimizers, list):
+            return list(optimizers)
+        return [optimizers]
 
     def step_over(
         self,
@@ -114,10 +121,13 @@ class Stage(ShardedModule, ABC):
         return self.current_terms
 
     def _set_rate(self, optimizer: LightningOptimizer) -> None:
-        rate = min(1.0, self.batches_seen / self.warmup) if self.warmup else 1.0
+        rate = 1.0
+        if self.warmup:
+            rate = min(1.0, self.batches_seen / self.warmup)
         if self.schedule == "cosine":
             rate *= 0.505 + 0.495 * math.cos(math.pi * self.progress)
         for group in optimizer.optimizer.param_groups:
+            # Kept in the group, so that a checkpoint of the optimizer holds it and a resumed run finds it.
             group.setdefault("base_lr", group["lr"])
             group["lr"] = group["base_lr"] * rate
 
@@ -128,8 +138,10 @@ class Stage(ShardedModule, ABC):
 
     def discriminator_terms(self, discriminator: nn.Module, real: Tensor, fake: Tensor) -> dict[str, Tensor]:
         """The logistic loss, and R1 when it is due; `fake` is detached."""
-        pictures, count = torch.cat([real, fake.detach().to(real.dtype)]), len(real)
-        chunks, weights = discriminator_chunks(discriminator, pictures), list(discriminator.parameters())
+        pictures = torch.cat([real, fake.detach().to(real.dtype)])
+        count = len(real)
+        chunks = discriminator_chunks(discriminator, pictures)
+        weights = list(discriminator.parameters())
         parts = [
             partial(lambda rows: discriminator_share(discriminator(pictures[rows]), rows, count, len(pictures)), rows)
             for rows in chunks
@@ -144,7 +156,8 @@ class Stage(ShardedModule, ABC):
     def update_ema(self, average: nn.Module, current: nn.Module, images: int) -> None:
         """Move `average` towards `current`; the half-life counts `images`, all that the step saw on all processes."""
         weight = 1 - 0.5 ** (images / max(self.ema_half_life, 1e-9))
-        weight = max(weight, 1 / (self.batches_seen + 1))  # early on, an average of what little there is
+        # Early on, an average of what little there is.
+        weight = max(weight, 1 / (self.batches_seen + 1))
         torch._foreach_lerp_(list(average.parameters()), list(current.parameters()), weight)
         for mine, theirs in zip(average.buffers(), current.buffers(), strict=True):
             mine.copy_(theirs)
@@ -154,7 +167,8 @@ class Stage(ShardedModule, ABC):
 
         That one is for callbacks that watch a term: an epoch may be shorter than the logging interval.
         """
-        writes = self.trainer._logger_connector.should_update_logs  # Lightning's own test; 14 terms cost 4 ms a batch
+        # Lightning's own test; 14 terms cost 4 ms a batch.
+        writes = self.trainer._logger_connector.should_update_logs
         if not (writes or self.trainer.is_last_batch):
             return
         named = {f"{prefix}/{name}": value.detach() for name, value in terms.items()}
@@ -171,7 +185,10 @@ def averaged(terms: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) ->
         return dict(terms[0])
     whole = sum(weights)
     pairs = list(zip(terms, weights, strict=True))
-    return {name: torch.stack([weight / whole * item[name] for item, weight in pairs]).sum() for name in terms[0]}
+    means = {}
+    for name in terms[0]:
+        means[name] = torch.stack([weight / whole * item[name] for item, weight in pairs]).sum()
+    return means
 
 
 def weighted_sum(terms: Mapping[str, Tensor], weights: object, extra: Mapping[str, float] | None = None) -> Tensor:

@@ -19,7 +19,9 @@ CPU_PICTURES = 4
 
 def at_once(device: torch.device, pictures: int) -> int:
     """How many pictures to show a term's network at a time: few on a CPU, which is no slower so; else all."""
-    return min(pictures, CPU_PICTURES) if device.type == "cpu" else pictures
+    if device.type == "cpu":
+        return min(pictures, CPU_PICTURES)
+    return pictures
 
 
 def plain_chunks(pictures: Tensor) -> list[Tensor]:
@@ -35,7 +37,8 @@ def discriminator_chunks(discriminator: nn.Module, pictures: Tensor) -> list[Ten
     i mod N / size. On a CPU it sees one group at a time (two together could fall into other groups). Of any other
     network nothing is known, so it sees all at once.
     """
-    count, device = len(pictures), pictures.device
+    count = len(pictures)
+    device = pictures.device
     rows = torch.arange(count, device=device)
     if not isinstance(discriminator, Discriminator) or at_once(device, count) == count:
         return [rows]
@@ -64,7 +67,7 @@ def perceptual_rows(distance: PerceptualDistance, drawn: Tensor, originals: Tens
 def parsing_rows(
     parser: Callable[[Tensor], Tensor], drawn: Tensor, originals: Tensor, classes: tuple[int, ...]
 ) -> Tensor:
-    """Parse loss `(N,)`, likewise."""
+    """Parse loss of every row, `(N,)`, computed in the same chunks."""
     drawn = fast_layout(drawn)
     with torch.no_grad():
         wanted = parser(fast_layout(originals))[:, list(classes)]

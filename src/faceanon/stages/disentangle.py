@@ -103,10 +103,15 @@ class DisentangleStage(BackboneStage[Mixed]):
         self.bundle.require("recogniser", *(role for role, weight in wanted.items() if weight))
         if not 0 <= stranger_share <= 1:
             raise UserError(f"stranger_share is {stranger_share}; it must lie in 0 to 1")
-        self.weights, self.pairing, self.crossed_targets = weights, pairing, crossed_targets
+        self.weights = weights
+        self.pairing = pairing
+        self.crossed_targets = crossed_targets
         self.stranger_share = stranger_share
-        self.tau_positive, self.tau_negative = tau_positive, tau_negative
-        self.reconstruction_norm, self.latent_norm, self.part_emphasis = reconstruction_norm, latent_norm, part_emphasis
+        self.tau_positive = tau_positive
+        self.tau_negative = tau_negative
+        self.reconstruction_norm = reconstruction_norm
+        self.latent_norm = latent_norm
+        self.part_emphasis = part_emphasis
 
     def draw_shard(self, batch: FaceBatch) -> Mixed:
         """Every row with the identity of another."""
@@ -116,7 +121,7 @@ class DisentangleStage(BackboneStage[Mixed]):
         return Mixed(source, mixed, self.backbone.drawn_view(mixed))
 
     def pictures(self, drawn: Mixed) -> Tensor:
-        """The mixtures."""
+        """The mixtures, as the discriminator sees them."""
         return drawn.pictures
 
     def originals(self, drawn: Mixed) -> Codes:
@@ -134,10 +139,14 @@ class DisentangleStage(BackboneStage[Mixed]):
 
     def generator_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:
         """Named terms of the drawn pictures `(B, 3, S, S)`; `source` as in `data.pairs`."""
-        weights, nets = self.weights, self.bundle
+        weights = self.weights
+        nets = self.bundle
         target_rows, share = self._targets(batch, source)
         target = batch.image[target_rows]
-        emphasis = None if share is None else share[:, None, None, None].expand(-1, 1, *fake.shape[2:])
+        if share is None:
+            emphasis = None
+        else:
+            emphasis = share[:, None, None, None].expand(-1, 1, *fake.shape[2:])
         if self.part_emphasis and batch.parsing is not None:
             parts = part_weight(batch.parsing[target_rows], nets.part_classes, self.part_emphasis)
             emphasis = parts if emphasis is None else parts * emphasis
@@ -160,8 +169,11 @@ class DisentangleStage(BackboneStage[Mixed]):
         if self.crossed_targets:
             rows, found = swap_targets(batch, source)
         else:
-            rows, found = torch.arange(len(batch), device=source.device), own
-        return rows, None if self.stranger_share == 1 else torch.where(found | own, 1.0, self.stranger_share)
+            rows = torch.arange(len(batch), device=source.device)
+            found = own
+        if self.stranger_share == 1:
+            return rows, None
+        return rows, torch.where(found | own, 1.0, self.stranger_share)
 
     def _identity_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:
         terms: dict[str, Tensor] = {}
@@ -192,7 +204,8 @@ class DisentangleStage(BackboneStage[Mixed]):
         plain = self.ema.decode(codes).clamp(-1, 1)
         turn = len(batch) // 2
         mixed = self.ema.decode(codes.with_identity(codes.identity.roll(turn, 0))).clamp(-1, 1)
-        embedding, drawn = self.bundle.recogniser(batch.image), self.bundle.recogniser(mixed)
+        embedding = self.bundle.recogniser(batch.image)
+        drawn = self.bundle.recogniser(mixed)
         error = ((plain - batch.image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)
         figures = {
             "val_psnr": (-10 * error.log10()).mean(),
@@ -209,4 +222,6 @@ def _own_person(batch: FaceBatch, source: Tensor) -> Tensor:
 
 
 def _mean(rows: Tensor, share: Tensor | None) -> Tensor:
-    return rows.mean() if share is None else (rows * share).mean()
+    if share is None:
+        return rows.mean()
+    return (rows * share).mean()

@@ -60,7 +60,8 @@ class Prior(nn.Module):
 
     def __init__(self, generator: Generator, encoder: PyramidEncoder) -> None:
         super().__init__()
-        self.generator, self.encoder = generator, encoder
+        self.generator = generator
+        self.encoder = encoder
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """`(B, 3, S, S)` -> its reconstruction and its codes `(B, L, D)`."""
@@ -135,8 +136,13 @@ class PriorStage(Stage):
         self.ema: Prior = average_copy(self.prior)
         self.discriminator = discriminator
         self.bundle = Bundle(bundle)
-        self.weights, self.adversarial_from, self.part_emphasis = weights, adversarial_from, part_emphasis
-        self.optimizer_g, self.optimizer_d, self.export, self.report = optimizer_g, optimizer_d, export, report
+        self.weights = weights
+        self.adversarial_from = adversarial_from
+        self.part_emphasis = part_emphasis
+        self.optimizer_g = optimizer_g
+        self.optimizer_d = optimizer_d
+        self.export = export
+        self.report = report
 
     def _load(self, folder: Path) -> None:
         for role in ("generator", "encoder"):
@@ -157,16 +163,18 @@ class PriorStage(Stage):
 
     def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Reconstruct the batch; late in the training also fool the discriminator."""
-        shards, fakes = self.shards(batch), list[Tensor]()
+        shards = self.shards(batch)
+        fakes = list[Tensor]()
         optimizers = self.optimizer_list()
 
         def draw(shard: Shard) -> tuple[dict[str, Tensor], Tensor]:
             image = shard.batch.image.contiguous(memory_format=torch.channels_last)
             terms, fake = self.generator_terms(image, shard.batch)
+            # The discriminator trains on the pictures of the same step, without a way back into the generator.
             fakes.append(fake.detach())
             return terms, weighted_sum(terms, self.weights)
 
-        def judge(shard: Shard) -> tuple[dict[str, Tensor], Tensor]:
+        def discriminate(shard: Shard) -> tuple[dict[str, Tensor], Tensor]:
             assert self.discriminator is not None
             image = shard.batch.image.contiguous(memory_format=torch.channels_last)
             terms = self.discriminator_terms(self.discriminator, image, fakes[shard.index])
@@ -176,7 +184,7 @@ class PriorStage(Stage):
             terms = self.step_over(optimizers[0], shards, draw)
         if self.adversarial:
             with self.toggled_optimizer(optimizers[1]):
-                self.log_terms("train/d", self.step_over(optimizers[1], shards, judge), len(batch))
+                self.log_terms("train/d", self.step_over(optimizers[1], shards, discriminate), len(batch))
         self.join_statistics()
         self.update_ema(self.ema, self.prior, self.images_in_step)
         self.log_terms("train/g", terms, len(batch))
@@ -235,7 +243,8 @@ class PriorStage(Stage):
 
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Add held-out faces and as many samples."""
-        with torch.autocast(self.device.type, enabled=False):  # a judge measures in full precision
+        # A judge measures in full precision.
+        with torch.autocast(self.device.type, enabled=False):
             self.exam.update(batch)
 
     def on_test_epoch_end(self) -> None:

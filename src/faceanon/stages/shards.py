@@ -45,7 +45,7 @@ class RowStreams:
 
     @cached_property
     def generators(self) -> list[torch.Generator]:
-        """One for each row; every draw goes on where the last one ended."""
+        """One for each row; every draw continues where the last one ended."""
         return [stream(*name) for name in self.names]
 
     def draw(self, sample: Callable[..., Tensor]) -> Tensor:
@@ -54,9 +54,13 @@ class RowStreams:
 
     def normal_like(self, item: Tensor) -> Tensor:
         """Standard normal numbers like `(B, ...)`; drawn on its device, as a picture's are many."""
-        seeds = [int(torch.randint(1 << 48, (), generator=generator)) for generator in self.generators]
+        seeds = []
+        for generator in self.generators:
+            # The stream of a row gives a seed alone, and the many numbers of a picture are drawn on its device.
+            seeds.append(int(torch.randint(1 << 48, (), generator=generator)))
         own = torch.Generator(item.device)
-        shape, kind = item.shape[1:], {"dtype": item.dtype, "device": item.device}
+        shape = item.shape[1:]
+        kind = {"dtype": item.dtype, "device": item.device}
         return torch.stack([torch.randn(shape, generator=own.manual_seed(number), **kind) for number in seeds])  # type: ignore[call-overload]
 
 
@@ -91,12 +95,16 @@ def cut(batch: FaceBatch, parts: int, rows: list[int], rank: int, step: int) -> 
         rank: Number of this process.
         step: Number of the batch in the training.
     """
-    sizes = [len(piece) for piece in torch.arange(len(batch)).tensor_split(min(parts, len(batch)))]
-    ends, start = list(accumulate(sizes)), sum(rows[:rank])
+    sizes = []
+    for piece in torch.arange(len(batch)).tensor_split(min(parts, len(batch))):
+        sizes.append(len(piece))
+    ends = list(accumulate(sizes))
+    start = sum(rows[:rank])
     return [
         Shard(
             batch if len(sizes) == 1 else batch.map(lambda item, a=end - size, b=end: item[a:b]),  # type: ignore[misc]
             index,
+            # Unique over steps, processes and shards, so that no two shards of a training share a stream.
             (step * len(rows) + rank) * parts + index,
             start + end - size,
             size * len(rows) / sum(rows),
@@ -117,12 +125,10 @@ class NormStatistics:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self.buffers = [
-            buffer
-            for norm in module.modules()
-            if isinstance(norm, _BatchNorm | _SpectralNorm) and norm.training
-            for buffer in norm.buffers(recurse=False)
-        ]
+        self.buffers: list[Tensor] = []
+        for norm in module.modules():
+            if isinstance(norm, _BatchNorm | _SpectralNorm) and norm.training:
+                self.buffers += norm.buffers(recurse=False)
         self.start = self._copy()
         self.shards: dict[int, list[Tensor]] = {}
 
@@ -131,12 +137,15 @@ class NormStatistics:
 
     def load(self, index: int | None = None) -> None:
         """Go to where shard `index` left them; where it has not been yet, or with None, to the step's start."""
-        state = self.start if index is None else self.shards.get(index, self.start)
+        if index is None:
+            state = self.start
+        else:
+            state = self.shards.get(index, self.start)
         for buffer, value in zip(self.buffers, state, strict=True):
             buffer.copy_(value)
 
     def keep(self, index: int) -> None:
-        """Shard `index` leaves them here."""
+        """Keep the batch statistics that shard `index` left in the norms."""
         self.shards[index] = self._copy()
 
     def join(self, weights: Mapping[int, float]) -> None:
@@ -170,12 +179,14 @@ class ShardedModule(L.LightningModule):
         super().__init__()
         if accumulate < 1:
             raise UserError(f"accumulate is {accumulate}; give 1 (the batch at once) or more parts")
-        self.accumulate, self.seed = accumulate, seed
+        self.accumulate = accumulate
+        self.seed = seed
         self.streams: RowStreams | None = None
         self.placed: tuple[int, list[int]] = 0, []  # of the step at hand, as `place` has it
         self._open_shard = 0
         self._statistics: NormStatistics | None = None
-        self._peers: Any = None  # a process group, as torch.distributed takes it
+        # A process group, as torch.distributed takes it.
+        self._peers: Any = None
 
     @property
     def batch_number(self) -> int:
@@ -223,8 +234,8 @@ class ShardedModule(L.LightningModule):
             self._statistics.keep(shard.index)
 
     @contextmanager
-    def rehearsal(self) -> Iterator[None]:
-        """Run a shard's networks without gradients, to run them again: batch statistics stay where they are."""
+    def without_gradient(self) -> Iterator[None]:
+        """Run the networks without gradients, to run them again with; batch statistics stay as they were."""
         statistics = NormStatistics(self)
         with torch.no_grad():
             yield
@@ -246,9 +257,9 @@ class ShardedModule(L.LightningModule):
             use(self._parts(batches))
         elif self.trainer.is_global_zero:
             use(self._parts(self._handed(batches)))
-            self._tell(go_on=False)
+            self._tell(more=False)
         else:
-            while self._tell(go_on=True):
+            while self._tell(more=True):
                 distributed.gather_object(next(batches).to("cpu"), None, dst=0, group=self._cpu_group())
 
     def _parts(self, batches: Iterator[FaceBatch]) -> Iterator[FaceBatch]:
@@ -257,14 +268,14 @@ class ShardedModule(L.LightningModule):
 
     def _handed(self, batches: Iterator[FaceBatch]) -> Iterator[FaceBatch]:
         for batch in batches:
-            self._tell(go_on=True)
+            self._tell(more=True)
             found: list[FaceBatch] = [batch] * self.trainer.world_size
             distributed.gather_object(batch.to("cpu"), found, dst=0, group=self._cpu_group())
             yield from (item.to(self.device) for item in found)
 
-    def _tell(self, go_on: bool) -> bool:
+    def _tell(self, more: bool) -> bool:
         """What rank 0 says, on every process."""
-        said = torch.tensor([go_on])
+        said = torch.tensor([more])
         distributed.broadcast(said, 0, group=self._cpu_group())
         return bool(said)
 
@@ -281,7 +292,9 @@ class ShardedModule(L.LightningModule):
         """
         if self.trainer.world_size == 1:
             return 0, [rows]
-        found = [torch.zeros(1, dtype=torch.int64) for _ in range(self.trainer.world_size)]
+        found = []
+        for _ in range(self.trainer.world_size):
+            found.append(torch.zeros(1, dtype=torch.int64))
         distributed.all_gather(found, torch.tensor([rows]), group=self._cpu_group())
         return self.global_rank, [int(item) for item in found]
 

@@ -37,8 +37,8 @@ class Acceleration(L.Callback):
     have) use the plain networks. Nothing falls back by itself: what cannot be compiled ends the training with its name.
 
     Args:
-        compile: Parts to compile: `backbone` (or prior, or critic), `discriminator`, `frozen` (the bundle's networks
-            and the anchors' teacher). Shapes are taken as fixed: every other batch size is compiled anew.
+        compile: Parts to compile: `backbone` (or prior, or auxiliary network), `discriminator`, `frozen` (the bundle's
+            networks and the anchors' teacher). Shapes are taken as fixed: every other batch size is compiled anew.
         backend: Of `torch.compile`. `inductor` needs Triton on a GPU and a C++ compiler on a CPU; `aot_eager` and
             `eager` need neither and are no faster: for trying.
         skip: Names, or beginnings of them, of what is not compiled.
@@ -68,9 +68,14 @@ class Acceleration(L.Callback):
     ) -> None:
         if cuda_graphs and (not compile or backend != "inductor"):
             raise UserError("acceleration: cuda_graphs need compile: [backbone, ...] and backend: inductor")
-        self.parts, self.backend, self.skip = list(compile or []), backend, tuple(skip or ())
-        self.cuda_graphs, self.channels_last, self.fused = cuda_graphs, channels_last, fused
-        self.float32_matmul, self.paused = float32_matmul, False
+        self.parts = list(compile or [])
+        self.backend = backend
+        self.skip = tuple(skip or ())
+        self.cuda_graphs = cuda_graphs
+        self.channels_last = channels_last
+        self.fused = fused
+        self.float32_matmul = float32_matmul
+        self.paused = False
         self.calls: dict[str, CompiledCall] = {}
         self._restored: list[tuple[Any, str, Any]] = []
         self._precision: str | None = None
@@ -107,10 +112,15 @@ class Acceleration(L.Callback):
         if self.parts:
             self._prepare_compiler()
             for part, names in _ATTRIBUTES.items():
-                found = {name: getattr(pl_module, name, None) for name in names if part in self.parts}
+                found = {}
+                for name in names:
+                    if part in self.parts:
+                        found[name] = getattr(pl_module, name, None)
                 self._compile((name, item) for name, item in found.items() if isinstance(item, nn.Module))
             self._compile_frozen(pl_module)
-        kinds = [(type(one).__name__, self.fused and fuse(one)) for one in trainer.optimizers]
+        kinds = []
+        for one in trainer.optimizers:
+            kinds.append((type(one).__name__, self.fused and fuse(one)))
         if trainer.is_global_zero:
             print(f"[acceleration] {'; '.join(self._told(kinds))}", flush=True)
 
@@ -158,7 +168,10 @@ class Acceleration(L.Callback):
         if "frozen" not in self.parts:
             return []
         bundle = vars(getattr(module, "bundle", object))
-        found = [(f"bundle.{role}", bundle[role]) for role in _ROLES if role in bundle]
+        found = []
+        for role in _ROLES:
+            if role in bundle:
+                found.append((f"bundle.{role}", bundle[role]))
         found += [("teacher", teacher) for teacher in getattr(module, "teacher", [])]
         return self._compile((name, item) for name, item in found if isinstance(item, nn.Module))
 
@@ -169,7 +182,7 @@ class Acceleration(L.Callback):
         batch: Any,  # noqa: ANN401 - Lightning's
         batch_idx: int,
     ) -> None:
-        """Compiled code runs from here."""
+        """Let compiled code run from the start of a training step on."""
         if not self.parts or self.paused:
             return
         if (late := self._compile_frozen(pl_module)) and trainer.is_global_zero:
@@ -186,18 +199,21 @@ class Acceleration(L.Callback):
         batch: Any,  # noqa: ANN401 - Lightning's
         batch_idx: int,
     ) -> None:
-        """And no further."""
+        """Compiled code ends with the training step: what callbacks and validation call runs eagerly."""
         if self.parts:
             torch.compiler.set_stance("force_eager")
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Name what was compiled for nothing."""
-        unused = [name for name, call in self.calls.items() if not call.calls]
+        """Print the parts that were to be compiled and were never called."""
+        unused = []
+        for name, call in self.calls.items():
+            if not call.calls:
+                unused.append(name)
         if unused and trainer.is_global_zero:
             print(f"[acceleration] never called, so never compiled: {', '.join(unused)}", flush=True)
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """As `teardown`."""
+        """Undo the settings when a run fails, as `teardown` does when it ends."""
         self._undo()
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -227,7 +243,8 @@ def fuse(optimizer: Optimizer) -> bool:
     if not isinstance(optimizer, _FUSED):
         return False
     for group in optimizer.param_groups:
-        group["fused"], group["foreach"] = True, False
+        group["fused"] = True
+        group["foreach"] = False
         for parameter in group["params"]:
             state = optimizer.state.get(parameter, {})
             if isinstance(state.get("step"), torch.Tensor):

@@ -1,4 +1,4 @@
-"""Checkpoints of a run on disk: whole or not there, with their own hash inside, and nothing in them is executed."""
+"""Checkpoints of a run on disk: written atomically, with their own hash inside, and nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from faceanon.errors import UserError
 from faceanon.files import whole_file
 from faceanon.networks.local_weights import refuse_bomb
 
-NEWEST, LAST, PREVIOUS = "new.ckpt", "last.ckpt", "previous.ckpt"
+NEWEST = "new.ckpt"
+LAST = "last.ckpt"
+PREVIOUS = "previous.ckpt"
 _MARK = b"faceanon sha256 "
 _NOTE = len(_MARK) + 64
 _LENGTH = 2  # bytes at the end of a zip file that hold the length of its comment
@@ -37,11 +39,11 @@ def write_checkpoint(content: dict[str, Any], path: Path) -> None:
     """
     with whole_file(path) as file:
         torch.save(content, file)
-        _seal(file)
+        _write_checksum(file)
     sync_folder(path.parent)
 
 
-def _seal(file: BinaryIO) -> None:
+def _write_checksum(file: BinaryIO) -> None:
     """Replace the empty comment at the end of a zip file by one that holds the hash of what stands before it."""
     end = file.seek(-_LENGTH, os.SEEK_END)
     assert file.read() == bytes(_LENGTH)
@@ -54,7 +56,8 @@ def _seal(file: BinaryIO) -> None:
 
 def _digest(file: BinaryIO, size: int) -> str:
     """Hex sha256 of the first `size` bytes."""
-    digest, left = hashlib.sha256(), size
+    digest = hashlib.sha256()
+    left = size
     file.seek(0)
     while left > 0 and (chunk := file.read(min(left, _CHUNK))):
         digest.update(chunk)
@@ -109,7 +112,11 @@ def newest(folders: Iterable[Path]) -> tuple[Path | None, list[Path]]:
 
     A run that was killed while it put `new.ckpt` in the place of `last.ckpt` leaves the former behind, whole.
     """
-    found = [path for folder in folders for name in (NEWEST, LAST, PREVIOUS) if (path := folder / name).exists()]
+    found = []
+    for folder in folders:
+        for name in (NEWEST, LAST, PREVIOUS):
+            if (path := folder / name).exists():
+                found.append(path)
     damaged: list[Path] = []
     for path in sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         try:
@@ -131,7 +138,9 @@ def newest_or_refuse(folders: Iterable[Path]) -> tuple[Path | None, str]:
     names = ", ".join(str(item) for item in damaged)
     if path is None and damaged:
         raise UserError(f"every checkpoint is damaged: {names}; move them away to start anew")
-    return path, f"{names} is damaged; going on from the one before, {path}" if damaged else ""
+    if damaged:
+        return path, f"{names} is damaged; resuming from the one before, {path}"
+    return path, ""
 
 
 def sync_folder(folder: Path) -> None:

@@ -33,7 +33,7 @@ class SafeCheckpointIO(CheckpointIO):
     """Writes checkpoints atomically with their hash, and compares on loading; loads tensors and plain values only."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None) -> None:
-        """See `training.checkpoint_file.write_checkpoint`."""
+        """Write a checkpoint atomically with its hash, see `training.checkpoint_file.write_checkpoint`."""
         write_checkpoint(checkpoint, Path(path))
 
     def load_checkpoint(
@@ -49,15 +49,15 @@ class SafeCheckpointIO(CheckpointIO):
         except FileNotFoundError as error:
             raise UserError(f"there is no {path}; give a .ckpt that an earlier run saved") from error
         except DamagedError as error:
-            raise UserError(f"{error}; --ckpt_path last goes on from the one before") from error
+            raise UserError(f"{error}; --ckpt_path last resumes from the one before") from error
 
     def remove_checkpoint(self, path: str | Path) -> None:
-        """Delete it, if it is there."""
+        """Delete the checkpoint at `path`; a missing one is no error."""
         _remove(Path(path))
 
 
 class RunCheckpoint(Checkpoint):
-    """Keeps the last two states of a run, `last.ckpt` and `previous.ckpt`, to go on from with `--ckpt_path last`.
+    """Keeps the last two states of a run, `last.ckpt` and `previous.ckpt`, to resume from with `--ckpt_path last`.
 
     It saves at the end of every epoch, and in between after so many minutes or batches. `faceanon fit` installs it
     unless `trainer.enable_checkpointing` is false; a `ModelCheckpoint` beside it may keep the best.
@@ -74,17 +74,23 @@ class RunCheckpoint(Checkpoint):
     def __init__(self, minutes: float = 10.0, every_n_batches: int = 0, dirpath: Path | None = None) -> None:
         if minutes < 0 or every_n_batches < 0:
             raise UserError(f"RunCheckpoint: minutes is {minutes}, every_n_batches {every_n_batches}; give 0 or more")
-        self.minutes, self.every_n_batches, self.dirpath = minutes, every_n_batches, dirpath
-        self._saved_at, self._saved_after = time.monotonic(), -1  # number of the batch
+        self.minutes = minutes
+        self.every_n_batches = every_n_batches
+        self.dirpath = dirpath
+        self._saved_at = time.monotonic()
+        # Counts batches; -1 while nothing was saved.
+        self._saved_after = -1
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Find the folder, the same on every process."""
         self.dirpath = Path(trainer.strategy.broadcast(self.dirpath or run_folder(trainer) / "checkpoints"))
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Set the clock; sweep halves that a kill left; put aside an earlier run that this one does not go on with."""
-        self._saved_at, self._saved_after = time.monotonic(), int(trainer.fit_loop.total_batch_idx)
+        """Set the clock; sweep halves that a kill left; put aside an earlier run that this one does not resume."""
+        self._saved_at = time.monotonic()
+        self._saved_after = int(trainer.fit_loop.total_batch_idx)
         if trainer.is_global_zero and self.dirpath is not None:
+            # Names of temporary files of atomic writes.
             for half in self.dirpath.glob(".*.ckpt.*"):
                 half.unlink(missing_ok=True)
         if trainer.ckpt_path is None and trainer.is_global_zero and not _trial(trainer):
@@ -92,7 +98,10 @@ class RunCheckpoint(Checkpoint):
 
     def _put_aside(self) -> None:
         assert self.dirpath is not None
-        found = [path for name in (NEWEST, PREVIOUS, LAST) if (path := self.dirpath / name).exists()]
+        found = []
+        for name in (NEWEST, PREVIOUS, LAST):
+            if (path := self.dirpath / name).exists():
+                found.append(path)
         for path in found:
             _remove(aside := path.with_name(path.name + EARLIER))
             path.rename(aside)
@@ -102,28 +111,35 @@ class RunCheckpoint(Checkpoint):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
-        """Save, if it is time and the epoch goes on, and `GracefulStop` has not saved just now."""
+        """Save, if it is time and the epoch is not over, and `GracefulStop` has not saved just now."""
         saved = self._saved_after == trainer.fit_loop.total_batch_idx
         if not saved and self.between(trainer, batch_idx) and self._due(trainer):
             self.save(trainer)
 
     def between(self, trainer: L.Trainer, batch_idx: int) -> bool:
         """Whether nothing but the next batch follows; before a validation or an epoch's end none would be exact."""
-        done, all_done = batch_idx + 1, int(trainer.fit_loop.total_batch_idx) + 1
+        done = batch_idx + 1
+        all_done = int(trainer.fit_loop.total_batch_idx) + 1
+        # Half-summed gradients are in no checkpoint.
         if done >= trainer.num_training_batches or done % trainer.accumulate_grad_batches:
             return False
         every = getattr(trainer, "val_check_batch", None) or math.inf
-        seen = all_done if trainer.check_val_every_n_epoch is None else done
+        if trainer.check_val_every_n_epoch is None:
+            seen = all_done
+        else:
+            seen = done
         return seen % every != 0 or not trainer.enable_validation
 
     def _due(self, trainer: L.Trainer) -> bool:
         """Whether it is time, or the run is about to stop in the middle of an epoch; every process says the same."""
         done = int(trainer.fit_loop.total_batch_idx) + 1
-        every, saved = self.every_n_batches, self._saved_after + 1
+        every = self.every_n_batches
+        saved = self._saved_after + 1
         if every and done // every > saved // every:  # also where validation was in the way at the very batch
             return True
         if _stops(trainer):
             return True
+        # Clocks of processes differ, so the first one decides; asking costs a message, so it is not asked every time.
         if not self.minutes or (trainer.world_size > 1 and done % _ASK_EVERY):
             return False
         return bool(trainer.strategy.broadcast(time.monotonic() - self._saved_at >= 60 * self.minutes))
@@ -153,10 +169,12 @@ class RunCheckpoint(Checkpoint):
         trainer.save_checkpoint(new, weights_only=False)
         if trainer.is_global_zero:
             if last.exists():
+                # First: were a kill to come between the two, `previous` and `new` are both whole.
                 _replace(last, previous)
             _replace(new, last)
             sync_folder(self.dirpath)
-        self._saved_at, self._saved_after = time.monotonic(), int(trainer.fit_loop.total_batch_idx)
+        self._saved_at = time.monotonic()
+        self._saved_after = int(trainer.fit_loop.total_batch_idx)
         return last
 
 
@@ -165,7 +183,10 @@ def run_folder(trainer: L.Trainer) -> Path:
     if not trainer.loggers:
         return Path(trainer.default_root_dir)
     logger: Logger = trainer.loggers[0]
-    version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
+    if isinstance(logger.version, str):
+        version = logger.version
+    else:
+        version = f"version_{logger.version}"
     return Path(logger.save_dir or trainer.default_root_dir) / str(logger.name) / version
 
 
@@ -183,7 +204,8 @@ def _trial(trainer: L.Trainer) -> bool:
 
 
 def _replace(source: Path, target: Path) -> None:
-    if target.is_dir():  # a sharded checkpoint, which no rename replaces
+    # A sharded checkpoint, which no rename replaces.
+    if target.is_dir():
         shutil.rmtree(target)
     source.replace(target)
 

@@ -52,7 +52,8 @@ class OneLineParser(LightningArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise what is wrong as one line."""
-        if not self.exit_on_error:  # an inner parser, whose errors jsonargparse itself catches
+        # An inner parser, whose errors jsonargparse itself catches.
+        if not self.exit_on_error:
             super().error(message, ex)
         raise UserError(f"{_one_line(message)}; see --help") from ex
 
@@ -60,7 +61,7 @@ class OneLineParser(LightningArgumentParser):
 class FaceAnonCLI(LightningCLI):
     """LightningCLI whose typed configuration is never overridden by `--ckpt_path`.
 
-    `--ckpt_path last` goes on with the run of this configuration, if there is one: see `training.resume`.
+    `--ckpt_path last` resumes the run of this configuration, if there is one: see `training.resume`.
     """
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
@@ -73,7 +74,8 @@ class FaceAnonCLI(LightningCLI):
             super().parse_arguments(parser, args)  # type: ignore[arg-type]
         except UnicodeDecodeError as error:
             raise UserError(f"a config file is not UTF-8 text ({error}); save it as such") from error
-        config, self._last = self.config[self.config.subcommand], None
+        config = self.config[self.config.subcommand]
+        self._last = None
         if config.get("ckpt_path") == "last":
             config["ckpt_path"] = self._last = last_of_run(config["trainer"], self.config.subcommand == "fit")
         self._checkpoint = _read_checkpoint(config.get("ckpt_path"))
@@ -137,7 +139,8 @@ def run(arguments: Sequence[str]) -> FaceAnonCLI:
     try:
         # The averaged copy and the encoder stay in eval mode on purpose.
         warnings.filterwarnings("ignore", r"Found \d+ module\(s\) in eval mode")
-        warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)")  # Lightning's own, torch >= 2.9
+        # Lightning's own, torch >= 2.9.
+        warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)")
         warnings.filterwarnings("ignore", r"Precision .* is not supported by the model summary")
         with in_order():
             return FaceAnonCLI(

@@ -1,4 +1,4 @@
-"""Lightning's CSV logger, but a resumed run goes on with its file."""
+"""Lightning's CSV logger, but a resumed run continues its file."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ class MetricsFile:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.path = folder, folder / "metrics.csv"
+        self.folder = folder
+        self.path = folder / "metrics.csv"
         self.metrics: list[dict[str, Any]] = []
         self.metrics_keys: list[str] = []
         self.hparams: dict[str, Any] = {}
-        self.keep: int | None = None  # so many rows of an earlier file stay, in a run that goes on
+        self.keep: int | None = None  # so many rows of an earlier file stay, in a resumed run
         self.rows = 0
         self._begun = False
         folder.mkdir(parents=True, exist_ok=True)
@@ -43,7 +44,9 @@ class MetricsFile:
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
         """Add a row, which `save` writes."""
-        row = {name: value.item() if isinstance(value, Tensor) else value for name, value in metrics.items()}
+        row = {}
+        for name, value in metrics.items():
+            row[name] = value.item() if isinstance(value, Tensor) else value
         self.metrics.append({**row, "step": len(self.metrics) if step is None else step})
 
     def log_hparams(self, params: dict[str, Any]) -> None:
@@ -88,16 +91,16 @@ class MetricsFile:
 
 
 class CSVLogger(LightningCSVLogger):
-    """As Lightning's, with the same arguments; `training.run_state.RunState` tells it where a resumed run goes on."""
+    """As Lightning's, with the same arguments; `training.run_state.RunState` tells it from where a run resumes."""
 
-    def go_on_after(self, rows: int) -> None:
+    def continue_after(self, rows: int) -> None:
         """Keep so many rows of the file that is there, instead of deleting it; call it before anything is logged."""
         self.experiment.keep = rows
 
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:  # noqa: ANN401 - a `MetricsFile`, or Lightning's dummy on other ranks
-        """The `MetricsFile`."""
+        """The `MetricsFile` that rows are written to; made at the first call, and a dummy on all ranks but 0."""
         if self._experiment is None:
             self._experiment = MetricsFile(Path(self.log_dir))  # type: ignore[assignment]
         return self._experiment

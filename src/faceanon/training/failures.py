@@ -23,12 +23,10 @@ class PeerGoneError(RunError):
 
 def last_checkpoint(trainer: Any) -> Path | None:  # noqa: ANN401 - a Lightning trainer, which this file does not import
     """The newest checkpoint that this training has written, or None."""
-    written = [
-        path
-        for callback in trainer.checkpoint_callbacks
-        if getattr(callback, "dirpath", None)
-        for path in Path(callback.dirpath).glob("*.ckpt")
-    ]
+    written: list[Path] = []
+    for callback in trainer.checkpoint_callbacks:
+        if getattr(callback, "dirpath", None):
+            written += Path(callback.dirpath).glob("*.ckpt")
     return max(written, key=lambda path: path.stat().st_mtime, default=None)
 
 
@@ -52,7 +50,9 @@ def explain(error: BaseException) -> UserError | RunError | None:
         if isinstance(cause, UserError | RunError):
             return _own(cause)
     known = [found for cause in chain if (found := _explained(cause)) is not None]
-    return known[-1] if known else None
+    if known:
+        return known[-1]
+    return None
 
 
 def _own(error: UserError | RunError) -> UserError | RunError:
@@ -73,13 +73,13 @@ def _explained(error: BaseException) -> UserError | RunError | None:
         return None
     text = str(error)
     if _TORCH_NO_ROOM.search(text):
-        return UserError("no space left on the disk; free some, then go on from the last checkpoint")
+        return UserError("no space left on the disk; free some, then resume from the last checkpoint")
     worker = _WORKER.search(text)
     if worker:
         return _dead_worker(worker[1], worker[2])
     if _PEER.search(text):
         why = re.sub(r"^\[[^]]*\] ?", "", text.strip()).splitlines()[0].split(". ")[0][:160]
-        return PeerGoneError(f"another process of this training is gone ({why}); go on from the last checkpoint")
+        return PeerGoneError(f"another process of this training is gone ({why}); resume from the last checkpoint")
     return None
 
 
@@ -94,5 +94,5 @@ def _dead_worker(number: str, how: str) -> RunError:
     how = how.strip().splitlines()[0].rstrip(".")
     return RunError(
         f"worker {number.strip()} of the data loader died ({how[:120]}), which often is want of memory or of room in "
-        "/dev/shm; give data fewer workers, then go on from the last checkpoint"
+        "/dev/shm; give data fewer workers, then resume from the last checkpoint"
     )

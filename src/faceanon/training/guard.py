@@ -51,23 +51,30 @@ class FiniteGuard(L.Callback):
         batch_idx: int,
     ) -> None:
         """Remember the batch and the random state before it."""
-        self.batch, self.batch_idx, self.random = batch, batch_idx, random_state()
+        self.batch = batch
+        self.batch_idx = batch_idx
+        self.random = random_state()
 
     def on_before_backward(self, trainer: L.Trainer, pl_module: L.LightningModule, loss: Tensor) -> None:
-        """Remember the loss."""
+        """Remember the loss until the optimizer step, where it is checked."""
         self.loss = loss.detach()
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer) -> None:
-        """The one look.
+        """Check loss and gradients for numbers that are not finite, before they reach the weights.
 
         Raises:
             RunError: Something is not finite; names the term, the batch, the seed, and the file that shows it.
         """
         if getattr(trainer.precision_plugin, "scaler", None) is not None:
-            return  # a scaler of fp16 skips such steps by itself
+            # A scaler of fp16 skips such steps by itself.
+            return
         total = self.loss.float()
-        gradients = [parameter.grad for parameter in _parameters(optimizer) if parameter.grad is not None]
+        gradients = []
+        for parameter in _parameters(optimizer):
+            if parameter.grad is not None:
+                gradients.append(parameter.grad)
         if gradients:
+            # One sum of everything needs one transfer from the GPU; who is to blame is asked when it is not finite.
             total = total + torch.stack([norm.to(total) for norm in torch._foreach_norm(gradients)]).sum()
         if not math.isfinite(float(total)):
             what = blame(pl_module, self.loss, optimizer)
@@ -76,7 +83,8 @@ class FiniteGuard(L.Callback):
 
     def fail(self, trainer: L.Trainer, module: L.LightningModule, optimizer: Optimizer, what: str) -> None:
         """Save the batch and stop."""
-        number, rank = int(trainer.fit_loop.total_batch_idx), trainer.global_rank
+        number = int(trainer.fit_loop.total_batch_idx)
+        rank = trainer.global_rank
         path = self.folder / FOLDER / f"batch_{number:07d}_rank{rank}.pt"
         seed = getattr(module, "seed", os.environ.get("PL_GLOBAL_SEED", "unknown"))
         where = f"batch {number} (epoch {trainer.current_epoch}, process {rank}), seed {seed}"
@@ -86,15 +94,20 @@ class FiniteGuard(L.Callback):
         except (UserError, OSError) as error:
             saved = f"the batch could not be saved ({error})"
         last = last_checkpoint(trainer)
-        good = f"last good checkpoint {last}" if last else "no checkpoint yet"
+        good = "no checkpoint yet"
+        if last:
+            good = f"last good checkpoint {last}"
         raise RunError(f"{where}: {what}; no step was taken on it; {good}; {saved}")
 
     def _content(
         self, trainer: L.Trainer, module: L.LightningModule, optimizer: Optimizer, what: str
     ) -> dict[str, Any]:
+        # Terms draw random numbers: a replay has to start where the batch did.
         restore_random_state(self.random)
-        module.on_train_batch_start(self.batch, self.batch_idx)  # a stage seeds here; the state it leaves is the one
-        config, extra = self.config, dict[str, Any]()
+        # A stage seeds here; the state it leaves is the one.
+        module.on_train_batch_start(self.batch, self.batch_idx)
+        config = self.config
+        extra = dict[str, Any]()
         module.on_save_checkpoint(extra)
         progress = {
             "number": int(trainer.fit_loop.total_batch_idx),
@@ -123,18 +136,22 @@ class FiniteGuard(L.Callback):
 
 def blame(module: nn.Module, loss: Tensor, optimizer: Optimizer) -> str:
     """What is not finite, in words: terms of the loss by name, else the loss, else gradients; "" where all is."""
-    terms = [f"{name} is {float(value)}" for name, value in current_terms(module).items() if not math.isfinite(value)]
+    terms = []
+    for name, value in current_terms(module).items():
+        if not math.isfinite(value):
+            terms.append(f"{name} is {float(value)}")
     if terms:
         return f"the loss is not finite: {_first(terms)}"
     if not math.isfinite(float(loss)):
         return f"the loss is {float(loss)}, though each of its terms is finite"
     names = {id(parameter): name for name, parameter in module.named_parameters()}
-    bad = [
-        names.get(id(item), "a parameter")
-        for item in _parameters(optimizer)
-        if item.grad is not None and not bool(item.grad.isfinite().all())
-    ]
-    return f"gradients are not finite, though this process's loss is {float(loss):.4g}: {_first(bad)}" if bad else ""
+    bad = []
+    for item in _parameters(optimizer):
+        if item.grad is not None and not bool(item.grad.isfinite().all()):
+            bad.append(names.get(id(item), "a parameter"))
+    if bad:
+        return f"gradients are not finite, though this process's loss is {float(loss):.4g}: {_first(bad)}"
+    return ""
 
 
 def plain(batch: Any) -> Any:  # noqa: ANN401 - whatever a loader yields
@@ -147,7 +164,9 @@ def plain(batch: Any) -> Any:  # noqa: ANN401 - whatever a loader yields
         return {str(key): plain(value) for key, value in batch.items()}
     if isinstance(batch, list | tuple):
         return [plain(value) for value in batch]
-    return batch if isinstance(batch, int | float | str | bool) else None
+    if isinstance(batch, int | float | str | bool):
+        return batch
+    return None
 
 
 def current_terms(module: nn.Module) -> dict[str, Tensor]:
@@ -156,7 +175,10 @@ def current_terms(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    parameters: list[nn.Parameter] = []
+    for group in optimizer.param_groups:
+        parameters += group["params"]
+    return parameters
 
 
 def _plain_optimizer(optimizer: Any) -> Optimizer:  # noqa: ANN401 - Lightning's wrapper or the real one
@@ -166,10 +188,14 @@ def _plain_optimizer(optimizer: Any) -> Optimizer:  # noqa: ANN401 - Lightning's
 
 def _first(names: list[str]) -> str:
     more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    text = ", ".join(names[:_MOST_NAMED])
+    if more > 0:
+        text += f" and {more} more"
+    return text
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    write_atomic(path, buffer.getvalue(), mode=0o600)  # faces of the training set
+    # The file shows faces of the training set: for the owner alone.
+    write_atomic(path, buffer.getvalue(), mode=0o600)

@@ -41,10 +41,11 @@ def _named(known: Exception, watches: Sequence[RankWatch]) -> Exception:
     """Say which process is gone, where that can be known: from the first of them."""
     if not isinstance(known, PeerGoneError):
         return known
-    until = time.monotonic() + 3 * PERIOD  # the connection may break before the process can be asked
+    # The connection may break before the process can be asked.
+    until = time.monotonic() + 3 * PERIOD
     while watches and time.monotonic() < until:
         why = watches[0].dead()
         if why:
-            return PeerGoneError(f"{why}; go on from the last checkpoint")
+            return PeerGoneError(f"{why}; resume from the last checkpoint")
         time.sleep(0.1)
     return known

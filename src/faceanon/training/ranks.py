@@ -31,7 +31,8 @@ class RankWatch(threading.Thread):
 
     def __init__(self, children: Sequence[subprocess.Popen[bytes]], grace: float = GRACE) -> None:
         super().__init__(daemon=True, name="rank-watch")
-        self.children, self.grace = children, grace
+        self.children = children
+        self.grace = grace
         self.leaving = threading.Event()
 
     def dead(self) -> str | None:
@@ -39,12 +40,15 @@ class RankWatch(threading.Thread):
         for rank, child in enumerate(self.children, start=1):
             code = child.poll()
             if code:
-                how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}; see its line"
+                if code < 0:
+                    how = f"was killed by signal {-code}"
+                else:
+                    how = f"ended with exit code {code}; see its line"
                 return f"process {rank} of {len(self.children) + 1} (pid {child.pid}) {how}"
         return None
 
     def run(self) -> None:
-        """Look every second."""
+        """Look every second whether a process is dead, and end the others after a time of grace."""
         while any(child.poll() is None for child in self.children) and not self.dead():
             if self.leaving.wait(PERIOD):
                 return
@@ -52,7 +56,7 @@ class RankWatch(threading.Thread):
         if why is None or self.leaving.wait(self.grace):
             return
         self.end_children()
-        _end(f"{why}; go on from the last checkpoint")
+        _end(f"{why}; resume from the last checkpoint")
 
     def end_children(self, grace: float = 5.0) -> None:
         """Let the others end, then end them."""
@@ -76,15 +80,16 @@ class ParentWatch(threading.Thread):
     def __init__(
         self,
         grace: float = GRACE,
-        line: str = "the first process of this training is gone; go on from the last checkpoint",
+        line: str = "the first process of this training is gone; resume from the last checkpoint",
     ) -> None:
         super().__init__(daemon=True, name="parent-watch")
         self.line = line
-        self.parent, self.grace = int(os.environ.get(_PARENT, os.getppid())), grace
+        self.parent = int(os.environ.get(_PARENT, os.getppid()))
+        self.grace = grace
         self.leaving = threading.Event()
 
     def run(self) -> None:
-        """Look every second."""
+        """Look every second whether the parent is gone, and end this process after a time of grace."""
         while os.getppid() == self.parent:
             if self.leaving.wait(PERIOD):
                 return
@@ -97,7 +102,9 @@ def watched_ranks() -> Iterator[list[RankWatch]]:
     """Put our watch in the place of Lightning's while a training runs; the list holds it once there are processes."""
     watches: list[RankWatch] = []
     theirs = getattr(subprocess_script, _NAME)
-    parent = ParentWatch() if os.environ.get("LOCAL_RANK", "0") != "0" else None
+    parent = None
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        parent = ParentWatch()
     told = os.environ.get(_PARENT)
 
     def ours(children: list[subprocess.Popen[bytes]]) -> None:
@@ -106,7 +113,8 @@ def watched_ranks() -> Iterator[list[RankWatch]]:
 
     setattr(subprocess_script, _NAME, ours)
     if parent is None:
-        os.environ[_PARENT] = str(os.getpid())  # Lightning hands the environment on
+        # Lightning hands the environment on.
+        os.environ[_PARENT] = str(os.getpid())
     else:
         parent.start()
     try:

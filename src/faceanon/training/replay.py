@@ -42,7 +42,10 @@ class OneBatch(L.LightningDataModule):
         """One item, which is the batch as the stage gets it."""
         stored = self.content["batch"]
         names = {field.name for field in fields(FaceBatch)}
-        batch = FaceBatch(**stored) if isinstance(stored, dict) and stored.keys() == names else stored
+        if isinstance(stored, dict) and stored.keys() == names:
+            batch = FaceBatch(**stored)
+        else:
+            batch = stored
         return DataLoader([batch], batch_size=None)  # type: ignore[arg-type]
 
 
@@ -80,11 +83,16 @@ class Replay(FiniteGuard):
             restore_random_state(self.content["random"])
 
         pl_module.on_train_batch_start = then_restore  # type: ignore[method-assign]
-        if (place := self.progress["place"]) is not None:  # a stage that draws by its place among all processes
+        # A stage that draws by its place among all processes.
+        if (place := self.progress["place"]) is not None:
             pl_module.place = lambda rows: place  # type: ignore[assignment]
 
     def fail(self, trainer: L.Trainer, module: L.LightningModule, optimizer: Optimizer, what: str) -> None:
-        """It came again."""
+        """Stop because the failure came again.
+
+        Raises:
+            OutcomeError: Always; names what failed and the values of the terms.
+        """
         raise OutcomeError(f"the failure came again: {what}; {_table(module)}", again=True)
 
     def on_train_batch_end(

@@ -1,4 +1,4 @@
-"""What `faceanon fit` adds to a trainer's configuration so that `--ckpt_path last` goes on with a run."""
+"""What `faceanon fit` adds to a trainer's configuration so that `--ckpt_path last` resumes a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def listed(entry: object) -> list[Any]:
     """A list of what may be a list, one thing or nothing."""
     if entry is None or isinstance(entry, bool):
         return []
-    return list(entry) if isinstance(entry, list | tuple) else [entry]
+    if isinstance(entry, list | tuple):
+        return list(entry)
+    return [entry]
 
 
 def _is(entry: Config, name: str) -> bool:
@@ -54,7 +56,9 @@ def last_of_run(trainer: Config, fit: bool = True) -> str | None:
         line += ": starting anew"
     if line:
         rank_zero_info(line)
-    return None if path is None else str(path)
+    if path is None:
+        return None
+    return str(path)
 
 
 def run_folders(trainer: Config) -> Iterable[Path]:
@@ -68,9 +72,11 @@ def run_folders(trainer: Config) -> Iterable[Path]:
         return [root / "checkpoints", *sorted(root.glob("lightning_logs/*/checkpoints"))]
     given = loggers[0].init_args
     if _is(loggers[0], "WandbLogger"):
-        name, version = given.get("project"), given.get("id") or given.get("version")
+        name = given.get("project")
+        version = given.get("id") or given.get("version")
     else:
-        name, version = given.get("name"), given.get("version")
+        name = given.get("name")
+        version = given.get("version")
     base = Path(given.get("save_dir") or given.get("dir") or root) / str(name or "")
     if version is None:
         return sorted(base.glob("*/checkpoints"))
@@ -82,7 +88,7 @@ def go_on_with_logs(trainer: Config, path: str | None, checkpoint: dict[str, Any
 
     Args:
         trainer: The configuration, which is changed: a logger without a version gets that of the checkpoint's folder,
-            W&B the id of the checkpoint's run, and Lightning's CSV logger becomes the one that can go on.
+            W&B the id of the checkpoint's run, and Lightning's CSV logger becomes the one that can be resumed.
         path: The checkpoint that was asked for as `last`, or None.
         checkpoint: Content of the checkpoint that is resumed, or None.
     """
@@ -113,7 +119,8 @@ def with_checkpoints(trainer: dict[str, Any], fit: bool) -> dict[str, Any]:
         trainer: Its arguments, instantiated.
         fit: Whether it is to train.
     """
-    plugins, callbacks = listed(trainer.get("plugins")), listed(trainer.get("callbacks"))
+    plugins = listed(trainer.get("plugins"))
+    callbacks = listed(trainer.get("callbacks"))
     if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
         plugins.append(SafeCheckpointIO())
     wanted = fit and trainer.get("enable_checkpointing") is not False and not trainer.get("barebones")

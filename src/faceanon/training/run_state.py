@@ -31,7 +31,7 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random_state(state: dict[str, Any]) -> None:
-    """Undo what was drawn since `random_state`."""
+    """Set all random generators back to what `random_state` gave."""
     version, words, spare = state["python"]
     random.setstate((version, tuple(words), spare))
     name, keys, position, has_spare, spare = state["numpy"]
@@ -45,13 +45,14 @@ class RunState(L.Callback):
     """Adds to every checkpoint, and restores: random numbers of every process, the length of the log, W&B's run.
 
     `faceanon fit` installs it. Rows of `metrics.csv` that were written after the checkpoint are dropped when a run
-    goes on from it.
+    resumes from it.
     """
 
     def __init__(self) -> None:
-        self._unlogged = False  # whether what was logged last has not reached the loggers yet
+        # Whether what was logged last has not reached the loggers yet.
+        self._unlogged = False
         self._loaded: dict[str, Any] | None = None
-        self._step = 0  # where the run goes on
+        self._step = 0  # where the run resumes
         self._epoch_was_over = False
 
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: object, idx: int) -> None:
@@ -59,7 +60,7 @@ class RunState(L.Callback):
         self._unlogged = False
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """As `on_train_batch_start`."""
+        """Lightning has passed on the last row of training by the time that validation starts."""
         self._unlogged = False
 
     def on_train_batch_end(
@@ -73,19 +74,27 @@ class RunState(L.Callback):
         self._unlogged = True
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """As `on_train_batch_start`."""
+        """Lightning has passed on all rows by the end of training."""
         self._unlogged = False
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Add what is needed to go on; every process takes part."""
+        """Add what is needed to resume; every process takes part."""
         states: list[Any] = [random_state()]
         if trainer.world_size > 1:
+            # Random numbers differ between processes, and only process 0 writes the checkpoint.
             states = [None] * trainer.world_size
             torch.distributed.all_gather_object(states, random_state())
         row, step = self._row(trainer)
+        # The other processes have dummies in place of files.
         loggers = trainer.loggers if trainer.is_global_zero else []
-        csv = [logger.saved_rows() for logger in loggers if isinstance(logger, CSVLogger)]
-        wandb = [str(logger.version) for logger in loggers if isinstance(logger, WandbLogger)]
+        csv = []
+        for logger in loggers:
+            if isinstance(logger, CSVLogger):
+                csv.append(logger.saved_rows())
+        wandb = []
+        for logger in loggers:
+            if isinstance(logger, WandbLogger):
+                wandb.append(str(logger.version))
         checkpoint[KEY] = {"random": states, "csv_rows": csv, "wandb": wandb, "row": row, "step": step}
 
     def _row(self, trainer: L.Trainer) -> tuple[dict[str, float], int]:
@@ -95,12 +104,17 @@ class RunState(L.Callback):
         step = trainer.fit_loop.epoch_loop._batches_that_stepped - int(epoch_over)
         if not (self._unlogged and trainer.training and (epoch_over or connector.should_update_logs)):
             return {}, step
-        found = {name: value.item() if isinstance(value, Tensor) else value for name, value in _logged(trainer)}
-        return ({"epoch": trainer.current_epoch, **found} if found else {}), step
+        found = {}
+        for name, value in _logged(trainer):
+            found[name] = value.item() if isinstance(value, Tensor) else value
+        if found:
+            return {"epoch": trainer.current_epoch, **found}, step
+        return {}, step
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Keep it until the fit starts; a checkpoint of an earlier version has none."""
-        self._loaded, self._step = checkpoint.get(KEY), int(checkpoint.get("global_step", 0))
+        self._loaded = checkpoint.get(KEY)
+        self._step = int(checkpoint.get("global_step", 0))
         self._epoch_was_over = close_epoch(checkpoint)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -113,22 +127,25 @@ class RunState(L.Callback):
         """Let the CSV files be shortened, not deleted, before anything is logged.
 
         Raises:
-            UserError: Processes go on from different steps: `last` was looked for on disks that are not shared.
+            UserError: Processes resume from different steps: `last` was looked for on disks that are not shared.
         """
         first = trainer.strategy.broadcast(self._step)
-        if not trainer.strategy.reduce_boolean_decision(self._step == first):  # all leave: none waits for another
+        # All leave: none waits for another.
+        if not trainer.strategy.reduce_boolean_decision(self._step == first):
             raise UserError(
-                f"the processes go on from different steps (process {trainer.global_rank} from {self._step}, process 0 "
-                f"from {first}): give all machines the same checkpoint, or one log folder that they share"
+                f"the processes resume from different steps (process {trainer.global_rank} from {self._step}, "
+                f"process 0 from {first}): give all machines the same checkpoint, or one log folder that they share"
             )
+        # Shortened, since rows after the checkpoint belong to batches that will be trained on again.
         if self._loaded is not None:
             loggers = [logger for logger in trainer.loggers if isinstance(logger, CSVLogger)]
             for logger, rows in zip(loggers, self._loaded["csv_rows"], strict=False):
-                logger.go_on_after(rows)
+                logger.continue_after(rows)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Log the row that was open, and restore random numbers, after everything that is built at the start."""
         loaded = self._log_open_row(trainer)
+        # With another number of processes the states fit nobody; the rows have streams of their own anyway.
         if loaded is not None and len(loaded["random"]) == trainer.world_size:
             restore_random_state(loaded["random"][trainer.global_rank])
 
@@ -137,7 +154,8 @@ class RunState(L.Callback):
         self._log_open_row(trainer)
 
     def _log_open_row(self, trainer: L.Trainer) -> dict[str, Any] | None:
-        loaded, self._loaded = self._loaded, None
+        loaded = self._loaded
+        self._loaded = None
         for logger in trainer.loggers:
             if isinstance(logger, CSVLogger) and loaded is not None and loaded["row"]:
                 logger.log_metrics(loaded["row"], loaded["step"])

@@ -31,7 +31,10 @@ class StoppedError(RunError):
     """
 
     def __init__(self, number: int, what: str, saved: bool = False) -> None:
-        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        if number == signal.SIGINT:
+            name = "Ctrl-C"
+        else:
+            name = signal.Signals(number).name
         super().__init__(f"stopped by {name}{what}", 128 + number)
         self.saved = saved
 
@@ -80,8 +83,10 @@ class GracefulStop(L.Callback):
         if not at_an_epochs_end and (self.last is None or done < self.last):
             return
         if self.saved is None and batch_idx > 0 and _checkpoints(trainer):
-            return  # a validation came between: after this batch, then
-        path = self.saved or last_checkpoint(trainer)  # at an epoch's end `RunCheckpoint` has saved
+            # A validation came between: after this batch, then.
+            return
+        # At an epoch's end `RunCheckpoint` has saved.
+        path = self.saved or last_checkpoint(trainer)
         raise StoppedError(self.received or signal.SIGTERM, f" after batch {done}{_from(path)}", saved=True)
 
     def on_train_batch_end(
@@ -101,7 +106,7 @@ class GracefulStop(L.Callback):
                     self.saved = callback.save(trainer)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Nothing is left to save."""
+        """Put the signal handlers back: after the training nothing is left to save."""
         self._restore()
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
@@ -143,11 +148,15 @@ def _leave(number: int, frame: FrameType | None) -> None:
 def _from(path: Path | None) -> str:
     if path is None:
         return "; there is no checkpoint yet, start again"
-    return f", saved as {path}; go on with the same command and --ckpt_path last"
+    return f", saved as {path}; resume with the same command and --ckpt_path last"
 
 
 def _checkpoints(trainer: L.Trainer) -> list[RunCheckpoint]:
-    return [callback for callback in trainer.checkpoint_callbacks if isinstance(callback, RunCheckpoint)]
+    callbacks = []
+    for callback in trainer.checkpoint_callbacks:
+        if isinstance(callback, RunCheckpoint):
+            callbacks.append(callback)
+    return callbacks
 
 
 def _agreed(last: int | None, done: int, told: bool, several: bool) -> int | None:
@@ -155,8 +164,12 @@ def _agreed(last: int | None, done: int, told: bool, several: bool) -> int | Non
     if last is not None:
         return last
     if not (several and dist.is_available() and dist.is_initialized()):
-        return done if told else None
+        if told:
+            return done
+        return None
     store = dist.distributed_c10d._get_default_store()
     if told:
         return int(store.compare_set(_KEY, "", str(done + 1)))
-    return int(store.get(_KEY)) if store.check([_KEY]) else None
+    if store.check([_KEY]):
+        return int(store.get(_KEY))
+    return None

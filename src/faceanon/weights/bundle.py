@@ -1,7 +1,7 @@
 """A bundle: everything pretrained that a method stands on, at one resolution, in one folder.
 
 `bundle.yaml` in the folder names, per role, the network's class, its arguments, its safetensors file and sha256. Only
-classes of `faceanon.networks` are built, so a stranger's bundle cannot name code of its own.
+classes of `faceanon.networks` are built, so a foreign bundle cannot name code of its own.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def read_spec(folder: Path) -> dict[str, Any]:
     """
     path = folder / "bundle.yaml"
     spec = read_yaml(path)
-    size, networks = spec.get("image_size"), spec.get("networks")
+    size = spec.get("image_size")
+    networks = spec.get("networks")
     sized = "image_size" in spec and isinstance(size, int | None) and not isinstance(size, bool)
     if not isinstance(spec.get("name"), str) or not sized:
         raise UserError(f"{path}: name and image_size must be a text and a number; restore the file")
@@ -85,8 +86,13 @@ def read_spec(folder: Path) -> dict[str, Any]:
         if not isinstance(section, dict):
             raise UserError(f"{path}: networks must be entries by role; restore the file")
         for role, entry in section.items():
-            texts = [entry.get(key, "") for key in _TEXTS] if isinstance(entry, dict) else [None]
-            inner = [entry.get(key, {}) for key in ("init", "files", "source")] if isinstance(entry, dict) else []
+            if isinstance(entry, dict):
+                texts = [entry.get(key, "") for key in _TEXTS]
+            else:
+                texts = [None]
+            inner = []
+            if isinstance(entry, dict):
+                inner = [entry.get(key, {}) for key in ("init", "files", "source")]
             if not all(isinstance(text, str) for text in (role, *texts)) or not all(isinstance(i, dict) for i in inner):
                 raise UserError(f"{path}: the entry of {role!r:.40} is damaged; restore the file")
             former_hashes(entry, path)
@@ -171,10 +177,14 @@ class Bundle:
         Raises:
             UserError: It lacks some; one message names the published file, its licence and the import command of each.
         """
-        lacking = [role for role in roles if not self.has(role)]
+        lacking = []
+        for role in roles:
+            if not self.has(role):
+                lacking.append(role)
         if lacking:
-            place = self.folder.name if self.folder.parent == checkpoints() else self.folder
-            advice = missing_roles(lacking, place, self.image_size)
+            # A bundle among the shipped ones is found by its name alone.
+            shipped = self.folder.parent == checkpoints()
+            advice = missing_roles(lacking, self.folder.name if shipped else self.folder, self.image_size)
             raise UserError(f"bundle {self.name!r} ({self.folder}) has no {', no '.join(lacking)}; {advice}")
 
     def entry(self, role: str) -> dict[str, Any]:
@@ -259,7 +269,9 @@ class Bundle:
 
     def _first_hash(self, role: str) -> str:
         former = former_hashes(self.entry(role), self.folder / "bundle.yaml")
-        return former[0] if former else str(self.entry(role).get("sha256"))
+        if former:
+            return former[0]
+        return str(self.entry(role).get("sha256"))
 
     def _normalised(self, role: str) -> Normalised:
         entry = self.entry(role)
@@ -282,7 +294,9 @@ class Bundle:
         if not isinstance(net, LatentCodec):
             raise UserError(f"{self.folder / 'bundle.yaml'}: the codec has to be a LatentCodec; restore the file")
         net = net.eval().requires_grad_(False).to(self.device)
-        return net.bfloat16() if self.device.type == "cpu" and has_bfloat16() else net
+        if self.device.type == "cpu" and has_bfloat16():
+            return net.bfloat16()
+        return net
 
     @cached_property
     def recogniser(self) -> Callable[[Tensor], Tensor]:
@@ -297,7 +311,10 @@ class Bundle:
     @cached_property
     def further_judges(self) -> dict[str, Callable[[Tensor], Tensor]]:
         """Judges beside `judge` (roles `judge_<name>`), by their names in results."""
-        roles = [role for role in self.spec["networks"] if role.startswith("judge_")]
+        roles = []
+        for role in self.spec["networks"]:
+            if role.startswith("judge_"):
+                roles.append(role)
         return {self.entry(role)["name"]: Frozen(self._normalised(role)).to(self.device) for role in roles}
 
     @property
@@ -357,7 +374,8 @@ class Bundle:
             if role in self.__dict__:
                 self.__dict__[role].to(device)
         if "codec" in self.__dict__:
-            del self.__dict__["codec"]  # its numbers depend on the device: built anew at the next use
+            # Its numbers depend on the device: built anew at the next use.
+            del self.__dict__["codec"]
         for judge in self.__dict__.get("further_judges", {}).values():
             judge.to(device)
         return self

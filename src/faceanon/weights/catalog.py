@@ -15,7 +15,7 @@ from faceanon.weights.layouts import ENCODERS, LAYOUTS
 
 ROLES = {layout.kind: layout.role for layout in (*LAYOUTS, *ENCODERS.values())}
 ROLES |= {"dbaf_decoder": "dbaf_decoder", "insightface": "judge, detector"}
-"""Role in a bundle by kind."""
+"""Role in a bundle that a network of a kind has."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Published:
 
     @property
     def role(self) -> str:
-        """Role in a bundle."""
+        """Role that the network has in a bundle."""
         return ROLES[self.kind]
 
 
@@ -104,7 +104,9 @@ def markdown_table() -> str:
     lines = [head, "|" + "---|" * 8]
     for entry in catalog():
         files = ", ".join(f"`{file}`" if "." in file else file for file in entry.files)
-        digest = f"`{entry.sha256[:12]}…`" if entry.sha256 else "unknown"
+        digest = "unknown"
+        if entry.sha256:
+            digest = f"`{entry.sha256[:12]}…`"
         where = f"[{entry.published.split('/', 3)[-1]}]({entry.published})"
         cells = (entry.role, entry.title, files, entry.licence, entry.commercial, entry.size, digest, where)
         lines.append("| " + " | ".join(cells) + " |")

@@ -35,7 +35,10 @@ def compact(folder: Path, precision: str, roles: list[str]) -> list[str]:
         entries: dict[str, Any] = {"weights.safetensors": read_yaml(card)}
     else:
         networks = read_yaml(card)["networks"]
-        unknown = [role for role in roles if role not in networks]
+        unknown = []
+        for role in roles:
+            if role not in networks:
+                unknown.append(role)
         if unknown or not roles:
             raise UserError(f"{card}: no role {unknown or 'given'}; choose from {', '.join(networks)}")
         entries = {networks[role]["file"]: networks[role] for role in roles}

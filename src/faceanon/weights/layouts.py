@@ -77,12 +77,13 @@ def _table(size: int, channels: dict[int, int]) -> Init:
 
 def _trunk(state: State) -> Init:
     """Widths and units of an IR-SE trunk: a stage is a run of units of one width."""
-    outputs = [
-        state[f"body.{unit}.res_layer.3.weight"].shape[0] for unit in range(count(state, "body.#.res_layer.3.weight"))
-    ]
+    outputs = []
+    for unit in range(count(state, "body.#.res_layer.3.weight")):
+        outputs.append(state[f"body.{unit}.res_layer.3.weight"].shape[0])
     first = state["input_layer.0.weight"].shape[0]
     stages = [(width, len(list(run))) for width, run in groupby(outputs)]
-    widths, units = [first, *(width for width, _ in stages)], [length for _, length in stages]
+    widths = [first, *(width for width, _ in stages)]
+    units = [length for _, length in stages]
     if len(units) != len(UNITS):
         raise UserError(
             f"an IR-SE trunk of stages {list(zip(widths[1:], units, strict=True))}; only trunks of "
@@ -101,7 +102,9 @@ def _recogniser(state: State) -> Init:
 def _encoder(state: State) -> Init:
     rows = count(state, "styles.#.linear.weight")
     depths = [count(state, f"styles.{row}.convs.#.weight") for row in range(rows)]
-    starts = [next((row for row in range(rows) if depths[row] > depths[0] + level), rows) for level in (0, 1)]
+    starts = []
+    for level in (0, 1):
+        starts.append(next((row for row in range(rows) if depths[row] > depths[0] + level), rows))
     size = 1 << ((rows + 2) // 2)
     if layer_count(size) != rows:
         raise UserError(f"an encoder of {rows} rows, which fit no StyleGAN2; codes have 2 log2(size) - 2 rows")
@@ -131,7 +134,8 @@ def _mapper(state: State) -> Init:
         raise UserError(f"a mapper like RiDDLE's, but {error}") from error
 
 
-E4E, PSP = "faceanon.networks.e4e.Encoder4Editing", "faceanon.networks.psp.GradualStyleEncoder"
+E4E = "faceanon.networks.e4e.Encoder4Editing"
+PSP = "faceanon.networks.psp.GradualStyleEncoder"
 ENCODERS = {
     "Encoder4Editing": Layout("e4e_encoder", "e4e encoder", "encoder", E4E, (), _encoder),
     "GradualStyleEncoder": Layout("psp_encoder", "pSp encoder", "encoder", PSP, (), _encoder),

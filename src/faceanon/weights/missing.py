@@ -45,21 +45,26 @@ def missing_bundle(bundle: str | Path) -> str | None:
 def _published(role: str, image_size: int) -> Published | None:
     """The papers' file for a role, or the first of the catalog that fits; a discriminator comes with its generator."""
     role = "generator" if role == "discriminator" else role
-    fitting = [
-        entry for entry in catalog() if role in entry.role.split(", ") and entry.resolution in (None, image_size)
-    ]
-    papers = [name for ids in PAPERS.values() for name in ids]
+    fitting = []
+    for entry in catalog():
+        if role in entry.role.split(", ") and entry.resolution in (None, image_size):
+            fitting.append(entry)
+    papers: list[str] = []
+    for ids in PAPERS.values():
+        papers += ids
     return min(fitting, key=lambda entry: papers.index(entry.id) if entry.id in papers else len(papers), default=None)
 
 
 def _advice(found: Sequence[tuple[str, Published | None]], bundle: str) -> str:
-    files, lines = [], []
+    files = []
+    lines = []
     for role, entry in found:
         if entry is None:
             lines.append(f"{role}: no published file is known; train one")
             continue
         file = _ANY if " " in entry.files[0] else entry.files[0]
-        files += [file] if file not in files else []
+        if file not in files:
+            files += [file]
         lines.append(f"{role}: {file} ({entry.title}; licence: {entry.licence}), published at {entry.published}")
     command = f"faceanon weights import {' '.join(files)} --as {bundle}"
     if len(lines) == 1:

@@ -41,7 +41,8 @@ def check_pair(encoder: Mapping[str, Any], generator: Mapping[str, Any]) -> None
     Raises:
         UserError: The encoder was trained with another generator; the message names both.
     """
-    wanted, found = encoder.get("generator"), generator.get("fingerprint")
+    wanted = encoder.get("generator")
+    found = generator.get("fingerprint")
     if wanted is None or found is None or wanted == found:
         return
     raise UserError(

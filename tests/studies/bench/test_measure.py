@@ -118,10 +118,10 @@ def test_heavy_cases_stay_alone():
 
 
 def test_what_a_case_does_not_heed_is_said():
-    case = Case("x", "", fake_case.product, heeds=frozenset({"device"}))
+    case = Case("x", "", fake_case.product, uses=frozenset({"device"}))
     assert _blank(case, Settings(precision="bf16", threads=2)).ignored == ["precision"]
     assert _blank(case, Settings()).ignored == []
-    assert _blank(Case("y", "", fake_case.product, heeds=frozenset()), Settings(device="cuda")).ignored == ["device"]
+    assert _blank(Case("y", "", fake_case.product, uses=frozenset()), Settings(device="cuda")).ignored == ["device"]
 
 
 def test_every_shipped_case_can_be_found_by_its_process():

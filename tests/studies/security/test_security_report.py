@@ -16,7 +16,7 @@ from faceanon.studies.security.base import BUDGETS, FEWEST_PEOPLE, Row, Verdict,
 from faceanon.studies.security.catalog import ATTACKS, chosen
 from faceanon.studies.security.page import as_text, by_outcome, format_row, write_security
 from faceanon.studies.security.run import Options
-from faceanon.studies.security.runner import run_attacks, stamp
+from faceanon.studies.security.runner import fingerprint, run_attacks
 from faceanon.studies.security.target import Target
 
 QUICK = ("linkability", "kdf_cost", "password_bit")
@@ -25,7 +25,7 @@ QUICK = ("linkability", "kdf_cost", "password_bit")
 def run(method, folder, names=QUICK, options=None, **changes):
     said = []
     aim = target(method, replace(BUDGET, **changes))
-    done = run_attacks(aim, chosen(names), folder, stamp(aim, "fakes"), options, said.append)
+    done = run_attacks(aim, chosen(names), folder, fingerprint(aim, "fakes"), options, said.append)
     return done, said
 
 
@@ -36,7 +36,7 @@ def finished(tmp_path_factory):
         shrink(patch)
         done, _ = run(PassThrough(), folder, None)
     aim = target(PassThrough())
-    return folder, done, write_security(folder, done, {"model": "pass <b>", "judge": "j", **stamp(aim, "fakes")})
+    return folder, done, write_security(folder, done, {"model": "pass <b>", "judge": "j", **fingerprint(aim, "fakes")})
 
 
 def test_every_attack_runs_and_is_kept(finished):
@@ -113,7 +113,7 @@ def test_what_does_not_apply_is_said_and_kept(tmp_path):
             "the method is not reversible: there is nothing to open",
         ]
     assert all("done before" in line for line in said)
-    page = write_security(tmp_path, done, {"model": "x", "judge": "j", **stamp(target(Irreversible()), "fakes")})
+    page = write_security(tmp_path, done, {"model": "x", "judge": "j", **fingerprint(target(Irreversible()), "fakes")})
     assert "Not applicable: the method has no codes." in page.read_text()
     assert "not applicable: the method has no codes" in as_text(done)
 

@@ -117,7 +117,8 @@ class SyntheticSet(torch.utils.data.Dataset[FaceBatch]):
     """
 
     def __init__(self, roll: Roll, size: int, progress: str | None = None, parsing: bool = True) -> None:
-        self.roll, self.parsing = roll, parsing
+        self.roll = roll
+        self.parsing = parsing
         self.photos = render_in_chunks(roll.identity, roll.attributes, size, progress=progress)
         self.factors = torch.cat([roll.identity, roll.attributes], dim=1)
 
@@ -137,4 +138,4 @@ class SyntheticSet(torch.utils.data.Dataset[FaceBatch]):
 
 
 FACTORS: tuple[str, ...] = (*IDENTITY, *ATTRIBUTES)
-"""Columns of `FaceBatch.factors`."""
+"""What the columns of `FaceBatch.factors` hold, in order: first the factors of identity, then those of attributes."""

@@ -129,11 +129,19 @@ class SyntheticFaces(JitteredTraining, LightningDataModule):
         if not 0 <= occlusion <= 1:
             raise UserError(f"SyntheticFaces: occlusion is {occlusion}; give a share between 0 and 1")
         self.save_hyperparameters(ignore=["jitter"], logger=False)
-        self.save_hyperparameters({"jitter": asdict(jitter)}, logger=False)  # plain numbers: no class in checkpoints
-        self.image_size, self.train_groups, self.photos = image_size, train_groups, photos
+        # Plain numbers: no class in checkpoints.
+        self.save_hyperparameters({"jitter": asdict(jitter)}, logger=False)
+        self.image_size = image_size
+        self.train_groups = train_groups
+        self.photos = photos
         self.held_out = {"val": val_identities, "test": test_identities}
-        self.batch_size, self.occlusion, self.seed, self.workers = batch_size, occlusion, seed, workers
-        self.jitter, self.jitter_group, self.parsing = jitter, GROUP, parsing
+        self.batch_size = batch_size
+        self.occlusion = occlusion
+        self.seed = seed
+        self.workers = workers
+        self.jitter = jitter
+        self.jitter_group = GROUP
+        self.parsing = parsing
         self._sets: dict[str, SyntheticSet] = {}
 
     def setup(self, stage: str) -> None:
@@ -164,7 +172,7 @@ class SyntheticFaces(JitteredTraining, LightningDataModule):
         return ResumableLoader(rows, batch_size=None, sampler=sampler, **settings)
 
     def train_dataloader(self) -> DataLoader[FaceBatch]:
-        """Shuffled crossed groups."""
+        """Training batches: groups of people crossed with attributes, in an order shuffled every epoch."""
         return self._loader("train")
 
     def val_dataloader(self) -> DataLoader[FaceBatch]:

@@ -126,7 +126,9 @@ def sample_attributes(n: int, generator: torch.Generator, occlusion: float = 0.3
     choice = torch.rand(n, generator=generator)
     columns = [_spread(draws[:, i], spread) for i, spread in enumerate(SPREADS.values())]
     step = occlusion / len(OCCLUDERS)
-    worn = [((choice >= i * step) & (choice < (i + 1) * step)).float() for i in range(len(OCCLUDERS))]
+    worn = []
+    for i in range(len(OCCLUDERS)):
+        worn.append(((choice >= i * step) & (choice < (i + 1) * step)).float())
     return torch.stack(columns + worn, dim=1)
 
 

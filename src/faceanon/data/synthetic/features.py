@@ -15,12 +15,14 @@ _SIDES = (-1, 1)
 
 def draw_nose(canvas: Canvas, head: Head, face: Tensor) -> None:
     """Nostrils, wings and a light on the tip; the ridge itself is drawn by the light."""
-    tip, width = head.nose_tip, head.nose_width
+    tip = head.nose_tip
+    width = head.nose_width
     ridge, slope, _ = nose_ridge(head)
     ends = torch.maximum(head.y - tip.y - 0.06, head.nose_root.y + 0.06 - head.y)
     region = torch.maximum((ridge.abs() - 1) * 0.085, ends)
     canvas.mark(canvas.cover(region) * face, NOSE)
-    x, y = head.x - tip.x + 0.02 * head.sin_yaw, head.y - tip.y
+    x = head.x - tip.x + 0.02 * head.sin_yaw
+    y = head.y - tip.y
     for side in _SIDES:
         wing = gauss((x - side * width * 1.02) / 0.03) * gauss((y - 0.015) / 0.05)
         canvas.paint(0.5 * wing * face, head.skin * 0.45)
@@ -31,17 +33,21 @@ def draw_nose(canvas: Canvas, head: Head, face: Tensor) -> None:
 
 
 def draw_eyes(canvas: Canvas, head: Head) -> None:
-    """Both eyes."""
+    """Paint both eyes of the head on the canvas."""
     for side, spot in zip(_SIDES, head.eyes, strict=True):
         _draw_eye(canvas, head, side, spot)
 
 
 def _draw_eye(canvas: Canvas, head: Head, side: int, spot: Spot) -> None:
     """Lid shadow, white, iris, pupil, highlight and lash line of one eye."""
-    size, blink = head.eye_size, head.picture["blink"]
-    cos, sin = (head.eye_tilt * side).cos(), (head.eye_tilt * side).sin()
-    dx, dy = (head.x - spot.x) / spot.squeeze, head.y - spot.y
-    x, y = (cos * dx + sin * dy) / size, (cos * dy - sin * dx) / size
+    size = head.eye_size
+    blink = head.picture["blink"]
+    cos = (head.eye_tilt * side).cos()
+    sin = (head.eye_tilt * side).sin()
+    dx = (head.x - spot.x) / spot.squeeze
+    dy = head.y - spot.y
+    x = (cos * dx + sin * dy) / size
+    y = (cos * dy - sin * dx) / size
     opening = (0.56 + 0.15 * head.person["eye_aspect"]) * (1 - 0.9 * blink).clamp(min=0.06)
     lid = 1 - x * x
     socket = (y.abs() / (opening + 0.2) + 0.7 * x * x - 1) * size * 0.4
@@ -58,8 +64,11 @@ def _draw_eye(canvas: Canvas, head: Head, side: int, spot: Spot) -> None:
 
 def _draw_iris(canvas: Canvas, head: Head, white: Tensor, x: Tensor, y: Tensor) -> None:
     """Iris with a dark rim, pupil and highlight, clipped to the white; (x, y) in half eye widths."""
-    a, person, size = head.picture, head.person, head.eye_size
-    dx, dy = x - 0.30 * a["gaze_x"] - 0.25 * head.sin_yaw, y - 0.16 * a["gaze_y"] - 0.1 * head.sin_pitch
+    a = head.picture
+    person = head.person
+    size = head.eye_size
+    dx = x - 0.30 * a["gaze_x"] - 0.25 * head.sin_yaw
+    dy = y - 0.16 * a["gaze_y"] - 0.1 * head.sin_pitch
     radius = (dx * dx + dy * dy + 1e-9).sqrt()
     hue = 0.33 + 0.29 * person["eye_hue"]
     value = 0.52 + 0.26 * person["eye_luminance"]
@@ -85,7 +94,9 @@ def draw_brows(canvas: Canvas, head: Head) -> None:
 
 def draw_mouth(canvas: Canvas, head: Head) -> None:
     """Lips, and between them the dark of the mouth with the upper teeth."""
-    a, person, half = head.picture, head.person, head.mouth_half
+    a = head.picture
+    person = head.person
+    half = head.mouth_half
     x = (head.x - head.mouth.x) / half
     profile = (1 - x * x).clamp(min=0)
     y = head.y - head.mouth.y - 0.055 * a["smile"] * (profile - 0.5)

@@ -48,19 +48,24 @@ class Head:
         line = (torch.arange(size, device=identity.device) + 0.5) * (2.0 / size) - 1
         self.frame_y, self.frame_x = (plane[None] for plane in torch.meshgrid(line, line, indexing="ij"))
         a = self.picture
-        self.cos_yaw, self.sin_yaw = a["yaw"].cos(), a["yaw"].sin()
-        self.cos_pitch, self.sin_pitch = a["pitch"].cos(), a["pitch"].sin()
-        cos, sin = a["roll"].cos(), a["roll"].sin()
+        self.cos_yaw = a["yaw"].cos()
+        self.sin_yaw = a["yaw"].sin()
+        self.cos_pitch = a["pitch"].cos()
+        self.sin_pitch = a["pitch"].sin()
+        cos = a["roll"].cos()
+        sin = a["roll"].sin()
         x = (self.frame_x - a["shift_x"]) / a["scale"]
         y = (self.frame_y - a["shift_y"]) / a["scale"]
-        self.x, self.y = cos * x + sin * y, cos * y - sin * x
+        self.x = cos * x + sin * y
+        self.y = cos * y - sin * x
         self.width = 0.49 + 0.06 * self.person["face_width"]
         self.height = 0.65 + 0.06 * self.person["face_height"]
 
     def to_frame(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Head units to picture coordinates in [-1, 1]."""
         a = self.picture
-        cos, sin = a["roll"].cos(), a["roll"].sin()
+        cos = a["roll"].cos()
+        sin = a["roll"].sin()
         return (cos * x - sin * y) * a["scale"] + a["shift_x"], (sin * x + cos * y) * a["scale"] + a["shift_y"]
 
     def project(self, u: Tensor, v: Tensor, lift: float = 0.0) -> Spot:
@@ -160,6 +165,9 @@ class Head:
     @cached_property
     def skin(self) -> Tensor:
         """Colour of the skin, `(B, 3, 1, 1)`."""
-        light, hue = 0.5 + 0.5 * self.person["skin_luminance"], self.person["skin_hue"]
-        red, green, blue = 0.40 + 0.53 * light, 0.235 + 0.50 * light, 0.145 + 0.44 * light
+        light = 0.5 + 0.5 * self.person["skin_luminance"]
+        hue = self.person["skin_hue"]
+        red = 0.40 + 0.53 * light
+        green = 0.235 + 0.50 * light
+        blue = 0.145 + 0.44 * light
         return torch.stack([red, green - 0.035 * hue, blue - 0.065 * hue], dim=1)

@@ -68,7 +68,8 @@ def landmarks(head: Head) -> Tensor:
 def _eye_corners(head: Head) -> list[Point]:
     """Left outer, left inner, right inner, right outer."""
     left, right = head.eyes
-    across, down = head.eye_size * head.eye_tilt.cos(), head.eye_size * head.eye_tilt.sin()
+    across = head.eye_size * head.eye_tilt.cos()
+    down = head.eye_size * head.eye_tilt.sin()
     return [
         (left.x - across * left.squeeze, left.y + down),
         (left.x + across * left.squeeze, left.y - down),
@@ -79,8 +80,11 @@ def _eye_corners(head: Head) -> list[Point]:
 
 def _mouth(head: Head) -> list[Point]:
     """Left and right corner, top of the upper lip, bottom of the lower."""
-    mouth, smile, opening = head.mouth, head.picture["smile"], head.picture["mouth_open"]
-    corner, middle = mouth.y - 0.0275 * smile, mouth.y + 0.0275 * smile
+    mouth = head.mouth
+    smile = head.picture["smile"]
+    opening = head.picture["mouth_open"]
+    corner = mouth.y - 0.0275 * smile
+    middle = mouth.y + 0.0275 * smile
     top = middle - 0.75 * (0.033 + 0.022 * head.person["lip_upper"]) - 0.03 * opening
     bottom = middle + 0.046 + 0.027 * head.person["lip_lower"] + 0.085 * opening
     half = head.mouth_half

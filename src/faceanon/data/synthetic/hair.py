@@ -42,7 +42,8 @@ def _mass(head: Head) -> Tensor:
     """Signed distance to all the hair as seen against the background: round above, hanging below."""
     width = head.width + 0.04 + 0.09 * _long(head)
     x = (head.x + 0.05 * head.sin_yaw) / width
-    above, below = head.y / (head.height + 0.1), head.y / _bottom(head)
+    above = head.y / (head.height + 0.1)
+    below = head.y / _bottom(head)
     upper = (x * x + above * above + 1e-6).sqrt()
     lower = (x**4 + below**4 + 1e-6).sqrt().sqrt()
     return (torch.where(head.y < 0, upper, lower) - 1) * 0.4
@@ -50,7 +51,8 @@ def _mass(head: Head) -> Tensor:
 
 def draw_back_hair(canvas: Canvas, head: Head) -> tuple[Tensor, Tensor]:
     """The hair behind neck and face; returns its signed distance and its strands, for the front."""
-    mass, strands = _mass(head), _strands(head)
+    mass = _mass(head)
+    strands = _strands(head)
     canvas.paint(canvas.cover(mass, 2.0), _colour(head) * (0.7 * strands)[:, None], HAIR)
     return mass, strands
 
@@ -59,7 +61,8 @@ def draw_front_hair(canvas: Canvas, head: Head, mass: Tensor, strands: Tensor) -
     """The hair on the skull and beside the face; returns its opacity `(B, S, S)`."""
     a = head.picture
     x, y = head.local
-    skull_x, skull_y = (head.x + 0.02 * head.sin_yaw) / (head.width + 0.06), head.y + 0.02 - 0.12 * head.sin_pitch
+    skull_x = (head.x + 0.02 * head.sin_yaw) / (head.width + 0.06)
+    skull_y = head.y + 0.02 - 0.12 * head.sin_pitch
     cap = ((skull_x**2 + (skull_y / (head.height + 0.09)) ** 2).sqrt() - 1) * 0.5
     part = x - 0.3 * a["hair_parting"]
     line = -0.47 - 0.09 * a["hair_line"] + 0.22 * (part * part + 0.004).sqrt()

@@ -80,7 +80,8 @@ def _relief(head: Head) -> tuple[Tensor, Tensor]:
 
 def nose_ridge(head: Head) -> tuple[Tensor, Tensor, Tensor]:
     """The nose as planes: sideways distance in half-widths, 0 root to 1 tip, and the opacity of the whole ridge."""
-    root, tip = head.nose_root, head.nose_tip
+    root = head.nose_root
+    tip = head.nose_tip
     slope = ((head.y - root.y) / (tip.y - root.y).clamp(min=0.1)).clamp(0, 1)
     ridge = (head.x - root.x - (tip.x - root.x) * slope) / ((0.35 + 0.65 * slope) * head.nose_width)
     ends = torch.sigmoid((head.y - root.y) * 25) * torch.sigmoid((tip.y + 0.03 - head.y) * 40)

@@ -26,16 +26,20 @@ def draw_occluders(canvas: Canvas, head: Head, brightness: Tensor) -> None:
 
 def _draw_glasses(canvas: Canvas, head: Head, lit: Tensor) -> None:
     """Frame, bridge and temples, and lenses from clear to dark; the eyes stay visible through the darkest."""
-    worn, (left, right) = head.picture["glasses"], head.eyes
-    frame, lens = torch.full_like(head.x, 9.0), torch.full_like(head.x, 9.0)
+    worn = head.picture["glasses"]
+    left, right = head.eyes
+    frame = torch.full_like(head.x, 9.0)
+    lens = torch.full_like(head.x, 9.0)
     roundness = 2.7 + 0.7 * head.picture["occluder_angle"]
     for eye in (left, right):
-        x, y = ((head.x - eye.x) / eye.squeeze).abs() + 1e-4, (head.y - eye.y - 0.01).abs() * 1.2 + 1e-4
+        x = ((head.x - eye.x) / eye.squeeze).abs() + 1e-4
+        y = (head.y - eye.y - 0.01).abs() * 1.2 + 1e-4
         radius = (x**roundness + y**roundness) ** (1 / roundness)
         frame = torch.minimum(frame, (radius - 0.16).abs() - 0.017)
         lens = torch.minimum(lens, radius - 0.16)
     bar = (head.y - 0.5 * (left.y + right.y) + 0.02).abs() - 0.014
-    edge_left, edge_right = left.x + 0.15 * left.squeeze, right.x - 0.15 * right.squeeze
+    edge_left = left.x + 0.15 * left.squeeze
+    edge_right = right.x - 0.15 * right.squeeze
     bridge = torch.maximum(edge_left - head.x, head.x - edge_right)
     sides = torch.maximum(left.x - 0.17 * left.squeeze - head.x, head.x - right.x - 0.17 * right.squeeze)
     beside = torch.maximum(-sides, head.x.abs() - head.width)
@@ -71,15 +75,18 @@ def _draw_hand(canvas: Canvas, head: Head, lit: Tensor) -> None:
     a = head.picture
     side = torch.where(a["occluder_place"] < 0, -1.0, 1.0)
     angle = side * (-0.25 - 0.35 * a["occluder_angle"].abs())
-    dx, dy = head.x - side * 0.12 - 0.26 * a["occluder_place"], head.y - 0.48
-    x, y = angle.cos() * dx + angle.sin() * dy, angle.cos() * dy - angle.sin() * dx
+    dx = head.x - side * 0.12 - 0.26 * a["occluder_place"]
+    dy = head.y - 0.48
+    x = angle.cos() * dx + angle.sin() * dy
+    y = angle.cos() * dy - angle.sin() * dx
     zero = torch.zeros_like(angle)
     parts = [
         capsule(x, y, (zero, zero + 0.1), (zero - 0.02 * side, zero + 1.2), 0.115),
         ellipse(x, y, 0.155, 0.17),
     ]
     for i, length in enumerate((0.30, 0.37, 0.40, 0.35)):
-        base, tip = side * (i - 1.5) * 0.08, side * (i - 1.5) * 0.1
+        base = side * (i - 1.5) * 0.08
+        tip = side * (i - 1.5) * 0.1
         parts.append(capsule(x, y, (base, zero - 0.05), (tip, zero - length), 0.04))
     parts.append(capsule(x, y, (-0.0 - side * 0.1, zero + 0.07), (-side * 0.25, zero - 0.11), 0.045))
     distance = parts[0]
@@ -97,7 +104,8 @@ def _draw_hand(canvas: Canvas, head: Head, lit: Tensor) -> None:
 def _draw_hat(canvas: Canvas, head: Head, lit: Tensor) -> None:
     """A hat with a band; its brim goes from none to wide."""
     worn = head.picture["hat"]
-    x, y = head.x + 0.02 * head.sin_yaw, head.y - 0.12 * head.sin_pitch
+    x = head.x + 0.02 * head.sin_yaw
+    y = head.y - 0.12 * head.sin_pitch
     edge = -0.40 - 0.05 * head.picture["occluder_angle"] + 0.08 * (x / head.width) ** 2
     dome = ellipse(x, y + 0.36, head.width + 0.10, torch.full_like(head.width, 0.47))
     crown = torch.maximum(dome, y - edge)

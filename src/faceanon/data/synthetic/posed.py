@@ -27,10 +27,8 @@ def group_photo(
         occlusion: Share of faces with something before them, in [0, 1].
     """
     generator = torch.Generator().manual_seed(seed)
-    identities, attributes = (
-        sample_identity(len(places), generator),
-        sample_attributes(len(places), generator, occlusion),
-    )
+    identities = sample_identity(len(places), generator)
+    attributes = sample_attributes(len(places), generator, occlusion)
     noise = np.random.default_rng(seed).integers(60, 190, (8, 12, 3), dtype=np.uint8)
     photo = Image.fromarray(noise).resize(size, Image.Resampling.BICUBIC).filter(ImageFilter.GaussianBlur(20))
     for row, (x, y, side) in enumerate(places):

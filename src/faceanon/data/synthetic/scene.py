@@ -15,7 +15,8 @@ _BLOBS = 3
 def background(head: Head) -> Tensor:
     """A gradient of two colours with a few soft lights, as a portrait lens would blur a room; `(B, 3, S, S)`."""
     a = head.picture
-    x, y = head.frame_x, head.frame_y
+    x = head.frame_x
+    y = head.frame_y
     first = hsv(a["background_hue"], 0.42, a["background_luminance"])
     second = hsv(a["background_hue_2"], 0.32, a["background_luminance_2"])
     along = x * a["background_angle"].cos() + y * a["background_angle"].sin()
@@ -23,14 +24,16 @@ def background(head: Head) -> Tensor:
     light = torch.zeros_like(along)
     for i in range(_BLOBS):
         phase = a["background_phase"] * (1 + 0.5 * i) + 2.1 * i
-        dx, dy = x - 0.85 * torch.sin(phase), y + 0.25 - 0.75 * torch.cos(1.3 * phase)
+        dx = x - 0.85 * torch.sin(phase)
+        dy = y + 0.25 - 0.75 * torch.cos(1.3 * phase)
         light = light + (1 - 0.7 * i) * gauss((dx * dx + dy * dy).sqrt() / (0.38 + 0.07 * i))
     return (image * (1 + 0.5 * a["background_texture"] * light)[:, None]).clamp(0, 0.97)
 
 
 def draw_body(canvas: Canvas, head: Head) -> None:
     """Neck with the shadow of the chin, and clothes."""
-    x, y = head.x - 0.02 * head.sin_yaw, head.y
+    x = head.x - 0.02 * head.sin_yaw
+    y = head.y
     side = x.abs() - 0.25 - 0.03 * head.person["jaw"] - 0.22 * (y - 0.72).clamp(min=0)
     chin = head.height + head.centre[1]
     shadow = 0.62 + 0.26 * torch.sigmoid((y - chin - 0.1) * 12)

@@ -51,8 +51,10 @@ def ellipse(x: Tensor, y: Tensor, width: Tensor | float, height: Tensor | float)
 
 def capsule(x: Tensor, y: Tensor, start: tuple[Tensor, Tensor], end: tuple[Tensor, Tensor], radius: float) -> Tensor:
     """Signed distance to a line segment of that radius."""
-    along_x, along_y = end[0] - start[0], end[1] - start[1]
-    dx, dy = x - start[0], y - start[1]
+    along_x = end[0] - start[0]
+    along_y = end[1] - start[1]
+    dx = x - start[0]
+    dy = y - start[1]
     length = (along_x * along_x + along_y * along_y).clamp(min=1e-9)
     t = ((dx * along_x + dy * along_y) / length).clamp(0, 1)
     return ((dx - t * along_x) ** 2 + (dy - t * along_y) ** 2 + 1e-9).sqrt() - radius
@@ -84,5 +86,6 @@ def hsv(hue: Tensor, saturation: Tensor | float, value: Tensor) -> Tensor:
     k = torch.stack([(n + hue * 6) % 6 for n in (5.0, 3.0, 1.0)], dim=1)
     ramp = torch.minimum(k, 4 - k).clamp(0, 1)
     value = value[:, None]
-    weight = saturation[:, None] if isinstance(saturation, Tensor) else saturation
-    return value - value * weight * ramp
+    if isinstance(saturation, Tensor):
+        saturation = saturation[:, None]
+    return value - value * saturation * ramp

@@ -50,10 +50,14 @@ class _Way(nn.Module):
 
     def __init__(self, backbone: Backbone, direction: Direction) -> None:
         super().__init__()
-        self.backbone, self.direction = backbone, direction
+        self.backbone = backbone
+        self.direction = direction
 
     def forward(self, image: Tensor, key: Tensor) -> Tensor:
-        method = self.backbone.anonymize if self.direction == "anonymize" else self.backbone.recover
+        if self.direction == "anonymize":
+            method = self.backbone.anonymize
+        else:
+            method = self.backbone.recover
         return method(image, key)
 
 
@@ -76,8 +80,13 @@ def export_onnx(backbone: Backbone, weights: str, name: str) -> Exported:
         )
     if isinstance(backbone, OnnxBackbone):
         raise UserError(f"{name} is an ONNX export already; give the model that it was made from")
-    ways: tuple[Direction, ...] = ("anonymize", "recover") if backbone.reversible else ("anonymize",)
-    recipe, size = key_recipe(backbone), backbone.image_size
+    ways: tuple[Direction, ...]
+    if backbone.reversible:
+        ways = ("anonymize", "recover")
+    else:
+        ways = ("anonymize",)
+    recipe = key_recipe(backbone)
+    size = backbone.image_size
     card = OnnxCard(
         method=backbone.method,
         model=name,
@@ -124,8 +133,10 @@ def quantized(exported: Exported) -> Exported:
         UserError: If a package is missing.
     """
     graphs = {way: _quantize(graph) for way, graph in exported.graphs.items()}
-    exact, rough = OnnxMethod(exported.card, exported.graphs), OnnxMethod(exported.card, graphs)
-    faces, key = _faces(exported.card.image_size, 8), exact.key(Secret.random(1), 8)
+    exact = OnnxMethod(exported.card, exported.graphs)
+    rough = OnnxMethod(exported.card, graphs)
+    faces = _faces(exported.card.image_size, 8)
+    key = exact.key(Secret.random(1), 8)
     hidden = _picture(exact.anonymize(faces, key))
     figures = exported.card.figures | {"psnr_int8/anonymize": _psnr(_picture(rough.anonymize(faces, key)), hidden)}
     if exact.reversible:
@@ -142,7 +153,8 @@ def write_onnx(exported: Exported, folder: Path, overwrite: bool) -> list[Path]:
     check_free(folder, overwrite)
     names = [entry["file"] for entry in exported.card.graphs.values()]
     try:
-        (folder / CARD).unlink(missing_ok=True)  # a kill must not leave old card and new graphs
+        # A kill must not leave old card and new graphs.
+        (folder / CARD).unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"cannot replace {folder / CARD}: {error.strerror}; choose another folder") from error
     for way, entry in exported.card.graphs.items():
@@ -167,14 +179,16 @@ def check_free(folder: Path, overwrite: bool) -> None:
 def _graph(backbone: Backbone, way: Direction, size: int) -> bytes:
     """One direction, with a batch of any size."""
     module = _Way(backbone, way).eval()
-    image, key = torch.zeros(2, 3, size, size), backbone.key_from_secret(Secret.random(0), 2)
+    image = torch.zeros(2, 3, size, size)
+    key = backbone.key_from_secret(Secret.random(0), 2)
     batch = torch.export.Dim("batch", min=1, max=MOST_FACES)
     logging.getLogger("onnxscript").setLevel(logging.ERROR)
     quiet = io.StringIO()
     try:
         with torch.no_grad(), warnings.catch_warnings(), redirect_stdout(quiet), redirect_stderr(quiet):
             warnings.simplefilter("ignore")
-            module(image, key)  # bundles load their networks at first use, which must not be traced
+            # Bundles load their networks at first use, which must not be traced.
+            module(image, key)
             program = torch.export.export(module, (image, key), dynamic_shapes=({0: batch}, {0: batch}), strict=False)
             made = torch.onnx.export(
                 program, dynamo=True, opset_version=OPSET, input_names=["image", "key"], output_names=["face"]
@@ -200,7 +214,8 @@ def _errors(backbone: Backbone, method: OnnxMethod) -> dict[str, float]:
     """Largest difference between onnxruntime and torch by direction, over the batches that are tried."""
     errors: dict[str, float] = {}
     for batch in BATCHES:
-        faces, secret = _faces(backbone.image_size, batch), Secret.random(batch)
+        faces = _faces(backbone.image_size, batch)
+        secret = Secret.random(batch)
         keys = backbone.key_from_secret(secret, batch)
         drawn = backbone.anonymize(torch.from_numpy(faces), keys).numpy()
         pairs = [("anonymize", drawn, method.anonymize(faces, method.key(secret, batch)))]
@@ -210,7 +225,10 @@ def _errors(backbone: Backbone, method: OnnxMethod) -> dict[str, float]:
             pairs.append(("recover", found, method.recover(shown, method.key(secret, batch))))
         for way, ours, theirs in pairs:
             error = float(np.abs(ours - theirs).max())
-            errors[way] = max(errors.get(way, 0.0), error) if np.isfinite(error) else float("inf")
+            if np.isfinite(error):
+                errors[way] = max(errors.get(way, 0.0), error)
+            else:
+                errors[way] = float("inf")
     return errors
 
 
@@ -238,11 +256,13 @@ def _quantize(graph: bytes) -> bytes:
     root = logging.getLogger()
     level = root.level
     model = onnx.load_model_from_string(graph)
-    del model.graph.value_info[:]  # shapes of what is about to change
+    # Shapes of what is about to change.
+    del model.graph.value_info[:]
     _unshare(model.graph)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "int8.onnx"
-        root.setLevel(logging.ERROR)  # it advises by warnings on the root logger
+        # It advises by warnings on the root logger.
+        root.setLevel(logging.ERROR)
         try:
             quantize_dynamic(
                 model,
@@ -259,7 +279,8 @@ def _quantize(graph: bytes) -> bytes:
 
 def _unshare(graph: Any) -> None:  # noqa: ANN401 - onnx's protobuf classes have no types
     """Give every Gemm its own weight: onnxruntime transposes a shared one once for each of its users."""
-    stored, seen = {item.name: item for item in graph.initializer}, set[str]()
+    stored = {item.name: item for item in graph.initializer}
+    seen = set[str]()
     for node in graph.node:
         if node.op_type != "Gemm" or node.input[1] not in stored:
             continue
@@ -272,7 +293,10 @@ def _unshare(graph: Any) -> None:  # noqa: ANN401 - onnx's protobuf classes have
 
 
 def _entries(graphs: dict[str, bytes]) -> dict[str, dict[str, str]]:
-    return {way: {"file": _file(way), "sha256": hashlib.sha256(data).hexdigest()} for way, data in graphs.items()}
+    entries = {}
+    for way, data in graphs.items():
+        entries[way] = {"file": _file(way), "sha256": hashlib.sha256(data).hexdigest()}
+    return entries
 
 
 def _file(way: str) -> str:

@@ -91,7 +91,7 @@ class OnnxCard:
     version: int = VERSION
 
     def to_json(self) -> str:
-        """Indented JSON."""
+        """The card as indented JSON that ends in a line feed; `read` reads it back."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
     @classmethod
@@ -186,7 +186,8 @@ class OnnxMethod:
     def _run(self, direction: Direction, image: Faces, key: Faces) -> Faces:
         session = self._sessions[direction]
         given = {"image": np.ascontiguousarray(image, np.float32), "key": np.ascontiguousarray(key, np.float32)}
-        wanted = {item.name for item in session.get_inputs()}  # a method without a key has no such input
+        # A method without a key has no such input.
+        wanted = {item.name for item in session.get_inputs()}
         result: Faces = session.run(None, {name: value for name, value in given.items() if name in wanted})[0]
         return result
 
@@ -242,7 +243,8 @@ def open_graph(graph: bytes, name: str, threads: int | None = None, device: str 
         raise UserError(
             f"onnxruntime does not read the graph {name} ({reason:.200}); export the model again"
         ) from error
-    if (first := providers[0][0]) not in (got := session.get_providers()):  # it falls back with a mere log line
+    # It falls back with a mere log line.
+    if (first := providers[0][0]) not in (got := session.get_providers()):
         raise _no_device(device, f"{first} does not start, only {', '.join(got)}")
     return session
 
@@ -256,7 +258,9 @@ def _providers(device: str, available: Sequence[str]) -> list[tuple[str, dict[st
     if known[kind] not in available:
         raise _no_device(device, f"it has {', '.join(available)}")
     beside: list[tuple[str, dict[str, int]]] = [(known["cpu"], {})]
-    return beside if kind == "cpu" else [(known[kind], {"device_id": int(number or "0")}), *beside]
+    if kind == "cpu":
+        return beside
+    return [(known[kind], {"device_id": int(number or "0")}), *beside]
 
 
 def _no_device(device: str, reason: str) -> UserError:

@@ -72,7 +72,9 @@ def convert(found: Found, source: str) -> Converted:
 
 
 def _float32(value: Tensor) -> Tensor:
-    return value.to(torch.float32) if value.is_floating_point() else value
+    if value.is_floating_point():
+        return value.to(torch.float32)
+    return value
 
 
 def _noise(name: str, like: Tensor) -> Tensor:
@@ -85,7 +87,10 @@ def average_rows(average: Tensor, rows: int, source: str) -> Tensor:
     Raises:
         UserError: Another shape.
     """
-    flat = average.detach().float().reshape(-1, average.shape[-1]) if average.ndim else average
+    if average.ndim:
+        flat = average.detach().float().reshape(-1, average.shape[-1])
+    else:
+        flat = average
     if flat.ndim == 2 and flat.shape[0] in (1, rows):
         return flat.expand(rows, -1).contiguous()
     raise UserError(f"{source}: latent_avg is {tuple(average.shape)}; expected (D,) or ({rows}, D)")

@@ -68,7 +68,9 @@ class Staging:
     """
 
     def __init__(self, folder: Path, target: Path, spec: dict[str, Any]) -> None:
-        self.folder, self.target, self.spec = folder, target, spec
+        self.folder = folder
+        self.target = target
+        self.spec = spec
         self._fresh: Converted | None = None
 
     def add_network(self, part: Part) -> list[str]:
@@ -107,7 +109,8 @@ class Staging:
             UserError: One is damaged.
         """
         assert file.pack is not None
-        files, folder = {}, f"{pack_name(file)}-{file.sha256[:8]}"
+        files = {}
+        folder = f"{pack_name(file)}-{file.sha256[:8]}"
         for name in file.pack.files:
             data = file.pack.read(name)
             files[name] = hashlib.sha256(data).hexdigest()
@@ -136,20 +139,27 @@ class Staging:
         self.spec.setdefault(section, {})[role] = entry
         if role == "parser":
             self.spec.pop("parsing", None)  # of the parser that was there
-            self.spec |= {"parsing": entry["parsing"]} if "parsing" in entry else {}
+            if "parsing" in entry:
+                self.spec |= {"parsing": entry["parsing"]}
 
     @cached_property
     def _generator(self) -> Generator | None:
         if self._fresh is not None:
             assert isinstance(self._fresh.net, Generator)
             return self._fresh.net
-        return Bundle(self.target).generator() if "generator" in self.spec["networks"] else None
+        if "generator" in self.spec["networks"]:
+            return Bundle(self.target).generator()
+        return None
 
     def _average(self, part: Part, notes: list[str]) -> dict[str, str]:
         """Write the average code of a generator or encoder; says in `notes` where it is from."""
-        found, generator = part.found, self._generator
+        found = part.found
+        generator = self._generator
         rows = layer_count(found.size or 0)
-        average = None if found.latent_avg is None else average_rows(found.latent_avg, rows, str(part.file.path))
+        if found.latent_avg is None:
+            average = None
+        else:
+            average = average_rows(found.latent_avg, rows, str(part.file.path))
         if not found.start_from_latent_avg:
             average = found.tensors["styles.0.linear.bias"].new_zeros(rows, found.init["style_dim"]).float()
             notes.append("codes are no offsets from an average (opts), so latent_avg is zero")
@@ -170,7 +180,10 @@ class Staging:
 
     def _generator_average(self) -> Tensor:
         entry = self.spec["networks"]["generator"]
-        folder = self.folder if (self.folder / entry["latent_avg"]).is_file() else self.target
+        if (self.folder / entry["latent_avg"]).is_file():
+            folder = self.folder
+        else:
+            folder = self.target
         return load_tensors(folder / entry["latent_avg"], entry["latent_avg_sha256"])["latent_avg"]
 
 
@@ -181,7 +194,8 @@ def pack_name(file: PublicFile) -> str:
 
 def _usage(part: Part) -> dict[str, Any]:
     """How a bundle feeds the network: framing of recognisers, class numbers of parsers."""
-    kind, init = part.found.layout.kind, part.found.init
+    kind = part.found.layout.kind
+    init = part.found.init
     if kind == "ir_se_recogniser":
         return {"input_size": init["input_size"], "crop": list(FRAMING)}
     if kind == "facenet":
@@ -190,7 +204,9 @@ def _usage(part: Part) -> dict[str, Any]:
     if order is None or init["n_classes"] != len(order):
         return {}
     numbers = {"face": _FACE, "edited": (*_FACE, "neck"), "head": _HEAD, "parts": PARTS}
-    chosen = {key: sorted(class_numbers(names, order)) for key, names in numbers.items()}
+    chosen = {}
+    for key, names in numbers.items():
+        chosen[key] = sorted(class_numbers(names, order))
     return {"parsing": {"classes": list(order), **chosen}}
 
 

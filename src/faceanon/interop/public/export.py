@@ -16,7 +16,8 @@ from faceanon.files import write_atomic
 from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.stylegan2 import Generator
 
-GENERATOR_FILE, ENCODER_FILE = "generator.pt", "encoder.pt"
+GENERATOR_FILE = "generator.pt"
+ENCODER_FILE = "encoder.pt"
 ENCODER_TYPES = {
     "faceanon.networks.e4e.Encoder4Editing": "Encoder4Editing",
     "faceanon.networks.psp.GradualStyleEncoder": "GradualStyleEncoder",
@@ -61,19 +62,26 @@ def _class(network: object) -> str:
 
 
 def _named(network: object) -> str:
-    return "nothing" if network is None else f"a {type(network).__name__}"
+    if network is None:
+        return "nothing"
+    return f"a {type(network).__name__}"
 
 
 def generator_content(parts: Exportable) -> dict[str, Any]:
     """What rosinality's `convert_weight.py` writes: `g_ema`, and `latent_avg` `(D,)`, the mean of our rows."""
     rows = parts.latent_avg
-    average = rows[0] if bool((rows == rows[0]).all()) else rows.mean(0)
+    if bool((rows == rows[0]).all()):
+        average = rows[0]
+    else:
+        average = rows.mean(0)
     return {"g_ema": dict(parts.generator.state_dict()), "latent_avg": average}
 
 
 def encoder_content(parts: Exportable) -> dict[str, Any]:
     """What e4e's and pSp's training writes: `state_dict` with `encoder.` and `decoder.`, `latent_avg`, plain `opts`."""
-    state = {f"encoder.{name}": value for name, value in parts.encoder.state_dict().items()}
+    state = {}
+    for name, value in parts.encoder.state_dict().items():
+        state[f"encoder.{name}"] = value
     state |= {f"decoder.{name}": value for name, value in parts.generator.state_dict().items()}
     size = parts.generator.size
     options = {
@@ -87,7 +95,8 @@ def encoder_content(parts: Exportable) -> dict[str, Any]:
         "start_from_latent_avg": True,
     }
     if parts.encoder.feature_taps != tuple(parts.encoder.pyramid_taps):
-        options["feature_taps"] = list(parts.encoder.feature_taps)  # ours alone: no public file has other taps
+        # Ours alone: no public file has other taps.
+        options["feature_taps"] = list(parts.encoder.feature_taps)
     return {"state_dict": state, "latent_avg": parts.latent_avg, "opts": options}
 
 
@@ -143,4 +152,6 @@ def _on_cpu(content: Any) -> Any:  # noqa: ANN401 - a tree of plain containers
     """The same tree with each tensor on the CPU, holding its own numbers and nothing else."""
     if isinstance(content, dict):
         return {name: _on_cpu(value) for name, value in content.items()}
-    return content.detach().cpu().contiguous().clone() if isinstance(content, Tensor) else content
+    if isinstance(content, Tensor):
+        return content.detach().cpu().contiguous().clone()
+    return content

@@ -41,7 +41,10 @@ def bundle_folder(bundle: str) -> Path:
     Raises:
         UserError: The folder around it is missing, or something else lies there.
     """
-    folder = Path(bundle) if "/" in bundle or "\\" in bundle or Path(bundle).is_dir() else checkpoints() / bundle
+    if "/" in bundle or "\\" in bundle or Path(bundle).is_dir():
+        folder = Path(bundle)
+    else:
+        folder = checkpoints() / bundle
     if _NAME.fullmatch(folder.name) is None:
         raise UserError(f"{bundle!r} is no name for a bundle; use letters, digits, dots, dashes and underscores")
     if not folder.parent.is_dir():
@@ -97,7 +100,10 @@ def _parts(files: Sequence[PublicFile]) -> list[Part]:
     parts = []
     for file in files:
         decoder = next((found for found in file.found if found.layout is GENERATOR), None)
-        partner = None if decoder is None else generator_fingerprint(decoder.tensors)
+        if decoder is None:
+            partner = None
+        else:
+            partner = generator_fingerprint(decoder.tensors)
         for found in file.found:
             is_encoder = found.layout.role == "encoder"
             parts.append(Part(file, found, found.layout.role, partner if is_encoder else None))
@@ -117,12 +123,19 @@ def _one_generator(parts: list[Part], folder: Path, spec: dict[str, Any], overwr
     Raises:
         UserError: They are not; the message names two.
     """
-    encoders = {id(part.file): part for part in parts if part.role == "encoder"}
-    generators = [part for part in parts if part.role == "generator"]
+    encoders = {}
+    for part in parts:
+        if part.role == "encoder":
+            encoders[id(part.file)] = part
+    generators = []
+    for part in parts:
+        if part.role == "generator":
+            generators.append(part)
     generators.sort(key=lambda part: id(part.file) in encoders)
     if not generators:
         return parts
-    chosen, first = generators[0], generator_fingerprint(generators[0].found.tensors)
+    chosen = generators[0]
+    first = generator_fingerprint(generators[0].found.tensors)
     for other in generators[1:]:
         if chosen.found.latent_avg is None and other.found.latent_avg is not None:
             note = f"latent_avg taken from {other.file.path.name}, which holds the same generator"
@@ -131,7 +144,10 @@ def _one_generator(parts: list[Part], folder: Path, spec: dict[str, Any], overwr
         found = generator_fingerprint(other.found.tensors)
         if found != first:
             raise _apart(str(encoders.get(id(other.file), other)), found, str(chosen), first)
-    rest = [part for part in parts if part.role != "generator"]
+    rest = []
+    for part in parts:
+        if part.role != "generator":
+            rest.append(part)
     present = spec["networks"].get("generator")
     if present is None:
         return [chosen, *rest]
@@ -163,7 +179,8 @@ def _with_roles(parts: list[Part], spec: dict[str, Any], overwrite: bool) -> tup
         UserError: Another network has the role, and `overwrite` is off.
     """
     taken: dict[str, dict[str, Any]] = {**spec["networks"], **spec.get("parts", {})}
-    kept, lines = [], []
+    kept = []
+    lines = []
     for part in parts:
         role = part.role
         name = part.found.name
@@ -190,7 +207,8 @@ def _new_packs(
     Raises:
         UserError: It has another of that name, and `overwrite` is off.
     """
-    kept, lines = [], []
+    kept = []
+    lines = []
     for file in (file for file in files if file.pack is not None):
         present = spec.get("packs", {}).get(pack_name(file))
         if present is not None and present["source"]["sha256"] == file.sha256:
@@ -212,7 +230,10 @@ def _settle_size(spec: dict[str, Any], parts: Sequence[Part]) -> None:
     """
     sized = [part for part in parts if part.found.size is not None and part.role != DBAF_DECODER.role]
     if spec["image_size"] is None:
-        spec["image_size"] = sized[0].found.size if sized else DEFAULT_SIZE
+        if sized:
+            spec["image_size"] = sized[0].found.size
+        else:
+            spec["image_size"] = DEFAULT_SIZE
     elif sized and not {"generator", "encoder", "discriminator"} & set(spec["networks"]):
         spec["image_size"] = sized[0].found.size
     for part in sized:
@@ -256,7 +277,9 @@ def _commit(temporary: Path, folder: Path, old: dict[str, Any], spec: dict[str, 
         temporary.chmod(0o755)
         temporary.replace(folder)
         return
-    present = (folder / CARD).read_text(encoding="utf-8") if (folder / CARD).is_file() else ""
+    present = ""
+    if (folder / CARD).is_file():
+        present = (folder / CARD).read_text(encoding="utf-8")
     moved: list[Path] = []
     try:
         for path in sorted(item for item in temporary.rglob("*") if item.is_file()):
@@ -274,7 +297,8 @@ def _commit(temporary: Path, folder: Path, old: dict[str, Any], spec: dict[str, 
     for name in _file_names(old) - _file_names(spec):
         path = folder / name
         if name in (SPEC, CARD) or not path.parent.resolve().is_relative_to(folder.resolve()):
-            continue  # a bundle.yaml from elsewhere may name anybody's files; only its own go
+            # A bundle.yaml from elsewhere may name anybody's files; only its own go.
+            continue
         path.unlink(missing_ok=True)
         if path.parent.is_dir() and not any(path.parent.iterdir()):
             path.parent.rmdir()

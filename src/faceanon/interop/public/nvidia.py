@@ -59,7 +59,10 @@ def read_nvidia_pickle(path: Path) -> dict[str, dict[str, Tensor]]:
     """
     found = _networks(read_pickle(path), path)
     try:
-        return {role: _convert(role, record, f"{path} ({role})") for role, record in found.items()}
+        states = {}
+        for role, record in found.items():
+            states[role] = _convert(role, record, f"{path} ({role})")
+        return states
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).split("\n", 1)[0][:200]
         raise UserError(
@@ -72,9 +75,11 @@ def _networks(content: Any, path: Path) -> dict[str, Record]:  # noqa: ANN401 - 
         return {"G_ema": content}
     if isinstance(content, tuple | list) and len(content) == len(ROLES):
         content = dict(zip(ROLES, content, strict=True))
-    found = {}
+    found: dict[str, Record] = {}
     if isinstance(content, dict):
-        found = {role: content[role] for role in ROLES if isinstance(content.get(role), Record)}
+        for role in ROLES:
+            if isinstance(content.get(role), Record):
+                found[role] = content[role]
     if not found:
         raise UserError(f"{path} holds no StyleGAN2 networks (G, D, G_ema); is it the right file?")
     return found
@@ -87,7 +92,10 @@ def _convert(role: str, record: Record, source: str) -> dict[str, Tensor]:
     else:
         modules = dict(_modules(record))
         tensors = dict(_tensors(modules))
-        rate = modules["mapping.fc0"].state.get("bias_gain", MAPPING_RATE) if "mapping.fc0" in modules else MAPPING_RATE
+        if "mapping.fc0" in modules:
+            rate = modules["mapping.fc0"].state.get("bias_gain", MAPPING_RATE)
+        else:
+            rate = MAPPING_RATE
     if role == "D":
         return discriminator_state(tensors, source)
     if abs(float(rate) - MAPPING_RATE) > 1e-9:
@@ -97,7 +105,8 @@ def _convert(role: str, record: Record, source: str) -> dict[str, Tensor]:
 
 def _modules(record: Record) -> Iterator[tuple[str, Record]]:
     """Every module under its dotted name, each once."""
-    waiting, seen = [("", record)], set()
+    waiting = [("", record)]
+    seen = set()
     while waiting:
         name, module = waiting.pop()
         if id(module) in seen or not isinstance(module, Record):
@@ -119,7 +128,8 @@ def _tensors(modules: Mapping[str, Record]) -> Iterator[tuple[str, Tensor]]:
 
 def _tf_variables(record: Record) -> Iterator[tuple[str, Tensor]]:
     """Variables of a network and of its components, under the components' names and slashes."""
-    waiting, seen = [("", record)], set()
+    waiting = [("", record)]
+    seen = set()
     while waiting:
         prefix, network = waiting.pop()
         if id(network) in seen or not isinstance(network, Record):
@@ -164,7 +174,8 @@ def _tf_entry(name: str, value: Tensor, source: str) -> tuple[str, Tensor]:
     match = _TF_CONV.fullmatch(name)
     if match is None or match[2] not in _TF_LAYERS:
         raise _foreign(source, name)
-    layer, part = _TF_LAYERS[match[2]], _TF_PARTS.get(match[3], match[3])
+    layer = _TF_LAYERS[match[2]]
+    part = _TF_PARTS.get(match[3], match[3])
     if not name.startswith("synthesis/"):
         return f"b{match[1]}.{'conv' if match[2] == 'Conv' else layer}.{part}", _tf_layout(value)
     if part == "affine.bias":
@@ -176,7 +187,11 @@ def _tf_entry(name: str, value: Tensor, source: str) -> tuple[str, Tensor]:
 
 def _tf_layout(value: Tensor) -> Tensor:
     """(kH, kW, I, O) to (O, I, kH, kW), (I, O) to (O, I); others as they are."""
-    return value.permute(3, 2, 0, 1) if value.ndim == 4 else value.t() if value.ndim == 2 else value
+    if value.ndim == 4:
+        return value.permute(3, 2, 0, 1)
+    if value.ndim == 2:
+        return value.t()
+    return value
 
 
 def _flipped(kernel: Tensor) -> Tensor:
@@ -196,7 +211,9 @@ def generator_state(tensors: Mapping[str, Tensor], source: str) -> dict[str, Ten
         if key:
             state[key] = tensor.contiguous().clone()
     sides = {int(match[1]) for name in tensors if (match := _CONV.fullmatch(name))}
-    channels = {side: len(tensors.get(f"synthesis.b{side}.conv1.bias", [])) for side in sides}
+    channels = {}
+    for side in sides:
+        channels[side] = len(tensors.get(f"synthesis.b{side}.conv1.bias", []))
     depth = sum(name.startswith("style.") and name.endswith(".weight") for name in state)
     average = state.pop("latent_avg", torch.zeros(0))
     _check(state, lambda: Generator(max(sides), average.numel(), depth, channels=channels), source)
@@ -215,7 +232,9 @@ def _generator_entry(name: str, value: Tensor, source: str) -> tuple[str, Tensor
     match = _CONV.fullmatch(name)
     if match is None:
         raise _foreign(source, name)
-    block, layer, part = _block(match[1]), match[2], match[3]
+    block = _block(match[1])
+    layer = match[2]
+    part = match[3]
     if layer == "torgb":
         return _rgb_entry(f"to_rgbs.{block}" if block >= 0 else "to_rgb1", part, value, source)
     index = 2 * block + int(layer == "conv1")
@@ -235,7 +254,9 @@ def _rgb_entry(target: str, part: str, value: Tensor, source: str) -> tuple[str,
         return f"{target}.bias", value.reshape(1, -1, 1, 1)
     if part not in _CONV_PARTS:
         raise _foreign(source, part)
-    return f"{target}.{_CONV_PARTS[part]}", value[None] if part == "weight" else value
+    if part == "weight":
+        value = value[None]
+    return f"{target}.{_CONV_PARTS[part]}", value
 
 
 def _block(side: str) -> int:
@@ -250,7 +271,8 @@ def discriminator_state(tensors: Mapping[str, Tensor], source: str) -> dict[str,
         UserError: It is no unconditional discriminator of the residual architecture.
     """
     sides = [int(name[1:].split(".")[0]) for name in tensors if re.match(r"b\d{1,4}\.", name)]
-    state, size = {}, max(sides, default=0)
+    state = {}
+    size = max(sides, default=0)
     for name, value in tensors.items():
         if re.fullmatch(r"b\d{1,4}\.(resample_filter|(fromrgb|conv0|conv)\.resample_filter)", name):
             continue
@@ -268,7 +290,9 @@ def _discriminator_key(name: str, size: int) -> str | None:
     match = _BLOCK.fullmatch(name)
     if match is None:
         return None
-    side, layer, part = int(match[1]), match[2], match[3]
+    side = int(match[1])
+    layer = match[2]
+    part = match[3]
     block = size.bit_length() - side.bit_length() + 1
     slot = {"resample_filter": 0, "weight": int(layer in ("conv1", "skip")), "bias": 1 + int(layer == "conv1")}[part]
     if side == 4:
@@ -278,7 +302,9 @@ def _discriminator_key(name: str, size: int) -> str | None:
     if layer == "fromrgb" and side == size:
         return f"convs.0.{slot}.{part}"
     leaf = "kernel" if part == "resample_filter" else part
-    return f"{target[layer]}.{slot}.{leaf}" if layer in target else None
+    if layer in target:
+        return f"{target[layer]}.{slot}.{leaf}"
+    return None
 
 
 def _check(state: Mapping[str, Tensor], build: Callable[[], nn.Module], source: str) -> None:

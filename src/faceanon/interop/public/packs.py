@@ -74,7 +74,10 @@ def read_pack(path: Path) -> Pack:
         names = _names(path)
     except Exception as error:  # rubbish makes zipfile raise whatever it stumbles over
         raise UserError(f"{path} is no readable .zip ({error}); get the pack again") from error
-    files = {name: KNOWN[name] for name in sorted(names) if name in KNOWN}
+    files = {}
+    for name in sorted(names):
+        if name in KNOWN:
+            files[name] = KNOWN[name]
     if not files:
         seen = ", ".join(sorted(names)[:4]) or "nothing"
         raise UserError(f"{path}: no pack of InsightFace's; it holds {seen}; expected files such as w600k_r50.onnx")
@@ -87,7 +90,11 @@ def _names(path: Path) -> set[str]:
     if path.suffix == ".onnx":
         return {path.name}
     with zipfile.ZipFile(path) as archive:
-        return {PurePosixPath(name).name for name in archive.namelist() if not name.endswith("/")}
+        names_inside = set()
+        for name in archive.namelist():
+            if not name.endswith("/"):
+                names_inside.add(PurePosixPath(name).name)
+        return names_inside
 
 
 def _read(source: Path, name: str) -> bytes:
@@ -111,11 +118,13 @@ def _digest(path: Path, files: dict[str, str]) -> str:
 
 def is_onnx(data: bytes) -> bool:
     """Whether bytes are one whole ONNX model: a ModelProto's fields up to exactly the end, a graph among them."""
-    at, fields = 0, set()
+    at = 0
+    fields = set()
     try:
         while at < len(data):
             tag, at = _varint(data, at)
-            number, wire = tag >> 3, tag & 7
+            number = tag >> 3
+            wire = tag & 7
             fields.add(number)
             if wire == 0:
                 _, at = _varint(data, at)
@@ -130,10 +139,13 @@ def is_onnx(data: bytes) -> bool:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value, shift = 0, 0
-    while shift < 70:  # ten bytes at most: longer ones would grow a number without end
+    value = 0
+    shift = 0
+    # Ten bytes at most: longer ones would grow a number without end.
+    while shift < 70:
         byte = data[at]
-        value, at = value | (byte & 0x7F) << shift, at + 1
+        value = value | (byte & 0x7F) << shift
+        at = at + 1
         if byte < 0x80:
             return value, at
         shift += 7

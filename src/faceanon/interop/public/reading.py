@@ -110,7 +110,11 @@ def _load(path: Path) -> dict[str, Any]:
         from faceanon.interop.public.nvidia import read_nvidia_pickle
 
         names = {"G_ema": "g_ema", "G": "g", "D": "d"}
-        return {names[part]: state for part, state in read_nvidia_pickle(path).items() if part in names}
+        states = {}
+        for part, state in read_nvidia_pickle(path).items():
+            if part in names:
+                states[names[part]] = state
+        return states
     content = read_torch(path)
     if not isinstance(content, Mapping):
         raise UserError(f"{path} holds a {type(content).__name__}, not a dict of tensors; save its state_dict instead")
@@ -123,12 +127,12 @@ def _plain(opts: object) -> dict[str, Any]:
         opts = vars(opts)
     if not isinstance(opts, Mapping):
         return {}
-    return {
-        str(name): value
-        for name, value in opts.items()
-        if isinstance(value, str | int | float | bool | None)
-        or (isinstance(value, list) and all(isinstance(item, int) for item in value))
-    }
+    plain = {}
+    for name, value in opts.items():
+        numbers = isinstance(value, list) and all(isinstance(item, int) for item in value)
+        if numbers or isinstance(value, str | int | float | bool | None):
+            plain[str(name)] = value
+    return plain
 
 
 def _tensors(value: object) -> dict[str, Tensor] | None:
@@ -138,12 +142,18 @@ def _tensors(value: object) -> dict[str, Tensor] | None:
     if not all(isinstance(name, str) and isinstance(item, Tensor) for name, item in value.items()):
         return None
     wrapped = all(name.startswith("module.") for name in value)
-    return {name.removeprefix("module.") if wrapped else name: item.detach() for name, item in value.items()}
+    state = {}
+    for name, item in value.items():
+        state[name.removeprefix("module.") if wrapped else name] = item.detach()
+    return state
 
 
 def _networks(content: dict[str, Any], opts: dict[str, Any], path: Path) -> list[Found]:
     average = content.get("latent_avg")
-    average = average.detach().float() if isinstance(average, Tensor) else None
+    if isinstance(average, Tensor):
+        average = average.detach().float()
+    else:
+        average = None
     if any(_tensors(content.get(part)) for part in _PARTS):
         return _stylegan2(content, average, path)
     for wrapper in _WRAPPERS:
@@ -158,12 +168,15 @@ def _networks(content: dict[str, Any], opts: dict[str, Any], path: Path) -> list
 def _stylegan2(content: dict[str, Any], average: Tensor | None, path: Path) -> list[Found]:
     """Generator (its moving average where there is one) and discriminator."""
     states = {part: _tensors(content.get(part)) for part in _PARTS}
-    generator, discriminator = states["g_ema"] or states["g"], states["d"]
+    generator = states["g_ema"] or states["g"]
+    discriminator = states["d"]
     found = []
     if generator is not None:
         if average is None and "latent_avg" in generator:
             average = generator.pop("latent_avg").float()
-        note = () if states["g_ema"] else ("no g_ema in the file: took g, the generator without its moving average",)
+        note: tuple[str, ...] = ()
+        if not states["g_ema"]:
+            note = ("no g_ema in the file: took g, the generator without its moving average",)
         found.append(replace(_named(GENERATOR, generator, path), latent_avg=average, notes=note))
     if discriminator is not None:
         found.append(_named(DISCRIMINATOR, discriminator, path))
@@ -172,11 +185,18 @@ def _stylegan2(content: dict[str, Any], average: Tensor | None, path: Path) -> l
 
 def _state(state: dict[str, Tensor], opts: dict[str, Any], average: Tensor | None, path: Path) -> list[Found]:
     """What a state dict holds."""
-    encoder = {name.removeprefix("encoder."): item for name, item in state.items() if name.startswith("encoder.")}
-    decoder = {name.removeprefix("decoder."): item for name, item in state.items() if name.startswith("decoder.")}
+    encoder = {}
+    decoder = {}
+    for name, item in state.items():
+        if name.startswith("encoder."):
+            encoder[name.removeprefix("encoder.")] = item
+        elif name.startswith("decoder."):
+            decoder[name.removeprefix("decoder.")] = item
     if encoder or all(mark in state for mark in ENCODER_MARKS):
         found = [_encoder(encoder or state, opts, average, path)]
-        return [*found, replace(_named(GENERATOR, decoder, path), latent_avg=average)] if decoder else found
+        if decoder:
+            return [*found, replace(_named(GENERATOR, decoder, path), latent_avg=average)]
+        return found
     for layout in LAYOUTS:
         if all(mark in state for mark in layout.marks):
             if layout.kind == "facenet":
@@ -198,7 +218,8 @@ def _encoder(state: State, opts: dict[str, Any], average: Tensor | None, path: P
     found = _named(ENCODERS[kind], state, path)
     if found.init["input_nc"] != 3:
         raise UserError(f"{path} encodes pictures of {found.init['input_nc']} channels (sketches or labels), not faces")
-    if isinstance(opts.get("feature_taps"), list):  # from our own export
+    # From our own export.
+    if isinstance(opts.get("feature_taps"), list):
         found = replace(found, init={**found.init, "feature_taps": opts["feature_taps"]})
     offset = bool(opts.get("start_from_latent_avg", kind == "Encoder4Editing"))
     return replace(found, latent_avg=average, start_from_latent_avg=offset)
@@ -207,14 +228,19 @@ def _encoder(state: State, opts: dict[str, Any], average: Tensor | None, path: P
 def _backbone(found: Found) -> Found:
     """A classifier of ImageNet without its head, which LPIPS does not use."""
     kept = backbone_weights(found.tensors)
-    notes = ("classifier dropped",) if len(kept) < len(found.tensors) else ()
+    notes: tuple[str, ...] = ()
+    if len(kept) < len(found.tensors):
+        notes = ("classifier dropped",)
     return replace(found, tensors=kept, notes=notes)
 
 
 def _facenet(layout: Layout, state: State, path: Path) -> Found:
     """FaceNet without its classifier, whose size tells the training set."""
     logits = state.get("logits.weight")
-    kept = {name: item for name, item in state.items() if name not in _CLASSIFIER}
+    kept = {}
+    for name, item in state.items():
+        if name not in _CLASSIFIER:
+            kept[name] = item
     found = _named(layout, kept, path)
     if logits is None:
         return replace(found, notes=("no classifier in the file, so its training set is unknown",))

@@ -42,16 +42,18 @@ class Record:
     """
 
     def __init__(self, name: str = "", state: dict[str, Any] | None = None) -> None:
-        self.name, self.state = name, state or {}
+        self.name = name
+        self.state = state or {}
 
 
 class TensorFlowNetwork(Record):
-    """A `dnnlib.tflib.network.Network`."""
+    """Stands for a pickled `dnnlib.tflib.network.Network` and keeps its name and state; none of its code runs."""
 
     def __setstate__(self, state: object) -> None:
         if not isinstance(state, dict):
             raise pickle.UnpicklingError("a network whose state is no dictionary")
-        self.name, self.state = str(state.get("name")), state
+        self.name = str(state.get("name"))
+        self.state = state
 
 
 class DType:
@@ -108,7 +110,8 @@ class _Reader(pickle.Unpickler):
     def __init__(self, data: bytes, path: Path) -> None:
         super().__init__(io.BytesIO(data))
         self.path = path
-        self.left = 2 * len(data)  # a file holds every number once: whoever rebuilds more wants to fill the memory
+        # A file holds every number once: whoever rebuilds more wants to fill the memory.
+        self.left = 2 * len(data)
         self.known: dict[tuple[str, str], Callable[..., Any]] = {
             ("collections", "OrderedDict"): _Plain,
             ("dnnlib.util", "EasyDict"): _Plain,
@@ -188,7 +191,7 @@ class _Reader(pickle.Unpickler):
         return Array()
 
     def scalar(self, dtype: DType, raw: bytes) -> int | float | bool:
-        """A number."""
+        """The one number that a numpy scalar was pickled as."""
         number: int | float | bool = dtype.read(raw)[0].item()
         return number
 
@@ -252,7 +255,8 @@ def read_torch(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
 def _load_torch(source: Path | io.BytesIO, path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
     try:
         with warnings.catch_warnings(), torch.serialization.safe_globals([argparse.Namespace]):
-            warnings.simplefilter("ignore")  # old formats make torch advise whoever wrote the file
+            # Old formats make torch advise whoever wrote the file.
+            warnings.simplefilter("ignore")
             return torch.load(source, map_location="cpu", weights_only=True)
     except Exception as error:  # rubbish makes the unpickler raise whatever it stumbles over
         match = _REFUSED.search(str(error))
@@ -262,8 +266,14 @@ def _load_torch(source: Path | io.BytesIO, path: Path) -> Any:  # noqa: ANN401 -
 
 
 def _damaged(path: Path, error: Exception) -> NoReturn:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = []
+    for line in str(error).splitlines():
+        if line.strip():
+            lines.append(line.strip())
     if lines and lines[0].startswith("Weights only load failed"):
-        lines = []  # torch's advice to load the file carelessly, or to write to torch
-    reason = lines[0][:200] if lines else "not in a format of torch, or damaged"
+        # Torch's advice to load the file carelessly, or to write to torch.
+        lines = []
+    reason = "not in a format of torch, or damaged"
+    if lines:
+        reason = lines[0][:200]
     raise UserError(f"{path} is not a readable checkpoint ({reason}); {_ADVICE}") from error

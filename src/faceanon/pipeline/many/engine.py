@@ -10,8 +10,8 @@ Where the backbone runs on the processor itself, it and the threads take turns. 
 cores, so whatever takes one core from it for a while makes the others wait as long: side by side, both lose. It then
 runs in the calling thread: in any other, glibc takes large blocks from the system anew each time, which costs a tenth.
 
-Every call of the backbone has the same number of rows, so that a photo's result does not hang on which photos it shared
-a call with: what a resumed run writes is what an uninterrupted one would have written.
+Every call of the backbone has the same number of rows, so that a photo's result does not depend on which photos it
+shared a call with: what a resumed run writes is what an uninterrupted one would have written.
 """
 
 from __future__ import annotations
@@ -80,21 +80,29 @@ def run_tasks(
     finally:
         for pool in (engine.pool, engine.network):
             pool.shutdown(wait=True, cancel_futures=True)
-        torch.set_num_threads(cores)  # threads that others start later take over what was set last
+        # Threads that others start later take over what was set last.
+        torch.set_num_threads(cores)
 
 
 class _Engine:
     def __init__(self, pipeline: Pipeline, tasks: Iterator[Task], workers: int, rows: int, cores: int) -> None:
-        self.pipeline, self.tasks, self.rows = pipeline, tasks, rows
+        self.pipeline = pipeline
+        self.tasks = tasks
+        self.rows = rows
+        # On a CPU network and threads would take the same cores from each other.
         self.turns = pipeline.device.type == "cpu"
         self.pool = _threads("faceanon", workers, max(1, cores // workers))
         self.network = _threads("faceanon-network", 1, cores)
         self.call: Future[list[Row]] | None = None
-        self.taken: list[tuple[_Flight, int]] = []  # rows of that call
+        # Rows of that call.
+        self.taken: list[tuple[_Flight, int]] = []
+        # Enough photos in flight for a second full call to gather while the first one runs.
         self.window = 2 * rows + workers
         self.working: dict[Future[_Flight | Outcome], Task] = {}
-        self.queue: deque[tuple[_Flight, int]] = deque()  # rows that wait for the backbone
-        self.sizes: dict[int, int] = {}  # pixels of every photo in flight, by the identity of its task
+        # Rows that wait for the backbone.
+        self.queue: deque[tuple[_Flight, int]] = deque()
+        # Pixels of every photo in flight, by the identity of its task.
+        self.sizes: dict[int, int] = {}
 
     def run(self) -> Iterator[tuple[Task, Outcome | UserError]]:
         while True:
@@ -106,6 +114,7 @@ class _Engine:
                 busy.add(self.call)
             if not busy:
                 return
+            # The photos that end first are told first, whatever order they came in.
             done, _ = wait(busy, return_when=FIRST_COMPLETED)
             if self.call in done:
                 done.remove(self.call)
@@ -119,6 +128,7 @@ class _Engine:
         return not self.working or (len(self.queue) >= self.rows and not self.turns)
 
     def _refill(self) -> None:
+        # Bounded by pixels too: a few large photos fill the memory as many small ones do.
         while len(self.sizes) < self.window and sum(self.sizes.values()) < MOST_PIXELS:
             task = next(self.tasks, None)
             if task is None:
@@ -145,6 +155,7 @@ class _Engine:
     def _start_call(self) -> None:
         """Give the backbone its next rows."""
         taken = [self.queue.popleft() for _ in range(min(self.rows, len(self.queue)))]
+        # Filled up with copies of the last row: kernels for other batch sizes round differently.
         filled = list(chain(taken, [taken[-1]] * (self.rows - len(taken))))
         faces = torch.stack([flight.faces[row] for flight, row in filled if flight.faces is not None])
         keys = torch.cat([flight.key for flight, _ in filled])

@@ -1,6 +1,6 @@
 """A run over a folder that can be killed at any moment and gone on with.
 
-A photo is written whole or not at all, and noted in the journal when it is there. The same command again skips what is
+A photo is written atomically, and noted in the journal when it is there. The same command again skips what is
 noted and does the rest under the salt of the first time, so a person stays the same stranger throughout.
 """
 
@@ -62,10 +62,14 @@ class FolderPlan:
     def finished(self, job: Job) -> bool:
         """Whether an earlier run has done this, and both files are as it left them."""
         source, target = job
-        return self.history is not None and target.is_file() and self.history.finished(self.name(source), stamp(source))
+        return (
+            self.history is not None
+            and target.is_file()
+            and self.history.finished(self.name(source), fingerprint(source))
+        )
 
 
-def stamp(path: Path) -> str:
+def fingerprint(path: Path) -> str:
     """Changes when the file does; tells nothing of its size or time by itself."""
     try:
         status = path.stat()
@@ -90,7 +94,11 @@ def plan_folder(
     Raises:
         UserError: If there is a run with other settings, or an output exists that no run of ours wrote.
     """
-    history, whole = (None, 0) if overwrite else read_run(target / JOURNAL_NAME)
+    if overwrite:
+        history = None
+        whole = 0
+    else:
+        history, whole = read_run(target / JOURNAL_NAME)
     plan = FolderPlan(source, target, jobs, dict(settings), history, whole)
     if history is not None:
         _check_settings(history.head.get("settings"), plan.settings, target)
@@ -171,7 +179,9 @@ class FolderRun:
         """
         if self.todo and len(self.todo) < len(self.plan.jobs):
             self._check_password()
-        whole = self.plan.whole if self.plan.history is not None else None
+        whole = None
+        if self.plan.history is not None:
+            whole = self.plan.whole
         journal = Journal(self.plan.target / JOURNAL_NAME, self.head, whole)
         try:
             self.lines |= journal.take_parts(self.head if whole else None)
@@ -220,7 +230,10 @@ class FolderRun:
 
     def _clean(self) -> None:
         """Remove what a kill left of files that were being written."""
-        begun = set() if self.plan.history is None else self.plan.history.begun
+        if self.plan.history is None:
+            begun = set()
+        else:
+            begun = self.plan.history.begun
         for _, output in self.todo:
             if output.relative_to(self.plan.target).as_posix() in begun:
                 clear_unfinished(output)
@@ -243,7 +256,8 @@ class FolderRun:
 def _agree(outcome: Outcome, job: Job) -> bool:
     """Whether a result is the one on the disk, up to the rounding of another batch or the noise of its format."""
     photo = outcome.photo
-    before, there = load_photo(job[0]).pixels.astype(int), load_photo(job[1]).pixels.astype(int)
+    before = load_photo(job[0]).pixels.astype(int)
+    there = load_photo(job[1]).pixels.astype(int)
     again = decode_bytes(encode(photo.pixels, photo.alpha, photo.icc, None, job[1])).pixels.astype(int)
     if again.shape != there.shape:
         return False
@@ -256,9 +270,15 @@ class _Noted:
     """A task that notes in the journal when it begins to write and when it has written."""
 
     def __init__(self, task: Task, run: FolderRun, journal: Journal) -> None:
-        self.task, self.run, self.journal = task, run, journal
-        self.pipeline, self.source, self.target, self.inverse = task.pipeline, task.source, task.target, task.inverse
-        self.stamp, self.pixels = stamp(task.source), 0
+        self.task = task
+        self.run = run
+        self.journal = journal
+        self.pipeline = task.pipeline
+        self.source = task.source
+        self.target = task.target
+        self.inverse = task.inverse
+        self.fingerprint = fingerprint(task.source)
+        self.pixels = 0
 
     def start(self) -> tuple[Steps, Secret]:
         started = self.task.start()
@@ -274,7 +294,7 @@ class _Noted:
             "event": "done",
             "source": plan.name(self.source),
             "target": target,
-            "stamp": self.stamp,
+            "stamp": self.fingerprint,
         }
         line |= {"by_model": outcome.faces - (0 if self.inverse else outcome.hidden), "hidden": outcome.hidden}
         line |= {"faces": [_face(face) for face in outcome.records], "notes": list(outcome.photo.notes)}

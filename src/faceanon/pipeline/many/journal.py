@@ -40,10 +40,10 @@ class History:
     begun: set[str] = field(default_factory=set)
     last: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def finished(self, source: str, stamp: str) -> bool:
+    def finished(self, source: str, fingerprint: str) -> bool:
         """Whether `source`, unchanged since, has been done."""
         line = self.last.get(source)
-        return line is not None and line["event"] == "done" and line["stamp"] == stamp
+        return line is not None and line["event"] == "done" and line["stamp"] == fingerprint
 
 
 def read_journal(path: Path) -> tuple[History | None, int]:
@@ -116,7 +116,8 @@ class Journal:
     """
 
     def __init__(self, path: Path, head: dict[str, Any], whole: int | None = None) -> None:
-        self.path, self._turn = path, threading.Lock()
+        self.path = path
+        self._turn = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab", buffering=0)
@@ -152,7 +153,7 @@ class Journal:
                     os.fsync(self._file.fileno())
             except OSError as error:
                 self._file.close()
-                raise UserError(f"cannot write {self.path}: {error.strerror}; free some space, then go on") from error
+                raise UserError(f"cannot write {self.path}: {error.strerror}; free some space, then resume") from error
 
     def take_parts(self, head: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
         """Move the lines of the parts beside this journal into it.
@@ -198,7 +199,7 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the journal, whether or not the block failed."""
         self.close()
 
 

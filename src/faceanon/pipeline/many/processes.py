@@ -33,12 +33,14 @@ class FolderStage(LightningModule):
     Args:
         run: The run, as every process has planned it.
         journal: Opened by the first process, None in the others.
-        report: Is told each result of this process; gives back whether to go on.
+        report: Is told each result of this process; returns whether to continue.
     """
 
     def __init__(self, run: FolderRun, journal: Journal | None, report: Report) -> None:
         super().__init__()
-        self.run, self.journal, self.report = run, journal, report
+        self.run = run
+        self.journal = journal
+        self.report = report
         self._stopped = False
 
     def setup(self, stage: str) -> None:
@@ -117,17 +119,19 @@ def run_shares(trainer: Trainer, run: FolderRun, report: Report, summary: Callab
         In the first process every process's summary, with all lines in `run.lines`; nothing in the others.
 
     Raises:
-        UserError: If the run cannot go on, see `FolderRun.open`.
+        UserError: If the run cannot be resumed, see `FolderRun.open`.
     """
     first = is_first(trainer)
     stage = FolderStage(run, run.open() if first else None, report)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="lightning")  # workers, pytrees: nothing that a user could change
+            # Workers, pytrees: nothing that a user could change.
+            warnings.filterwarnings("ignore", module="lightning")
             trainer.predict(stage, return_predictions=False)
         assert stage.journal is not None
         if not first:
-            stage.journal.close()  # before the others are told, so that the first may take it
+            # Before the others are told, so that the first may take it.
+            stage.journal.close()
         summaries: list[Any] = [None] * trainer.world_size
         torch.distributed.all_gather_object(summaries, summary())
         if not first:

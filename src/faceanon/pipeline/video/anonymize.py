@@ -121,9 +121,12 @@ def anonymize_video(
     # Codes are known when the frames are written, and the comment is written before them.
     inside = fits_inside(target, text) and not options.sidecar and not sealed
     codes: dict[tuple[int, int], bytes] = {}
-    change, meter = Change(pipeline, password.secret()), FlickerMeter()
+    change = Change(pipeline, password.secret())
+    meter = FlickerMeter()
     means = mean_identities(source, change, record, progress)
-    probe = Probe.of(record, pipeline) if options.probe and pipeline.backbone.reversible else None
+    probe = None
+    if options.probe and pipeline.backbone.reversible:
+        probe = Probe.of(record, pipeline)
 
     def seen(frame: int, track: int, before: Tensor, after: Tensor) -> None:
         meter.add(track, frame, before, after)
@@ -134,13 +137,16 @@ def anonymize_video(
 
     with VideoWriter(target, source, info, options.quality, text if inside else None) as writer:
         write_changed(source, writer, change, record, means, seen, probe.pasted if probe else ignore_frame, progress)
-        recovery = probe.measure(writer.temporary, replace(change, inverse=True, codes=codes)) if probe else None
+        recovery = None
+        if probe:
+            recovery = probe.measure(writer.temporary, replace(change, inverse=True, codes=codes))
         if sealed:
             text = record.with_codes(codes, password.secret()).to_json()
         if not inside:
             write_atomic(sidecar_of(target), text.encode())
         writer.publish()
-    if inside:  # one of an earlier run would describe another video
+    # One of an earlier run would describe another video.
+    if inside:
         sidecar_of(target).unlink(missing_ok=True)
     reports = tuple(TrackReport(track, meter.of(track.number)) for track in tracks)
     sidecar = None if inside else sidecar_of(target)
@@ -156,7 +162,9 @@ def find_tracks(
         UserError: If the video cannot be read.
         NoFaceError: If no frame shows a face.
     """
-    tracker, frames, framing = Tracker(info.rate, options), 0, pipeline.backbone.framing
+    tracker = Tracker(info.rate, options)
+    frames = 0
+    framing = pipeline.backbone.framing
     for frame in read_frames(source):
         frames = frame.index + 1
         if tracker.wants(frame.index, frame.pixels):
@@ -173,7 +181,12 @@ def find_tracks(
 def describe_missing(tracks: tuple[Track, ...], most: int = 5) -> str:
     """One line that names the tracks with uncovered frames."""
     open_ = [track for track in tracks if track.missing]
-    spans = [f"{start}-{stop - 1} (face {track.number})" for track in open_ for start, stop in track.missing]
-    rest = f" and {len(spans) - most} more" if len(spans) > most else ""
+    spans = []
+    for track in open_:
+        for start, stop in track.missing:
+            spans.append(f"{start}-{stop - 1} (face {track.number})")
+    rest = ""
+    if len(spans) > most:
+        rest = f" and {len(spans) - most} more"
     count = sum(stop - start for track in open_ for start, stop in track.missing)
     return f"{len(open_)} face(s) not covered in {count} frame(s): {', '.join(spans[:most])}{rest}"

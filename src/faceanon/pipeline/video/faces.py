@@ -53,7 +53,8 @@ class Change:
         Returns:
             `(B, 3, S, S)` on the CPU, in [-1, 1].
         """
-        backbone, device = self.pipeline.backbone, self.pipeline.device
+        backbone = self.pipeline.backbone
+        device = self.pipeline.device
         if self.inverse and backbone.sealed:
             carried = [self.codes[place] for place in zip(frames, tracks, strict=True)]
             return self.pipeline.from_codes(faces, carried).clamp(-1, 1)
@@ -122,14 +123,20 @@ def replace_faces(
     for row in places:
         layers = arrange_layers([square for _, square in row])
         tracks = {square: track for track, square in row}
-        arranged = [[(tracks[square], square) for square in layer] for layer in layers]
-        orders.append(arranged[::-1] if change.inverse else arranged)
+        arranged = []
+        for layer in layers:
+            arranged.append([(tracks[square], square) for square in layer])
+        if change.inverse:
+            orders.append(arranged[::-1])
+        else:
+            orders.append(arranged)
     pairs: list[_Pair] = []
     for depth in range(max(map(len, orders), default=0)):
         flat = [(row, *face) for row, layers in enumerate(orders) if depth < len(layers) for face in layers[depth]]
         for start in range(0, len(flat), change.pipeline.batch):
             pairs += _replace_batch(change, frames, flat[start : start + change.pipeline.batch], means, first)
-    for pair in sorted(pairs, key=lambda pair: pair[:2]):  # depth by depth is not frame by frame
+    # Depth by depth is not frame by frame.
+    for pair in sorted(pairs, key=lambda pair: pair[:2]):
         seen(*pair)
 
 
@@ -145,6 +152,8 @@ def _replace_batch(
     numbers = [first + row for row, _, _ in batch]
     drawn = change(faces, [track for _, track, _ in batch], numbers, means)
     for before, after, (row, _, square) in zip(faces, drawn, batch, strict=True):
-        region = changed_region(before, after) if change.pipeline.backbone.sealed else None
+        region = None
+        if change.pipeline.backbone.sealed:
+            region = changed_region(before, after)
         paste(frames[row], after, square, region=region)
     return [(first + row, track, *pair) for (row, track, _), *pair in zip(batch, faces, drawn, strict=True)]

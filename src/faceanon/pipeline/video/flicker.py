@@ -38,7 +38,8 @@ class FlickerMeter:
         last = self._tracks.get(track)
         now = _Sum(frame, original, drawn)
         if last is not None:
-            now.moved, now.flickered = last.moved, last.flickered
+            now.moved = last.moved
+            now.flickered = last.flickered
             if frame == last.frame + 1:
                 now.moved += float((original - last.original).abs().mean())
                 now.flickered += float((drawn - last.drawn).abs().mean())
@@ -47,9 +48,13 @@ class FlickerMeter:
     def of(self, track: int) -> float | None:
         """The figure of a track; None where the original never changed from one frame to the next."""
         known = self._tracks.get(track)
-        return None if known is None or known.moved == 0 else known.flickered / known.moved
+        if known is None or known.moved == 0:
+            return None
+        return known.flickered / known.moved
 
     def overall(self) -> float | None:
         """The figure over all tracks, each frame counting alike."""
         moved = sum(item.moved for item in self._tracks.values())
-        return sum(item.flickered for item in self._tracks.values()) / moved if moved else None
+        if moved:
+            return sum(item.flickered for item in self._tracks.values()) / moved
+        return None

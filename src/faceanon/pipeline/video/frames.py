@@ -71,8 +71,16 @@ def read_info(path: Path) -> VideoInfo:
         if first.width * first.height > MAX_PIXELS:
             raise UserError(f"{path} has frames of more than {MAX_PIXELS // 1_000_000} million pixels; make it smaller")
         turned = _turns(first) % 2 == 1
-        width, height = (first.height, first.width) if turned else (first.width, first.height)
-        comments = [text for name, text in container.metadata.items() if name.lower() == "comment"]
+        if turned:
+            width = first.height
+            height = first.width
+        else:
+            width = first.width
+            height = first.height
+        comments = []
+        for name, text in container.metadata.items():
+            if name.lower() == "comment":
+                comments.append(text)
         return VideoInfo(
             width, height, _rate(stream), stream.frames, comments[0] if comments else None, _dropped(container, stream)
         )
@@ -89,15 +97,22 @@ def read_frames(path: Path) -> Iterator[Frame]:
         stream.thread_type = "AUTO"
         unit = stream.time_base or Fraction(1, 90_000)
         step = max(1, round(1 / (Fraction(_rate(stream)).limit_denominator(100_000) * unit)))
-        last, shape = None, None
+        last = None
+        shape = None
         for index, frame in enumerate(container.decode(stream)):
             if frame.is_corrupt:
                 raise UserError(f"{path} is damaged at frame {index}; repair or cut it first")
             pixels = np.ascontiguousarray(np.rot90(frame.to_ndarray(format="rgb24"), _turns(frame)), dtype=np.uint8)
             if shape not in (None, pixels.shape):
                 raise UserError(f"{path} changes its picture size at frame {index}; convert it to one size first")
-            wanted = frame.pts if frame.pts is not None else (0 if last is None else last + step)
-            last, shape = wanted if last is None else max(wanted, last + 1), pixels.shape
+            if frame.pts is not None:
+                wanted = frame.pts
+            elif last is None:
+                wanted = 0
+            else:
+                wanted = last + step
+            last = wanted if last is None else max(wanted, last + 1)
+            shape = pixels.shape
             yield Frame(index, pixels, last, unit)
 
 
@@ -135,13 +150,18 @@ def _disposition(stream: VideoStream) -> str:
 
 
 def _dropped(container: InputContainer, kept: VideoStream) -> tuple[str, ...]:
-    lost = [stream for stream in container.streams if stream.index != kept.index and stream.type != "audio"]
+    lost = []
+    for stream in container.streams:
+        if stream.index != kept.index and stream.type != "audio":
+            lost.append(stream)
     return tuple(f"{stream.type} stream {stream.index}" for stream in lost)
 
 
 def _rate(stream: VideoStream) -> float:
     rate = float(stream.average_rate or stream.guessed_rate or 25)
-    return rate if 0.01 <= rate <= 1000 else 25.0
+    if 0.01 <= rate <= 1000:
+        return rate
+    return 25.0
 
 
 def _turns(frame: av.VideoFrame) -> int:

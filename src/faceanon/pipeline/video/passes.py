@@ -52,8 +52,10 @@ def mean_identities(video: Path, change: Change, record: VideoRecord, progress: 
     """Each track's mean identity code; empty for a method without such codes, or that recovers without them."""
     if not works_through_codes(change.pipeline.backbone) or (change.inverse and change.pipeline.backbone.sealed):
         return {}
-    wanted, means = spread(record, MEANS_FROM), IdentityMeans(change)
-    last, size = max(wanted), change.pipeline.backbone.image_size
+    wanted = spread(record, MEANS_FROM)
+    means = IdentityMeans(change)
+    last = max(wanted)
+    size = change.pipeline.backbone.image_size
     for frame in read_frames(video):
         if places := wanted.get(frame.index):
             faces = torch.stack([crop(frame.pixels, square, size) for _, square in places])

@@ -44,7 +44,10 @@ class Probe:
     @classmethod
     def of(cls, record: VideoRecord, pipeline: Pipeline) -> Self:
         """A probe of a few faces of every track."""
-        pairs = [(frame, face) for frame, faces in sorted(spread(record, PROBES).items()) for face in faces]
+        pairs = []
+        for frame, faces in sorted(spread(record, PROBES).items()):
+            for face in faces:
+                pairs.append((frame, face))
         chosen = np.unique(np.linspace(0, len(pairs) - 1, min(MOST_PROBES, len(pairs))).round().astype(int))
         wanted: dict[int, list[tuple[int, CropGeometry]]] = {}
         for index in chosen:
@@ -85,7 +88,9 @@ class Probe:
         places = sorted(faces)
         means = IdentityMeans(change)
         errors = []
-        batches = [places[at : at + change.pipeline.batch] for at in range(0, len(places), change.pipeline.batch)]
+        batches = []
+        for at in range(0, len(places), change.pipeline.batch):
+            batches.append(places[at : at + change.pipeline.batch])
         for batch in batches if self.averaged else ():
             means.add(torch.stack([faces[place] for place in batch]), [track for _, track in batch])
         known = means.result()

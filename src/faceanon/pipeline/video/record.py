@@ -53,14 +53,17 @@ class VideoRecord:
     @property
     def faces(self) -> list[tuple[int, int, CropGeometry]]:
         """Frame, track and square of every face, in the order of `codes`."""
-        return [(frame, part.track, part.at(frame)) for part in self.segments for frame in range(part.start, part.stop)]
+        squares = []
+        for part in self.segments:
+            for frame in range(part.start, part.stop):
+                squares.append((frame, part.track, part.at(frame)))
+        return squares
 
     def with_codes(self, codes: Mapping[tuple[int, int], bytes], secret: Secret) -> VideoRecord:
         """The same with the codes of all faces, given by frame and track, sealed."""
-        sealed = [
-            seal(codes[frame, track], secret, self._binding(frame, track, square))
-            for frame, track, square in self.faces
-        ]
+        sealed = []
+        for frame, track, square in self.faces:
+            sealed.append(seal(codes[frame, track], secret, self._binding(frame, track, square)))
         return replace(self, codes=tuple(sealed))
 
     def opened_codes(self, secret: Secret, name: str) -> dict[tuple[int, int], bytes]:
@@ -92,7 +95,11 @@ class VideoRecord:
 
     def at(self, frame: int) -> list[tuple[int, CropGeometry]]:
         """Track and square of every face in a frame."""
-        return [(part.track, part.at(frame)) for part in self.segments if part.start <= frame < part.stop]
+        squares = []
+        for part in self.segments:
+            if part.start <= frame < part.stop:
+                squares.append((part.track, part.at(frame)))
+        return squares
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -131,7 +138,9 @@ class VideoRecord:
         if values["version"] == 1:
             values = {"sizes": "", "codes": ""} | values
         frames = values["frames"]
-        heads = [[int(number) for number in head] for head in values["segments"]]
+        heads = []
+        for head in values["segments"]:
+            heads.append([int(number) for number in head])
         if not isinstance(frames, int) or not 0 < frames <= MAX_FRAMES or not heads:
             raise ValueError("frames or segments")
         if any(track < 0 or start < 0 or n < 1 or start + n > frames for track, start, n in heads):
@@ -157,7 +166,9 @@ def _split(joined: str, sizes: str) -> tuple[bytes, ...]:
 
 
 def _pack(parts: list[NDArray[np.int32]]) -> bytes:
-    second = [np.diff(part.astype(np.int64), n=2, axis=0, prepend=np.zeros((2, 4), np.int64)) for part in parts]
+    second = []
+    for part in parts:
+        second.append(np.diff(part.astype(np.int64), n=2, axis=0, prepend=np.zeros((2, 4), np.int64)))
     words = np.concatenate(second).T.astype("<i4")  # column after column
     return zlib.compress(np.frombuffer(words.tobytes(), np.uint8).reshape(-1, 4).T.tobytes(), 9)
 

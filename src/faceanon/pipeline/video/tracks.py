@@ -71,7 +71,7 @@ class Segment:
 
     @property
     def stop(self) -> int:
-        """The frame after the last."""
+        """Number of the first frame after the end of the track."""
         return self.start + len(self.places)
 
     def at(self, frame: int) -> CropGeometry:
@@ -103,7 +103,7 @@ class Track:
 
 @dataclass
 class _Sightings:
-    """A track in the making."""
+    """A track while it is built: the sightings so far."""
 
     scene: tuple[int, int | None]
     frames: list[int] = field(default_factory=list)
@@ -112,6 +112,7 @@ class _Sightings:
 
     def predicted(self, frame: int, reach: float) -> Floats:
         """The box in a later frame: moved on by the last speed, for `reach` frames at most."""
+        # A single sighting has no speed.
         if len(self.frames) < 2:
             return self.boxes[-1]
         speed = (self.boxes[-1] - self.boxes[-2]) / (self.frames[-1] - self.frames[-2])
@@ -128,7 +129,8 @@ class Tracker:
     """
 
     def __init__(self, rate: float, options: TrackOptions) -> None:
-        self.rate, self.options = rate, options
+        self.rate = rate
+        self.options = options
         self._scene = 0
         self._tracks: list[_Sightings] = []
         self._thumbnail: NDArray[np.int16] | None = None
@@ -140,9 +142,11 @@ class Tracker:
             frame: Its number.
             pixels: `(H, W, 3)` uint8.
         """
+        # Every n-th pixel is enough to notice a cut, and costs nothing beside decoding.
         step_y, step_x = (max(1, side // THUMBNAIL) for side in pixels.shape[:2])
         thumbnail = pixels[::step_y, ::step_x].astype(np.int16)
-        last, self._thumbnail = self._thumbnail, thumbnail
+        last = self._thumbnail
+        self._thumbnail = thumbnail
         if last is not None and np.abs(thumbnail - last).mean() > CUT:
             self._end_scene(frame)
         return (frame - self._scene) % self.options.every == 0
@@ -174,6 +178,7 @@ class Tracker:
     def _end_scene(self, frame: int) -> None:
         for track in self._tracks:
             if track.scene[1] is None:
+                # An ended scene closes its tracks: the face that the next scene shows at this place may be anybody.
                 track.scene = track.scene[0], frame
         self._scene = frame
 
@@ -187,11 +192,14 @@ class Tracker:
         runs = np.split(np.arange(len(frames)), np.nonzero(np.diff(frames) > gap)[0] + 1)
         stop = track.scene[0]
         for position, run in enumerate(runs):
-            first, last = int(frames[run[0]]), int(frames[run[-1]])
+            first = int(frames[run[0]])
+            last = int(frames[run[-1]])
             start = max(first - hold, stop)
             if position > 0 and start > stop:
                 missing.append((stop, start))
-            ahead = int(frames[runs[position + 1][0]]) if position + 1 < len(runs) else track.scene[1]
+            ahead = track.scene[1]
+            if position + 1 < len(runs):
+                ahead = int(frames[runs[position + 1][0]])
             assert ahead is not None  # `finish` has closed every scene
             stop = min(last + 1 + hold, ahead)
             places = _fill(frames[run], np.array([track.places[index] for index in run]), window)
@@ -213,7 +221,8 @@ def _fill(frames: NDArray[np.int64], places: Floats, window: int) -> Floats:
 
 def _visible(number: int, start: int, places: NDArray[np.int32], size: tuple[int, int]) -> list[Segment]:
     """Leave out frames in which the square lies outside the picture: there is nothing to cover."""
-    center, reach = places[:, :2] / UNIT, np.abs(places[:, 2:]).sum(1)[:, None] / UNIT
+    center = places[:, :2] / UNIT
+    reach = np.abs(places[:, 2:]).sum(1)[:, None] / UNIT
     inside = np.all((center + reach >= 2) & (center - reach <= np.array(size) - 2), axis=1)
     edges = np.nonzero(np.diff(np.concatenate([[0], inside.astype(int), [0]])))[0].reshape(-1, 2)
     return [Segment(number, start + int(a), places[a:b]) for a, b in edges]
@@ -225,12 +234,17 @@ def _match(tracks: Sequence[Floats], boxes: Sequence[Floats]) -> list[tuple[int,
         return []
     likeness = _distance_iou(np.array(tracks), np.array(boxes))
     rows, columns = linear_sum_assignment(np.where(likeness > LEAST_OVERLAP, likeness, -2.0), maximize=True)
-    return [(int(c), int(r)) for r, c in zip(rows, columns, strict=True) if likeness[r, c] > LEAST_OVERLAP]
+    matches = []
+    for r, c in zip(rows, columns, strict=True):
+        if likeness[r, c] > LEAST_OVERLAP:
+            matches.append((int(c), int(r)))
+    return matches
 
 
 def _distance_iou(one: Floats, other: Floats) -> Floats:
     """`(N, M)` in [-1, 1] for boxes `(N, 4)` and `(M, 4)`."""
-    a, b = one[:, None], other[None]
+    a = one[:, None]
+    b = other[None]
     common = np.clip(np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0, None).prod(-1)
     union = (a[..., 2:] - a[..., :2]).prod(-1) + (b[..., 2:] - b[..., :2]).prod(-1) - common
     hull = np.maximum(a[..., 2:], b[..., 2:]) - np.minimum(a[..., :2], b[..., :2])

@@ -50,11 +50,14 @@ class Quality:
             return "ffv1", "bgr0", {"level": "3"}
         if self.lossless:
             return "libx264rgb", "rgb24", {"crf": "0"}
-        halved = not self.full_colour and width % 2 == 0 and height % 2 == 0  # halving needs even sides
+        # Halving needs even sides.
+        halved = not self.full_colour and width % 2 == 0 and height % 2 == 0
         return "libx264", "yuv420p" if halved else "yuv444p", {"crf": str(self.crf)}
 
     def __str__(self) -> str:
-        return "lossless" if self.lossless else f"H.264 crf {self.crf}{' 4:4:4' if self.full_colour else ''}"
+        if self.lossless:
+            return "lossless"
+        return f"H.264 crf {self.crf}{' 4:4:4' if self.full_colour else ''}"
 
 
 class VideoWriter:
@@ -75,7 +78,11 @@ class VideoWriter:
     """
 
     def __init__(self, path: Path, template: Path, info: VideoInfo, quality: Quality, comment: str | None) -> None:
-        self.path, self.template, self.info, self.quality, self.comment = path, template, info, quality, comment
+        self.path = path
+        self.template = template
+        self.info = info
+        self.quality = quality
+        self.comment = comment
 
     def __enter__(self) -> Self:
         self._input = av.open(str(self.template))
@@ -100,17 +107,22 @@ class VideoWriter:
         codec, pixel_format, options = self.quality.encoder(self.path, self.info.width, self.info.height)
         rate = source.average_rate or source.guessed_rate or Fraction(25)
         self._stream: VideoStream = self._out.add_stream(codec, rate=rate, options=options)  # type: ignore[assignment]
-        self._stream.width, self._stream.height, self._stream.pix_fmt = self.info.width, self.info.height, pixel_format
-        context, given = self._stream.codec_context, source.codec_context
+        self._stream.width = self.info.width
+        self._stream.height = self.info.height
+        self._stream.pix_fmt = pixel_format
+        context = self._stream.codec_context
+        given = source.codec_context
         context.time_base = source.time_base or Fraction(1, 90_000)
         if (ratio := given.sample_aspect_ratio) and self.info.width == given.width:
             context.sample_aspect_ratio = ratio
         self._yuv = pixel_format.startswith("yuv")
         if self._yuv:
-            context.color_primaries, context.color_trc = given.color_primaries, given.color_trc
+            context.color_primaries = given.color_primaries
+            context.color_trc = given.color_trc
             if given.colorspace != 0:  # 0 is RGB, which these pixels are no longer
                 context.colorspace = given.colorspace
-            context.color_range = 1  # the narrow range, which every player expects
+            # The narrow range, which every player expects.
+            context.color_range = 1
         sounds = [stream for stream in self._input.streams.audio]
         self._sounds = {stream.index: self._out.add_stream_from_template(stream) for stream in sounds}
         self._out.start_encoding()
@@ -128,9 +140,12 @@ class VideoWriter:
             picture = av.VideoFrame.from_ndarray(frame.pixels, "rgb24")
             context = self._stream.codec_context
             if self._yuv:
-                space = context.colorspace if context.colorspace in (1, 5, 6, 7, 9) else 5
+                space = 5
+                if context.colorspace in (1, 5, 6, 7, 9):
+                    space = context.colorspace
                 picture = picture.reformat(format=context.pix_fmt, dst_colorspace=space, dst_color_range=1)
-            picture.pts, picture.time_base = frame.pts, frame.time_base
+            picture.pts = frame.pts
+            picture.time_base = frame.time_base
             self._out.mux(self._stream.encode(picture))
             self._copy_sound(float(frame.pts * frame.time_base))
 
@@ -182,5 +197,7 @@ def _writable(path: Path) -> Iterator[None]:
             raise UserError(f"cannot write {path}: no space left on the disk; free some first") from error
         reason = getattr(error, "strerror", None) or str(error)
         unfit = isinstance(error, (av.FFmpegError, ValueError)) and path.suffix.lower() != ".mkv"
-        hint = "; the sound may not fit this kind of file, try .mkv" if unfit else ""
+        hint = ""
+        if unfit:
+            hint = "; the sound may not fit this kind of file, try .mkv"
         raise UserError(f"cannot write {path}: {reason}{hint}") from error

@@ -26,7 +26,7 @@ from faceanon.studies.bench.settings import Settings
 MODULES = ("peak", "networks", "steps", "use")
 """Files of this room whose import registers the shipped cases, in the order of the listing."""
 NETWORK = frozenset({"device", "precision", "compile", "channels_last"})
-"""What a case that calls networks itself heeds; see `Case.heeds`."""
+"""Settings that a case uses which calls networks itself; see `Case.uses`."""
 
 
 def nothing() -> None:
@@ -53,7 +53,7 @@ class Work:
     in_children: bool = False
 
     def call_under(self, context: AbstractContextManager[object] | None = None) -> None:
-        """One call within `context`."""
+        """Run `call` once inside the context that `context` makes."""
         context = nullcontext() if context is None else context
         if self.under is not None:
             self.under(context)
@@ -71,8 +71,8 @@ class Case:
         about: One line for the listing.
         build: Makes it for settings; what it holds counts as the case's memory.
         unit: What `Work.images` counts.
-        heeds: Fields of `Settings` that change it, beside `threads` and `seed`. Where a run asks for something that a
-            case does not heed, it is measured as it is, and the record says so.
+        uses: Fields of `Settings` that change it, beside `threads` and `seed`. Where a run asks for something that a
+            case does not use, it is measured as it is, and the record says so.
         usual: Whether it is measured when no case is named.
         heavy: Whether it needs gigabytes; heavy cases are measured alone.
     """
@@ -81,7 +81,7 @@ class Case:
     about: str
     build: Callable[[Settings], Work]
     unit: str = "image"
-    heeds: frozenset[str] = NETWORK
+    uses: frozenset[str] = NETWORK
     usual: bool = True
     heavy: bool = False
 
@@ -129,4 +129,8 @@ def choose(words: Sequence[str], cases: Iterable[Case]) -> list[Case]:
             raise UserError(f"no case {word!r}; see faceanon bench --list")
     if not words:
         return [case for case in cases if case.usual]
-    return [case for case in cases if any(fnmatch(case.name, word) for word in words)]
+    chosen = []
+    for case in cases:
+        if any(fnmatch(case.name, word) for word in words):
+            chosen.append(case)
+    return chosen

@@ -26,15 +26,20 @@ class Comparison:
 def compare(now: Run, then: Run) -> list[Comparison]:
     """The cases that both runs measured, in the order of the first."""
     former = {one.name: one for one in then.figures}
-    pairs = [(one, former[one.name]) for one in now.figures if one.name in former]
+    pairs = []
+    for one in now.figures:
+        if one.name in former:
+            pairs.append((one, former[one.name]))
     return [found for pair in pairs if (found := _compared(*pair, now.clock)) is not None]
 
 
 def _compared(now: Figure, then: Figure, clock: str) -> Comparison | None:
-    cost, before = now.cost(clock), then.cost(clock)
+    cost = now.cost(clock)
+    before = then.cost(clock)
     if not cost or not before:
         return None
-    memory, memory_then = now.largest("memory"), then.largest("memory")
+    memory = now.largest("memory")
+    memory_then = then.largest("memory")
     return Comparison(now.name, before / cost, memory / memory_then if memory and memory_then else None)
 
 
@@ -45,9 +50,13 @@ def slower(comparisons: Sequence[Comparison], below: float) -> list[Comparison]:
 
 def differences(now: Run, then: Run) -> list[str]:
     """Settings and versions in which the two runs differ: what else may explain a ratio."""
-    pairs = [
-        (one.name, getattr(now.settings, one.name), getattr(then.settings, one.name)) for one in fields(now.settings)
-    ]
+    pairs = []
+    for one in fields(now.settings):
+        pairs.append((one.name, getattr(now.settings, one.name), getattr(then.settings, one.name)))
     names = sorted((now.machine.keys() | then.machine.keys()) - {"load"})
     pairs += [(name, now.machine.get(name), then.machine.get(name)) for name in names]
-    return [f"{name}: {then_value} then, {value} now" for name, value, then_value in pairs if value != then_value]
+    lines = []
+    for name, value, then_value in pairs:
+        if value != then_value:
+            lines.append(f"{name}: {then_value} then, {value} now")
+    return lines

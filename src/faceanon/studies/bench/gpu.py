@@ -26,8 +26,8 @@ from faceanon.studies.bench.steps import Recipe, Training, build_stage, faces
 from faceanon.training.acceleration import Acceleration
 
 SIZES: dict[int, tuple[int, ...]] = {256: (2, 8, 32), 64: (4,)}
-"""Batches by side of the faces in px; 64 px is for rehearsals."""
-REHEARSED: dict[str, Any] = {"backend": "eager", "cuda_graphs": False}
+"""Batches by side of the faces in px; 64 px is for trials of the script on a CPU."""
+ON_CPU: dict[str, Any] = {"backend": "eager", "cuda_graphs": False}
 """What a CPU, perhaps without a C++ compiler, has in place of inductor's kernels."""
 
 
@@ -57,7 +57,9 @@ def fast() -> dict[str, Any]:
 def ways() -> tuple[Way, ...]:
     """From our step in float32 to all of gpu_fast.yaml, each with one thing more than the one before."""
     whole = fast()
-    plain = {name: whole[name] for name in ("channels_last", "fused", "float32_matmul")}
+    plain = {}
+    for name in ("channels_last", "fused", "float32_matmul"):
+        plain[name] = whole[name]
     return (
         Way("fp32", "our step, float32", "32", {}),
         Way("bf16", "the same under bf16-mixed", "bf16", {}),
@@ -81,7 +83,9 @@ class Accelerated:
         self.stack = ExitStack()
         folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         stage = build_stage(recipe, folder, r1_interval=r1_interval)
-        changed = REHEARSED if way.settings and not settings.cuda else {}
+        changed = {}
+        if way.settings and not settings.cuda:
+            changed = ON_CPU
         self.acceleration = Acceleration(**{**way.settings, **changed})
         stage.configure_callbacks = lambda: [self.acceleration]  # type: ignore[method-assign]
         own = replace(settings, precision=way.precision)
@@ -96,7 +100,7 @@ class Accelerated:
         self.acceleration.paused = False
 
     def work(self, batch: int) -> Work:
-        """For the measurement."""
+        """The training as work to measure: a call runs `per_call` steps of `batch` images."""
         return Work(self.training.call, batch * self.training.per_call, self.under, self.stack.close)
 
 
@@ -119,8 +123,10 @@ def _place(stage: BackboneStage[Any], settings: Settings) -> None:
 
 
 def period(settings: Settings) -> int:
-    """Steps of a call: a period of the papers' lazy R1; one where a CPU rehearses."""
-    return 16 if settings.cuda else 1
+    """Steps of a call: a period of the papers' lazy R1; one where a CPU tries the script."""
+    if settings.cuda:
+        return 16
+    return 1
 
 
 def recipe(size: int, batch: int) -> Recipe:
@@ -143,15 +149,15 @@ def _build(size: int, batch: int, way: Way | None) -> Callable[[Settings], Work]
 
 
 def _cases() -> Iterator[Case]:
-    heeds = frozenset({"device"})
+    uses = frozenset({"device"})
     for size, batches in SIZES.items():
         for batch in batches:
             of = f"DBAF's stage 2, {size} px, batch {batch}"
             about = f"{of}: the released pattern, float32"
-            yield Case(case_name(size, batch, "reference"), about, _build(size, batch, None), heeds=heeds, usual=False)
+            yield Case(case_name(size, batch, "reference"), about, _build(size, batch, None), uses=uses, usual=False)
             for way in ways():
                 name = case_name(size, batch, way.name)
-                yield Case(name, f"{of}: {way.about}", _build(size, batch, way), heeds=heeds, usual=False)
+                yield Case(name, f"{of}: {way.about}", _build(size, batch, way), uses=uses, usual=False)
 
 
 CASES = tuple(_cases())
@@ -186,7 +192,8 @@ def profile(settings: Settings, size: int, batch: int, way: Way, warmup: int = 4
         warmup: Steps before it, in which everything is compiled.
     """
     kinds = [torch.profiler.ProfilerActivity.CPU]
-    kinds += [torch.profiler.ProfilerActivity.CUDA] if settings.cuda else []
+    if settings.cuda:
+        kinds += [torch.profiler.ProfilerActivity.CUDA]
     settings.start()
     one = Accelerated(settings, recipe(size, batch), way, period(settings))
     try:
@@ -197,8 +204,16 @@ def profile(settings: Settings, size: int, batch: int, way: Way, warmup: int = 4
         one.training.step(looking)
     finally:
         one.stack.close()
-    field = "self_device_time_total" if settings.cuda else "self_cpu_time_total"
-    events = [(event.key, float(getattr(event, field)), int(event.count)) for event in looking.key_averages()]
+    field = "self_cpu_time_total"
+    if settings.cuda:
+        field = "self_device_time_total"
+    events = []
+    for event in looking.key_averages():
+        events.append((event.key, float(getattr(event, field)), int(event.count)))
     whole = sum(time for _, time, _ in events) or 1.0
     ordered = sorted(events, key=lambda event: -event[1])
-    return [Cost(name, time / whole, time / 1000, count) for name, time, count in ordered if time]
+    costs = []
+    for name, time, count in ordered:
+        if time:
+            costs.append(Cost(name, time / whole, time / 1000, count))
+    return costs

@@ -18,7 +18,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def silent(what: str, done: int, of: int) -> None:
-    """Shows no progress."""
+    """A `Progress` that shows nothing."""
 
 
 def silent_keep(run: Run) -> None:
@@ -57,7 +57,9 @@ def measure(
     figures = {case.name: _blank(case, settings) for case in cases}
     run = Run(settings, [], rounds, describe_machine(settings), changed=sources_changed())
     with ExitStack() as stack:
-        base = [_Peak(case, make(case, settings, warmup), stack) for case in peaks(settings)]
+        base = []
+        for case in peaks(settings):
+            base.append(_Peak(case, make(case, settings, warmup), stack))
         for group in groups(cases, together):
             with ExitStack() as inner:
                 ready = _prepared(group, figures, lambda case: make(case, settings, warmup), inner, steps)
@@ -85,10 +87,12 @@ def groups(cases: Sequence[Case], together: int) -> Iterator[list[Case]]:
 
 
 class _Steps:
-    """Counts what is done."""
+    """Counts finished steps and reports them."""
 
     def __init__(self, progress: Progress, total: int) -> None:
-        self.progress, self.total, self.done = progress, total, 0
+        self.progress = progress
+        self.total = total
+        self.done = 0
 
     def next(self, what: str) -> None:
         self.progress(what, self.done, self.total)
@@ -96,11 +100,12 @@ class _Steps:
 
 
 class _Peak:
-    """A peak, warmed up."""
+    """A measurement of peak speed that is warmed up and ready to sample."""
 
     def __init__(self, case: Case, runner: Runner, stack: ExitStack) -> None:
         stack.callback(runner.close)
-        self.name, self.runner = case.name, runner
+        self.name = case.name
+        self.runner = runner
         try:
             self.gflop = float(runner.prepare()["gflop"])
         except CaseFailedError as error:
@@ -114,11 +119,18 @@ class _Peak:
 
 
 def _blank(case: Case, settings: Settings) -> Figure:
-    """A figure without samples, which knows what the case does not heed."""
+    """A figure without samples, which knows what the case does not use."""
     usual = Settings(device=settings.device)
-    asked = [one.name for one in fields(settings) if getattr(settings, one.name) != getattr(usual, one.name)]
-    ignored = [name for name in asked if name not in case.heeds | {"threads", "seed", "tf32"}]
-    ignored += ["device"] if settings.cuda and "device" not in case.heeds else []
+    asked = []
+    for one in fields(settings):
+        if getattr(settings, one.name) != getattr(usual, one.name):
+            asked.append(one.name)
+    ignored = []
+    for name in asked:
+        if name not in case.uses | {"threads", "seed", "tf32"}:
+            ignored.append(name)
+    if settings.cuda and "device" not in case.uses:
+        ignored += ["device"]
     return Figure(case.name, case.about, case.unit, ignored=ignored)
 
 
@@ -141,7 +153,9 @@ def _prepared(
         except CaseFailedError as error:
             figure.failed = str(error)
             continue
-        figure.gflop, figure.images, figure.repeats = facts["gflop"], facts["images"], facts["repeats"]
+        figure.gflop = facts["gflop"]
+        figure.images = facts["images"]
+        figure.repeats = facts["repeats"]
         ready[case.name] = runner
     return ready
 

@@ -15,7 +15,9 @@ from faceanon.networks.stylegan2 import Discriminator, Generator
 from faceanon.studies.bench.cases import Case, Work, register
 from faceanon.studies.bench.settings import Settings
 
-SIZE, ROWS, WIDTH = 256, 14, 512
+SIZE = 256
+ROWS = 14
+WIDTH = 512
 BATCHES = (1, 4)
 
 
@@ -26,7 +28,7 @@ def _codes(settings: Settings, batch: int) -> Tensor:
 
 @contextmanager
 def drawing(settings: Settings) -> Iterator[None]:
-    """No gradients, in the run's precision."""
+    """A context without gradients, in the precision of the run."""
     with torch.no_grad(), settings.autocast():
         yield
 
@@ -34,7 +36,8 @@ def drawing(settings: Settings) -> Iterator[None]:
 def generator(settings: Settings, batch: int) -> Work:
     """Draw faces of w+ codes."""
     net = settings.place(Generator(SIZE).eval())
-    draw, codes = settings.compiled(net.synthesis), _codes(settings, batch)
+    draw = settings.compiled(net.synthesis)
+    codes = _codes(settings, batch)
 
     def call() -> None:
         with drawing(settings):
@@ -46,7 +49,8 @@ def generator(settings: Settings, batch: int) -> Work:
 def generator_training(settings: Settings, batch: int) -> Work:
     """Draw faces and find the gradients of all parameters."""
     net = settings.place(Generator(SIZE))
-    draw, codes = settings.compiled(net.synthesis), _codes(settings, batch)
+    draw = settings.compiled(net.synthesis)
+    codes = _codes(settings, batch)
 
     def call() -> None:
         net.zero_grad(set_to_none=True)
@@ -60,7 +64,8 @@ def generator_training(settings: Settings, batch: int) -> Work:
 def encoder(settings: Settings, batch: int) -> Work:
     """Encode faces by e4e."""
     net = settings.place(Encoder4Editing(SIZE).eval())
-    encode, image = settings.compiled(net), settings.picture(batch, 3, SIZE, SIZE)
+    encode = settings.compiled(net)
+    image = settings.picture(batch, 3, SIZE, SIZE)
 
     def call() -> None:
         with drawing(settings):
@@ -70,13 +75,14 @@ def encoder(settings: Settings, batch: int) -> Work:
 
 
 def discriminator(settings: Settings, batch: int) -> Work:
-    """Judge pictures."""
+    """Score pictures with StyleGAN2's discriminator."""
     net = settings.place(Discriminator(SIZE).eval())
-    judge, image = settings.compiled(net), settings.picture(batch, 3, SIZE, SIZE)
+    scores = settings.compiled(net)
+    image = settings.picture(batch, 3, SIZE, SIZE)
 
     def call() -> None:
         with drawing(settings):
-            judge(image)
+            scores(image)
 
     return Work(call, batch)
 
@@ -85,15 +91,16 @@ def discriminator_training(settings: Settings, batch: int, r1: bool) -> Work:
     """The logistic loss of real pictures, with or without R1, and the gradients of all parameters."""
     net = settings.place(Discriminator(SIZE))
     image = settings.picture(batch, 3, SIZE, SIZE)
-    judge: Callable[..., Tensor] = settings.compiled(net)
+    scores: Callable[..., Tensor] = settings.compiled(net)
 
     def call() -> None:
         net.zero_grad(set_to_none=True)
         with settings.autocast():
-            logits = judge(image)
+            logits = scores(image)
             loss = discriminator_loss(logits, -logits)
         if r1:
-            loss = loss + r1_penalty(net, image)  # compiled code has no second derivatives
+            # Compiled code has no second derivatives.
+            loss = loss + r1_penalty(net, image)
         torch.autograd.backward(loss)
 
     return Work(call, batch)
@@ -105,8 +112,10 @@ def edit(settings: Settings, batch: int) -> Work:
         settings.place(Encoder4Editing(SIZE).eval()),
         settings.place(Generator(SIZE).eval()),
     )
-    encode, draw = settings.compiled(nets[0]), settings.compiled(nets[1].synthesis)
-    image, direction = settings.picture(batch, 3, SIZE, SIZE), _codes(settings, 1)
+    encode = settings.compiled(nets[0])
+    draw = settings.compiled(nets[1].synthesis)
+    image = settings.picture(batch, 3, SIZE, SIZE)
+    direction = _codes(settings, 1)
 
     def call() -> None:
         with drawing(settings):
@@ -128,10 +137,6 @@ _KINDS: tuple[tuple[str, str, Callable[..., Work]], ...] = (
     ("discriminator-r1", "the same with R1 (double backward)", partial(discriminator_training, r1=True)),
     ("edit", "e4e encodes, the code moves, StyleGAN2 draws, at 256 px", edit),
 )
-register(
-    *(
-        Case(f"{name}-b{batch}", f"{about}, batch {batch}", partial(build, batch=batch))
-        for name, about, build in _KINDS
-        for batch in BATCHES
-    )
-)
+for _name, _about, _build in _KINDS:
+    for _batch in BATCHES:
+        register(Case(f"{_name}-b{_batch}", f"{_about}, batch {_batch}", partial(_build, batch=_batch)))

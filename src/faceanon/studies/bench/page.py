@@ -20,50 +20,67 @@ LEGEND = (
 
 
 def header(run: Run) -> list[str]:
-    """Column titles."""
+    """Titles of the columns of the table of cases; a run on a GPU has one more."""
     columns = ["case", "unit", "per s", "per CPU-s", "spread", "GFLOP/unit", "of peak"]
-    columns += ["of bf16 peak"] if run.settings.cuda else []
+    if run.settings.cuda:
+        columns += ["of bf16 peak"]
     return [*columns, "cost, GFLOP", "memory, MB", "working, MB"]
 
 
 def row(one: Figure, run: Run) -> list[str]:
-    """A case's cells."""
-    found, clock = one.summary(), run.clock
+    """The cells of one case, in the order of `header`."""
+    found = one.summary()
+    clock = run.clock
     cells = [one.name, one.unit, number(found["per_second"]), number(found["per_cpu_second"])]
     cells += [percent(found[f"spread_{clock}"]), number(found["gflop_per_image"]), percent(found[f"fraction_{clock}"])]
-    cells += [percent(one.fraction("wall", [BF16_PEAK]))] if run.settings.cuda else []
+    if run.settings.cuda:
+        cells += [percent(one.fraction("wall", [BF16_PEAK]))]
     return [*cells, number(one.cost(clock)), number(found["memory_mb"]), number(found["working_mb"])]
 
 
 def number(value: float | None) -> str:
-    """Three digits that say something."""
+    """A number in three significant digits; whole from 100 on."""
     if value is None:
         return UNKNOWN
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.3g}"
 
 
 def percent(value: float | None) -> str:
-    """A share."""
-    return UNKNOWN if value is None else f"{value:.0%}"
+    """A share as whole percent, or the sign for an unknown value."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:.0%}"
 
 
 def facts(run: Run) -> list[str]:
     """How it was measured: settings, machine, peaks."""
-    one, machine = run.settings, run.machine
+    one = run.settings
+    machine = run.machine
     where = machine.get("gpu") or machine.get("cpu")
     choices = [f"{one.threads} thread" + "s" * (one.threads > 1), f"precision {one.precision}"]
     choices += [word for word, on in (("compiled", one.compile), ("channels last", one.channels_last)) if on]
-    choices += [f"TF32 {'on' if one.tf32 else 'off'}"] if one.cuda else []
-    commit = (run.commit or "installed")[:7] + (" with changes" if run.changed else "")
+    if one.cuda:
+        choices += [f"TF32 {'on' if one.tf32 else 'off'}"]
+    commit = (run.commit or "installed")[:7]
+    if run.changed:
+        commit += " with changes"
     load = machine.get("load")
     lines = [
         f"{one.device} ({where}, {machine.get('cores')} cores), {', '.join(choices)}; {run.rounds} rounds",
         f"torch {machine.get('torch')}, faceanon {machine.get('faceanon')} at {commit}, {run.when}",
     ]
-    peaks = [f"{value:.0f}" for figure in run.figures if (value := figure.peak(run.clock)) is not None]
+    peaks = []
+    for figure in run.figures:
+        if (value := figure.peak(run.clock)) is not None:
+            peaks.append(f"{value:.0f}")
     if peaks:
-        low, high = min(peaks, key=float), max(peaks, key=float)
-        unit = "GFLOP/s" if run.clock == "wall" else "GFLOP per CPU-second"
+        low = min(peaks, key=float)
+        high = max(peaks, key=float)
+        unit = "GFLOP per CPU-second"
+        if run.clock == "wall":
+            unit = "GFLOP/s"
         lines.append(
             f"peak beside the cases: {low} to {high} {unit}" + (f"; load {load[0]} at the start" if load else "")
         )
@@ -71,17 +88,25 @@ def facts(run: Run) -> list[str]:
 
 
 def remarks(run: Run) -> list[str]:
-    """Cases that failed, and what a case did not heed."""
-    lines = [f"{one.name}: not measured: {one.failed}" for one in run.figures if one.failed]
-    return lines + [f"{one.name} does not heed {', '.join(one.ignored)}" for one in run.figures if one.ignored]
+    """Cases that failed, and settings that a case did not use."""
+    lines = []
+    for one in run.figures:
+        if one.failed:
+            lines.append(f"{one.name}: not measured: {one.failed}")
+    return lines + [f"{one.name} does not use {', '.join(one.ignored)}" for one in run.figures if one.ignored]
 
 
 def terminal(run: Run, former: Run | None = None) -> str:
     """The table in plain text."""
-    measured = [one for one in run.figures if not one.failed]
+    measured = []
+    for one in run.figures:
+        if not one.failed:
+            measured.append(one)
     lines = [*facts(run), ""]
-    lines += align([header(run), *(row(one, run) for one in measured)]) if measured else []
-    lines += ["", *remarks(run)] if remarks(run) else []
+    if measured:
+        lines += align([header(run), *(row(one, run) for one in measured)])
+    if remarks(run):
+        lines += ["", *remarks(run)]
     if former is not None:
         lines += ["", *comparison(run, former)]
     return "\n".join(lines)
@@ -89,12 +114,17 @@ def terminal(run: Run, former: Run | None = None) -> str:
 
 def align(rows: Sequence[Sequence[str]], left: int = 2) -> list[str]:
     """Columns of equal width; the first `left` ones begin at the left."""
-    widths = [max(len(cells[column]) for cells in rows) for column in range(len(rows[0]))]
+    widths = []
+    for column in range(len(rows[0])):
+        widths.append(max(len(cells[column]) for cells in rows))
     lines = []
     for cells in rows:
-        padded = [
-            cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(cells, widths, strict=True))
-        ]
+        padded = []
+        for i, (cell, w) in enumerate(zip(cells, widths, strict=True)):
+            if i < left:
+                padded.append(cell.ljust(w))
+            else:
+                padded.append(cell.rjust(w))
         lines.append("  ".join(padded).rstrip())
     return lines
 
@@ -130,7 +160,8 @@ def markdown(run: Run, command: str, source: str | None = None, former: Run | No
         "",
     ]
     lines += [f"- {line}" for line in facts(run)]
-    lines += [f"- data: `{source}`"] if source else []
+    if source:
+        lines += [f"- data: `{source}`"]
     if run.settings.device == "cpu" and _was_shared(run):
         lines.append("- The machine was shared with other work: read `per CPU-s`, `of peak` and `cost`, not `per s`.")
     lines += ["", pipe(titles), pipe(["---"] * 2 + ["---:"] * (len(titles) - 2))]
@@ -145,5 +176,8 @@ def markdown(run: Run, command: str, source: str | None = None, former: Run | No
 
 def _was_shared(run: Run) -> bool:
     """Whether a case that keeps its threads busy got much less processor time than that."""
-    shares = [found for one in run.figures if one.gflop and (found := one.summary()["cpu_per_wall"]) is not None]
+    shares = []
+    for one in run.figures:
+        if one.gflop and (found := one.summary()["cpu_per_wall"]) is not None:
+            shares.append(found)
     return any(share < 0.9 * run.settings.threads for share in shares)

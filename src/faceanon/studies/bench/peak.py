@@ -8,7 +8,9 @@ from torch.nn import functional as F
 from faceanon.studies.bench.cases import Case, Work, register
 from faceanon.studies.bench.settings import Settings
 
-SIDE, CHANNELS, MAP = 2048, 256, 128
+SIDE = 2048
+CHANNELS = 256
+MAP = 128
 SIDE_BF16 = 8192
 
 
@@ -33,13 +35,13 @@ def matmul_bf16(settings: Settings) -> Work:
 
 OWN = frozenset({"device"})
 MATMUL = Case(
-    "peak-matmul", f"float32 product of two {SIDE} x {SIDE} matrices", matmul, "product", heeds=OWN, usual=False
+    "peak-matmul", f"float32 product of two {SIDE} x {SIDE} matrices", matmul, "product", uses=OWN, usual=False
 )
 CONVOLUTION = Case(
     "peak-conv3x3",
     f"float32 3 x 3 convolution, {CHANNELS} channels of {MAP} px",
     convolution,
-    heeds=OWN,
+    uses=OWN,
     usual=False,
 )
 MATMUL_BF16 = Case(
@@ -47,7 +49,7 @@ MATMUL_BF16 = Case(
     f"bfloat16 product of two {SIDE_BF16} x {SIDE_BF16} matrices",
     matmul_bf16,
     "product",
-    heeds=OWN,
+    uses=OWN,
     usual=False,
 )
 register(MATMUL, CONVOLUTION, MATMUL_BF16)
@@ -55,4 +57,6 @@ register(MATMUL, CONVOLUTION, MATMUL_BF16)
 
 def peaks(settings: Settings) -> list[Case]:
     """The peaks of a device; the largest of the float32 ones is what fractions are taken of."""
-    return [MATMUL, CONVOLUTION, *([MATMUL_BF16] if settings.cuda else [])]
+    if settings.cuda:
+        return [MATMUL, CONVOLUTION, MATMUL_BF16]
+    return [MATMUL, CONVOLUTION]

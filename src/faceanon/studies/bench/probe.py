@@ -18,7 +18,8 @@ from torch.utils.flop_counter import flop_registry
 from faceanon.studies.bench.cases import Work
 from faceanon.studies.bench.settings import Settings
 
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"  # proc(5): resets VmHWM to the present VmRSS
 
 
@@ -41,7 +42,9 @@ class Sample:
 
 def cpu_seconds() -> float:
     """CPU time so far, of this process and of its children that have ended."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    used = []
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        used.append(resource.getrusage(who))
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
@@ -70,7 +73,8 @@ class Memory:
         gc.collect()
         if self.settings.cuda:
             return torch.cuda.memory_allocated(self.settings.device) / 2**20
-        with suppress(OSError, AttributeError):  # glibc keeps freed pages; other C libraries have no such call
+        # Glibc keeps freed pages; other C libraries have no such call.
+        with suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
         return _megabytes("VmRSS")
 
@@ -94,15 +98,25 @@ class Memory:
 
 def sample(work: Work, settings: Settings, memory: Memory, repeats: int = 1) -> Sample:
     """Measure `repeats` calls in a row; times are those of one."""
-    before, known = memory.now(), memory.reset()
+    before = memory.now()
+    known = memory.reset()
     settings.synchronise()
-    wall, cpu = time.perf_counter(), cpu_seconds()
+    wall = time.perf_counter()
+    cpu = cpu_seconds()
     for _ in range(repeats):
         work.call()
     settings.synchronise()
-    wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
-    peak = memory.peak() if known and not work.in_children else None
-    above = [None if peak is None or start is None else max(0.0, peak - start) for start in (memory.start, before)]
+    wall = time.perf_counter() - wall
+    cpu = cpu_seconds() - cpu
+    peak = None
+    if known and not work.in_children:
+        peak = memory.peak()
+    above: list[float | None] = []
+    for start in (memory.start, before):
+        if peak is None or start is None:
+            above.append(None)
+        else:
+            above.append(max(0.0, peak - start))
     return Sample(wall / repeats, cpu / repeats, *above)
 
 

@@ -11,7 +11,7 @@ import yaml
 from faceanon.files import save_tensors
 from faceanon.networks.stylegan2_tables import channel_table
 from faceanon.weights.bundle import network_class
-from faceanon.weights.seal import seal
+from faceanon.weights.checksums import write_checksums
 
 PUBLIC = 256
 FRAMING = (35 / 256, 32 / 256, 223 / 256, 220 / 256)
@@ -31,8 +31,12 @@ def network_table(size: int = PUBLIC, narrow: int = 1) -> Table:
         narrow: Divides all widths but the parser's and LPIPS'.
     """
     public = channel_table(PUBLIC, 2, None)
-    channels = {side * size // PUBLIC: width // narrow for side, width in public.items() if side * size >= 4 * PUBLIC}
-    dim, widths = 512 // narrow, [width // narrow for width in (64, 64, 128, 256, 512)]
+    channels = {}
+    for side, width in public.items():
+        if side * size >= 4 * PUBLIC:
+            channels[side * size // PUBLIC] = width // narrow
+    dim = 512 // narrow
+    widths = [width // narrow for width in (64, 64, 128, 256, 512)]
     encoder = {"stylegan_size": size, "style_dim": dim, "input_size": size, "widths": widths}
     face = size * 7 // 16
     framing = {"input_size": face, "crop": list(FRAMING)}
@@ -60,7 +64,8 @@ def write_bundle(folder: Path, table: Table, files: bool = True, seed: int = 0) 
     entries: dict[str, Any] = {}
     folder.mkdir(parents=True, exist_ok=True)
     for role, (leaf, init, more) in table.items():
-        path, file = f"faceanon.networks.{leaf}", f"{role}.safetensors"
+        path = f"faceanon.networks.{leaf}"
+        file = f"{role}.safetensors"
         entries[role] = {"name": f"random_{role}", "class": path, "init": init, "file": file, **more}
         if files:
             with torch.random.fork_rng(devices=[]):
@@ -73,7 +78,7 @@ def write_bundle(folder: Path, table: Table, files: bool = True, seed: int = 0) 
     spec = {"name": "random", "image_size": init["size"], "parsing": PARSING, "networks": entries}
     (folder / "bundle.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
     if files:
-        seal(folder)
+        write_checksums(folder)
     return folder
 
 

@@ -42,7 +42,7 @@ class Figure:
         repeats: Calls of one sample.
         samples: The case's, one a round.
         peaks: GFLOP/s by name of the peak, one a round, measured right before the case's: `wall` and `cpu` by name.
-        ignored: Settings of the run that the case does not heed.
+        ignored: Settings of the run that the case does not use.
         failed: Why there are no figures; None where there are.
     """
 
@@ -59,12 +59,18 @@ class Figure:
 
     def median(self, of: str) -> float | None:
         """Median of a field of the samples; None where it was not known."""
-        found = [value for one in self.samples if (value := getattr(one, of)) is not None]
+        found = []
+        for one in self.samples:
+            if (value := getattr(one, of)) is not None:
+                found.append(value)
         return statistics.median(found) if found else None
 
     def spread(self, of: str = "cpu") -> float | None:
         """Distance of the quartiles by the median; None below two samples, or where it was not known."""
-        found = [value for one in self.samples if (value := getattr(one, of)) is not None]
+        found = []
+        for one in self.samples:
+            if (value := getattr(one, of)) is not None:
+                found.append(value)
         middle = statistics.median(found) if found else 0.0
         if len(found) < 2 or not middle:
             return None
@@ -77,27 +83,39 @@ class Figure:
 
     def peak(self, clock: str, names: Sequence[str] = FLOAT32_PEAKS) -> float | None:
         """GFLOP/s of the machine beside this case: the largest of the peaks' medians; `clock` is `cpu` or `wall`."""
-        medians = [statistics.median(self.peaks[name][clock]) for name in names if self.peaks.get(name, {}).get(clock)]
+        medians = []
+        for name in names:
+            if self.peaks.get(name, {}).get(clock):
+                medians.append(statistics.median(self.peaks[name][clock]))
         return max(medians, default=None)
 
     def rate(self, clock: str) -> float | None:
         """GFLOP/s of the case."""
         seconds = self.median(clock)
-        return self.gflop / seconds if self.gflop and seconds else None
+        if self.gflop and seconds:
+            return self.gflop / seconds
+        return None
 
     def fraction(self, clock: str, names: Sequence[str] = FLOAT32_PEAKS) -> float | None:
         """Share of the machine's peak that the case reaches."""
-        rate, peak = self.rate(clock), self.peak(clock, names)
-        return rate / peak if rate and peak else None
+        rate = self.rate(clock)
+        peak = self.peak(clock, names)
+        if rate and peak:
+            return rate / peak
+        return None
 
     def cost(self, clock: str) -> float | None:
         """GFLOP that the machine's peak does in the time of one image: comparable across machines and days."""
-        seconds, peak = self.median(clock), self.peak(clock)
-        return seconds * peak / self.images if seconds and peak else None
+        seconds = self.median(clock)
+        peak = self.peak(clock)
+        if seconds and peak:
+            return seconds * peak / self.images
+        return None
 
     def summary(self) -> dict[str, float | None]:
         """The derived figures, for readers of the JSON."""
-        wall, cpu = self.median("wall"), self.median("cpu")
+        wall = self.median("wall")
+        cpu = self.median("cpu")
         return {
             "wall_s": wall,
             "cpu_s": cpu,
@@ -146,7 +164,9 @@ class Run:
     @property
     def clock(self) -> str:
         """What to judge by: CPU time, which other programs on the machine blur little; on a GPU wall time."""
-        return "wall" if self.settings.cuda else "cpu"
+        if self.settings.cuda:
+            return "wall"
+        return "cpu"
 
     @property
     def file_name(self) -> str:
@@ -201,7 +221,9 @@ def _rounded(value: object) -> object:
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, Mapping):
         return {name: _rounded(item) for name, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [_rounded(item) for item in value]
+    return value
 
 
 def dumps(run: Run) -> bytes:
@@ -237,7 +259,8 @@ def load(path: Path) -> Run:
         found = sorted(path.glob("*.json"))
         if not found:
             raise UserError(f"{path} holds no .json of faceanon bench; run it with --out {path} first")
-        path = found[-1]  # names begin with the time
+        # Names begin with the time.
+        path = found[-1]
     content = _content(path)
     if content.get("schema") != SCHEMA:
         raise UserError(f"{path} has schema {content.get('schema')!r}, this version reads {SCHEMA}; measure again")
@@ -262,5 +285,8 @@ def _content(path: Path) -> dict[str, Any]:
 
 def _figure(content: Mapping[str, Any]) -> Figure:
     make: Callable[..., Figure] = Figure
-    own = {name: value for name, value in content.items() if name != "summary"}
+    own = {}
+    for name, value in content.items():
+        if name != "summary":
+            own[name] = value
     return make(**{**own, "samples": [Sample(**one) for one in content["samples"]]})

@@ -19,7 +19,8 @@ from faceanon.networks.stylegan2_layers import EPS, SLOPE, ModulatedConv2d, Styl
 def reference_modulated(conv: ModulatedConv2d, x: Tensor, style: Tensor) -> Tensor:
     """Modulate and demodulate a weight `(B, O, I, k, k)` and convolve `(B, I, H, W)` in B groups."""
     batch, inputs, height, width = x.shape
-    outputs, side = conv.weight.shape[1], conv.weight.shape[-1]
+    outputs = conv.weight.shape[1]
+    side = conv.weight.shape[-1]
     weight = conv.scale * conv.weight * conv.modulation(style).view(batch, 1, inputs, 1, 1)
     if conv.demodulate:
         weight = weight * torch.rsqrt(weight.square().sum((2, 3, 4)) + EPS).view(batch, outputs, 1, 1, 1)

@@ -35,7 +35,8 @@ class Pair:
         self, stage: BackboneStage[object], trainable: list[str], optimizer_g: Made, optimizer_d: Made
     ) -> None:
         assert stage.discriminator is not None
-        self.stage, self.discriminator = stage, stage.discriminator
+        self.stage = stage
+        self.discriminator = stage.discriminator
         self.optimizers = (
             optimizer_g(trainable_parameters(stage.backbone, trainable)),
             optimizer_d(list(stage.discriminator.parameters())),
@@ -43,17 +44,18 @@ class Pair:
 
     def ours(self, batch: FaceBatch, seed: int, number: int = 0) -> Terms:
         """The step of batch `number` with what `seed` draws; the calls of `BackboneStage.training_step`."""
-        stage, (optimizer_g, optimizer_d) = self.stage, self.optimizers
+        stage = self.stage
+        optimizer_g, optimizer_d = self.optimizers
         torch.manual_seed(seed)
         with _at(stage, number):
             drawn = stage.draw_shard(batch)
-            critic = stage.discriminator_terms(self.discriminator, batch.image, stage.pictures(drawn))
-            update(optimizer_d, torch.stack(list(critic.values())).sum())
+            adversarial = stage.discriminator_terms(self.discriminator, batch.image, stage.pictures(drawn))
+            update(optimizer_d, torch.stack(list(adversarial.values())).sum())
             self.discriminator.requires_grad_(False)
             terms = stage.shard_terms(batch, drawn)
             update(optimizer_g, weighted_sum(terms, stage.weights))
             self.discriminator.requires_grad_(True)
-        return {"d": _plain(critic), "g": _plain(terms)}
+        return {"d": _plain(adversarial), "g": _plain(terms)}
 
     def reference(self, batch: FaceBatch, seed: int, number: int = 0) -> Terms:
         """As the released trainer calls the same networks, with the same keys."""
@@ -71,7 +73,8 @@ def _plain(terms: dict[str, Tensor]) -> dict[str, Tensor]:
 def _at(stage: BackboneStage[object], number: int) -> Iterator[None]:
     """The stage believes to be in the training of batch `number`."""
     trainer = SimpleNamespace(fit_loop=SimpleNamespace(total_batch_idx=number), world_size=1)
-    before, stage._trainer = stage._trainer, trainer  # type: ignore[assignment]
+    before = stage._trainer
+    stage._trainer = trainer  # type: ignore[assignment]
     try:
         yield
     finally:

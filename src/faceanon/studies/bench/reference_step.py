@@ -47,8 +47,11 @@ class ReferenceStep(ABC):
     def __init__(self, stage: BackboneStage[Any], number: int = 0) -> None:
         assert isinstance(stage.backbone, DBAF)
         assert stage.discriminator is not None
-        self.backbone, self.bundle, self.discriminator = stage.backbone, stage.bundle, stage.discriminator
-        self.gamma, self.number = stage.r1_gamma, number
+        self.backbone = stage.backbone
+        self.bundle = stage.bundle
+        self.discriminator = stage.discriminator
+        self.gamma = stage.r1_gamma
+        self.number = number
 
     @abstractmethod
     def draw(self, batch: FaceBatch, keys: Tensor) -> list[tuple[Tensor, Codes]]:
@@ -75,12 +78,16 @@ class ReferenceStep(ABC):
         self, image: Tensor, pictures: Iterable[Tensor], weights: Mapping[str, float]
     ) -> dict[str, list[Tensor]]:
         """Perceptual and parse terms picture by picture, where they are weighed."""
-        found: dict[str, list[Tensor]] = {name: [] for name in ("perceptual", "parsing") if weights[name]}
+        found: dict[str, list[Tensor]] = {}
+        for name in ("perceptual", "parsing"):
+            if weights[name]:
+                found[name] = []
         for picture in pictures:
             if "perceptual" in found:
                 found["perceptual"].append(self.bundle.perceptual(picture, image).mean())
             if "parsing" in found:
-                parser, classes = self.bundle.parser, self.bundle.part_classes
+                parser = self.bundle.parser
+                classes = self.bundle.part_classes
                 found["parsing"].append(parse_loss(parser(picture), parser(image), classes))
         return found
 
@@ -90,7 +97,7 @@ class ReferenceStep(ABC):
 
 
 class ReferenceAnonymize(ReferenceStep):
-    """Stage 2's: five pictures."""
+    """Stage 2 as released: five pictures are drawn of every original."""
 
     def __init__(self, stage: AnonymizeStage, number: int = 0) -> None:
         super().__init__(stage, number)
@@ -101,7 +108,9 @@ class ReferenceAnonymize(ReferenceStep):
         backbone = self.backbone
         first, second, *wrong = keys.chunk(4)
         original = backbone.encode(batch.image)
-        drawn = [(self.decode(codes), codes) for codes in (backbone.edit(original, key) for key in (first, second))]
+        drawn = []
+        for codes in (backbone.edit(original, key) for key in (first, second)):
+            drawn.append((self.decode(codes), codes))
         saved, start = drawn[0]
         if self.stage.loop != "latent":
             start = backbone.encode_anonymized(round_to_8_bit(saved) if self.stage.loop == "file" else saved)
@@ -109,8 +118,9 @@ class ReferenceAnonymize(ReferenceStep):
         return drawn + [(self.decode(codes), codes) for codes in opened]
 
     def generator_terms(self, batch: FaceBatch, keys: Tensor) -> dict[str, Tensor]:
-        """The paper's terms."""
-        drawn, settings = self.draw(batch, keys), self.stage
+        """The terms that the paper's stage 2 adds up for the generator, by name, not yet weighted."""
+        drawn = self.draw(batch, keys)
+        settings = self.stage
         pictures = [picture for picture, _ in drawn]
         by_picture = self.picture_terms(batch.image, pictures, vars(settings.weights))
         terms = {name: torch.stack(items).mean() for name, items in by_picture.items()}
@@ -127,10 +137,9 @@ class ReferenceAnonymize(ReferenceStep):
         first, second, recovered, wrong1, wrong2 = pictures
         different = [(first, original), (second, original), (first, second)]
         wrong = [(wrong1, recovered), (wrong2, recovered), (wrong1, wrong2), (wrong1, original), (wrong2, original)]
-        apart = [
-            torch.stack([repel(*self.embed(a, b), margin=margin) for a, b in pairs]).mean()
-            for pairs in (different, wrong)
-        ]
+        apart = []
+        for pairs in (different, wrong):
+            apart.append(torch.stack([repel(*self.embed(a, b), margin=margin) for a, b in pairs]).mean())
         back = attract(*self.embed(recovered, original))
         return apart[0] + apart[1] + (back.clamp(min=margin) if clamp else back)
 
@@ -153,8 +162,9 @@ class ReferenceDisentangle(ReferenceStep):
         return [(self.decode(mixed), mixed)]
 
     def generator_terms(self, batch: FaceBatch, keys: Tensor) -> dict[str, Tensor]:
-        """The paper's terms."""
-        ((picture, mixed),), settings = self.draw(batch, keys), self.stage
+        """The terms that the paper's stage 1 adds up for the generator, by name, not yet weighted."""
+        ((picture, mixed),) = self.draw(batch, keys)
+        settings = self.stage
         by_picture = self.picture_terms(batch.image, [picture], vars(settings.weights))
         terms = {name: items[0] for name, items in by_picture.items()}
         terms["adversarial"] = generator_loss(self.discriminator(picture))
@@ -182,14 +192,14 @@ def run_reference(
 ) -> Terms:
     """Both phases: discriminator, then backbone; returns the terms of each under `d` and `g`."""
     optimizer_g, optimizer_d = optimizers
-    critic = step.discriminator_terms(batch, keys)
-    update(optimizer_d, torch.stack(list(critic.values())).sum())
-    critic = {name: value.detach() for name, value in critic.items()}
+    adversarial = step.discriminator_terms(batch, keys)
+    update(optimizer_d, torch.stack(list(adversarial.values())).sum())
+    adversarial = {name: value.detach() for name, value in adversarial.items()}
     frozen: nn.Module = step.discriminator.requires_grad_(False)
     terms = step.generator_terms(batch, keys)
     update(optimizer_g, weighted_sum(terms, step.stage.weights))  # type: ignore[attr-defined]
     frozen.requires_grad_(True)
-    return {"d": critic, "g": {name: value.detach() for name, value in terms.items()}}
+    return {"d": adversarial, "g": {name: value.detach() for name, value in terms.items()}}
 
 
 def update(optimizer: Optimizer, loss: Tensor) -> None:

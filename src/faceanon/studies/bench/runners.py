@@ -29,10 +29,10 @@ class Runner(Protocol):
         """Build and warm up; gives `gflop`, `images` and `repeats`."""
 
     def sample(self) -> Sample:
-        """One measurement."""
+        """Measure the prepared case once."""
 
     def close(self) -> None:
-        """Free it."""
+        """Free the memory that the case holds."""
 
 
 class Here:
@@ -45,11 +45,13 @@ class Here:
     """
 
     def __init__(self, case: Case, settings: Settings, warmup: int) -> None:
-        self.case, self.settings, self.warmup = case, settings, warmup
+        self.case = case
+        self.settings = settings
+        self.warmup = warmup
         self.bench: Bench | None = None
 
     def prepare(self) -> dict[str, Any]:
-        """Build and warm up."""
+        """Build the case in this process and warm it up; gives its facts."""
         try:
             self.bench = Bench(self.case, self.settings, self.warmup)
         except Exception as error:  # whatever a case raises; the others go on
@@ -57,7 +59,11 @@ class Here:
         return self.bench.facts()
 
     def sample(self) -> Sample:
-        """One measurement."""
+        """Measure the case once in this process.
+
+        Raises:
+            CaseFailedError: The case raised something; the message gives the reason.
+        """
         assert self.bench is not None
         try:
             return self.bench.sample()
@@ -65,7 +71,7 @@ class Here:
             raise CaseFailedError(reason(error)) from error
 
     def close(self) -> None:
-        """Free it."""
+        """Free what the case built in this process; without a case nothing happens."""
         if self.bench is not None:
             self.bench.work.close()
             self.bench = None
@@ -75,7 +81,9 @@ class Apart:
     """A case in a process of its own. Arguments as `Here`."""
 
     def __init__(self, case: Case, settings: Settings, warmup: int) -> None:
-        self.case, self.settings, self.warmup = case, settings, warmup
+        self.case = case
+        self.settings = settings
+        self.warmup = warmup
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         # OpenMP reads its threads when torch is imported, before `Settings.start`.
         environment = {**os.environ, "OMP_NUM_THREADS": str(settings.threads)}
@@ -89,18 +97,18 @@ class Apart:
         )
 
     def prepare(self) -> dict[str, Any]:
-        """Build and warm up."""
+        """Build the case in another process and warm it up; gives its facts."""
         settings = asdict(self.settings)
         return self._ask(
             {"module": self.case.module, "case": self.case.name, "settings": settings, "warmup": self.warmup}
         )
 
     def sample(self) -> Sample:
-        """One measurement."""
+        """Have the other process measure the case once."""
         return Sample(**self._ask({}))
 
     def _ask(self, wish: dict[str, Any]) -> dict[str, Any]:
-        """One line there, one back."""
+        """Send one line of JSON to the other process, and read the line that it answers."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         try:
@@ -119,10 +127,12 @@ class Apart:
     def _last_words(self) -> str:
         self.errors.seek(0)
         lines = self.errors.read().strip().splitlines()
-        return lines[-1][-TAIL:] if lines else "it said nothing (killed, perhaps for want of memory)"
+        if lines:
+            return lines[-1][-TAIL:]
+        return "it said nothing (killed, perhaps for want of memory)"
 
     def close(self) -> None:
-        """End the process."""
+        """End the other process; kill it if it does not end within 20 seconds."""
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()

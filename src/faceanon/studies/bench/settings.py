@@ -18,12 +18,12 @@ R = TypeVar("R")
 
 PRECISIONS: dict[str, torch.dtype | None] = {"32": None, "bf16": torch.bfloat16, "16": torch.float16}
 LIGHTNING = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
-"""The same for `Trainer(precision=...)`."""
+"""Name of each precision in `Trainer(precision=...)`."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a case heeds as far as it names it in `Case.heeds`.
+    """What a measurement is made with; a case depends on the fields that its `Case.uses` names.
 
     Args:
         device: `cpu` or `cuda`, as torch names them.
@@ -64,23 +64,31 @@ class Settings:
     def autocast(self) -> AbstractContextManager[object]:
         """The context in which networks compute."""
         dtype = PRECISIONS[self.precision]
-        return nullcontext() if dtype is None else torch.autocast(torch.device(self.device).type, dtype=dtype)
+        if dtype is None:
+            return nullcontext()
+        return torch.autocast(torch.device(self.device).type, dtype=dtype)
 
     def place(self, net: M) -> M:
         """A network on the device and in the memory layout."""
         net = net.to(self.device)
         # The type of `to` for memory formats knows no generics.
-        return net.to(memory_format=torch.channels_last) if self.channels_last else net
+        if self.channels_last:
+            return net.to(memory_format=torch.channels_last)
+        return net
 
     def compiled(self, function: Callable[..., R]) -> Callable[..., R]:
         """A network or function, compiled where that is wanted."""
-        return torch.compile(function) if self.compile else function
+        if self.compile:
+            return torch.compile(function)
+        return function
 
     def picture(self, *shape: int) -> torch.Tensor:
         """Random pictures of a shape in [-1, 1], in the memory layout."""
         image = torch.rand(shape, generator=torch.Generator().manual_seed(self.seed)) * 2 - 1
         image = image.to(self.device)
-        return image.contiguous(memory_format=torch.channels_last) if self.channels_last else image
+        if self.channels_last:
+            return image.contiguous(memory_format=torch.channels_last)
+        return image
 
     def synchronise(self) -> None:
         """Wait until the device has done what it was told."""

@@ -85,9 +85,12 @@ def build_stage(recipe: Recipe, folder: Path, **changes: Any) -> BackboneStage[A
     """
     config = yaml.safe_load((configs() / f"{recipe.preset}_{recipe.stage}.yaml").read_text())["model"]["init_args"]
     method = yaml.safe_load((configs() / config.pop("backbone")).read_text())
-    arguments, start = dict(method.get("init_args") or {}), None
+    arguments = dict(method.get("init_args") or {})
+    start = None
     if recipe.size == 64:
-        start = drawn_model() if recipe.preset == "dbaf_keyed" else None
+        start = None
+        if recipe.preset == "dbaf_keyed":
+            start = drawn_model()
     else:
         arguments["bundle"] = str(random_bundle(folder / "bundle"))
     kind, weights = _STAGES[recipe.stage]
@@ -98,7 +101,8 @@ def build_stage(recipe: Recipe, folder: Path, **changes: Any) -> BackboneStage[A
     for name in ("export", "report"):
         config.pop(name, None)
     stage = kind(backbone=backbone, **{**config, "init_from": start, "samples_every": 0, **changes})
-    stage.initialised = True  # random weights need no statistics, and there is no datamodule to take them from
+    # Random weights need no statistics, and there is no datamodule to take them from.
+    stage.initialised = True
     return stage
 
 
@@ -131,7 +135,7 @@ class Gate(Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, stage: L.LightningModule, outputs: object, batch: FaceBatch, index: int
     ) -> None:
-        """Say that it is done."""
+        """Tell the measuring side that a step is done."""
         self._inside.close()
         self.done.put(None)
 
@@ -157,7 +161,9 @@ class Training:
         per_call: int = 1,
         **kwargs: Any,  # noqa: ANN401 - the Trainer's own
     ) -> None:
-        self.gate, self.per_call, self.threads = Gate(), per_call, settings.threads
+        self.gate = Gate()
+        self.per_call = per_call
+        self.threads = settings.threads
         options: dict[str, Any] = {"accelerator": "gpu" if settings.cuda else "cpu", "devices": 1, "logger": False}
         options |= {"precision": LIGHTNING[settings.precision], "max_epochs": 1, "default_root_dir": folder}
         options |= {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
@@ -167,7 +173,8 @@ class Training:
         self.thread.start()
 
     def _run(self, trainer: L.Trainer, stage: L.LightningModule, loader: DataLoader[FaceBatch]) -> None:
-        torch.set_num_threads(self.threads)  # a new thread starts with all cores
+        # A new thread starts with all cores.
+        torch.set_num_threads(self.threads)
         try:
             trainer.fit(stage, train_dataloaders=loader)
         except BaseException as error:  # told to whoever waits for the batch
@@ -212,16 +219,16 @@ def step(settings: Settings, recipe: Recipe) -> Work:
 
 
 def _cases() -> Iterator[Case]:
-    heeds = frozenset({"device", "precision"})
+    uses = frozenset({"device", "precision"})
     for number in (1, 2):
         small = Recipe("dbaf_keyed", f"s{number}", 64, 16)
         about = f"dbaf_keyed, stage {number}, 64 px, batch 16, the shipped model"
-        yield Case(f"stage{number}", about, partial(step, recipe=small), heeds=heeds)
+        yield Case(f"stage{number}", about, partial(step, recipe=small), uses=uses)
     for number in (1, 2):
         public = Recipe("dbaf", f"s{number}", 256, 2)
         about = f"DBAF's stage {number} with its discriminator, 256 px, batch 2, random networks of the public size"
         build = partial(step, recipe=public)
-        yield Case(f"stage{number}-256", about, build, heeds=heeds, usual=False, heavy=True)
+        yield Case(f"stage{number}-256", about, build, uses=uses, usual=False, heavy=True)
 
 
 register(*_cases())

@@ -29,8 +29,12 @@ from faceanon.pipeline.tasks import AnonymizeTask, Output
 from faceanon.studies.bench.cases import Case, Work, register
 from faceanon.studies.bench.settings import Settings
 
-PHOTO, FACE = 512, 256
-PHOTOS, DRAWN, LOADED, EVALUATED = 4, 32, 256, 16
+PHOTO = 512
+FACE = 256
+PHOTOS = 4
+DRAWN = 32
+LOADED = 256
+EVALUATED = 16
 CROWDS = 2
 BATCH = 16
 
@@ -38,7 +42,8 @@ BATCH = 16
 def photo(index: int) -> Image.Image:
     """A soft background with one drawn face in the middle."""
     generator = torch.Generator().manual_seed(index)
-    identity, attributes = sample_identity(1, generator), sample_attributes(1, generator, occlusion=0.0)
+    identity = sample_identity(1, generator)
+    attributes = sample_attributes(1, generator, occlusion=0.0)
     face = render(identity, attributes, FACE).image[0].permute(1, 2, 0)
     coarse = np.random.default_rng(index).integers(60, 200, (8, 8, 3), dtype=np.uint8)
     pixels = np.array(Image.fromarray(coarse).resize((PHOTO, PHOTO), Image.Resampling.BICUBIC))
@@ -54,7 +59,9 @@ def _pipeline(settings: Settings) -> Pipeline:
 
 def photos_in_memory(settings: Settings) -> Work:
     """`Pipeline.anonymize`, one photo after another."""
-    pipeline, secret, pictures = _pipeline(settings), Secret.random(0), [photo(index) for index in range(PHOTOS)]
+    pipeline = _pipeline(settings)
+    secret = Secret.random(0)
+    pictures = [photo(index) for index in range(PHOTOS)]
 
     def call() -> None:
         for picture in pictures:
@@ -81,7 +88,8 @@ def _folder(settings: Settings, pipeline: Pipeline, pictures: Sequence[Image.Ima
     folder = Path(scratch.name)
     for index, picture in enumerate(pictures):
         picture.save(folder / f"{index}.jpg", quality=95)
-    password.secret()  # its slow derivation is paid once a folder
+    # Its slow derivation is paid once a folder.
+    password.secret()
 
     def call() -> None:
         sources = sorted(folder.glob("*.jpg"))
@@ -108,7 +116,8 @@ def process(settings: Settings, words: Sequence[str]) -> Work:
 def drawn_faces(settings: Settings) -> Work:
     """The renderer, with its ground truth."""
     generator = torch.Generator().manual_seed(settings.seed)
-    identity, attributes = sample_identity(DRAWN, generator), sample_attributes(DRAWN, generator)
+    identity = sample_identity(DRAWN, generator)
+    attributes = sample_attributes(DRAWN, generator)
     return Work(lambda: render(identity, attributes, 64), DRAWN)
 
 
@@ -156,7 +165,8 @@ def evaluation(settings: Settings) -> Work:
     return Work(call, EVALUATED)
 
 
-_DEVICE, _NONE = frozenset({"device"}), frozenset[str]()
+_DEVICE = frozenset({"device"})
+_NONE = frozenset[str]()
 register(
     Case("photos", "Pipeline.anonymize, 512 px, one face each, the shipped model", photos_in_memory, "photo", _DEVICE),
     Case("photos-folder", "faceanon anonymize on a folder of such JPEGs", photos_of_a_folder, "photo", _DEVICE),

@@ -36,10 +36,12 @@ class Bench:
 
     def __init__(self, case: Case, settings: Settings, warmup: int = 1) -> None:
         settings.start()
-        self.settings, self.memory = settings, Memory(settings)
+        self.settings = settings
+        self.memory = Memory(settings)
         self.work: Work = case.build(settings)
         self.gflop: float | None = None
-        settings.start()  # building may have moved threads and seed
+        # Building may have moved threads and seed.
+        settings.start()
         seconds = [self._seconds(self._count), *(self._seconds(self.work.call) for _ in range(warmup))]
         self.repeats = max(1, min(MOST_REPEATS, round(LEAST / max(min(seconds), 1e-6))))
 
@@ -53,7 +55,7 @@ class Bench:
         return time.perf_counter() - start
 
     def sample(self) -> Sample:
-        """One measurement."""
+        """Measure the case once: `repeats` calls in a row, their time and memory."""
         return sample(self.work, self.settings, self.memory, self.repeats)
 
     def facts(self) -> dict[str, Any]:
@@ -76,7 +78,7 @@ def _private_output() -> TextIO:
 
 
 def _answer(bench: Bench | None, wish: dict[str, Any]) -> tuple[Bench, dict[str, Any]]:
-    """Do what the parent wants."""
+    """Carry out one request of the parent process, and give the answer."""
     if bench is None:
         importlib.import_module(wish["module"])
         bench = Bench(CASES[wish["case"]], Settings(**wish["settings"]), wish["warmup"])
@@ -86,7 +88,8 @@ def _answer(bench: Bench | None, wish: dict[str, Any]) -> tuple[Bench, dict[str,
 
 def main() -> None:
     """Answer until standard input ends."""
-    out, bench = _private_output(), None
+    out = _private_output()
+    bench = None
     for line in sys.stdin:
         try:
             bench, answer = _answer(bench, json.loads(line))

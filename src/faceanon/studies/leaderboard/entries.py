@@ -21,7 +21,8 @@ from faceanon.results import FILE_NAME, Results, load_results
 SEED = re.compile(r"seed-?\d+")
 ADVICE = "give folders that `faceanon test` or `faceanon zoo` wrote"
 OTHER_ROLES = ("parser", "landmarks", "perceptual")
-SAMPLES, ZOO = "samples.png", "zoo.json"
+SAMPLES = "samples.png"
+ZOO = "zoo.json"
 SHEET_QUALITY = 80
 
 
@@ -41,7 +42,7 @@ class Entry:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """Of the first run."""
+        """What the results of the first run say of themselves."""
         return self.runs[0].meta
 
     @property
@@ -88,10 +89,10 @@ def find_entries(folders: Sequence[Path]) -> list[Entry]:
             results.figures |= _costs(folder, path)
             found.runs.append(results)
             found.folders.append(path.parent)
-    return [
-        Entry(name, tuple(found.runs), _sheet(found.root, name, found.folders[0]))
-        for name, found in zip(_names(list(groups)), groups.values(), strict=True)
-    ]
+    entries = []
+    for name, found in zip(_names(list(groups)), groups.values(), strict=True):
+        entries.append(Entry(name, tuple(found.runs), _sheet(found.root, name, found.folders[0])))
+    return entries
 
 
 def _files(folder: Path) -> list[Path]:
@@ -107,17 +108,25 @@ def _files(folder: Path) -> list[Path]:
 
 def _key(folder: Path, path: Path) -> tuple[Path, tuple[str, ...]]:
     """Root, and parts of the method's folder; runs that differ in their seed alone have the same."""
-    root = folder.resolve() if folder.is_dir() else path.resolve().parent
+    if folder.is_dir():
+        root = folder.resolve()
+    else:
+        root = path.resolve().parent
     inner = path.resolve().parent.relative_to(root).parts
     return root, tuple(part for part in inner if not SEED.fullmatch(part))
 
 
 def _names(keys: Sequence[tuple[Path, tuple[str, ...]]]) -> list[str]:
     """Names that tell the methods apart: below their root, or with its name before, or the whole path."""
-    short, longer, longest = [], [], []
+    short = []
+    longer = []
+    longest = []
     for root, parts in keys:
         kept = parts[:-1] if parts[-1:] == ("report",) else parts
-        top = root.parent if root.name == "report" and not kept else root
+        if root.name == "report" and not kept:
+            top = root.parent
+        else:
+            top = root
         short.append("/".join(kept) or top.name)
         longer.append("/".join((top.name, *kept)))
         longest.append(str(root.joinpath(*parts)))
@@ -150,13 +159,19 @@ def load_test(path: Path) -> Results:
 def _costs(root: Path, path: Path) -> dict[str, float]:
     """What the zoo measured of a method beside its test: time and size."""
     table = root / ZOO
-    inner = path.resolve().relative_to(root.resolve()).parts if root.is_dir() else ()
+    inner: tuple[str, ...] = ()
+    if root.is_dir():
+        inner = path.resolve().relative_to(root.resolve()).parts
     if len(inner) < 3 or not table.is_file():
         return {}
     try:
         seeds = json.loads(table.read_text(encoding="utf-8"))["methods"].get(inner[0], {}).get("seeds", {})
         figures = seeds.get(inner[1].removeprefix("seed"), {})
-        return {name: float(value) for name, value in figures.items() if name.startswith("cost/")}
+        costs = {}
+        for name, value in figures.items():
+            if name.startswith("cost/"):
+                costs[name] = float(value)
+        return costs
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(f"{table} is damaged ({error!r}); run `faceanon zoo` again, it repeats no training") from error
 
@@ -194,8 +209,14 @@ def check_entries(entries: Sequence[Entry], across: bool = False) -> list[str]:
         UserError: They do not compare, and `across` was not asked for.
     """
     marks = []
-    runs = {f"{entry.name} {number + 1}": run for entry in entries for number, run in enumerate(entry.runs)}
-    single = {entry.name: entry.runs[0] for entry in entries} if len(runs) == len(entries) else runs
+    runs = {}
+    for entry in entries:
+        for number, run in enumerate(entry.runs):
+            runs[f"{entry.name} {number + 1}"] = run
+    if len(runs) == len(entries):
+        single = {entry.name: entry.runs[0] for entry in entries}
+    else:
+        single = runs
     if check_comparable({label: run.meta for label, run in single.items()}, across):
         marks.append("The protocols differ: compare only methods with the same one, it stands beside their names.")
     judges = _by_hash(single, "judge")
@@ -206,7 +227,10 @@ def check_entries(entries: Sequence[Entry], across: bool = False) -> list[str]:
                 f"results of different judges do not compare ({listed}); test anew or add --across-protocols"
             )
         marks.append(f"The judges differ, so rates of recognition do not compare: {listed}.")
-    differing = [role for role in OTHER_ROLES if len(_by_hash(single, role)) > 1]
+    differing = []
+    for role in OTHER_ROLES:
+        if len(_by_hash(single, role)) > 1:
+            differing.append(role)
     if differing:
         marks.append(f"Other networks differ ({', '.join(differing)}): the figures on quality do not compare.")
     return marks
@@ -217,6 +241,9 @@ def _by_hash(runs: Mapping[str, Results], role: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for label, run in runs.items():
         digest = str((run.meta.get("weights") or {}).get(role, "unknown"))[:12]
-        name = f"{run.meta['judge']} {digest}" if role == "judge" else digest
+        if role == "judge":
+            name = f"{run.meta['judge']} {digest}"
+        else:
+            name = digest
         found.setdefault(name, []).append(label)
     return found

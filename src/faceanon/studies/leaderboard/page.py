@@ -21,7 +21,8 @@ from faceanon.report.page import data_uri, render
 from faceanon.studies.leaderboard.entries import Entry
 from faceanon.studies.leaderboard.scatter import Point, Scatter, scatter
 
-HIDDEN, FOUND = "deid_rate/{judge}", "deid_rate_gallery/{judge}"
+HIDDEN = "deid_rate/{judge}"
+FOUND = "deid_rate_gallery/{judge}"
 RECOVERED = "recovery_rate/{judge}/file"
 PLOTS = (("kid", "KID"), ("landmark_distance/anonymized", "landmarks moved, px"))
 
@@ -82,17 +83,21 @@ class Row:
     def short(self) -> str:
         """Its protocol in a few words."""
         label, _, changes = self.protocol.partition(" with changes ")
-        return f"{label}, changed" if changes else label
+        if changes:
+            return f"{label}, changed"
+        return label
 
     @property
     def command(self) -> str:
-        """What made its results."""
+        """The command line that made its results; empty where they do not say."""
         return str(self.entry.meta.get("command") or "")
 
     @property
     def sheet(self) -> str | None:
-        """Its faces, embedded."""
-        return None if self.entry.sheet is None else data_uri(self.entry.sheet, "webp")
+        """The sheet of its faces as a WebP data URI; None where a run has no sheet."""
+        if self.entry.sheet is None:
+            return None
+        return data_uri(self.entry.sheet, "webp")
 
 
 def write_leaderboard(path: str | Path, entries: Sequence[Entry], marks: Sequence[str] = ()) -> Path:
@@ -154,10 +159,15 @@ def leaderboard_rows(entries: Sequence[Entry], comparable: bool = True) -> tuple
 
 def _figures(entry: Entry) -> dict[str, dict[str, float]]:
     """Mean and, over several seeds, spread, by the name of the column."""
-    judge, white_box = entry.meta["judge"], entry.meta.get("white_box") or [""]
+    judge = entry.meta["judge"]
+    white_box = entry.meta.get("white_box") or [""]
     filled = named(judge, str(white_box[0]))
     found = summary([run.figures for run in entry.runs], filled)
-    return {column.name: found[own.name] for column, own in zip(COLUMNS, filled, strict=True) if own.name in found}
+    figures = {}
+    for column, own in zip(COLUMNS, filled, strict=True):
+        if own.name in found:
+            figures[column.name] = found[own.name]
+    return figures
 
 
 def _standing(figures: Mapping[str, Mapping[str, float]]) -> tuple[float, float]:
@@ -174,7 +184,8 @@ def _cell(entry: Entry, name: str, value: Mapping[str, float] | None) -> Cell:
         return Cell(f"{mean:.1f}", value=mean)
     if "std" in value:
         return Cell(format_value(name, mean), "± " + format_value(name, value["std"]), mean)
-    judge, white_box = entry.meta["judge"], entry.meta.get("white_box") or [""]
+    judge = entry.meta["judge"]
+    white_box = entry.meta.get("white_box") or [""]
     interval = entry.runs[0].ci.get(name.format(judge=judge, recogniser=white_box[0]))
     return Cell(format_value(name, mean), format_interval(name, interval), mean)
 
@@ -202,8 +213,12 @@ def _plots(rows: Sequence[Row]) -> list[Scatter]:
 
 
 def _told(row: Row, name: str) -> str:
-    hidden, back = 1 - row.figures[HIDDEN], row.figures.get(RECOVERED)
-    recovered = "no way back" if back is None else f"{back:.1%} recovered"
+    hidden = 1 - row.figures[HIDDEN]
+    back = row.figures.get(RECOVERED)
+    if back is None:
+        recovered = "no way back"
+    else:
+        recovered = f"{back:.1%} recovered"
     return f"{row.entry.name}: {hidden:.1%} hidden, {format_value(name, row.figures[name])}, {recovered}"
 
 
@@ -211,23 +226,26 @@ def protocols(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """What stands behind the figures: each protocol and judge, with every choice where the protocol ships with us."""
     found: dict[tuple[object, ...], dict[str, Any]] = {}
     for entry in entries:
-        stamped = entry.meta.get("protocol") or {}
-        key = (protocol_label(entry.meta), stamped.get("sha256"), *entry.judge)
-        counts = {name: entry.meta.get(name) for name in ("images", "people", "keys", "far", "bundle")}
+        followed = entry.meta.get("protocol") or {}
+        key = (protocol_label(entry.meta), followed.get("sha256"), *entry.judge)
+        counts = {}
+        for name in ("images", "people", "keys", "far", "bundle"):
+            counts[name] = entry.meta.get(name)
         facts = {"judge": entry.judge[0], "judge's weights": entry.judge[1], **counts}
-        facts |= {"protocol's hash": stamped.get("sha256"), "pictures' hash": stamped.get("pictures_sha256")}
-        shown = found.setdefault(key, {"label": key[0], "methods": [], "facts": facts, **_choices(stamped)})
+        facts |= {"protocol's hash": followed.get("sha256"), "pictures' hash": followed.get("pictures_sha256")}
+        shown = found.setdefault(key, {"label": key[0], "methods": [], "facts": facts, **_choices(followed)})
         shown["methods"].append(entry.name)
     return list(found.values())
 
 
-def _choices(stamped: Mapping[str, Any]) -> dict[str, Any]:
+def _choices(followed: Mapping[str, Any]) -> dict[str, Any]:
     """Purpose and choices of a protocol that ships with us, if it is the very one."""
-    label = f"{stamped.get('name')}-v{stamped.get('version')}"
-    if label not in known():  # anything else could be the path of some file
+    label = f"{followed.get('name')}-v{followed.get('version')}"
+    # Anything else could be the path of some file.
+    if label not in known():
         return {"about": None, "choices": {}}
     protocol = load_protocol(label)
-    if protocol.digest != stamped.get("sha256"):
+    if protocol.digest != followed.get("sha256"):
         return {"about": None, "choices": {}}
     choices = dict(_flat(dataclasses.asdict(protocol)))
     return {"about": protocol.about, "choices": choices}
@@ -242,6 +260,9 @@ def _flat(item: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         if isinstance(value, Mapping):
             found += _flat(value, f"{prefix}{name}.")
         else:
-            text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+            if isinstance(value, (list, tuple)):
+                text = ", ".join(map(str, value))
+            else:
+                text = str(value)
             found.append((prefix + name, text))
     return found

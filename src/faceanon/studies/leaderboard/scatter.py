@@ -6,10 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-WIDTH, HEIGHT = 360, 300
-LEFT, RIGHT, TOP, BOTTOM = 46, 350, 12, 262
+WIDTH = 360
+HEIGHT = 300
+LEFT = 46
+RIGHT = 350
+TOP = 12
+BOTTOM = 262
 RADIUS = 8.0
-LOW, HIGH = (0xB3, 0x5C, 0x00), (0x1F, 0x5F, 0xBF)  # nothing recovered, all recovered; told apart by all eyes
+# Nothing recovered, all recovered; told apart by all eyes.
+LOW = (0xB3, 0x5C, 0x00)
+HIGH = (0x1F, 0x5F, 0xBF)
 LOG_FROM = 50.0  # a ratio of values above which the axis is logarithmic
 
 
@@ -41,7 +47,9 @@ class Point:
     def colour(self) -> str:
         """From orange (nothing comes back) to blue (everything does)."""
         share = min(max(self.recovered or 0.0, 0.0), 1.0)
-        parts = [round(low + share * (high - low)) for low, high in zip(LOW, HIGH, strict=True)]
+        parts = []
+        for low, high in zip(LOW, HIGH, strict=True):
+            parts.append(round(low + share * (high - low)))
         return f"rgb({parts[0]} {parts[1]} {parts[2]})"
 
     @property
@@ -92,25 +100,29 @@ def scatter(title: str, points: Sequence[Point], lower: bool) -> Scatter | None:
         point.true = (_place(point.x, *span, LEFT, RIGHT), _height(*height, lower))
         point.at = point.true
     _spread(kept)
-    plot = Scatter(title + (", logarithmic" if log else ""), lower, kept)
+    plot = Scatter(f"{title}, logarithmic" if log else title, lower, kept)
     plot.ticks_x = [(_place(tick, *span, LEFT, RIGHT), f"{100 * tick:.3g} %") for tick in _ticks(*span, log=False)]
     plot.ticks_y = [(_height(tick, *ends, lower), f"{10**tick if log else tick:.3g}") for tick in _ticks(*ends, log)]
     return plot
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     room = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
     return low - room, high + room
 
 
 def _place(value: float, low: float, high: float, start: float, end: float) -> float:
-    inner = RADIUS + 1  # circles at the ends stay whole
+    # Circles at the ends stay whole.
+    inner = RADIUS + 1
     return start + inner + (value - low) / (high - low) * (end - start - 2 * inner)
 
 
 def _height(value: float, low: float, high: float, lower: bool) -> float:
-    return _place(value, low, high, TOP, BOTTOM) if lower else _place(value, low, high, BOTTOM, TOP)
+    if lower:
+        return _place(value, low, high, TOP, BOTTOM)
+    return _place(value, low, high, BOTTOM, TOP)
 
 
 def _ticks(low: float, high: float, log: bool) -> list[float]:
@@ -133,17 +145,19 @@ def _spread(points: Sequence[Point], rounds: int = 80) -> None:
 
 
 def _push(one: Point, other: Point) -> None:
-    dx, dy = one.at[0] - other.at[0], one.at[1] - other.at[1]
+    dx = one.at[0] - other.at[0]
+    dy = one.at[1] - other.at[1]
     distance = math.hypot(dx, dy)
     if distance >= 2 * RADIUS + 1:
         return
-    if distance < 1e-6:  # equal methods go apart in a direction of their own
-        dx, dy, distance = math.cos(one.number), math.sin(one.number), 1.0
+    # Equal methods go apart in a direction of their own.
+    if distance < 1e-6:
+        dx = math.cos(one.number)
+        dy = math.sin(one.number)
+        distance = 1.0
     step = (2 * RADIUS + 1 - math.hypot(one.at[0] - other.at[0], one.at[1] - other.at[1])) / 2 / distance
-    one.at, other.at = (
-        _inside(one.at[0] + dx * step, one.at[1] + dy * step),
-        _inside(other.at[0] - dx * step, other.at[1] - dy * step),
-    )
+    one.at = _inside(one.at[0] + dx * step, one.at[1] + dy * step)
+    other.at = _inside(other.at[0] - dx * step, other.at[1] - dy * step)
 
 
 def _inside(x: float, y: float) -> tuple[float, float]:

@@ -20,10 +20,10 @@ from faceanon.files import state_sha256
 from faceanon.metrics.checks import check_image, check_labels
 from faceanon.metrics.detection import largest_faces
 from faceanon.metrics.evaluation import network_or_none
+from faceanon.metrics.fingerprints import bundle_hashes
 from faceanon.metrics.guards import few_pairs
 from faceanon.metrics.recognition import Identification, PairSimilarity, Verification, match_rate
 from faceanon.metrics.saved import saved
-from faceanon.metrics.stamps import bundle_hashes
 from faceanon.metrics.versions import bring_back, codes_or_none, draw_keys, draw_or_hide, open_wrongly
 from faceanon.studies.occlusion.pictures import OccludedBatch, Occlusion
 from faceanon.studies.occlusion.rows import (
@@ -73,15 +73,21 @@ class OcclusionTest:
         detectors: Mapping[str, Detector] | None = None,
         sample_rows: int = 6,
     ) -> None:
-        self.bundle, self.far, self.seed, self.draws = bundle, far, seed, draws
-        self.detectors, self.sample_rows = dict(detectors or {}), sample_rows
+        self.bundle = bundle
+        self.far = far
+        self.seed = seed
+        self.draws = draws
+        self.detectors = dict(detectors or {})
+        self.sample_rows = sample_rows
         self.role = next((role for role in ("judge", "recogniser") if network_or_none(bundle, role)), None)
         if self.role is None:
             raise ValueError(f"bundle {bundle.name!r} has no recogniser, so nobody can say who is who")
         self.judge = str(getattr(bundle, f"{self.role}_name", self.role))
         self.metrics: dict[str, Metric] = {}
         self.kinds: list[str] = []
-        self.seen, self.method_sha256, self.reversible = 0, "", True
+        self.seen = 0
+        self.method_sha256 = ""
+        self.reversible = True
         self.figures: dict[str, float] = {}
         self.ci: dict[str, tuple[float, float]] = {}
         self.faults: dict[str, str] = {}
@@ -91,12 +97,17 @@ class OcclusionTest:
     @cached_property
     def networks(self) -> dict[str, Any]:
         """Recogniser, parser and landmark network; None where the bundle has none."""
-        return {role: network_or_none(self.bundle, role) for role in (str(self.role), "parser", "landmarks")}
+        networks = {}
+        for role in (str(self.role), "parser", "landmarks"):
+            networks[role] = network_or_none(self.bundle, role)
+        return networks
 
     @cached_property
     def occluder_class(self) -> int | None:
         """The parser's class of occluders, where it has one."""
-        return self.bundle.occluder_class if self.networks["parser"] is not None else None
+        if self.networks["parser"] is not None:
+            return self.bundle.occluder_class
+        return None
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -132,7 +143,8 @@ class OcclusionTest:
         plain = check_image("batch.plain.image", batch.plain.image)
         people = check_labels("batch.plain.identity", batch.plain.identity, len(plain)).cpu()
         self.method_sha256 = self.method_sha256 or state_sha256(backbone)
-        self.reversible, self.seen = backbone.reversible, self.seen + len(plain)
+        self.reversible = backbone.reversible
+        self.seen = self.seen + len(plain)
         self.kinds += [kind for kind in batch.worn if kind not in self.kinds]
         empty = torch.zeros(len(plain), *plain.shape[2:], dtype=torch.bool, device=plain.device)
         reference = self.networks[str(self.role)](plain).cpu()
@@ -147,7 +159,9 @@ class OcclusionTest:
 
     def _make(self, backbone: Backbone, image: Tensor, numbers: list[int]) -> dict[str, Tensor]:
         """The versions of `(B, 3, S, S)`, read back from files; an occluded face gets its bare face's keys."""
-        keys = [draw_keys(backbone, self.seed, role, numbers).to(image.device) for role in ("key1", "wrong")]
+        keys = []
+        for role in ("key1", "wrong"):
+            keys.append(draw_keys(backbone, self.seed, role, numbers).to(image.device))
         made = {"original": image, "anonymized": saved(draw_or_hide(backbone, image, keys[0])[0])}
         if backbone.reversible:
             codes = codes_or_none(backbone, image)
@@ -161,7 +175,8 @@ class OcclusionTest:
         self._metric(f"bare/{kind}", lambda: Verification(self.far, seed=self.seed)).update(found["original"], people)
         self._metric(f"lookup/{kind}", Identification).update(found["anonymized"], reference, people)
         pairs = {"deid_rate": found["anonymized"]}
-        pairs |= {"recovery_rate": found["recovered"], "wrong_key_rate": found["wrong key"]} if self.reversible else {}
+        if self.reversible:
+            pairs |= {"recovery_rate": found["recovered"], "wrong_key_rate": found["wrong key"]}
         for name, embedding in pairs.items():
             self._metric(f"cosine/{name}/{kind}", PairSimilarity).update(embedding, found["original"])
         if kind != NONE:
@@ -201,7 +216,9 @@ class OcclusionTest:
     def _detection(self, kind: str, made: Mapping[str, Tensor]) -> None:
         for name, detector in self.detectors.items():
             for what in ("original", "anonymized"):
-                found = [float(face is not None) for face in largest_faces(detector, made[what])]
+                found = []
+                for face in largest_faces(detector, made[what]):
+                    found.append(float(face is not None))
                 self._row(f"detection_rate/{name}/{kind}/{what}", torch.tensor(found))
 
     def _keep(self, kind: str, made: Mapping[str, Tensor]) -> None:
@@ -219,10 +236,12 @@ class OcclusionTest:
         if not self.seen:
             raise ValueError("nothing to compute: no batch was added")
         known = self._metric(f"bare/{NONE}", Verification).compute()
-        threshold, people = float(known["threshold"]), known["identity"].numpy()
+        threshold = float(known["threshold"])
+        people = known["identity"].numpy()
         if math.isnan(threshold):
             raise ValueError("no two known people, so no threshold: name the person of each picture")
-        self.figures, self.ci = {f"threshold/{self.judge}": threshold}, {}
+        self.figures = {f"threshold/{self.judge}": threshold}
+        self.ci = {}
         for name, metric in self.metrics.items():
             family, _, rest = name.partition("/")
             if family == "rows":
@@ -251,7 +270,10 @@ class OcclusionTest:
     def _missing(self) -> list[str]:
         """What could not be measured, and why."""
         needs = {"parser": "occluder_parsing_iou, occluder_mask_iou", "landmarks": "landmark_distance"}
-        found = [f"{what}: bundle has no {role}" for role, what in needs.items() if self.networks[role] is None]
+        found = []
+        for role, what in needs.items():
+            if self.networks[role] is None:
+                found.append(f"{what}: bundle has no {role}")
         if self.networks["parser"] is not None and self.occluder_class is None:
             found.append("occluder_mask_iou: the bundle's parser has no class for occluders")
         if not any(name.startswith("deid_rate_gallery/") for name in self.figures):

@@ -41,14 +41,13 @@ class Column:
     digits: int = 2
 
 
-_C, _PERCENT = Column, ("%", 1)
-KEPT, FACE, HIDDEN, BACK, JUDGE = (
-    "occluder kept",
-    "face around it",
-    "anonymity",
-    "recovery",
-    "how far to trust the judge",
-)
+_C = Column
+_PERCENT = ("%", 1)
+KEPT = "occluder kept"
+FACE = "face around it"
+HIDDEN = "anonymity"
+BACK = "recovery"
+JUDGE = "how far to trust the judge"
 COLUMNS = (
     _C(KEPT, "PSNR", "occluder_psnr/{kind}/anonymized", "Fidelity of the pixels that the occluder covers, in the "
        "anonymized picture.", "higher", " dB", 1),
@@ -78,7 +77,7 @@ COLUMNS = (
        "lower", *_PERCENT),
     _C(JUDGE, "sees through", "through_rate/{judge}/{kind}", "Share of originals that the judge still recognises with "
        "the occluder. Where this is low, so is what it can say about anonymity.", "higher", *_PERCENT),
-    _C(JUDGE, "strangers confused", "impostor_rate/{judge}/{kind}", "Share of pairs of two people that it takes for "
+    _C(JUDGE, "other people accepted", "impostor_rate/{judge}/{kind}", "Share of pairs of two people that it takes for "
        "one, both with the occluder; by its threshold the false accept rate without.", "lower", *_PERCENT),
 )  # fmt: skip
 
@@ -90,26 +89,36 @@ def occlusion_rows(results: Results, detector: str = "mtcnn") -> tuple[list[Colu
         results: Of an `OcclusionTest`.
         detector: Whose opinion is shown.
     """
-    judge, kinds = str(results.meta["judge"]), ["none", *results.meta["occluders"]]
-    names = [
-        {kind: column.name.format(kind=kind, judge=judge, detector=detector) for kind in kinds} for column in COLUMNS
-    ]
-    shown = [i for i, column in enumerate(names) if any(name in results.figures for name in column.values())]
-    rows = {kind: [_cell(COLUMNS[i], results, names[i][kind]) for i in shown] for kind in kinds}
-    return [COLUMNS[i] for i in shown], rows
+    judge = str(results.meta["judge"])
+    kinds = ["none", *results.meta["occluders"]]
+    columns = []
+    rows: dict[str, list[dict[str, str]]] = {kind: [] for kind in kinds}
+    for column in COLUMNS:
+        names = {kind: column.name.format(kind=kind, judge=judge, detector=detector) for kind in kinds}
+        # A column that no kind of occluder has a figure for would be dashes alone.
+        if any(name in results.figures for name in names.values()):
+            columns.append(column)
+            for kind in kinds:
+                rows[kind].append(_cell(column, results, names[kind]))
+    return columns, rows
 
 
 def _cell(column: Column, results: Results, name: str) -> dict[str, str]:
     if name not in results.figures:
         return {"value": "-", "interval": ""}
     interval = results.ci.get(name)
-    ends = "" if interval is None else " to ".join(_number(column, end) for end in interval)
+    if interval is None:
+        ends = ""
+    else:
+        ends = " to ".join(_number(column, end) for end in interval)
     space = " " if column.unit == "%" else ""
     return {"value": f"{_number(column, results.figures[name])}{space}{column.unit}", "interval": ends}
 
 
 def _number(column: Column, value: float) -> str:
-    return f"{value * (100 if column.unit == '%' else 1):.{column.digits}f}"
+    if column.unit == "%":
+        value = value * 100
+    return f"{value:.{column.digits}f}"
 
 
 def occlusion_markdown(columns: Sequence[Column], rows: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
@@ -117,15 +126,27 @@ def occlusion_markdown(columns: Sequence[Column], rows: Mapping[str, Sequence[Ma
     lines = [["", *rows], ["---"] + ["---:"] * len(rows)]
     for place, column in enumerate(columns):
         cells = [row[place] for row in rows.values()]
-        texts = [f"{cell['value']} ({cell['interval']})" if cell["interval"] else cell["value"] for cell in cells]
+        texts = []
+        for cell in cells:
+            if cell["interval"]:
+                texts.append(f"{cell['value']} ({cell['interval']})")
+            else:
+                texts.append(cell["value"])
         lines.append([f"{column.group}: {column.title} {ARROWS[column.better]}".strip(), *texts])
-    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
-    pad = [[cell.ljust(widths[0]) if not i else cell.rjust(widths[i]) for i, cell in enumerate(line)] for line in lines]
-    return "\n".join(pipe(line) for line in pad) + "\n"
+    widths = []
+    for number in range(len(lines[0])):
+        widths.append(max(len(line[number]) for line in lines))
+    padded = []
+    for line in lines:
+        aligned = [line[0].ljust(widths[0])]
+        for text, width in zip(line[1:], widths[1:], strict=True):
+            aligned.append(text.rjust(width))
+        padded.append(pipe(aligned))
+    return "\n".join(padded) + "\n"
 
 
 def write_occlusion(directory: str | Path, results: Results, samples: Mapping[str, Tensor]) -> tuple[Path, str]:
-    """Write `occlusion.json`, `occlusion.md`, `occlusion.png` and `occlusion.html`, each whole or not at all.
+    """Write `occlusion.json`, `occlusion.md`, `occlusion.png` and `occlusion.html`, each atomically.
 
     Args:
         directory: Made if missing.

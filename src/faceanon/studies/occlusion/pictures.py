@@ -56,8 +56,10 @@ class OccludedBatch:
     numbers: list[int]
 
     def to(self, device: torch.device | str) -> OccludedBatch:
-        """Move every tensor."""
-        worn = {kind: Occlusion(item.image.to(device), item.mask.to(device)) for kind, item in self.worn.items()}
+        """The same batch with every tensor on `device`."""
+        worn = {}
+        for kind, item in self.worn.items():
+            worn[kind] = Occlusion(item.image.to(device), item.mask.to(device))
         return OccludedBatch(self.plain.to(device), worn, self.numbers)
 
 
@@ -152,19 +154,23 @@ def draw(kind: str, image: Tensor, points: Tensor, numbers: Sequence[int], seed:
         raise ValueError(f"{len(image)} pictures need points ({len(image)}, 5, 2) and as many numbers")
     blank = torch.zeros(len(image), *image.shape[2:], dtype=torch.long, device=image.device)
     canvas = Canvas((image + 1) / 2, blank, pixel=2.0 / image.shape[-1])
-    rows = [torch.rand(4, generator=stream("occlusion", seed, kind, number)) for number in numbers]
+    rows = []
+    for number in numbers:
+        rows.append(torch.rand(4, generator=stream("occlusion", seed, kind, number)))
     DRAWN[kind](canvas, _frame(image, points, torch.stack(rows).to(image)))
     return Occlusion((canvas.image * 255).round() / 127.5 - 1, canvas.parsing > 0)
 
 
 def _frame(image: Tensor, points: Tensor, style: Tensor) -> _Frame:
     left, right, nose, mouth_left, mouth_right = points.unbind(1)
-    eyes, across = (left + right) / 2, right - left
+    eyes = (left + right) / 2
+    across = right - left
     scale = across.norm(dim=1).clamp_min(1e-3)
     right_way = across / scale[:, None]
     down_way = torch.stack([-right_way[:, 1], right_way[:, 0]], 1)
     height = (((mouth_left + mouth_right) / 2 - eyes) * down_way).sum(1)
-    height = torch.maximum(height, 0.5 * scale)  # points of a profile may lie in one line
+    # Points of a profile may lie in one line.
+    height = torch.maximum(height, 0.5 * scale)
     size = image.shape[-1]
     steps = (torch.arange(size, device=image.device) * 2 + 1) / size - 1
     down, along = torch.meshgrid(steps, steps, indexing="ij")
@@ -178,7 +184,8 @@ def _frame(image: Tensor, points: Tensor, style: Tensor) -> _Frame:
 
 def _glasses(canvas: Canvas, face: _Frame) -> None:
     """Frame, bridge and temples; dark lenses on every other face, clear ones otherwise."""
-    u, v = face.u.abs() - 0.5, face.v - 0.03
+    u = face.u.abs() - 0.5
+    v = face.v - 0.03
     power = 2.5 + 2 * face.free(0)
     radius = ((u.abs() + 1e-4) ** power + (v.abs() * 1.25 + 1e-4) ** power) ** (1 / power)
     rim = (radius - 0.38).abs() - 0.035
@@ -195,7 +202,8 @@ def _glasses(canvas: Canvas, face: _Frame) -> None:
 
 def _mask(canvas: Canvas, face: _Frame) -> None:
     """A pleated cloth from the nose to below the chin, with loops to the ears."""
-    u, v = face.u, face.v
+    u = face.u
+    v = face.v
     top = 0.42 + 0.14 * u * u - 0.12 * face.free(0)
     narrow = u / (1.16 - 0.2 * (v - 0.4).clamp(0, 1.5))  # towards the chin
     cloth = ((narrow.abs() + 1e-4) ** 3 + (((v - 1.1) / 0.85).abs() + 1e-4) ** 3) ** (1 / 3) - 1
@@ -211,12 +219,15 @@ def _hand(canvas: Canvas, face: _Frame) -> None:
     """A hand raised from below over a cheek and the mouth, in the skin's own colour."""
     side = torch.where(face.free(0) < 0.5, -1.0, 1.0)
     angle = side * (-0.2 - 0.35 * face.free(1))
-    du, dv = face.u - side * (0.25 + 0.3 * face.free(2)), face.v - 1.5
-    x, y = angle.cos() * du + angle.sin() * dv, angle.cos() * dv - angle.sin() * du
+    du = face.u - side * (0.25 + 0.3 * face.free(2))
+    dv = face.v - 1.5
+    x = angle.cos() * du + angle.sin() * dv
+    y = angle.cos() * dv - angle.sin() * du
     zero = torch.zeros_like(angle)
     parts = [capsule(x, y, (zero, zero + 0.1), (zero, zero + 3.0), 0.36)]
     for number, length in enumerate((0.8, 0.98, 1.05, 0.92)):
-        base, tip = side * (number - 1.5) * 0.2, side * (number - 1.5) * 0.24
+        base = side * (number - 1.5) * 0.2
+        tip = side * (number - 1.5) * 0.24
         parts.append(capsule(x, y, (base, zero), (tip, zero - length), 0.1))
     parts.append(capsule(x, y, (-side * 0.3, zero + 0.2), (-side * 0.6, zero - 0.3), 0.11))
     distance = torch.stack(parts).amin(0)
@@ -226,7 +237,7 @@ def _hand(canvas: Canvas, face: _Frame) -> None:
 
 
 DRAWN: dict[str, Callable[[Canvas, _Frame], None]] = {"glasses": _glasses, "mask": _mask, "hand": _hand}
-"""The drawn kinds."""
+"""Function that draws an occluder onto photographs, by its kind."""
 
 
 def photo_batches(
@@ -241,7 +252,9 @@ def photo_batches(
         batch: Pictures in a batch.
         left_out: Gets a line for each picture that cannot be read, or in which the detector finds no face.
     """
-    people = {name: place for place, name in enumerate(sorted({photo.identity or "" for photo in photos}))}
+    people = {}
+    for place, name in enumerate(sorted({photo.identity or "" for photo in photos})):
+        people[name] = place
     read = Reader(size)
     for start in range(0, len(photos), batch):
         rows = []
@@ -255,7 +268,10 @@ def photo_batches(
             if face is None:
                 left_out.append(f"{photo.name}: the detector finds no face")
                 continue
-            label = -1 if photo.identity is None else people[photo.identity]
+            if photo.identity is None:
+                label = -1
+            else:
+                label = people[photo.identity]
             rows.append((torch.tensor(pixels), torch.from_numpy(face.points).float(), label, number))
         if rows:
             yield _photo_batch(rows, size)

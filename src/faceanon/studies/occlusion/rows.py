@@ -16,7 +16,8 @@ from faceanon.metrics.checks import check_same_shape
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.quality import psnr
 
-KEPT_IOU, KEPT_PSNR = 0.5, 15.0
+KEPT_IOU = 0.5
+KEPT_PSNR = 15.0
 
 
 class Rows(Metric):
@@ -40,7 +41,7 @@ class Rows(Metric):
         self.values.append(values.double())
 
     def compute(self) -> Tensor:
-        """All values."""
+        """All values that were added, `(N,)` float64, NaN where a row has none."""
         return dim_zero_cat(self.values)
 
 
@@ -113,7 +114,8 @@ def occlusion_faults(
     for kind in ("none", *kinds):
         checks = _level(figures, judge, kind)
         checks += [] if kind == "none" else [*_change(figures, ci, judge, kind), *_preservation(figures, judge, kind)]
-        found |= {name: text for name, fails, text in checks if fails}  # no comparison with NaN holds
+        # No comparison with NaN holds.
+        found |= {name: text for name, fails, text in checks if fails}
     return found
 
 
@@ -121,7 +123,10 @@ Check = tuple[str, bool, str]
 
 
 def _level(figures: Mapping[str, float], judge: str, kind: str) -> list[Check]:
-    where = "without an occluder" if kind == "none" else f"under {kind}"
+    if kind == "none":
+        where = "without an occluder"
+    else:
+        where = f"under {kind}"
     names = [f"{name}/{judge}/{kind}" for name in ("deid_rate", "wrong_key_rate")]
     deid, wrong = (figures.get(name, math.nan) for name in names)
     return [
@@ -135,7 +140,8 @@ def _change(figures: Mapping[str, float], ci: Mapping[str, tuple[float, float]],
     names = [f"{name}/{judge}/{kind}" for name in ("deid_rate", "recovery_rate")]
     deid, recovered = (figures.get(name, math.nan) for name in names)
     hidden, back = (figures.get(f"{name}/{judge}/none", math.nan) for name in ("deid_rate", "recovery_rate"))
-    low, high = ci.get(names[0], (math.nan, math.nan))[0], ci.get(names[1], (math.nan, math.nan))[1]
+    low = ci.get(names[0], (math.nan, math.nan))[0]
+    high = ci.get(names[1], (math.nan, math.nan))[1]
     return [
         (
             names[0],
@@ -151,10 +157,12 @@ def _change(figures: Mapping[str, float], ci: Mapping[str, tuple[float, float]],
 
 
 def _preservation(figures: Mapping[str, float], judge: str, kind: str) -> list[Check]:
-    iou, decibels = f"occluder_parsing_iou/{kind}/anonymized", f"occluder_psnr/{kind}/anonymized"
-    agreement, fidelity = figures.get(iou, math.nan), figures.get(decibels, math.nan)
-    strangers = f"impostor_rate/{judge}/{kind}"
-    accepted = figures.get(strangers, math.nan)
+    iou = f"occluder_parsing_iou/{kind}/anonymized"
+    decibels = f"occluder_psnr/{kind}/anonymized"
+    agreement = figures.get(iou, math.nan)
+    fidelity = figures.get(decibels, math.nan)
+    accepts = f"impostor_rate/{judge}/{kind}"
+    accepted = figures.get(accepts, math.nan)
     return [
         (
             iou,
@@ -167,8 +175,8 @@ def _preservation(figures: Mapping[str, float], judge: str, kind: str) -> list[C
             f"{kind}: not kept, the pixels that it covers come back at {fidelity:.1f} dB only",
         ),
         (
-            strangers,
+            accepts,
             accepted > 0.1,
-            f"{kind}: the judge accepts {accepted:.0%} of pairs of strangers who both wear it, so its rates say little",
+            f"{kind}: the judge accepts {accepted:.0%} of impostor pairs, both wearing it, so its rates say little",
         ),
     ]

@@ -72,7 +72,9 @@ def run_occlusion(options: Options) -> int:
         figures = test.compute()
     except ValueError as error:
         raise UserError(f"{options.photos or 'drawn faces'}: {error}") from error
-    source = "procedural" if options.photos is None else "photographed"
+    source = "photographed"
+    if options.photos is None:
+        source = "procedural"
     meta = {**run_meta(), "method": type(backbone).__name__, "model": options.model, "source": source, **test.meta}
     results = Results(figures, test.ci, meta, list(test.faults.values()), [*test.skipped, *left_out])
     page, table = write_occlusion(options.out, results, {} if options.photos else test.samples)

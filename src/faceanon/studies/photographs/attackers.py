@@ -141,7 +141,7 @@ class AsShown(WithoutCodes):
         self.blur = Blur(str(method.bundle.folder), region="picture")
 
     def sample_key(self, batch: int, generator: torch.Generator | None = None) -> Tensor:
-        """Keys of the method itself."""
+        """Random keys, as the attacked method draws them itself."""
         return self.inner.sample_key(batch, generator)
 
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
@@ -198,7 +198,7 @@ def attack_figures(
         raise UserError(f"{pipeline.name} comes without a training recogniser, so no attacker can fine-tune it")
     facts = [bundle.entry("recogniser").get("sha256"), backbone.image_size, judge.name, judge.digest, budget, seed]
     facts += [picture.key for person in people for picture in person.pictures]
-    # Paint and blur do not hang on the model, so what is found behind them serves for every model of the bundle.
+    # Paint and blur do not depend on the model, so what is found behind them serves for every model of the bundle.
     methods = {
         "": (AsShown(backbone), f"{backbone.method} {pipeline.weights}"),
         "/painted": (PaintedOver(bundle, mesh), "paint"),
@@ -231,7 +231,7 @@ def _attack(
 ) -> Figures:
     """Undo a method without its key, and look for persons with a recogniser that learnt its pictures."""
     figures = Figures()
-    # One state of torch's random numbers for each method: what is found does not hang on what was attacked before.
+    # One state of torch's random numbers for each method: what is found does not depend on what was attacked before.
     with judged(method, judge), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         target = Target(method, attacked, lambda: known, budget, seed, device)
@@ -259,8 +259,14 @@ def _halves(people: Sequence[Person], side: int, seed: int) -> tuple[FaceBatch, 
     """Pictures of the attacked and of the attackers' own persons."""
     names = [str(person.number) for person in people]
     _, attacked = hold_out(names, 0, len(people) // 2, seed)
-    first = [person for person in people if str(person.number) in attacked]
-    second = [person for person in people if str(person.number) not in attacked]
+    first = []
+    for person in people:
+        if str(person.number) in attacked:
+            first.append(person)
+    second = []
+    for person in people:
+        if str(person.number) not in attacked:
+            second.append(person)
     return _batch(first, side), _batch(second, side)
 
 
@@ -278,7 +284,9 @@ def _batch(people: Sequence[Person], side: int) -> FaceBatch:
 def _load(path: Path) -> Figures:
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        intervals = {name: (float(low), float(high)) for name, (low, high) in kept["intervals"].items()}
+        intervals = {}
+        for name, (low, high) in kept["intervals"].items():
+            intervals[name] = (float(low), float(high))
         return Figures({name: float(value) for name, value in kept["values"].items()}, intervals)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is damaged: delete it, and the attackers are trained again") from error

@@ -21,8 +21,10 @@ from faceanon.studies.photographs.readings import Measured
 FAR = 1e-2
 DRAWS = 1000
 # Points of the mesh: the inner edges of the lips in their middle, and where the face ends beside the ears.
-UPPER_LIP, LOWER_LIP = 13, 14
-LEFT_CHEEK, RIGHT_CHEEK = 234, 454
+UPPER_LIP = 13
+LOWER_LIP = 14
+LEFT_CHEEK = 234
+RIGHT_CHEEK = 454
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
@@ -58,7 +60,7 @@ def judge_figures(judge: Judge, measured: Measured, figures: Figures) -> None:
     figures.values[f"threshold/{name}"] = threshold
 
     own = judge.compare(originals, originals)
-    same, strangers = _relations(person)
+    same, others = _relations(person)
     alike = _accepted(own, same, threshold)
     figures.add_mean(f"originals_alike/{name}", alike, person)
     _anonymized_figures(judge, measured, threshold, figures)
@@ -69,17 +71,18 @@ def judge_figures(judge: Judge, measured: Measured, figures: Figures) -> None:
             # What could not be made is NaN, which passes no threshold: neither recovered nor opened.
             figures.add_mean(f"{kind}/{name}", (scores > threshold).float().mean(0), person)
 
-    between = [
-        judge.compare_rows(one, other)
-        for position, one in enumerate(versions["anonymized"])
-        for other in versions["anonymized"][position + 1 :]
-    ]
+    between = []
+    for position, one in enumerate(versions["anonymized"]):
+        for other in versions["anonymized"][position + 1 :]:
+            between.append(judge.compare_rows(one, other))
     figures.add_mean(f"two_keys_alike/{name}", (torch.stack(between) > threshold).float().mean(0), person)
 
-    pseudonyms = [judge.compare(version, version) for version in versions["anonymized"]]
+    pseudonyms = []
+    for version in versions["anonymized"]:
+        pseudonyms.append(judge.compare(version, version))
     kept = torch.stack([_accepted(scores, same, threshold) for scores in pseudonyms]).mean(0)
     figures.add_mean(f"one_pseudonym/{name}", kept, person)
-    shared = torch.stack([_accepted(scores, strangers, threshold) for scores in pseudonyms]).mean(0)
+    shared = torch.stack([_accepted(scores, others, threshold) for scores in pseudonyms]).mean(0)
     figures.add_mean(f"pseudonyms_shared/{name}", shared, person)
     rows = torch.stack([kept, alike], 1).double().numpy()
     add_statistic(figures, f"pseudonym_ratio/{name}", rows, person, _ratio)
@@ -89,14 +92,14 @@ def _anonymized_figures(judge: Judge, measured: Measured, threshold: float, figu
     """Add how far the anonymized pictures still lead to their people."""
     person = measured.person
     originals = measured.originals[judge.name]
-    same, strangers = _relations(person)
+    same, others = _relations(person)
     parts: dict[str, list[Tensor]] = {"same": [], "other": [], "strangers": [], "rank1": []}
     for version in measured.versions[judge.name]["anonymized"]:
         scores = judge.compare(version, originals)
         parts["same"].append((scores.diagonal() > threshold).float())
         parts["other"].append(_accepted(scores, same, threshold))
-        parts["strangers"].append(_accepted(scores, strangers, threshold))
-        parts["rank1"].append(_first(scores, same, strangers))
+        parts["strangers"].append(_accepted(scores, others, threshold))
+        parts["rank1"].append(_first(scores, same, others))
     for part, rows in parts.items():
         figures.add_mean(f"{part}/{judge.name}", torch.stack(rows).mean(0), person)
     # Passwords differ: one may draw a stranger who resembles many. The mean alone would hide that.
@@ -116,16 +119,18 @@ def _accepted(scores: Tensor, mask: Tensor, threshold: float) -> Tensor:
     return ((scores > threshold) & mask).sum(1) / mask.sum(1)
 
 
-def _first(scores: Tensor, same: Tensor, strangers: Tensor) -> Tensor:
+def _first(scores: Tensor, same: Tensor, others: Tensor) -> Tensor:
     """1 where the nearest other original shows the person, else 0; a tie finds nobody: `(N,)`."""
     best = scores.masked_fill(~same, -math.inf).amax(1)
-    return (best > scores.masked_fill(~strangers, -math.inf).amax(1)).float()
+    return (best > scores.masked_fill(~others, -math.inf).amax(1)).float()
 
 
 def _ratio(rows: Array) -> float:
     ours = float(rows[:, 0].mean())
     theirs = float(rows[:, 1].mean())
-    return ours / theirs if theirs > 0 else math.nan
+    if theirs > 0:
+        return ours / theirs
+    return math.nan
 
 
 def chance(person: Tensor) -> float:
@@ -147,14 +152,19 @@ def add_statistic(
         statistic: Of rows; NaN where they do not offer it.
         seed: Of the bootstrap.
     """
-    owned = [np.flatnonzero(person.numpy() == label) for label in np.unique(person.numpy())]
+    owned = []
+    for label in np.unique(person.numpy()):
+        owned.append(np.flatnonzero(person.numpy() == label))
     figures.values[name] = statistic(rows)
     rng = np.random.default_rng(seed)
     drawn = []
     for _ in range(DRAWS):
         chosen = rng.integers(len(owned), size=len(owned))
         drawn.append(statistic(rows[np.concatenate([owned[number] for number in chosen])]))
-    known = [value for value in drawn if math.isfinite(value)]
+    known = []
+    for value in drawn:
+        if math.isfinite(value):
+            known.append(value)
     if known:
         low, high = np.quantile(known, [0.025, 0.975])
         figures.intervals[name] = float(low), float(high)

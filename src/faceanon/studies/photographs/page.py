@@ -136,7 +136,9 @@ def _row(results: Results, line: Line, label: str, figure: str, white_box: bool)
 
 def _text(value: float, kind: Kind) -> str:
     if not math.isfinite(value):
-        return "exact" if kind == "dB" and value > 0 else "-"
+        if kind == "dB" and value > 0:
+            return "exact"
+        return "-"
     if kind == "dB":
         return f"{value:.1f} dB"
     if kind == "bytes":
@@ -149,9 +151,15 @@ def _text(value: float, kind: Kind) -> str:
 def terminal(results: Results) -> str:
     """The table for the terminal, with a mark on what is not reached."""
     marks = {None: "", True: "reached", False: "NOT REACHED"}
-    cells = [(row.label, row.value, row.target, marks[row.reached]) for row in rows(results)]
-    widths = [max(len(cell[column]) for cell in cells) for column in range(4)]
-    lines = ["  ".join(text.ljust(width) for text, width in zip(cell, widths, strict=True)) for cell in cells]
+    cells = []
+    for row in rows(results):
+        cells.append((row.label, row.value, row.target, marks[row.reached]))
+    widths = []
+    for column in range(4):
+        widths.append(max(len(cell[column]) for cell in cells))
+    lines = []
+    for cell in cells:
+        lines.append("  ".join(text.ljust(width) for text, width in zip(cell, widths, strict=True)))
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -201,7 +209,10 @@ def contact_sheet(people: Sequence[Person], setting: Setting, cache: Path) -> Im
         faces = []
         for picture in pictures:
             path = place(cache, picture, version)
-            faces.append(read_pixels(path) if path.is_file() else _refused(setting.side))
+            if path.is_file():
+                faces.append(read_pixels(path))
+            else:
+                faces.append(_refused(setting.side))
         shown[label] = from_bytes(torch.from_numpy(np.stack(faces)))
     return sheet(shown, scale=1)
 

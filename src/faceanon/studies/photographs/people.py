@@ -52,7 +52,10 @@ def find_people(folder: Path, most_people: int | None = None, most_pictures: int
     for photo in list_photos(folder, "identity"):
         if photo.identity is not None:
             owners[photo.identity].append(photo)
-    chosen = [photos[:most_pictures] for _, photos in sorted(owners.items()) if len(photos[:most_pictures]) > 1]
+    chosen = []
+    for _, photos in sorted(owners.items()):
+        if len(photos[:most_pictures]) > 1:
+            chosen.append(photos[:most_pictures])
     if len(chosen) < 2:
         raise UserError(
             f"{folder} shows {len(chosen)} persons with two pictures or more, and the study needs two: "

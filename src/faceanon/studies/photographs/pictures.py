@@ -1,7 +1,7 @@
 """The files of a study: originals, anonymized, recovered and wrongly opened pictures, each written by the product.
 
 Every picture has a folder of its own in the cache, with one PNG a version. A version that is there is not made again,
-so an interrupted study goes on where it was.
+so an interrupted study resumes where it was.
 """
 
 from __future__ import annotations
@@ -146,14 +146,16 @@ def read_pixels(path: Path) -> NDArray[np.uint8]:
 
 
 class Passwords:
-    """The right and the wrong passwords of a study. Their salts are fixed, so that an interrupted study goes on.
+    """The right and the wrong passwords of a study. Their salts are fixed, so that an interrupted study can resume.
 
     Args:
         count: Number of each.
     """
 
     def __init__(self, count: int) -> None:
-        salts = [hashlib.sha256(f"faceanon/study/photographs/{number}".encode()).digest() for number in range(count)]
+        salts = []
+        for number in range(count):
+            salts.append(hashlib.sha256(f"faceanon/study/photographs/{number}".encode()).digest())
         self.right = [Password(f"right password {number}", salt[:16], KDF) for number, salt in enumerate(salts)]
         self.wrong = [Password(f"wrong password {number}") for number in range(count)]
 
@@ -290,7 +292,9 @@ def file_figures(cache: Path, picture: Picture, setting: Setting) -> dict[str, N
         it did not come back; empty for a method without a way back.
     """
     original = read_pixels(place(cache, picture, ORIGINAL)).astype(np.float64)
-    manifests = [read_manifest(load_photo(place(cache, picture, name))) for name in setting.versions("anonymized")]
+    manifests = []
+    for name in setting.versions("anonymized"):
+        manifests.append(read_manifest(load_photo(place(cache, picture, name))))
     fidelity = []
     for version in setting.versions("recovered"):
         path = place(cache, picture, version)

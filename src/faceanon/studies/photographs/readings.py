@@ -82,7 +82,9 @@ def judge_reading(judge: Judge, setting: Setting) -> Reading:
         with torch.inference_mode():
             return judge.embed(from_bytes(torch.from_numpy(faces))).float().cpu().numpy()
 
-    versions = [version for kind in KINDS for version in setting.versions(kind)]
+    versions = []
+    for kind in KINDS:
+        versions += setting.versions(kind)
     return Reading(f"{judge.name} {judge.digest}", (ORIGINAL, *versions), look)
 
 
@@ -114,7 +116,10 @@ def read_person(person: Person, readings: Sequence[Reading], cache: Path) -> Non
         missing = []
         for picture in person.pictures:
             known = _load(cache, picture, reading)
-            versions = [version for version in reading.versions if place(cache, picture, version).is_file()]
+            versions = []
+            for version in reading.versions:
+                if place(cache, picture, version).is_file():
+                    versions.append(version)
             if any(version not in known for version in versions):
                 missing.append((picture, versions))
         _look(reading, missing, cache)
@@ -165,27 +170,37 @@ def collect(
         detector: The detector that looked, or None.
         round_trip: Whether the mesh looked at round trips too.
     """
-    pictures = [picture for person in people for picture in person.pictures]
-    labels = [person.number for person in people for _ in person.pictures]
+    pictures: list[Picture] = []
+    labels: list[int] = []
+    for person in people:
+        pictures += person.pictures
+        labels += [person.number] * len(person.pictures)
     originals = {}
     versions = {}
     for judge in judges:
         rows = [_load(cache, picture, judge_reading(judge, setting)) for picture in pictures]
         originals[judge.name] = _stack(rows, [ORIGINAL])[0]
-        kinds = [kind for kind in KINDS if setting.versions(kind)]
+        kinds = []
+        for kind in KINDS:
+            if setting.versions(kind):
+                kinds.append(kind)
         versions[judge.name] = {kind: _stack(rows, setting.versions(kind)) for kind in kinds}
     hidden = setting.versions("anonymized")
     kinds_seen = {ORIGINAL: [ORIGINAL], "anonymized": hidden}
     found = {}
     if detector is not None:
-        rows = [_load(cache, picture, detector_reading(detector, setting)) for picture in pictures]
+        rows = []
+        for picture in pictures:
+            rows.append(_load(cache, picture, detector_reading(detector, setting)))
         found = {kind: _stack(rows, names) for kind, names in kinds_seen.items()}
     if round_trip:
         kinds_seen[ROUND_TRIP] = [ROUND_TRIP]
     points = [_load(cache, picture, Reading(MESH, (), _nothing)) for picture in pictures]
     mesh = {kind: _stack(points, names) for kind, names in kinds_seen.items()}
     files = [file_figures(cache, picture, setting) for picture in pictures]
-    told = {name: torch.from_numpy(np.stack([one[name] for one in files], 1)) for name in files[0]}
+    told = {}
+    for name in files[0]:
+        told[name] = torch.from_numpy(np.stack([one[name] for one in files], 1))
     return Measured(torch.tensor(labels), originals, versions, mesh, found, told)
 
 
@@ -197,4 +212,7 @@ def _stack(rows: Sequence[dict[str, Array]], names: Sequence[str]) -> Tensor:
     """`(K, N, ...)` of the versions `names` of N pictures; NaN where a picture lacks the version."""
     like = next(value for row in rows for value in row.values())
     absent = np.full(like.shape, np.nan, np.float32)
-    return torch.from_numpy(np.stack([np.stack([row.get(name, absent) for row in rows]) for name in names]))
+    by_name = []
+    for name in names:
+        by_name.append(np.stack([row.get(name, absent) for row in rows]))
+    return torch.from_numpy(np.stack(by_name))

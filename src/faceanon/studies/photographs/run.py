@@ -32,7 +32,7 @@ from faceanon.studies.photographs.figures import (
 )
 from faceanon.studies.photographs.judges import Judge
 from faceanon.studies.photographs.page import contact_sheet, markdown
-from faceanon.studies.photographs.people import Person
+from faceanon.studies.photographs.people import Person, Picture
 from faceanon.studies.photographs.pictures import Passwords, Setting, cache_name, failures, make_pictures
 from faceanon.studies.photographs.readings import (
     Measured,
@@ -46,8 +46,12 @@ from faceanon.studies.photographs.readings import (
 )
 from faceanon.studies.photographs.telling import telling_figures
 
-RESULTS, TABLE, SHEET = "results.json", "table.md", "sheet.png"
-CACHE, ABOUT, SECONDS = "cache", "about.json", "seconds.json"
+RESULTS = "results.json"
+TABLE = "table.md"
+SHEET = "sheet.png"
+CACHE = "cache"
+ABOUT = "about.json"
+SECONDS = "seconds.json"
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ def run_study(
 ) -> Results:
     """Measure a model on photographs and write results.json, table.md and sheet.png.
 
-    Pictures and readings are kept under `folder/cache`. The same call goes on where an interrupted one was.
+    Pictures and readings are kept under `folder/cache`. The same call resumes an interrupted one.
 
     Args:
         people: Persons whom no training saw.
@@ -142,7 +146,10 @@ def run_study(
     cache = folder / CACHE / cache_name(tools.pipeline, setting)
     began = _remember_commit(cache)
     helper = Helper(tools, setting, Passwords(passwords), cache)
-    work = partial(_alone, helper) if jobs == 1 else partial(_shared, make_tools, setting, cache, jobs)
+    if jobs == 1:
+        work = partial(_alone, helper)
+    else:
+        work = partial(_shared, make_tools, setting, cache, jobs)
     pictures = sum(len(person.pictures) for person in people)
     with tqdm(total=pictures, desc="photographs", unit="photo") as bar:
         for person, spent in work(people):
@@ -192,7 +199,7 @@ def _shared(
                 yield running[future], future.result()
         except BrokenProcessPool as error:
             raise RunError(
-                "a process of the study was killed, perhaps for lack of memory; the same command goes on, "
+                "a process of the study was killed, perhaps for lack of memory; the same command resumes it, "
                 "and needs less with a lower --jobs"
             ) from error
 
@@ -217,7 +224,7 @@ def _begin(make_tools: MakeTools, setting: Setting, cache: Path, threads: int) -
 
     global _helper
     torch.set_num_threads(threads)
-    ParentWatch(0, "the study that started this process is gone; the same command goes on").start()
+    ParentWatch(0, "the study that started this process is gone; the same command resumes it").start()
     _helper = Helper(make_tools(), setting, Passwords(setting.passwords), cache)
 
 
@@ -247,7 +254,9 @@ def _warnings(began: str | None, people: Sequence[Person], setting: Setting, cac
             f"some pictures were made at commit {str(began)[:12]}, and the figures at {str(git_commit())[:12]}; "
             "delete the folder `cache` to make all of them again"
         )
-    pictures = [picture for person in people for picture in person.pictures]
+    pictures: list[Picture] = []
+    for person in people:
+        pictures += person.pictures
     for kind, reasons in failures(cache, pictures, setting).items():
         # A reason begins with the path of the file, which says nothing to whoever reads the table.
         reason = reasons[0].rsplit("/", 1)[-1]
@@ -267,20 +276,27 @@ def _read_seconds(path: Path) -> dict[str, float]:
     if not path.is_file():
         return {}
     try:
-        return {str(name): float(value) for name, value in json.loads(path.read_text(encoding="utf-8")).items()}
+        seconds = {}
+        for name, value in json.loads(path.read_text(encoding="utf-8")).items():
+            seconds[str(name)] = float(value)
+        return seconds
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is damaged: delete it and run the study again") from error
 
 
 def _meta(tools: Tools, setting: Setting, people: Sequence[Person], cache: Path, tell_steps: int) -> dict[str, Any]:
-    """Everything that the figures hang on."""
+    """Everything that the figures depend on."""
     pipeline = tools.pipeline
     spent = _read_seconds(cache / SECONDS)
-    steps = [name for name in spent if f"{name}/pictures" in spent]
-    judges = [
-        {"name": judge.name, "digest": judge.digest, "similarity": judge.similarity, "white_box": judge.white_box}
-        for judge in tools.judges
-    ]
+    steps = []
+    for name in spent:
+        if f"{name}/pictures" in spent:
+            steps.append(name)
+    judges = []
+    for judge in tools.judges:
+        judges.append(
+            {"name": judge.name, "digest": judge.digest, "similarity": judge.similarity, "white_box": judge.white_box}
+        )
     return {
         **run_meta(),
         "study": "photographs",

@@ -19,7 +19,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.data.batches import hold_out
 from faceanon.errors import UserError
-from faceanon.metrics.critics import area_under_roc
+from faceanon.metrics.auxiliary import area_under_roc
 from faceanon.networks.critics import block
 from faceanon.photo.align import crop, whole_picture
 from faceanon.studies.photographs.figures import Figures
@@ -105,7 +105,10 @@ def telling_figures(
     training = set(numbers) - choosing - test
     parts = []
     for names in (training, choosing, test):
-        chosen = [person for person in people if str(person.number) in names]
+        chosen = []
+        for person in people:
+            if str(person.number) in names:
+                chosen.append(person)
         parts.append(_load(chosen, setting, cache, image_size))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -170,7 +173,9 @@ def _scores(net: nn.Module, pictures: Tensor) -> Tensor:
     """Logits `(N,)`, mirrored pictures counted with the others."""
     net.eval()
     device = next(net.parameters()).device
-    parts = [net(part.to(device)) + net(part.flip(3).to(device)) for part in torch.split(pictures, BATCH)]
+    parts = []
+    for part in torch.split(pictures, BATCH):
+        parts.append(net(part.to(device)) + net(part.flip(3).to(device)))
     return torch.cat(parts).cpu()
 
 

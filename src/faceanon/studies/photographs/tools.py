@@ -53,7 +53,9 @@ def make_tools(choice: Choice) -> Tools:
         detector: Detector = YunetDetector(YunetConfig(min_face=choice.side / 4))
     else:
         detector = make_detector(choice.detector, choice.side)
-    round_trip = _round_trip(pipeline) if choice.round_trip else None
+    round_trip = None
+    if choice.round_trip:
+        round_trip = _round_trip(pipeline)
     return Tools(pipeline, _judges(choice, pipeline), FaceMesh(), detector, round_trip)
 
 
@@ -94,7 +96,10 @@ def _round_trip(pipeline: Pipeline) -> Pipeline:
     from faceanon.weights.bundle import Bundle
 
     own = getattr(pipeline.backbone, "bundle", None)
-    bundle = own if own is not None and own.has("codec") else Bundle("photo128")
+    if own is not None and own.has("codec"):
+        bundle = own
+    else:
+        bundle = Bundle("photo128")
     model = pipeline.backbone if pipeline.backbone.sealed else None
     trip = RoundTrip(bundle, pipeline.backbone.image_size, model).eval()
     return Pipeline(trip, name="codec", device=pipeline.device)

@@ -97,7 +97,11 @@ class DoesNotApplyError(Exception):
 
 def graded(value: float, holds: float, partly: float) -> Outcome:
     """The outcome of a figure that should be low: up to `holds`, up to `partly`, above."""
-    return "holds" if value <= holds + 1e-6 else "partly" if value <= partly + 1e-6 else "fails"
+    if value <= holds + 1e-6:
+        return "holds"
+    if value <= partly + 1e-6:
+        return "partly"
+    return "fails"
 
 
 def cautious(verdict: Verdict, people: int) -> Verdict:

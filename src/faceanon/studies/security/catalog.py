@@ -133,7 +133,10 @@ def chosen(names: Iterable[str] | None) -> list[Attack]:
     """
     if names is None:
         return list(ATTACKS.values())
-    asked = {name.strip() for name in names if name.strip()}
+    asked = set()
+    for name in names:
+        if name.strip():
+            asked.add(name.strip())
     if unknown := sorted(asked - set(ATTACKS)):
         raise UserError(f"no attack {unknown[0]!r}: there are {', '.join(ATTACKS)}")
     if not asked:

@@ -22,7 +22,9 @@ CHUNK = 500
 LONGEST = 256
 ROUNDING = 1e-10  # of the mean square: nearer rows are equal
 NEAR = 0.1  # nearest pair of codes, over that of independent normal codes of the same spread
-STRANGERS_HOLDS, STRANGERS_PARTLY = 0.05, 0.2  # share of pairs of keys that the judge takes for one person
+# Share of pairs of keys that the judge takes for one person.
+STRANGERS_HOLDS = 0.05
+STRANGERS_PARTLY = 0.2
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,14 @@ class Collisions(Finding):
     alike_faces: int
 
     def verdicts(self) -> list[Verdict]:
-        """On bytes, codes and pictures."""
+        """One verdict each on key bytes, identity codes and pictures."""
         fine = self.same_bytes == 0
         text = f"{self.same_bytes} pairs of {self.keys} keys coincide; the nearest differ in {self.nearest_bits} bits"
         found = [Verdict("holds" if fine else "fails", text, of_people=False)]
         if self.nearest is not None and self.nearest_ideal is not None:
-            ratio = self.nearest / self.nearest_ideal if self.nearest_ideal > 0 else 0.0
+            ratio = 0.0
+            if self.nearest_ideal > 0:
+                ratio = self.nearest / self.nearest_ideal
             apart = not self.same_codes and ratio >= NEAR
             text = f"the nearest two codes of {self.keys} keys lie at {ratio:.2f} times the distance that chance gives"
             text = f"{text} (from {NEAR} on nothing collides)"
@@ -66,14 +70,19 @@ class Collisions(Finding):
 
     def _strangers(self) -> Verdict:
         fits = f"{self.alike:.1%} of the pairs of keys make strangers that the judge takes for one person"
-        some = f"about {1 / self.alike:.0f} strangers are told apart" if self.alike > 0 else "all are told apart"
+        some = "all are told apart"
+        if self.alike > 0:
+            some = f"about {1 / self.alike:.0f} strangers are told apart"
         bounds = f"up to {STRANGERS_HOLDS:.0%} counts as diverse, above {STRANGERS_PARTLY:.0%} as poor"
         outcome = graded(self.alike, STRANGERS_HOLDS, STRANGERS_PARTLY)
         return Verdict(outcome, f"{fits}: {some} ({bounds})", of_people=False)
 
     def rows(self) -> list[Row]:
-        """Counts and distances."""
-        codes = None if self.same_codes is None else float(self.same_codes)
+        """The counts of keys and collisions, and the distances of the nearest pairs, as lines of a table."""
+        if self.same_codes is None:
+            codes = None
+        else:
+            codes = float(self.same_codes)
         return [
             Row("keys", float(self.keys)),
             Row("pairs of equal key bytes", float(self.same_bytes)),
@@ -145,7 +154,9 @@ def nearest_pair(rows: Tensor) -> tuple[int, float, float]:
     """Pairs of equal rows of `(N, D)` (up to rounding), distance of the nearest pair, and a median distance."""
     double = rows.double() - rows.double().mean(0)
     squares = double.square().sum(1)
-    equal, nearest, medians = 0, math.inf, []
+    equal = 0
+    nearest = math.inf
+    medians = []
     for start in tqdm(range(0, len(rows), CHUNK), desc="pairs of keys", delay=2, leave=False):
         part = double[start : start + CHUNK]
         distance = (squares[start : start + CHUNK, None] + squares - 2 * part @ double.T).clamp(min=0)

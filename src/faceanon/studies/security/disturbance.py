@@ -22,7 +22,7 @@ NOISE = 5 / 127.5  # standard deviation, five of 255 levels
 
 
 def resized(image: Tensor) -> Tensor:
-    """Half the side, and back."""
+    """The picture scaled to half its side, and back."""
     side = image.shape[-2:]
     small = F.interpolate(image, scale_factor=0.5, mode="bilinear", antialias=True)
     return F.interpolate(small, size=side, mode="bicubic").clamp(-1, 1)
@@ -83,10 +83,22 @@ class Disturbed(Finding):
         untouched = each.pop(self.names[0])
         if untouched < SURVIVES:
             return [Verdict("fails", f"recovery fails even from the untouched file: {untouched:.0%} are recognised")]
-        lives = [f"{name} ({rate:.0%})" for name, rate in each.items() if rate >= SURVIVES]
-        dies = [f"{name} ({rate:.0%})" for name, rate in each.items() if rate < SURVIVES]
+        lives = []
+        for name, rate in each.items():
+            if rate >= SURVIVES:
+                lives.append(f"{name} ({rate:.0%})")
+        dies = []
+        for name, rate in each.items():
+            if rate < SURVIVES:
+                dies.append(f"{name} ({rate:.0%})")
         text = f"recovery survives {', '.join(lives) or 'nothing'}; fails after {', '.join(dies) or 'nothing'}"
-        outcome: Outcome = "holds" if not dies else "partly" if lives else "fails"
+        outcome: Outcome
+        if not dies:
+            outcome = "holds"
+        elif lives:
+            outcome = "partly"
+        else:
+            outcome = "fails"
         return [Verdict(outcome, f"{text} (from {SURVIVES:.0%} recognised)")]
 
     def rows(self) -> list[Row]:
@@ -106,12 +118,15 @@ def disturbance(target: Target) -> Disturbed:
     target.need_way_back()
     count = target.budget.disturbed
     image, hidden, key = (rows[:count] for rows in (target.probes.image, target.hidden, target.right_keys))
-    rates, cosines, psnr = [], [], []
+    rates = []
+    cosines = []
+    psnr = []
     for name, change in DISTURBANCES.items():
         face = target.recover(saved(change(hidden)), key, title=name)
         cosine = (target.embed(face) * target.gallery[:count]).sum(1)
         rates.append(float((cosine > target.threshold).float().mean()))
         cosines.append(float(cosine.mean()))
-        error = ((face - image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)  # a copy counts as 100 dB
+        # A copy counts as 100 dB.
+        error = ((face - image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)
         psnr.append(float((-10 * error.log10()).mean()))
     return Disturbed(tuple(DISTURBANCES), tuple(rates), tuple(cosines), tuple(psnr), len(image))

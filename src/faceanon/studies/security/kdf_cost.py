@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 PRICE = 0.04  # of a core for an hour, in the currency of the reader's cloud
 ADVANTAGE = 10.0  # how much cheaper a guess is for an attacker with hardware made for it; Argon2id's memory bounds it
 ENOUGH = 1e6  # what an attack on one file should cost at least, in the same currency
-LEAST_MEMORY_KIB, LEAST_CORE_SECONDS = 19_456, 0.02  # OWASP's least memory for Argon2id; and time that makes it felt
+# OWASP's least memory for Argon2id; and time that makes it felt.
+LEAST_MEMORY_KIB = 19_456
+LEAST_CORE_SECONDS = 0.02
 CLASSES = {  # bits by class of password; each drawn at random from its class
     "4 digits": 4 * math.log2(10),
     "6 digits": 6 * math.log2(10),
@@ -68,8 +70,13 @@ class KdfCost(Finding):
             f"{LEAST_MEMORY_KIB / 1024:.0f} MiB)"
         )
         found = [Verdict("holds" if slow else "fails", text, of_people=False)]
-        weak = [name for name, cost in zip(self.classes, self.cost, strict=True) if cost < ENOUGH]
-        strong = [name for name, cost in zip(self.classes, self.cost, strict=True) if cost >= ENOUGH]
+        weak = []
+        strong = []
+        for name, cost in zip(self.classes, self.cost, strict=True):
+            if cost < ENOUGH:
+                weak.append(name)
+            else:
+                strong.append(name)
         terms = f"at {self.price:g} a core-hour, {self.advantage:g} times cheaper for the attacker"
         text = f"guessing costs less than {ENOUGH:,.0f} for: {', '.join(weak) or 'none of the classes'}; "
         text += f"more for: {', '.join(strong) or 'none of them'} ({terms})"
@@ -102,9 +109,11 @@ def kdf_cost(target: Target, price: float = PRICE, advantage: float = ADVANTAGE)
         advantage: How many times cheaper a guess is for the attacker than on this machine.
     """
     cost = KdfParameters()
-    walls, cores = [], []
+    walls = []
+    cores = []
     for number in range(max(3, target.budget.trials)):
-        wall, core = time.perf_counter(), time.process_time()
+        wall = time.perf_counter()
+        core = time.process_time()
         Secret.from_password(f"guess {number}", b"faceanon/attack/salt", cost)
         walls.append(time.perf_counter() - wall)
         cores.append(time.process_time() - core)

@@ -52,7 +52,10 @@ class KnownPairs(Finding):
 
     def verdicts(self) -> list[Verdict]:
         """The number of pairs at which the key falls."""
-        falls = [n for n, cosine in self._all() if cosine >= FALLS]
+        falls = []
+        for n, cosine in self._all():
+            if cosine >= FALLS:
+                falls.append(n)
         best = max(cosine for _, cosine in self._all())
         most = max(self.pairs)
         if falls:
@@ -95,18 +98,24 @@ def known_pairs(target: Target) -> KnownPairs:
 
     known = target.batched(encode, target.known.image, title="codes of the attacker's pictures")
     new = target.batched(encode, target.probes.image, title="codes of the probes")
-    keyed = [
-        target.batched(target.backbone.transform, code, target.one_key("pairs", len(code))) for code in (known, new)
-    ]
+    keyed = []
+    for code in (known, new):
+        keyed.append(target.batched(target.backbone.transform, code, target.one_key("pairs", len(code))))
     x, goal, x_new, goal_new = (code.flatten(1).float() for code in (keyed[0], known, keyed[1], new))
     x, x_new = _standardised(x, x_new)
     goal, goal_new = _standardised(goal, goal_new)
     order = torch.randperm(len(x))
-    x, goal = x[order], goal[order]
-    counts = [n for n in sorted({*COUNTS, x.shape[1] + 1, 2 * x.shape[1], len(x)}) if n <= len(x)]
+    x = x[order]
+    goal = goal[order]
+    counts = []
+    for n in sorted({*COUNTS, x.shape[1] + 1, 2 * x.shape[1], len(x)}):
+        if n <= len(x):
+            counts.append(n)
     linear = [_compared(least_squares(x[:n], goal[:n])(x_new), goal_new) for n in counts]
     large = [n for n in counts if n >= min(SMALLEST_MLP, len(x))][-3:]
-    mlp = [_compared(_network(x[:n], goal[:n], target.budget.steps)(x_new), goal_new) for n in large]
+    mlp = []
+    for n in large:
+        mlp.append(_compared(_network(x[:n], goal[:n], target.budget.steps)(x_new), goal_new))
     return KnownPairs(
         x.shape[1], tuple(counts), *_columns(linear), tuple(large), *_columns(mlp),
         _compared(x_new, goal_new)[0], len(x_new),
@@ -119,7 +128,8 @@ def _columns(found: Sequence[tuple[float, float]]) -> tuple[tuple[float, ...], t
 
 def _standardised(known: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
     """Both by mean and spread of what the attacker knows; entries that never vary stay near nothing."""
-    mean, spread = known.mean(0), known.std(0)
+    mean = known.mean(0)
+    spread = known.std(0)
     spread = spread.clamp(min=1e-3 * float(spread.max()) + 1e-12)
     return (known - mean) / spread, (new - mean) / spread
 

@@ -18,8 +18,10 @@ from faceanon.types import Codes, FaceBatch
 if TYPE_CHECKING:
     from faceanon.studies.security.target import Target
 
-LIFT_HOLDS, LIFT_PARTLY = 0.05, 0.2
-AUC_HOLDS, AUC_PARTLY = 0.65, 0.8
+LIFT_HOLDS = 0.05
+LIFT_PARTLY = 0.2
+AUC_HOLDS = 0.65
+AUC_PARTLY = 0.8
 GRID = 4  # cells a side of pooled maps
 MOST = 256  # principal components that the probe sees
 CONTROL = "identity code"
@@ -49,9 +51,10 @@ class Leak(Finding):
     learnt_from: int
 
     def verdicts(self) -> list[Verdict]:
-        """On drawing, then on each source."""
+        """A verdict on drawings, then one for every source that probes read."""
         drawn = (self.zeroed, self.replaced)
-        most, auc = max(drawn, key=lambda one: one.lift), max(one.auc for one in drawn)
+        most = max(drawn, key=lambda one: one.lift)
+        auc = max(one.auc for one in drawn)
         text = (
             f"drawn without the person's identity code {most.same:.1%} are recognised (strangers {most.strangers:.1%}, "
             f"with it {self.plain.same:.1%}); other pictures of the person stand out with AUC {auc:.2f}"
@@ -66,7 +69,8 @@ class Leak(Finding):
                 )
                 outcome = self._graded(max(0.0, probe.rank1 - self.chance), probe.auc)
                 if outcome == "holds" and control.auc < CONTROL_NEEDED:
-                    outcome, text = "open", f"{text}; too weak to conclude: on the {CONTROL} AUC {control.auc:.2f}"
+                    outcome = "open"
+                    text = f"{text}; too weak to conclude: on the {CONTROL} AUC {control.auc:.2f}"
                 found.append(Verdict(outcome, text))
         return found
 
@@ -80,7 +84,7 @@ class Leak(Finding):
         return f"{safe}, above {LIFT_PARTLY:.0%} or {AUC_PARTLY} as leaking"
 
     def rows(self) -> list[Row]:
-        """Drawings, then probes."""
+        """First how people are recognised in drawings, then what linear probes read from codes, as lines of a table."""
         parts = {"all codes": self.plain, "mean identity": self.zeroed, "another's identity": self.replaced}
         found = []
         for what, figures in parts.items():
@@ -106,12 +110,17 @@ def leak(target: Target) -> Leak:
     own = parts(target, target.probes, "codes of the probes")
     other = own["raw identity"].roll(len(identity) // 2, 0)
     goal = target.embed(target.known.image)
-    sources = [name for name in known if name != "raw identity"]
+    sources = []
+    for name in known:
+        if name != "raw identity":
+            sources.append(name)
 
     def judged(embedding: Tensor) -> Recognised:
         return recognised(embedding, target.gallery, identity, target.threshold)
 
-    probes = [judged(F.normalize(read(known[name], goal, own[name]))) for name in sources]
+    probes = []
+    for name in sources:
+        probes.append(judged(F.normalize(read(known[name], goal, own[name]))))
     return Leak(
         judged(_drawn(target, own["raw identity"])),
         judged(_drawn(target, mean.expand_as(other))),
@@ -157,15 +166,21 @@ def _views(codes: Codes) -> dict[str, Tensor]:
 
 
 def _pooled(part: Tensor) -> Tensor:
-    return F.adaptive_avg_pool2d(part, GRID).flatten(1) if part.ndim == 4 else part.flatten(1)
+    if part.ndim == 4:
+        return F.adaptive_avg_pool2d(part, GRID).flatten(1)
+    return part.flatten(1)
 
 
 def read(points: Tensor, goal: Tensor, new: Tensor) -> Tensor:
     """Embeddings `(M, E)` that a ridge regression, learnt from `(N, D)` to `(N, E)`, reads off `(M, D)`."""
-    mean, spread = points.mean(0), points.std(0).clamp(min=1e-6)
-    points, new = (points - mean) / spread, (new - mean) / spread
+    mean = points.mean(0)
+    spread = points.std(0).clamp(min=1e-6)
+    points = (points - mean) / spread
+    new = (new - mean) / spread
     if points.shape[1] > MOST:
         _, _, axes = torch.pca_lowrank(points, min(MOST, len(points)), center=False)
-        points, new = points @ axes, new @ axes
-    middle = goal.mean(0)  # what all faces share tells nobody apart
+        points = points @ axes
+        new = new @ axes
+    # What all faces share tells nobody apart.
+    middle = goal.mean(0)
     return apply_ridge(ridge(points.double(), (goal - middle).double()), new.double()).float()

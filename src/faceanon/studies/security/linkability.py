@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from faceanon.metrics.critics import area_under_roc
+from faceanon.metrics.auxiliary import area_under_roc
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.recognition import genuine_pairs, impostor_pairs, pair_scores
 from faceanon.studies.security.base import Finding, Row, Verdict, graded, worst
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from faceanon.studies.security.target import Target
 
 GROUP = 20  # people that share a key
-LINK_HOLDS, LINK_PARTLY = 0.05, 0.2
-AUC_HOLDS, AUC_PARTLY = 0.65, 0.8
+LINK_HOLDS = 0.05
+LINK_PARTLY = 0.2
+AUC_HOLDS = 0.65
+AUC_PARTLY = 0.8
 MERGED = 0.2
 
 
@@ -50,9 +52,12 @@ class Linkability(Finding):
 
     def verdicts(self) -> list[Verdict]:
         """On different keys, on one key, and on two people under one key."""
-        rate, auc = self.other_key_one, self.other_key_auc
+        rate = self.other_key_one
+        auc = self.other_key_auc
         outcomes = graded(rate, LINK_HOLDS, LINK_PARTLY), graded(auc, AUC_HOLDS, AUC_PARTLY)
-        under = "under different keys" if self.keyed else "without a key"
+        under = "without a key"
+        if self.keyed:
+            under = "under different keys"
         text = (
             f"{under} {rate:.1%} of the pairs of one person are linked, AUC {auc:.2f} "
             f"(up to {LINK_HOLDS:.0%} and {AUC_HOLDS} counts as unlinkable, "
@@ -92,7 +97,8 @@ def linkability(target: Target) -> Linkability:
     each = torch.stack([target.one_key(f"group {number}", 1)[0] for number in range(int(group.max()) + 1)])
     shared = target.embed(target.anonymize(target.probes.image, each[group], title="one key for many"))
     apart = target.embed(target.hidden)
-    one, two = genuine_pairs(identity), impostor_pairs(identity)
+    one = genuine_pairs(identity)
+    two = impostor_pairs(identity)
     together = two[:, group[two[0]] == group[two[1]]]
 
     def rate(embedding: Tensor, pairs: Tensor) -> float:

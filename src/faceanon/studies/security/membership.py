@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from faceanon.studies.security.target import Target
     from faceanon.types import FaceBatch
 
-AUC_HOLDS, AUC_PARTLY = 0.6, 0.75
-TAIL_HOLDS, TAIL_PARTLY = 0.05, 0.2  # of members, named at a false accusation in a hundred
+AUC_HOLDS = 0.6
+AUC_PARTLY = 0.75
+# Of members, named at a false accusation in a hundred.
+TAIL_HOLDS = 0.05
+TAIL_PARTLY = 0.2
 ROUNDS = 4000
 TOGETHER = "all of these together"
 Interval = tuple[float, float]
@@ -97,8 +100,12 @@ class Membership(Finding):
 
 def _outcome(signal: Signal) -> Outcome:
     """By the figure itself where its interval leaves out chance; else nothing was shown."""
-    area = graded(signal.auc, AUC_HOLDS, AUC_PARTLY) if signal.interval[0] > 0.5 else "holds"
-    tail = graded(signal.named, TAIL_HOLDS, TAIL_PARTLY) if signal.named_interval[0] > FAR else "holds"
+    area: Outcome = "holds"
+    if signal.interval[0] > 0.5:
+        area = graded(signal.auc, AUC_HOLDS, AUC_PARTLY)
+    tail: Outcome = "holds"
+    if signal.named_interval[0] > FAR:
+        tail = graded(signal.named, TAIL_HOLDS, TAIL_PARTLY)
     return worst(area, tail)
 
 
@@ -107,7 +114,7 @@ def membership(target: Target, source: str = "") -> Membership:
 
     Args:
         target: With `training`.
-        source: Which faces those are; only kept beside the results, which hang on it.
+        source: Which faces those are; only kept with the results, which depend on it.
 
     Raises:
         DoesNotApplyError: Nobody said which faces the model was trained on.
@@ -124,22 +131,24 @@ def membership(target: Target, source: str = "") -> Membership:
 
 def _signals(target: Target, batch: FaceBatch) -> dict[str, Tensor]:
     """Every signal, `(people,)`: the mean over a person's pictures."""
-    image, key = batch.image, target.keys("membership", batch)
+    image = batch.image
+    key = target.keys("membership", batch)
     hidden = target.anonymize(image, key, "faces of training and others")
     found: dict[str, Tensor] = {}
     try:
         redrawn = target.batched(lambda x: saved(target.backbone.decode(target.codes(x))), image, title="redrawing")
         found |= _likeness(target, image, redrawn, "redrawn without a key")
     except DoesNotApplyError:
-        pass  # a method without codes
+        # A method without codes.
+        pass
     if target.backbone.recovers_from_pictures:
         found |= _likeness(target, image, target.recover(hidden, key), "recovered")
     if target.recogniser is not None:
         own, changed = (_unit(target, target.recogniser, picture) for picture in (image, hidden))
         found["the training recogniser's distance of the anonymized face"] = -(own * changed).sum(1)
         found["the training recogniser's likeness of a person's pictures"] = _agreement(own, batch.identity)
-    if (critic := _discriminator(target)) is not None:
-        found["the bundle's discriminator"] = target.batched(critic, image).flatten().float()
+    if (discriminator := _discriminator(target)) is not None:
+        found["the bundle's discriminator"] = target.batched(discriminator, image).flatten().float()
     return {name: _by_person(scores, batch.identity) for name, scores in found.items()}
 
 
@@ -163,7 +172,8 @@ def _agreement(embedding: Tensor, identity: Tensor) -> Tensor:
 def _discriminator(target: Target) -> Callable[[Tensor], Tensor] | None:
     """The bundle's trained discriminator, if it ships one."""
     bundle = target.backbone.bundle
-    has, make = getattr(bundle, "has", None), getattr(bundle, "discriminator", None)
+    has = getattr(bundle, "has", None)
+    make = getattr(bundle, "discriminator", None)
     if has is None or make is None or not has("discriminator") or "file" not in bundle.entry("discriminator"):
         return None
     network = make().eval().requires_grad_(False).to(target.device)
@@ -197,17 +207,21 @@ def measure(name: str, inside: Tensor, outside: Tensor, tests: int = 1) -> Signa
         outside: Outsiders' scores.
         tests: Signals that are looked at together; intervals are widened by Bonferroni.
     """
-    one, other = inside.double().numpy(), outside.double().numpy()
+    one = inside.double().numpy()
+    other = outside.double().numpy()
     wins = (one[:, None] > other) + 0.5 * (one[:, None] == other)
     draw = np.random.default_rng(0)
     rows, columns = (draw.integers(0, len(scores), (ROUNDS, len(scores))) for scores in (one, other))
     weight = np.stack([np.bincount(row, minlength=len(one)) for row in rows]) / len(one)
     against = np.stack([np.bincount(row, minlength=len(other)) for row in columns]) / len(other)
     areas = ((weight @ wins) * against).sum(1)
-    allowed = int(FAR * len(other))  # outsiders that may lie above
+    # Outsiders that may lie above.
+    allowed = int(FAR * len(other))
     threshold = np.sort(other[columns], 1)[:, len(other) - 1 - allowed]
     named = (one[rows] > threshold[:, None]).mean(1)
     tail = [0.025 / tests, 1 - 0.025 / tests]
-    limits = [tuple(float(edge) for edge in np.quantile(values, tail)) for values in (areas, named)]
+    limits = []
+    for values in (areas, named):
+        limits.append(tuple(float(edge) for edge in np.quantile(values, tail)))
     share = float((inside > threshold_at_far(outside, FAR)).double().mean())
     return Signal(name, float(wins.mean()), (limits[0][0], limits[0][1]), share, (limits[1][0], limits[1][1]))

@@ -14,7 +14,8 @@ from faceanon.studies.security.plots import plot
 from faceanon.studies.security.runner import Done, content
 
 SCHEMA = 1
-JSON_NAME, PAGE_NAME = "security.json", "security.html"
+JSON_NAME = "security.json"
+PAGE_NAME = "security.html"
 WORDS: dict[Outcome, str] = {
     "fails": "does not protect",
     "partly": "protects in part",
@@ -43,8 +44,13 @@ def format_row(row: Row) -> str:
 
 def by_outcome(done: Sequence[Done]) -> dict[Outcome, list[tuple[Done, Verdict]]]:
     """All verdicts, the worst outcome first, with their attacks."""
-    pairs = [(one, verdict) for one in done for verdict in one.verdicts]
-    grouped = {outcome: [pair for pair in pairs if pair[1].outcome == outcome] for outcome in WORDS}
+    pairs = []
+    for one in done:
+        for verdict in one.verdicts:
+            pairs.append((one, verdict))
+    grouped = {}
+    for outcome in WORDS:
+        grouped[outcome] = [pair for pair in pairs if pair[1].outcome == outcome]
     return {outcome: found for outcome, found in grouped.items() if found}
 
 
@@ -58,33 +64,33 @@ def as_text(done: Sequence[Done]) -> str:
             continue
         lines += [f"  [{WORDS[verdict.outcome]}] {verdict.text}" for verdict in one.verdicts]
         rows = [(row.label, format_row(row)) for row in one.finding.rows()]
-        left, right = (max(len(cells[side]) for cells in rows) for side in (0, 1))
+        left = max(len(cells[0]) for cells in rows)
+        right = max(len(cells[1]) for cells in rows)
         lines += [f"    {label:<{left}}  {value:>{right}}" for label, value in rows] + [""]
     return "\n".join(lines).rstrip()
 
 
 def as_json(done: Sequence[Done], meta: Mapping[str, Any], warnings: Sequence[str] = ()) -> bytes:
     """Figures and verdicts, strict JSON."""
-    attacks = {
-        one.attack.name: {
+    attacks = {}
+    for one in done:
+        attacks[one.attack.name] = {
             "title": one.attack.title,
             "verdicts": [{"outcome": verdict.outcome, "text": verdict.text} for verdict in one.verdicts],
             **content(one),
         }
-        for one in done
-    }
     return to_json({"schema": SCHEMA, "meta": meta, "warnings": warnings, "attacks": attacks})
 
 
 def write_security(
     folder: str | Path, done: Sequence[Done], meta: Mapping[str, Any], warnings: Sequence[str] = ()
 ) -> Path:
-    """Write `security.json` and `security.html`, each whole or not at all.
+    """Write `security.json` and `security.html`, each atomically.
 
     Args:
         folder: Made if missing.
         done: The attacks that were run.
-        meta: `runner.stamp` and whatever else is worth knowing; versions and the command are added.
+        meta: `runner.fingerprint` and whatever else is worth knowing; versions and the command are added.
         warnings: `Target.warnings`.
 
     Returns:
@@ -95,14 +101,15 @@ def write_security(
     """
     meta = {**run_meta(), **meta}
     write_atomic(Path(folder) / JSON_NAME, as_json(done, meta, warnings))
-    sections = [
-        {
-            "done": one,
-            "rows": [] if one.finding is None else [(row.label, format_row(row)) for row in one.finding.rows()],
-            "plot": "" if one.finding is None else plot(one.attack.name, one.finding),
-        }
-        for one in done
-    ]
+    sections = []
+    for one in done:
+        sections.append(
+            {
+                "done": one,
+                "rows": [] if one.finding is None else [(row.label, format_row(row)) for row in one.finding.rows()],
+                "plot": "" if one.finding is None else plot(one.attack.name, one.finding),
+            }
+        )
     page = render(
         "security.html",
         "faceanon.studies.security",

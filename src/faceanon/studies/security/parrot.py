@@ -23,10 +23,13 @@ from faceanon.studies.security.training import fit
 if TYPE_CHECKING:
     from faceanon.studies.security.target import Target
 
-LIFT_HOLDS, LIFT_PARTLY = 0.05, 0.3  # share recognised beyond what strangers are
+# Share recognised beyond what strangers are.
+LIFT_HOLDS = 0.05
+LIFT_PARTLY = 0.3
 CONTROL_NEEDED = 0.3  # lift that the attacker must reach on a plain blur, or it is too weak to conclude from
 CONTROL_GAIN = 0.1  # and how much of it must be the attack's doing
-WIDTH, DEPTH = 128, 4
+WIDTH = 128
+DEPTH = 4
 LEARNING_RATE = 3e-3
 EFFORT = 2  # its batches cost little, so it gets twice the budget's
 IDENTITY_WEIGHT = 0.5
@@ -56,7 +59,8 @@ class Parrot(Finding):
 
     def verdicts(self) -> list[Verdict]:
         """Whether the pictures can be undone without a key, if the attacker is any good at all."""
-        lift, control = max(self.before.lift, self.after.lift), self.control_after.lift
+        lift = max(self.before.lift, self.after.lift)
+        control = self.control_after.lift
         gain = control - self.control_before.lift
         text = (
             f"a network trained on {self.pairs} pairs in {self.steps} batches brings back {self.after.same:.1%} of new "
@@ -80,13 +84,16 @@ class Parrot(Finding):
             "control, blurred": self.control_before,
             "control after the attack": self.control_after,
         }
-        found = [row for what, figures in parts.items() for row in figures.rows(what)]
+        found = []
+        for what, figures in parts.items():
+            found += figures.rows(what)
         return [*found, Row("rank 1 by chance", self.chance, "%")]
 
 
 def parrot(target: Target) -> Parrot:
     """Train on the attacker's pairs, restore the probes; then the same against a blur."""
-    probes, known = target.probes, target.known.image
+    probes = target.probes
+    known = target.known.image
     blurred = target.batched(lambda x: saved(control(x)), probes.image)
     known_blurred = target.batched(lambda x: saved(control(x)), known)
     restore = learn(target, target.known_hidden, known, "undoing the method")
@@ -115,9 +122,13 @@ def control(image: Tensor) -> Tensor:
 
 def learn(target: Target, hidden: Tensor, original: Tensor, title: str) -> Callable[[Tensor], Tensor]:
     """A network from `(N, 3, S, S)` to what it was made from, by L1 and the training recogniser's cosine."""
-    device, recogniser = target.device, target.recogniser
+    device = target.device
+    recogniser = target.recogniser
     net = Restorer(hidden.shape[-1], WIDTH, DEPTH).to(device)
-    known = None if recogniser is None else target.batched(recogniser, original, title="the attacker's originals")
+    if recogniser is None:
+        known = None
+    else:
+        known = target.batched(recogniser, original, title="the attacker's originals")
 
     def loss(rows: Tensor) -> Tensor:
         made: Tensor = net(hidden[rows].to(device))

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 STREAM_BYTES = 4096
 LABEL = "faceanon/attack/bit"
 SALT = b"faceanon/attack/salt"
-# Cheap on purpose: what is tested does not hang on the cost, and dozens of passwords are tried.
+# Cheap on purpose: what is tested does not depend on the cost, and dozens of passwords are tried.
 KDF = KdfParameters(memory_kib=64, iterations=1, lanes=1)
 SPREAD = 0.02  # how far from one half the share of changed bits may lie, on average
-OPEN_HOLDS, OPEN_PARTLY = 0.05, 0.2
+OPEN_HOLDS = 0.05
+OPEN_PARTLY = 0.2
 
 
 @dataclass(frozen=True)
@@ -92,12 +93,15 @@ def password_bit(target: Target) -> PasswordBit:
     """
     target.need_key()
     words = [f"correct horse {number} battery" for number in range(target.budget.trials)]
-    pairs = [(derive(word), derive(flipped(word, 3 * number))) for number, word in enumerate(words)]
+    pairs = []
+    for number, word in enumerate(words):
+        pairs.append((derive(word), derive(flipped(word, 3 * number))))
     shares = [changed(*pair) for pair in pairs]
     bits = (float(np.mean(shares)), min(shares), max(shares), len(pairs))
     if not target.backbone.recovers_from_pictures:
         return PasswordBit(*bits)
-    right, wrong = (torch.cat([target.backbone.key_from_secret(p[side], 1) for p in pairs]) for side in (0, 1))
+    right = torch.cat([target.backbone.key_from_secret(pair[0], 1) for pair in pairs])
+    wrong = torch.cat([target.backbone.key_from_secret(pair[1], 1) for pair in pairs])
     rows = torch.arange(len(target.probes)) % len(pairs)
     hidden = target.anonymize(target.probes.image, right[rows], title="passwords")
     opened = target.embed(target.recover(hidden, right[rows], title="right passwords"))
@@ -119,5 +123,7 @@ def derive(password: str) -> Secret:
 
 def changed(one: Secret, other: Secret) -> float:
     """Share of key-stream bits in which two secrets differ."""
-    streams = [np.frombuffer(item.stream(LABEL, STREAM_BYTES), np.uint8) for item in (one, other)]
+    streams = []
+    for item in (one, other):
+        streams.append(np.frombuffer(item.stream(LABEL, STREAM_BYTES), np.uint8))
     return float(np.unpackbits(streams[0] ^ streams[1]).mean())

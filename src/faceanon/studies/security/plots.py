@@ -19,7 +19,9 @@ from faceanon.studies.security.recognised import Recognised
 from faceanon.studies.security.reidentify import Reidentified
 from faceanon.studies.security.wrong_keys import WrongKeys
 
-GOOD, BAD, QUIET = "#2471a3", "#c0392b", "#888888"
+GOOD = "#2471a3"
+BAD = "#c0392b"
+QUIET = "#888888"
 
 
 def plot(name: str, finding: Finding) -> str:
@@ -36,7 +38,9 @@ def plot(name: str, finding: Finding) -> str:
     if isinstance(finding, KdfCost):
         return to_svg(_cost(finding), name)
     bars = _bars(finding)
-    return to_svg(_shares(*bars), name) if bars else ""
+    if bars:
+        return to_svg(_shares(*bars), name)
+    return ""
 
 
 def _keys(finding: WrongKeys) -> Figure:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from faceanon.metrics.critics import area_under_roc
+from faceanon.metrics.auxiliary import area_under_roc
 from faceanon.metrics.interval import rate_interval
 from faceanon.studies.security.base import Row
 
@@ -48,7 +48,7 @@ class Recognised:
             Row(f"{what}: accepted as the original", self.same, "%"),
             Row(f"{what}: accepted as somebody else", self.strangers, "%"),
             Row(f"{what}: leads to another picture of the person (rank 1)", self.rank1, "%"),
-            Row(f"{what}: other pictures of the person against strangers, AUC", self.auc),
+            Row(f"{what}: other pictures of the person against other people, AUC", self.auc),
         ]
 
 
@@ -65,19 +65,21 @@ def recognised(probe: Tensor, gallery: Tensor, identity: Tensor, threshold: floa
     own = similarity.diagonal().clone()
     person = (identity[:, None] == identity) & (identity[:, None] >= 0)
     alone = torch.eye(len(identity), dtype=torch.bool)
-    other, strangers = person & ~alone, ~person & ~alone
+    other = person & ~alone
+    others = ~person & ~alone
     best = similarity.masked_fill(~other, -math.inf).amax(1)
-    hits = (best > similarity.masked_fill(~strangers, -math.inf).amax(1)).float()  # a tie finds nobody
+    # A tie finds nobody.
+    hits = (best > similarity.masked_fill(~others, -math.inf).amax(1)).float()
     hits[~other.any(1)] = math.nan
     people = identity.numpy()
     accepted = (own > threshold).float()
     return Recognised(
         float(accepted.mean()),
         rate_interval(accepted.numpy(), people),
-        float((similarity[strangers] > threshold).float().mean()),
+        float((similarity[others] > threshold).float().mean()),
         float(hits.nanmean()),
         rate_interval(hits.numpy(), people),
-        area_under_roc(similarity[other], similarity[strangers]),
+        area_under_roc(similarity[other], similarity[others]),
         float(own.mean()),
     )
 

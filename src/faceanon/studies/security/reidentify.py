@@ -18,8 +18,11 @@ from faceanon.studies.security.training import fit
 if TYPE_CHECKING:
     from faceanon.studies.security.target import Target
 
-RANK_HOLDS, RANK_PARTLY = 0.05, 0.25  # share of the originals' rank-1 rate, beyond chance
-AUC_HOLDS, AUC_PARTLY = 0.65, 0.8
+# Share of the originals' rank-1 rate, beyond chance.
+RANK_HOLDS = 0.05
+RANK_PARTLY = 0.25
+AUC_HOLDS = 0.65
+AUC_PARTLY = 0.8
 BEST_NEEDED = 0.25  # rank 1 of the originals beyond chance, or their recogniser is too weak to conclude from
 LEARNING_RATE = 5e-4
 TEMPERATURE = 0.1
@@ -91,7 +94,8 @@ def reidentify(target: Target) -> Reidentified:
     student = _tuned(target, wanted, torch.cat([pairs, pairs.flip(0)], 1))
     probes = target.probes
     gallery = F.normalize(target.batched(teacher, probes.image).float())
-    threshold = threshold_at_far(impostor_scores(gallery, probes.identity), FAR)  # the teacher's: no judge's fits it
+    # The teacher's: no judge's fits it.
+    threshold = threshold_at_far(impostor_scores(gallery, probes.identity), FAR)
 
     def judged(network: nn.Module | object, face: Tensor) -> Recognised:
         found = F.normalize(target.batched(network, face).float())  # type: ignore[arg-type]
@@ -109,11 +113,16 @@ def reidentify(target: Target) -> Reidentified:
 
 def _tuned(target: Target, wanted: Tensor, pairs: Tensor) -> nn.Module:
     """The student: its embedding of the first picture of a pair, anonymized, meets the teacher's of the second."""
-    hidden, identity = target.known_hidden, target.known.identity
+    hidden = target.known_hidden
+    identity = target.known.identity
     make = getattr(target.backbone.bundle, "trainable_recogniser", None)
     size = hidden.shape[-1]
     # Batch statistics of a trained recogniser stay; one that starts anew has none yet.
-    student = make().eval() if make else ConvRecogniser(size, (16, 32), wanted.shape[1]).train()
+    student: nn.Module
+    if make:
+        student = make().eval()
+    else:
+        student = ConvRecogniser(size, (16, 32), wanted.shape[1]).train()
     student = student.to(target.device).requires_grad_(True)
 
     def loss(rows: Tensor) -> Tensor:

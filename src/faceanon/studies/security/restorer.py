@@ -46,9 +46,12 @@ class Restorer(nn.Module):
     def __init__(self, image_size: int, width: int = 128, depth: int = 4) -> None:
         super().__init__()
         patch = next(side for side in range(-(-image_size // SIDE), image_size + 1) if image_size % side == 0)
-        self.side, inputs = image_size // patch, 3 * patch * patch
-        self.cut, self.paste = nn.PixelUnshuffle(patch), nn.PixelShuffle(patch)
-        self.enter, self.leave = nn.Linear(inputs, width), nn.Linear(width + inputs, inputs)
+        self.side = image_size // patch
+        inputs = 3 * patch * patch
+        self.cut = nn.PixelUnshuffle(patch)
+        self.paste = nn.PixelShuffle(patch)
+        self.enter = nn.Linear(inputs, width)
+        self.leave = nn.Linear(width + inputs, inputs)
         self.place = nn.Parameter(torch.zeros(self.side**2, width))
         self.blocks = nn.Sequential(*(Mixer(self.side**2, width) for _ in range(depth)))
         nn.init.zeros_(self.leave.weight)

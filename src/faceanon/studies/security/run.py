@@ -60,7 +60,7 @@ def run_security(options: Options) -> int:
     from faceanon.studies.security.base import BUDGETS
     from faceanon.studies.security.catalog import chosen
     from faceanon.studies.security.page import as_text, write_security
-    from faceanon.studies.security.runner import run_attacks, stamp
+    from faceanon.studies.security.runner import fingerprint, run_attacks
     from faceanon.studies.security.target import Target
 
     attacks = chosen(None if options.attacks is None else options.attacks.split(","))
@@ -72,18 +72,19 @@ def run_security(options: Options) -> int:
     training = _training(options.trained_on, backbone, budget)
     test, attacker, about = faces(backbone, budget, options)
     target = Target(backbone, test, attacker, budget, options.seed, place, training)
-    stamped = stamp(target, f"{about['attacker']} {about.get('attacker_sha256', '')}".strip())
-    done = run_attacks(target, attacks, options.out, stamped, more, lambda line: print(line, file=sys.stderr))
+    facts = fingerprint(target, f"{about['attacker']} {about.get('attacker_sha256', '')}".strip())
+    done = run_attacks(target, attacks, options.out, facts, more, lambda line: print(line, file=sys.stderr))
     meta = {"model": options.model, "bundle": backbone.bundle.name, "judge": backbone.bundle.judge_name}
     warnings = target.warnings()
-    page = write_security(options.out, done, {**meta, **stamped, **about, "budget": asdict(budget)}, warnings)
+    page = write_security(options.out, done, {**meta, **facts, **about, "budget": asdict(budget)}, warnings)
     print(as_text(done), *(f"warning: {text}" for text in warnings), page, sep="\n")
     return 0
 
 
 def _options(options: Options, attacks: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Further arguments by attack."""
-    price, source = options.core_hour_price, options.trained_on
+    price = options.core_hour_price
+    source = options.trained_on
     if price is not None and not 0 < price < 1e6:
         raise UserError(f"--core-hour-price {price:g}: give a price above 0")
     given: dict[str, tuple[str, dict[str, Any]]] = {
@@ -143,8 +144,10 @@ def procedural(backbone: Backbone, budget: Budget, options: Options) -> Faces:
     from faceanon.metrics.protocol import load_protocol
 
     protocol: Protocol = load_protocol(PROTOCOL)
-    pictures, side = protocol.pictures, backbone.image_size
-    photos, occlusion = pictures.photos or 2, pictures.occlusion or 0.0
+    pictures = protocol.pictures
+    side = backbone.image_size
+    photos = pictures.photos or 2
+    occlusion = pictures.occlusion or 0.0
 
     def drawn(split: str, people: int, first_label: int) -> FaceBatch:
         roll = held_out_roll(split, people, photos, occlusion, first_label)
@@ -152,7 +155,10 @@ def procedural(backbone: Backbone, budget: Budget, options: Options) -> Faces:
         return rows[list(range(len(rows)))]
 
     test = drawn(pictures.split, pictures.people, 2_000_000_000)
-    label = protocol.label if side == pictures.image_size else f"{protocol.label}, drawn at {side} pixels"
+    if side == pictures.image_size:
+        label = protocol.label
+    else:
+        label = f"{protocol.label}, drawn at {side} pixels"
     about = {"protocol": label, "attacker": "procedural people of a split of their own", "held_out": True}
     about["attacker_people"] = budget.known_people
     return test, lambda: drawn("attacker", budget.known_people, 0), about
@@ -169,7 +175,10 @@ def photographs(backbone: Backbone, budget: Budget, options: Options) -> Faces:
 
     if options.photos is None:
         raise UserError("give the folder of the photographs")
-    listed = None if options.identities is None else str(options.identities)
+    if options.identities is None:
+        listed = None
+    else:
+        listed = str(options.identities)
     data = FolderFaces(
         str(options.photos),
         "identity" if listed is None else "flat",
@@ -198,7 +207,9 @@ def _all(batches: Any) -> FaceBatch:  # noqa: ANN401 - a loader
     from faceanon.types import FaceBatch
 
     found = list(batches)
-    parts = [torch.cat([getattr(batch, name) for batch in found]) for name in ("image", "identity", "attribute")]
+    parts = []
+    for name in ("image", "identity", "attribute"):
+        parts.append(torch.cat([getattr(batch, name) for batch in found]))
     return FaceBatch(*parts)
 
 

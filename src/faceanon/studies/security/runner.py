@@ -15,8 +15,8 @@ import torch
 
 from faceanon.errors import UserError
 from faceanon.files import state_sha256, write_atomic
+from faceanon.metrics.fingerprints import bundle_hashes
 from faceanon.metrics.pictures import PictureCheck, Seen
-from faceanon.metrics.stamps import bundle_hashes
 from faceanon.metrics.strict import typed
 from faceanon.results import plain, to_json
 from faceanon.studies.security.base import DoesNotApplyError, Finding, Verdict, cautious
@@ -54,14 +54,14 @@ class Done:
 
 
 def looked_at(batch: FaceBatch) -> Seen:
-    """Fingerprint of pictures."""
+    """Number, people, brightness and hashes of the pictures of a batch."""
     pictures = PictureCheck()
     pictures.update(batch)
     return pictures.seen()
 
 
-def stamp(target: Target, attacker: str) -> dict[str, Any]:
-    """What results hang on, as JSON holds it: method, pictures, networks, budget, seed.
+def fingerprint(target: Target, attacker: str) -> dict[str, Any]:
+    """What results depend on, as JSON holds it: method, pictures, networks, budget, seed.
 
     Args:
         target: What is attacked.
@@ -69,7 +69,10 @@ def stamp(target: Target, attacker: str) -> dict[str, Any]:
     """
     seen = looked_at(target.test)
     method = target.backbone
-    arguments = {name: value for name, value in getattr(method, "init_args", {}).items() if name != "bundle"}
+    arguments = {}
+    for name, value in getattr(method, "init_args", {}).items():
+        if name != "bundle":
+            arguments[name] = value
     return {
         "method": f"{type(method).__module__}.{type(method).__qualname__}",
         "arguments": plain(arguments),
@@ -88,7 +91,7 @@ def run_attacks(
     target: Target,
     attacks: Iterable[Attack],
     folder: Path,
-    stamped: Mapping[str, Any],
+    facts: Mapping[str, Any],
     options: Mapping[str, Mapping[str, Any]] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Done]:
@@ -98,8 +101,8 @@ def run_attacks(
         target: What is attacked.
         attacks: Which attacks.
         folder: Results lie in `attacks/NAME.json` in it.
-        stamped: `stamp` of the target; results with another one are made anew.
-        options: Further arguments of `Attack.run` by name of the attack; part of what results hang on.
+        facts: `fingerprint` of the target; results with another one are made anew.
+        options: Further arguments of `Attack.run` by name of the attack; part of what results depend on.
         say: Told before and after each attack.
 
     Raises:
@@ -109,7 +112,7 @@ def run_attacks(
     found = []
     for number, attack in enumerate(listed, 1):
         given = dict((options or {}).get(attack.name, {}))
-        mark = {**stamped, "version": attack.version, "options": given}
+        mark = {**facts, "version": attack.version, "options": given}
         path = folder / FOLDER / f"{attack.name}.json"
         done = load(path, attack, mark)
         say(f"{number}/{len(listed)} {attack.title}" + (": done before" if done else ""))
@@ -150,7 +153,10 @@ def load(path: Path, attack: Attack, mark: Mapping[str, Any]) -> Done | None:
         fits = text["schema"] == SCHEMA and text["attack"] == attack.name
         if not fits or text["stamp"] != json.loads(to_json(mark)):
             return None
-        finding = None if text["finding"] is None else typed(attack.finding, text["finding"], path.name)
+        if text["finding"] is None:
+            finding = None
+        else:
+            finding = typed(attack.finding, text["finding"], path.name)
         return Done(attack, finding, str(text["reason"]), float(text["seconds"]), int(text["people"]))
     except (OSError, ValueError, TypeError, KeyError, RecursionError, UserError):
         return None

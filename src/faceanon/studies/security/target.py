@@ -13,6 +13,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.errors import UserError
 from faceanon.metrics.evaluation import network_or_none
+from faceanon.metrics.fingerprints import row_numbers
 from faceanon.metrics.guards import few_pairs, find_faults
 from faceanon.metrics.recognition import (
     genuine_pairs,
@@ -22,7 +23,6 @@ from faceanon.metrics.recognition import (
     threshold_at_far,
 )
 from faceanon.metrics.saved import saved
-from faceanon.metrics.stamps import row_numbers
 from faceanon.metrics.versions import draw_keys, encode_or_none
 from faceanon.studies.security.base import FAR, Budget, DoesNotApplyError
 from faceanon.types import Codes, FaceBatch
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Target:
     """A method, the people in the test, and the attacker's own people.
 
-    All pictures are taken as they come back from a saved 8-bit file. Keys hang on seed and picture alone.
+    All pictures are taken as they come back from a saved 8-bit file. Keys depend on seed and picture alone.
 
     Args:
         backbone: In eval mode.
@@ -61,8 +61,13 @@ class Target:
         device: torch.device | str = "cpu",
         training: Callable[[], tuple[FaceBatch, FaceBatch]] | None = None,
     ) -> None:
-        self.backbone, self.test, self.attacker, self.budget, self.seed = backbone, test, attacker, budget, seed
-        self.device, self.training = torch.device(device), training
+        self.backbone = backbone
+        self.test = test
+        self.attacker = attacker
+        self.budget = budget
+        self.seed = seed
+        self.device = torch.device(device)
+        self.training = training
         if self.device.type != "cpu":
             backbone.to(self.device)
             backbone.bundle.to(self.device)
@@ -167,11 +172,15 @@ class Target:
 
     def warnings(self) -> list[str]:
         """Why the judge may not be trusted: a threshold from few pairs, or people whom it misses or confuses."""
-        judge, identity = str(getattr(self.backbone.bundle, "judge_name", "judge")), self.test.identity
+        judge = str(getattr(self.backbone.bundle, "judge_name", "judge"))
+        identity = self.test.identity
         accepted = float((genuine_scores(self.originals, identity) > self.threshold).float().mean())
         figures = {f"tar_at_far/{judge}/{FAR:g}": accepted, f"threshold/{judge}": self.threshold}
         few = few_pairs(impostor_pairs(identity).shape[1], FAR)
-        return [*([few] if few else []), *find_faults(figures, judge, FAR).values()]
+        faults = list(find_faults(figures, judge, FAR).values())
+        if few:
+            return [few, *faults]
+        return faults
 
     @cached_property
     def gallery(self) -> Tensor:
@@ -180,12 +189,12 @@ class Target:
 
     @cached_property
     def right_keys(self) -> Tensor:
-        """The probes' keys."""
+        """The keys that the probes are anonymized with, `(B, *key_shape)`."""
         return self.keys("right", self.probes)
 
     @cached_property
     def hidden(self) -> Tensor:
-        """The probes, anonymized."""
+        """The probes under their right keys, `(B, 3, S, S)` in [-1, 1]."""
         return self.anonymize(self.probes.image, self.right_keys)
 
     @cached_property

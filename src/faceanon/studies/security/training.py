@@ -19,7 +19,7 @@ def fit(
     learning_rate: float,
     title: str,
 ) -> None:
-    """Adam with a cosine schedule over random batches; the order hangs on torch's own random state.
+    """Adam with a cosine schedule over random batches; the order depends on torch's own random state.
 
     Args:
         parameters: What is trained.
@@ -36,7 +36,8 @@ def fit(
     for _ in tqdm(range(steps), desc=title, delay=2, leave=False):
         if len(order) < min(batch, rows):
             order = torch.cat([order, torch.randperm(rows)])
-        chosen, order = order[:batch], order[batch:]
+        chosen = order[:batch]
+        order = order[batch:]
         optimizer.zero_grad()
         torch.autograd.backward(loss(chosen))
         optimizer.step()
@@ -53,9 +54,11 @@ class Detector:
     """
 
     def __init__(self, features: Tensor, labels: Tensor, decay: float = 0.1) -> None:
-        self.mean, self.spread = features.mean(0), features.std(0).clamp(min=1e-6)
+        self.mean = features.mean(0)
+        self.spread = features.std(0).clamp(min=1e-6)
         self.weight = torch.zeros(features.shape[1] + 1, requires_grad=True)
-        x, penalty = self._scaled(features), decay * features.shape[1] / len(features)
+        x = self._scaled(features)
+        penalty = decay * features.shape[1] / len(features)
         optimizer = torch.optim.LBFGS([self.weight], max_iter=100, line_search_fn="strong_wolfe")
 
         def closure() -> Tensor:
@@ -72,14 +75,16 @@ class Detector:
         return torch.cat([torch.ones(len(scaled), 1), scaled.clamp(-10, 10)], 1)
 
     def score(self, features: Tensor) -> Tensor:
-        """Log odds `(N,)` of label 1."""
+        """Log odds that a row has label 1, `(N,)`."""
         with torch.no_grad():
             return self._scaled(features) @ self.weight
 
 
 def least_squares(x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
     """The affine map from `(N, D)` to `(N, F)` of least error, and of least norm where many fit."""
-    x, y = x.double(), y.double()
-    centre, mean = x.mean(0), y.mean(0)
+    x = x.double()
+    y = y.double()
+    centre = x.mean(0)
+    mean = y.mean(0)
     weights = torch.linalg.pinv(x - centre, rtol=1e-6) @ (y - mean)
     return lambda rows: ((rows.double() - centre) @ weights + mean).float()

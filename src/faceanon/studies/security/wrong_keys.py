@@ -9,15 +9,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.metrics.critics import area_under_roc
+from faceanon.metrics.auxiliary import area_under_roc
 from faceanon.studies.security.base import RIGHT_NEEDED, Finding, Row, Verdict, graded
 from faceanon.studies.security.training import Detector
 
 if TYPE_CHECKING:
     from faceanon.studies.security.target import Target
 
-OPEN_HOLDS, OPEN_PARTLY = 0.05, 0.2  # share of faces that a wrong key brings back
-TELL_HOLDS, TELL_PARTLY = 0.65, 0.9  # AUC of the detector
+# Share of faces that a wrong key brings back.
+OPEN_HOLDS = 0.05
+OPEN_PARTLY = 0.2
+# AUC of the detector.
+TELL_HOLDS = 0.65
+TELL_PARTLY = 0.9
 GRID = 8
 
 
@@ -70,7 +74,7 @@ class WrongKeys(Finding):
         return Verdict(outcome, f"{text} ({bounds})")
 
     def rows(self) -> list[Row]:
-        """Rates and means."""
+        """Recovery rates and mean cosines with right and wrong keys, and the AUC of the detector."""
         return [
             Row("recognised with the right key", self.right_rate, "%"),
             Row("recognised with a wrong key", self.wrong_rate, "%"),
@@ -89,7 +93,9 @@ def wrong_keys(target: Target) -> WrongKeys:
     target.need_key()
     target.need_way_back()
     shut = target.recover(target.hidden, target.keys("wrong", target.probes), title="wrong keys")
-    cosines = [(target.embed(face) * target.gallery).sum(1) for face in (target.opened, shut)]
+    cosines = []
+    for face in (target.opened, shut):
+        cosines.append((target.embed(face) * target.gallery).sum(1))
     known = target.known.map(lambda tensor: tensor[: target.budget.detected])
     hidden = target.known_hidden[: len(known)]
     right = target.recover(hidden, target.keys("known", known), title="right keys to learn from")
@@ -112,12 +118,16 @@ def wrong_keys(target: Target) -> WrongKeys:
 
 def traces(target: Target, face: Tensor, hidden: Tensor) -> Tensor:
     """What the detector looks at: the opened face, and how it differs from the anonymized one; `(B, D)`."""
-    recogniser, perceptual = target.recogniser, target.network("perceptual")
+    recogniser = target.recogniser
+    perceptual = target.network("perceptual")
     change = (face - hidden).abs()
     fine = (face - F.avg_pool2d(face, 3, 1, 1)).abs()
-    found = [F.adaptive_avg_pool2d(item, GRID).flatten(1) for item in (face, change, fine)]
+    found = []
+    for item in (face, change, fine):
+        found.append(F.adaptive_avg_pool2d(item, GRID).flatten(1))
     if recogniser is not None:
-        one, other = target.batched(recogniser, face), target.batched(recogniser, hidden)
+        one = target.batched(recogniser, face)
+        other = target.batched(recogniser, hidden)
         found += [one, (one * other).sum(1, keepdim=True)]
     if perceptual is not None:
         found.append(target.batched(perceptual.features, face))

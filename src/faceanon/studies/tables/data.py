@@ -28,7 +28,8 @@ class TestPictures:
         real: Whether they are photographs.
     """
 
-    __test__ = False  # no test class, whatever pytest thinks of the name
+    # No test class, whatever pytest thinks of the name.
+    __test__ = False
 
     batches: tuple[FaceBatch, ...]
     seen: Seen
@@ -66,7 +67,9 @@ def load_pictures(
     real = protocol.pictures.source == "folder"
     if roots and not real:
         raise UserError(f"protocol {protocol.label} draws its faces: leave out --data, or give --protocol another one")
-    made = _photographs(protocol, image_size, roots, limit, batch_size) if real else None
+    made = None
+    if real:
+        made = _photographs(protocol, image_size, roots, limit, batch_size)
     batches = tuple(made if made is not None else _drawn(protocol, image_size, limit, batch_size))
     check = PictureCheck()
     for batch in batches:
@@ -80,8 +83,14 @@ def _drawn(protocol: Protocol, image_size: int, limit: int | None, batch_size: i
 
     pictures = protocol.pictures
     photos = pictures.photos or 2
-    people = pictures.people if limit is None else min(pictures.people, max(2, -(-limit // photos)))
-    occlusion = 0.3 if pictures.occlusion is None else pictures.occlusion
+    if limit is None:
+        people = pictures.people
+    else:
+        people = min(pictures.people, max(2, -(-limit // photos)))
+    if pictures.occlusion is None:
+        occlusion = 0.3
+    else:
+        occlusion = pictures.occlusion
     data = SyntheticFaces(image_size, test_identities=people, photos=photos, batch_size=batch_size, occlusion=occlusion)
     data.setup("test")
     return iter(data.test_dataloader())
@@ -93,20 +102,35 @@ def _photographs(
     """Photographs, the protocol's own where it lists any, else the first of the folders."""
     if not roots:
         raise UserError(f"protocol {protocol.label} is on photographs: name their folders by --data FOLDER [...]")
-    listed = [photo for root in roots for photo in list_photos(root)]
+    listed = []
+    for root in roots:
+        listed += list_photos(root)
     if protocol.pictures.files is not None:
         found = find_pictures(protocol.file_list(), _files(roots))
         listed = [Photo(path, path.name, person) for path, person in found]
-    most = len(listed) if protocol.pictures.files is not None else protocol.pictures.images
+    if protocol.pictures.files is not None:
+        most = len(listed)
+    else:
+        most = protocol.pictures.images
     chosen = spread(listed, min(most, limit or most))
     names = sorted({photo.identity for photo in chosen if photo.identity is not None})
-    labels = [-1 if photo.identity is None else names.index(photo.identity) for photo in chosen]
+    labels = []
+    for photo in chosen:
+        if photo.identity is None:
+            labels.append(-1)
+        else:
+            labels.append(names.index(photo.identity))
     faces = Faces(chosen, labels, Reader(image_size), None, None)
     return (faces[[(row, False) for row in rows]] for rows in person_major(labels, batch_size))
 
 
 def _files(roots: Sequence[Path]) -> list[Path]:
-    return [path for root in roots for path in sorted(root.rglob("*")) if path.suffix.lower() in EXTENSIONS]
+    paths = []
+    for root in roots:
+        for path in sorted(root.rglob("*")):
+            if path.suffix.lower() in EXTENSIONS:
+                paths.append(path)
+    return paths
 
 
 def spread(photos: Sequence[Photo], count: int) -> list[Photo]:

@@ -12,7 +12,8 @@ from faceanon.studies.tables.names import Names, expand, resolve
 from faceanon.studies.tables.spec import Block, Column, PaperTable, Row
 
 Kind = Literal["published", "corrected", "ours", "not run"]
-UNKNOWN, MISSING = "?", "-"
+UNKNOWN = "?"
+MISSING = "-"
 VERSIONS = {"recovered/image": "float picture", "recovered/file": "saved file", "recovered/latent": "codes"}
 
 
@@ -93,7 +94,9 @@ def fill(table: PaperTable, results: Mapping[str, Results], names: Names) -> Fil
 def _head(column: Column) -> str:
     readings = " / ".join(figure.title for figure in column.figures if figure.title)
     mark = " *" if column.ours else ""
-    return f"{column.title}{mark}" + (f" ({readings})" if readings else "")
+    if readings:
+        return f"{column.title}{mark} ({readings})"
+    return f"{column.title}{mark}"
 
 
 def _notes(table: PaperTable, names: Names) -> list[str]:
@@ -114,8 +117,15 @@ def _block(table: PaperTable, block: Block, results: Mapping[str, Results], name
         if method not in known:
             lines = _ours(table, block, method, results[method], names)
             rows.append(FilledRow(f"{method} (not in the paper)", tuple(lines)))
-    identity = "lower" if block.versions[0] == "anonymized" else "higher"
-    wishes = [identity if column.better == "identity" else column.better for column in table.columns]
+    identity = "higher"
+    if block.versions[0] == "anonymized":
+        identity = "lower"
+    wishes = []
+    for column in table.columns:
+        if column.better == "identity":
+            wishes.append(identity)
+        else:
+            wishes.append(column.better)
     return FilledBlock(block.title, tuple(ARROWS[wish] for wish in wishes), tuple(rows))
 
 
@@ -140,10 +150,15 @@ def _published(table: PaperTable, row: Row) -> list[Line]:
     if not row.cells:
         return [Line("published", "as published: unknown", _paper_cells(table, {}))]
     digits = {column.id: column.digits for column in table.columns}
-    printed = {c.column: f"{c.published:.{digits[c.column] if c.digits is None else c.digits}f}" for c in row.cells}
+    printed = {}
+    for c in row.cells:
+        printed[c.column] = f"{c.published:.{digits[c.column] if c.digits is None else c.digits}f}"
     values = {cell.column: cell.published for cell in row.cells}
     lines = [Line("published", "as published", _paper_cells(table, printed), figures=values)]
-    better = {cell.column: cell.corrected for cell in row.cells if cell.corrected is not None}
+    better = {}
+    for cell in row.cells:
+        if cell.corrected is not None:
+            better[cell.column] = cell.corrected
     if better:
         texts = printed | {column: f"{value:g}" for column, value in better.items()}
         lines.append(Line("corrected", "as corrected", _paper_cells(table, texts), figures=values | better))
@@ -168,46 +183,60 @@ def _ours(table: PaperTable, block: Block, method: str, results: Results, names:
 
 
 def _line(columns: Sequence[Column], method: str, version: str, results: Results, names: Names) -> Line:
-    cells, intervals = [], []
+    cells = []
+    intervals = []
     figures: dict[str, float] = {}
     for column in columns:
-        wanted = [resolve(figure.name, column, version, names) for figure in column.figures]
+        wanted = []
+        for figure in column.figures:
+            wanted.append(resolve(figure.name, column, version, names))
         figures |= {name: results.figures[name] for name in wanted if name in results.figures}
-        texts = [f"{figures[name]:.{column.digits}f}" if name in figures else MISSING for name in wanted]
-        cells.append(" / ".join(texts) if any(text != MISSING for text in texts) else MISSING)
-        bounds = [results.ci[name] for name in wanted if name in results.ci and name in figures]
+        texts = []
+        for name in wanted:
+            if name in figures:
+                texts.append(f"{figures[name]:.{column.digits}f}")
+            else:
+                texts.append(MISSING)
+        if any(text != MISSING for text in texts):
+            cells.append(" / ".join(texts))
+        else:
+            cells.append(MISSING)
+        bounds = []
+        for name in wanted:
+            if name in results.ci and name in figures:
+                bounds.append(results.ci[name])
         intervals.append(" / ".join(f"{low:.{column.digits}f} to {high:.{column.digits}f}" for low, high in bounds))
     level = version.removeprefix("recovered/jpeg")
-    what = f"JPEG {level}" if level != version else VERSIONS.get(version, "")
-    label = f"ours: {method}" + (f", {what}" if what else "")
+    if level != version:
+        what = f"JPEG {level}"
+    else:
+        what = VERSIONS.get(version, "")
+    label = f"ours: {method}"
+    if what:
+        label += f", {what}"
     return Line("ours", label, tuple(cells), tuple(intervals), figures, method, version)
 
 
 def as_json(filled: FilledTable) -> dict[str, Any]:
     """The table as plain values: every line with its figures by name."""
+    blocks = []
+    for block in filled.blocks:
+        rows = []
+        for row in block.rows:
+            lines = []
+            for line in row.lines:
+                lines.append(
+                    {"kind": line.kind, "method": line.method, "version": line.version, "figures": line.figures}
+                )
+            rows.append({"title": row.title, "remarks": list(row.remarks), "lines": lines})
+        blocks.append({"title": block.title, "rows": rows})
     return {
         "table": filled.spec.name,
         "paper": filled.spec.paper,
         "title": filled.spec.title,
         "source": filled.spec.source,
         "columns": [{"id": c.id, "title": head} for c, head in zip(filled.spec.columns, filled.heads, strict=True)],
-        "blocks": [
-            {
-                "title": block.title,
-                "rows": [
-                    {
-                        "title": row.title,
-                        "remarks": list(row.remarks),
-                        "lines": [
-                            {"kind": line.kind, "method": line.method, "version": line.version, "figures": line.figures}
-                            for line in row.lines
-                        ],
-                    }
-                    for row in block.rows
-                ],
-            }
-            for block in filled.blocks
-        ],
+        "blocks": blocks,
         "notes": list(filled.notes),
         "not_run": list(filled.not_run),
     }

@@ -10,7 +10,8 @@ from faceanon.report.methods import markdown, named, summary
 from faceanon.results import Results
 from faceanon.studies.tables.spec import known_tables
 
-TABLES, METHODS = "tables.md", "methods.md"
+TABLES = "tables.md"
+METHODS = "methods.md"
 
 
 def write_joined(folder: Path, results: Mapping[str, Results], judge: str, recogniser: str) -> None:
@@ -22,12 +23,16 @@ def write_joined(folder: Path, results: Mapping[str, Results], judge: str, recog
         judge: Name of the recogniser that judges.
         recogniser: Of the training's, or "".
     """
-    texts = {
-        name: path.read_text(encoding="utf-8") for name in known_tables() if (path := folder / f"{name}.md").is_file()
-    }
+    texts = {}
+    for name in known_tables():
+        if (path := folder / f"{name}.md").is_file():
+            texts[name] = path.read_text(encoding="utf-8")
     columns = named(judge, recogniser)
     rows = {name: summary([found.figures], columns) for name, found in results.items()}
-    used = [column for column in columns if any(column.name in row for row in rows.values())]
+    used = []
+    for column in columns:
+        if any(column.name in row for row in rows.values()):
+            used.append(column)
     write_atomic(folder / TABLES, joined(texts).encode())
     write_atomic(folder / METHODS, markdown(rows, used).encode())
 
@@ -43,9 +48,15 @@ def joined(tables: Mapping[str, str]) -> str:
     for name, text in tables.items():
         title, *rest = text.splitlines()
         first = next((place for place, line in enumerate(rest) if line.startswith("## ")), len(rest))
-        facts = [f"- {line}" for line in rest[:first] if line]
+        facts = []
+        for line in rest[:first]:
+            if line:
+                facts.append(f"- {line}")
         said = said or facts
-        own = [fact for fact in facts if fact not in said]
+        own = []
+        for fact in facts:
+            if fact not in said:
+                own.append(fact)
         body = [f"#{line}" if line.startswith("## ") else line for line in rest[first:]]
         parts += [f"## `{name}`: {title.removeprefix('# ')}", "", *own, *([""] if own else []), *body, ""]
     return "\n".join([*said, "", *parts]).strip() + "\n"

@@ -14,10 +14,10 @@ from faceanon.errors import UserError
 from faceanon.files import state_sha256
 from faceanon.metrics.cache import FeatureCache
 from faceanon.metrics.evaluation import Evaluation
+from faceanon.metrics.fingerprints import bundle_hashes
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.protocol import Protocol, load_protocol
 from faceanon.metrics.readings import Reading, RecognitionRate
-from faceanon.metrics.stamps import bundle_hashes
 from faceanon.report.evaluated import write_evaluation
 from faceanon.results import FILE_NAME, Results, load_results
 from faceanon.studies.tables.data import TestPictures
@@ -68,7 +68,10 @@ def readings(recogniser: str) -> list[Reading]:
 
 def method_digest(backbone: Backbone) -> str:
     """Hash over class, arguments (but the bundle's name) and weights of a method."""
-    arguments = {name: value for name, value in backbone.init_args.items() if name != "bundle"}
+    arguments = {}
+    for name, value in backbone.init_args.items():
+        if name != "bundle":
+            arguments[name] = value
     content = [type(backbone).__qualname__, json.dumps(arguments, sort_keys=True, default=str), state_sha256(backbone)]
     return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
@@ -79,8 +82,12 @@ def check_bundle(name: str, backbone: Backbone, bundle: Bundle) -> None:
     Raises:
         UserError: They differ; the message names the role.
     """
-    theirs, ours = bundle_hashes(backbone.bundle), bundle_hashes(bundle)
-    other = [role for role in NETWORKS if theirs.get(role) != ours.get(role)]
+    theirs = bundle_hashes(backbone.bundle)
+    ours = bundle_hashes(bundle)
+    other = []
+    for role in NETWORKS:
+        if theirs.get(role) != ours.get(role):
+            other.append(role)
     if other:
         raise UserError(
             f"{name} stands on bundle {backbone.bundle.name!r}, whose {other[0]} is not that of {bundle.name!r}; "
@@ -97,7 +104,8 @@ def cached(path: Path, backbone: Backbone, setting: Setting) -> Results | None:
     if not path.is_file():
         return None
     found = load_results(path)
-    meta, protocol = found.meta, found.meta.get("protocol") or {}
+    meta = found.meta
+    protocol = found.meta.get("protocol") or {}
     ours = bundle_hashes(setting.bundle)
     theirs = meta.get("weights") or {}
     same = (
@@ -106,7 +114,9 @@ def cached(path: Path, backbone: Backbone, setting: Setting) -> Results | None:
         and meta.get("seed") == setting.protocol.seed
         and all(theirs.get(role) == ours.get(role) for role in NETWORKS)
     )
-    return found if same and _fits(meta, backbone, setting) else None
+    if same and _fits(meta, backbone, setting):
+        return found
+    return None
 
 
 def _fits(meta: Mapping[str, Any], backbone: Backbone, setting: Setting) -> bool:

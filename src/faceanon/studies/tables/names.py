@@ -80,6 +80,14 @@ def resolve(template: str, column: Column, version: str, names: Names) -> str:
 
 def expand(versions: Iterable[str], figures: Iterable[str]) -> list[str]:
     """Versions with `recovered/jpeg*` replaced by the JPEG qualities that `figures` (metric names) have, best first."""
-    found = {int(match[1]) for name in figures if (match := re.search(r"/recovered/jpeg(\d+)$", name))}
-    jpegs = [f"recovered/jpeg{quality}" for quality in sorted(found, reverse=True)]
-    return [one for version in versions for one in (jpegs if version == "recovered/jpeg*" else [version])]
+    qualities = set()
+    for name in figures:
+        if match := re.search(r"/recovered/jpeg(\d+)$", name):
+            qualities.add(int(match[1]))
+    expanded = []
+    for version in versions:
+        if version == "recovered/jpeg*":
+            expanded += [f"recovered/jpeg{quality}" for quality in sorted(qualities, reverse=True)]
+        else:
+            expanded.append(version)
+    return expanded

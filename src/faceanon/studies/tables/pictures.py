@@ -20,7 +20,8 @@ from faceanon.metrics.saved import saved
 from faceanon.metrics.versions import bring_back, codes_or_none, draw_keys
 
 COLOURS = ("#2471a3", "#c0392b", "#2a7f3f", "#d68910", "#7d3c98")
-PERPLEXITY, CHUNK = 30.0, 25
+PERPLEXITY = 30.0
+CHUNK = 25
 Recogniser = Callable[[Tensor], Tensor]
 
 

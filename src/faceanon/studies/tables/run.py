@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from faceanon.weights.bundle import Bundle
 
 OUT = Path("runs/tables")
-FACES, TSNE_FACES = 8, 5
+FACES = 8
+TSNE_FACES = 5
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,14 @@ def listing() -> list[str]:
     lines = []
     for name in known_tables():
         table = load_table(name)
-        extra = [f"{table.kffa_keys} keys a picture"] if table.kffa_keys else []
+        extra = []
+        if table.kffa_keys:
+            extra = [f"{table.kffa_keys} keys a picture"]
         extra += [{"tsne": "a t-SNE figure", "sheet": "a sheet of faces"}[one] for one in table.pictures]
         lines.append(f"{name}: {table.title} ({table.paper}; {table.published} published figures known)")
         lines.append(f"    methods: {', '.join(table.methods)}")
-        lines += [f"    with {', '.join(extra)}"] if extra else []
+        if extra:
+            lines += [f"    with {', '.join(extra)}"]
     return lines
 
 
@@ -141,13 +145,19 @@ def run_tables(options: Options) -> int:
     if list(options.table) == ["list"]:
         print(*listing(), sep="\n")
         return 0
-    names = known_tables() if "all" in options.table else list(dict.fromkeys(options.table))
+    if "all" in options.table:
+        names = known_tables()
+    else:
+        names = list(dict.fromkeys(options.table))
     tables = [load_table(name) for name in names]
-    place, given, bundle = device(options.device), parse_methods(options.methods), Bundle(options.bundle)
+    place = device(options.device)
+    given = parse_methods(options.methods)
+    bundle = Bundle(options.bundle)
     methods = {one.name: build(one, bundle) for one in given}
     setting = _setting(options, tables, bundle)
     for backbone in methods.values():
-        backbone.bundle.to(place)  # frozen networks are outside of the module tree
+        # Frozen networks are outside of the module tree.
+        backbone.bundle.to(place)
         backbone.to(place)
     results = {one.name: _results(one, methods[one.name], setting) for one in given}
     for table in tables:
@@ -167,7 +177,9 @@ def _setting(options: Options, tables: Sequence[PaperTable], bundle: Bundle) -> 
 
     keys = _kffa_keys(options, tables)
     protocol = load_protocol(options.protocol)
-    detectors = {name: make_detector(name, bundle.image_size) for name in options.detectors}
+    detectors = {}
+    for name in options.detectors:
+        detectors[name] = make_detector(name, bundle.image_size)
     detectors |= {} if options.dlib is None else {"dlib": DlibDetector(options.dlib)}
     pictures = load_pictures(protocol, bundle.image_size, options.data, options.limit)
     needs_readings = any(table.needs_readings for table in tables)
@@ -184,7 +196,9 @@ def _kffa_keys(options: Options, tables: Sequence[PaperTable]) -> int:
     needed = max(table.kffa_keys for table in tables)
     if options.kffa_keys is not None and not needed:
         raise UserError(f"--kffa-keys {options.kffa_keys}: none of these tables has KFFA; leave it out")
-    return needed if options.kffa_keys is None else int(options.kffa_keys)
+    if options.kffa_keys is None:
+        return needed
+    return int(options.kffa_keys)
 
 
 def _results(given: Given, backbone: Backbone, setting: Setting) -> Results:
@@ -196,7 +210,8 @@ def _results(given: Given, backbone: Backbone, setting: Setting) -> Results:
 
     if given.model is not None and given.model.is_dir():
         stage, method = given.model.resolve().parents[:2]
-        for place in (given.model, stage / "report", method / "report"):  # a copy; `faceanon test`'s; `faceanon zoo`'s
+        # A copy; `faceanon test`'s; `faceanon zoo`'s.
+        for place in (given.model, stage / "report", method / "report"):
             if (found := cached(place, backbone, setting)) is not None:
                 return found
     with Progress(console=Console(stderr=True), transient=True) as bar:
@@ -254,8 +269,8 @@ def _pictures(
         image = setting.pictures.one_each(TSNE_FACES).to(setting.device)
         embeddings = {}
         for name, backbone in keyed.items():
-            stamp = f"{method_digest(backbone)[:12]}-{setting.pictures.seen.sha256[:12]}-{judge}-{options.tsne_keys}"
-            path = setting.folder / name / f"keys-{stamp}.safetensors"
+            mark = f"{method_digest(backbone)[:12]}-{setting.pictures.seen.sha256[:12]}-{judge}-{options.tsne_keys}"
+            path = setting.folder / name / f"keys-{mark}.safetensors"
             network = setting.bundle.to(setting.device).judge
             embeddings[name] = key_embeddings(backbone, network, image, options.tsne_keys, setting.protocol.seed, path)
         found[f"{table.name}-tsne.png"] = ("Many keys on few faces (t-SNE)", tsne_png(embeddings, judge))
@@ -268,7 +283,7 @@ def _write(
     setting: Setting,
     pictures: Mapping[str, tuple[str, bytes]],
 ) -> None:
-    """JSON, Markdown, page and pictures, each whole or not at all."""
+    """JSON, Markdown, page and pictures, each atomically."""
     from faceanon.files import write_atomic
     from faceanon.report.page import data_uri, render
     from faceanon.results import run_meta, to_json
@@ -276,7 +291,9 @@ def _write(
     from faceanon.studies.tables.measure import facts
     from faceanon.studies.tables.text import markdown
 
-    name, folder, told = filled.spec.name, setting.folder.parent, facts(setting, results)
+    name = filled.spec.name
+    folder = setting.folder.parent
+    told = facts(setting, results)
     content = {"schema": 1, **as_json(filled), "facts": told, "meta": run_meta()}
     content["methods"] = {method: {"meta": found.meta, "ci": found.ci} for method, found in results.items()}
     write_atomic(folder / f"{name}.json", to_json(content))
@@ -286,7 +303,10 @@ def _write(
     # A page of photographs is to be shown around without the persons in them: they stay in files of their own.
     real = setting.pictures.real
     inside = {title: data_uri(png) for file, (title, png) in pictures.items() if not (real and "faces" in file)}
-    warnings = [f"{method}: {warning}" for method, found in results.items() for warning in found.warnings]
+    warnings = []
+    for method, found in results.items():
+        for warning in found.warnings:
+            warnings.append(f"{method}: {warning}")
     page = render(
         "tables.html", "faceanon.studies.tables", table=filled, facts=told, warnings=warnings, pictures=inside
     )

@@ -198,7 +198,10 @@ def check_table(table: PaperTable, path: Path) -> PaperTable:
     Raises:
         UserError: They do not; the message names the part.
     """
-    columns = {column.id for column in table.columns if not column.ours}
+    columns = set()
+    for column in table.columns:
+        if not column.ours:
+            columns.add(column.id)
     checks = [
         (table.schema == SCHEMA, f"schema must be {SCHEMA}, got {table.schema}"),
         (table.name == path.stem, f"it calls itself {table.name!r}"),

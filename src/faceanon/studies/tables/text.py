@@ -61,9 +61,12 @@ def markdown(filled: FilledTable, facts: Sequence[str] = ()) -> str:
         facts: Sentences: protocol, bundle, command, deviations.
     """
     lines = [f"# {filled.spec.paper}: {filled.spec.title}", ""]
-    lines += [*(f"{fact}" for fact in facts), ""] if facts else []
+    if facts:
+        lines += [*(f"{fact}" for fact in facts), ""]
     for block in filled.blocks:
-        heads = [f"{head} {arrow}".strip() for head, arrow in zip(filled.heads, block.arrows, strict=True)]
+        heads = []
+        for head, arrow in zip(filled.heads, block.arrows, strict=True):
+            heads.append(f"{head} {arrow}".strip())
         lines += [f"## {block.title}", "", pipe(["method", "whose", *heads])]
         lines.append(pipe(["---", "---"] + ["---:"] * len(heads)))
         for row in block.rows:

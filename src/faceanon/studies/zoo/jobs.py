@@ -49,7 +49,7 @@ def run_at_once(tasks: Sequence[Task], jobs: int, out: Path, settings: Settings)
             raise
         except BrokenProcessPool as error:
             raise RunError(
-                "a process of the zoo was killed, perhaps for lack of memory; the same command goes on, "
+                "a process of the zoo was killed, perhaps for lack of memory; the same command resumes it, "
                 "and needs less with a lower --jobs"
             ) from error
 
@@ -58,7 +58,10 @@ def share_stages(tasks: Iterable[Task]) -> list[list[Task]]:
     """Tasks that start from one first stage behind each other, so that no two processes train it."""
     chains: dict[tuple[str, int], list[Task]] = {}
     for method, seed in tasks:
-        owner = method.stages[0].owner if method.stages else method.name
+        if method.stages:
+            owner = method.stages[0].owner
+        else:
+            owner = method.name
         chains.setdefault((owner, seed), []).append((method, seed))
     return list(chains.values())
 
@@ -78,7 +81,8 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 def _follow(running: dict[Future[None], list[Task]], total: int) -> None:
     """Say what is done as it gets done."""
-    start, done = time.monotonic(), 0
+    start = time.monotonic()
+    done = 0
     for future in as_completed(running):
         future.result()
         done += len(running[future])
@@ -93,7 +97,7 @@ def _begin(threads: int) -> None:
     from faceanon.training.ranks import ParentWatch
 
     torch.set_num_threads(threads)
-    ParentWatch(0, "the zoo that started this training is gone; the same command goes on").start()
+    ParentWatch(0, "the zoo that started this training is gone; the same command resumes it").start()
 
 
 def _work(chain: Sequence[Task], out: Path, settings: Settings) -> None:
@@ -112,7 +116,9 @@ def _work(chain: Sequence[Task], out: Path, settings: Settings) -> None:
 def _into(log: Path) -> Iterator[None]:
     """Append what this process and its children print to a file."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    kept = {stream.fileno(): os.dup(stream.fileno()) for stream in (sys.stdout, sys.stderr)}
+    kept = {}
+    for stream in (sys.stdout, sys.stderr):
+        kept[stream.fileno()] = os.dup(stream.fileno())
     try:
         with log.open("ab") as file:
             for number in kept:

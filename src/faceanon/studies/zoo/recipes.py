@@ -31,7 +31,7 @@ class Stage:
 
     @property
     def files(self) -> list[Path]:
-        """Its configs, in order."""
+        """Config files of the recipe, in the order in which they are merged."""
         return [configs() / f"{name}.yaml" for name in (self.name, *self.overlays)]
 
 
@@ -86,7 +86,10 @@ def find_ablations(tables: Sequence[str]) -> list[Method]:
 
     found: dict[str, Method] = {}
     for table in tables:
-        rows = [row for row in load_table(table).rows if row.train]
+        rows = []
+        for row in load_table(table).rows:
+            if row.train:
+                rows.append(row)
         if not rows:
             raise UserError(f"--ablations {table}: no row of that table is an ablation; dbaf-4, hford-3, ifadit-5 are")
         found |= {row.ours[0]: read_recipe(row.ours[0], row.train) for row in rows}
@@ -102,12 +105,11 @@ def read_recipe(name: str, text: str) -> Method:
     parts = [part.split(" + ") for part in text.removesuffix(ALONE).split(", then ")]
     preset = re.sub(r"_s[12]$", "", parts[0][0])
     own = next((number for number, part in enumerate(parts) if part[1:]), 0)
-    stages = tuple(
-        Stage(config, tuple(overlays), preset if number < own else name)
-        for number, (config, *overlays) in enumerate(parts)
-    )
+    stages = []
+    for number, (config, *overlays) in enumerate(parts):
+        stages.append(Stage(config, tuple(overlays), preset if number < own else name))
     for file in (file for stage in stages for file in stage.files):
         if not file.is_file():
             raise UserError(f"{name} is trained by {text!r}, but there is no config {file}")
     (whole,) = find_methods([preset])
-    return Method(name, whole.listed, stages)
+    return Method(name, whole.listed, tuple(stages))

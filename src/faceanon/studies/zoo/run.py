@@ -84,10 +84,11 @@ def _write(
     table = {name: summary(list(runs.values()), columns) for name, runs in found.items()}
     content: dict[str, Any] = {"schema": 1, "settings": asdict(settings), "meta": run_meta()}
     content["columns"] = [asdict(column) for column in columns]
-    content["methods"] = {
-        name: {"summary": table[name], "seeds": {str(seed): figures for seed, figures in runs.items()}}
-        for name, runs in found.items()
-    }
+    methods = {}
+    for name, runs in found.items():
+        seeds = {str(seed): figures for seed, figures in runs.items()}
+        methods[name] = {"summary": table[name], "seeds": seeds}
+    content["methods"] = methods
     write_atomic(out / "zoo.json", (json.dumps(plain(content), indent=2, allow_nan=False) + "\n").encode())
     write_atomic(out / "zoo.md", (_head(settings) + markdown(table, columns)).encode())
     for name, drawn in rows.items():

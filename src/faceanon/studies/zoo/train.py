@@ -16,7 +16,9 @@ from faceanon.studies.zoo.recipes import Method, Stage
 if TYPE_CHECKING:
     from torch import Tensor
 
-GROUP, MOST_GROUPS, FACES = 4, 4000, 8
+GROUP = 4
+MOST_GROUPS = 4000
+FACES = 8
 PLAIN = "riddle_s2"  # whose test serves methods without a stage; nothing of its training is used
 
 
@@ -78,7 +80,7 @@ def prepare(method: Method, seed: int, out: Path, settings: Settings) -> Path:
 
 
 def folder_of(name: str, seed: int, out: Path) -> Path:
-    """Of a method and a seed."""
+    """Folder of the training of a method with a seed."""
     return out / name / f"seed{seed}"
 
 
@@ -106,7 +108,8 @@ def _fit(stage: Stage, seed: int, place: Path, settings: Settings, batches: int,
         "trainer.enable_checkpointing": "false",
     }
     options |= {} if start is None else {"model.init_args.init_from": start}
-    wall, processor = time.monotonic(), time.process_time()
+    wall = time.monotonic()
+    processor = time.process_time()
     train(["fit", *_words(stage, place, settings), *(f"--{name}={value}" for name, value in options.items())])
     cost: dict[str, float] = {"batches": epochs * an_epoch, "batch": settings.batch}
     cost |= {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - processor}
@@ -137,7 +140,10 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: Settings) 
             "model.init_args.trainable": "null",
             "trainer.logger": "false",
         }
-        stage = method.stages[-1] if method.stages else Stage(PLAIN, (), PLAIN)
+        if method.stages:
+            stage = method.stages[-1]
+        else:
+            stage = Stage(PLAIN, (), PLAIN)
         words = _words(stage, folder, settings, None if method.stages else method.listed.name)
         train(["test", *words, *(f"--{name}={value}" for name, value in options.items())])
     figures = dict(load_results(report).figures)
@@ -150,9 +156,11 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: Settings) 
 def _words(stage: Stage, place: Path, settings: Settings, preset: str | None = None) -> list[str]:
     """Configs and arguments that training and test share; `preset` takes the place of the config's backbone."""
     files = [*stage.files, *settings.overlays]
-    options: dict[str, Any] = (
-        {} if preset is None else {"model.init_args.backbone": configs() / f"backbone/{preset}.yaml"}
-    )
+    options: dict[str, Any]
+    if preset is None:
+        options = {}
+    else:
+        options = {"model.init_args.backbone": configs() / f"backbone/{preset}.yaml"}
     options |= {
         "model.init_args.backbone.init_args.bundle": settings.bundle,
         "data": "faceanon.data.synthetic.datamodule.SyntheticFaces",
@@ -164,7 +172,9 @@ def _words(stage: Stage, place: Path, settings: Settings, preset: str | None = N
         "trainer.enable_progress_bar": "false",
         "trainer.enable_model_summary": "false",
     }
-    found = [word for file in files for word in ("--config", str(file))]
+    found = []
+    for file in files:
+        found += ["--config", str(file)]
     return [*found, *(f"--{name}={value}" for name, value in options.items())]
 
 
@@ -200,7 +210,8 @@ def measure(model: Path, image: Tensor) -> tuple[dict[str, float], dict[str, Ten
     backbone, _ = load_backbone(model)
     first, second, wrong = backbone.sample_key(3 * len(image), torch.Generator().manual_seed(0)).chunk(3)
     with torch.no_grad():
-        backbone.anonymize(image[:1], first[:1])  # networks that are built on first use
+        # Networks that are built on first use.
+        backbone.anonymize(image[:1], first[:1])
         start = time.process_time()
         hidden = saved(backbone.anonymize(image, first))
         spent = time.process_time() - start

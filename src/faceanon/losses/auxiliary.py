@@ -14,7 +14,7 @@ from faceanon.types import FaceBatch
 
 
 class Objective(nn.Module, ABC):
-    """Named loss terms of a network on a batch, and the figures by which a held-out set judges it."""
+    """Named loss terms of a network on a batch, and the figures that a held-out set gives it."""
 
     @abstractmethod
     def terms(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:
@@ -34,7 +34,8 @@ class IdentityObjective(Objective):
         factor_weight: Weight of that regression.
         scale: Inverse temperature of the softmax over the batch.
         margin: Cosine margin of the positives.
-        noise: Standard deviation of Gaussian noise on the input, so that the recogniser does not hang on single pixels.
+        noise: Standard deviation of Gaussian noise on the input, so that the recogniser does not depend on single
+            pixels.
     """
 
     def __init__(
@@ -48,8 +49,11 @@ class IdentityObjective(Objective):
     ) -> None:
         super().__init__()
         self.head = nn.Linear(embedding, factors) if factors else None
-        self.factors, self.factor_weight = factors, factor_weight
-        self.scale, self.margin, self.noise = scale, margin, noise
+        self.factors = factors
+        self.factor_weight = factor_weight
+        self.scale = scale
+        self.margin = margin
+        self.noise = noise
 
     def terms(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:
         """`identity`, and `factors` where asked for."""
@@ -81,12 +85,13 @@ class ParsingObjective(Objective):
         self.register_buffer("class_weights", torch.tensor(class_weights))
 
     def terms(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:
-        """`parsing`."""
+        """One term, `parsing`: the weighted cross entropy of the classes of all pixels."""
         return {"parsing": F.cross_entropy(network(batch.image), _parsing(batch), self.class_weights)}
 
     def figures(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:
         """`iou`, the mean over the classes present, and pixel `accuracy`."""
-        found, truth = network(batch.image).argmax(1), _parsing(batch)
+        found = network(batch.image).argmax(1)
+        truth = _parsing(batch)
         ious = []
         for label in range(len(self.class_weights)):
             union = ((found == label) | (truth == label)).sum()
@@ -99,7 +104,7 @@ class LandmarkObjective(Objective):
     """Wing-free plain L1 on landmarks; the figure is in pixels."""
 
     def terms(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:
-        """`landmarks`."""
+        """One term, `landmarks`: ten times the mean absolute error of coordinates in [-1, 1]."""
         return {"landmarks": 10 * F.l1_loss(network(batch.image), _landmarks(batch))}
 
     def figures(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:
@@ -125,7 +130,9 @@ class FactorObjective(Objective):
         if batch.factors is None:
             raise ValueError("FactorObjective needs FaceBatch.factors: use synthetic faces")
         maps = network(batch.image)
-        outputs = [head(F.adaptive_avg_pool2d(item, 4)) for head, item in zip(self.heads, maps, strict=True)]
+        outputs = []
+        for head, item in zip(self.heads, maps, strict=True):
+            outputs.append(head(F.adaptive_avg_pool2d(item, 4)))
         return outputs, self.norm(batch.factors)
 
     def terms(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:

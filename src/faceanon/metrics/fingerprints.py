@@ -26,7 +26,9 @@ def bundle_hashes(bundle: Bundle) -> dict[str, str]:
         if entry.get("sha256") is not None:
             hashes = [*entry.get("formerly", []), entry["sha256"]]
             found[role] = str(hashes[0])
-    return found | ({"features": found["perceptual"]} if "perceptual" in found else {})
+    if "perceptual" in found:
+        found["features"] = found["perceptual"]
+    return found
 
 
 def row_numbers(batch: FaceBatch) -> list[int]:

@@ -1,4 +1,4 @@
-"""Stage 2's second opponent: a recogniser that learns to find people behind their anonymized pictures."""
+"""Stage 2's adversary: a recogniser that learns to find the people behind their anonymized pictures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faceanon.networks.upfirdn import fast_layout
 from faceanon.weights.bundle import Bundle
 
 
-class Hunter(nn.Module):
+class Adversary(nn.Module):
     """What an attacker would train who anonymizes pictures himself, trained along, to escape it.
 
     A copy of the training recogniser reads anonymized pictures, such that each meets other originals of its person, as
@@ -30,7 +30,7 @@ class Hunter(nn.Module):
         """Nats by which each anonymized face is found better than by a guess, `(M,)`.
 
         Args:
-            hidden: `(M, 3, S, S)` anonymized, M a multiple of B: whole batches behind each other.
+            hidden: `(M, 3, S, S)` anonymized, M a multiple of B: whole batches one after the other.
             original: `(B, 3, S, S)`.
             identity: `(B,)` int64.
         """

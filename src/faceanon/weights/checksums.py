@@ -1,4 +1,4 @@
-"""Write the sha256 of every file that a bundle names into its bundle.yaml: `python -m faceanon.weights.seal FOLDER`."""
+"""Write the sha256 of every file of a bundle into its bundle.yaml: `python -m faceanon.weights.checksums FOLDER`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from faceanon.files import sha256, write_atomic
 _FILE = re.compile(r"^(?P<indent> +)(?P<key>file|latent_avg): (?P<name>\S+)$")
 
 
-def seal(folder: Path) -> list[str]:
-    """Put a `sha256` (or `latent_avg_sha256`) line behind each file's line; returns the names of missing files."""
-    path, missing, lines = folder / "bundle.yaml", [], []
+def write_checksums(folder: Path) -> list[str]:
+    """Put a `sha256` (or `latent_avg_sha256`) line after each file's line; returns the names of missing files."""
+    path = folder / "bundle.yaml"
+    missing = []
+    lines = []
     for line in path.read_text().splitlines():
         if re.match(r"^ +(latent_avg_)?sha256: ", line):
             continue
@@ -22,7 +24,9 @@ def seal(folder: Path) -> list[str]:
         if match is None:
             continue
         if (folder / match["name"]).is_file():
-            key = "sha256" if match["key"] == "file" else "latent_avg_sha256"
+            key = "latent_avg_sha256"
+            if match["key"] == "file":
+                key = "sha256"
             lines.append(f"{match['indent']}{key}: {sha256(folder / match['name'])}")
         else:
             missing.append(match["name"])
@@ -31,5 +35,5 @@ def seal(folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    for name in seal(Path(sys.argv[1])):
+    for name in write_checksums(Path(sys.argv[1])):
         print(f"not there yet: {name}")

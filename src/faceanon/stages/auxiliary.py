@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 
 from faceanon.errors import UserError
 from faceanon.files import load_strictly, load_tensors, save_tensors
-from faceanon.losses.critics import Objective
-from faceanon.metrics.critics import CriticExam, critic_exam
+from faceanon.losses.auxiliary import Objective
+from faceanon.metrics.auxiliary import Examination, examination_of
 from faceanon.report.page import write_report
 from faceanon.report.table import format_table
 from faceanon.stages.base import averaged
@@ -23,7 +23,7 @@ from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
 
 
-class CriticStage(ShardedModule):
+class AuxiliaryStage(ShardedModule):
     """Train a network on its objective; automatic optimization, cosine schedule.
 
     Args:
@@ -59,9 +59,13 @@ class CriticStage(ShardedModule):
     ) -> None:
         super().__init__(accumulate, seed)
         self.save_hyperparameters(ignore=["network", "objective"])
-        self.network, self.objective = network.to(memory_format=torch.channels_last), objective
-        self.optimizer, self.export = optimizer, export
-        self.role, self.labels, self.report = role, labels or [], report / role
+        self.network = network.to(memory_format=torch.channels_last)
+        self.objective = objective
+        self.optimizer = optimizer
+        self.export = export
+        self.role = role
+        self.labels = labels or []
+        self.report = report / role
         self.init_from = init_from
         if init_from is not None:
             load_strictly(self.network, *_trained(init_from, role))
@@ -85,7 +89,9 @@ class CriticStage(ShardedModule):
         """The sum of the objective's terms; of several shards all but the last leave their gradients behind."""
         if self.accumulate > 1:
             self.trainer.optimizers[0].zero_grad()
-        shards, found, loss = self.shards(batch), list[dict[str, Tensor]](), torch.zeros(())
+        shards = self.shards(batch)
+        found = list[dict[str, Tensor]]()
+        loss = torch.zeros(())
         for shard in shards:
             with self.open(shard):
                 terms = self.objective.terms(self.network, shard.batch)
@@ -114,12 +120,13 @@ class CriticStage(ShardedModule):
 
     def on_test_start(self) -> None:
         """Begin a fresh examination."""
-        self.exam: CriticExam | None = None
+        self.exam: Examination | None = None
 
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Add held-out faces."""
-        self.exam = self.exam or critic_exam(self.objective, self.role, self.labels, batch.image.shape[-1])
-        with torch.autocast(self.device.type, enabled=False):  # an exam measures in full precision
+        """Add a batch of held-out faces to the examination."""
+        self.exam = self.exam or examination_of(self.objective, self.role, self.labels, batch.image.shape[-1])
+        # An exam measures in full precision.
+        with torch.autocast(self.device.type, enabled=False):
             self.exam.update(self.network, batch)
 
     def on_test_epoch_end(self) -> None:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torchmetrics import MeanMetric
 
 from faceanon.errors import UserError
-from faceanon.losses.critics import FactorObjective, IdentityObjective, LandmarkObjective, Objective, ParsingObjective
+from faceanon.losses.auxiliary import FactorObjective, IdentityObjective, LandmarkObjective, Objective, ParsingObjective
 from faceanon.metrics.recognition import Verification, threshold_at_far
 from faceanon.metrics.utility import LandmarkDistance, ParsingIoU
 from faceanon.types import FaceBatch
@@ -20,19 +20,19 @@ from faceanon.types import FaceBatch
 FARS = (1e-2, 1e-3)
 
 
-class CriticExam(ABC):
+class Examination(ABC):
     """Figures of one network over held-out faces."""
 
     @abstractmethod
     def update(self, network: nn.Module, batch: FaceBatch) -> None:
-        """Add a batch."""
+        """Add what `network` says of a batch of held-out faces."""
 
     @abstractmethod
     def compute(self) -> dict[str, float]:
-        """Figures by name."""
+        """Figures over everything added, by metric name."""
 
 
-def critic_exam(objective: Objective, name: str, labels: Sequence[str], image_size: int) -> CriticExam:
+def examination_of(objective: Objective, name: str, labels: Sequence[str], image_size: int) -> Examination:
     """The examination that belongs to what a network was trained for.
 
     Args:
@@ -52,7 +52,7 @@ def critic_exam(objective: Objective, name: str, labels: Sequence[str], image_si
     return OwnFigures(objective, name)
 
 
-class RecogniserExam(CriticExam):
+class RecogniserExam(Examination):
     """Area under the ROC curve of all pairs of pictures, and the true accept rate at each false accept rate.
 
     Args:
@@ -60,7 +60,8 @@ class RecogniserExam(CriticExam):
     """
 
     def __init__(self, name: str) -> None:
-        self.name, self.verification = name, Verification(FARS[0])
+        self.name = name
+        self.verification = Verification(FARS[0])
 
     def update(self, network: nn.Module, batch: FaceBatch) -> None:
         """Add the embeddings of `batch`."""
@@ -73,7 +74,8 @@ class RecogniserExam(CriticExam):
             UserError: The faces offer no pair of one person, or none of two.
         """
         found = self.verification.compute()
-        genuine, impostor = found["genuine"], found["impostor"]
+        genuine = found["genuine"]
+        impostor = found["impostor"]
         if not (genuine.numel() and impostor.numel()):
             raise UserError("a recogniser is tested on several persons with two pictures each; the data hold none")
         figures = {f"auc/{self.name}": area_under_roc(genuine, impostor)}
@@ -91,7 +93,7 @@ def area_under_roc(genuine: Tensor, impostor: Tensor) -> float:
     return float((below + not_above).double().mean() / 2 / len(impostor))
 
 
-class ParserExam(CriticExam):
+class ParserExam(Examination):
     """Intersection over union with the true labels, per class over all pixels.
 
     Args:
@@ -100,7 +102,8 @@ class ParserExam(CriticExam):
     """
 
     def __init__(self, labels: Sequence[str], classes: int) -> None:
-        self.labels, self.iou = _names(labels, classes, "classes"), ParsingIoU(classes)
+        self.labels = _names(labels, classes, "classes")
+        self.iou = ParsingIoU(classes)
         self.accuracy = MeanMetric()
 
     def update(self, network: nn.Module, batch: FaceBatch) -> None:
@@ -113,13 +116,16 @@ class ParserExam(CriticExam):
     def compute(self) -> dict[str, float]:
         """`parsing_iou` of every class that occurs, their `mean`, and `pixel_accuracy`."""
         per_class = (self.iou.intersection / self.iou.union).tolist()  # 0 / 0 is NaN: the class does not occur
-        figures = {f"parsing_iou/{label}": value for label, value in zip(self.labels, per_class, strict=True)}
+        figures = {}
+        for label, value in zip(self.labels, per_class, strict=True):
+            figures[f"parsing_iou/{label}"] = value
         figures = {name: value for name, value in figures.items() if not math.isnan(value)}
-        mean, accuracy = float(self.iou.compute()), float(self.accuracy.compute())
+        mean = float(self.iou.compute())
+        accuracy = float(self.accuracy.compute())
         return {"parsing_iou/mean": mean, **figures, "pixel_accuracy": accuracy}
 
 
-class LandmarkExam(CriticExam):
+class LandmarkExam(Examination):
     """Mean distance to the true landmarks, in pixels.
 
     Args:
@@ -128,8 +134,10 @@ class LandmarkExam(CriticExam):
     """
 
     def __init__(self, labels: Sequence[str], image_size: int) -> None:
-        self.labels, self.image_size = labels, image_size
-        self.distance, self.each = LandmarkDistance(image_size), list[LandmarkDistance]()
+        self.labels = labels
+        self.image_size = image_size
+        self.distance = LandmarkDistance(image_size)
+        self.each = list[LandmarkDistance]()
 
     def update(self, network: nn.Module, batch: FaceBatch) -> None:
         """Add the landmarks of `batch`."""
@@ -143,11 +151,13 @@ class LandmarkExam(CriticExam):
     def compute(self) -> dict[str, float]:
         """`landmark_distance`: the mean, and each landmark's."""
         names = _names(self.labels, len(self.each), "landmarks")
-        each = {f"landmark_distance/{name}": float(m.compute()) for name, m in zip(names, self.each, strict=True)}
+        each = {}
+        for name, m in zip(names, self.each, strict=True):
+            each[f"landmark_distance/{name}"] = float(m.compute())
         return {"landmark_distance/mean": float(self.distance.compute()), **each}
 
 
-class ProbeExam(CriticExam):
+class ProbeExam(Examination):
     """What a linear probe reads about the renderer's factors off a network's last map, pooled to 4 x 4.
 
     It needs nothing that was trained beside the network, so shipped weights can be examined. The probe is a ridge
@@ -160,8 +170,10 @@ class ProbeExam(CriticExam):
     """
 
     def __init__(self, name: str, ridge: float = 0.1) -> None:
-        self.name, self.ridge = name, ridge
-        self.features, self.factors = list[Tensor](), list[Tensor]()
+        self.name = name
+        self.ridge = ridge
+        self.features = list[Tensor]()
+        self.factors = list[Tensor]()
 
     def update(self, network: nn.Module, batch: FaceBatch) -> None:
         """Add maps and factors of `batch`."""
@@ -170,7 +182,8 @@ class ProbeExam(CriticExam):
 
     def compute(self) -> dict[str, float]:
         """`probe_r2`: the share of the factors' variance that the probe explains, averaged over the factors."""
-        features, factors = torch.cat(self.features).double(), torch.cat(self.factors).double()
+        features = torch.cat(self.features).double()
+        factors = torch.cat(self.factors).double()
         half = len(features) // 2
         features = (features - features[:half].mean(0)) / features[:half].std(0).clamp(min=1e-6)
         middle = factors[:half].mean(0)
@@ -184,7 +197,7 @@ class ProbeExam(CriticExam):
         return {f"probe_r2/{self.name}": float(r2.mean())}
 
 
-class OwnFigures(CriticExam):
+class OwnFigures(Examination):
     """Mean over pictures of an objective's own validation figures.
 
     Args:
@@ -193,7 +206,8 @@ class OwnFigures(CriticExam):
     """
 
     def __init__(self, objective: Objective, name: str) -> None:
-        self.objective, self.name = objective, name
+        self.objective = objective
+        self.name = name
         self.means: dict[str, MeanMetric] = {}
 
     def update(self, network: nn.Module, batch: FaceBatch) -> None:
@@ -203,7 +217,10 @@ class OwnFigures(CriticExam):
 
     def compute(self) -> dict[str, float]:
         """The objective's names, with the network's behind."""
-        return {f"{key}/{self.name}": float(mean.compute()) for key, mean in self.means.items()}
+        figures = {}
+        for key, mean in self.means.items():
+            figures[f"{key}/{self.name}"] = float(mean.compute())
+        return figures
 
 
 def _needed(truth: Tensor | None, what: str) -> Tensor:

@@ -38,6 +38,12 @@ def test_the_network_gives_the_published_ones_points(mesh, shared):
     np.testing.assert_allclose(confidence, flags, atol=1e-4)
 
 
+def test_opening_the_network_draws_no_random_numbers():
+    before = torch.get_rng_state()
+    FaceMesh()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_batch_gives_what_single_faces_give(mesh, photofaces):
     faces = photofaces[0][:5]
     together, _ = FaceMesh(batch=3).points(faces)

@@ -130,7 +130,8 @@ def test_two_processes_learn_what_one_does_in_two_parts(settings, tmp_path, stag
     assert [name for name in first if not torch.equal(first[name], second[name])] == []
     assert max((first[name] - start[name]).abs().max() for name in start if "painter" in name) > 1e-4
     for name, value in alone.items():
-        torch.testing.assert_close(first[name], value, rtol=1e-5, atol=1e-5, msg=lambda text, n=name: n + text)
+        # Adam divides by a gradient's own size, so rounding shows where a gradient is next to nothing.
+        torch.testing.assert_close(first[name], value, rtol=1e-5, atol=1e-4, msg=lambda text, n=name: n + text)
 
 
 def test_where_pseudonyms_are_wanted_all_photos_of_a_batch_have_one_second_key():

@@ -44,8 +44,12 @@ class FaceMesh:
 
     def __init__(self, folder: Path | None = None, batch: int = 32) -> None:
         self.batch = batch
-        self.net = FaceMeshNet()
-        self.net.load_state_dict({name: value.float() for name, value in load(read_shipped(FILE, folder)).items()})
+        # Without storage of its own, the network draws no random numbers for weights that are replaced at once: a
+        # training that opens it after resuming must see the same random numbers as one that never stopped.
+        with torch.device("meta"):
+            self.net = FaceMeshNet()
+        weights = {name: value.float() for name, value in load(read_shipped(FILE, folder)).items()}
+        self.net.load_state_dict(weights, assign=True)
         self.net.eval().requires_grad_(False)
 
     def points(self, faces: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
 from faceanon.landmarks.drawings import DRAWINGS, EXPRESSION, FINE, drawings, pose
+from faceanon.landmarks.expression import expression_distance
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.losses.light import fit_light, light_distance, light_surface
 from faceanon.networks.codec import LatentCodec
@@ -256,6 +257,7 @@ class Persona(Backbone):
         `watched`     The two terms above by the true recogniser through the decoder, on a few rows.
         `expression`  L1 between where the other reader sees eyes and mouth, and where the mesh has them.
         `mesh`        L1 between the mesh of the watched rows' pictures and the wanted one, eyes and mouth twice.
+        `pose`        How far mouth, yaw and pitch of the same meshes are off, in standard deviations.
         `light`       Distance of the surfaces of colour.
         `bounds`      How far latents go beyond what photographs have.
         """
@@ -322,7 +324,9 @@ class Persona(Backbone):
         push = F.relu((seen * own[watched]).sum(1)) * others[watched]
         mesh = batch.mesh if batch.mesh is not None else self.points(batch.image)[0]
         places = readers["expression"](painted).float()
-        moved = (self.mesh.seen(shown) - mesh[watched % len(batch)]).abs()
+        points = self.mesh.seen(shown)
+        points_wanted = mesh[watched % len(batch)]
+        moved = (points - points_wanted).abs()
         difference = ((painted - latents).abs() * mask).sum((1, 2, 3)) / mask.sum((1, 2, 3)) / painted.shape[1]
         preview = self.bundle.codec.preview(painted)
         wanted_light = fit_light(self.bundle.codec.preview(latents), mask)
@@ -333,6 +337,7 @@ class Persona(Backbone):
             "watched": (pull + push).mean(),
             "expression": (places - _expression(mesh).repeat(times, 1)).abs().mean(),
             "mesh": moved.mean() + moved[:, list(EXPRESSION)].mean(),
+            "pose": expression_distance(points, points_wanted),
             "light": light_distance(preview, wanted_light, mask),
             "bounds": F.relu(painted.abs() - RANGE).square().mean(),
         }

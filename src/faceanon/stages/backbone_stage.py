@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 from lightning.pytorch.cli import OptimizerCallable
+from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -42,6 +43,8 @@ class BackboneStage(Stage, Generic[Drawn]):
         export: Folder written when the training ends: weights and configuration, ready for the next stage and for use.
         extra_weights: Weights of the backbone's own terms (its `disentangle_terms` or `anonymize_terms`), by name.
         samples_every: Batches between two sample sheets in the log folder and W&B; 0 draws none.
+        head_start: Batches at the beginning in which only the discriminator and the auxiliary readers learn. A backbone
+            that comes trained would otherwise follow untrained networks and lose what it can do.
         seed: Seed of keys, pairings and dropout, beside batch number and place in the global batch.
         kwargs: Settings of `Stage`.
     """
@@ -59,6 +62,7 @@ class BackboneStage(Stage, Generic[Drawn]):
         export: Path | None = None,
         extra_weights: dict[str, float] | None = None,
         samples_every: int = 500,
+        head_start: int = 0,
         seed: int = 0,
         **kwargs: Any,  # noqa: ANN401 - jsonargparse reads names and types off the base class
     ) -> None:
@@ -79,6 +83,7 @@ class BackboneStage(Stage, Generic[Drawn]):
         self.optimizer_d = optimizer_d
         self.export = export
         self.samples_every = samples_every
+        self.head_start = head_start
         self.extra_weights = extra_weights or {}
 
     def check_weights(self, weights: object) -> None:
@@ -152,11 +157,22 @@ class BackboneStage(Stage, Generic[Drawn]):
                 for name, buffer in module.named_buffers():
                     buffer.copy_(measured[name])
 
+    @property
+    def backbone_waits(self) -> bool:
+        """Whether only the adversaries learn from the current batch."""
+        return bool(self.adversaries) and self.batches_seen <= self.head_start
+
+    def batches_learnt(self, optimizer: LightningOptimizer) -> int:
+        """Batches in which an optimizer has stepped, the current one included; the backbone's starts later."""
+        if self.adversaries and optimizer is self.optimizer_list()[0]:
+            return self.batches_seen - self.head_start
+        return self.batches_seen
+
     def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Adversaries, then backbone; a lone shard is drawn once, several are drawn again for the backbone's step."""
         shards = self.shards(batch)
         # The usual case: what the adversaries saw is still there, with its graph, for the backbone.
-        if len(shards) == 1:
+        if len(shards) == 1 and not self.backbone_waits:
             with self.open(shards[0]):
                 terms = self._train(shards, self.draw_shard(shards[0].batch))
         else:
@@ -175,6 +191,8 @@ class BackboneStage(Stage, Generic[Drawn]):
                     optimizers[1], shards, lambda shard: self._adversary_loss(shard.batch, drawn), opened
                 )
             self.log_terms("train/d", terms, sum(len(shard.batch) for shard in shards))
+        if self.backbone_waits:
+            return {}
         with self.toggled_optimizer(optimizers[0]):
             return self.step_over(optimizers[0], shards, lambda shard: self._backbone_loss(shard.batch, drawn), opened)
 

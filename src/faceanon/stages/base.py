@@ -35,7 +35,7 @@ class Stage(ShardedModule, ABC):
         ema_half_life: Half-life of the averaged weights, in images.
         gradient_clip: Largest gradient norm; 0 does not clip.
         schedule: `cosine` lets the learning rate fall to 1% over the planned batches.
-        warmup: Batches over which the learning rate rises from 0.
+        warmup: Batches over which each optimizer's learning rate rises from 0.
         accumulate: Equal parts of every batch that are worked on in turn before one optimizer step; a part needs the
             memory of a batch of its size. As many processes with such batches learn the same.
         seed: Seed of all draws in training.
@@ -120,10 +120,14 @@ class Stage(ShardedModule, ABC):
         optimizer.step()
         return self.current_terms
 
+    def batches_learnt(self, optimizer: LightningOptimizer) -> int:
+        """Batches in which an optimizer has stepped, the current one included."""
+        return self.batches_seen
+
     def _set_rate(self, optimizer: LightningOptimizer) -> None:
         rate = 1.0
         if self.warmup:
-            rate = min(1.0, self.batches_seen / self.warmup)
+            rate = min(1.0, self.batches_learnt(optimizer) / self.warmup)
         if self.schedule == "cosine":
             rate *= 0.505 + 0.495 * math.cos(math.pi * self.progress)
         for group in optimizer.optimizer.param_groups:

@@ -7,16 +7,12 @@ import pytest
 import torch
 from study_fakes import colour_judge
 
+from faceanon.landmarks.expression import LEFT_CHEEK, LOWER_LIP, RIGHT_CHEEK, UPPER_LIP, expression
 from faceanon.landmarks.mesh import LEFT_EYE, LEFT_MOUTH, NOSE, RIGHT_EYE, RIGHT_MOUTH
 from faceanon.studies.photographs.figures import (
-    LEFT_CHEEK,
-    LOWER_LIP,
-    RIGHT_CHEEK,
-    UPPER_LIP,
     Figures,
     add_statistic,
     chance,
-    expression,
     judge_figures,
 )
 from faceanon.studies.photographs.judges import Judge

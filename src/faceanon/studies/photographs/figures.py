@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faceanon.landmarks.mesh import LEFT_EYE, LEFT_MOUTH, NOSE, RIGHT_EYE, RIGHT_MOUTH
+from faceanon.landmarks.expression import expression
+from faceanon.landmarks.mesh import LEFT_EYE, RIGHT_EYE
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.recognition import threshold_at_far
 from faceanon.studies.photographs.judges import Judge
@@ -20,11 +21,6 @@ from faceanon.studies.photographs.readings import Measured
 
 FAR = 1e-2
 DRAWS = 1000
-# Points of the mesh: the inner edges of the lips in their middle, and where the face ends beside the ears.
-UPPER_LIP = 13
-LOWER_LIP = 14
-LEFT_CHEEK = 234
-RIGHT_CHEEK = 454
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
@@ -168,33 +164,6 @@ def add_statistic(
     if known:
         low, high = np.quantile(known, [0.025, 0.975])
         figures.intervals[name] = float(low), float(high)
-
-
-def expression(points: Tensor) -> dict[str, Tensor]:
-    """Mouth, yaw and pitch of meshes `(B, 468, 2)`, each `(B,)` without unit.
-
-    All are measured along the line of the eyes and across it, so a turned picture has the same. `mouth`: gap between
-    the lips over the distance of the eyes. `yaw`: place of the nose between the two edges of the face, 0 in the
-    middle, -1 and 1 at the edges. `pitch`: place of the nose between eyes (0) and corners of the mouth (1).
-    """
-    left = points[:, LEFT_EYE].mean(1)
-    right = points[:, RIGHT_EYE].mean(1)
-    eyes = right - left
-    distance = eyes.norm(dim=1, keepdim=True)
-    across = eyes / distance
-    down = torch.stack([-across[:, 1], across[:, 0]], 1)
-    middle = (left + right) / 2
-    nose = points[:, NOSE]
-    corners = (points[:, LEFT_MOUTH] + points[:, RIGHT_MOUTH]) / 2
-    gap = (points[:, LOWER_LIP] - points[:, UPPER_LIP]).norm(dim=1)
-    first = ((nose - points[:, LEFT_CHEEK]) * across).sum(1)
-    second = ((points[:, RIGHT_CHEEK] - nose) * across).sum(1)
-    height = ((corners - middle) * down).sum(1)
-    return {
-        "mouth": gap / distance[:, 0],
-        "yaw": (first - second) / (first + second),
-        "pitch": ((nose - middle) * down).sum(1) / height,
-    }
 
 
 def mesh_figures(measured: Measured, figures: Figures) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -27,7 +26,7 @@ class Listed:
         name: Name of its YAML, or of its entry point.
         class_path: Import path of its class.
         init_args: Arguments in the YAML.
-        remark: Comment at the head of the YAML, or the package that announces it.
+        remark: The YAML's `about`, or the package that announces it.
     """
 
     name: str
@@ -39,14 +38,8 @@ class Listed:
 def shipped() -> Iterator[Listed]:
     """The presets in configs/backbone/."""
     for path in sorted((configs() / "backbone").glob("*.yaml")):
-        text = path.read_text()
-        spec = yaml.safe_load(text)
-        remark = " ".join(line.lstrip("# ") for line in itertools.takewhile(_is_comment, text.splitlines()))
-        yield Listed(path.stem, spec["class_path"], spec.get("init_args") or {}, remark)
-
-
-def _is_comment(line: str) -> bool:
-    return line.startswith("#")
+        spec = yaml.safe_load(path.read_text(encoding="utf-8"))
+        yield Listed(path.stem, spec["class_path"], spec.get("init_args") or {}, spec.get("about", ""))
 
 
 def announced() -> Iterator[Listed]:

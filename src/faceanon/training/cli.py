@@ -10,18 +10,19 @@ from typing import Any, NoReturn
 
 import lightning as L
 import yaml
-from jsonargparse import get_loader, set_loader
+from jsonargparse import set_loader
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from faceanon import __version__
 from faceanon.errors import UserError
-from faceanon.files import is_bounded
-from faceanon.names import current_path, with_current_paths
+from faceanon.names import current_path
 from faceanon.training.acceleration import Acceleration
 from faceanon.training.checkpoint_file import DamagedError, read_checkpoint
+from faceanon.training.config_files import load_config
 from faceanon.training.guard import FiniteGuard
 from faceanon.training.orderly import in_order
 from faceanon.training.resume import go_on_with_logs, last_of_run, one_last, with_checkpoints
+from faceanon.training.run_name import with_name
 from faceanon.training.run_state import RunState
 from faceanon.training.signals import GracefulStop
 
@@ -30,21 +31,7 @@ _SHARDED = (".metadata", "meta.pt", "checkpoint", "latest")  # of FSDP, and of D
 _LIGHTNINGS_OWN = ("best", "hpc")
 
 
-_load_yaml = get_loader("yaml")
-
-
-def _load_bounded(text: str) -> Any:  # noqa: ANN401 - whatever a config holds
-    """YAML as jsonargparse reads it, but for text that would unfold without end; classes that moved are found."""
-    try:
-        value = _load_yaml(text)
-    except (RecursionError, ValueError) as error:  # nested too deeply, a number of thousands of digits
-        raise yaml.YAMLError(f"{str(error)[:200]}") from error
-    if not is_bounded(value):
-        raise yaml.YAMLError("aliases that refer to themselves, or unfold to too many entries")
-    return with_current_paths(value)
-
-
-set_loader("yaml", _load_bounded, (yaml.YAMLError,))
+set_loader("yaml", load_config, (yaml.YAMLError,))
 
 
 class OneLineParser(LightningArgumentParser):
@@ -65,13 +52,19 @@ class FaceAnonCLI(LightningCLI):
     """
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """`--acceleration`: a callback beside `trainer.callbacks`, so that a config behind others can add it."""
+        """`--acceleration`: a callback beside `trainer.callbacks`, so that a later config can add it; and `--name`."""
         parser.add_lightning_class_args(Acceleration, "acceleration")
+        parser.add_argument(
+            "--name",
+            type=str | None,
+            default=None,
+            help="Name of the run: trainer defaults, and the folder of its logs, model and report below runs.",
+        )
 
     def parse_arguments(self, parser: LightningArgumentParser, args: object) -> None:
         """Keep what was typed, before Lightning merges a checkpoint's hyperparameters into it."""
         try:
-            super().parse_arguments(parser, args)  # type: ignore[arg-type]
+            self.config = parser.parse_args(with_name(parser, sys.argv[1:]))
         except UnicodeDecodeError as error:
             raise UserError(f"a config file is not UTF-8 text ({error}); save it as such") from error
         config = self.config[self.config.subcommand]

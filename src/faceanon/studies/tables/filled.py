@@ -137,7 +137,7 @@ def _row(table: PaperTable, block: Block, row: Row, results: Mapping[str, Result
     if not given:
         blank = ("",) * len(table.columns)
         lines.append(Line("not run", f"ours: not run (give {' or '.join(row.ours)})", blank))
-    remarks = [row.note, row.train and f"trained by {row.train}"]
+    remarks = [row.note, row.train and f"trained by {row.trained_by}"]
     titles = {column.id: column.title for column in table.columns}
     remarks += [f"{titles[cell.column]} {cell.published:g}: {cell.why}" for cell in row.cells if cell.why]
     return FilledRow(row.title, tuple(lines), tuple(remark for remark in remarks if remark))

@@ -76,6 +76,25 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Training:
+    """One training of an ablation, as `faceanon fit` is told it.
+
+    Args:
+        config: Name of a config, such as `dbaf_s1`.
+        overlays: Names of configs that follow it, such as `ablation/dbaf_no_cid_s1`.
+        from_scratch: A stage 2 that starts from no model of a stage 1.
+    """
+
+    config: str
+    overlays: tuple[str, ...] = ()
+    from_scratch: bool = False
+
+    def __str__(self) -> str:
+        text = " + ".join([self.config, *self.overlays])
+        return f"{text}, with no init_from" if self.from_scratch else text
+
+
+@dataclass(frozen=True)
 class Row:
     """A row of the table.
 
@@ -85,7 +104,7 @@ class Row:
         ours: Names that fill it, those of presets or of ablations.
         cells: What the paper prints.
         note: A remark on the row.
-        train: How the weights of an ablation come about, in `faceanon fit`'s configs.
+        train: How the weights of an ablation come about: trainings, each from the model of the one before.
         paper: Whether the paper has the row.
     """
 
@@ -94,8 +113,13 @@ class Row:
     ours: tuple[str, ...]
     cells: tuple[Cell, ...] = ()
     note: str = ""
-    train: str = ""
+    train: tuple[Training, ...] = ()
     paper: bool = True
+
+    @property
+    def trained_by(self) -> str:
+        """The trainings in words; empty where there are none."""
+        return ", then ".join(map(str, self.train))
 
 
 @dataclass(frozen=True)
@@ -189,7 +213,25 @@ def load_table(name: str) -> PaperTable:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+    _refuse_sentences(data, path)
     return check_table(typed(PaperTable, data, path.name), path)
+
+
+def _refuse_sentences(data: object, path: Path) -> None:
+    """Say what takes the place of `train: dbaf_s1 + ablation/x, then dbaf_s2`, as rows had it until version 0.1.
+
+    Raises:
+        UserError: A row's `train` is such a text.
+    """
+    blocks = data.get("blocks") if isinstance(data, dict) else None
+    for block in blocks if isinstance(blocks, list) else []:
+        rows = block.get("rows") if isinstance(block, dict) else None
+        for row in rows if isinstance(rows, list) else []:
+            if isinstance(row, dict) and isinstance(row.get("train"), str):
+                raise UserError(
+                    f"{path.name}: row {row.get('id')}: train is a list now, one entry a training, as in "
+                    "[{config: dbaf_s1, overlays: [ablation/x]}, {config: dbaf_s2}]; see docs/reference/tables.md"
+                )
 
 
 def check_table(table: PaperTable, path: Path) -> PaperTable:
@@ -211,6 +253,9 @@ def check_table(table: PaperTable, path: Path) -> PaperTable:
         checks.append((len({row.id for row in block.rows}) == len(block.rows), f"{block.title}: two rows have one id"))
         for row in block.rows:
             checks += [(row.paper or not row.cells, f"row {row.id} is ours, so nothing of it was published")]
+            for training in row.train[1:]:
+                message = f"row {row.id}: only the first training is from_scratch, {training.config} is not"
+                checks += [(not training.from_scratch, message)]
             for cell in row.cells:
                 checks += [(cell.column in columns, f"row {row.id}: no published column {cell.column!r}")]
                 checks += [(cell.corrected is None or bool(cell.why), f"row {row.id}: a correction without a reason")]

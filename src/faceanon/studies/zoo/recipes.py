@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from faceanon.backbones.presets import Listed, shipped
 from faceanon.errors import UserError
 from faceanon.paths import configs
 
-ALONE = ", with no init_from"
+if TYPE_CHECKING:
+    from faceanon.studies.tables.spec import Training
 
 
 @dataclass(frozen=True)
@@ -96,20 +98,25 @@ def find_ablations(tables: Sequence[str]) -> list[Method]:
     return list(found.values())
 
 
-def read_recipe(name: str, text: str) -> Method:
-    """A row's `train`: `CONFIG [+ OVERLAY ...][, then CONFIG [+ OVERLAY ...]][, with no init_from]`.
+def read_recipe(name: str, trainings: Sequence[Training]) -> Method:
+    """A row's `train` as stages of a method.
+
+    Args:
+        name: Of the method that the row is filled by.
+        trainings: At least one.
 
     Raises:
-        UserError: It is none, or names a config that is not there.
+        UserError: A training names a config that is not there.
     """
-    parts = [part.split(" + ") for part in text.removesuffix(ALONE).split(", then ")]
-    preset = re.sub(r"_s[12]$", "", parts[0][0])
-    own = next((number for number, part in enumerate(parts) if part[1:]), 0)
+    preset = re.sub(r"_s[12]$", "", trainings[0].config)
+    # From the first training with an overlay on, models are the ablation's own.
+    own = next((number for number, training in enumerate(trainings) if training.overlays), 0)
     stages = []
-    for number, (config, *overlays) in enumerate(parts):
-        stages.append(Stage(config, tuple(overlays), preset if number < own else name))
+    for number, training in enumerate(trainings):
+        stages.append(Stage(training.config, training.overlays, preset if number < own else name))
     for file in (file for stage in stages for file in stage.files):
         if not file.is_file():
-            raise UserError(f"{name} is trained by {text!r}, but there is no config {file}")
+            told = ", then ".join(map(str, trainings))
+            raise UserError(f"{name} is trained by {told}, but there is no config {file}")
     (whole,) = find_methods([preset])
     return Method(name, whole.listed, tuple(stages))

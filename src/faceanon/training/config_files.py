@@ -1,0 +1,71 @@
+"""What a config file of a training may say beside the settings themselves: `about`, `over` and `base`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from jsonargparse import Path, get_loader
+
+from faceanon.files import is_bounded
+from faceanon.names import with_current_paths
+
+OF_A_CLASS = frozenset({"class_path"})
+OF_A_RUN = frozenset({"seed_everything", "model", "data", "trainer", "acceleration", "name"})
+REMARKS = ("about", "over")
+"""Entries for readers, and for programs that list configs: no setting of a training."""
+
+_load_yaml = get_loader("yaml")
+
+
+def load_config(text: str) -> Any:  # noqa: ANN401 - whatever a config holds
+    """YAML as jsonargparse reads it, with `base` filled in, remarks left out and classes that moved found.
+
+    Raises:
+        yaml.YAMLError: No YAML, text that would unfold without end, or a `base` that is not there.
+    """
+    try:
+        value = _load_yaml(text)
+    # Nested too deeply, or a number of thousands of digits.
+    except (RecursionError, ValueError) as error:
+        raise yaml.YAMLError(f"{str(error)[:200]}") from error
+    if not is_bounded(value):
+        raise yaml.YAMLError("aliases that refer to themselves, or unfold to too many entries")
+    return with_current_paths(_settings(value))
+
+
+def _settings(value: Any) -> Any:  # noqa: ANN401 - whatever a config holds
+    """The settings of a file alone: no remarks, and every `base` replaced by the class that it names."""
+    if not isinstance(value, dict):
+        return value
+    remarked = not OF_A_CLASS.isdisjoint(value) or not OF_A_RUN.isdisjoint(value)
+    found = {}
+    for name, entry in value.items():
+        if remarked and name in REMARKS:
+            continue
+        found[name] = _settings(entry)
+    if set(found) == {"base", "init_args"}:
+        return _on_base(found["base"], found["init_args"])
+    return found
+
+
+def _on_base(file: object, arguments: object) -> dict[str, Any]:
+    """The class that a file describes, with some arguments of its own.
+
+    Args:
+        file: Path of a YAML with `class_path` and `init_args`, relative to the file that names it.
+        arguments: What differs from the file's `init_args`; an argument takes the place of the file's as a whole.
+
+    Raises:
+        yaml.YAMLError: There is no such file, it describes no class, or the arguments are no entries by name.
+    """
+    try:
+        described = _load_yaml(Path(str(file), mode="fr").read_text())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise yaml.YAMLError(f"base: {str(error)[:200]}") from error
+    if not isinstance(described, dict) or "class_path" not in described or not is_bounded(described):
+        raise yaml.YAMLError(f"base: {file} holds no class_path; name a file such as configs/data/synth64.yaml")
+    own = described.get("init_args") or {}
+    if not isinstance(own, dict) or not isinstance(arguments, dict):
+        raise yaml.YAMLError(f"base: {file}: init_args must be entries `name: value`")
+    return {"class_path": described["class_path"], "init_args": {**own, **arguments}}

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from rich.console import Console
 from table_cases import ALL
 
@@ -12,9 +13,10 @@ from faceanon.errors import UserError
 from faceanon.report.figures import EXPLANATIONS
 from faceanon.results import Results, load_results
 from faceanon.studies.tables import measure as tables_run
+from faceanon.studies.tables import spec
 from faceanon.studies.tables.filled import as_json, fill
 from faceanon.studies.tables.names import Names, expand, resolve
-from faceanon.studies.tables.spec import check_table, known_tables, load_table
+from faceanon.studies.tables.spec import Training, check_table, known_tables, load_table
 from faceanon.studies.tables.text import markdown, print_table
 
 REPO = Path(__file__).resolve().parents[3]
@@ -57,10 +59,9 @@ def test_the_names_that_fill_rows_are_presets_or_say_how_they_are_trained(name):
     presets = {path.stem for path in (REPO / "configs" / "backbone").glob("*.yaml")}
     for row in load_table(name).rows:
         assert row.train or set(row.ours) <= presets
-        words = row.train.replace(",", " ").replace("+", " ").split()
-        files = [word for word in words if "/" in word or word.endswith(("_s1", "_s2"))]
-        assert all((REPO / "configs" / f"{file}.yaml").is_file() for file in files), row.train
-        assert not row.train or files
+        for training in row.train:
+            for file in (training.config, *training.overlays):
+                assert (REPO / "configs" / f"{file}.yaml").is_file(), row.trained_by
 
 
 def test_corrections_follow_from_the_reasons_that_they_name():
@@ -122,6 +123,48 @@ def test_a_correction_needs_a_reason():
     row = replace(block.rows[0], cells=(replace(block.rows[0].cells[0], why=""),))
     with pytest.raises(UserError, match="a correction without a reason"):
         check_table(replace(table, blocks=(replace(block, rows=(row,)),)), Path("ifadit-3.yaml"))
+
+
+@pytest.fixture
+def own_ablations(tmp_path, monkeypatch):
+    """A file of dbaf-4 whose `no_cid` is trained as the given entry says; loading it gives the row."""
+
+    def loaded(train):
+        data = yaml.safe_load((REPO / "configs/tables/dbaf-4.yaml").read_text())
+        (row,) = [row for row in data["blocks"][0]["rows"] if row["id"] == "no_cid"]
+        row["train"] = train
+        (tmp_path / "dbaf-4.yaml").write_text(yaml.safe_dump(data))
+        monkeypatch.setattr(spec, "folder", lambda: tmp_path)
+        (found,) = [row for row in load_table("dbaf-4").rows if row.id == "no_cid"]
+        return found
+
+    return loaded
+
+
+def test_a_recipe_is_a_list_of_trainings_and_reads_as_a_sentence(own_ablations):
+    row = own_ablations([{"config": "dbaf_s1", "overlays": ["ablation/a", "ablation/b"]}, {"config": "dbaf_s2"}])
+    assert row.train == (Training("dbaf_s1", ("ablation/a", "ablation/b")), Training("dbaf_s2"))
+    assert row.trained_by == "dbaf_s1 + ablation/a + ablation/b, then dbaf_s2"
+    alone = own_ablations([{"config": "dbaf_s2", "overlays": ["ablation/a"], "from_scratch": True}])
+    assert alone.trained_by == "dbaf_s2 + ablation/a, with no init_from"
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ("dbaf_s1 + ablation/x, then dbaf_s2", r"row no_cid: train is a list now.*\{config: dbaf_s1, overlays"),
+        ([{"config": "dbaf_s1", "overlay": ["ablation/x"]}], "unknown entry 'overlay'"),
+        ([{"config": "dbaf_s1", "overlays": "ablation/x"}], "overlays must be a list"),
+        ([{"overlays": ["ablation/x"]}], "entry 'config' is missing"),
+        (["dbaf_s1", "dbaf_s2"], "expected entries"),
+        ([{"config": "dbaf_s1"}, {"config": "dbaf_s2", "from_scratch": True}], "only the first training"),
+    ],
+)
+def test_a_recipe_of_another_form_is_one_line_that_names_the_row(own_ablations, train, message):
+    with pytest.raises(UserError, match=message) as raised:
+        own_ablations(train)
+    assert "dbaf-4.yaml" in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_names_are_resolved_for_the_recognisers_of_the_bundle():

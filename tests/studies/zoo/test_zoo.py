@@ -11,6 +11,7 @@ import pytest
 from faceanon.cli import main
 from faceanon.errors import RunError, UserError
 from faceanon.report.methods import Column, markdown, summary
+from faceanon.studies.tables.spec import Training
 from faceanon.studies.zoo import jobs as _zoo_jobs
 from faceanon.studies.zoo import recipes as _recipes
 from faceanon.studies.zoo import train as _zoo
@@ -157,7 +158,7 @@ def test_tables_without_ablations_and_recipes_without_configs():
     with pytest.raises(UserError, match="no table 'dbaf-9'"):
         _recipes.find_ablations(["dbaf-9"])
     with pytest.raises(UserError, match=r"no config .*no_such"):
-        _recipes.read_recipe("odd", "dbaf_s2 + ablation/no_such, with no init_from")
+        _recipes.read_recipe("odd", [Training("dbaf_s2", ("ablation/no_such",), from_scratch=True)])
 
 
 def test_an_ablation_goes_through_the_same_commands(tiny_bundle, tmp_path):

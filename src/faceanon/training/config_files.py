@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import yaml
-from jsonargparse import Path, get_loader
+from jsonargparse import get_loader
+from jsonargparse.typing import Path_fr
 
 from faceanon.files import is_bounded
 from faceanon.names import with_current_paths
@@ -60,7 +61,7 @@ def _on_base(file: object, arguments: object) -> dict[str, Any]:
         yaml.YAMLError: There is no such file, it describes no class, or the arguments are no entries by name.
     """
     try:
-        described = _load_yaml(Path(str(file), mode="fr").read_text())
+        described = _load_yaml(Path_fr(str(file)).read_text())
     except (TypeError, ValueError, RecursionError) as error:
         raise yaml.YAMLError(f"base: {str(error)[:200]}") from error
     if not isinstance(described, dict) or "class_path" not in described or not is_bounded(described):

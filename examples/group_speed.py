@@ -28,6 +28,7 @@ from faceanon.models import default_model
 from faceanon.photo import file as photo_module
 from faceanon.photo.party import photo_crowd
 from faceanon.pipeline import Pipeline, steps
+from faceanon.pipeline import photo as pipeline_module
 from faceanon.pipeline.many.engine import run_tasks, usual_workers
 from faceanon.pipeline.many.memory import keep_memory
 from faceanon.pipeline.tasks import AnonymizeTask, Output
@@ -78,7 +79,7 @@ def watch_parts(clock: Clock, pipeline: Pipeline) -> None:
     clock.watch(steps, "crop", "crop")
     clock.watch(steps, "paste", "paste")
     clock.watch(steps, "changed_region", "paste")
-    clock.watch(steps, "with_codes", "seal")
+    clock.watch(pipeline_module, "with_codes", "seal")
     clock.watch(backbone.bundle.codec, "encode", "codec, encode")
     clock.watch(backbone.bundle.codec, "decode_part", "codec, decode")
     # The bundle holds its recogniser as a callable; only the attribute of the instance can be replaced.

@@ -15,7 +15,6 @@ from faceanon.manifest import MAX_CODE_BYTES, CropGeometry, Manifest
 from faceanon.photo.file import load_photo, read_manifest
 from faceanon.pipeline import Pipeline
 from faceanon.pipeline.many.engine import run_tasks
-from faceanon.pipeline.steps import recovering
 from faceanon.pipeline.tasks import AnonymizeTask, Output, RecoverTask, run_task
 from faceanon.sealed.envelope import SIZES, WrongPasswordError
 from faceanon.sealed.manifests import opened_codes, with_codes
@@ -215,7 +214,7 @@ def test_a_stranger_that_cannot_be_drawn_again_stays_and_nothing_is_said(sealed_
     photo, manifest = hidden_photo(SealedPatch(str(sealed_bundle)))
     fails = pipeline(Fails(str(sealed_bundle)))
     fails.weights = manifest.weights
-    outcome = fails.drive(recovering(fails, photo, manifest, WRONG, deniable=True), WRONG, inverse=True)
+    outcome = fails.drive(fails.recovering(photo, manifest, WRONG, deniable=True), WRONG, inverse=True)
     assert np.array_equal(outcome.photo.pixels, photo.pixels)
     assert outcome.faces == manifest.faces
 

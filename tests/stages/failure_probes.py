@@ -68,7 +68,7 @@ class SecondOfTwo(L.Callback):
     """One process that draws what the second of two would."""
 
     def on_train_start(self, trainer, pl_module):
-        pl_module.place = lambda rows: (1, [rows, rows])
+        pl_module.parallel.place = lambda rows: (1, [rows, rows])
 
 
 class SmallDisk(L.Callback):

@@ -14,7 +14,7 @@ from faceanon.data.jitter import CropJitter
 from faceanon.data.synthetic.crossed import stream
 from faceanon.data.synthetic.datamodule import BlockSampler
 from faceanon.errors import UserError
-from faceanon.stages.shards import NormStatistics, RowStreams, ShardedModule, cut
+from faceanon.stages.parallel import NormStatistics, Parallel, RowStreams, cut
 
 STAGES = ["prior", "recogniser", "perceptual", "disentangle", "anonymize"]
 NO_NEIGHBOURS = {
@@ -184,4 +184,4 @@ def test_batches_of_all_processes_laid_end_to_end_are_one_processs(ranks):
 
 def test_no_parts_is_a_mistake():
     with pytest.raises(UserError, match="accumulate is 0"):
-        ShardedModule(accumulate=0)
+        Parallel(nn.Identity(), accumulate=0)

@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING
 __all__ = ["NoFaceError", "Pipeline", "anonymize_file", "recover_file"]
 
 if TYPE_CHECKING:
-    from faceanon.pipeline.photo import NoFaceError, Pipeline, anonymize_file, recover_file
+    from faceanon.pipeline.file import anonymize_file, recover_file
+    from faceanon.pipeline.photo import NoFaceError, Pipeline
 
 
 def __getattr__(name: str) -> object:
-    if name in __all__:
+    if name in ("anonymize_file", "recover_file"):
+        from faceanon.pipeline import file
+
+        return getattr(file, name)
+    if name in ("NoFaceError", "Pipeline"):
         from faceanon.pipeline import photo
 
         return getattr(photo, name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from faceanon.backbones.pictures import WithoutCodes
 from faceanon.errors import UserError
@@ -12,11 +11,9 @@ from faceanon.key import Password, Secret
 from faceanon.photo.file import LoadedPhoto, load_photo, read_manifest, read_vault, write_photo
 from faceanon.photo.metadata import is_lossless
 from faceanon.photo.vault import Originals, unseal
+from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.steps import Outcome, Steps
 from faceanon.pipeline.tasks import Output
-
-if TYPE_CHECKING:
-    from faceanon.pipeline.photo import Pipeline
 
 
 class _NoMethod(WithoutCodes):
@@ -28,8 +25,6 @@ class _NoMethod(WithoutCodes):
 
 def no_model() -> Pipeline:
     """What stands in the place of a model where none is needed."""
-    from faceanon.pipeline.photo import Pipeline
-
     return Pipeline(_NoMethod(), weights="none", name="none")
 
 

@@ -2,16 +2,19 @@
 
     photo --detect--> faces --align--> crops (B, 3, S, S) in [-1, 1] --backbone + key--> crops' --paste--> photo'
 
-Recovery is the same line from the saved photo' with the inverse transform. It detects nothing: the manifest inside
-photo' says where the faces are. Faces whose squares overlap are taken one layer after another, and recovered in the
-opposite order. What is done to a photo is a generator that yields faces and is sent changed ones (`Steps`), so that
-`pipeline/many/engine.py` can put the faces of many photos into one call of the backbone.
+`Pipeline.anonymizing` is this line, read downwards. `Pipeline.recovering` is the line from the saved photo' with the
+inverse transform. It detects nothing: the manifest inside photo' says where the faces are. Faces whose squares overlap
+are taken one layer after another, and recovered in the opposite order.
+
+Both are generators that yield faces and are sent changed ones (`Steps`), so that `pipeline/many/engine.py` can put the
+faces of many photos into one call of the backbone. Where there is only one photo `Pipeline.drive` answers them.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,16 +27,16 @@ from torch import Tensor
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
 from faceanon.files import state_sha256
-from faceanon.key import KdfParameters, Password, Secret
-from faceanon.manifest import Manifest
+from faceanon.key import KdfParameters, Secret
+from faceanon.manifest import CropGeometry, HiddenFace, Manifest
 from faceanon.photo.align import arrange_layers, whole_picture
 from faceanon.photo.detect import Detector, MtcnnConfig, MtcnnDetector
 from faceanon.photo.file import LoadedPhoto, Photo, check_size, load_photo, read_manifest, to_image
-from faceanon.photo.policy import Face, Policy, check_aligned, decide, squares
+from faceanon.photo.policy import SMALL_FACES, Face, Policy, check_aligned, decide, hide, refuse_hopeless, squares
 from faceanon.photo.yunet import YunetConfig, YunetDetector
-from faceanon.pipeline.exact import ExactTask
-from faceanon.pipeline.steps import Layers, Outcome, Row, Steps, anonymizing, recovering
-from faceanon.pipeline.tasks import AnonymizeTask, Output, RecoverTask, run_task
+from faceanon.pipeline.steps import Layers, Outcome, Row, Steps, bring_back_layer, change_layer, count_coarse
+from faceanon.sealed.envelope import WrongPasswordError
+from faceanon.sealed.manifests import opened_codes, with_codes
 from faceanon.weights.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -208,6 +211,134 @@ class Pipeline:
             manifest = self.describe(loaded, self.find(loaded, aligned))
         return _like(photo, self.recover_photo(loaded, secret, manifest).photo)
 
+    def anonymize_photo(
+        self,
+        photo: LoadedPhoto,
+        secret: Secret,
+        aligned: bool = False,
+        salt: bytes | None = None,
+        kdf: KdfParameters | None = None,
+    ) -> Outcome:
+        """`anonymize` on a decoded photo; `salt` and `kdf` go into the manifest."""
+        return self.drive(self.anonymizing(photo, secret, aligned, salt, kdf), secret)
+
+    def recover_photo(self, photo: LoadedPhoto, secret: Secret, manifest: Manifest) -> Outcome:
+        """`recover` on a decoded photo.
+
+        Raises:
+            UserError: If the method cannot recover, or the photo was made with other weights.
+        """
+        return self.drive(self.recovering(photo, manifest, secret), secret, inverse=True)
+
+    def anonymizing(
+        self,
+        photo: LoadedPhoto,
+        secret: Secret,
+        aligned: bool = False,
+        salt: bytes | None = None,
+        kdf: KdfParameters | None = None,
+        encoding: str = "PNG",
+    ) -> Steps:
+        """Replace every face of a photo: detect, align, anonymize, paste.
+
+        Args:
+            photo: The original.
+            secret: Seals the codes of the faces, for a method that needs them to recover.
+            aligned: The picture is itself one aligned square face.
+            salt: For the manifest.
+            kdf: For the manifest.
+            encoding: For the manifest.
+
+        Yields:
+            Faces `(B, 3, S, S)` in [-1, 1]; is to be sent as many anonymized ones, of a sealed method with their codes.
+
+        Raises:
+            UserError: If there is no face, none is wanted, or one must not be hidden in another way.
+        """
+        backbone = self.backbone
+        pixels = photo.pixels.copy()
+        height, width = pixels.shape[:2]
+
+        # Detect. Every face gets a treatment by the policy: the model's, or a classical one if it is too small for it.
+        faces = self.faces(photo, aligned)
+        refuse_hopeless(faces, photo.name)
+        for face in faces:
+            if face.treatment in SMALL_FACES:
+                # Before anything is cropped: a small face can lie inside the square of a large one.
+                hide(pixels, face)
+
+        # Align. The square of a face says what is cropped; squares that overlap lie in different layers.
+        owners: dict[CropGeometry, Face] = {}
+        for face in faces:
+            if face.geometry is not None and face.treatment == "model":
+                owners[face.geometry] = face
+        layers = arrange_layers(list(owners))
+
+        # Anonymize and paste. What recovery will bring back is the face as it is now, with the layers below changed.
+        done: list[list[CropGeometry]] = []
+        codes: dict[CropGeometry, bytes] = {}
+        for layer in layers:
+            failed = yield from change_layer(pixels, layer, backbone.image_size, backbone.sealed, codes)
+            for geometry in failed:
+                spoilt = owners[geometry].hidden_by(self.policy.small, "the model failed on it")
+                refuse_hopeless([spoilt], photo.name)
+                hide(pixels, spoilt)
+                faces[spoilt.number - 1] = spoilt
+            # What the model failed on was hidden for good, and recovery must not look for it.
+            changed = [geometry for geometry in layer if geometry not in failed]
+            if changed:
+                done.append(changed)
+
+        # Say in the manifest what recovery needs.
+        hidden = tuple(HiddenFace(face.box, face.treatment) for face in faces if face.treatment in SMALL_FACES)
+        manifest = self.manifest(width, height, done)
+        manifest = replace(manifest, salt=salt, kdf=kdf, hidden=hidden, encoding=encoding)
+        if backbone.sealed:
+            manifest = with_codes(manifest, codes, secret)
+        count = manifest.faces + len(hidden)
+        if count == 0:
+            raise UserError(f"{photo.name}: every face is to be left ({faces[0].reason}), so there is nothing to do")
+        left = sum(face.treatment == "left" for face in faces)
+        coarse = count_coarse(manifest.layers, backbone.image_size)
+        photo = replace(photo, pixels=pixels, manifest=manifest.to_json())
+        return Outcome(photo, count, coarse, len(hidden), left, tuple(faces))
+
+    def recovering(self, photo: LoadedPhoto, manifest: Manifest, secret: Secret, deniable: bool = False) -> Steps:
+        """Bring every face of a photo back, the layers in the opposite order.
+
+        Args:
+            photo: The anonymized photo.
+            manifest: Of the photo.
+            secret: Of the manifest's salt.
+            deniable: Where a sealed code does not open, draw another stranger under this secret instead of saying so.
+
+        Yields:
+            As `anonymizing`; of a method with sealed codes only the faces that are to become other strangers.
+
+        Raises:
+            WrongPasswordError: If a sealed code does not open, unless `deniable`.
+            UserError: If the method cannot recover, the photo was made with other weights, or its faces are no faces.
+        """
+        self.check(manifest, photo.name)
+        backbone = self.backbone
+        codes = None
+        if backbone.sealed:
+            codes = _opened_or_none(manifest, secret, photo.name, deniable)
+        pixels = photo.pixels.copy()
+        # The last layer lies on top: it comes off first, as squares of different layers overlap.
+        for layer in reversed(manifest.layers):
+            if codes is not None:
+                bring_back_layer(pixels, layer, backbone.image_size, codes, self.from_codes, photo.name)
+                continue
+            failed = yield from change_layer(pixels, layer, backbone.image_size, backbone.sealed, {})
+            # Of a sealed method these are other strangers. Where it cannot draw one, the first stays, and nothing is
+            # said.
+            if failed and not backbone.sealed:
+                raise UserError(f"{photo.name}: the model gives no picture for one of its faces; is the file damaged?")
+        coarse = count_coarse(manifest.layers, backbone.image_size)
+        photo = replace(photo, pixels=pixels, manifest=None)
+        return Outcome(photo, manifest.faces, coarse, len(manifest.hidden))
+
     def faces(self, photo: LoadedPhoto, aligned: bool = False) -> list[Face]:
         """The faces of a photo, numbered, with what is to be done to each; nothing is changed.
 
@@ -236,25 +367,6 @@ class Pipeline:
             UserError: If an aligned picture is not square.
         """
         return arrange_layers(squares(self.faces(photo, aligned)))
-
-    def anonymize_photo(
-        self,
-        photo: LoadedPhoto,
-        secret: Secret,
-        aligned: bool = False,
-        salt: bytes | None = None,
-        kdf: KdfParameters | None = None,
-    ) -> Outcome:
-        """`anonymize` on a decoded photo; `salt` and `kdf` go into the manifest."""
-        return self.drive(anonymizing(self, photo, secret, aligned, salt, kdf), secret)
-
-    def recover_photo(self, photo: LoadedPhoto, secret: Secret, manifest: Manifest) -> Outcome:
-        """`recover` on a decoded photo.
-
-        Raises:
-            UserError: If the method cannot recover, or the photo was made with other weights.
-        """
-        return self.drive(recovering(self, photo, manifest, secret), secret, inverse=True)
 
     def drive(self, steps: Steps, secret: Secret, inverse: bool = False) -> Outcome:
         """Take `steps` to their end, alone."""
@@ -363,64 +475,18 @@ class Pipeline:
         )
 
 
-def anonymize_file(
-    pipeline: Pipeline,
-    source: Path,
-    target: Path,
-    password: Password,
-    aligned: bool = False,
-    output: Output | None = None,
-) -> Outcome:
-    """Anonymize a picture file into one from which the password brings it back.
-
-    Args:
-        pipeline: The model.
-        source: Any picture.
-        target: The file to write; PNG and WebP keep pixels exact, JPEG does not.
-        password: Files of one object share its salt: the same person becomes the same stranger in all.
-        aligned: The picture is itself one aligned square face.
-        output: Quality, where the manifest goes, and whether a vault keeps the original faces.
-
-    Raises:
-        UserError: If the source cannot be read or shows no face, or the target cannot be written.
-    """
-    return run_task(AnonymizeTask(pipeline, source, target, password, aligned=aligned, output=output or Output()))
-
-
-def recover_file(
-    pipeline: Pipeline,
-    source: Path,
-    target: Path,
-    password: Password,
-    output: Output | None = None,
-    like: Manifest | None = None,
-    exact: bool = False,
-    deniable: bool = False,
-) -> Outcome:
-    """Recover a file of `anonymize_file`.
-
-    Args:
-        pipeline: The model.
-        source: The anonymized picture, with its manifest inside or beside it.
-        target: The file to write.
-        password: What it was anonymized with.
-        output: Quality of the target.
-        like: Manifest of another file of the same run: where `source` has lost its own, the faces are detected again
-            and the salt is taken from here.
-        exact: The original pixels from the file's vault (`Output.vault`), without the model.
-        deniable: Under a wrong password draw another stranger, also with a method whose sealed codes could tell.
-
-    Raises:
-        UserError: If the source carries no usable manifest or fits another model, or the target cannot be written;
-            with `exact` also if there is no vault, or the password is wrong.
-    """
-    if exact:
-        return run_task(ExactTask(pipeline, source, target, password, output or Output()))
-    task = RecoverTask(pipeline, source, target, password, output=output or Output(), like=like, deniable=deniable)
-    return run_task(task)
-
-
 def _like(photo: Photo, result: LoadedPhoto) -> Image.Image | NDArray[np.uint8]:
     if isinstance(photo, np.ndarray):
         return result.pixels
     return to_image(result)
+
+
+def _opened_or_none(manifest: Manifest, secret: Secret, name: str, deniable: bool) -> dict[CropGeometry, bytes] | None:
+    """The opened codes; None where they do not open and nobody is to know."""
+    try:
+        return opened_codes(manifest, secret, name)
+    # Deniable recovery answers a wrong password with another face, as a method without sealed codes does.
+    except WrongPasswordError:
+        if not deniable:
+            raise
+        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password, Secret
@@ -13,11 +13,9 @@ from faceanon.photo.align import crop_window
 from faceanon.photo.file import LoadedPhoto, load_carried, load_photo, read_manifest, read_vault, write_photo
 from faceanon.photo.metadata import JPEG_QUALITY, WRITABLE, check_suffix, is_lossless
 from faceanon.photo.vault import seal, touched
-from faceanon.pipeline.steps import Outcome, Steps, anonymizing, recovering
+from faceanon.pipeline.photo import Pipeline
+from faceanon.pipeline.steps import Outcome, Steps
 from faceanon.sealed.pixels import embed
-
-if TYPE_CHECKING:
-    from faceanon.pipeline.photo import Pipeline
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ class AnonymizeTask:
         kdf = self.kdf or self.password.kdf
         encoding = self.output.encoding(self.target)
         secret = self.password.secret(salt, kdf)
-        return anonymizing(self.pipeline, photo, secret, self.aligned, salt, kdf, encoding), secret
+        return self.pipeline.anonymizing(photo, secret, self.aligned, salt, kdf, encoding), secret
 
     def finish(self, outcome: Outcome) -> Outcome:
         """Write the photo, and with `Output.vault` its original faces."""
@@ -193,7 +191,7 @@ class RecoverTask:
             line = f"{self.source} was made with a secret of its own, not with a password; recover it in Python"
             raise UserError(line)
         secret = self.password.secret(manifest.salt, manifest.kdf)
-        return recovering(self.pipeline, photo, manifest, secret, self.deniable), secret
+        return self.pipeline.recovering(photo, manifest, secret, self.deniable), secret
 
     def finish(self, outcome: Outcome) -> Outcome:
         """Write the recovered photo, and add to the outcome whether its faces had to be detected again."""

@@ -22,14 +22,14 @@ from faceanon.report.evaluated import publish
 from faceanon.stages.adversary import Adversary
 from faceanon.stages.anonymize_terms import ON_THE_WAY_BACK, PAPER_WEIGHTS, AnonymizeTerms, AnonymizeWeights, repeat
 from faceanon.stages.backbone_stage import BackboneStage
-from faceanon.stages.base import average_copy
+from faceanon.stages.base import average_copy, plain_sum, weighted_sum
 from faceanon.stages.chunks import fooling_rows
 from faceanon.types import Branches, Codes, FaceBatch
 
 Loop = Literal["file", "image", "latent"]
 
 
-class AnonymizeStage(BackboneStage[Branches]):
+class AnonymizeStage(BackboneStage):
     """Anonymize under two keys, recover one of them, try two wrong keys; two batched generator calls.
 
     A method that is not reversible only anonymizes under two keys.
@@ -158,6 +158,48 @@ class AnonymizeStage(BackboneStage[Branches]):
         super().on_load_checkpoint(checkpoint)
         self.start = checkpoint.get("faceanon_start")
 
+    def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
+        """Draw the faces; discriminator, adversary and readers learn from them, then the backbone, then its average."""
+        optimizers = self.optimizer_list()
+        step = self.parallel.step(batch)
+        # A lone shard is drawn once, for both losses. The graphs of several would all wait in memory: each is drawn
+        # without one for the discriminator's loss, and again for the backbone's.
+        once = step.lone and not self.backbone_waits
+        drawn: Branches | None = None
+
+        if self.adversaries:
+            self.begin_step(optimizers[1])
+            for shard in step:
+                with step.drawing(keep_graph=once):
+                    drawn = self.draw_shard(shard.batch)
+                with self.toggled_optimizer(optimizers[1]):
+                    terms = self.adversary_terms(shard.batch, drawn.original, drawn.pictures)
+                    terms |= self.hunter_terms(shard.batch, drawn)
+                    self.add_gradients(shard, terms, plain_sum(terms))
+                # Makes room for the next shard.
+                if not once:
+                    drawn = None
+            self.log_terms("train/d", self.take_step(optimizers[1]), len(batch))
+
+        means: dict[str, Tensor] = {}
+        if not self.backbone_waits:
+            self.begin_step(optimizers[0])
+            for shard in step:
+                if drawn is None:
+                    drawn = self.draw_shard(shard.batch)
+                # The same random numbers for the terms, whether the shard was drawn once or twice.
+                step.seed_terms()
+                with self.toggled_optimizer(optimizers[0]):
+                    terms = self.shard_terms(shard.batch, drawn)
+                    self.add_gradients(shard, terms, weighted_sum(terms, self.weights, self.extra_weights))
+                # Makes room for the next shard, with its graph.
+                drawn = None
+            means = self.take_step(optimizers[0])
+
+        step.average_norms()
+        self.update_ema(self.ema, self.backbone, step.images)
+        self.log_terms("train/g", means, len(batch))
+
     def draw_shard(self, batch: FaceBatch) -> Branches:
         """All five pictures of a face, or two of them in between; of a method with a sealed way back the anonymized."""
         if self.backbone.sealed:
@@ -172,21 +214,12 @@ class AnonymizeStage(BackboneStage[Branches]):
             adversaries.append(self.hunter)
         return adversaries
 
-    def adversary_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
-        """The discriminator's terms, and `hunter`: how badly the adversary finds people."""
-        terms = super().adversary_terms(batch, drawn)
-        if self.hunter is not None:
-            # Detached: the adversary learns here, and the backbone must not be helped by it.
-            terms["hunter"] = -self.hunter(drawn.anonymized.detach(), batch.image, batch.identity).mean()
-        return terms
-
-    def pictures(self, drawn: Branches) -> Tensor:
-        """All pictures that the branches drew, one batch after the other, as the discriminator sees them."""
-        return drawn.pictures
-
-    def originals(self, drawn: Branches) -> Codes:
-        """The codes that all branches start from."""
-        return drawn.original
+    def hunter_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
+        """`hunter`, what the adversary learns from: how badly it finds people; nothing where there is no adversary."""
+        if self.hunter is None:
+            return {}
+        # Detached: the adversary learns here, and the backbone must not be helped by it.
+        return {"hunter": -self.hunter(drawn.anonymized.detach(), batch.image, batch.identity).mean()}
 
     def shard_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
         """Terms on pictures and codes, and the backbone's own where all five are drawn."""
@@ -240,10 +273,10 @@ class AnonymizeStage(BackboneStage[Branches]):
 
         `image` is anything of B rows, on the device where the keys are wanted.
         """
-        if self.streams is None:
+        if self.parallel.streams is None:
             keys = self.backbone.sample_key(count * len(image)).to(image)
         else:
-            drawn = self.streams.draw(partial(self.backbone.sample_key, count))  # (B, count, ...)
+            drawn = self.parallel.streams.draw(partial(self.backbone.sample_key, count))  # (B, count, ...)
             keys = drawn.transpose(0, 1).flatten(0, 1).to(image)
         # One key for everybody, so that their pseudonyms compare, whether stage or backbone has the term.
         if (self.weights.pseudonym or "pseudonym" in self.wanted) and count > 1:
@@ -251,9 +284,9 @@ class AnonymizeStage(BackboneStage[Branches]):
         return keys
 
     def _normal_like(self, image: Tensor) -> Tensor:
-        if self.streams is None:
+        if self.parallel.streams is None:
             return torch.randn_like(image)
-        return self.streams.normal_like(image)
+        return self.parallel.streams.normal_like(image)
 
     def _saved(self, anonymized: Tensor, noise: Tensor | None) -> Tensor:
         """Pictures `(B, 3, S, S)` as they are read back in training; gradients pass as if nothing had happened."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import lightning as L
 import torch
 from lightning.pytorch.cli import OptimizerCallable
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
@@ -17,13 +18,13 @@ from faceanon.losses.auxiliary import Objective
 from faceanon.metrics.auxiliary import Examination, examination_of
 from faceanon.report.page import write_report
 from faceanon.report.table import format_table
-from faceanon.stages.base import averaged
-from faceanon.stages.shards import ShardedModule
+from faceanon.stages.base import averaged, plain_sum
+from faceanon.stages.parallel import Parallel, StepShards
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
 
 
-class AuxiliaryStage(ShardedModule):
+class AuxiliaryStage(L.LightningModule):
     """Train a network on its objective; automatic optimization, cosine schedule.
 
     Args:
@@ -57,7 +58,9 @@ class AuxiliaryStage(ShardedModule):
         accumulate: int = 1,
         seed: int = 0,
     ) -> None:
-        super().__init__(accumulate, seed)
+        super().__init__()
+        self.seed = seed
+        self.parallel = Parallel(self, accumulate, seed)
         self.save_hyperparameters(ignore=["network", "objective"])
         self.network = network.to(memory_format=torch.channels_last)
         self.objective = objective
@@ -72,9 +75,9 @@ class AuxiliaryStage(ShardedModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """One optimizer over network and heads; the rate rises for 50 steps and falls to 0 along a cosine."""
-        if self.accumulate > 1 and self.trainer.accumulate_grad_batches > 1:
+        if self.parallel.accumulate > 1 and self.trainer.accumulate_grad_batches > 1:
             raise UserError("accumulate and trainer.accumulate_grad_batches are both set; leave the trainer's at 1")
-        if self.accumulate > 1 and getattr(self.trainer.precision_plugin, "scaler", None) is not None:
+        if self.parallel.accumulate > 1 and getattr(self.trainer.precision_plugin, "scaler", None) is not None:
             raise UserError("accumulate does not scale the losses of all parts, as fp16 needs: train in bf16-mixed")
         optimizer = self.optimizer(self.parameters())
         total = max(1, int(self.trainer.estimated_stepping_batches))
@@ -85,31 +88,35 @@ class AuxiliaryStage(ShardedModule):
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
+    def on_train_batch_start(self, batch: FaceBatch, batch_idx: int) -> None:
+        """Random draws depend on seed, batch number and shard alone, so a resumed run repeats them."""
+        self.parallel.seed_batch()
+
     def training_step(self, batch: FaceBatch, batch_idx: int) -> Tensor:
         """The sum of the objective's terms; of several shards all but the last leave their gradients behind."""
-        if self.accumulate > 1:
+        if self.parallel.accumulate > 1:
             self.trainer.optimizers[0].zero_grad()
-        shards = self.shards(batch)
-        found = list[dict[str, Tensor]]()
+        self.step: StepShards = self.parallel.step(batch)
+        measured: list[tuple[float, dict[str, Tensor]]] = []
         loss = torch.zeros(())
-        for shard in shards:
-            with self.open(shard):
-                terms = self.objective.terms(self.network, shard.batch)
-                found.append({name: term.detach() for name, term in terms.items()})
-                loss = shard.weight * torch.stack(list(terms.values())).sum()
-                if not shard.last:
-                    loss.backward()  # type: ignore[no-untyped-call]
-        self.current_terms = means = averaged(found, [shard.weight for shard in shards])  # for training.guard
+        for shard in self.step:
+            terms = self.objective.terms(self.network, shard.batch)
+            measured.append((shard.weight, {name: term.detach() for name, term in terms.items()}))
+            loss = shard.weight * plain_sum(terms)
+            if not shard.last:
+                loss.backward()  # type: ignore[no-untyped-call]
+        # Kept for training.guard, to blame where one is not finite.
+        self.current_terms = means = averaged(measured)
         self.log_dict({f"train/{name}": term for name, term in means.items()}, batch_size=len(batch), prog_bar=True)
         return loss
 
     def on_after_backward(self) -> None:
         """The step's batch statistics are those of all shards."""
-        self.join_statistics()
+        self.step.average_norms()
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
         """Several shards' gradients gather before Lightning would set them to nothing."""
-        if self.accumulate == 1:
+        if self.parallel.accumulate == 1:
             super().optimizer_zero_grad(epoch, batch_idx, optimizer)
 
     def validation_step(self, batch: FaceBatch, batch_idx: int) -> None:

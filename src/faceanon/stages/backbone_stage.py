@@ -1,4 +1,4 @@
-"""What the two stages that train a backbone share: discriminator, EMA, hand-over, sample sheets, export."""
+"""What surrounds the steps of the two stages that train a backbone: discriminator, hand-over, sample sheets, export."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-import torch
 from lightning.pytorch.cli import OptimizerCallable
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
@@ -20,17 +19,15 @@ from faceanon.errors import UserError
 from faceanon.models import check_fit, description, load_into, save_backbone
 from faceanon.networks.layout import channels_last
 from faceanon.optim import Ranger
-from faceanon.stages.base import Stage, average_copy, trainable_parameters, weighted_sum
+from faceanon.stages.base import Stage, average_copy, trainable_parameters
 from faceanon.stages.samples import save_samples
-from faceanon.stages.shards import Shard
 from faceanon.types import Codes, FaceBatch
 
 CALIBRATION_BATCHES = 100
-Drawn = TypeVar("Drawn")
 
 
-class BackboneStage(Stage, Generic[Drawn]):
-    """Base of `DisentangleStage` and `AnonymizeStage`.
+class BackboneStage(Stage):
+    """Base of `DisentangleStage` and `AnonymizeStage`, whose files hold the steps.
 
     Args:
         backbone: The method.
@@ -149,7 +146,7 @@ class BackboneStage(Stage, Generic[Drawn]):
             loader = self.trainer.datamodule.train_dataloader()  # type: ignore[attr-defined]
             some: Iterator[FaceBatch] = (batch.to(self.device) for batch in islice(iter(loader), CALIBRATION_BATCHES))
             # All processes' batches: as one process would see them.
-            self.on_rank_zero(self.backbone.calibrate, some)
+            self.parallel.on_rank_zero(self.backbone.calibrate, some)
             measured = self.trainer.strategy.broadcast(
                 {name: item.cpu() for name, item in self.backbone.named_buffers()}
             )
@@ -168,75 +165,26 @@ class BackboneStage(Stage, Generic[Drawn]):
             return self.batches_seen - self.head_start
         return self.batches_seen
 
-    def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Adversaries, then backbone; a lone shard is drawn once, several are drawn again for the backbone's step."""
-        shards = self.shards(batch)
-        # The usual case: what the adversaries saw is still there, with its graph, for the backbone.
-        if len(shards) == 1 and not self.backbone_waits:
-            with self.open(shards[0]):
-                terms = self._train(shards, self.draw_shard(shards[0].batch))
-        else:
-            terms = self._train(shards, None)
-        self.join_statistics()
-        self.update_ema(self.ema, self.backbone, self.images_in_step)
-        self.log_terms("train/g", terms, len(batch))
+    def adversary_terms(self, batch: FaceBatch, originals: Codes, pictures: Tensor) -> dict[str, Tensor]:
+        """What the discriminator and the backbone's readers learn from, by name.
 
-    def _train(self, shards: list[Shard], drawn: Drawn | None) -> dict[str, Tensor]:
-        """Both optimizers' steps; `drawn` is what was drawn of the lone shard that is being worked on."""
-        opened = drawn is not None
-        optimizers = self.optimizer_list()
-        if self.adversaries:
-            with self.toggled_optimizer(optimizers[1]):
-                terms = self.step_over(
-                    optimizers[1], shards, lambda shard: self._adversary_loss(shard.batch, drawn), opened
-                )
-            self.log_terms("train/d", terms, sum(len(shard.batch) for shard in shards))
-        if self.backbone_waits:
-            return {}
-        with self.toggled_optimizer(optimizers[0]):
-            return self.step_over(optimizers[0], shards, lambda shard: self._backbone_loss(shard.batch, drawn), opened)
-
-    def _adversary_loss(self, batch: FaceBatch, drawn: Drawn | None) -> tuple[dict[str, Tensor], Tensor]:
-        if drawn is None:
-            # With several shards the graph of each would have to wait in memory for the second optimizer.
-            with self.without_gradient():
-                drawn = self.draw_shard(batch)
-        terms = self.adversary_terms(batch, drawn)
-        return terms, torch.stack(list(terms.values())).sum()
-
-    def adversary_terms(self, batch: FaceBatch, drawn: Drawn) -> dict[str, Tensor]:
-        """What the adversaries and the readers learn from, by name; no gradient flows into what was drawn."""
+        Args:
+            batch: B rows.
+            originals: Codes of the batch's own pictures, `(B, ...)`; their identities may be those of others.
+            pictures: What was drawn, as the backbone's `drawn_view` gives it; no gradient flows into it.
+        """
         terms: dict[str, Tensor] = {}
-        pictures = self.pictures(drawn)
-        originals = self.originals(drawn)
         if self.discriminator is not None:
             real = self.backbone.original_view(batch, originals)
             terms |= self.discriminator_terms(self.discriminator, real, pictures)
         return terms | self.backbone.reader_terms(batch, originals, pictures.detach())
 
-    def _backbone_loss(self, batch: FaceBatch, drawn: Drawn | None) -> tuple[dict[str, Tensor], Tensor]:
-        if drawn is None:
-            drawn = self.draw_shard(batch)
-        # A lone shard comes here after its adversaries' step, others after a second drawing; readers with dropout
-        # must not see the difference.
-        self.seed_terms()
-        terms = self.shard_terms(batch, drawn)
-        return terms, weighted_sum(terms, self.weights, self.extra_weights)
+    @abstractmethod
+    def draw_shard(self, batch: FaceBatch) -> Any:  # noqa: ANN401 - what a stage draws is its own
+        """Draw the faces of a shard's rows; the result has `pictures`, and what the stage's terms need beside them."""
 
     @abstractmethod
-    def draw_shard(self, batch: FaceBatch) -> Drawn:
-        """Draw the faces of a shard's rows, and what the terms need beside them."""
-
-    @abstractmethod
-    def pictures(self, drawn: Drawn) -> Tensor:
-        """What the discriminator is to see, as the backbone's `drawn_view` gives it."""
-
-    @abstractmethod
-    def originals(self, drawn: Drawn) -> Codes:
-        """Codes of the batch's own pictures, `(B, ...)`; their identities may be those of others."""
-
-    @abstractmethod
-    def shard_terms(self, batch: FaceBatch, drawn: Drawn) -> dict[str, Tensor]:
+    def shard_terms(self, batch: FaceBatch, drawn: Any) -> dict[str, Tensor]:  # noqa: ANN401
         """All terms of what was drawn, by name and unweighted."""
 
     @abstractmethod

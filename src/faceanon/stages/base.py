@@ -1,16 +1,16 @@
-"""What every GAN stage shares: alternating steps, EMA, lazy R1, learning-rate schedule, hand-over between stages."""
+"""What every GAN stage calls in its `training_step`: an optimizer's step, lazy R1, average, logs, learning rates."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from functools import partial
 from typing import Literal, TypeVar
 
+import lightning as L
 import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
@@ -20,14 +20,17 @@ from faceanon.errors import UserError
 from faceanon.losses.adversarial import discriminator_share, r1_penalty
 from faceanon.losses.early import total
 from faceanon.stages.chunks import discriminator_chunks
-from faceanon.stages.shards import Shard, ShardedModule
+from faceanon.stages.parallel import Parallel, Shard
+from faceanon.types import FaceBatch
 
 Schedule = Literal["constant", "cosine"]
 M = TypeVar("M", bound=nn.Module)
 
 
-class Stage(ShardedModule, ABC):
-    """Base of the stages that train by hand with one or two optimizers.
+class Stage(L.LightningModule, ABC):
+    """Base of the stages that train by hand with one or two optimizers; each has a `training_step` of its own.
+
+    An optimizer's step is `begin_step`, `add_gradients` for every shard, and `take_step`.
 
     Args:
         r1_gamma: Weight of R1; 0 leaves it out.
@@ -52,7 +55,9 @@ class Stage(ShardedModule, ABC):
         accumulate: int = 1,
         seed: int = 0,
     ) -> None:
-        super().__init__(accumulate, seed)
+        super().__init__()
+        self.seed = seed
+        self.parallel = Parallel(self, accumulate, seed)
         self.automatic_optimization = False
         self.r1_gamma = r1_gamma
         self.r1_interval = r1_interval
@@ -88,35 +93,31 @@ class Stage(ShardedModule, ABC):
             return list(optimizers)
         return [optimizers]
 
-    def step_over(
-        self,
-        optimizer: LightningOptimizer,
-        shards: Sequence[Shard],
-        measure: Callable[[Shard], tuple[dict[str, Tensor], Tensor]],
-        opened: bool = False,
-    ) -> dict[str, Tensor]:
-        """One optimizer step at the scheduled learning rate, on the mean loss over all shards of all processes.
+    def on_train_batch_start(self, batch: FaceBatch, batch_idx: int) -> None:
+        """Random draws depend on seed, batch number and shard alone, so a resumed run repeats them."""
+        self.parallel.seed_batch()
 
-        Args:
-            optimizer: Whose parameters move.
-            shards: This process's.
-            measure: Gives a shard's terms by name, and the loss made of them.
-            opened: The only shard is being worked on already.
-
-        Returns:
-            The terms, averaged over this process's rows; while it steps `current_terms` holds them, to blame where one
-            is not finite.
-        """
+    def begin_step(self, optimizer: LightningOptimizer) -> None:
+        """Set the scheduled learning rate, and forget the gradients and terms of the step before."""
         self._set_rate(optimizer)
         optimizer.zero_grad()
-        found: list[dict[str, Tensor]] = []
-        for shard in shards:
-            with nullcontext() if opened else self.open(shard):
-                terms, loss = measure(shard)
-                found.append({name: term.detach() for name, term in terms.items()})
-                self.current_terms = found[-1]
-                self.manual_backward(shard.weight * loss)
-        self.current_terms = averaged(found, [shard.weight for shard in shards])
+        self._measured: list[tuple[float, dict[str, Tensor]]] = []
+
+    def add_gradients(self, shard: Shard, terms: Mapping[str, Tensor], loss: Tensor) -> None:
+        """Add the gradients of a shard's loss, such that those of all shards of all processes are of the mean.
+
+        Args:
+            shard: Which is being worked on.
+            terms: What the loss is made of, by name; `current_terms` holds them, to blame where one is not finite.
+            loss: A scalar.
+        """
+        self.current_terms = {name: term.detach() for name, term in terms.items()}
+        self._measured.append((shard.weight, self.current_terms))
+        self.manual_backward(shard.weight * loss)
+
+    def take_step(self, optimizer: LightningOptimizer) -> dict[str, Tensor]:
+        """Move the optimizer's parameters; gives back the terms, averaged over this process's rows."""
+        self.current_terms = averaged(self._measured)
         optimizer.step()
         return self.current_terms
 
@@ -183,16 +184,20 @@ class Stage(ShardedModule, ABC):
                 item._forward_cache = None
 
 
-def averaged(terms: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> dict[str, Tensor]:
-    """Weighted mean of terms of the same names."""
-    if len(terms) == 1:
-        return dict(terms[0])
-    whole = sum(weights)
-    pairs = list(zip(terms, weights, strict=True))
+def averaged(measured: Sequence[tuple[float, Mapping[str, Tensor]]]) -> dict[str, Tensor]:
+    """Weighted mean of terms of the same names; `measured` holds a weight and terms each."""
+    if len(measured) == 1:
+        return dict(measured[0][1])
+    whole = sum(weight for weight, _ in measured)
     means = {}
-    for name in terms[0]:
-        means[name] = torch.stack([weight / whole * item[name] for item, weight in pairs]).sum()
+    for name in measured[0][1]:
+        means[name] = torch.stack([weight / whole * terms[name] for weight, terms in measured]).sum()
     return means
+
+
+def plain_sum(terms: Mapping[str, Tensor]) -> Tensor:
+    """Sum of terms."""
+    return torch.stack(list(terms.values())).sum()
 
 
 def weighted_sum(terms: Mapping[str, Tensor], weights: object, extra: Mapping[str, float] | None = None) -> Tensor:

@@ -21,8 +21,7 @@ from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.layout import channels_last
 from faceanon.networks.stylegan2 import Generator
 from faceanon.report.page import write_report
-from faceanon.stages.base import Schedule, Stage, average_copy, weighted_sum
-from faceanon.stages.shards import Shard
+from faceanon.stages.base import Schedule, Stage, average_copy, plain_sum, weighted_sum
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
 
@@ -162,32 +161,34 @@ class PriorStage(Stage):
         return self.discriminator is not None and self.progress >= self.adversarial_from
 
     def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Reconstruct the batch; late in the training also fool the discriminator."""
-        shards = self.shards(batch)
-        fakes = list[Tensor]()
+        """Generator and encoder reconstruct the batch; late in the training they also fool the discriminator."""
         optimizers = self.optimizer_list()
+        step = self.parallel.step(batch)
+        fakes: list[Tensor] = []
 
-        def draw(shard: Shard) -> tuple[dict[str, Tensor], Tensor]:
+        self.begin_step(optimizers[0])
+        for shard in step:
             image = shard.batch.image.contiguous(memory_format=torch.channels_last)
-            terms, fake = self.generator_terms(image, shard.batch)
+            with self.toggled_optimizer(optimizers[0]):
+                terms, fake = self.generator_terms(image, shard.batch)
+                self.add_gradients(shard, terms, weighted_sum(terms, self.weights))
             # The discriminator trains on the pictures of the same step, without a way back into the generator.
             fakes.append(fake.detach())
-            return terms, weighted_sum(terms, self.weights)
+        means = self.take_step(optimizers[0])
 
-        def discriminate(shard: Shard) -> tuple[dict[str, Tensor], Tensor]:
-            assert self.discriminator is not None
-            image = shard.batch.image.contiguous(memory_format=torch.channels_last)
-            terms = self.discriminator_terms(self.discriminator, image, fakes[shard.index])
-            return terms, torch.stack(list(terms.values())).sum()
-
-        with self.toggled_optimizer(optimizers[0]):
-            terms = self.step_over(optimizers[0], shards, draw)
         if self.adversarial:
-            with self.toggled_optimizer(optimizers[1]):
-                self.log_terms("train/d", self.step_over(optimizers[1], shards, discriminate), len(batch))
-        self.join_statistics()
-        self.update_ema(self.ema, self.prior, self.images_in_step)
-        self.log_terms("train/g", terms, len(batch))
+            assert self.discriminator is not None
+            self.begin_step(optimizers[1])
+            for shard in step:
+                image = shard.batch.image.contiguous(memory_format=torch.channels_last)
+                with self.toggled_optimizer(optimizers[1]):
+                    terms = self.discriminator_terms(self.discriminator, image, fakes[shard.index])
+                    self.add_gradients(shard, terms, plain_sum(terms))
+            self.log_terms("train/d", self.take_step(optimizers[1]), len(batch))
+
+        step.average_norms()
+        self.update_ema(self.ema, self.prior, step.images)
+        self.log_terms("train/g", means, len(batch))
 
     def generator_terms(self, image: Tensor, batch: FaceBatch) -> tuple[dict[str, Tensor], Tensor]:
         """Named terms, and the drawn pictures the discriminator is to see."""
@@ -195,10 +196,11 @@ class PriorStage(Stage):
         weight = None
         if batch.parsing is not None and self.part_emphasis:
             weight = part_weight(batch.parsing, self.bundle.part_classes, self.part_emphasis)
-        assert self.streams is not None
-        z = self.streams.draw(partial(torch.randn, self.prior.generator.style_dim)).to(image)
+        streams = self.parallel.streams
+        assert streams is not None
+        z = streams.draw(partial(torch.randn, self.prior.generator.style_dim)).to(image)
         w = self.prior.generator.mapping(z)
-        layer = self.streams.draw(partial(torch.randint, codes.shape[1], ())).to(self.device)
+        layer = streams.draw(partial(torch.randint, codes.shape[1], ())).to(self.device)
         encoded = codes.detach()[torch.arange(len(codes), device=self.device), layer]
         terms = {
             "pixel": pixel_loss(output, image, weight=weight),

@@ -115,7 +115,7 @@ class FiniteGuard(L.Callback):
             "batch_idx": self.batch_idx,
             "batches_an_epoch": float(trainer.num_training_batches),
             "rank": trainer.global_rank,
-            "place": getattr(module, "placed", None),
+            "place": getattr(getattr(module, "parallel", None), "placed", None),
         }
         return {
             "format": FORMAT,

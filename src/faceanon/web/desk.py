@@ -16,7 +16,8 @@ from faceanon.backbones.classical import Blur, Mask, Pixelate
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password
 from faceanon.photo.manifests import manifest_of
-from faceanon.pipeline.photo import NoFaceError, Pipeline, anonymize_file, recover_file
+from faceanon.pipeline.file import anonymize_file, recover_file
+from faceanon.pipeline.photo import NoFaceError, Pipeline
 from faceanon.pipeline.steps import Outcome
 from faceanon.web.limits import RateLimit
 

@@ -21,17 +21,15 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from faceanon.errors import UserError
+from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.steps import Outcome, Row, Steps
 from faceanon.pipeline.tasks import Task
-
-if TYPE_CHECKING:
-    from faceanon.pipeline.photo import Pipeline
 
 MOST_WORKERS = 8
 MOST_PIXELS = 400_000_000  # decoded at once, about 2.4 GB with their copies

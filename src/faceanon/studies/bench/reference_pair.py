@@ -31,9 +31,7 @@ class Pair:
         optimizer_d: Makes the discriminator's.
     """
 
-    def __init__(
-        self, stage: BackboneStage[object], trainable: list[str], optimizer_g: Made, optimizer_d: Made
-    ) -> None:
+    def __init__(self, stage: BackboneStage, trainable: list[str], optimizer_g: Made, optimizer_d: Made) -> None:
         assert stage.discriminator is not None
         self.stage = stage
         self.discriminator = stage.discriminator
@@ -43,13 +41,13 @@ class Pair:
         )
 
     def ours(self, batch: FaceBatch, seed: int, number: int = 0) -> Terms:
-        """The step of batch `number` with what `seed` draws; the calls of `BackboneStage.training_step`."""
+        """The step of batch `number` with what `seed` draws; the calls of its `training_step`."""
         stage = self.stage
         optimizer_g, optimizer_d = self.optimizers
         torch.manual_seed(seed)
         with _at(stage, number):
             drawn = stage.draw_shard(batch)
-            adversarial = stage.discriminator_terms(self.discriminator, batch.image, stage.pictures(drawn))
+            adversarial = stage.discriminator_terms(self.discriminator, batch.image, drawn.pictures)
             update(optimizer_d, torch.stack(list(adversarial.values())).sum())
             self.discriminator.requires_grad_(False)
             terms = stage.shard_terms(batch, drawn)
@@ -70,7 +68,7 @@ def _plain(terms: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _at(stage: BackboneStage[object], number: int) -> Iterator[None]:
+def _at(stage: BackboneStage, number: int) -> Iterator[None]:
     """The stage believes to be in the training of batch `number`."""
     trainer = SimpleNamespace(fit_loop=SimpleNamespace(total_batch_idx=number), world_size=1)
     before = stage._trainer

@@ -1,4 +1,13 @@
-"""A step's global batch in shards: one on every process, or several in turn on one; either way the same step.
+"""The parallel part of a training: a step's global batch in shards, on several processes or in turn on one.
+
+A stage owns a `Parallel` and walks each step's shards:
+
+    step = self.parallel.step(batch)
+    for shard in step:
+        ...  # draw and measure shard.batch, backward
+    step.average_norms()
+
+The usual case is one shard, the whole batch. One shard on every process, or several in turn on one, give the same step.
 
 What a step learns depends on the global batch, on how many shards it is cut into and on the seed, and not on which
 process works on which shard. Every random number of a shard follows from seed, step and place, never from the process:
@@ -162,64 +171,46 @@ class NormStatistics:
             self.buffers[place].copy_(piece.view_as(self.buffers[place]))
 
 
-class ShardedModule(L.LightningModule):
-    """A training module whose steps go over shards.
+class StepShards:
+    """This process's shards of one step.
+
+    Iterating works on one shard after another: inside the loop random numbers, batch statistics and the exchange of
+    gradients are those of the shard. A stage may walk the shards more than once, as with two optimizers.
 
     Args:
-        accumulate: Shards that a process works on in turn before a step; each gets its part of `batch_size`.
-        seed: Seed of all draws in training.
-
-    Raises:
-        UserError: `accumulate` is below 1.
+        parallel: Of the training.
+        batch: The rows of this process.
     """
 
-    def __init__(self, accumulate: int = 1, seed: int = 0) -> None:
-        super().__init__()
-        if accumulate < 1:
-            raise UserError(f"accumulate is {accumulate}; give 1 (the batch at once) or more parts")
-        self.accumulate = accumulate
-        self.seed = seed
-        self.streams: RowStreams | None = None
-        self.placed: tuple[int, list[int]] = 0, []  # of the step at hand, as `place` has it
-        self._open_shard = 0
-        self._statistics: NormStatistics | None = None
-        # A process group, as torch.distributed takes it.
-        self._peers: Any = None
+    def __init__(self, parallel: Parallel, batch: FaceBatch) -> None:
+        rank, rows = parallel.placed
+        self.parallel = parallel
+        self.number = parallel.batch_number
+        self.images = sum(rows)
+        self.shards = cut(batch, parallel.accumulate, rows, rank, self.number)
+        self.lone = len(self.shards) == 1
+        self.last_open: Shard | None = None
+        # A lone shard of a lone process leaves in the norms what the step is to end with.
+        self.norms: NormStatistics | None = None
+        if not (self.lone and len(rows) == 1):
+            self.norms = NormStatistics(parallel.module)
 
-    @property
-    def batch_number(self) -> int:
-        """Number of the batch at hand in the training, from 0; the same on every process."""
-        return int(self.trainer.fit_loop.total_batch_idx)
-
-    def on_train_batch_start(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Random draws depend on seed, batch number and shard alone, so a resumed run repeats them."""
-        self._seed((self.batch_number * self.trainer.world_size + self.global_rank) * self.accumulate)
-
-    def _seed(self, shard: int, use: int = 0) -> None:
-        torch.manual_seed((self.seed * 1_000_003 + shard) * 4_099 + use)
-
-    def seed_terms(self) -> None:
-        """Give the terms of the open shard random numbers of their own, whatever was drawn before them."""
-        self._seed(self._open_shard, 1)
-
-    def shards(self, batch: FaceBatch) -> list[Shard]:
-        """This process's shards of the step that begins; all processes have to call it."""
-        rank, rows = self.placed = self.place(len(batch))
-        shards = cut(batch, self.accumulate, rows, rank, self.batch_number)
-        alone = len(rows) == len(shards) == 1
-        self._statistics = None if alone else NormStatistics(self)
-        self._weights = {shard.index: shard.weight for shard in shards}
-        return shards
+    def __iter__(self) -> Iterator[Shard]:
+        for shard in self.shards:
+            with self._open(shard):
+                yield shard
 
     @contextmanager
-    def open(self, shard: Shard) -> Iterator[None]:
+    def _open(self, shard: Shard) -> Iterator[None]:
         """Work on one shard: its random numbers, its batch statistics, and gradients exchanged if it is the last."""
-        self._open_shard = shard.number
-        self._seed(shard.number)
-        self.streams = RowStreams(self.seed, self.batch_number, shard.first, len(shard.batch))
-        model = self.trainer.model
-        if self._statistics is not None:
-            self._statistics.load(shard.index)
+        self.parallel.seed_shard(shard.number)
+        self.parallel.streams = RowStreams(self.parallel.seed, self.number, shard.first, len(shard.batch))
+        # Norms are already where the shard worked on last left them. Loading writes in place, which would spoil the
+        # graph of a lone shard's drawing, which both losses use.
+        if self.norms is not None and self.last_open is not shard:
+            self.norms.load(shard.index)
+        self.last_open = shard
+        model = self.parallel.module.trainer.model
         try:
             if isinstance(model, DistributedDataParallel) and not shard.last:
                 with model.no_sync():
@@ -227,23 +218,96 @@ class ShardedModule(L.LightningModule):
             else:
                 yield
         finally:
-            self.streams = None
-        if self._statistics is not None:
-            self._statistics.keep(shard.index)
+            self.parallel.streams = None
+        if self.norms is not None:
+            self.norms.keep(shard.index)
 
     @contextmanager
-    def without_gradient(self) -> Iterator[None]:
-        """Run the networks without gradients, to run them again with; batch statistics stay as they were."""
-        statistics = NormStatistics(self)
+    def drawing(self, keep_graph: bool) -> Iterator[None]:
+        """Run the networks; without `keep_graph` no gradients are kept, and batch statistics stay as they were."""
+        if keep_graph:
+            yield
+            return
+        statistics = NormStatistics(self.parallel.module)
         with torch.no_grad():
             yield
         statistics.load()
 
-    def join_statistics(self) -> None:
-        """End the step: batch statistics become the mean of all shards'."""
-        if self._statistics is not None:
-            self._statistics.join(self._weights)
-            self._statistics = None
+    def seed_terms(self) -> None:
+        """Give the terms of the shard at hand random numbers of their own, whatever was drawn before them."""
+        assert self.last_open is not None
+        self.parallel.seed_shard(self.last_open.number, 1)
+
+    def average_norms(self) -> None:
+        """End the step: batch statistics become the mean of all shards'; all processes have to call it."""
+        if self.norms is not None:
+            self.norms.join({shard.index: shard.weight for shard in self.shards})
+
+
+class Parallel:
+    """How a training's global batches are dealt to processes and parts, and the random numbers that follow from it.
+
+    Args:
+        module: The stage; read when a step begins, when it has a trainer.
+        accumulate: Shards that a process works on in turn before a step; each gets its part of `batch_size`.
+        seed: Seed of all draws in training.
+
+    Attributes:
+        streams: Random numbers of the rows at hand; None where no shard is being worked on.
+        placed: Number of this process and the rows of every process, of the last step that began.
+
+    Raises:
+        UserError: `accumulate` is below 1.
+    """
+
+    def __init__(self, module: L.LightningModule, accumulate: int = 1, seed: int = 0) -> None:
+        if accumulate < 1:
+            raise UserError(f"accumulate is {accumulate}; give 1 (the batch at once) or more parts")
+        self.module = module
+        self.accumulate = accumulate
+        self.seed = seed
+        self.streams: RowStreams | None = None
+        self.placed: tuple[int, list[int]] = 0, []
+        # A process group, as torch.distributed takes it.
+        self._peers: Any = None
+
+    @property
+    def batch_number(self) -> int:
+        """Number of the batch at hand in the training, from 0; the same on every process."""
+        return int(self.module.trainer.fit_loop.total_batch_idx)
+
+    def seed_batch(self) -> None:
+        """Seed what is drawn before the shards, by seed, batch number and process: a resumed run repeats it."""
+        trainer = self.module.trainer
+        self.seed_shard((self.batch_number * trainer.world_size + trainer.global_rank) * self.accumulate)
+
+    def seed_shard(self, shard: int, use: int = 0) -> None:
+        """Seed torch for one shard of the training.
+
+        Args:
+            shard: Its number among all shards of the training.
+            use: 0 for drawing, 1 for the terms.
+        """
+        torch.manual_seed((self.seed * 1_000_003 + shard) * 4_099 + use)
+
+    def step(self, batch: FaceBatch) -> StepShards:
+        """This process's shards of the step that begins; all processes have to call it."""
+        self.placed = self.place(len(batch))
+        return StepShards(self, batch)
+
+    def place(self, rows: int) -> tuple[int, list[int]]:
+        """Number of this process, which has so many rows, and the rows of every process.
+
+        `training.replay` replaces it, so that one process draws what another one drew.
+        """
+        trainer = self.module.trainer
+        if trainer.world_size == 1:
+            return 0, [rows]
+        found = []
+        for _ in range(trainer.world_size):
+            found.append(torch.zeros(1, dtype=torch.int64))
+        distributed.all_gather(found, torch.tensor([rows]), group=self._cpu_group())
+        return trainer.global_rank, [int(item) for item in found]
 
     def on_rank_zero(self, use: Callable[[Iterator[FaceBatch]], None], batches: Iterator[FaceBatch]) -> None:
         """Let rank 0 use the batches of all processes, shard by shard in the order of the global batches.
@@ -251,9 +315,10 @@ class ShardedModule(L.LightningModule):
         All processes have to call it with equally many batches. The same shards on any number of processes give the
         same result to the last bit, which matters where a nearly singular matrix is inverted.
         """
-        if self.trainer.world_size == 1:
+        trainer = self.module.trainer
+        if trainer.world_size == 1:
             use(self._parts(batches))
-        elif self.trainer.is_global_zero:
+        elif trainer.is_global_zero:
             use(self._parts(self._handed(batches)))
             self._tell(more=False)
         else:
@@ -262,14 +327,16 @@ class ShardedModule(L.LightningModule):
 
     def _parts(self, batches: Iterator[FaceBatch]) -> Iterator[FaceBatch]:
         for batch in batches:
-            yield from (shard.batch for shard in cut(batch, self.accumulate, [len(batch)], 0, 0))
+            for shard in cut(batch, self.accumulate, [len(batch)], 0, 0):
+                yield shard.batch
 
     def _handed(self, batches: Iterator[FaceBatch]) -> Iterator[FaceBatch]:
         for batch in batches:
             self._tell(more=True)
-            found: list[FaceBatch] = [batch] * self.trainer.world_size
+            found: list[FaceBatch] = [batch] * self.module.trainer.world_size
             distributed.gather_object(batch.to("cpu"), found, dst=0, group=self._cpu_group())
-            yield from (item.to(self.device) for item in found)
+            for item in found:
+                yield item.to(self.module.device)
 
     def _tell(self, more: bool) -> bool:
         """What rank 0 says, on every process."""
@@ -282,21 +349,3 @@ class ShardedModule(L.LightningModule):
         if distributed.get_backend() != "gloo" and self._peers is None:
             self._peers = distributed.new_group(backend="gloo")
         return self._peers
-
-    def place(self, rows: int) -> tuple[int, list[int]]:
-        """Number of this process, which has so many rows, and the rows of every process.
-
-        `training.replay` replaces it, so that one process draws what another one drew.
-        """
-        if self.trainer.world_size == 1:
-            return 0, [rows]
-        found = []
-        for _ in range(self.trainer.world_size):
-            found.append(torch.zeros(1, dtype=torch.int64))
-        distributed.all_gather(found, torch.tensor([rows]), group=self._cpu_group())
-        return self.global_rank, [int(item) for item in found]
-
-    @property
-    def images_in_step(self) -> int:
-        """Images of all processes in the step at hand."""
-        return sum(self.placed[1])

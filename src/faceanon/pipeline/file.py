@@ -1,0 +1,69 @@
+"""A picture file in, a picture file out: `anonymize_file` and `recover_file` for one file, from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from faceanon.key import Password
+from faceanon.manifest import Manifest
+from faceanon.pipeline.exact import ExactTask
+from faceanon.pipeline.photo import Pipeline
+from faceanon.pipeline.steps import Outcome
+from faceanon.pipeline.tasks import AnonymizeTask, Output, RecoverTask, run_task
+
+
+def anonymize_file(
+    pipeline: Pipeline,
+    source: Path,
+    target: Path,
+    password: Password,
+    aligned: bool = False,
+    output: Output | None = None,
+) -> Outcome:
+    """Anonymize a picture file into one from which the password brings it back.
+
+    Args:
+        pipeline: The model.
+        source: Any picture.
+        target: The file to write; PNG and WebP keep pixels exact, JPEG does not.
+        password: Files of one object share its salt: the same person becomes the same stranger in all.
+        aligned: The picture is itself one aligned square face.
+        output: Quality, where the manifest goes, and whether a vault keeps the original faces.
+
+    Raises:
+        UserError: If the source cannot be read or shows no face, or the target cannot be written.
+    """
+    return run_task(AnonymizeTask(pipeline, source, target, password, aligned=aligned, output=output or Output()))
+
+
+def recover_file(
+    pipeline: Pipeline,
+    source: Path,
+    target: Path,
+    password: Password,
+    output: Output | None = None,
+    like: Manifest | None = None,
+    exact: bool = False,
+    deniable: bool = False,
+) -> Outcome:
+    """Recover a file of `anonymize_file`.
+
+    Args:
+        pipeline: The model.
+        source: The anonymized picture, with its manifest inside or beside it.
+        target: The file to write.
+        password: What it was anonymized with.
+        output: Quality of the target.
+        like: Manifest of another file of the same run: where `source` has lost its own, the faces are detected again
+            and the salt is taken from here.
+        exact: The original pixels from the file's vault (`Output.vault`), without the model.
+        deniable: Under a wrong password draw another stranger, also with a method whose sealed codes could tell.
+
+    Raises:
+        UserError: If the source carries no usable manifest or fits another model, or the target cannot be written;
+            with `exact` also if there is no vault, or the password is wrong.
+    """
+    if exact:
+        return run_task(ExactTask(pipeline, source, target, password, output or Output()))
+    task = RecoverTask(pipeline, source, target, password, output=output or Output(), like=like, deniable=deniable)
+    return run_task(task)

@@ -20,7 +20,7 @@ Our readings, where the paper says nothing that we know of, and our deviations:
   recovered face. Their values in configs/ifadit_s2.yaml are ours;
 - in training every picture has its own key; the released code draws one a batch.
 
-Nothing of the released code is copied; `ifadit_released` turns on what differs (docs/explanation/architecture.md).
+Nothing of the released code is copied; `ifadit_released` turns on what differs (docs/methods/ifadit.md).
 """
 
 from __future__ import annotations

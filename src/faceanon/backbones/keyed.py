@@ -6,7 +6,7 @@
 - With `blend` the picture is drawn inside the parser's face and neck alone.
 - With `reader` anonymized pictures are read by a copy of the recogniser that stage 2 trains.
 
-docs/explanation/architecture.md says what each of these is worth.
+docs/methods/dbaf_keyed.md says what each of these is worth.
 """
 
 from __future__ import annotations

@@ -48,6 +48,20 @@ class Persona(Backbone):
     Args:
         bundle: Folder or name of a bundle with the roles `codec`, `recogniser` and `identity_space`.
         hidden: Length of the painter's condition.
+
+    Examples:
+        >>> import numpy as np
+        >>> import torch
+        >>> from faceanon.models import load_backbone
+        >>> from faceanon.photo.party import photo_party
+        >>> method, weights = load_backbone("persona_photo128")
+        >>> photo = np.array(photo_party().crop((14, 14, 270, 270)).resize((128, 128)))
+        >>> face = torch.from_numpy(photo).permute(2, 0, 1)[None] / 127.5 - 1
+        >>> with torch.no_grad():
+        ...     hidden, codes = method.anonymize_with_codes(face, method.sample_key(1))
+        ...     back = method.recover_from(hidden, codes)
+        >>> bool((back - face).abs().mean() < (hidden - face).abs().mean() / 2)
+        True
     """
 
     sealed = True

@@ -22,6 +22,16 @@ def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same
             released code). `mixed`: per row, at random, itself or another photo of the same person, a quarter each,
             or somebody else; somebody else is a row whose swap exists in the batch, where one is (crossed groups).
         same_every: See `roll`.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.data.pairs import identity_sources
+        >>> from faceanon.types import FaceBatch
+        >>> batch = FaceBatch(torch.zeros(3, 3, 8, 8), torch.tensor([0, 1, 2]), torch.tensor([0, 1, 2]))
+        >>> identity_sources(batch, batch_number=1, pairing="roll")
+        tensor([2, 0, 1])
+        >>> identity_sources(batch, batch_number=1, pairing="self")
+        tensor([0, 1, 2])
     """
     rows = torch.arange(len(batch), device=batch.image.device)
     if pairing == "self":

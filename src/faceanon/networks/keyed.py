@@ -21,6 +21,18 @@ class KeyedTurn(Whitening):
         turned: Number T of leading entries that are turned, even; the others stay. Entries that no picture can
             show come back as noise, and turning would spread that noise over those that matter.
         away: c in [0, 1), how far beyond the right angle codes are turned.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.networks.keyed import KeyedTurn
+        >>> turn = KeyedTurn(dim=20, turned=20, away=0.1)
+        >>> code = torch.randn(3, 20)
+        >>> key = torch.randn(3, 60)
+        >>> stranger = turn(code, key)
+        >>> torch.cosine_similarity(code, stranger)
+        tensor([-0.1000, -0.1000, -0.1000])
+        >>> torch.allclose(turn(stranger, key, inverse=True), code, atol=1e-4)
+        True
     """
 
     def __init__(self, dim: int, turned: int, away: float = 0.1) -> None:

@@ -36,7 +36,7 @@ demo: $(STAMP) ## train Persona briefly on synthetic photographs, test it, write
 	@echo "[demo] stage 1, stage 2, test, report; results go to $(OUT)"
 	@$(BIN)/faceanon demo --out $(OUT)
 
-zoo: $(STAMP) ## train and test every method alike, one table; goes on where it stopped (hours; ZOO_STEPS, ZOO_SEEDS, ZOO_JOBS)
+zoo: $(STAMP) ## train and test every method alike, one table; resumes where it stopped (hours; ZOO_STEPS, ZOO_SEEDS, ZOO_JOBS)
 	@echo "[zoo] $(ZOO_STEPS) batches a method, seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)"
 	@$(BIN)/faceanon zoo --steps $(ZOO_STEPS) --seeds $(ZOO_SEEDS) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)
 

@@ -220,7 +220,14 @@ class Secret:
         return ((words >> 8) * 2.0**-24).astype(np.float32).reshape(shape)  # 24 bits: exact in float32, never 1
 
     def normal(self, label: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Standard normal float32 of `shape`, from the stream `label` (Box-Muller in float64)."""
+        """Standard normal float32 of `shape`, from the stream `label` (Box-Muller in float64).
+
+        Examples:
+            >>> from faceanon.key import Secret
+            >>> numbers = Secret.random(0).normal("key", (10000,))
+            >>> bool(abs(numbers.mean()) < 0.05), bool(abs(numbers.std() - 1) < 0.05)
+            (True, True)
+        """
         count = math.prod(shape)
         pairs = np.frombuffer(self.stream(label, 16 * ((count + 1) // 2)), dtype="<u8").reshape(-1, 2)
         unit = ((pairs >> 11) + 0.5) * 2.0**-53  # in (0, 1): the logarithm stays finite

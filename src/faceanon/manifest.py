@@ -90,6 +90,11 @@ class HiddenFace:
     Args:
         box: x1, y1, x2, y2 in pixels of the photo.
         by: `blur`, `pixelate` or `mask`.
+
+    Examples:
+        >>> from faceanon.manifest import HiddenFace
+        >>> HiddenFace((10.0, 20.0, 25.0, 38.0), by="blur").to_dict()
+        {'box': [10.0, 20.0, 25.0, 38.0], 'by': 'blur'}
     """
 
     box: tuple[float, float, float, float]

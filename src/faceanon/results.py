@@ -132,6 +132,13 @@ def load_results(path: Path) -> Results:
 
     Raises:
         UserError: Missing, or not such a file.
+
+    Examples:
+        >>> from faceanon.paths import checkpoints
+        >>> from faceanon.results import load_results
+        >>> found = load_results(checkpoints() / "dbaf_synth64" / "results.json")
+        >>> found.meta["judge"], found.figures["recovery_rate/conv_judge/file"]
+        ('conv_judge', 1.0)
     """
     path = path / FILE_NAME if path.is_dir() else path
     try:

@@ -59,6 +59,15 @@ def swap_targets(batch: FaceBatch, source: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns:
         Row of that picture `(B,)` int64 (the row itself where there is none), and whether there is one `(B,)` bool.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.data.pairs import swap_targets
+        >>> from faceanon.types import FaceBatch
+        >>> group = FaceBatch(torch.zeros(4, 3, 8, 8), torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1]))
+        >>> rows, found = swap_targets(group, source=torch.tensor([2, 3, 0, 1]))
+        >>> rows.tolist(), bool(found.all())
+        ([2, 3, 0, 1], True)
     """
     rows = torch.arange(len(batch), device=source.device)
     match = (batch.identity[source][:, None] == batch.identity[None]) & (

@@ -30,6 +30,13 @@ def ssim(image: Tensor, reference: Tensor) -> Tensor:
 
     Raises:
         ValueError: A side is smaller than the window.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.quality import ssim
+        >>> picture = torch.rand(1, 3, 32, 32)
+        >>> bool(ssim(picture, picture) > 0.999), bool(ssim(picture, 1 - picture) < 0)
+        (True, True)
     """
     if min(image.shape[-2:]) < WINDOW:
         raise ValueError(f"SSIM's window needs sides of at least {WINDOW} pixels, got {tuple(image.shape[-2:])}")

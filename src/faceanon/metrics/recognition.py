@@ -198,7 +198,14 @@ class PairSimilarity(Metric):
 
 
 def match_rate(cosine: Tensor, threshold: float) -> Tensor:
-    """Share of accepted pairs per row: `(N,)` or `(N, P)` cosines -> `(N,)` in [0, 1]."""
+    """Share of accepted pairs per row: `(N,)` or `(N, P)` cosines -> `(N,)` in [0, 1].
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.recognition import match_rate
+        >>> match_rate(torch.tensor([[0.9, 0.1], [0.8, 0.7]]), threshold=0.5)  # two pairs a row
+        tensor([0.5000, 1.0000])
+    """
     return (cosine > threshold).float().reshape(len(cosine), -1).mean(1)
 
 

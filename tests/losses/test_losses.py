@@ -131,3 +131,17 @@ class TestFoundBeyondGuess:
         halves = [found_beyond_guess(half, self.GALLERY, self.WHO) for half in faces.chunk(2)]
         torch.testing.assert_close(both, torch.cat(halves))
         assert found_beyond_guess(faces, self.GALLERY, torch.full((5,), -1)).abs().max() < 1e-6
+
+
+def test_r1_does_not_grow_with_the_number_of_places_that_a_discriminator_judges():
+    weight = torch.nn.Parameter(torch.randn(12))
+
+    def one(pictures):
+        return (pictures.flatten(1) * weight).sum(1, keepdim=True)
+
+    def many(pictures):
+        return one(pictures).expand(-1, 64)
+
+    real = torch.randn(5, 3, 2, 2)
+    torch.testing.assert_close(r1_penalty(many, real), r1_penalty(one, real))
+    torch.testing.assert_close(r1_penalty(one, real), weight.square().sum())

@@ -68,8 +68,8 @@ def r1_penalty(discriminator: nn.Module, real: Tensor) -> Tensor:
     Runs in at least float32 whatever the autocast context: second derivatives do not survive half precision.
 
     Args:
-        discriminator: Returns logits `(B, 1)`.
-        real: `(B, 3, S, S)` in [-1, 1].
+        discriminator: Returns logits `(B, 1)`, or `(B, M)` of M places, of which the mean counts.
+        real: `(B, 3, S, S)` in [-1, 1], or whatever the discriminator looks at.
 
     Examples:
         >>> import torch
@@ -77,13 +77,13 @@ def r1_penalty(discriminator: nn.Module, real: Tensor) -> Tensor:
         >>> from faceanon.losses.adversarial import r1_penalty
         >>> constant = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 1))
         >>> _ = nn.init.constant_(constant[1].weight, 0.5)
-        >>> r1_penalty(constant, torch.zeros(2, 3, 8, 8)).item()  # 192 slopes of 0.5
+        >>> r1_penalty(constant, torch.zeros(2, 3, 8, 8)).item()  # 192 derivatives of 0.5
         48.0
     """
     with torch.autocast(real.device.type, enabled=False):
         real = real.detach().to(torch.promote_types(real.dtype, torch.float32)).requires_grad_()
         # Compiled code has no second derivatives.
         plain = getattr(discriminator, "forward", discriminator)
-        (gradient,) = torch.autograd.grad(plain(real).sum(), real, create_graph=True)
+        (gradient,) = torch.autograd.grad(plain(real).flatten(1).mean(1).sum(), real, create_graph=True)
         penalty: Tensor = gradient.square().sum((1, 2, 3)).mean()
     return penalty

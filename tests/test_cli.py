@@ -111,7 +111,7 @@ def test_an_unknown_key_in_a_process_of_its_own(tmp_path):
         (["--ckpt_path=nope.ckpt"], "there is no nope.ckpt"),
         (["--ckpt_path=."], "is a folder and no sharded checkpoint; give the .ckpt itself"),
         (["--data.init_args.batch_size=6"], "batch_size is 6; give a multiple of 4"),
-        (["--data.init_args.image_size=32"], "the data give 32 px, the bundle is made for 64 px"),
+        (["--data.init_args.image_size=32"], "the data give 32 px, the model takes 64 px"),
     ],
 )
 def test_mistakes_in_a_training(refused, stage_one, words, expected):

@@ -155,3 +155,40 @@ def test_the_soft_edge_starts_at_the_masks_border():
     assert edge[:, :, 96:].abs().max() == 0
     assert edge[0, 0, 64, 64] == 1
     assert 0 <= edge[0, 0, 64, 32] < edge[0, 0, 64, 34] < edge[0, 0, 64, 37]
+
+
+def large_faces():
+    names = [row["file"] for row in table() if row["split"] == "test" and row["source"] == "faker"][:2]
+    pictures = np.stack([read_photo(SHIPPED / "pictures" / name, 256)[0] for name in names])
+    return torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 127.5 - 1
+
+
+@torch.no_grad()
+def test_one_model_paints_faces_of_two_sizes_and_brings_both_back(faces):
+    torch.manual_seed(0)
+    both = Persona(**SMALL, sizes=[128, 256]).eval()
+    assert both.image_size == 256
+    large = large_faces()
+    for pictures, cells in ((faces, 16), (large, 32)):
+        drawn, codes = both.anonymize_with_codes(pictures, both.sample_key(len(pictures)))
+        assert drawn.shape == pictures.shape
+        assert both.face_mask(pictures).shape[-1] == cells
+        back = both.recover_from(drawn, codes)
+        assert psnr(back, pictures).min() > 24
+    # Larger latents cost more bytes.
+    assert len(both.code_of(large)[0]) > 2 * len(both.code_of(faces)[0])
+
+
+@torch.no_grad()
+def test_layers_for_large_faces_leave_the_small_ones_as_they_were(persona, faces):
+    torch.manual_seed(1)
+    both = Persona(**SMALL, sizes=[128, 256]).eval()
+    missing, unknown = both.load_state_dict(persona.state_dict(), strict=False)
+    assert missing and not unknown
+    key = persona.sample_key(4)
+    torch.testing.assert_close(both.anonymize(faces, key), persona.anonymize(faces, key))
+
+
+def test_faces_of_a_size_without_layers_are_refused():
+    with pytest.raises(UserError, match=r"\(128, 256\) px, not of \[96\]"):
+        Persona(**SMALL, sizes=[96])

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
+from faceanon.errors import UserError
 from faceanon.landmarks.drawings import DRAWINGS, EXPRESSION, FINE, drawings, pose
 from faceanon.landmarks.expression import expression_distance
 from faceanon.landmarks.mesh import FaceMesh
@@ -36,6 +37,7 @@ LIGHT = 18  # coefficients of the surface of colours
 POSE = 3
 MAPS = 1 + DRAWINGS * FINE * FINE + 3  # mask, drawings folded to the cells, surface of colours
 SEEN = 1 + DRAWINGS  # what the discriminator is told: mask and drawings
+SIZES = (128, 256)  # sides of faces for which there is a painter
 CLEAR = 0.5  # confidence of the mesh below which a picture shows no face that can be painted
 RANGE = 5.0  # normalised latents of photographs hardly ever lie beyond
 WATCHED = 6  # drawn faces of a batch that recogniser and mesh look at through the decoder
@@ -48,6 +50,8 @@ class Persona(Backbone):
     Args:
         bundle: Folder or name of a bundle with the roles `codec`, `recogniser` and `identity_space`.
         hidden: Length of the painter's condition.
+        sizes: Sides in pixels of the faces that it paints, 128 and 256; None takes the bundle's. The largest is the
+            method's `image_size`; for the smaller ones pictures of their size are given.
 
     Examples:
         >>> import numpy as np
@@ -70,16 +74,26 @@ class Persona(Backbone):
     paper = "faceanon's own"
     licence = "Apache-2.0"
 
-    def __init__(self, bundle: str = "photo128", hidden: int = 320) -> None:
+    def __init__(self, bundle: str = "photo128", hidden: int = 320, sizes: list[int] | None = None) -> None:
         super().__init__()
         self.bundle = Bundle(bundle)
         self.bundle.require("codec", "recogniser", "identity_space")
         space = self.bundle.build("identity_space")
         assert isinstance(space, IdentitySpace)
         self.space = Frozen(space)
+        self.sizes = sorted(sizes or [self.bundle.image_size])
+        unknown = set(self.sizes) - set(SIZES)
+        if unknown:
+            raise UserError(f"Persona paints faces of {SIZES} px, not of {sorted(unknown)}: set sizes to some of these")
         self.cells = self.image_size // LatentCodec.shrink
         self.key_shape = (space.free, space.free)
-        self.painter = FacePainter(self.cells, maps=MAPS, condition=space.size + LIGHT + POSE + NOISE, hidden=hidden)
+        cells = [size // LatentCodec.shrink for size in self.sizes]
+        self.painter = FacePainter(cells, maps=MAPS, condition=space.size + LIGHT + POSE + NOISE, hidden=hidden)
+
+    @property
+    def image_size(self) -> int:
+        """Side of the largest faces that it paints, in pixels."""
+        return self.sizes[-1]
 
     @cached_property
     def mesh(self) -> FaceMesh:
@@ -138,16 +152,17 @@ class Persona(Backbone):
         return self._codes(batch.image, batch.latents.float(), batch.mesh, batch.embedding)
 
     def _codes(self, image: Tensor, latents: Tensor, mesh: Tensor, embedding: Tensor) -> Codes:
-        lines, mask = drawings(mesh, image, self.cells)
+        cells = latents.shape[-1]
+        lines, mask = drawings(mesh, image, cells)
         light = fit_light(self.bundle.codec.preview(latents), mask)
-        surface = light_surface(light, self.cells) * mask
+        surface = light_surface(light, cells) * mask
         maps = torch.cat([mask, F.pixel_unshuffle(lines, FINE), surface], 1)
         shown = torch.cat([mask, F.avg_pool2d(lines, FINE)], 1)
         condition = torch.cat([light.flatten(1), pose(mesh)], 1)
         return Codes(
             identity=self.identities.code(embedding.float()),
             attributes=condition[:, None],
-            features={self.cells: maps, 1: shown},
+            features={cells: maps, 1: shown},
             image=image,
             latents=latents,
             mask=mask,
@@ -173,7 +188,7 @@ class Persona(Backbone):
         if self.training:
             noise = torch.randn_like(noise)
         condition = torch.cat([codes.identity, codes.attributes[:, 0], noise], 1)
-        painted: Tensor = self.painter(latents, mask, codes.features[self.cells], condition)
+        painted: Tensor = self.painter(latents, mask, codes.features[latents.shape[-1]], condition)
         return painted.float()
 
     def drawn_view(self, codes: Codes) -> Tensor:
@@ -201,7 +216,7 @@ class Persona(Backbone):
 
     def face_mask(self, image: Tensor) -> Tensor:
         """The cells that `decode` paints anew, `(B, 1, h, h)` bool."""
-        return drawings(self.points(image)[0], image, self.cells)[1] > 0.5
+        return drawings(self.points(image)[0], image, image.shape[-1] // LatentCodec.shrink)[1] > 0.5
 
     def new_discriminator(self) -> nn.Module:
         """An untrained discriminator of painted latents."""

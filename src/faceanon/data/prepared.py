@@ -94,6 +94,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         seed: Of the versions, the split and the order of training.
         cache: Folder of what was prepared.
         workers: Processes that make batches ahead where a GPU trains.
+        image_size: Side of the faces in pixels, at most 256; None takes the bundle's.
 
     Raises:
         UserError: A number is out of range.
@@ -113,13 +114,16 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         seed: int = 0,
         cache: str = "runs/prepared",
         workers: int = 0,
+        image_size: int | None = None,
     ) -> None:
         super().__init__()
         if versions < 1 or batch_size < 1 or not 0 <= same_identity_pairs <= 1:
             raise UserError("versions and batch_size are at least 1, same_identity_pairs is a share in [0, 1]")
         self.bundle = Bundle(bundle)
         self.bundle.require("codec", "recogniser")
-        self.image_size = self.bundle.image_size
+        self.image_size = image_size or self.bundle.image_size
+        if self.image_size % self.bundle.codec.shrink or not 0 < self.image_size <= SOURCE_SIDE:
+            raise UserError(f"image_size is {image_size}: give a multiple of {self.bundle.codec.shrink}, at most 256")
         self.roots = _roots(root, self.bundle)
         self.identities = self.bundle.folder / SHIPPED_TABLE if root is None else identities
         self.versions = versions
@@ -144,7 +148,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         if not missing:
             return
         check_pictures([photo for _, part in missing for photo in part])
-        workshop = Workshop(self.bundle, self.jitter, self.seed)
+        workshop = Workshop(self.bundle, self.jitter, self.seed, self.image_size)
         count = sum(len(part) for _, part in missing)
         with tqdm(total=count, desc="preparing photographs", unit="picture") as progress:
             for split, part in missing:
@@ -290,12 +294,14 @@ class Workshop:
         bundle: Gives codec and recogniser.
         jitter: How far versions differ.
         seed: Start of their random numbers.
+        image_size: Side of the faces in pixels.
     """
 
-    def __init__(self, bundle: Bundle, jitter: PhotoJitter, seed: int) -> None:
+    def __init__(self, bundle: Bundle, jitter: PhotoJitter, seed: int, image_size: int) -> None:
         self.bundle = bundle
         self.jitter = jitter
         self.seed = seed
+        self.image_size = image_size
         self.mesh = FaceMesh()
 
     def prepare(self, photos: Sequence[Photo], versions: Sequence[int]) -> dict[str, Tensor]:
@@ -314,7 +320,7 @@ class Workshop:
                 numbers.append(number)
         points, confidence = self.mesh.points(np.stack(pictures))
         clear = torch.from_numpy(confidence) >= CLEAR
-        size = self.bundle.image_size
+        size = self.image_size
         small = [cv2.resize(picture, (size, size), interpolation=cv2.INTER_AREA) for picture in pictures]
         image = torch.from_numpy(np.stack(small)).permute(0, 3, 1, 2)[clear].contiguous()
         latents = []

@@ -7,6 +7,8 @@ have names of their own, so that a trained small painter starts a large one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -121,8 +123,11 @@ class PainterLevel(nn.Module):
 class FacePainter(nn.Module):
     """Paint a face into latents: what lies around the face, drawings of it and a condition give the new cells.
 
+    One painter may paint faces of several sizes: each has layers of its own where latents come in and go out, and the
+    levels below are shared.
+
     Args:
-        cells: Cells a side of the latents: 16 for faces of 128 px, 32 for 256 px.
+        sizes: Cells a side of the latents: 16 for faces of 128 px, 32 for 256 px.
         channels: Channels of the latents.
         maps: Channels of the spatial condition beside the latents.
         condition: Length of the vector condition.
@@ -132,7 +137,7 @@ class FacePainter(nn.Module):
 
     def __init__(
         self,
-        cells: int = 16,
+        sizes: Sequence[int] = (16,),
         channels: int = 32,
         maps: int = 116,
         condition: int = 93,
@@ -141,27 +146,29 @@ class FacePainter(nn.Module):
     ) -> None:
         super().__init__()
         widths = widths or {32: 64, 16: 128, 8: 256}
-        self.cells = cells
         self.embed = nn.Sequential(
             nn.Linear(condition, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, hidden)
         )
-        sides = [side for side in sorted(widths, reverse=True) if COARSEST < side <= cells]
-        self.enter = nn.ModuleDict({str(cells): nn.Conv2d(channels + maps, widths[cells], 3, padding=1)})
+        self.sides = [side for side in sorted(widths, reverse=True) if COARSEST < side <= max(sizes)]
+        self.enter = nn.ModuleDict()
+        for cells in sizes:
+            self.enter[str(cells)] = nn.Conv2d(channels + maps, widths[cells], 3, padding=1)
         self.levels = nn.ModuleDict()
-        for side in sides:
+        for side in self.sides:
             after = 3 if side == 16 else 2
             level = PainterLevel(widths[side], widths[side // 2], hidden, 1, after, attention=side == 16)
             self.levels[str(side)] = level
         self.coarse = nn.ModuleList(ModulatedBlock(widths[COARSEST], widths[COARSEST], hidden) for _ in range(4))
         self.attention = nn.ModuleList(CellAttention(widths[COARSEST]) for _ in range(3))
-        self.leave = nn.ModuleDict({str(cells): _out(widths[cells], channels)})
-        self.sides = sides
+        self.leave = nn.ModuleDict()
+        for cells in sizes:
+            self.leave[str(cells)] = _out(widths[cells], channels)
 
     def forward(self, latents: Tensor, mask: Tensor, maps: Tensor, condition: Tensor) -> Tensor:
         """The latents with a new face.
 
         Args:
-            latents: `(B, channels, cells, cells)`; what lies under the mask is not looked at.
+            latents: `(B, channels, cells, cells)`, of one of the sizes; what lies under the mask is not looked at.
             mask: `(B, 1, cells, cells)` of 0 and 1, the cells to paint.
             maps: `(B, maps, cells, cells)` drawings of the face.
             condition: `(B, condition)` float32.
@@ -171,9 +178,11 @@ class FacePainter(nn.Module):
         """
         around = latents * (1 - mask)
         film = self.embed(condition)
-        x = self.enter[str(self.cells)](torch.cat([around, maps], 1))
+        cells = str(latents.shape[-1])
+        x = self.enter[cells](torch.cat([around, maps], 1))
+        sides = [side for side in self.sides if side <= latents.shape[-1]]
         kept: list[Tensor] = []
-        for side in self.sides:
+        for side in sides:
             level = self.levels[str(side)]
             x = level.descend(x, film)  # type: ignore[operator]
             kept.append(x)
@@ -182,9 +191,9 @@ class FacePainter(nn.Module):
             x = block(x, film)
             if number < len(self.attention):
                 x = self.attention[number](x)
-        for side in reversed(self.sides):
+        for side in reversed(sides):
             x = self.levels[str(side)].ascend(x, kept.pop(), film)  # type: ignore[operator]
-        painted: Tensor = self.leave[str(self.cells)](x)
+        painted: Tensor = self.leave[cells](x)
         return around + mask * painted
 
 

@@ -105,12 +105,12 @@ class FaceAnonCLI(LightningCLI):
         """Refuse a checkpoint or data that do not fit the model, before anything is written."""
         if self._checkpoint is not None:
             self.model.on_load_checkpoint(self._checkpoint)
-        wanted = getattr(getattr(self.model, "bundle", None), "image_size", None)
+        # A method may paint larger faces than its bundle's networks were made for.
+        maker = getattr(self.model, "backbone", None) or getattr(self.model, "bundle", None)
+        wanted = getattr(maker, "image_size", None)
         given = getattr(self.datamodule, "image_size", None)
         if wanted is not None and given is not None and wanted != given:
-            raise UserError(
-                f"the data give {given} px, the bundle is made for {wanted} px; set data's image_size to it"
-            )
+            raise UserError(f"the data give {given} px, the model takes {wanted} px; set data's image_size to it")
 
 
 def log_apart(loggers: Any, folder: str) -> None:  # noqa: ANN401 - whatever stands in a config

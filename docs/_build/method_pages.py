@@ -311,9 +311,13 @@ def _three(method: Method, rows: dict[str, dict[str, str]]) -> list[str]:
     return [row[ZOO_ROWS[key]] for key in README_KEYS]
 
 
-def parts(method: Method) -> dict[str, Callable[[Method], Iterator[str]]]:
-    """What the marked parts of a method's page are made by."""
-    return {"facts": facts, "use": use, "options": options, "figures": figures}
+# What the marked parts of a method's page are made by.
+PARTS: dict[str, Callable[[Method], Iterator[str]]] = {
+    "facts": facts,
+    "use": use,
+    "options": options,
+    "figures": figures,
+}
 
 
 def with_parts(text: str, made: dict[str, str]) -> str:
@@ -329,7 +333,7 @@ def pages() -> dict[Path, str]:
     found = {}
     for method in methods():
         path = METHODS / f"{method.name}.md"
-        made = {name: _joined(maker(method)) for name, maker in parts(method).items()}
+        made = {name: _joined(maker(method)) for name, maker in PARTS.items()}
         found[path] = with_parts(path.read_text(encoding="utf-8"), made)
     for path, links in ((REPO / "README.md", "docs/methods/"), (METHODS / "index.md", "")):
         found[path] = with_parts(path.read_text(encoding="utf-8"), {"methods": _joined(table(links))})

@@ -9,7 +9,7 @@ ZOO_SEEDS ?= 0 1 2
 ZOO_JOBS ?= 1
 PYTHON ?= python3.11
 MINUTES ?= 5
-GPU_OUT = $(if $(filter command line,$(origin OUT)),$(OUT),docs/results/gpu)
+GPU_OUT = $(if $(filter command line,$(origin OUT)),$(OUT),docs/results/log/gpu)
 PINS ?= -c constraints.txt
 
 .DEFAULT_GOAL := help
@@ -36,12 +36,12 @@ demo: $(STAMP) ## train Persona briefly on synthetic photographs, test it, write
 	@echo "[demo] stage 1, stage 2, test, report; results go to $(OUT)"
 	@$(BIN)/faceanon demo --out $(OUT)
 
-zoo: $(STAMP) ## train and test every method alike, one table; goes on where it stopped (hours; ZOO_STEPS, ZOO_SEEDS, ZOO_JOBS)
+zoo: $(STAMP) ## train and test every method alike, one table; resumes where it stopped (hours; ZOO_STEPS, ZOO_SEEDS, ZOO_JOBS)
 	@echo "[zoo] $(ZOO_STEPS) batches a method, seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)"
 	@$(BIN)/faceanon zoo --steps $(ZOO_STEPS) --seeds $(ZOO_SEEDS) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)
 
-bench: $(STAMP) ## measure time, memory and share of the machine's peak of named cases, into docs/results/bench
-	@$(BIN)/faceanon bench --out docs/results/bench --page docs/results/bench.md
+bench: $(STAMP) ## measure time, memory and share of the machine's peak of named cases, into docs/results/log/bench
+	@$(BIN)/faceanon bench --out docs/results/log/bench --page docs/results/log/bench.md
 
 gpu-report: $(STAMP) ## measure stage 2 on a GPU against the released pattern, and profile it (OUT; ROOT, BUNDLE, MINUTES add trainings)
 	@echo "[gpu-report] results go to $(GPU_OUT)"

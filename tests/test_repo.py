@@ -107,6 +107,26 @@ def test_links_between_documents_lead_somewhere():
     assert broken == []
 
 
+def shown_paths(text):
+    """Paths of this repository that a page names in backticks."""
+    return re.findall(r"`((?:src|tests|docs|configs|examples|checkpoints)/[\w./-]*)`", text)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/explanation/architecture.md"])
+def test_every_path_that_a_page_names_exists(page):
+    paths = shown_paths((REPO / page).read_text(encoding="utf-8"))
+    assert paths
+    assert [path for path in paths if not (REPO / path).exists()] == []
+
+
+def test_contributors_find_who_does_what():
+    text = (REPO / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    _, _, table = text.partition("| I am the code that ... | I live in |\n|---|---|\n")
+    rows = table.split("\n\n")[0].splitlines()
+    assert len(rows) >= 20
+    assert [row for row in rows if not shown_paths(row)] == []
+
+
 def test_licence_and_ci_are_there():
     assert "Apache License" in (REPO / "LICENSE").read_text(encoding="utf-8")
     assert "make test" in (REPO / ".ci" / "run").read_text(encoding="utf-8")

@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from faceanon.pipeline.photo import Pipeline
 
 
+def __dir__() -> list[str]:
+    """Names for help and completion, those that are loaded when they are asked for among them."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> object:
     if name == "Pipeline":
         from faceanon.pipeline.photo import Pipeline

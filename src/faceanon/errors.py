@@ -10,7 +10,17 @@ NO_ROOM = {  # of an OSError
 
 
 class UserError(Exception):
-    """A user's mistake; the message is one line: what is wrong, where, and what to do. The CLI exits with 2."""
+    """A user's mistake; the message is one line: what is wrong, where, and what to do. The CLI exits with 2.
+
+    Examples:
+        >>> from faceanon.errors import UserError
+        >>> from faceanon.models import read
+        >>> try:
+        ...     read("no/such/model")
+        ... except UserError as error:
+        ...     print(error)
+        no model at no/such/model: give a folder that training exported, or a .ckpt file
+    """
 
 
 class RunError(Exception):

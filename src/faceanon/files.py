@@ -83,6 +83,13 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
 
     Raises:
         UserError: The folder cannot be written, or the disk is full.
+
+    Examples:
+        >>> from faceanon.files import write_atomic
+        >>> from pathlib import Path
+        >>> write_atomic(Path("note.txt"), b"complete, or not there")
+        >>> Path("note.txt").read_bytes()
+        b'complete, or not there'
     """
     try:
         with whole_file(path, mode) as file:

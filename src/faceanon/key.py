@@ -43,6 +43,14 @@ class KdfParameters:
 
     Raises:
         UserError: If a value is out of its bounds.
+
+    Examples:
+        >>> from faceanon.key import KdfParameters
+        >>> KdfParameters().memory_kib
+        65536
+        >>> KdfParameters(iterations=0)
+        Traceback (most recent call last):
+        faceanon.errors.UserError: key derivation: iterations must be a whole number from 1 to 16, not 0
     """
 
     name: str = "argon2id"
@@ -101,7 +109,13 @@ def _check_bounds(name: str, value: object, low: int, high: int) -> None:
 
 
 def new_salt() -> bytes:
-    """16 fresh random bytes; public, one for each file or each run."""
+    """16 fresh random bytes; public, one for each file or each run.
+
+    Examples:
+        >>> from faceanon.key import new_salt
+        >>> len(new_salt()), new_salt() == new_salt()
+        (16, False)
+    """
     return os.urandom(SALT_BYTES)
 
 
@@ -112,6 +126,14 @@ class Secret:
 
     Args:
         master: 32 bytes of uniform key material.
+
+    Examples:
+        >>> from faceanon.key import Secret
+        >>> secret = Secret.from_password("correct horse battery staple", salt=b"of this album")
+        >>> secret
+        Secret(hidden)
+        >>> secret.normal("hair", (2, 3)).shape
+        (2, 3)
     """
 
     __slots__ = ("_master",)
@@ -133,6 +155,15 @@ class Secret:
         Raises:
             UserError: If the password is empty or not valid Unicode.
             ValueError: If the salt is empty.
+
+        Examples:
+            >>> from faceanon.key import KdfParameters, Secret
+            >>> fast = KdfParameters(memory_kib=8, iterations=1, lanes=1)
+            >>> mine = Secret.from_password("correct horse", b"salt", fast)
+            >>> mine == Secret.from_password("correct horse", b"salt", fast)
+            True
+            >>> mine == Secret.from_password("correct horse", b"another salt", fast)
+            False
         """
         if not salt:
             raise ValueError("the salt is empty; make one with new_salt()")
@@ -152,22 +183,51 @@ class Secret:
 
     @classmethod
     def random(cls, seed: int) -> Secret:
-        """A repeatable key for training and tests, from an integer of any size. It protects nothing."""
+        """A repeatable key for training and tests, from an integer of any size. It protects nothing.
+
+        Examples:
+            >>> from faceanon.key import Secret
+            >>> Secret.random(7) == Secret.random(7), Secret.random(7) == Secret.random(8)
+            (True, False)
+        """
         return cls(hashlib.sha3_256(f"faceanon/seed/1/{seed}".encode()).digest())
 
     def stream(self, label: str, n: int) -> bytes:
-        """The first `n` bytes of the stream `label`: independent per label, and a prefix of any longer read."""
+        """The first `n` bytes of the stream `label`: independent per label, and a prefix of any longer read.
+
+        Examples:
+            >>> from faceanon.key import Secret
+            >>> secret = Secret.random(0)
+            >>> secret.stream("eyes", 8) == secret.stream("eyes", 32)[:8]
+            True
+            >>> secret.stream("eyes", 8) == secret.stream("mouth", 8)
+            False
+        """
         name = label.encode()
         head = b"faceanon/stream/1" + self._master + len(name).to_bytes(4, "big")
         return hashlib.shake_256(head + name).digest(n)
 
     def uniform(self, label: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Uniform float32 in [0, 1) of `shape`, from the stream `label`."""
+        """Uniform float32 in [0, 1) of `shape`, from the stream `label`.
+
+        Examples:
+            >>> from faceanon.key import Secret
+            >>> numbers = Secret.random(0).uniform("dots", (1000,))
+            >>> bool(numbers.min() >= 0), bool(numbers.max() < 1)
+            (True, True)
+        """
         words = np.frombuffer(self.stream(label, 4 * math.prod(shape)), dtype="<u4")
         return ((words >> 8) * 2.0**-24).astype(np.float32).reshape(shape)  # 24 bits: exact in float32, never 1
 
     def normal(self, label: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Standard normal float32 of `shape`, from the stream `label` (Box-Muller in float64)."""
+        """Standard normal float32 of `shape`, from the stream `label` (Box-Muller in float64).
+
+        Examples:
+            >>> from faceanon.key import Secret
+            >>> numbers = Secret.random(0).normal("key", (10000,))
+            >>> bool(abs(numbers.mean()) < 0.05), bool(abs(numbers.std() - 1) < 0.05)
+            (True, True)
+        """
         count = math.prod(shape)
         pairs = np.frombuffer(self.stream(label, 16 * ((count + 1) // 2)), dtype="<u8").reshape(-1, 2)
         unit = ((pairs >> 11) + 0.5) * 2.0**-53  # in (0, 1): the logarithm stays finite
@@ -207,6 +267,16 @@ class Password:
 
     Raises:
         UserError: If the password is empty or not valid Unicode.
+
+    Examples:
+        >>> from faceanon.key import KdfParameters, Password
+        >>> password = Password("correct horse", kdf=KdfParameters(memory_kib=8, iterations=1, lanes=1))
+        >>> password
+        Password(hidden)
+        >>> first = password.secret()  # for what this run makes
+        >>> old = password.secret(b"salt of an old file", password.kdf)  # for what another run made
+        >>> first == old, first is password.secret()
+        (False, True)
     """
 
     def __init__(

@@ -37,6 +37,12 @@ class CropGeometry:
         center_y: Middle of the square, in pixels of the photo.
         axis_x: From the middle to the middle of the face's right edge, in pixels.
         axis_y: From the middle to the middle of the face's right edge, in pixels.
+
+    Examples:
+        >>> from faceanon.manifest import CropGeometry
+        >>> upright = CropGeometry(center_x=100.0, center_y=80.0, axis_x=32.0, axis_y=0.0)
+        >>> upright.side, upright.reach
+        (64.0, 32.0)
     """
 
     center_x: float
@@ -84,6 +90,11 @@ class HiddenFace:
     Args:
         box: x1, y1, x2, y2 in pixels of the photo.
         by: `blur`, `pixelate` or `mask`.
+
+    Examples:
+        >>> from faceanon.manifest import HiddenFace
+        >>> HiddenFace((10.0, 20.0, 25.0, 38.0), by="blur").to_dict()
+        {'box': [10.0, 20.0, 25.0, 38.0], 'by': 'blur'}
     """
 
     box: tuple[float, float, float, float]
@@ -127,6 +138,18 @@ class Manifest:
         encoding: How the picture was written, for people to read, such as `PNG` or `JPEG 95`.
         codes: Sealed codes of the faces, layer after layer, for a method that needs them to recover; else empty. They
             are encrypted, and tell nothing to who lacks the password.
+
+    Examples:
+        >>> from faceanon.manifest import CropGeometry, Manifest
+        >>> face = CropGeometry(100.0, 80.0, 32.0, 0.0)
+        >>> manifest = Manifest("package.Method", "model", "ab" * 32, 64, 640, 480, layers=((face,),))
+        >>> manifest.faces
+        1
+        >>> Manifest.from_json(manifest.to_json()) == manifest
+        True
+        >>> Manifest.from_json("{}")
+        Traceback (most recent call last):
+        faceanon.errors.UserError: manifest: version None is unknown here; this faceanon reads 1 to 3
     """
 
     method: str

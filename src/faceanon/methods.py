@@ -80,6 +80,11 @@ def method(name: str) -> Backbone:
 
     Raises:
         UserError: There is none of this name, or it has to be trained.
+
+    Examples:
+        >>> from faceanon.methods import method
+        >>> type(method("blur")).__name__, type(method("persona_photo128")).__name__
+        ('Blur', 'Persona')
     """
     from faceanon.paths import checkpoints
 

@@ -70,7 +70,13 @@ class Successor(Protocol):
 
 
 def default_model() -> Path:
-    """The trained backbone for photographs that ships with faceanon."""
+    """The trained backbone for photographs that ships with faceanon.
+
+    Examples:
+        >>> from faceanon.models import default_model
+        >>> default_model().name
+        'persona_photo128'
+    """
     return checkpoints() / "persona_photo128"
 
 
@@ -94,6 +100,15 @@ def save_backbone(backbone: Backbone, folder: Path, half: bool = False, int8: bo
         folder: It is made.
         half: Store weights in float16, to ship.
         int8: Store large weights in int8, to ship smaller still; what that costs has to be measured.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from faceanon.backbones.classical import Pixelate
+        >>> from faceanon.models import load_backbone, save_backbone
+        >>> digest = save_backbone(Pixelate(cells=6), Path("model"))
+        >>> backbone, weights = load_backbone("model")
+        >>> backbone.cells, weights == digest
+        (6, True)
     """
     digest = save_tensors(folder / WEIGHTS, backbone.state_dict(), half=half, int8=int8)
     card = {**description(backbone), "faceanon": __version__, "sha256": digest}
@@ -258,6 +273,12 @@ def load_backbone(path: str | Path, device: torch.device | str = "cpu") -> tuple
 
     Raises:
         UserError: Missing or corrupt, an unknown class, or another bundle than it was trained on.
+
+    Examples:
+        >>> from faceanon.models import load_backbone
+        >>> backbone, weights = load_backbone("dbaf_synth64")
+        >>> type(backbone).__name__, backbone.image_size, len(weights)
+        ('Keyed', 64, 64)
     """
     if (exported := _exported(path)) is not None:
         from faceanon.interop.onnx.backbone import OnnxBackbone  # here: training needs no onnxruntime

@@ -34,6 +34,11 @@ def current_path(path: str) -> str:
 
     Args:
         path: Of a class, such as `faceanon.callbacks.guard.FiniteGuard`; anything else comes back as it is.
+
+    Examples:
+        >>> from faceanon.names import current_path
+        >>> current_path("faceanon.backbones.persona.Persona")
+        'faceanon.backbones.persona.Persona'
     """
     if path in RENAMED:
         return RENAMED[path]

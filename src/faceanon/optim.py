@@ -26,6 +26,18 @@ class Ranger(pytorch_optimizer.Ranger):  # a class, since jsonargparse takes no 
         alpha: Share of the fast weights that Lookahead takes over.
         k: Steps between two Lookahead updates.
         gc_conv_only: Centre the gradients of convolutions only, not of every weight of two or more dimensions.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.optim import Ranger
+        >>> weight = torch.nn.Parameter(torch.ones(4))
+        >>> optimizer = Ranger([weight], lr=0.1)
+        >>> for _ in range(60):
+        ...     optimizer.zero_grad()
+        ...     weight.square().sum().backward()
+        ...     optimizer.step()
+        >>> bool(weight.abs().max() < 1)
+        True
     """
 
     def __init__(

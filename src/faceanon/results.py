@@ -31,6 +31,14 @@ class Results:
         meta: Versions, command, bundle, seed, counts.
         warnings: Ways in which the figures deceive.
         skipped: What could not be computed, and why.
+
+    Examples:
+        >>> from faceanon.results import Results, dumps, load_results
+        >>> from pathlib import Path
+        >>> found = Results({"deid_rate/judge": 0.02, "fid": float("nan")}, meta={"images": 400})
+        >>> _ = Path("results.json").write_bytes(dumps(found))
+        >>> load_results(Path("results.json")).figures
+        {'deid_rate/judge': 0.02, 'fid': nan}
     """
 
     figures: dict[str, float]
@@ -68,7 +76,13 @@ def run_meta() -> dict[str, Any]:
 
 
 def shown_command(command: str) -> str:
-    """A command as a page shows it: of paths from the top of a machine the last two parts, which tell nothing of it."""
+    """A command as a page shows it: of paths from the top of a machine the last two parts, which tell nothing of it.
+
+    Examples:
+        >>> from faceanon.results import shown_command
+        >>> shown_command("faceanon test --root /srv/data/faces/lfw")
+        'faceanon test --root …/faces/lfw'
+    """
     return re.sub(r"(?<![^\s='\"])/(?:[^\s/'\"=]+/)+(?=[^\s/'\"=]+/[^\s/'\"=]+)", "…/", command)
 
 
@@ -118,6 +132,13 @@ def load_results(path: Path) -> Results:
 
     Raises:
         UserError: Missing, or not such a file.
+
+    Examples:
+        >>> from faceanon.paths import checkpoints
+        >>> from faceanon.results import load_results
+        >>> found = load_results(checkpoints() / "dbaf_synth64" / "results.json")
+        >>> found.meta["judge"], found.figures["recovery_rate/conv_judge/file"]
+        ('conv_judge', 1.0)
     """
     path = path / FILE_NAME if path.is_dir() else path
     try:

@@ -144,6 +144,11 @@ def check_backbone(backbone: Backbone, image: Tensor | None = None, leave_out: C
     Raises:
         BackboneError: A check failed; all that failed are named.
         ValueError: `leave_out` names no check.
+
+    Examples:
+        >>> from faceanon.backbones.classical import Mask
+        >>> from faceanon.testing import check_backbone
+        >>> check_backbone(Mask())
     """
     if unknown := sorted(set(leave_out) - set(CHECKS)):
         raise ValueError(f"no checks {', '.join(unknown)}; there are {', '.join(CHECKS)}")
@@ -167,7 +172,13 @@ def check_backbone(backbone: Backbone, image: Tensor | None = None, leave_out: C
 
 
 def smooth_faces(side: int, seed: int = 0) -> Tensor:
-    """Smooth random pictures `(4, 3, side, side)` in [-1, 1], as 8-bit files hold them."""
+    """Smooth random pictures `(4, 3, side, side)` in [-1, 1], as 8-bit files hold them.
+
+    Examples:
+        >>> from faceanon.testing import smooth_faces
+        >>> smooth_faces(64).shape
+        torch.Size([4, 3, 64, 64])
+    """
     coarse = torch.rand(FACES, 3, 6, 6, generator=torch.Generator().manual_seed(seed)) * 2 - 1
     return _in_8_bits(F.interpolate(coarse, size=(side, side), mode="bicubic"))
 

@@ -34,6 +34,16 @@ class FaceBatch:
             face that reaches out of the picture has points beyond.
         embedding: `(B, E)` float32 embedding of the person by the training recogniser, of unit length, or None. It may
             come from another picture of the person than `image`.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.types import FaceBatch
+        >>> unknown = torch.full((4,), -1)
+        >>> batch = FaceBatch(torch.zeros(4, 3, 64, 64), identity=torch.tensor([0, 0, 1, 1]), attribute=unknown)
+        >>> len(batch)
+        4
+        >>> batch.map(lambda item: item[:2]).identity.tolist()
+        [0, 0]
     """
 
     image: Tensor
@@ -75,6 +85,14 @@ class Codes:
         mask: `(B, 1, S, S)` in [0, 1], where `decode` draws anew and where it keeps `image`, or None; of a method on
             latents `(B, 1, h, h)`.
         latents: `(B, C, h, h)` normalised latents of the picture, of a method whose bundle has a codec, or None.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.types import Codes
+        >>> anna = Codes(identity=torch.ones(1, 20), attributes=torch.zeros(1, 10, 192))
+        >>> stranger = anna.with_identity(-anna.identity)
+        >>> stranger.attributes is anna.attributes
+        True
     """
 
     identity: Tensor
@@ -110,6 +128,15 @@ class Branches:
         keys: `(4 B, ...)`: first key, second key, two wrong keys; or `(B, ...)`: the one key. Without a way back those
             of the anonymized pictures.
         wrong: Codes that the two wrong keys open, `(2 B, ...)`; None where they are not drawn.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.types import Branches, Codes
+        >>> originals = Codes(torch.zeros(2, 8))
+        >>> pictures = torch.zeros(10, 3, 64, 64)  # two originals, five pictures each
+        >>> drawn = Branches(pictures, originals, originals, originals, originals, keys=torch.zeros(8, 4))
+        >>> drawn.versions, drawn.anonymized.shape[0], drawn.recovered_rows
+        (5, 4, slice(4, 6, None))
     """
 
     pictures: Tensor

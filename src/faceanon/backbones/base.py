@@ -40,6 +40,30 @@ class Backbone(nn.Module, ABC):
         trained_by: Names of the stages that train it; empty for a method that needs no training.
         paper: Authors, title, where and when; what `faceanon backbones` shows.
         licence: Terms of the paper's own code and weights, neither of which is used here.
+
+    Examples:
+        A method without codes overrides `anonymize` and `recover` alone. This one is no good: everybody can undo it.
+
+        >>> import torch
+        >>> from faceanon.backbones.pictures import WithoutCodes
+        >>> from faceanon.weights.bundle import Bundle
+        >>> class Negative(WithoutCodes):
+        ...     exact = True
+        ...     key_shape = (1,)
+        ...     key_bits = None
+        ...     trained_by = ()
+        ...     def __init__(self, bundle: str = "synth64") -> None:
+        ...         super().__init__()
+        ...         self.bundle = Bundle(bundle)
+        ...     def anonymize(self, image, key):
+        ...         return -image
+        ...     def recover(self, image, key):
+        ...         return -image
+        >>> method = Negative()
+        >>> face = torch.rand(1, 3, 64, 64)
+        >>> key = method.sample_key(1)
+        >>> torch.equal(method.recover(method.anonymize(face, key), key), face)
+        True
     """
 
     reversible: bool = True
@@ -223,7 +247,16 @@ class Backbone(nn.Module, ABC):
         return torch.randn(batch, *self.key_shape, generator=generator)
 
     def key_from_secret(self, secret: Secret, batch: int) -> Tensor:
-        """The key of a password, `(batch, *key_shape)`: one key repeated, so one person stays one stranger."""
+        """The key of a password, `(batch, *key_shape)`: one key repeated, so one person stays one stranger.
+
+        Examples:
+            >>> from faceanon.backbones.fit import FIT
+            >>> from faceanon.key import Secret
+            >>> method = FIT(password_bits=16)
+            >>> keys = method.key_from_secret(Secret.random(0), batch=3)
+            >>> keys.shape, bool((keys[0] == keys[1]).all())
+            (torch.Size([3, 16]), True)
+        """
         return self.key_of(secret).expand(batch, *self.key_shape).clone()
 
     def key_of(self, secret: Secret) -> Tensor:

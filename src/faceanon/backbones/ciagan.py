@@ -44,6 +44,16 @@ class CIAGAN(Inpainting):
         bundle: Bundle by name or folder.
         key_dim: Length K of the vector that says whom to draw.
         widths: Channels of the U-Net's maps, finest first; multiples of 4. None gives those of 64 px on a processor.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.backbones.ciagan import CIAGAN
+        >>> from faceanon.testing import smooth_faces
+        >>> method = CIAGAN("synth64").eval()  # untrained
+        >>> method.anonymize(smooth_faces(64), method.sample_key(4)).shape
+        torch.Size([4, 3, 64, 64])
+        >>> method.reversible
+        False
     """
 
     paper = "Maximov et al., CIAGAN: Conditional Identity Anonymization Generative Adversarial Networks, CVPR 2020"

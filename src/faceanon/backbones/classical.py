@@ -82,6 +82,14 @@ class Blur(Irreversible):
         bundle: As in `Classical`.
         region: As in `Classical`.
         sigma: Standard deviation in sides of the picture.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.backbones.classical import Blur
+        >>> face = torch.rand(1, 3, 64, 64) * 2 - 1
+        >>> blurred = Blur(sigma=0.06).anonymize(face, key=torch.zeros(1, 1))
+        >>> bool(blurred[..., 24:40, 24:40].std() < face[..., 24:40, 24:40].std())
+        True
     """
 
     paper = "Gaussian blur"
@@ -109,6 +117,14 @@ class Pixelate(Irreversible):
         bundle: As in `Classical`.
         region: As in `Classical`.
         cells: Number of cells along a side, at most S.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.backbones.classical import Pixelate
+        >>> face = torch.rand(1, 3, 64, 64) * 2 - 1
+        >>> tiles = Pixelate(region="picture", cells=4).anonymize(face, key=torch.zeros(1, 1))
+        >>> bool(tiles[0, 0, :16, :16].std() < 1e-6)  # 4 x 4 tiles of 16 px, each of one colour
+        True
     """
 
     paper = "Pixelation"
@@ -132,6 +148,16 @@ class Mask(Irreversible):
         bundle: As in `Classical`.
         region: As in `Classical`.
         level: Grey level in [-1, 1].
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.backbones.classical import Mask
+        >>> face = torch.rand(1, 3, 64, 64) * 2 - 1
+        >>> hidden = Mask(level=0.0).anonymize(face, key=torch.zeros(1, 1))
+        >>> hidden[0, :, 32, 32]  # inside
+        tensor([0., 0., 0.])
+        >>> torch.equal(hidden[0, :, 0, 0], face[0, :, 0, 0])  # outside
+        True
     """
 
     paper = "Black or grey patch"
@@ -166,6 +192,17 @@ class Scramble(Classical):
 
     Raises:
         UserError: The region is `head`.
+
+    Examples:
+        >>> from faceanon.backbones.classical import Scramble
+        >>> from faceanon.testing import smooth_faces
+        >>> method = Scramble()
+        >>> faces = smooth_faces(64)
+        >>> right = method.sample_key(4)
+        >>> wrong = method.sample_key(4)
+        >>> noise = method.anonymize(faces, right)
+        >>> method.recover(noise, right).allclose(faces), method.recover(noise, wrong).allclose(faces)
+        (True, False)
     """
 
     exact = True

@@ -83,6 +83,17 @@ class DBAF(Backbone):
         cid_axis: What it attends across: the `layers` of a picture (paper), or the `batch` (released code).
         maar: Whether encoder features reach the generator; off is an ablation.
         blend: Draw only inside the parser's face and neck, softly widened; elsewhere the input's own pixels stay.
+
+    Examples:
+        >>> from faceanon.backbones.dbaf import DBAF
+        >>> from faceanon.testing import smooth_faces
+        >>> method = DBAF("synth64", cid_depth=2).eval()  # untrained
+        >>> codes = method.encode(smooth_faces(64))
+        >>> codes.identity.shape, codes.attributes.shape
+        (torch.Size([4, 10, 192]), torch.Size([4, 10, 192]))
+        >>> key = method.sample_key(4)
+        >>> method.decode(method.edit(codes, key)).shape  # what `anonymize` does
+        torch.Size([4, 3, 64, 64])
     """
 
     paper = "Zhu et al., Disentangle Before Anonymize (DBAF), arXiv:2311.08786, and HFORD by the same authors"

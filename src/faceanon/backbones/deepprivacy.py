@@ -34,6 +34,14 @@ class DeepPrivacy(Inpainting):
         key_dim: Length D of z and of the styles.
         widths: Channels of the U-Net's maps, finest first; multiples of 4. None gives those of 64 px on a processor.
         mapping_layers: Layers between z and the styles.
+
+    Examples:
+        >>> from faceanon.backbones.deepprivacy import DeepPrivacy
+        >>> from faceanon.testing import smooth_faces
+        >>> method = DeepPrivacy("synth64").eval()  # untrained
+        >>> codes = method.encode(smooth_faces(64))
+        >>> bool(codes.identity.any())  # the face is not looked at
+        False
     """
 
     paper = "Hukkelas et al., DeepPrivacy, ISVC 2019, and DeepPrivacy2: Towards Full-Body Anonymization, WACV 2023"

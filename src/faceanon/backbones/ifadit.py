@@ -20,7 +20,7 @@ Our readings, where the paper says nothing that we know of, and our deviations:
   recovered face. Their values in configs/ifadit_s2.yaml are ours;
 - in training every picture has its own key; the released code draws one a batch.
 
-Nothing of the released code is copied; `ifadit_released` turns on what differs (docs/explanation/architecture.md).
+Nothing of the released code is copied; `ifadit_released` turns on what differs (docs/methods/ifadit.md).
 """
 
 from __future__ import annotations
@@ -64,6 +64,17 @@ class IFADIT(Backbone):
             (released code), for whoever passes it to `recover`. `none`: nothing stays.
         mask_growth: How far the mask reaches beyond the face, as a fraction of S (released code: 5 / 256, its kernel).
         mask_blur: Side of the Gaussian that softens the mask, as a fraction of S (released code: 15 / 256).
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.backbones.ifadit import IFADIT
+        >>> from faceanon.testing import smooth_faces
+        >>> method = IFADIT("synth64").eval()  # untrained
+        >>> code = method.encode(smooth_faces(64)).identity
+        >>> key = method.sample_key(4)
+        >>> stranger = method.transform(code, key)
+        >>> torch.allclose(method.transform(stranger, key, inverse=True), code, atol=1e-3)
+        True
     """
 
     exact = True

@@ -6,7 +6,7 @@
 - With `blend` the picture is drawn inside the parser's face and neck alone.
 - With `reader` anonymized pictures are read by a copy of the recogniser that stage 2 trains.
 
-docs/explanation/architecture.md says what each of these is worth.
+docs/methods/dbaf_keyed.md says what each of these is worth.
 """
 
 from __future__ import annotations
@@ -49,6 +49,17 @@ class Keyed(DBAF):
 
     Raises:
         UserError: `cid_depth` is 0: attributes are read with CID.
+
+    Examples:
+        >>> from faceanon.models import load_backbone
+        >>> from faceanon.testing import smooth_faces
+        >>> method, weights = load_backbone("dbaf_synth64")
+        >>> code = method.encode(smooth_faces(64)).identity
+        >>> key = method.sample_key(4)
+        >>> stranger = method.transform(code, key)
+        >>> back = method.transform(stranger, key, inverse=True)
+        >>> bool((back - code).norm() < 1e-2 * code.norm())  # weights are stored in int8
+        True
     """
 
     hashed_as = "DBAF"  # of which this class was once a setting

@@ -47,6 +47,16 @@ class Mirage(Keyed):
         rounds: Rounds of the flow.
         swing: How far the flow is from linear, in radians; 0 is linear. More resists known pairs longer, and makes
             errors of reading larger: the table is examples/known_pairs.py's.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.backbones.mirage import Mirage
+        >>> method = Mirage("synth64", grades=[12, 8]).eval()  # untrained
+        >>> code = torch.randn(2, 20)
+        >>> key = method.sample_key(2)
+        >>> stranger = method.transform(code, key)
+        >>> torch.allclose(method.transform(stranger, key, inverse=True), code, atol=1e-3)
+        True
     """
 
     exact = True

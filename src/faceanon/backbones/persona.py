@@ -52,6 +52,20 @@ class Persona(Backbone):
         hidden: Length of the painter's condition.
         sizes: Sides in pixels of the faces that it paints, 128 and 256; None takes the bundle's. The largest is the
             method's `image_size`; for the smaller ones pictures of their size are given.
+
+    Examples:
+        >>> import numpy as np
+        >>> import torch
+        >>> from faceanon.models import load_backbone
+        >>> from faceanon.photo.party import photo_party
+        >>> method, weights = load_backbone("persona_photo128")
+        >>> photo = np.array(photo_party().crop((14, 14, 270, 270)).resize((128, 128)))
+        >>> face = torch.from_numpy(photo).permute(2, 0, 1)[None] / 127.5 - 1
+        >>> with torch.no_grad():
+        ...     hidden, codes = method.anonymize_with_codes(face, method.sample_key(1))
+        ...     back = method.recover_from(hidden, codes)
+        >>> bool((back - face).abs().mean() < (hidden - face).abs().mean() / 2)
+        True
     """
 
     sealed = True

@@ -36,7 +36,13 @@ class Listed:
 
 
 def shipped() -> Iterator[Listed]:
-    """The presets in configs/backbone/."""
+    """The presets in configs/backbone/.
+
+    Examples:
+        >>> from faceanon.backbones.presets import shipped
+        >>> {preset.name: preset.class_path for preset in shipped()}["persona"]
+        'faceanon.backbones.persona.Persona'
+    """
     for path in sorted((configs() / "backbone").glob("*.yaml")):
         spec = yaml.safe_load(path.read_text(encoding="utf-8"))
         yield Listed(path.stem, spec["class_path"], spec.get("init_args") or {}, spec.get("about", ""))
@@ -54,6 +60,14 @@ def backbone_class(class_path: str) -> type[Backbone]:
 
     Raises:
         UserError: Any other class: a model file must not name code to import.
+
+    Examples:
+        >>> from faceanon.backbones.presets import backbone_class
+        >>> backbone_class("faceanon.backbones.classical.Blur").reversible
+        False
+        >>> backbone_class("os.system")
+        Traceback (most recent call last):
+        faceanon.errors.UserError: no backbone 'os.system': install ...
     """
     from faceanon.backbones.base import Backbone  # here: it imports torch, and a list of presets should not
 

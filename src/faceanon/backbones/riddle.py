@@ -37,6 +37,14 @@ class Riddle(Backbone):
         add_linear: Pass code and password through a linear layer each first (in the published checkpoint).
         add_pos_embedding: Add a learnt vector per layer to the code (likewise).
         norm: Whether the encryptor has layer norms.
+
+    Examples:
+        >>> from faceanon.backbones.riddle import Riddle
+        >>> from faceanon.testing import smooth_faces
+        >>> method = Riddle("synth64").eval()  # untrained
+        >>> codes = method.encode(smooth_faces(64))
+        >>> codes.identity.shape, codes.attributes is None  # the whole W+ code is encrypted
+        (torch.Size([4, 10, 192]), True)
     """
 
     trained_by = ("AnonymizeStage",)

@@ -49,6 +49,17 @@ class Rotation(Backbone):
 
     Raises:
         UserError: The angle is out of range.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.backbones.rotation import Rotation
+        >>> from faceanon.testing import smooth_faces
+        >>> method = Rotation("synth64", angle=110).eval()  # untrained
+        >>> code = method.encode(smooth_faces(64)).identity
+        >>> key = method.sample_key(4)
+        >>> stranger = method.transform(code, key)
+        >>> round(torch.cosine_similarity(code, stranger).mean().arccos().rad2deg().item())
+        110
     """
 
     exact = True

@@ -95,7 +95,7 @@ def add_file_arguments(parser: argparse.ArgumentParser, what: str, output_needed
         help="of JPEG (default: 95) and WebP (default: exact); PNG is always exact. Less quality, less exact recovery",
     )
     _add_folder_arguments(
-        parser.add_argument_group("folders", "A run that was interrupted goes on when the same command is given again.")
+        parser.add_argument_group("folders", "A run that was interrupted resumes when the same command is given again.")
     )
 
 

@@ -9,7 +9,7 @@ Every trained method sees the same number of pictures of procedural faces: --ste
 stages half of them in each. Its own config says the rest. Methods that need no training are tested once. All go
 through the same `faceanon test`. --ablations trains what the papers' ablation tables list, in the same way; their
 models then fill those tables' rows in `faceanon report tables`. What is finished is not repeated, so the same command
-goes on after an interrupt, and with more methods or seeds adds to what is there.
+resumes after an interrupt, and with more methods or seeds adds to what is there.
 
 In --out: zoo.md (the table), zoo.json (its figures, those of every seed too), sheets/NAME.png and sheets/all.png (the
 same eight faces by each method), and a folder for every method and seed.

@@ -59,6 +59,15 @@ def list_photos(
 
     Raises:
         UserError: The root is missing, or holds no picture.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from faceanon.data.files import list_photos
+        >>> for person in ("anna", "ben"):
+        ...     (Path("faces") / person).mkdir(parents=True)
+        ...     (Path("faces") / person / "1.jpg").touch()
+        >>> [photo.identity for photo in list_photos(Path("faces"))]
+        ['anna', 'ben']
     """
     if not root.is_dir():
         raise UserError(f"no folder {root}: give the folder that holds the pictures")

@@ -71,6 +71,19 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
         jitter: Random crops in training, each picture its own; none by default.
         fast_decode: Decode JPEGs at a fraction of their size where that is at least twice what is wanted. Grey levels
             move by about one, so figures on such pictures do not compare with those on others.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from faceanon.data.folder import FolderFaces
+        >>> from faceanon.photo.party import photo_party
+        >>> for person, left in (("anna", 14), ("ben", 284), ("carla", 554)):
+        ...     folder = Path("faces") / person
+        ...     folder.mkdir(parents=True)
+        ...     photo_party().crop((left, 14, left + 256, 270)).save(folder / "1.png")
+        >>> faces = FolderFaces("faces", batch_size=1, val_identities=1, test_identities=1, workers=0)
+        >>> faces.setup()
+        >>> [len(faces.split(name)) for name in ("train", "val", "test")]
+        [1, 1, 1]
     """
 
     def __init__(

@@ -27,6 +27,16 @@ class CropJitter:
 
     Raises:
         UserError: A number is negative, or so large that the face would leave the picture.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.data.jitter import CropJitter
+        >>> from faceanon.types import FaceBatch
+        >>> unknown = torch.full((2,), -1)
+        >>> batch = FaceBatch(torch.rand(2, 3, 64, 64), unknown, unknown)
+        >>> moved = CropJitter(shift=0.05, rotation=3)(batch, torch.Generator().manual_seed(0))
+        >>> torch.equal(moved.image, batch.image)
+        False
     """
 
     scale: float = 0.0

@@ -22,6 +22,16 @@ def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same
             released code). `mixed`: per row, at random, itself or another photo of the same person, a quarter each,
             or somebody else; somebody else is a row whose swap exists in the batch, where one is (crossed groups).
         same_every: See `roll`.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.data.pairs import identity_sources
+        >>> from faceanon.types import FaceBatch
+        >>> batch = FaceBatch(torch.zeros(3, 3, 8, 8), torch.tensor([0, 1, 2]), torch.tensor([0, 1, 2]))
+        >>> identity_sources(batch, batch_number=1, pairing="roll")
+        tensor([2, 0, 1])
+        >>> identity_sources(batch, batch_number=1, pairing="self")
+        tensor([0, 1, 2])
     """
     rows = torch.arange(len(batch), device=batch.image.device)
     if pairing == "self":
@@ -49,6 +59,15 @@ def swap_targets(batch: FaceBatch, source: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns:
         Row of that picture `(B,)` int64 (the row itself where there is none), and whether there is one `(B,)` bool.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.data.pairs import swap_targets
+        >>> from faceanon.types import FaceBatch
+        >>> group = FaceBatch(torch.zeros(4, 3, 8, 8), torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1]))
+        >>> rows, found = swap_targets(group, source=torch.tensor([2, 3, 0, 1]))
+        >>> rows.tolist(), bool(found.all())
+        ([2, 3, 0, 1], True)
     """
     rows = torch.arange(len(batch), device=source.device)
     match = (batch.identity[source][:, None] == batch.identity[None]) & (

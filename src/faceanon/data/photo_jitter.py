@@ -22,6 +22,16 @@ class PhotoJitter:
         saturation: Standard deviation of the logarithm of saturation.
         contrast: Standard deviation of the logarithm of contrast.
         worse: Share of the versions that are blurred, the share that are noisy, and the share saved as JPEG.
+
+    Examples:
+        >>> import numpy as np
+        >>> from faceanon.data.photo_jitter import PhotoJitter
+        >>> face = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+        >>> jitter = PhotoJitter()
+        >>> bool((jitter.version(face, 1, seed=[0]) == face[:, ::-1]).all())  # version 1 is the mirror image
+        True
+        >>> jitter.version(face, 2, seed=[0]).shape
+        (64, 64, 3)
     """
 
     rotation: float = 3.5

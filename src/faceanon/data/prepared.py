@@ -78,7 +78,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
     """FFHQ-aligned photographs for a bundle with a codec, each in several versions.
 
     Before the first training every version is drawn, and its latents, its mesh and its embedding are computed and kept
-    in a folder; later trainings on the same pictures read them. An interrupted preparation goes on where it stopped.
+    in a folder; later trainings on the same pictures read them. An interrupted preparation resumes where it stopped.
     Persons are held out whole. A picture of nobody known counts as a person of its own.
 
     Args:

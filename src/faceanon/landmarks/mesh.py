@@ -40,6 +40,15 @@ class FaceMesh:
 
     Raises:
         UserError: If the file is missing or damaged.
+
+    Examples:
+        >>> import numpy as np
+        >>> from faceanon.landmarks.mesh import FaceMesh
+        >>> from faceanon.photo.party import photo_party
+        >>> face = np.array(photo_party().crop((14, 14, 270, 270)))
+        >>> points, confidence = FaceMesh().points(face[None])
+        >>> points.shape, bool(confidence[0] > 0.9)
+        ((1, 468, 2), True)
     """
 
     def __init__(self, folder: Path | None = None, batch: int = 32) -> None:

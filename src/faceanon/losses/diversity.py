@@ -7,7 +7,15 @@ from torch.nn import functional as F
 
 
 def inter_key(first: Tensor, second: Tensor) -> Tensor:
-    """One person under two keys: mean max(cos, 0) of rows `(B, K)`. iFADIT gives it a name; the form is our reading."""
+    """One person under two keys: mean max(cos, 0) of rows `(B, K)`. iFADIT gives it a name; the form is our reading.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.diversity import inter_key
+        >>> first = torch.tensor([[1.0, 0.0]])
+        >>> inter_key(first, first), inter_key(first, torch.tensor([[0.0, 1.0]]))
+        (tensor(1.), tensor(0.))
+    """
     return F.cosine_similarity(first, second).clamp(min=0).mean()
 
 
@@ -19,6 +27,15 @@ def inter_identity(codes: Tensor, identity: Tensor) -> Tensor:
     Args:
         codes: `(B, K)`.
         identity: `(B,)` int64 label of the person; -1, unknown, is nobody else's.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.diversity import inter_identity
+        >>> codes = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> inter_identity(codes, torch.tensor([5, 5, 6]))  # the two alike are one person
+        tensor(0.)
+        >>> inter_identity(codes, torch.tensor([5, 7, 6]))
+        tensor(0.3333)
     """
     unit = F.normalize(codes)
     same = (identity[:, None] == identity[None]) & (identity >= 0)[:, None]

@@ -54,6 +54,15 @@ def rowwise(function: Callable[[Tensor, Tensor], Tensor], x: Tensor, chunks: Seq
         function: Rows `(n, ...)` and their numbers `(n,)` to values `(n,)`.
         x: The rows.
         chunks: Row numbers, each row once.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.early import rowwise
+        >>> x = torch.arange(6.0).view(3, 2).requires_grad_()
+        >>> values = rowwise(lambda rows, numbers: rows.square().sum(1), x, torch.arange(3).split(2))
+        >>> values.mean().backward()
+        >>> values.tolist(), x.grad[2].tolist()
+        ([1.0, 13.0, 41.0], [2.6666..., 3.3333...])
     """
     if _loss_scaled(x) or not (torch.is_grad_enabled() and x.requires_grad):
         found = [function(x[rows], rows) for rows in chunks]

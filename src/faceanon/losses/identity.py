@@ -8,17 +8,42 @@ from torch.nn import functional as F
 
 
 def cosine(first: Tensor, second: Tensor) -> Tensor:
-    """Row-wise cosine of unit vectors, `(B,)` in [-1, 1]."""
+    """Row-wise cosine of unit vectors, `(B,)` in [-1, 1].
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.identity import cosine
+        >>> cosine(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.6, 0.8]]))
+        tensor([0.6000])
+    """
     return (first * second).sum(-1)
 
 
 def attract(first: Tensor, second: Tensor) -> Tensor:
-    """Mean (1 - cos): the same person (DBAF eq. 30, the reversal term). Range [0, 2]."""
+    """Mean (1 - cos): the same person (DBAF eq. 30, the reversal term). Range [0, 2].
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.identity import attract
+        >>> anna = torch.tensor([[1.0, 0.0]])
+        >>> other = torch.tensor([[0.0, 1.0]])
+        >>> attract(anna, anna), attract(anna, other)
+        (tensor(0.), tensor(1.))
+    """
     return (1 - cosine(first, second)).mean()
 
 
 def repel(first: Tensor, second: Tensor, margin: float = 0.0) -> Tensor:
-    """Mean max(cos, margin): different persons (DBAF eqs. 29, 31). No gradient below the margin."""
+    """Mean max(cos, margin): different persons (DBAF eqs. 29, 31). No gradient below the margin.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.identity import repel
+        >>> anna = torch.tensor([[1.0, 0.0]])
+        >>> other = torch.tensor([[0.0, 1.0]])
+        >>> repel(anna, anna), repel(anna, other, margin=0.3)
+        (tensor(1.), tensor(0.3000))
+    """
     return cosine(first, second).clamp(min=margin).mean()
 
 
@@ -31,6 +56,16 @@ def contrastive(output: Tensor, attribute_source: Tensor, same: Tensor, positive
         same: `(B,)` bool, whether that picture gave the identity too.
         positive: Distance tau+ (1 - cos) below which a same pair is good enough.
         negative: Distance tau- above which a different pair is.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.identity import contrastive
+        >>> drawn = torch.tensor([[1.0, 0.0]])
+        >>> same = torch.tensor([True])
+        >>> contrastive(drawn, drawn, same, positive=0.0, negative=0.5)  # itself, and it should be
+        tensor(0.)
+        >>> contrastive(drawn, drawn, ~same, positive=0.0, negative=0.5)  # itself, and it should be somebody else
+        tensor(0.5000)
     """
     distance = 1 - cosine(output, attribute_source)
     near = (distance - positive).clamp(min=0)
@@ -45,6 +80,15 @@ def one_stranger(embedding: Tensor, identity: Tensor, margin: float = 0.0) -> Te
         embedding: `(B, E)` unit vectors of anonymized faces, all under one key.
         identity: `(B,)` int64; rows with -1, unknown, count in no pair.
         margin: Cosine below which two strangers differ enough.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.identity import one_stranger
+        >>> strangers = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> one_stranger(strangers, torch.tensor([0, 0, 1]))  # one stranger for each person
+        tensor(0.)
+        >>> one_stranger(strangers, torch.tensor([0, 1, 1]))  # two for one person, and one for two people
+        tensor(1.5000)
     """
     known = identity >= 0
     pair = (known[:, None] & known[None]).triu(1)
@@ -68,6 +112,15 @@ def in_batch_identity(embedding: Tensor, identity: Tensor, scale: float = 16.0, 
         identity: `(B,)` int64; rows whose person appears once are anchors to nothing and only serve as negatives.
         scale: Inverse temperature.
         margin: Subtracted from the positives' cosine.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.identity import in_batch_identity
+        >>> people = torch.tensor([0, 0, 1, 1])
+        >>> told_apart = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+        >>> mixed_up = told_apart[[0, 2, 1, 3]]
+        >>> bool(in_batch_identity(told_apart, people) < in_batch_identity(mixed_up, people))
+        True
     """
     same = identity[:, None] == identity[None]
     same.fill_diagonal_(fill_value=False)
@@ -91,6 +144,16 @@ def found_beyond_guess(found: Tensor, gallery: Tensor, identity: Tensor, tempera
         gallery: `(B, E)` unit vectors of the originals.
         identity: `(B,)` int64.
         temperature: Of the softmax over cosines.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.identity import found_beyond_guess
+        >>> gallery = torch.eye(4)[[0, 0, 1, 2]]
+        >>> people = torch.tensor([0, 0, 1, 2])
+        >>> known = found_beyond_guess(gallery, gallery, people)[0]  # among three pictures, one of them the person's
+        >>> nothing = found_beyond_guess(torch.eye(4)[[3]].repeat(4, 1), gallery, people)[0]
+        >>> round(known.item(), 2), round(nothing.item(), 2)
+        (1.1, 0.0)
     """
     times = len(found) // len(gallery)
     same = identity[:, None] == identity[None]

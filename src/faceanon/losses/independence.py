@@ -22,6 +22,16 @@ def dependence(seen: Sequence[Tensor], code: Tensor) -> Tensor:
 
     Raises:
         ValueError: Fewer than four pictures.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.independence import dependence
+        >>> code = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+        >>> noise = torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
+        >>> round(dependence([code], code).item(), 2)
+        1.0
+        >>> abs(dependence([noise], code).item()) < 0.1
+        True
     """
     if code.shape[0] < 4:
         raise ValueError(f"dependence needs at least 4 pictures, got {code.shape[0]}")

@@ -27,6 +27,16 @@ def fit_light(colours: Tensor, mask: Tensor) -> Tensor:
 
     Returns:
         Coefficients `(B, 6, 3)`, float32; differentiable in the colours.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.light import fit_light, light_surface
+        >>> grey = torch.full((1, 3, 16, 16), 0.25)
+        >>> light = fit_light(grey, mask=torch.ones(1, 1, 16, 16))
+        >>> light.shape
+        torch.Size([1, 6, 3])
+        >>> bool((light_surface(light, 16) - grey).abs().max() < 1e-3)
+        True
     """
     with torch.autocast(colours.device.type, enabled=False):
         terms = polynomials(colours.shape[-1], colours.device)
@@ -55,6 +65,15 @@ def light_distance(colours: Tensor, wanted: Tensor, mask: Tensor) -> Tensor:
 
     Returns:
         A scalar.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.light import fit_light, light_distance
+        >>> mask = torch.ones(1, 1, 16, 16)
+        >>> dark = torch.zeros(1, 3, 16, 16)
+        >>> bright = torch.ones(1, 3, 16, 16)
+        >>> round(light_distance(bright, fit_light(dark, mask), mask).item(), 2)
+        1.0
     """
     difference = light_surface(fit_light(colours, mask) - wanted, colours.shape[-1])
     return (difference.abs() * mask).sum() / mask.sum() / 3

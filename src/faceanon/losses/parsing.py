@@ -6,7 +6,17 @@ from torch import Tensor
 
 
 def parse_loss(output_logits: Tensor, target_logits: Tensor, classes: tuple[int, ...]) -> Tensor:
-    """MSE between the logits `(B, C, S, S)` of some classes (DBAF eq. 11; RiDDLE chose eyes, nose, mouth)."""
+    """MSE between the logits `(B, C, S, S)` of some classes (DBAF eq. 11; RiDDLE chose eyes, nose, mouth).
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.parsing import parse_loss
+        >>> logits = torch.zeros(1, 5, 8, 8)
+        >>> moved = logits.clone()
+        >>> moved[:, 4] = 2
+        >>> parse_loss(moved, logits, classes=(0, 1)), parse_loss(moved, logits, classes=(4,))
+        (tensor(0.), tensor(4.))
+    """
     index = list(classes)
     return (output_logits[:, index] - target_logits[:, index]).square().mean()
 

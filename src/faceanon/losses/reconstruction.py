@@ -20,6 +20,14 @@ def pixel_loss(output: Tensor, target: Tensor, norm: PixelNorm = "l1", weight: T
         target: What they should be.
         norm: The distance.
         weight: `(B, 1, S, S)` of mean 1, or None.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.reconstruction import pixel_loss
+        >>> black = -torch.ones(1, 3, 8, 8)
+        >>> grey = torch.zeros(1, 3, 8, 8)
+        >>> pixel_loss(black, grey), pixel_loss(black, grey, "smooth_l1")
+        (tensor(1.), tensor(0.5000))
     """
     if weight is None:
         return _NORMS[norm](output, target)
@@ -27,7 +35,17 @@ def pixel_loss(output: Tensor, target: Tensor, norm: PixelNorm = "l1", weight: T
 
 
 def gradient_loss(output: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """L1 between neighbour differences, which keeps edges that a pixel distance blurs away."""
+    """L1 between neighbour differences, which keeps edges that a pixel distance blurs away.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.reconstruction import gradient_loss
+        >>> sharp = torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(1, 3, 4, 4)
+        >>> brighter = sharp + 0.5
+        >>> blurred = torch.tensor([0.0, 0.33, 0.67, 1.0]).expand(1, 3, 4, 4)
+        >>> gradient_loss(brighter, sharp), bool(gradient_loss(blurred, sharp) > 0)
+        (tensor(0.), True)
+    """
     difference = output - target
     if weight is None:
         weight = torch.ones_like(output[:, :1])
@@ -43,6 +61,15 @@ def part_weight(parsing: Tensor, parts: tuple[int, ...], emphasis: float) -> Ten
         parsing: `(B, S, S)` int64 classes.
         parts: The classes to emphasise, dilated by a pixel.
         emphasis: How much more they count.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.reconstruction import part_weight
+        >>> parsing = torch.zeros(1, 8, 8, dtype=torch.int64)
+        >>> parsing[0, 4, 4] = 3  # one pixel of an eye
+        >>> weight = part_weight(parsing, parts=(3,), emphasis=3.0)
+        >>> (weight[0, 0, 4, 4] / weight[0, 0, 0, 0]).item(), round(weight.mean().item(), 4)
+        (4.0, 1.0)
     """
     inside = torch.isin(parsing, torch.tensor(parts, device=parsing.device)).float()[:, None]
     weight = 1 + emphasis * F.max_pool2d(inside, 3, 1, 1)
@@ -54,6 +81,17 @@ def round_to_8_bit(image: Tensor) -> Tensor:
 
     Args:
         image: `(B, 3, S, S)`, nominally in [-1, 1]; clamped.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.reconstruction import round_to_8_bit
+        >>> picture = torch.full((1, 3, 2, 2), 0.1).requires_grad_()
+        >>> saved = round_to_8_bit(picture)
+        >>> round(saved[0, 0, 0, 0].item(), 4)  # 140 / 127.5 - 1
+        0.098
+        >>> saved.sum().backward()
+        >>> picture.grad.unique()  # as if nothing had been rounded
+        tensor([1.])
     """
     clamped = image.clamp(-1, 1)
     rounded = ((clamped + 1) * 127.5).round() / 127.5 - 1

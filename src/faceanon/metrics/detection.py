@@ -121,6 +121,16 @@ class DetectorAgreement(Metric):
 
     The box distance is the mean over the four edges of the absolute difference (iFADIT), the landmark distance the mean
     over both coordinates of all points of the absolute difference (RiDDLE); both in pixels.
+
+    Examples:
+        >>> import numpy as np
+        >>> from faceanon.metrics.detection import DetectorAgreement
+        >>> from faceanon.photo.detect import Detection
+        >>> face = Detection((10.0, 10.0, 50.0, 50.0), 0.9, np.zeros((5, 2)))
+        >>> metric = DetectorAgreement()
+        >>> metric.update([face, None], [face, face])  # of two anonymized pictures one still shows a face
+        >>> metric.compute()["detection_rate"].item()
+        0.5
     """
 
     full_state_update = False

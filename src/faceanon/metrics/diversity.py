@@ -21,6 +21,14 @@ class KeyAngle(Mean):
     """KFFA, our reading: mean over faces of the mean pairwise angle, in degrees, between their anonymized versions.
 
     The papers print no formula. Larger means more diverse; 90 is what unrelated embeddings have.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.diversity import KeyAngle
+        >>> metric = KeyAngle()
+        >>> metric.update(torch.eye(3)[None])  # one face, three keys, three unrelated strangers
+        >>> round(metric.compute().item(), 1)
+        90.0
     """
 
     def update(self, embedding: Tensor) -> None:
@@ -36,7 +44,16 @@ class KeyAngle(Mean):
 
 
 class KeySpread(Metric):
-    """Key diversity: how far apart the strangers are, on average and where they come nearest."""
+    """Key diversity: how far apart the strangers are, on average and where they come nearest.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.diversity import KeySpread
+        >>> metric = KeySpread()
+        >>> metric.update(torch.eye(3)[None, [0, 0, 1]])  # two of three keys give one stranger
+        >>> {name: round(value.item(), 2) for name, value in metric.compute().items()}
+        {'mean': 0.67, 'nearest': 0.0}
+    """
 
     full_state_update = False
     totals: Tensor

@@ -65,6 +65,22 @@ class Evaluation:
 
     Raises:
         ValueError: An argument is out of range, or the bundle has no recogniser at all.
+
+    Examples:
+        >>> from faceanon.backbones.classical import Mask
+        >>> from faceanon.data.synthetic.datamodule import SyntheticFaces
+        >>> from faceanon.metrics.evaluation import Evaluation
+        >>> method = Mask().eval()
+        >>> faces = SyntheticFaces(test_identities=4, batch_size=8)
+        >>> faces.setup("test")
+        >>> evaluation = Evaluation(method.bundle, jpeg_qualities=())
+        >>> for batch in faces.test_dataloader():
+        ...     evaluation.update(batch, method)
+        >>> figures = evaluation.compute()
+        >>> figures["key_similarity/conv_judge"]  # a grey patch takes no key
+        1.0
+        >>> evaluation.faults["key_similarity/conv_judge"]
+        'the key is ignored: two keys give the same person in 100% of the pairs'
     """
 
     def __init__(

@@ -17,6 +17,12 @@ def find_faults(figures: Mapping[str, float], judge: str, far: float) -> dict[st
         figures: What `Evaluation.compute` found.
         judge: Name of the judging recogniser.
         far: The false accept rate of its threshold.
+
+    Examples:
+        >>> from faceanon.metrics.guards import find_faults
+        >>> faults = find_faults({"key_similarity/judge": 0.97}, judge="judge", far=0.01)
+        >>> faults["key_similarity/judge"]
+        'the key is ignored: two keys give the same person in 97% of the pairs'
     """
 
     def get(name: str) -> float:

@@ -12,7 +12,14 @@ CHUNK = 100  # bootstrap samples at a time, so that memory stays small
 
 
 def wilson(successes: float, trials: int) -> tuple[float, float]:
-    """Wilson's 95% interval of a rate; never of width zero, also at 0 and 1."""
+    """Wilson's 95% interval of a rate; never of width zero, also at 0 and 1.
+
+    Examples:
+        >>> from faceanon.metrics.interval import wilson
+        >>> low, high = wilson(successes=0, trials=10)  # nobody of ten
+        >>> round(low, 3), round(high, 3)
+        (0.0, 0.278)
+    """
     rate = successes / trials
     square = NORMAL_95**2
     centre = (rate + square / (2 * trials)) / (1 + square / trials)
@@ -43,6 +50,14 @@ def rate_interval(
 
     Returns:
         Lower and upper end; both NaN over nothing.
+
+    Examples:
+        >>> import numpy as np
+        >>> from faceanon.metrics.interval import rate_interval
+        >>> recognised = np.array([1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
+        >>> low, high = rate_interval(recognised, people=np.array([0, 0, 1, 1, 2, 2]))
+        >>> bool(low <= recognised.mean() <= high)
+        True
     """
     known = np.isfinite(values)
     values = values[known].astype(float)

@@ -214,6 +214,13 @@ def load_protocol(name: str | Path) -> Protocol:
 
     Raises:
         UserError: There is none, or it is damaged or contradicts itself; the message names file and entry.
+
+    Examples:
+        >>> from faceanon.metrics.protocol import known, load_protocol
+        >>> "synth64-v1" in known()
+        True
+        >>> load_protocol("synth64-v1").matching.far
+        0.01
     """
     path = next((p for p in (Path(name), folder() / f"{name}.yaml") if p.is_file()), None)
     if path is None:

@@ -14,7 +14,14 @@ WINDOW = 11
 
 
 def psnr(mse: Tensor) -> Tensor:
-    """Decibels of mean squared errors on [0, 1], at most 100: equal pictures must not make a mean infinite."""
+    """Decibels of mean squared errors on [0, 1], at most 100: equal pictures must not make a mean infinite.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.quality import psnr
+        >>> psnr(torch.tensor([0.01, 0.0]))
+        tensor([ 20., 100.])
+    """
     return -10 * torch.log10(mse.clamp_min(10 ** (-PSNR_CEILING / 10)))
 
 
@@ -23,6 +30,13 @@ def ssim(image: Tensor, reference: Tensor) -> Tensor:
 
     Raises:
         ValueError: A side is smaller than the window.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.quality import ssim
+        >>> picture = torch.rand(1, 3, 32, 32)
+        >>> bool(ssim(picture, picture) > 0.999), bool(ssim(picture, 1 - picture) < 0)
+        (True, True)
     """
     if min(image.shape[-2:]) < WINDOW:
         raise ValueError(f"SSIM's window needs sides of at least {WINDOW} pixels, got {tuple(image.shape[-2:])}")
@@ -74,6 +88,16 @@ class ImageQuality(Metric):
 
     MSE is on pixels in [0, 1]: a quarter of what papers print that compute it on [-1, 1]. Means are over pictures, not
     over pixels of all pictures, and PSNR ends at 100 dB.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.quality import ImageQuality
+        >>> metric = ImageQuality()
+        >>> grey = torch.zeros(1, 3, 32, 32)
+        >>> metric.update(grey + 0.2, grey)
+        >>> found = metric.compute()
+        >>> round(found["mse"].item(), 4), round(found["psnr"].item(), 1)
+        (0.01, 20.0)
     """
 
     full_state_update = False
@@ -115,7 +139,21 @@ class ImageQuality(Metric):
 
 
 class MaskedPSNR(Mean):
-    """Mean over pictures of the PSNR inside a mask; pictures with an empty mask do not count."""
+    """Mean over pictures of the PSNR inside a mask; pictures with an empty mask do not count.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.quality import MaskedPSNR
+        >>> original = torch.zeros(1, 3, 8, 8)
+        >>> drawn = original.clone()
+        >>> drawn[..., :4] = 1.0  # the left half is another face
+        >>> background = torch.zeros(1, 8, 8, dtype=torch.bool)
+        >>> background[..., 4:] = True
+        >>> metric = MaskedPSNR()
+        >>> metric.update(drawn, original, background)
+        >>> metric.compute().item()
+        100.0
+    """
 
     def update(self, image: Tensor, reference: Tensor, mask: Tensor) -> None:  # type: ignore[override]
         """Add pairs of `(B, 3, S, S)` in [-1, 1] with `(B, S, S)` bool masks.

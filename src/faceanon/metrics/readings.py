@@ -28,6 +28,11 @@ def to_cosine(distance: Distance, threshold: float) -> float:
 
     Raises:
         ValueError: An unknown distance, or a threshold that no pair, or every pair, meets.
+
+    Examples:
+        >>> from faceanon.metrics.readings import to_cosine
+        >>> round(to_cosine("l2", 1.1), 3)  # |a - b| < 1.1 of unit vectors
+        0.395
     """
     formulas = {
         "l2": 1 - threshold**2 / 2,
@@ -71,6 +76,14 @@ class RecognitionRate(Metric):
     Args:
         distance: See `to_cosine`.
         threshold: See `to_cosine`.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.readings import RecognitionRate
+        >>> metric = RecognitionRate("l2", 1.1)
+        >>> metric.update(torch.tensor([0.9, 0.5, 0.1, -0.2]))
+        >>> metric.compute()
+        tensor(0.5000)
     """
 
     full_state_update = False

@@ -24,6 +24,14 @@ def threshold_at_far(impostor: Tensor, far: float) -> float:
 
     Raises:
         ValueError: There are no scores, or `far` is not in (0, 1).
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.recognition import threshold_at_far
+        >>> strangers = torch.linspace(0.0, 0.99, 100)  # cosines of pairs of different people
+        >>> threshold = threshold_at_far(strangers, far=0.01)
+        >>> (strangers > threshold).float().mean()
+        tensor(0.0100)
     """
     if not 0 < far < 1:
         raise ValueError(f"far must lie between 0 and 1, got {far}")
@@ -91,6 +99,15 @@ class Verification(Metric):
         far: Share of impostor pairs that may be accepted.
         max_pairs: See `impostor_scores`.
         seed: See `impostor_scores`.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.recognition import Verification
+        >>> metric = Verification(far=0.5)
+        >>> metric.update(torch.eye(4)[[0, 0, 1, 1]], identity=torch.tensor([0, 0, 1, 1]))
+        >>> found = metric.compute()
+        >>> len(found["genuine"]), len(found["impostor"]), found["tar"].item()
+        (2, 4, 1.0)
     """
 
     full_state_update = False
@@ -139,7 +156,16 @@ class Verification(Metric):
 
 
 class PairSimilarity(Metric):
-    """Cosine of every pair of rows; `match_rate` makes a rate of it once the threshold is known."""
+    """Cosine of every pair of rows; `match_rate` makes a rate of it once the threshold is known.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.recognition import PairSimilarity, match_rate
+        >>> metric = PairSimilarity()
+        >>> metric.update(torch.eye(2), torch.tensor([[1.0, 0.0], [1.0, 0.0]]))  # anonymized against original
+        >>> match_rate(metric.compute(), threshold=0.5)
+        tensor([1., 0.])
+    """
 
     full_state_update = False
     cosine: list[Tensor]
@@ -172,7 +198,14 @@ class PairSimilarity(Metric):
 
 
 def match_rate(cosine: Tensor, threshold: float) -> Tensor:
-    """Share of accepted pairs per row: `(N,)` or `(N, P)` cosines -> `(N,)` in [0, 1]."""
+    """Share of accepted pairs per row: `(N,)` or `(N, P)` cosines -> `(N,)` in [0, 1].
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.recognition import match_rate
+        >>> match_rate(torch.tensor([[0.9, 0.1], [0.8, 0.7]]), threshold=0.5)  # two pairs a row
+        tensor([0.5000, 1.0000])
+    """
     return (cosine > threshold).float().reshape(len(cosine), -1).mean(1)
 
 
@@ -181,6 +214,15 @@ class Identification(Metric):
 
     Row i of the probes was made from row i of the gallery; that one picture is left out when probe i is looked up, so a
     hit means that the person was found, not the file. Probes whose person has no other picture do not count.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.recognition import Identification
+        >>> originals = torch.eye(4)[[0, 0, 1, 1]]
+        >>> metric = Identification()
+        >>> metric.update(originals, originals, identity=torch.tensor([0, 0, 1, 1]))  # nothing was anonymized
+        >>> metric.compute()  # everybody is found at rank 1
+        tensor(1.)
     """
 
     full_state_update = False

@@ -62,6 +62,13 @@ def roc(genuine: Tensor | Array, impostor: Tensor | Array) -> Roc:
 
     Raises:
         ValueError: Either is empty, or holds NaN.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.roc import roc
+        >>> curve = roc(genuine=torch.tensor([0.9, 0.8, 0.3]), impostor=torch.tensor([0.4, 0.1]))
+        >>> curve.tar.tolist(), curve.far.tolist()
+        ([0.0, 0.333..., 0.666..., 0.666..., 1.0, 1.0], [0.0, 0.0, 0.0, 0.5, 0.5, 1.0])
     """
     scores = [np.asarray(item, dtype=np.float64).reshape(-1) for item in (genuine, impostor)]
     for name, item in zip(("genuine", "impostor"), scores, strict=True):

@@ -17,6 +17,14 @@ class LandmarkDistance(Mean):
 
     Args:
         image_size: Side S of the pictures in pixels.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.utility import LandmarkDistance
+        >>> metric = LandmarkDistance(image_size=64)
+        >>> metric.update(torch.zeros(1, 5, 2), torch.tensor([0.0, 0.0625]).expand(1, 5, 2))
+        >>> metric.compute().item()  # a sixteenth of half a side of 64 px
+        2.0
     """
 
     def __init__(self, image_size: int) -> None:
@@ -47,6 +55,15 @@ class ParsingIoU(Metric):
 
     Raises:
         ValueError: `without` leaves nothing, or names a class that there is not.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.utility import ParsingIoU
+        >>> original = torch.tensor([[[0, 0], [1, 1]]])
+        >>> metric = ParsingIoU(classes=2)
+        >>> metric.update(torch.tensor([[[0, 1], [1, 1]]]), original)
+        >>> round(metric.compute().item(), 3)  # the mean of 1/2 and 2/3
+        0.583
     """
 
     full_state_update = False

@@ -20,6 +20,16 @@ class LatentCodec(nn.Module):
         std: `(channels,)` their standard deviation.
         preview_weight: `(3, channels)` of the linear map from a cell of latents to the mean colour of its pixels.
         preview_bias: `(3,)` of the same map.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.weights.bundle import Bundle
+        >>> codec = Bundle("photo128").codec
+        >>> latents = codec.encode(torch.zeros(1, 3, 128, 128))
+        >>> latents.shape
+        torch.Size([1, 32, 16, 16])
+        >>> codec.decode(latents).shape, codec.preview(latents).shape
+        (torch.Size([1, 3, 128, 128]), torch.Size([1, 3, 16, 16]))
     """
 
     shrink = SHRINK

@@ -14,6 +14,15 @@ class Discriminants(nn.Module):
     Args:
         inputs: Length E of an embedding.
         outputs: Length K of the code, at most E.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.networks.discriminants import Discriminants
+        >>> embedding = torch.randn(200, 16)
+        >>> code = Discriminants(16, 4)
+        >>> code.fit(embedding, identity=torch.full((200,), -1))  # nobody is named: principal components
+        >>> code(embedding).shape
+        torch.Size([200, 4])
     """
 
     mean: Tensor

@@ -68,6 +68,13 @@ class Discriminator(nn.Module):
         size: Side S of the image in px, a power of two from 8.
         channel_multiplier: Widens the layers from 64 px up, 2 in the public checkpoints.
         channels: Channels per resolution in px, instead of the public table.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.networks.discriminator import Discriminator
+        >>> discriminator = Discriminator(size=16, channels={4: 16, 8: 16, 16: 8})
+        >>> discriminator(torch.zeros(2, 3, 16, 16)).shape
+        torch.Size([2, 1])
     """
 
     def __init__(self, size: int, channel_multiplier: int = 2, channels: Mapping[int, int] | None = None) -> None:

@@ -148,6 +148,14 @@ class Encoder4Editing(PyramidEncoder):
     Attributes:
         progressive_stage: Number of corrections that are added to the base row, None for all; the rest stay untrained.
             Not in the state dict.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.weights.bundle import Bundle
+        >>> encoder = Bundle("synth64").encoder().eval()
+        >>> codes, maps = encoder(torch.zeros(2, 3, 64, 64))
+        >>> codes.shape, sorted(maps)
+        (torch.Size([2, 10, 192]), [16, 32, 64])
     """
 
     progressive_stage: int | None = None

@@ -15,6 +15,17 @@ class Frozen(nn.Module):
 
     Args:
         net: The network; put into eval mode, its parameters stop requiring gradients.
+
+    Examples:
+        >>> import torch
+        >>> from torch import nn
+        >>> from faceanon.networks.frozen import Frozen
+        >>> method = nn.Sequential(nn.Linear(4, 4), Frozen(nn.Linear(4, 1)))
+        >>> list(method.state_dict())  # only what is trained
+        ['0.weight', '0.bias']
+        >>> method(torch.zeros(2, 4)).sum().backward()
+        >>> method[0].weight.grad is not None  # gradients flow through
+        True
     """
 
     net: nn.Module

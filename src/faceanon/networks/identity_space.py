@@ -26,6 +26,18 @@ class IdentitySpace(nn.Module):
         scale: `(N,)` standard deviations along them.
         kept_basis: `(N, K)` orthonormal directions of a code that a turn leaves.
         free_basis: `(N, N - K)` orthonormal directions that it turns.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.weights.bundle import Bundle
+        >>> space = Bundle("photo128").build("identity_space")
+        >>> anna = torch.randn(1, space.size)
+        >>> key = torch.randn(1, space.free, space.free)
+        >>> stranger = space.turned(anna, key)
+        >>> torch.allclose(stranger.norm(), anna.norm(), rtol=1e-3)
+        True
+        >>> torch.allclose(space.turned(stranger, key, inverse=True), anna, atol=1e-3)
+        True
     """
 
     mean: Tensor

@@ -14,13 +14,25 @@ class KeyedTurn(Whitening):
     J = Q J0 Q^T, where J0 turns each pair of axes by 90 degrees and Q is a product of Householder reflections along the
     key's vectors. J is orthogonal and antisymmetric, so every code ends at the same angle from where it began, whatever
     the key: cos = -c. The inverse is its transpose. Linear in the code: about K known pairs (I, I') under one key
-    reveal it, so this is obfuscation of the code, not encryption (docs/explanation/architecture.md).
+    reveal it, so this is obfuscation of the code, not encryption (docs/methods/dbaf_keyed.md).
 
     Args:
         dim: Length K of a code.
         turned: Number T of leading entries that are turned, even; the others stay. Entries that no picture can
             show come back as noise, and turning would spread that noise over those that matter.
         away: c in [0, 1), how far beyond the right angle codes are turned.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.networks.keyed import KeyedTurn
+        >>> turn = KeyedTurn(dim=20, turned=20, away=0.1)
+        >>> code = torch.randn(3, 20)
+        >>> key = torch.randn(3, 60)
+        >>> stranger = turn(code, key)
+        >>> torch.cosine_similarity(code, stranger)
+        tensor([-0.1000, -0.1000, -0.1000])
+        >>> torch.allclose(turn(stranger, key, inverse=True), code, atol=1e-4)
+        True
     """
 
     def __init__(self, dim: int, turned: int, away: float = 0.1) -> None:

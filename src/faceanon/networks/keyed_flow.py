@@ -46,6 +46,18 @@ class KeyedFlow(Whitening):
 
     Raises:
         ValueError: No run, or one that is odd or too short.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.networks.keyed_flow import KeyedFlow
+        >>> flow = KeyedFlow(grades=[12, 8], rounds=4, swing=0.4)
+        >>> code = torch.randn(3, 20)
+        >>> key = torch.randn(3, flow.key_size)
+        >>> stranger = flow(code, key)
+        >>> torch.allclose(flow(stranger, key, inverse=True), code, atol=1e-3)
+        True
+        >>> torch.allclose(flow(2 * code, key), 2 * stranger, atol=1e-3)  # not linear
+        False
     """
 
     def __init__(self, grades: Sequence[int], rounds: int = 4, swing: float = 0.4) -> None:

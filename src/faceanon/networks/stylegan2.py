@@ -33,6 +33,14 @@ class Generator(nn.Module):
     Attributes:
         n_latent: Rows L of a w+ code.
         channels: Channels per resolution in px.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.networks.stylegan2 import Generator
+        >>> generator = Generator(size=16, style_dim=32, n_mlp=2, channels={4: 16, 8: 16, 16: 8}).eval()
+        >>> z = torch.randn(2, 32)
+        >>> generator(z).shape, generator.n_latent
+        (torch.Size([2, 3, 16, 16]), 6)
     """
 
     def __init__(

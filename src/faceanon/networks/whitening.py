@@ -11,6 +11,15 @@ class Whitening(nn.Module):
 
     Args:
         dim: Length K of a code.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.networks.whitening import Whitening
+        >>> codes = torch.randn(500, 4) * torch.tensor([1.0, 2.0, 3.0, 4.0]) + 5
+        >>> whitening = Whitening(4)
+        >>> whitening.fit(codes)
+        >>> whitening.white(codes).var(0, correction=0)
+        tensor([1.0000, 1.0000, 1.0000, 1.0000])
     """
 
     mean: Tensor

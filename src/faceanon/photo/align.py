@@ -23,6 +23,14 @@ def geometry_from_points(points: NDArray[np.floating]) -> CropGeometry:
 
     Args:
         points: `(5, 2)` x, y as in `Detection.points`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from faceanon.photo.align import geometry_from_points
+        >>> points = np.array([[30, 40], [70, 40], [50, 60], [35, 80], [65, 80]], dtype=float)
+        >>> square = geometry_from_points(points)
+        >>> square.side, square.axis_y  # four times the distance of the eyes, upright
+        (160.0, 0.0)
     """
     left_eye, right_eye, _, left_mouth, right_mouth = np.asarray(points, dtype=np.float64)
     eyes = (left_eye + right_eye) / 2
@@ -100,6 +108,15 @@ def crop(photo: NDArray[np.uint8], geometry: CropGeometry, size: int) -> Tensor:
 
     Returns:
         `(3, S, S)` float32 in [-1, 1].
+
+    Examples:
+        >>> import numpy as np
+        >>> from faceanon.manifest import CropGeometry
+        >>> from faceanon.photo.align import crop
+        >>> photo = np.full((200, 300, 3), 255, dtype=np.uint8)
+        >>> face = crop(photo, CropGeometry(150.0, 100.0, 50.0, 0.0), size=64)
+        >>> face.shape, face.max().item()
+        (torch.Size([3, 64, 64]), 1.0)
     """
     box = crop_window(geometry, photo.shape[1], photo.shape[0])
     return crop_on_grid(window_tensor(photo, box), crop_grid(geometry, box, size), size)

@@ -21,6 +21,11 @@ def photo_party() -> Image.Image:
     """Three people side by side before a grey wall, an RGB photo of 824 x 284 px.
 
     They are the first persons of the shipped test pictures, whom no shipped model was trained on.
+
+    Examples:
+        >>> from faceanon.photo.party import photo_party
+        >>> photo_party().size
+        (824, 284)
     """
     split, count = PEOPLE
     return _wall(_files(split)[:count], count, SIDE)

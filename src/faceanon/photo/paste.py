@@ -43,6 +43,16 @@ def paste(
 
     Raises:
         UserError: If the square lies outside the photo.
+
+    Examples:
+        >>> import numpy as np
+        >>> import torch
+        >>> from faceanon.manifest import CropGeometry
+        >>> from faceanon.photo.paste import paste
+        >>> photo = np.zeros((200, 300, 3), dtype=np.uint8)
+        >>> paste(photo, torch.ones(3, 64, 64), CropGeometry(150.0, 100.0, 50.0, 0.0))
+        >>> photo[100, 150].tolist(), photo[10, 10].tolist()
+        ([255, 255, 255], [0, 0, 0])
     """
     box = crop_window(geometry, photo.shape[1], photo.shape[0])
     window = window_tensor(photo, box)

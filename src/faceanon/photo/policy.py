@@ -43,6 +43,15 @@ class Policy:
 
     Raises:
         UserError: If `min_face` is no number from 0 up, or `small` is unknown.
+
+    Examples:
+        >>> from faceanon.photo.policy import Policy
+        >>> policy = Policy(min_face=40, small="mask", exclude=frozenset({2}))
+        >>> policy.wants(1), policy.wants(2)
+        (True, False)
+        >>> Policy(small="sticker")
+        Traceback (most recent call last):
+        faceanon.errors.UserError: small faces can be hidden by blur, pixelate, mask, refuse, not 'sticker'
     """
 
     min_face: float = MIN_FACE
@@ -125,6 +134,19 @@ def decide(
 
     Raises:
         UserError: If a number is asked for that no face has, or a face is to be refused.
+
+    Examples:
+        >>> import numpy as np
+        >>> from faceanon.photo.detect import Detection
+        >>> from faceanon.photo.policy import Policy, decide
+        >>> points = np.array([[30, 40], [70, 40], [50, 60], [35, 80], [65, 80]], dtype=float)
+        >>> large = Detection((10.0, 10.0, 90.0, 100.0), 0.99, points)
+        >>> small = Detection((195.0, 195.0, 207.0, 210.0), 0.9, points / 7 + 190)
+        >>> exact = {"scale": 1.0, "right": 0.0, "down": 0.0}
+        >>> for face in decide([large, small], 400, 300, exact, Policy(min_face=20), "photo.jpg"):
+        ...     print(face.describe())
+        face 1: 85 px at (50, 55), score 0.99: model
+        face 2: 13 px at (201, 202), score 0.90: blur (smaller than 20 px)
     """
     asked = policy.exclude | (policy.select or frozenset())
     if odd := sorted(number for number in asked if not 1 <= number <= len(found)):

@@ -86,6 +86,20 @@ def seal(original: NDArray[np.uint8], boxes: Sequence[Box], secret: Secret, mani
 
     Raises:
         UserError: If the parts are together larger than `unseal` takes.
+
+    Examples:
+        >>> import numpy as np
+        >>> from faceanon.key import Secret
+        >>> from faceanon.manifest import CropGeometry, Manifest
+        >>> from faceanon.photo.vault import seal, unseal
+        >>> face = CropGeometry(20, 20, 9, 0)
+        >>> manifest = Manifest("package.Method", "model", "ab" * 32, 64, 60, 40, layers=((face,),))
+        >>> photo = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+        >>> vault = seal(photo, [(10, 10, 30, 30)], Secret.random(0), manifest)
+        >>> hidden = photo.copy()
+        >>> hidden[10:30, 10:30] = 0
+        >>> unseal(vault, Secret.random(0), manifest, "photo.png").restore(hidden)  # every pixel is back
+        True
     """
     if sum(_area(box) for box in boxes) > MOST_PIXELS:
         raise UserError("the faces overlap so much that a vault cannot hold them all; leave --vault away")

@@ -78,6 +78,14 @@ class YunetDetector:
 
     Raises:
         UserError: If the file is missing or damaged.
+
+    Examples:
+        >>> import numpy as np
+        >>> from faceanon.photo.party import photo_party
+        >>> from faceanon.photo.yunet import YunetDetector
+        >>> faces = YunetDetector(threads=1).detect(np.asarray(photo_party()))
+        >>> len(faces), faces[0].points.shape
+        (3, (5, 2))
     """
 
     def __init__(

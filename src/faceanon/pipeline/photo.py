@@ -62,6 +62,22 @@ class Pipeline:
         device: Where the backbone runs.
         batch: Most faces in one call of the backbone. None: `CPU_BATCH` on the CPU, else `BATCH`.
         policy: Which faces are for the model, and what hides the others.
+
+    Examples:
+        >>> from faceanon import Pipeline
+        >>> from faceanon.key import Secret
+        >>> from faceanon.photo.party import photo_party
+        >>> pipeline = Pipeline.load("persona_photo128")
+        >>> photo = photo_party()  # three people
+        >>> hidden = pipeline.anonymize(photo, Secret.random(0))
+        >>> back = pipeline.recover(hidden, Secret.random(0))
+        >>> hidden.size == photo.size == back.size
+        True
+        >>> hidden.tobytes() == photo.tobytes()
+        False
+        >>> pipeline.recover(hidden, Secret.random(1))
+        Traceback (most recent call last):
+        faceanon.sealed.envelope.WrongPasswordError: ...
     """
 
     def __init__(

@@ -68,6 +68,17 @@ def seal(code: bytes, secret: Secret, binding: bytes) -> bytes:
 
     Raises:
         ValueError: If the code is too long.
+
+    Examples:
+        >>> from faceanon.key import Secret
+        >>> from faceanon.sealed.envelope import binding_of, seal, unseal
+        >>> binding = binding_of("ab" * 32, place=[100, 80, 32, 0])
+        >>> sealed = seal(b"latents of a face", Secret.random(0), binding)
+        >>> unseal(sealed, Secret.random(0), binding, "photo.png")
+        b'latents of a face'
+        >>> unseal(sealed, Secret.random(1), binding, "photo.png")
+        Traceback (most recent call last):
+        faceanon.sealed.envelope.WrongPasswordError: ...
     """
     plain = len(code).to_bytes(LENGTH, "big") + code
     padded = plain + bytes(sealed_size(len(code)) - OVERHEAD + LENGTH - len(plain))

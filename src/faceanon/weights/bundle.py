@@ -110,6 +110,16 @@ class Bundle:
 
     Raises:
         UserError: The bundle or one of its files is missing or corrupt.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.weights.bundle import Bundle
+        >>> bundle = Bundle("synth64")
+        >>> bundle.image_size, bundle.judge_name
+        (64, 'conv_judge')
+        >>> embedding = bundle.recogniser(torch.zeros(2, 3, 64, 64))
+        >>> embedding.norm(dim=1)
+        tensor([1., 1.])
     """
 
     def __init__(self, path: str | Path = "synth64") -> None:

@@ -1,4 +1,4 @@
-"""The ratios of docs/results/speed-*.md, with margins for machines that others use too."""
+"""The ratios of docs/results/log/speed-*.md, with margins for machines that others use too."""
 
 import os
 import re

@@ -6,7 +6,7 @@
 The pictures are FFHQ-aligned faces, a folder a person, of persons whom no training saw. Each is anonymized through PNG
 files under several passwords, recovered with the right and with a wrong one, and looked at by recognisers, a detector
 and a face mesh. --out gets results.json, table.md and sheet.png; all pictures are kept in its folder `cache`, so an
-interrupted study goes on with the same command. Keep --out away from what is published: it shows real persons.
+interrupted study resumes with the same command. Keep --out away from what is published: it shows real persons.
 Exit code: 0 done, whatever the figures are; 2 wrong usage or input.
 """
 

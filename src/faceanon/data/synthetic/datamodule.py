@@ -97,6 +97,17 @@ class SyntheticFaces(JitteredTraining, LightningDataModule):
     Raises:
         UserError: `batch_size` is not a multiple of 4, another number is out of range, or there are fewer groups than
             one batch on every process needs.
+
+    Examples:
+        >>> from faceanon.data.synthetic.datamodule import SyntheticFaces
+        >>> faces = SyntheticFaces(train_groups=2, val_identities=1, batch_size=8)
+        >>> faces.setup("fit")
+        >>> batch = next(iter(faces.train_dataloader()))
+        >>> batch.image.shape
+        torch.Size([8, 3, 64, 64])
+        >>> first, second = batch.identity[:4].tolist()[::2]  # two people in a group, with the same two attribute sets
+        >>> first != second, batch.attribute[0].item() == batch.attribute[2].item()
+        (True, True)
     """
 
     def __init__(

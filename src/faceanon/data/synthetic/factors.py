@@ -107,6 +107,13 @@ def sample_identity(n: int, generator: torch.Generator) -> Tensor:
 
     Returns:
         `(n, len(IDENTITY))` float32, uniform in [-1, 1].
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.data.synthetic.factors import IDENTITY, sample_identity
+        >>> people = sample_identity(3, torch.Generator().manual_seed(0))
+        >>> people.shape == (3, len(IDENTITY))
+        True
     """
     return torch.rand(n, len(IDENTITY), generator=generator) * 2 - 1
 

@@ -25,6 +25,11 @@ def group_photo(
         places: Where each face lies.
         size: Width and height in pixels.
         occlusion: Share of faces with something before them, in [0, 1].
+
+    Examples:
+        >>> from faceanon.data.synthetic.posed import group_photo
+        >>> group_photo(places=[(40, 60, 200)], size=(300, 300)).size
+        (300, 300)
     """
     generator = torch.Generator().manual_seed(seed)
     identities = sample_identity(len(places), generator)

@@ -46,6 +46,16 @@ def render(identity: Tensor, attributes: Tensor, size: int = 64) -> Rendered:
 
     Raises:
         ValueError: A factor tensor has the wrong shape.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.data.synthetic.factors import sample_attributes, sample_identity
+        >>> from faceanon.data.synthetic.render import render
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> person = sample_identity(1, generator).expand(4, -1)
+        >>> faces = render(person, sample_attributes(4, generator, occlusion=0.0), size=64)  # one person, four pictures
+        >>> faces.image.shape, faces.parsing.shape
+        (torch.Size([4, 3, 64, 64]), torch.Size([4, 64, 64]))
     """
     _check(identity, attributes)
     head = Head(identity, attributes, size)

@@ -1,0 +1,65 @@
+"""What docs/_build/method_pages.py makes is what the pages show."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from faceanon.methods import presets
+
+REPO = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def maker():
+    """The script as a module; docs/ is no package."""
+    spec = importlib.util.spec_from_file_location("method_pages", REPO / "docs/_build/method_pages.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_preset_has_a_page_and_every_page_a_preset(maker):
+    shipped = {method.name for method in maker.methods()}
+    assert shipped <= set(presets())
+    assert {page.stem for page in maker.METHODS.glob("*.md")} == shipped | {"index"}
+
+
+def test_the_made_parts_are_up_to_date(maker):
+    for page, text in maker.pages().items():
+        assert page.read_text(encoding="utf-8") == text, f"{page.name}: run python docs/_build/method_pages.py"
+
+
+def test_what_is_written_by_hand_stays(maker):
+    text = "by hand\n<!-- made: facts -->\nold\n<!-- end -->\nby hand too\n"
+    made = maker.with_parts(text, {"facts": "new\n"})
+    assert made == text.replace("old", "new")
+    with pytest.raises(ValueError, match="figures"):
+        maker.with_parts(text, {"facts": "", "figures": ""})
+
+
+def test_every_page_says_the_idea_and_what_differs(maker):
+    for method in maker.methods():
+        text = (maker.METHODS / f"{method.name}.md").read_text(encoding="utf-8")
+        for heading in ("## Idea\n", "## Where ours differs\n", "## Figures\n"):
+            _, _, rest = text.partition(heading)
+            assert len(rest.split("## ")[0].strip()) > 40, f"{method.name}: {heading.strip()} says nothing"
+
+
+def test_figures_are_those_of_the_zoo(maker):
+    row = maker.zoo()["mirage"]
+    assert row["recognised, same picture ↓"] == "2.7 %"
+    assert f"| recovered from the file ↑ | {row['recovered from the file ↑']} |" in "\n".join(
+        maker.figures(next(method for method in maker.methods() if method.name == "mirage"))
+    )
+
+
+def test_the_pipeline_is_named_by_the_package_and_loads_when_it_is_asked_for():
+    code = (
+        "import sys, faceanon; assert 'torch' not in sys.modules and 'Pipeline' in dir(faceanon); "
+        "from faceanon import Pipeline; from faceanon.pipeline import Pipeline as same; assert Pipeline is same"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

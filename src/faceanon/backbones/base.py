@@ -105,6 +105,14 @@ class Backbone(nn.Module, ABC):
         return self.bundle.image_size
 
     @property
+    def face_sizes(self) -> tuple[int, ...]:
+        """Sides in pixels that its pictures may have, rising; the last one is `image_size`.
+
+        A method with several takes each face at the size that fits how large it is in a photo.
+        """
+        return (self.image_size,)
+
+    @property
     def framing(self) -> dict[str, float]:
         """Where the faces it knows lie, against FFHQ's square; arguments of `photo.align.reframed`."""
         return self.bundle.framing

@@ -95,6 +95,11 @@ class Persona(Backbone):
         """Side of the largest faces that it paints, in pixels."""
         return self.sizes[-1]
 
+    @property
+    def face_sizes(self) -> tuple[int, ...]:
+        """Sides of all the faces that it paints, rising."""
+        return tuple(self.sizes)
+
     @cached_property
     def mesh(self) -> FaceMesh:
         """The network that finds the 468 points."""

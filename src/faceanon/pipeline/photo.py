@@ -294,7 +294,7 @@ class Pipeline:
         done: list[list[CropGeometry]] = []
         codes: dict[CropGeometry, bytes] = {}
         for layer in layers:
-            failed = yield from change_layer(pixels, layer, backbone.image_size, backbone.sealed, codes)
+            failed = yield from change_layer(pixels, layer, backbone.face_sizes, backbone.sealed, codes)
             for geometry in failed:
                 spoilt = owners[geometry].hidden_by(self.policy.small, "the model failed on it")
                 refuse_hopeless([spoilt], photo.name)
@@ -315,7 +315,7 @@ class Pipeline:
         if count == 0:
             raise UserError(f"{photo.name}: every face is to be left ({faces[0].reason}), so there is nothing to do")
         left = sum(face.treatment == "left" for face in faces)
-        coarse = count_coarse(manifest.layers, backbone.image_size)
+        coarse = count_coarse(manifest.layers, backbone.face_sizes[0])
         photo = replace(photo, pixels=pixels, manifest=manifest.to_json())
         return Outcome(photo, count, coarse, len(hidden), left, tuple(faces))
 
@@ -344,14 +344,14 @@ class Pipeline:
         # The last layer lies on top: it comes off first, as squares of different layers overlap.
         for layer in reversed(manifest.layers):
             if codes is not None:
-                bring_back_layer(pixels, layer, backbone.image_size, codes, self.from_codes, photo.name)
+                bring_back_layer(pixels, layer, backbone.face_sizes, codes, self.from_codes, photo.name)
                 continue
-            failed = yield from change_layer(pixels, layer, backbone.image_size, backbone.sealed, {})
+            failed = yield from change_layer(pixels, layer, backbone.face_sizes, backbone.sealed, {})
             # Of a sealed method these are other strangers. Where it cannot draw one, the first stays, and nothing is
             # said.
             if failed and not backbone.sealed:
                 raise UserError(f"{photo.name}: the model gives no picture for one of its faces; is the file damaged?")
-        coarse = count_coarse(manifest.layers, backbone.image_size)
+        coarse = count_coarse(manifest.layers, backbone.face_sizes[0])
         photo = replace(photo, pixels=pixels, manifest=None)
         return Outcome(photo, manifest.faces, coarse, len(manifest.hidden))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from faceanon.photo.paste import FEATHER, changed_region, paste
 from faceanon.photo.policy import Face
 
 MOST_FACES = 64  # of one photo held at once, however many a manifest claims
+ENLARGED = 1.25  # a face may be so much larger in the photo than the model's picture of it
 Layers = Sequence[Sequence[CropGeometry]]
 
 
@@ -56,7 +57,7 @@ Steps = Generator[Tensor, list[Row], Outcome]
 def change_layer(
     pixels: NDArray[np.uint8],
     layer: Sequence[CropGeometry],
-    size: int,
+    sizes: Sequence[int],
     sealed: bool,
     codes: dict[CropGeometry, bytes],
 ) -> Generator[Tensor, list[Row], set[CropGeometry]]:
@@ -65,7 +66,7 @@ def change_layer(
     Args:
         pixels: `(H, W, 3)` uint8, of the whole photo; squares of one layer do not overlap.
         layer: Squares of the faces.
-        size: Side of the crops in pixels.
+        sizes: Sides in pixels that a crop may have, rising.
         sealed: Whether the method's way back is a code. It leaves most of a crop as it is, and only the pixels that it
             changed are put back: what surrounds them stays as sharp as the photo is.
         codes: Gets the codes that come with the changed faces.
@@ -77,8 +78,7 @@ def change_layer(
         The squares that got no finite picture, and are as they were.
     """
     failed = set()
-    for start in range(0, len(layer), MOST_FACES):
-        part = layer[start : start + MOST_FACES]
+    for size, part in parts_of_a_size(layer, sizes):
         crops = torch.stack([crop(pixels, geometry, size) for geometry in part])
         changed = yield crops
         for before, (face, code), geometry in zip(crops, changed, part, strict=True):
@@ -96,7 +96,7 @@ def change_layer(
 def bring_back_layer(
     pixels: NDArray[np.uint8],
     layer: Sequence[CropGeometry],
-    size: int,
+    sizes: Sequence[int],
     codes: Mapping[CropGeometry, bytes],
     from_codes: Callable[[Tensor, Sequence[bytes]], Tensor],
     name: str,
@@ -106,7 +106,7 @@ def bring_back_layer(
     Args:
         pixels: `(H, W, 3)` uint8, of the whole photo.
         layer: Squares of the faces.
-        size: Side of the crops in pixels.
+        sizes: Sides in pixels that a crop may have, rising.
         codes: Of every square.
         from_codes: Crops `(B, 3, S, S)` in [-1, 1] and their codes to the faces brought back, as many.
         name: Of the photo, for errors.
@@ -114,8 +114,7 @@ def bring_back_layer(
     Raises:
         UserError: If a code is damaged.
     """
-    for start in range(0, len(layer), MOST_FACES):
-        part = layer[start : start + MOST_FACES]
+    for size, part in parts_of_a_size(layer, sizes):
         crops = torch.stack([crop(pixels, geometry, size) for geometry in part])
         try:
             recovered = from_codes(crops, [codes[geometry] for geometry in part])
@@ -123,6 +122,27 @@ def bring_back_layer(
             raise UserError(f"{name}: {error}") from error
         for before, face, geometry in zip(crops, recovered, part, strict=True):
             _paste(pixels, face, geometry, changed_region(before, face))
+
+
+def crop_size(geometry: CropGeometry, sizes: Sequence[int]) -> int:
+    """Side in pixels of a face's crop: the smallest size that keeps what the photo shows of it, else the largest.
+
+    It follows from the square and the model alone, so recovery finds it again.
+    """
+    for size in sizes:
+        if geometry.side <= ENLARGED * size:
+            return size
+    return sizes[-1]
+
+
+def parts_of_a_size(
+    layer: Sequence[CropGeometry], sizes: Sequence[int]
+) -> Iterator[tuple[int, Sequence[CropGeometry]]]:
+    """Crop sizes, each with squares of a layer that get it, at most `MOST_FACES` at once."""
+    for size in sizes:
+        fitting = [geometry for geometry in layer if crop_size(geometry, sizes) == size]
+        for start in range(0, len(fitting), MOST_FACES):
+            yield size, fitting[start : start + MOST_FACES]
 
 
 def _paste(pixels: NDArray[np.uint8], face: Tensor, geometry: CropGeometry, region: Tensor | None) -> None:
@@ -133,5 +153,5 @@ def _paste(pixels: NDArray[np.uint8], face: Tensor, geometry: CropGeometry, regi
 
 
 def count_coarse(layers: Layers, size: int) -> int:
-    """How many faces are smaller in the photo than the model's `size` in pixels."""
+    """How many faces are smaller in the photo than the model's smallest `size` in pixels."""
     return sum(geometry.side < size for layer in layers for geometry in layer)

@@ -181,3 +181,42 @@ def test_networks_do_not_see_the_neighbours_in_a_call(tiny_bundle):
     for rows in ([0, 0, 0], [1, 0, 2]):
         again = pipe.change(faces[rows], keys)
         torch.testing.assert_close(again[rows.index(0)], together[0], rtol=0, atol=0)
+
+
+class TwoSizes(KeyedTint):
+    """Takes small faces at 48 px, and large ones at 64 px."""
+
+    face_sizes = (48, 64)
+
+    def anonymize(self, image, key):
+        return image / 2 + key.mean((1, 2, 3), keepdim=True).tanh() / 2
+
+
+class SmallAndLarge:
+    """Finds a small and a large face in every photo."""
+
+    def detect(self, image):
+        points = np.array([[-0.5, 0], [0.5, 0], [0, 0.5], [-0.4, 1], [0.4, 1]])
+        return [
+            Detection((48, 38, 72, 66), 0.9, points * 9 + np.array([60, 50])),
+            Detection((230, 30, 270, 80), 0.9, points * 22 + np.array([250, 45])),
+        ]
+
+
+class Sides(Pipeline):
+    def change(self, faces, keys, inverse=False):
+        self.sides = [*getattr(self, "sides", []), faces.shape[-1]]
+        return super().change(faces, keys, inverse)
+
+
+def test_faces_of_two_sizes_share_no_call_and_results_are_those_of_single_photos(tmp_path):
+    pipe = Sides(TwoSizes(), SmallAndLarge(), batch=4)
+    sources = [make_photo(tmp_path / f"{index}.png", index) for index in range(5)]
+    tasks = [AnonymizeTask(pipe, path, tmp_path / "many" / path.name, SECRET) for path in sources]
+    results = [result for _, result in run_tasks(pipe, iter(tasks), workers=2, rows=4)]
+    assert [result.faces for result in results] == [2] * 5
+    assert sorted(set(pipe.sides)) == [48, 64]
+    for task in tasks:
+        alone = AnonymizeTask(pipe, task.source, tmp_path / "alone" / task.source.name, SECRET)
+        run_task(alone)
+        assert np.array_equal(load_photo(task.target).pixels, load_photo(alone.target).pixels)

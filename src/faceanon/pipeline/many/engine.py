@@ -151,8 +151,16 @@ class _Engine:
                 self.queue.extend((result, row) for row in range(len(result.faces)))
 
     def _start_call(self) -> None:
-        """Give the backbone its next rows."""
-        taken = [self.queue.popleft() for _ in range(min(self.rows, len(self.queue)))]
+        """Give the backbone its next rows, all of the size of the first."""
+        taken: list[tuple[_Flight, int]] = []
+        later: deque[tuple[_Flight, int]] = deque()
+        for entry in self.queue:
+            first = taken[0] if taken else entry
+            if len(taken) < self.rows and _side(entry) == _side(first):
+                taken.append(entry)
+            else:
+                later.append(entry)
+        self.queue = later
         # Filled up with copies of the last row: kernels for other batch sizes round differently.
         filled = list(chain(taken, [taken[-1]] * (self.rows - len(taken))))
         faces = torch.stack([flight.faces[row] for flight, row in filled if flight.faces is not None])
@@ -190,3 +198,10 @@ class _Engine:
             return flight.task.finish(end.value)
         flight.faces = faces
         return flight
+
+
+def _side(entry: tuple[_Flight, int]) -> int:
+    """Side in pixels of a face that waits for the backbone."""
+    faces = entry[0].faces
+    assert faces is not None
+    return faces.shape[-1]

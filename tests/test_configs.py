@@ -163,8 +163,7 @@ MOST_LINES = 15
 LONGER = {
     "dbaf_keyed_s2.yaml": (22, "the house's own method: schedule, jitter and the terms of stage 2 are all its own"),
     "mirage_s2.yaml": (25, "as dbaf_keyed_s2.yaml, with a discriminator beside it"),
-    "persona_s1.yaml": (18, "a discriminator with penalty and schedule of its own"),
-    "persona_s2.yaml": (20, "as persona_s1.yaml, and a head start of the discriminator"),
+    "persona_s2.yaml": (20, "optimizers, clipping, sheets and a head start of the discriminator, all its own"),
     "real/dbaf_keyed_s1.yaml": (20, "photographs: a discriminator, and what stands in for crossed targets"),
     "real/dbaf_keyed_s2.yaml": (19, "photographs: a protocol, and the schedule of dbaf_keyed_s2.yaml"),
 }

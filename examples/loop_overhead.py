@@ -14,15 +14,19 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from copy import deepcopy
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+import yaml
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningCLI
 
@@ -186,6 +190,19 @@ class Turns(Callback):
         return statistics.median(a[clock] / b[clock] for a, b in pairs)
 
 
+def resolved_config(words: list[str]) -> str:
+    """What `faceanon fit` makes of options, as a config that Lightning's own command line reads."""
+    command = [sys.executable, "-m", "faceanon", "fit", *words, "--print_config"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if printed.returncode:
+        raise SystemExit(printed.stderr)
+    whole = yaml.safe_load(printed.stdout)
+    parts = {}
+    for name in ("seed_everything", "model", "data", "trainer"):
+        parts[name] = whole[name]
+    return yaml.safe_dump(parts)
+
+
 def measure(args: argparse.Namespace, folder: str) -> Turns:
     """Train as configured, with the other loops in between."""
     torch.set_num_threads(args.threads)
@@ -194,6 +211,8 @@ def measure(args: argparse.Namespace, folder: str) -> Turns:
     words += ["--trainer.limit_val_batches=0", f"--data.init_args.train_groups={args.groups}"]
     words += [f"--data.init_args.batch_size={args.batch}", "--trainer.max_epochs=1000"]
     words += [] if args.init_from is None else [f"--model.init_args.init_from={args.init_from}"]
+    resolved = Path(folder) / "resolved.yaml"
+    resolved.write_text(resolved_config([*words, *args.more]), encoding="utf-8")
     cli = LightningCLI(
         LightningModule,
         LightningDataModule,
@@ -202,7 +221,7 @@ def measure(args: argparse.Namespace, folder: str) -> Turns:
         auto_configure_optimizers=False,
         save_config_callback=None,
         run=False,
-        args=[*words, *args.more],
+        args=[f"--config={resolved}"],
     )
     turns = Turns(cli.datamodule, args.block, args.rounds)
     cli.trainer.callbacks.append(turns)

@@ -106,6 +106,7 @@ def _photograph_stage(config: str, options: Options, folder: Path) -> list[str]:
         "model.init_args.seed": options.seed,
         "model.init_args.export": folder / "model",
         "model.init_args.samples_every": max(1, options.batches),
+        "model.init_args.head_start": _head_start(config, options),
         "model.init_args.backbone.init_args.bundle": options.bundle,
         "data.init_args.bundle": options.bundle,
         "data.init_args.seed": options.seed,
@@ -116,6 +117,13 @@ def _photograph_stage(config: str, options: Options, folder: Path) -> list[str]:
         "trainer.logger.init_args.save_dir": folder,
     }
     return ["--config", str(configs() / f"{config}.yaml"), *(f"--{name}={value}" for name, value in settings.items())]
+
+
+def _head_start(config: str, options: Options) -> int:
+    """Batches in which only the discriminator and the readers learn; none where the painter is new as well."""
+    if options.from_scratch and config == "persona_s1":
+        return 0
+    return min(100, options.batches // 3)
 
 
 def _use(model: Path, options: Options) -> Path:

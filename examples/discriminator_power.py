@@ -11,12 +11,11 @@ import argparse
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torchmetrics.functional import auroc
 
 from faceanon.backbones.persona import Persona
 from faceanon.data.prepared import PreparedFaces
-from faceanon.losses.adversarial import r1_penalty
+from faceanon.losses.adversarial import discriminator_loss, r1_penalty
 from faceanon.models import load_backbone
 
 MOST = 600  # photographs
@@ -60,7 +59,7 @@ def main() -> None:
         discriminator.train()
         mine = real[torch.randint(trained, (ROWS,))]
         theirs = painted[torch.randint(trained, (ROWS,))]
-        loss = F.softplus(-discriminator(mine)).mean() + F.softplus(discriminator(theirs)).mean()
+        loss = discriminator_loss(discriminator(mine), discriminator(theirs))
         if options.r1 and batch % R1_EVERY == 0:
             loss = loss + R1_EVERY * options.r1 / 2 * r1_penalty(discriminator, mine)
         optimizer.zero_grad()

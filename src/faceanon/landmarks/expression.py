@@ -5,13 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from faceanon.landmarks.drawings import LEFT_CHEEK, RIGHT_CHEEK
 from faceanon.landmarks.mesh import LEFT_EYE, LEFT_MOUTH, NOSE, RIGHT_EYE, RIGHT_MOUTH
 
-# Points of the mesh: the inner edges of the lips in their middle, and where the face ends beside the ears.
+# Points of the mesh: the inner edges of the lips in their middle.
 UPPER_LIP = 13
 LOWER_LIP = 14
-LEFT_CHEEK = 234
-RIGHT_CHEEK = 454
 # Standard deviations among the photographs that the shipped model was trained on.
 SPREAD = {"mouth": 0.08, "yaw": 0.35, "pitch": 0.1}
 

@@ -22,14 +22,14 @@ from faceanon.report.evaluated import publish
 from faceanon.stages.adversary import Adversary
 from faceanon.stages.anonymize_terms import ON_THE_WAY_BACK, PAPER_WEIGHTS, AnonymizeTerms, AnonymizeWeights, repeat
 from faceanon.stages.backbone_stage import BackboneStage
-from faceanon.stages.base import average_copy, plain_sum, weighted_sum
+from faceanon.stages.base import average_copy
 from faceanon.stages.chunks import fooling_rows
 from faceanon.types import Branches, Codes, FaceBatch
 
 Loop = Literal["file", "image", "latent"]
 
 
-class AnonymizeStage(BackboneStage):
+class AnonymizeStage(BackboneStage[Branches]):
     """Anonymize under two keys, recover one of them, try two wrong keys; two batched generator calls.
 
     A method that is not reversible only anonymizes under two keys.
@@ -158,48 +158,6 @@ class AnonymizeStage(BackboneStage):
         super().on_load_checkpoint(checkpoint)
         self.start = checkpoint.get("faceanon_start")
 
-    def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Draw the faces; discriminator, adversary and readers learn from them, then the backbone, then its average."""
-        optimizers = self.optimizer_list()
-        step = self.parallel.step(batch)
-        # A lone shard is drawn once, for both losses. The graphs of several would all wait in memory: each is drawn
-        # without one for the discriminator's loss, and again for the backbone's.
-        once = step.lone and not self.backbone_waits
-        drawn: Branches | None = None
-
-        if self.adversaries:
-            self.begin_step(optimizers[1])
-            for shard in step:
-                with step.drawing(keep_graph=once):
-                    drawn = self.draw_shard(shard.batch)
-                with self.toggled_optimizer(optimizers[1]):
-                    terms = self.adversary_terms(shard.batch, drawn.original, drawn.pictures)
-                    terms |= self.hunter_terms(shard.batch, drawn)
-                    self.add_gradients(shard, terms, plain_sum(terms))
-                # Makes room for the next shard.
-                if not once:
-                    drawn = None
-            self.log_terms("train/d", self.take_step(optimizers[1]), len(batch))
-
-        means: dict[str, Tensor] = {}
-        if not self.backbone_waits:
-            self.begin_step(optimizers[0])
-            for shard in step:
-                if drawn is None:
-                    drawn = self.draw_shard(shard.batch)
-                # The same random numbers for the terms, whether the shard was drawn once or twice.
-                step.seed_terms()
-                with self.toggled_optimizer(optimizers[0]):
-                    terms = self.shard_terms(shard.batch, drawn)
-                    self.add_gradients(shard, terms, weighted_sum(terms, self.weights, self.extra_weights))
-                # Makes room for the next shard, with its graph.
-                drawn = None
-            means = self.take_step(optimizers[0])
-
-        step.average_norms()
-        self.update_ema(self.ema, self.backbone, step.images)
-        self.log_terms("train/g", means, len(batch))
-
     def draw_shard(self, batch: FaceBatch) -> Branches:
         """All five pictures of a face, or two of them in between; of a method with a sealed way back the anonymized."""
         if self.backbone.sealed:
@@ -214,12 +172,17 @@ class AnonymizeStage(BackboneStage):
             adversaries.append(self.hunter)
         return adversaries
 
-    def hunter_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
-        """`hunter`, what the adversary learns from: how badly it finds people; nothing where there is no adversary."""
-        if self.hunter is None:
-            return {}
-        # Detached: the adversary learns here, and the backbone must not be helped by it.
-        return {"hunter": -self.hunter(drawn.anonymized.detach(), batch.image, batch.identity).mean()}
+    def originals(self, drawn: Branches) -> Codes:
+        """The codes that all branches start from."""
+        return drawn.original
+
+    def adversary_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
+        """The discriminator's and the readers' terms, and `hunter`: how badly the adversary finds people."""
+        terms = super().adversary_terms(batch, drawn)
+        if self.hunter is not None:
+            # Detached: the adversary learns here, and the backbone must not be helped by it.
+            terms["hunter"] = -self.hunter(drawn.anonymized.detach(), batch.image, batch.identity).mean()
+        return terms
 
     def shard_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
         """Terms on pictures and codes, and the backbone's own where all five are drawn."""

@@ -1,4 +1,4 @@
-"""What surrounds the steps of the two stages that train a backbone: discriminator, hand-over, sample sheets, export."""
+"""The step of the two stages that train a backbone, and what surrounds it: hand-over, sample sheets, export."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from lightning.pytorch.cli import OptimizerCallable
 from lightning.pytorch.core.optimizer import LightningOptimizer
@@ -19,15 +19,27 @@ from faceanon.errors import UserError
 from faceanon.models import check_fit, description, load_into, save_backbone
 from faceanon.networks.layout import channels_last
 from faceanon.optim import Ranger
-from faceanon.stages.base import Stage, average_copy, trainable_parameters
+from faceanon.stages.base import Stage, average_copy, plain_sum, trainable_parameters, weighted_sum
 from faceanon.stages.samples import save_samples
 from faceanon.types import Codes, FaceBatch
 
 CALIBRATION_BATCHES = 100
 
 
-class BackboneStage(Stage):
-    """Base of `DisentangleStage` and `AnonymizeStage`, whose files hold the steps.
+class HasPictures(Protocol):
+    """What a stage drew of a shard."""
+
+    @property
+    def pictures(self) -> Tensor:
+        """All that was drawn, as the backbone's `drawn_view` gives it."""
+        ...
+
+
+Drawn = TypeVar("Drawn", bound=HasPictures)
+
+
+class BackboneStage(Stage, Generic[Drawn]):
+    """Base of `DisentangleStage` and `AnonymizeStage`: their step; what is drawn and which terms it has is their own.
 
     Args:
         backbone: The method.
@@ -165,26 +177,66 @@ class BackboneStage(Stage):
             return self.batches_seen - self.head_start
         return self.batches_seen
 
-    def adversary_terms(self, batch: FaceBatch, originals: Codes, pictures: Tensor) -> dict[str, Tensor]:
-        """What the discriminator and the backbone's readers learn from, by name.
+    def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
+        """Draw the faces; discriminator, adversary and readers learn from them, then the backbone, then its average."""
+        optimizers = self.optimizer_list()
+        step = self.parallel.step(batch)
+        # A lone shard is drawn once, for both losses. The graphs of several would all wait in memory: each is drawn
+        # without one for the discriminator's loss, and again for the backbone's.
+        once = step.lone and not self.backbone_waits
+        drawn: Drawn | None = None
 
-        Args:
-            batch: B rows.
-            originals: Codes of the batch's own pictures, `(B, ...)`; their identities may be those of others.
-            pictures: What was drawn, as the backbone's `drawn_view` gives it; no gradient flows into it.
-        """
+        if self.adversaries:
+            self.begin_step(optimizers[1])
+            for shard in step:
+                with step.drawing(keep_graph=once):
+                    drawn = self.draw_shard(shard.batch)
+                with self.toggled_optimizer(optimizers[1]):
+                    terms = self.adversary_terms(shard.batch, drawn)
+                    self.add_gradients(shard, terms, plain_sum(terms))
+                # Makes room for the next shard.
+                if not once:
+                    drawn = None
+            self.log_terms("train/d", self.take_step(optimizers[1]), len(batch))
+
+        means: dict[str, Tensor] = {}
+        if not self.backbone_waits:
+            self.begin_step(optimizers[0])
+            for shard in step:
+                if drawn is None:
+                    drawn = self.draw_shard(shard.batch)
+                # The same random numbers for the terms, whether the shard was drawn once or twice.
+                step.seed_terms()
+                with self.toggled_optimizer(optimizers[0]):
+                    terms = self.shard_terms(shard.batch, drawn)
+                    self.add_gradients(shard, terms, weighted_sum(terms, self.weights, self.extra_weights))
+                # Makes room for the next shard, with its graph.
+                drawn = None
+            means = self.take_step(optimizers[0])
+
+        step.average_norms()
+        self.update_ema(self.ema, self.backbone, step.images)
+        self.log_terms("train/g", means, len(batch))
+
+    def adversary_terms(self, batch: FaceBatch, drawn: Drawn) -> dict[str, Tensor]:
+        """What the adversaries and the readers learn from, by name; no gradient flows into what was drawn."""
         terms: dict[str, Tensor] = {}
+        originals = self.originals(drawn)
         if self.discriminator is not None:
             real = self.backbone.original_view(batch, originals)
-            terms |= self.discriminator_terms(self.discriminator, real, pictures)
-        return terms | self.backbone.reader_terms(batch, originals, pictures.detach())
+            terms |= self.discriminator_terms(self.discriminator, real, drawn.pictures)
+        return terms | self.backbone.reader_terms(batch, originals, drawn.pictures.detach())
 
     @abstractmethod
-    def draw_shard(self, batch: FaceBatch) -> Any:  # noqa: ANN401 - what a stage draws is its own
-        """Draw the faces of a shard's rows; the result has `pictures`, and what the stage's terms need beside them."""
+    def originals(self, drawn: Drawn) -> Codes:
+        """Codes of the batch's own pictures, `(B, ...)`; their identities may be those of others."""
 
     @abstractmethod
-    def shard_terms(self, batch: FaceBatch, drawn: Any) -> dict[str, Tensor]:  # noqa: ANN401
+    def draw_shard(self, batch: FaceBatch) -> Drawn:
+        """Draw the faces of a shard's rows, and what the stage's terms need beside them."""
+
+    @abstractmethod
+    def shard_terms(self, batch: FaceBatch, drawn: Drawn) -> dict[str, Tensor]:
         """All terms of what was drawn, by name and unweighted."""
 
     @abstractmethod

@@ -16,7 +16,6 @@ from faceanon.losses.latent import LatentNorm, latent_regulariser
 from faceanon.losses.reconstruction import PixelNorm, gradient_loss, part_weight, pixel_loss
 from faceanon.networks.upfirdn import fast_layout
 from faceanon.stages.backbone_stage import BackboneStage
-from faceanon.stages.base import plain_sum, weighted_sum
 from faceanon.stages.chunks import fooling_rows, parsing_rows, perceptual_rows
 from faceanon.types import Codes, FaceBatch
 
@@ -61,7 +60,7 @@ class Mixed:
     pictures: Tensor
 
 
-class DisentangleStage(BackboneStage):
+class DisentangleStage(BackboneStage[Mixed]):
     """Draw the face of one picture's identity and another's attributes, and compare it with both.
 
     Args:
@@ -114,53 +113,16 @@ class DisentangleStage(BackboneStage):
         self.latent_norm = latent_norm
         self.part_emphasis = part_emphasis
 
-    def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Mix the faces; discriminator and readers learn from the mixtures, then the backbone, then its average."""
-        optimizers = self.optimizer_list()
-        step = self.parallel.step(batch)
-        # A lone shard is drawn once, for both losses. The graphs of several would all wait in memory: each is drawn
-        # without one for the discriminator's loss, and again for the backbone's.
-        once = step.lone and not self.backbone_waits
-        drawn: Mixed | None = None
-
-        if self.adversaries:
-            self.begin_step(optimizers[1])
-            for shard in step:
-                with step.drawing(keep_graph=once):
-                    drawn = self.draw_shard(shard.batch)
-                with self.toggled_optimizer(optimizers[1]):
-                    terms = self.adversary_terms(shard.batch, drawn.codes, drawn.pictures)
-                    self.add_gradients(shard, terms, plain_sum(terms))
-                # Makes room for the next shard.
-                if not once:
-                    drawn = None
-            self.log_terms("train/d", self.take_step(optimizers[1]), len(batch))
-
-        means: dict[str, Tensor] = {}
-        if not self.backbone_waits:
-            self.begin_step(optimizers[0])
-            for shard in step:
-                if drawn is None:
-                    drawn = self.draw_shard(shard.batch)
-                # The same random numbers for the terms, whether the shard was drawn once or twice.
-                step.seed_terms()
-                with self.toggled_optimizer(optimizers[0]):
-                    terms = self.shard_terms(shard.batch, drawn)
-                    self.add_gradients(shard, terms, weighted_sum(terms, self.weights, self.extra_weights))
-                # Makes room for the next shard, with its graph.
-                drawn = None
-            means = self.take_step(optimizers[0])
-
-        step.average_norms()
-        self.update_ema(self.ema, self.backbone, step.images)
-        self.log_terms("train/g", means, len(batch))
-
     def draw_shard(self, batch: FaceBatch) -> Mixed:
         """Every row with the identity of another."""
         source = identity_sources(batch, self.batches_seen - 1, self.pairing)
         codes = self.backbone.encode_batch(batch)
         mixed = codes.with_identity(self.backbone.mixed_identity(codes, source))
         return Mixed(source, mixed, self.backbone.drawn_view(mixed))
+
+    def originals(self, drawn: Mixed) -> Codes:
+        """The codes of the mixed faces, which differ from the pictures' own by the identities alone."""
+        return drawn.codes
 
     def shard_terms(self, batch: FaceBatch, drawn: Mixed) -> dict[str, Tensor]:
         """Terms on pictures and codes, and the backbone's own."""

@@ -7,7 +7,8 @@ import pytest
 import torch
 from study_fakes import colour_judge
 
-from faceanon.landmarks.expression import LEFT_CHEEK, LOWER_LIP, RIGHT_CHEEK, UPPER_LIP, expression
+from faceanon.landmarks.drawings import LEFT_CHEEK, RIGHT_CHEEK
+from faceanon.landmarks.expression import LOWER_LIP, UPPER_LIP, expression
 from faceanon.landmarks.mesh import LEFT_EYE, LEFT_MOUTH, NOSE, RIGHT_EYE, RIGHT_MOUTH
 from faceanon.studies.photographs.figures import (
     Figures,

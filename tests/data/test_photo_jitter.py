@@ -17,6 +17,11 @@ def photograph(side=64):
     return np.asarray(Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC))
 
 
+def noisy(side=256):
+    """Fine detail everywhere, `(side, side, 3)` uint8: what a small face has not."""
+    return np.random.default_rng(0).integers(0, 256, (side, side, 3), dtype=np.uint8)
+
+
 def difference(left, right):
     return float(np.abs(left.astype(float) - right.astype(float)).mean())
 
@@ -55,9 +60,10 @@ def test_without_any_strength_a_version_is_the_photograph_or_its_mirror_image():
 
 @pytest.mark.parametrize("name", sorted(STILL))
 def test_every_strength_changes_the_picture(name):
-    image = photograph()
+    image = noisy() if name == "small" else photograph()
     still = PhotoJitter(**STILL)
-    strong = PhotoJitter(**{**STILL, name: 1.0 if name == "worse" else 0.3})
+    shares = {"worse", "dark", "small"}
+    strong = PhotoJitter(**{**STILL, name: 1.0 if name in shares else 0.3})
     numbers = range(2, 8)
     changed = [difference(strong.version(image, n, [3, n]), still.version(image, n, [3, n])) for n in numbers]
     assert max(changed) > 0.5
@@ -72,3 +78,28 @@ def test_usual_versions_stay_the_same_scene():
             np.corrcoef(version.ravel(), image[:, ::-1].ravel())[0, 1],
         )
         assert likeness > 0.5
+
+
+def test_small_versions_have_lost_their_detail_and_keep_the_rest():
+    image = noisy() // 4 + photograph(256) // 2
+    small = PhotoJitter(**{**STILL, "small": 1.0})
+    still = PhotoJitter(**STILL)
+    for number in range(2, 8):
+        version = small.version(image, number, [number]).astype(float)
+        whole = still.version(image, number, [number]).astype(float)
+        detail = np.abs(np.diff(version, axis=1)).mean()
+        assert detail < 0.3 * np.abs(np.diff(whole, axis=1)).mean()
+        assert abs(version.mean() - whole.mean()) < 1
+
+
+def test_dark_versions_have_a_seventh_to_two_thirds_of_the_light():
+    image = photograph()
+    dark = PhotoJitter(**{**STILL, "dark": 1.0})
+    still = PhotoJitter(**STILL)
+    shares = []
+    for number in range(2, 40):
+        version = dark.version(image, number, [number])
+        whole = still.version(image, number, [number])
+        shares.append(version.mean() / whole.mean())
+    assert 0.14 < min(shares) < 0.25
+    assert 0.55 < max(shares) < 0.66

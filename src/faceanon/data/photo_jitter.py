@@ -9,6 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+SMALLEST = 28  # pixels a side of the crop of a small face; the face itself has two thirds of them
+SMALL = 110  # ... and of the largest one that counts as small
+DARKNESS = (0.15, 0.65)  # share of the light that dark versions have
+
+
 @dataclass(frozen=True)
 class PhotoJitter:
     """How far the versions of a photograph differ from it; version 0 is the photograph, version 1 its mirror image.
@@ -22,6 +27,8 @@ class PhotoJitter:
         saturation: Standard deviation of the logarithm of saturation.
         contrast: Standard deviation of the logarithm of contrast.
         worse: Share of the versions that are blurred, the share that are noisy, and the share saved as JPEG.
+        dark: Share of the versions that have a seventh to two thirds of the light, as indoors and in the evening.
+        small: Share of the versions that come from a small face of a group photo: shrunk and enlarged again.
 
     Examples:
         >>> import numpy as np
@@ -42,6 +49,8 @@ class PhotoJitter:
     saturation: float = 0.2
     contrast: float = 0.15
     worse: float = 0.3
+    dark: float = 0.15
+    small: float = 0.25
 
     def version(self, image: NDArray[np.uint8], number: int, seed: list[int]) -> NDArray[np.uint8]:
         """One version of a photograph, the same for the same seed.
@@ -82,10 +91,14 @@ class PhotoJitter:
         light = grey + (light - grey) * float(np.exp(random.normal(0, self.saturation)))
         # Photographs here are rather harsh, so flat light is a little more frequent than harsher light.
         lit: NDArray[np.float32] = 0.5 + (light - 0.5) * float(np.exp(random.normal(-0.05, self.contrast)))
+        if random.random() < self.dark:
+            lit = lit * random.uniform(*DARKNESS)
         return lit
 
     def _worse(self, image: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.uint8]:
-        """Some blurred, some noisy, some saved as JPEG."""
+        """Some small, some blurred, some noisy, some saved as JPEG."""
+        if random.random() < self.small:
+            image = _enlarged(image, random)
         if random.random() < self.worse:
             image = cv2.GaussianBlur(image, (0, 0), random.uniform(0.5, 1.6)).astype(np.float32)
         if random.random() < self.worse:
@@ -100,3 +113,14 @@ class PhotoJitter:
             assert decoded is not None
             bytes_ = decoded[:, :, ::-1].astype(np.uint8)
         return np.ascontiguousarray(bytes_)
+
+
+def _enlarged(image: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.float32]:
+    """The picture as it looks when its face was small in the photo: few pixels, enlarged to a whole crop."""
+    side = image.shape[0]
+    # Even in the logarithm: halving the size costs as much at every size.
+    pixels = float(np.exp(random.uniform(np.log(SMALLEST), np.log(SMALL))))
+    few = min(side, round(pixels))
+    small = cv2.resize(image, (few, few), interpolation=cv2.INTER_AREA)
+    large = cv2.resize(small, (side, side), interpolation=cv2.INTER_LINEAR)
+    return large.astype(np.float32)

@@ -116,7 +116,7 @@ def reference(settings: Settings, recipe: Recipe) -> Work:
     return Work(lambda: run_reference(step, batch, keys, (first, second)), recipe.batch, close=stack.close)
 
 
-def _place(stage: BackboneStage, settings: Settings) -> None:
+def _place(stage: BackboneStage[Any], settings: Settings) -> None:
     stage.to(settings.device)
     stage.bundle.to(settings.device)
     stage.train()

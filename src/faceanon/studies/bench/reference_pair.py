@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,7 @@ class Pair:
         optimizer_d: Makes the discriminator's.
     """
 
-    def __init__(self, stage: BackboneStage, trainable: list[str], optimizer_g: Made, optimizer_d: Made) -> None:
+    def __init__(self, stage: BackboneStage[Any], trainable: list[str], optimizer_g: Made, optimizer_d: Made) -> None:
         assert stage.discriminator is not None
         self.stage = stage
         self.discriminator = stage.discriminator
@@ -68,7 +69,7 @@ def _plain(terms: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _at(stage: BackboneStage, number: int) -> Iterator[None]:
+def _at(stage: BackboneStage[Any], number: int) -> Iterator[None]:
     """The stage believes to be in the training of batch `number`."""
     trainer = SimpleNamespace(fit_loop=SimpleNamespace(total_batch_idx=number), world_size=1)
     before = stage._trainer

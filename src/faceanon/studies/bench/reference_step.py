@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +44,7 @@ class ReferenceStep(ABC):
         number: Number of the batch, from 0; pairings depend on it.
     """
 
-    def __init__(self, stage: BackboneStage, number: int = 0) -> None:
+    def __init__(self, stage: BackboneStage[Any], number: int = 0) -> None:
         assert isinstance(stage.backbone, DBAF)
         assert stage.discriminator is not None
         self.backbone = stage.backbone
@@ -178,7 +179,7 @@ class ReferenceDisentangle(ReferenceStep):
         return terms
 
 
-def reference_of(stage: BackboneStage, number: int = 0) -> ReferenceStep:
+def reference_of(stage: BackboneStage[Any], number: int = 0) -> ReferenceStep:
     """The reference of a stage; its terms are those of weight above 0 in the paper."""
     if isinstance(stage, AnonymizeStage):
         return ReferenceAnonymize(stage, number)

@@ -33,7 +33,7 @@ from faceanon.studies.bench.public import random_bundle
 from faceanon.studies.bench.settings import LIGHTNING, Settings
 from faceanon.types import FaceBatch
 
-_STAGES: dict[str, tuple[type[BackboneStage], type]] = {
+_STAGES: dict[str, tuple[type[BackboneStage[Any]], type]] = {
     "s1": (DisentangleStage, DisentangleWeights),
     "s2": (AnonymizeStage, AnonymizeWeights),
 }
@@ -75,7 +75,7 @@ def faces(count: int, size: int) -> FaceBatch:
     return rows[list(range(count))]
 
 
-def build_stage(recipe: Recipe, folder: Path, **changes: Any) -> BackboneStage:  # noqa: ANN401 - a stage's settings
+def build_stage(recipe: Recipe, folder: Path, **changes: Any) -> BackboneStage[Any]:  # noqa: ANN401 - a stage's settings
     """The stage that the preset's config describes, on weights that exist.
 
     Args:

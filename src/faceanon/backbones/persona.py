@@ -20,12 +20,16 @@ from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
+from faceanon.landmarks.covers import random_covers
 from faceanon.landmarks.drawings import DRAWINGS, EXPRESSION, FINE, drawings, pose
 from faceanon.landmarks.expression import expression_distance
 from faceanon.landmarks.mesh import FaceMesh
+from faceanon.losses.adversarial import discriminator_loss, generator_loss
 from faceanon.losses.light import fit_light, light_distance, light_surface
+from faceanon.networks.adapters import LayeredRecogniser
 from faceanon.networks.codec import LatentCodec
 from faceanon.networks.face_painter import FacePainter, LatentReader, PaintingDiscriminator
+from faceanon.networks.feature_discriminator import FeatureDiscriminator
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.identity_space import IdentitySpace
 from faceanon.sealed.faces import codes_of_latents
@@ -154,11 +158,20 @@ class Persona(Backbone):
         """As `encode`, with what was prepared for a training batch."""
         if batch.latents is None or batch.mesh is None or batch.embedding is None:
             return self.encode(batch.image)
-        return self._codes(batch.image, batch.latents.float(), batch.mesh, batch.embedding)
+        latents = batch.latents.float()
+        covered = None
+        if self.training:
+            covered = random_covers(len(latents), latents.shape[-1], latents.device)
+        return self._codes(batch.image, latents, batch.mesh, batch.embedding, covered)
 
-    def _codes(self, image: Tensor, latents: Tensor, mesh: Tensor, embedding: Tensor) -> Codes:
+    def _codes(
+        self, image: Tensor, latents: Tensor, mesh: Tensor, embedding: Tensor, covered: Tensor | None = None
+    ) -> Codes:
+        """Codes of pictures; `covered` `(B, 1, h, h)` is 1 in cells that are not to be painted."""
         cells = latents.shape[-1]
         lines, mask = drawings(mesh, image, cells)
+        if covered is not None:
+            mask = mask * (1 - covered)
         light = fit_light(self.bundle.codec.preview(latents), mask)
         surface = light_surface(light, cells) * mask
         maps = torch.cat([mask, F.pixel_unshuffle(lines, FINE), surface], 1)
@@ -232,15 +245,20 @@ class Persona(Backbone):
 
         `identity` learns what the recogniser sees, `expression` where eyes and mouth are, and `hunter` the embedding of
         the person who stood where somebody else was drawn, as an attacker would who anonymizes pictures himself.
+        `natural` tells painted faces from photographs by what the recogniser's layers see, where it shows them.
         """
         embedding = len(self.identities.mean)
-        return nn.ModuleDict(
+        readers = nn.ModuleDict(
             {
                 "identity": LatentReader(embedding, self.cells, dropout=0.3),
                 "hunter": LatentReader(embedding, self.cells, dropout=0.3),
                 "expression": LatentReader(2 * len(EXPRESSION), self.cells),
             }
         )
+        recogniser = self.bundle.trainable_recogniser().net
+        if isinstance(recogniser, LayeredRecogniser):
+            readers["natural"] = FeatureDiscriminator(recogniser.widths)
+        return readers
 
     def reader_terms(self, batch: FaceBatch, codes: Codes, drawn: Tensor) -> dict[str, Tensor]:
         """What the readers learn from: the photographs of a batch, and the faces just drawn, which are new people.
@@ -263,7 +281,7 @@ class Persona(Backbone):
             embedding = self._embedding(batch)
             mesh = batch.mesh if batch.mesh is not None else self.points(batch.image)[0]
             shown = self._shown(fresh, mask[rows % len(batch)], batch.image[rows % len(batch)])
-            embedding_shown = self.bundle.recogniser(shown)
+            embedding_shown, maps_shown = self._seen(shown)
             places_shown = _expression(self.mesh.seen(shown))
             # Noise of the codec's own size and more makes the readers look at the face, not at its last digits.
             spread = 0.2 * torch.rand(len(latents), 1, 1, 1, device=latents.device)
@@ -274,11 +292,19 @@ class Persona(Backbone):
         hunted = F.normalize(readers["hunter"](painted).float())
         places = readers["expression"](seen).float()
         off = (places - torch.cat([_expression(mesh), places_shown])).abs().mean(1)
-        return {
+        terms = {
             "reader": distance[: len(batch)].mean() + distance[len(batch) :].mean(),
             "hunter": (1 - (hunted * embedding.repeat(times, 1)).sum(1)).mean(),
             "expression_reader": off[: len(batch)].mean() + off[len(batch) :].mean(),
         }
+        if "natural" in readers:
+            last = torch.arange(len(batch), device=drawn.device)[-READ:]
+            with torch.no_grad():
+                # Through the codec like the painted ones, or its digits would give the photographs away.
+                photographs = self._seen(self._shown(latents[last], mask[last], batch.image[last]))[1]
+            pairs = zip(readers["natural"](photographs), readers["natural"](maps_shown), strict=True)
+            terms["natural_reader"] = _mean([discriminator_loss(real, fake) for real, fake in pairs])
+        return terms
 
     def disentangle_terms(
         self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]
@@ -293,6 +319,8 @@ class Persona(Backbone):
         `mesh`        L1 between the mesh of the watched rows' pictures and the wanted one, eyes and mouth twice.
         `pose`        How far mouth, yaw and pitch of the same meshes are off, in standard deviations.
         `light`       Distance of the surfaces of colour.
+        `kept`        How far what the reader sees of sex, age and skin is off, in standard deviations.
+        `natural`     How clearly the recogniser's layers tell the watched rows' pictures from photographs.
         `bounds`      How far latents go beyond what photographs have.
         """
         rows = torch.arange(len(batch), device=drawn.device)
@@ -353,7 +381,7 @@ class Persona(Backbone):
         count = others.sum().clamp(min=1)
         watched = _watched(len(drawn), itself).to(drawn.device)
         shown = self._shown(painted[watched], mask[watched], batch.image[watched % len(batch)])
-        seen = self.bundle.recogniser(shown)
+        seen, maps = self._seen(shown)
         pull = 1 - (seen * target[watched]).sum(1)
         push = F.relu((seen * own[watched]).sum(1)) * others[watched]
         mesh = batch.mesh if batch.mesh is not None else self.points(batch.image)[0]
@@ -364,7 +392,9 @@ class Persona(Backbone):
         difference = ((painted - latents).abs() * mask).sum((1, 2, 3)) / mask.sum((1, 2, 3)) / painted.shape[1]
         preview = self.bundle.codec.preview(painted)
         wanted_light = fit_light(self.bundle.codec.preview(latents), mask)
-        return {
+        kept = self.identities.kept(codes.identity)
+        kept_read = self.identities.kept(self.identities.code(readings))
+        terms = {
             "itself": (difference * itself).sum() / itself.sum().clamp(min=1),
             "likeness": (1 - (readings * target).sum(1)).mean(),
             "stranger": (F.relu((readings * own).sum(1)) * others).sum() / count,
@@ -374,7 +404,19 @@ class Persona(Backbone):
             "pose": expression_distance(points, points_wanted),
             "light": light_distance(preview, wanted_light, mask),
             "bounds": F.relu(painted.abs() - RANGE).square().mean(),
+            "kept": F.smooth_l1_loss(kept_read, kept),
         }
+        if "natural" in readers:
+            terms["natural"] = _mean([generator_loss(logits) for logits in readers["natural"](maps)])
+        return terms
+
+    def _seen(self, image: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """What the recogniser sees in `(B, 3, S, S)`: embeddings `(B, E)`, and its maps where it has some."""
+        recogniser = self.bundle.recogniser.net  # type: ignore[attr-defined]
+        if isinstance(recogniser.net, LayeredRecogniser):
+            seen: tuple[Tensor, list[Tensor]] = recogniser.with_maps(image)
+            return seen
+        return recogniser(image), []
 
     def _shown(self, painted: Tensor, mask: Tensor, image: Tensor) -> Tensor:
         """Pictures `(B, 3, S, S)` of painted latents within `image`; only what a batch paints anew is decoded.
@@ -456,6 +498,11 @@ def _watched(rows: int, itself: Tensor | None = None) -> Tensor:
     if itself is not None and not bool(itself.all()):
         candidates = candidates[~itself.cpu()]
     return candidates[:WATCHED]
+
+
+def _mean(losses: list[Tensor]) -> Tensor:
+    """The mean of scalars."""
+    return torch.stack(losses).mean()
 
 
 def _one_stranger(readings: Tensor, identity: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-
 SMALLEST = 28  # pixels a side of the crop of a small face; the face itself has two thirds of them
 SMALL = 110  # ... and of the largest one that counts as small
 DARKNESS = (0.15, 0.65)  # share of the light that dark versions have

@@ -77,6 +77,10 @@ class IdentitySpace(nn.Module):
         kept = code @ self.kept_basis @ self.kept_basis.T
         return F.normalize(((code - 0.25 * kept) * self.scale) @ self.basis)
 
+    def kept(self, code: Tensor) -> Tensor:
+        """How old, of which sex and skin: codes `(B, N)` -> `(B, K)`, each about of variance 1."""
+        return code @ self.kept_basis
+
     def mixed(self, code: Tensor, other: Tensor) -> Tensor:
         """Sex, age and skin of `code`, all else of `other`; both `(B, N)`."""
         kept = code @ self.kept_basis @ self.kept_basis.T

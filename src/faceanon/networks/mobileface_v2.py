@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 EPS = 1e-3  # MXNet's default, which the published graph leaves as it is
+BLOCKS = 3  # of a stage: one of stride 2, then residual ones
 
 
 class Inverted(nn.Module):
@@ -45,11 +46,12 @@ class MobileFaceV2(nn.Module):
         self, embedding: int = 256, widths: tuple[int, ...] = (32, 32, 32, 64, 128), expansion: int = 3
     ) -> None:
         super().__init__()
+        self.widths = tuple(widths)
         self.stem = nn.Sequential(nn.Conv2d(3, widths[0], 3, 2, 1), nn.BatchNorm2d(widths[0], EPS), nn.ReLU6())
         blocks: list[nn.Module] = []
         for inputs, outputs in pairwise(widths):
             blocks += [Inverted(inputs, outputs, 2, expansion)]
-            blocks += [Inverted(outputs, outputs, 1, expansion) for _ in range(2)]
+            blocks += [Inverted(outputs, outputs, 1, expansion) for _ in range(BLOCKS - 1)]
         self.blocks = nn.Sequential(*blocks)
         side = -(-112 // 2 ** len(widths))
         self.head = nn.Sequential(
@@ -58,7 +60,21 @@ class MobileFaceV2(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """`(B, 3, 112, 112)` RGB in [-1, 1] -> `(B, E)`, not normalised."""
-        embedding: Tensor = self.head(self.blocks(self.stem(image * (127.5 / 128))))
+        return self.embed(self.maps(image))
+
+    def maps(self, image: Tensor) -> list[Tensor]:
+        """`(B, 3, 112, 112)` RGB in [-1, 1] -> maps `(B, C, h, h)` after the stem and after each stage, h falling."""
+        x = self.stem(image * (127.5 / 128))
+        found = [x]
+        for number, block in enumerate(self.blocks, 1):
+            x = block(x)
+            if number % BLOCKS == 0:
+                found.append(x)
+        return found
+
+    def embed(self, maps: list[Tensor]) -> Tensor:
+        """What `maps` gave -> `(B, E)`, not normalised."""
+        embedding: Tensor = self.head(maps[-1])
         return embedding
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -85,6 +86,7 @@ class Persona(Backbone):
         space = self.bundle.build("identity_space")
         assert isinstance(space, IdentitySpace)
         self.space = Frozen(space)
+        self.given_sizes = sizes
         self.sizes = sorted(sizes or [self.bundle.image_size])
         unknown = set(self.sizes) - set(SIZES)
         if unknown:
@@ -103,6 +105,13 @@ class Persona(Backbone):
     def face_sizes(self) -> tuple[int, ...]:
         """Sides of all the faces that it paints, rising."""
         return tuple(self.sizes)
+
+    def grown_from(self, init_args: dict[str, Any]) -> dict[str, Any]:
+        """A model that paints fewer sizes starts this one; see `faceanon.models.Growing`."""
+        smaller = set(init_args.get("sizes") or [self.bundle.image_size])
+        if smaller < set(self.sizes):
+            return {**init_args, "sizes": self.given_sizes}
+        return init_args
 
     @cached_property
     def mesh(self) -> FaceMesh:

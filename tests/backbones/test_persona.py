@@ -282,5 +282,11 @@ def test_the_recognisers_maps_come_with_its_embedding(persona, faces):
     recogniser = persona.bundle.recogniser
     embedding, maps = recogniser.net.with_maps(faces)
     torch.testing.assert_close(embedding, recogniser(faces))
-    assert [tuple(seen.shape[1:]) for seen in maps] == [(32, 56, 56), (32, 28, 28), (32, 14, 14), (64, 7, 7), (128, 4, 4)]
+    assert [tuple(seen.shape[1:]) for seen in maps] == [
+        (32, 56, 56),
+        (32, 28, 28),
+        (32, 14, 14),
+        (64, 7, 7),
+        (128, 4, 4),
+    ]
     assert [seen.shape[1] for seen in maps] == list(recogniser.net.net.widths)

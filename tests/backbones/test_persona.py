@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from covered_faces import images, whole_faces, with_masks
 from faceanon.backbones.persona import CLEAR, Persona, soft_edge
 from faceanon.data.files import read_photo
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.models import load_into, save_backbone
 from faceanon.paths import checkpoints
+from faceanon.sealed.coder import decode_cells
 from faceanon.testing import check_backbone
 from faceanon.types import FaceBatch
 
@@ -290,3 +292,60 @@ def test_the_recognisers_maps_come_with_its_embedding(persona, faces):
         (128, 4, 4),
     ]
     assert [seen.shape[1] for seen in maps] == list(recogniser.net.net.widths)
+
+
+@pytest.mark.parametrize("size", [128, 256])
+@torch.no_grad()
+def test_what_covers_a_face_stays_and_the_rest_comes_back(size):
+    torch.manual_seed(0)
+    both = Persona(**SMALL, sizes=[128, 256]).eval()
+    worn, taken = with_masks(whole_faces(size, 2))
+    pictures = images(worn)
+    drawn, codes = both.anonymize_with_codes(pictures, both.sample_key(2))
+    cells = both.face_mask(pictures)
+    # Most of the mask is as it was, pixel by pixel, and the eyes are not.
+    same = (drawn == pictures).all(1)
+    assert same[torch.from_numpy(taken)].float().mean() > 0.5
+    inside = cells.repeat_interleave(8, 2).repeat_interleave(8, 3).expand_as(pictures)
+    assert torch.equal(drawn[~inside], pictures[~inside])
+    assert ((drawn - pictures).abs() * inside).amax((1, 2, 3)).min() > 0.1
+    # The code holds the painted cells and no others, and brings them back.
+    assert codes == both.code_of(pictures)
+    for code, painted in zip(codes, cells[:, 0].numpy(), strict=True):
+        assert np.array_equal(decode_cells(code)[1], painted)
+    saved = ((drawn.clamp(-1, 1) + 1) * 127.5).round() / 127.5 - 1
+    back = both.recover_from(saved, codes)
+    assert torch.equal(back[~inside], saved[~inside])
+    assert psnr(back, pictures).min() > 28
+    single, code = both.anonymize_with_codes(pictures[:1], both.sample_key(2)[:1])
+    assert np.array_equal(decode_cells(code[0])[1], cells[0, 0].numpy())
+    assert single.shape == pictures[:1].shape
+
+
+@torch.no_grad()
+def test_faces_without_covers_are_painted_as_before(persona, faces):
+    torch.manual_seed(0)
+    without = Persona(**SMALL, covers=False).eval()
+    key = persona.sample_key(4)
+    assert torch.equal(persona.face_mask(faces), without.face_mask(faces))
+    assert torch.equal(persona.anonymize(faces, key), without.anonymize(faces, key))
+
+
+@torch.no_grad()
+def test_covers_are_painted_over_where_they_are_not_wanted():
+    torch.manual_seed(0)
+    without = Persona(**SMALL, covers=False).eval()
+    with_covers = Persona(**SMALL).eval()
+    pictures = images(with_masks(whole_faces(128, 2))[0])
+    assert (with_covers.face_mask(pictures).sum((1, 2, 3)) < 0.8 * without.face_mask(pictures).sum((1, 2, 3))).all()
+
+
+@torch.no_grad()
+def test_training_looks_for_no_covers(persona):
+    pictures = images(with_masks(whole_faces(128, 2))[0])
+    persona.train()
+    try:
+        whole = persona.encode(pictures).mask
+    finally:
+        persona.eval()
+    assert whole.sum() > persona.encode(pictures).mask.sum()

@@ -4,9 +4,9 @@
     embedding --whitened--> identity code --key: turned by 90 degrees--> the new person's code
     latents around the mask + drawings + light + new code --painter--> latents of the new face --codec--> picture
 
-The painter never sees the old face, apart from drawings, pose and a surface of its colours (light and skin); so the
-picture cannot show the person. What brings the person back is the sealed code of the face's latents that the file
-carries (`faceanon.sealed`).
+What lies in front of the face (hands, medical masks, hair) is taken out of the mask and stays. The painter never sees
+the old face, apart from drawings, pose and a surface of its colours (light and skin); so the picture cannot show the
+person. What brings the person back is the sealed code of the face's latents that the file carries (`faceanon.sealed`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
+from faceanon.landmarks.cover_finder import CoverFinder
 from faceanon.landmarks.covers import random_covers
 from faceanon.landmarks.drawings import DRAWINGS, EXPRESSION, FINE, drawings, pose
 from faceanon.landmarks.expression import expression_distance
@@ -57,6 +58,8 @@ class Persona(Backbone):
         hidden: Length of the painter's condition.
         sizes: Sides in pixels of the faces that it paints, 128 and 256; None takes the bundle's. The largest is the
             method's `image_size`; for the smaller ones pictures of their size are given.
+        covers: Whether what covers a part of the face (medical masks, hands, microphones, hair, dark glasses) stays;
+            else the new face is painted over it.
 
     Examples:
         >>> import numpy as np
@@ -79,8 +82,11 @@ class Persona(Backbone):
     paper = "faceanon's own"
     licence = "Apache-2.0"
 
-    def __init__(self, bundle: str = "photo128", hidden: int = 320, sizes: list[int] | None = None) -> None:
+    def __init__(
+        self, bundle: str = "photo128", hidden: int = 320, sizes: list[int] | None = None, covers: bool = True
+    ) -> None:
         super().__init__()
+        self.covers = covers
         self.bundle = Bundle(bundle)
         self.bundle.require("codec", "recogniser", "identity_space")
         space = self.bundle.build("identity_space")
@@ -117,6 +123,11 @@ class Persona(Backbone):
     def mesh(self) -> FaceMesh:
         """The network that finds the 468 points."""
         return FaceMesh()
+
+    @cached_property
+    def finder(self) -> CoverFinder:
+        """The network that finds what covers a face."""
+        return CoverFinder()
 
     @property
     def identities(self) -> IdentitySpace:
@@ -176,15 +187,16 @@ class Persona(Backbone):
     def _codes(
         self, image: Tensor, latents: Tensor, mesh: Tensor, embedding: Tensor, covered: Tensor | None = None
     ) -> Codes:
-        """Codes of pictures; `covered` `(B, 1, h, h)` is 1 in cells that are not to be painted."""
+        """Codes of pictures; `covered` `(B, 1, h, h)` is 1 in cells that are not to be painted, None finds them."""
         cells = latents.shape[-1]
         lines, mask = drawings(mesh, image, cells)
-        if covered is not None:
-            mask = mask * (1 - covered)
+        if covered is None:
+            covered = self._covered(latents, lines, mask, mesh)
+        mask = mask * (1 - covered)
         light = fit_light(self.bundle.codec.preview(latents), mask)
         surface = light_surface(light, cells) * mask
         maps = torch.cat([mask, F.pixel_unshuffle(lines, FINE), surface], 1)
-        shown = torch.cat([mask, F.avg_pool2d(lines, FINE)], 1)
+        shown = _maps_shown(mask, lines)
         condition = torch.cat([light.flatten(1), pose(mesh)], 1)
         return Codes(
             identity=self.identities.code(embedding.float()),
@@ -194,6 +206,12 @@ class Persona(Backbone):
             latents=latents,
             mask=mask,
         )
+
+    def _covered(self, latents: Tensor, lines: Tensor, mask: Tensor, mesh: Tensor) -> Tensor:
+        """Cells `(B, 1, h, h)` that something covers; none in training, where covers are drawn at random."""
+        if self.training or not self.covers:
+            return torch.zeros_like(mask)
+        return self.finder.covers(latents, _maps_shown(mask, lines), mesh)
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """Turn codes `(B, 64)` by 90 degrees where they do not tell sex, age or skin."""
@@ -243,7 +261,21 @@ class Persona(Backbone):
 
     def face_mask(self, image: Tensor) -> Tensor:
         """The cells that `decode` paints anew, `(B, 1, h, h)` bool."""
-        return drawings(self.points(image)[0], image, image.shape[-1] // LatentCodec.shrink)[1] > 0.5
+        with torch.no_grad():
+            latents = self.bundle.codec.encode(image)
+        return self._mask(image, latents) > 0.5
+
+    def code_of(self, image: Tensor) -> list[bytes]:
+        """As in the base; the codec looks at each picture once."""
+        with torch.no_grad():
+            latents = self.bundle.codec.encode(image.detach())
+        return codes_of_latents(latents, self._mask(image, latents))
+
+    def _mask(self, image: Tensor, latents: Tensor) -> Tensor:
+        """The cells of `(B, 3, S, S)` that are painted anew, `(B, 1, h, h)` of 0 and 1."""
+        mesh = self.points(image)[0]
+        lines, mask = drawings(mesh, image, latents.shape[-1])
+        return mask * (1 - self._covered(latents, lines, mask, mesh))
 
     def new_discriminator(self) -> nn.Module:
         """An untrained discriminator of painted latents."""
@@ -478,6 +510,11 @@ def soft_edge(mask: Tensor, side: int) -> Tensor:
 def _expression(mesh: Tensor) -> Tensor:
     """Where eyes and inner lips are, of `(B, 468, 2)` in [-1, 1]: `(B, 104)`, spread to a deviation of about 1."""
     return mesh[:, list(EXPRESSION)].flatten(1) * 2
+
+
+def _maps_shown(mask: Tensor, lines: Tensor) -> Tensor:
+    """Mask and drawings by cells, `(B, 8, h, h)`: what discriminator and cover finder are told."""
+    return torch.cat([mask, F.avg_pool2d(lines, FINE)], 1)
 
 
 def _window(mask: Tensor, around: int = 1) -> tuple[int, int, int, int]:

@@ -1,0 +1,122 @@
+"""Which cells of a face something else covers, as the network that ships finds them (`networks.cover_finder`).
+
+A cell that is wrongly called covered shows the person. So a cover counts only where the network is sure, where several
+such cells hang together, and while enough of the face is left to be painted; an eye counts whole or not at all.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load
+from torch import Tensor
+
+from faceanon.landmarks.drawings import FINE, LEFT_EYE, RIGHT_EYE
+from faceanon.networks.cover_finder import CoverFinderNet
+from faceanon.weights.shipped import read_shipped
+
+FILE = "covers.safetensors"
+SURE = 0.8  # probability above which a cell is covered
+SURE_OF_EYES = 0.95  # ... on average over the cells of an eye, for any of them to be
+FEWEST = 0.03  # share of the face that hangs together in a cover; smaller ones do not count
+MOST = 0.6  # share of the face that covers may take; beyond that none counts
+EYE_SHARE = 0.1  # a cell belongs to an eye where more than so much of it lies within the lids
+
+
+class CoverFinder:
+    """The network that ships.
+
+    Args:
+        folder: Where `covers.safetensors` lies; the shipped one when None.
+
+    Raises:
+        UserError: If the file is missing or damaged.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        # On the meta device no random numbers are drawn for weights that are replaced at once (see FaceMesh).
+        with torch.device("meta"):
+            self.net = CoverFinderNet()
+        weights = {name: value.float() for name, value in load(read_shipped(FILE, folder)).items()}
+        self.net.load_state_dict(weights, assign=True)
+        self.net.eval().requires_grad_(False)
+
+    def covers(self, latents: Tensor, maps: Tensor, meshes: Tensor) -> Tensor:
+        """Cells that are to stay as they are.
+
+        Args:
+            latents: `(B, 32, h, h)` normalised latents of the pictures.
+            maps: `(B, 8, h, h)`: masks of the faces, then the drawings' means over the cells.
+            meshes: `(B, 468, 2)` points in [-1, 1] of the pictures.
+
+        Returns:
+            `(B, 1, h, h)` float32 of 0 and 1, 1 in covered cells of the masks.
+        """
+        chances = self.chances(latents, maps).cpu().numpy()
+        masks = maps[:, :1].cpu().numpy() > 0.5
+        points = meshes.detach().cpu().float().numpy()
+        found = np.zeros(chances.shape, np.float32)
+        for row in range(len(chances)):
+            found[row, 0] = covered_cells(chances[row, 0], masks[row, 0], points[row])
+        return torch.from_numpy(found).to(latents.device)
+
+    def chances(self, latents: Tensor, maps: Tensor) -> Tensor:
+        """How likely something covers each cell, `(B, 1, h, h)` float32 in [0, 1]; as in `covers`."""
+        if next(self.net.parameters()).device != latents.device:
+            self.net.to(latents.device)
+        with torch.no_grad(), torch.autocast(latents.device.type, enabled=False):
+            logits: Tensor = self.net(latents.float(), maps.float())
+        return logits.sigmoid()
+
+
+def covered_cells(
+    chances: NDArray[np.float32], mask: NDArray[np.bool_], mesh: NDArray[np.float32]
+) -> NDArray[np.bool_]:
+    """Cells of one face that count as covered.
+
+    Args:
+        chances: `(h, h)` in [0, 1], how likely something covers a cell.
+        mask: `(h, h)`, the cells of the face.
+        mesh: `(468, 2)` points in [-1, 1] of the picture.
+
+    Returns:
+        `(h, h)`, some cells of the mask.
+    """
+    sure = (chances > SURE) & mask
+    for eye in (LEFT_EYE, RIGHT_EYE):
+        cells = eye_cells(mesh, eye, len(mask))
+        if not cells.any() or chances[cells].mean() <= SURE_OF_EYES:
+            sure &= ~cells
+        else:
+            sure |= cells & mask
+    count, areas = cv2.connectedComponents(sure.astype(np.uint8), connectivity=4)
+    for area in range(1, count):
+        cells = areas == area
+        if cells.sum() < FEWEST * mask.sum():
+            sure &= ~cells
+    if sure.sum() > MOST * mask.sum():
+        return np.zeros_like(sure)
+    return sure
+
+
+def eye_cells(mesh: NDArray[np.float32], eye: tuple[int, ...], cells: int) -> NDArray[np.bool_]:
+    """The cells in which an eye lies.
+
+    Args:
+        mesh: `(468, 2)` points in [-1, 1] of the picture.
+        eye: Points of its lids, in the order in which they go round it.
+        cells: Cells a side.
+
+    Returns:
+        `(cells, cells)`.
+    """
+    side = FINE * cells
+    sheet = np.zeros((side, side), np.float32)
+    outline = (mesh[list(eye)] + 1) / 2 * side
+    cv2.fillPoly(sheet, [np.round(outline).astype(np.int32)], 1.0)
+    share = cv2.resize(sheet, (cells, cells), interpolation=cv2.INTER_AREA)
+    return np.asarray(share > EYE_SHARE)

@@ -20,8 +20,8 @@ from faceanon.networks.cover_finder import CoverFinderNet
 from faceanon.weights.shipped import read_shipped
 
 FILE = "covers.safetensors"
-SURE = 0.8  # probability above which a cell is covered
-SURE_OF_EYES = 0.95  # ... on average over the cells of an eye, for any of them to be
+SURE = 0.6  # probability above which a cell is covered
+SURE_OF_EYES = 0.8  # ... on average over the cells of an eye, for any of them to be
 FEWEST = 0.03  # share of the face that hangs together in a cover; smaller ones do not count
 MOST = 0.6  # share of the face that covers may take; beyond that none counts
 EYE_SHARE = 0.1  # a cell belongs to an eye where more than so much of it lies within the lids

@@ -11,7 +11,7 @@ from faceanon.errors import UserError
 from faceanon.paths import checkpoints
 
 SHA256 = {
-    "covers.safetensors": "ad0b3d9c8f651ecf295d9bca9a6d9970ab24be5f91af91f8e8d0ea8d414bacd5",
+    "covers.safetensors": "384cd0c11f0fe4111677c0a2fcc7ea4fd54220c1b9684dd19491558edcd6e69e",
     "mesh.safetensors": "10ad4dbf0b967097a8007fb0ad082c7c66d98d7eea90d5b82e946036d65b392a",
     "yunet.onnx": "104ee26c71d5c270ce79a6b3dced91c91013260d29a6bf18f9296c5b8c4c2b12",
 }

@@ -124,7 +124,26 @@ def test_a_cover_is_what_hangs_together(face):
 
 def test_what_is_not_sure_does_not_count(face):
     mask, mesh = face
-    assert not covered_cells(np.where(lowest(mask, 20), 0.7, 0).astype(np.float32), mask, mesh).any()
+    assert not covered_cells(np.where(lowest(mask, 20), 0.6, 0).astype(np.float32), mask, mesh).any()
+
+
+def test_a_cover_needs_more_than_cells_that_are_just_sure(face):
+    mask, mesh = face
+    chances = np.where(lowest(mask, 20), 0.8, 0).astype(np.float32)
+    assert not covered_cells(chances, mask, mesh).any()
+    chances[chances > 0] = 0.97
+    assert np.array_equal(covered_cells(chances, mask, mesh), lowest(mask, 20))
+
+
+def test_a_cover_of_one_eye_alone_must_be_large(face):
+    mask, mesh = face
+    left = eyes_of(mesh)[0]
+    assert not covered_cells((left & mask).astype(np.float32), mask, mesh).any()
+    rows, columns = np.nonzero(left)
+    hand = mask.copy()
+    hand[: rows.min()] = False
+    hand[:, columns.max() + 1 :] = False
+    assert np.array_equal(covered_cells(hand.astype(np.float32), mask, mesh), hand)
 
 
 def test_a_face_that_is_covered_all_over_is_not_believed(face):

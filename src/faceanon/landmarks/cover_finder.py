@@ -20,9 +20,11 @@ from faceanon.networks.cover_finder import CoverFinderNet
 from faceanon.weights.shipped import read_shipped
 
 FILE = "covers.safetensors"
-SURE = 0.6  # probability above which a cell is covered
-SURE_OF_EYES = 0.8  # ... on average over the cells of an eye, for any of them to be
+SURE = 0.7  # probability above which a cell is covered
+SURE_OF_EYES = 0.85  # ... on average over the cells of an eye, for any of them to be
+CORE = 0.92  # ... on average over the cells that hang together in a cover
 FEWEST = 0.03  # share of the face that hangs together in a cover; smaller ones do not count
+ONE_EYE = 0.15  # ... in a cover over one eye alone: a hand or hair, not one of two lenses
 MOST = 0.6  # share of the face that covers may take; beyond that none counts
 EYE_SHARE = 0.1  # a cell belongs to an eye where more than so much of it lies within the lids
 
@@ -87,16 +89,21 @@ def covered_cells(
         `(h, h)`, some cells of the mask.
     """
     sure = (chances > SURE) & mask
-    for eye in (LEFT_EYE, RIGHT_EYE):
-        cells = eye_cells(mesh, eye, len(mask))
-        if not cells.any() or chances[cells].mean() <= SURE_OF_EYES:
-            sure &= ~cells
+    eyes = [eye_cells(mesh, eye, len(mask)) & mask for eye in (LEFT_EYE, RIGHT_EYE)]
+    hidden = []
+    for cells in eyes:
+        hidden.append(bool(cells.any()) and bool(chances[cells].mean() > SURE_OF_EYES))
+        if hidden[-1]:
+            sure |= cells
         else:
-            sure |= cells & mask
+            sure &= ~cells
     count, areas = cv2.connectedComponents(sure.astype(np.uint8), connectivity=4)
     for area in range(1, count):
         cells = areas == area
-        if cells.sum() < FEWEST * mask.sum():
+        fewest = FEWEST
+        if hidden[0] != hidden[1] and (cells & eyes[hidden.index(True)]).any():
+            fewest = ONE_EYE
+        if cells.sum() < fewest * mask.sum() or chances[cells].mean() < CORE:
             sure &= ~cells
     if sure.sum() > MOST * mask.sum():
         return np.zeros_like(sure)

@@ -290,13 +290,17 @@ def main() -> None:
     parser.add_argument("--portions", type=int, default=70, help=f"of {PORTION} samples each")
     parser.add_argument("--minutes", type=float, default=18)
     parser.add_argument("--never-held-out", default="vta", help="beginning of names that are trained on in any case")
+    parser.add_argument("--report", action="store_true", help="train nothing, print what OUT finds")
     args = parser.parse_args()
     bundle = Bundle(args.bundle)
     roots = args.root or [bundle.folder / SHIPPED_FOLDER]
     files, held = split(roots, bundle, args.never_held_out)
-    samples = prepared(args.work, "train", Workshop(files, bundle), range(args.portions))
-    net = train(samples, args.minutes, seed=0)
-    save_tensors(args.out, {name: value.half() for name, value in net.state_dict().items()})
+    if not args.report:
+        samples = prepared(args.work, "train", Workshop(files, bundle), range(args.portions))
+        trained = train(samples, args.minutes, seed=0)
+        save_tensors(args.out, {name: value.half() for name, value in trained.state_dict().items()})
+    net = CoverFinderNet().eval()
+    net.load_state_dict({name: value.float() for name, value in load_tensors(args.out).items()})
     strangers = Workshop(held, bundle)
     tests = {}
     for number, kind in enumerate(["none", *COVERS]):

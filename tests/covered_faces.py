@@ -16,7 +16,7 @@ EDGE = (234, 118, 100, 195, 329, 347, 454, 361, 397, 379, 400, 152, 176, 150, 17
 
 
 def whole_faces(size, count=4):
-    """Pictures of the shipped test split, `(count, size, size, 3)` uint8, at most four; nothing lies over their faces."""
+    """Pictures of the shipped test split, `(count, size, size, 3)` uint8, at most four; nothing is in front."""
     with (SHIPPED / "pictures.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     names = [row["file"] for row in rows if row["split"] == "test" and row["source"] == "faker"]

@@ -290,3 +290,15 @@ def test_the_recognisers_maps_come_with_its_embedding(persona, faces):
         (128, 4, 4),
     ]
     assert [seen.shape[1] for seen in maps] == list(recogniser.net.net.widths)
+
+
+@torch.no_grad()
+def test_a_face_is_never_covered_whole(persona, faces):
+    latents = persona.bundle.codec.encode(faces)
+    points, _ = persona.points(faces)
+    embedding = persona.bundle.recogniser(faces)
+    whole = persona._codes(faces, latents, points, embedding)
+    all_covered = torch.ones_like(whole.mask)
+    none_left = persona._codes(faces, latents, points, embedding, all_covered)
+    assert torch.equal(none_left.mask, whole.mask)
+    assert torch.isfinite(none_left.attributes).all()

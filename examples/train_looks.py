@@ -4,7 +4,8 @@ FOLDER holds aligned photographs of people who do not exist; LABELS.csv has the 
 woman and -1 for a man, age in years, either may be empty. A third of what it learns from shows the whole picture, a
 third the face alone, a third what surrounds it: so it can also tell whether a painted face fits its surroundings.
 OUT gets the weights (`looks.safetensors`, float16). Every eighth labelled picture is kept for the test, and the test
-pictures that ship with the bundle.
+pictures that ship with the bundle. --examine FOLDER LABELS.csv tells how well the sex of other people is read, by the
+network and by the direction of their embeddings that the identity space was fitted to; nothing learns from them.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics.functional import auroc, pearson_corrcoef
 
+from faceanon.data.files import read_photo
 from faceanon.data.prepared import SHIPPED_TABLE, PreparedFaces, _read
 from faceanon.files import save_tensors
 from faceanon.landmarks.drawings import drawings
+from faceanon.networks.identity_space import IdentitySpace
 from faceanon.networks.looks import LooksNet
+from faceanon.weights.bundle import Bundle
 
 EVERY = 8
 ROWS = 48
@@ -108,6 +112,28 @@ def report(net: LooksNet, found: dict[str, Tensor], rows: Tensor, step: int) -> 
     net.train()
 
 
+def examine(net: LooksNet, bundle: Bundle, folder: Path, file: Path) -> None:
+    """Print AUCs of sex on pictures `folder / name` of people with a label."""
+    net.eval()
+    space = bundle.build("identity_space")
+    assert isinstance(space, IdentitySpace)
+    read: list[Tensor] = []
+    embedded: list[Tensor] = []
+    truth: list[bool] = []
+    for name, (sex, _) in labels_of(file).items():
+        if math.isnan(sex):
+            continue
+        pixels = torch.from_numpy(read_photo(folder / name, bundle.image_size)[0].copy())
+        image = pixels.permute(2, 0, 1)[None] / 127.5 - 1
+        with torch.no_grad():
+            read.append(net(bundle.codec.encode(image).float())[:, 0])
+            embedded.append(space.kept(space.code(bundle.recogniser(image)))[:, 0])
+        truth.append(sex > 0)
+    labels = torch.tensor(truth).long()
+    for name, scores in (("network", torch.cat(read)), ("embedding", torch.cat(embedded))):
+        print(f"{name}: AUC {float(auroc(scores.sigmoid(), labels, 'binary')):.3f} on {len(labels)} pictures")
+
+
 def main() -> None:
     """Prepare, train, measure, save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -117,6 +143,7 @@ def main() -> None:
     parser.add_argument("--cache", default="runs/prepared", help="where prepared pictures are kept (runs/prepared)")
     parser.add_argument("--versions", type=int, default=6, help="versions of every picture (6)")
     parser.add_argument("--batches", type=int, default=600)
+    parser.add_argument("--examine", nargs=2, type=Path, metavar=("FOLDER", "LABELS"), help="other people to read")
     options = parser.parse_args()
     data = PreparedFaces(root=options.root, cache=options.cache, versions=options.versions)
     found = pictures(data, labels_of(options.labels))
@@ -150,6 +177,8 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     halved = {name: value.half() for name, value in net.state_dict().items()}
     print(options.out / "looks.safetensors", save_tensors(options.out / "looks.safetensors", halved))
+    if options.examine:
+        examine(net, data.bundle, *options.examine)
 
 
 if __name__ == "__main__":

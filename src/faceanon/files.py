@@ -169,7 +169,10 @@ def save_tensors(
         UserError: The folder cannot be written, a tensor has a reserved name, or int8 is asked for numbers that are
             not finite.
     """
-    reserved = [name for name in tensors if name.startswith((INT8, SCALE))]
+    reserved = []
+    for name in tensors:
+        if name.startswith((INT8, SCALE)):
+            reserved.append(name)
     if reserved:
         raise UserError(f"cannot write {path}: the name {reserved[0]!r:.60} is reserved for int8; rename the tensor")
     stored: dict[str, Tensor] = {}
@@ -220,7 +223,10 @@ def to_int8(tensor: Tensor) -> tuple[Tensor, Tensor]:
 def _scale_shape(shape: Sequence[int]) -> list[int]:
     """Shape of the scales of a weight: one for each output channel, the first dimension that is longer than one."""
     channel = next((place for place, length in enumerate(shape) if length > 1), 0)
-    return [length if place == channel else 1 for place, length in enumerate(shape)]
+    shape_of_scales = []
+    for place, length in enumerate(shape):
+        shape_of_scales.append(length if place == channel else 1)
+    return shape_of_scales
 
 
 def _widened(stored: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
@@ -229,7 +235,10 @@ def _widened(stored: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     Raises:
         UserError: A tensor in int8 lacks its scale, a scale its tensor, or the two do not fit.
     """
-    tensors = {name: value for name, value in stored.items() if not name.startswith((INT8, SCALE))}
+    tensors = {}
+    for name, value in stored.items():
+        if not name.startswith((INT8, SCALE)):
+            tensors[name] = value
     names = sorted({name.removeprefix(INT8).removeprefix(SCALE) for name in stored.keys() - tensors.keys()})
     for name in names:
         steps = stored.get(INT8 + name)

@@ -125,7 +125,11 @@ def formerly(path: str | Path) -> tuple[str, ...]:
     Raises:
         UserError: The card cannot be read, or its list is damaged.
     """
-    folder = next((found for found in (Path(path), checkpoints() / path) if found.exists()), Path(path))
+    folder = Path(path)
+    for found in (Path(path), checkpoints() / path):
+        if found.exists():
+            folder = found
+            break
     card = folder / CARD
     if card.is_file():
         return former_hashes(read_yaml(card), card)
@@ -138,7 +142,11 @@ def read(path: str | Path) -> Saved:
     Raises:
         UserError: Missing, corrupt, or not a backbone.
     """
-    path = next((found for found in (Path(path), checkpoints() / path) if found.exists()), Path(path))
+    path = Path(path)
+    for found in (Path(path), checkpoints() / path):
+        if found.exists():
+            path = found
+            break
     if path.is_dir():
         if not (path / CARD).is_file():
             raise UserError(f"{path} holds no {CARD}: give the folder that training exported, or a .ckpt file")
@@ -231,7 +239,9 @@ def check_fit(saved: dict[str, Any] | None, backbone: Backbone, source: str) -> 
 
 
 def _compare(saved: dict[str, Any], own: dict[str, Any], source: str) -> None:
-    arguments = [_without_bundle(card["init_args"]) for card in (saved, own)]
+    arguments = []
+    for card in (saved, own):
+        arguments.append(_without_bundle(card["init_args"]))
     for what, theirs, mine in (
         ("backbone", saved["class_path"], own["class_path"]),
         ("bundle", saved["bundle"], own["bundle"]),
@@ -244,7 +254,11 @@ def _compare(saved: dict[str, Any], own: dict[str, Any], source: str) -> None:
 def _with_defaults(arguments: dict[str, Any], kind: type[Backbone]) -> dict[str, Any]:
     """Arguments that `kind` got since a model was saved have the defaults that keep it as it was."""
     parameters = inspect.signature(kind).parameters.values()
-    return {found.name: found.default for found in parameters if found.default is not found.empty} | arguments
+    defaults = {}
+    for found in parameters:
+        if found.default is not found.empty:
+            defaults[found.name] = found.default
+    return defaults | arguments
 
 
 def _beside(some: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
@@ -258,7 +272,11 @@ def _beside(some: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
 
 def _without_bundle(arguments: dict[str, Any]) -> dict[str, Any]:
     """The bundle is compared by its fingerprint: its path may differ between machines."""
-    return {name: value for name, value in arguments.items() if name != "bundle"}
+    rest = {}
+    for name, value in arguments.items():
+        if name != "bundle":
+            rest[name] = value
+    return rest
 
 
 def load_backbone(path: str | Path, device: torch.device | str = "cpu") -> tuple[Backbone, str]:
@@ -318,7 +336,10 @@ def _built(saved: Saved) -> Backbone:
 
 def _exported(path: str | Path) -> Path | None:
     """The folder of ONNX graphs at `path`, or None where there is none."""
-    return next((place for place in (Path(path), checkpoints() / path) if (place / ONNX_CARD).is_file()), None)
+    for place in (Path(path), checkpoints() / path):
+        if (place / ONNX_CARD).is_file():
+            return place
+    return None
 
 
 def shipped_figures(bundle: str) -> dict[str, float] | None:

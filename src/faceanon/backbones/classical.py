@@ -253,7 +253,9 @@ def lioness(text: bytes, key: bytes, inverse: bool = False) -> bytes:
         raise ValueError(f"lioness takes more than 32 bytes and a key of 32, got {len(text)} and {len(key)}")
     left = text[:32]
     right = text[32:]
-    keys = [hmac.digest(key, f"faceanon/lioness/{index}".encode(), hashlib.sha256) for index in range(4)]
+    keys = []
+    for index in range(4):
+        keys.append(hmac.digest(key, f"faceanon/lioness/{index}".encode(), hashlib.sha256))
     for index in reversed(range(4)) if inverse else range(4):
         if index % 2 == 0:
             right = _stream(_xor(left, keys[index]), right)

@@ -170,9 +170,15 @@ class FIT(Backbone):
         size = branches.size
         first, second, recovered, *wrong = torch.split(branches.pictures, size)
         keys = torch.split(branches.keys, size)
-        pairs = [(batch.image, first), (batch.image, second), (first, recovered), *((first, item) for item in wrong)]
+        with_wrong = []
+        for item in wrong:
+            with_wrong.append((first, item))
+        pairs = [(batch.image, first), (batch.image, second), (first, recovered), *with_wrong]
         bits = torch.cat([keys[0], keys[1], -keys[0], -keys[2], -keys[3]]) + HALF
-        logits = self.reader(torch.cat([torch.cat(pair, 1) for pair in pairs]))
+        both = []
+        for pair in pairs:
+            both.append(torch.cat(pair, 1))
+        logits = self.reader(torch.cat(both))
         return {"password": F.binary_cross_entropy_with_logits(logits, bits.to(logits.dtype))}
 
 

@@ -232,7 +232,8 @@ class IFADIT(Backbone):
                 if name.startswith(f"{group}_"):
                     kinds.add(name.removeprefix(f"{group}_"))
             found = self._against_original(pictures, batch.image, group != "anonymized", kinds)
-            terms |= {f"{group}_{kind}": term for kind, term in found.items()}
+            for kind, term in found.items():
+                terms[f"{group}_{kind}"] = term
         if "inter_identity" in wanted:
             one_key = branches.keys[:1].expand(len(batch), -1)
             terms["inter_identity"] = inter_identity(

@@ -175,7 +175,10 @@ def _plan_folder(source: Path, target: Path, suffixes: frozenset[str], suffix: s
         raise UserError(f"{source} is a folder but {target} is a file; name a folder to write to")
     if target.resolve().is_relative_to(source.resolve()):
         raise UserError(f"{target} lies in {source}; write to a folder outside, or outputs would be taken for inputs")
-    return [(path, (target / path.relative_to(source)).with_suffix(suffix)) for path in pictures(source, suffixes)]
+    jobs = []
+    for path in pictures(source, suffixes):
+        jobs.append((path, (target / path.relative_to(source)).with_suffix(suffix)))
+    return jobs
 
 
 def pictures(source: Path, suffixes: frozenset[str]) -> list[Path]:
@@ -184,20 +187,27 @@ def pictures(source: Path, suffixes: frozenset[str]) -> list[Path]:
     Raises:
         UserError: If there are none.
     """
-    found = sorted(
-        path
-        for path in source.rglob("*")
-        if path.suffix.lower() in suffixes and not path.name.startswith(".") and path.is_file()
-    )
+    photos = []
+    for path in source.rglob("*"):
+        if path.suffix.lower() in suffixes and not path.name.startswith(".") and path.is_file():
+            photos.append(path)
+    found = sorted(photos)
     if not found:
         raise UserError(f"no pictures in {source} ({', '.join(sorted(suffixes))})")
     return found
 
 
 def _check_unique(jobs: Sequence[Job]) -> None:
-    for target, count in Counter(target for _, target in jobs).items():
+    targets = []
+    for _, target in jobs:
+        targets.append(target)
+    for target, count in Counter(targets).items():
         if count > 1:
-            names = ", ".join(source.name for source, other in jobs if other == target)
+            sources = []
+            for source, other in jobs:
+                if other == target:
+                    sources.append(source.name)
+            names = ", ".join(sources)
             raise UserError(f"{names} would all become {target}; rename all but one")
 
 

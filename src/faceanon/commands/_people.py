@@ -53,7 +53,10 @@ class Choice:
         from faceanon.files import sha256
 
         try:
-            return sorted(f"{photo.name} {sha256(photo)[:12]}" for photo in self.photos) or None
+            digests = []
+            for photo in self.photos:
+                digests.append(f"{photo.name} {sha256(photo)[:12]}")
+            return sorted(digests) or None
         except OSError as error:
             raise UserError(f"cannot read the reference photo {error.filename}: {error.strerror}") from error
 
@@ -111,7 +114,7 @@ def _choice(values: Sequence[str] | None, option: str) -> Choice:
     photos: list[Path] = []
     for value in values or ():
         try:
-            numbers |= {int(word) for word in value.split(",")}
+            numbers |= set(map(int, value.split(",")))
         except ValueError as error:
             if not Path(value).is_file():
                 advice = f"{option} takes numbers of faces such as 1,3 (see --list-faces), or a photo of the person"

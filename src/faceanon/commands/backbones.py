@@ -80,7 +80,11 @@ def facts(kind: type[Backbone]) -> list[str]:
     key = "no key" if kind.key_bits is None else f"key of {kind.key_bits} bits"
     stages = f"trained by {', '.join(kind.trained_by)}" if kind.trained_by else "needs no training"
     found = [f"{back}; {key}; {stages}", kind.licence and f"licence: {kind.licence}"]
-    return [line for line in (kind.paper, *found) if line]
+    lines = []
+    for line in (kind.paper, *found):
+        if line:
+            lines.append(line)
+    return lines
 
 
 def save(name: str, folder: Path) -> str:
@@ -92,7 +96,9 @@ def save(name: str, folder: Path) -> str:
     from faceanon.backbones.presets import backbone_class
     from faceanon.models import save_backbone
 
-    found = {listed.name: listed for listed in (*announced(), *shipped())}
+    found = {}
+    for listed in (*announced(), *shipped()):
+        found[listed.name] = listed
     if name not in found:
         raise UserError(f"no backbone {name!r}: there are {', '.join(sorted(found))}")
     kind = backbone_class(found[name].class_path)

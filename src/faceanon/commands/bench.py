@@ -149,7 +149,9 @@ def _check(options: Options) -> None:
 def _listing(cases: Sequence[Case]) -> list[str]:
     """A line a case; * marks the usual ones."""
     width = max(len(case.name) for case in cases)
-    lines = [f"{'*' if case.usual else ' '} {case.name:<{width}}  {case.about}" for case in cases]
+    lines = []
+    for case in cases:
+        lines.append(f"{'*' if case.usual else ' '} {case.name:<{width}}  {case.about}")
     return [*lines, "", "* what faceanon bench measures when no case is named"]
 
 
@@ -222,12 +224,16 @@ def _verdict(found: Run, former: Run | None, below: float | None) -> int:
     """1 where a case failed or became slower than allowed; says so on standard error."""
     from faceanon.studies.bench.compare import compare, slower
 
-    failed = [f"{one.name} could not be measured" for one in found.figures if one.failed]
+    failed = []
+    for one in found.figures:
+        if one.failed:
+            failed.append(f"{one.name} could not be measured")
     if former is not None and below is not None:
         ratios = compare(found, former)
         if not ratios:
             raise UserError("--fail-below: the baseline shares no measured case with this run; name its cases")
-        failed += [f"{one.name} is {one.speed:.2f} times as fast as then" for one in slower(ratios, below)]
+        for ratio in slower(ratios, below):
+            failed.append(f"{ratio.name} is {ratio.speed:.2f} times as fast as then")
     for line in failed:
         print(f"faceanon bench: {line}", file=sys.stderr)
     return 1 if failed else 0

@@ -94,7 +94,7 @@ def total(parts: Iterable[Callable[[], Tensor]], parameters: Iterable[nn.Paramet
     if not (torch.is_grad_enabled() and wanted) or _loss_scaled(wanted[0]):
         return torch.stack([part() for part in parts]).sum()
     values = []
-    gradients = [torch.zeros_like(item) for item in wanted]
+    gradients = list(map(torch.zeros_like, wanted))
     for part in parts:
         found = part()
         values.append(found.detach())

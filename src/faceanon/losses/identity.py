@@ -159,7 +159,8 @@ def found_beyond_guess(found: Tensor, gallery: Tensor, identity: Tensor, tempera
     same = identity[:, None] == identity[None]
     own = torch.eye(len(gallery), dtype=torch.bool, device=gallery.device)
     lonely = ~(same & ~own).any(1, keepdim=True)
-    among, right = (mask.repeat(times, 1) for mask in (~own | lonely, same & (~own | lonely)))
+    among = (~own | lonely).repeat(times, 1)
+    right = (same & (~own | lonely)).repeat(times, 1)
     logits = (found @ gallery.T).float() / temperature
 
     def mean_odds(mask: Tensor) -> Tensor:

@@ -60,7 +60,8 @@ class AppearanceSuite:
         """Add a batch, the versions made from it, and what networks make of its originals, each asked once."""
         originals = originals or Originals(batch.image)
         images = {"anonymized/file": versions.anonymized[0]}
-        images |= {f"recovered/{level}": image for level, image in versions.recovered.items()}
+        for level, image in versions.recovered.items():
+            images[f"recovered/{level}"] = image
         if versions.reconstruction is not None:
             images |= {"reconstruction/file": versions.reconstruction}
         if versions.wrong is not None:
@@ -147,7 +148,7 @@ class AppearanceSuite:
         """Pose and expression, on procedural faces, whose factors are known."""
         if batch.factors is None or batch.factors.shape[1] != len(FACTORS):
             return
-        columns = [FACTORS.index(name) for name in PROBED]
+        columns = list(map(FACTORS.index, PROBED))
         metric = self._metric(f"attribute/{what}", lambda: AttributeProbe(PROBED), points.device)
         metric.update(points, reference, batch.factors[:, columns], batch.identity)
 
@@ -173,7 +174,8 @@ class AppearanceSuite:
         for name, metric in self.metrics.items():
             value = metric.compute()
             if name.startswith("quality/"):
-                figures |= {f"{key}/{name.removeprefix('quality/')}": float(v) for key, v in value.items()}
+                for key, v in value.items():
+                    figures[f"{key}/{name.removeprefix('quality/')}"] = float(v)
             elif name == "kid":
                 figures |= {"kid": float(value["mean"]), "kid_std": float(value["std"])}
                 self.ci["kid"] = kid_interval(value)
@@ -181,7 +183,11 @@ class AppearanceSuite:
                 figures |= attribute_figures(name.removeprefix("attribute/"), value)
             else:
                 figures[name.replace("psnr_occluder", "occluder_psnr")] = float(value)
-        return {name: value for name, value in figures.items() if not empty_region(name, value)}
+        measured = {}
+        for name, figure in figures.items():
+            if not empty_region(name, figure):
+                measured[name] = figure
+        return measured
 
 
 def attribute_figures(what: str, found: dict[str, Tensor]) -> dict[str, float]:

@@ -119,7 +119,11 @@ class ParserExam(Examination):
         figures = {}
         for label, value in zip(self.labels, per_class, strict=True):
             figures[f"parsing_iou/{label}"] = value
-        figures = {name: value for name, value in figures.items() if not math.isnan(value)}
+        measured = {}
+        for name, value in figures.items():
+            if not math.isnan(value):
+                measured[name] = value
+        figures = measured
         mean = float(self.iou.compute())
         accuracy = float(self.accuracy.compute())
         return {"parsing_iou/mean": mean, **figures, "pixel_accuracy": accuracy}
@@ -232,4 +236,4 @@ def _needed(truth: Tensor | None, what: str) -> Tensor:
 def _names(labels: Sequence[str], count: int, what: str) -> Sequence[str]:
     if labels and len(labels) != count:
         raise UserError(f"labels names {len(labels)} {what}, the network has {count}; give one name each, or none")
-    return labels or [str(number) for number in range(count)]
+    return labels or list(map(str, range(count)))

@@ -173,7 +173,7 @@ def circumstances(image: Tensor) -> str:
         parts += [torch.cuda.get_device_name(image.device), torch.backends.cudnn.allow_tf32]
     if torch.is_autocast_enabled(kind):
         parts.append(torch.get_autocast_dtype(kind))
-    return " ".join(str(part) for part in parts)
+    return " ".join(map(str, parts))
 
 
 def network_digest(network: object) -> str | None:
@@ -206,7 +206,11 @@ def _parts(network: nn.Module) -> Iterator[nn.Module]:
 
 def _settings(part: nn.Module) -> str:
     plain = (bool, int, float, str, tuple, list, dict, type(None))
-    return repr(sorted((k, v) for k, v in vars(part).items() if k[0] != "_" and isinstance(v, plain)))
+    plain_values = []
+    for k, v in vars(part).items():
+        if k[0] != "_" and isinstance(v, plain):
+            plain_values.append((k, v))
+    return repr(sorted(plain_values))
 
 
 def _files(part: nn.Module) -> list[Path]:

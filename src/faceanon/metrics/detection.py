@@ -61,7 +61,10 @@ class DlibDetector:
         found = []
         for box, score in zip(boxes, scores, strict=True):
             shape = self._predictor(image, box)
-            points = np.array([(part.x, part.y) for part in shape.parts()], dtype=np.float64)
+            coordinates = []
+            for part in shape.parts():
+                coordinates.append((part.x, part.y))
+            points = np.array(coordinates, dtype=np.float64)
             edges = (float(box.left()), float(box.top()), float(box.right()), float(box.bottom()))
             found.append(Detection(edges, float(score), points))
         return sorted(found, key=lambda face: -face.size)
@@ -95,7 +98,11 @@ def pack(faces: Sequence[Detection | None]) -> Tensor:
             rows.append(None)
         else:
             rows.append([*face.box, face.score, *face.points.flatten().tolist()])
-    width = max((len(row) for row in rows if row is not None), default=5)
+    lengths = []
+    for row in rows:
+        if row is not None:
+            lengths.append(len(row))
+    width = max(lengths, default=5)
     return torch.tensor([row or [float("nan")] * width for row in rows], dtype=torch.float64)
 
 
@@ -153,7 +160,10 @@ class DetectorAgreement(Metric):
         rows = []
         for face, other in zip(faces, reference, strict=True):
             rows.append(_distances(face, other))
-        self.found.append(torch.tensor([float(face is not None) for face in faces], device=self.device))
+        rates = []
+        for face in faces:
+            rates.append(float(face is not None))
+        self.found.append(torch.tensor(rates, device=self.device))
         self.distance.append(torch.tensor(rows, dtype=torch.float64, device=self.device))
 
     def rows(self) -> Tensor:

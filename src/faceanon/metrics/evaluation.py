@@ -207,12 +207,18 @@ class Evaluation:
     @cached_property
     def digests(self) -> dict[str, str | None]:
         """Hashes of networks and detectors, by the names that the suites ask `Originals` for."""
-        named = {f"recogniser/{name}": net for name, net in self.recognisers.items()}
-        named |= {role: self.networks[role] for role in ("parser", "landmarks", "perceptual")}
+        named = {}
+        for name, net in self.recognisers.items():
+            named[f"recogniser/{name}"] = net
+        for role in ("parser", "landmarks", "perceptual"):
+            named[role] = self.networks[role]
         detectors = {}
         for name, item in self.detection.detectors.items():
             detectors[f"detector/{name}"] = detector_digest(item)
-        return {name: network_digest(net) for name, net in named.items()} | detectors
+        hashes = {}
+        for name, net in named.items():
+            hashes[name] = network_digest(net)
+        return hashes | detectors
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -365,8 +371,9 @@ class Evaluation:
 
 def embed(net: Callable[[Tensor], Tensor], original: Tensor, versions: Versions) -> dict[str, Tensor]:
     """Embeddings `(B, E)` by version, the originals' given; `anonymized` is `(B, K, E)`, one a key."""
-    found = {"original": original, "anonymized": torch.stack([net(face) for face in versions.anonymized], 1)}
-    found |= {f"recovered/{level}": net(face) for level, face in versions.recovered.items()}
+    found = {"original": original, "anonymized": torch.stack(list(map(net, versions.anonymized)), 1)}
+    for level, recovered in versions.recovered.items():
+        found[f"recovered/{level}"] = net(recovered)
     for what, face in (("reconstruction", versions.reconstruction), ("wrong", versions.wrong)):
         if face is not None:
             found[what] = net(face)

@@ -110,7 +110,10 @@ def row_digests(rows: Tensor) -> Tensor:
     found = []
     for row in rows:
         found.append(hashlib.sha256(row.contiguous().numpy().tobytes()).digest()[:8])
-    return torch.tensor([int.from_bytes(digest, "big") >> 1 for digest in found], dtype=torch.int64)
+    numbers = []
+    for digest in found:
+        numbers.append(int.from_bytes(digest, "big") >> 1)
+    return torch.tensor(numbers, dtype=torch.int64)
 
 
 def combined(digests: Tensor) -> str:
@@ -153,4 +156,7 @@ def find_pictures(listed: dict[str, str], files: Sequence[Path]) -> list[tuple[P
             f"{len(missing)} of the protocol's {len(listed)} pictures are not among the {len(files)} files given, "
             f"such as sha256 {missing[0][:16]}...; give the folders that hold the originals"
         )
-    return [(where[digest], person) for digest, person in listed.items()]
+    listed_files = []
+    for digest, person in listed.items():
+        listed_files.append((where[digest], person))
+    return listed_files

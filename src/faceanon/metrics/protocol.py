@@ -176,7 +176,10 @@ class Protocol:
         """
         asked = self.pictures
         counts = [("images", seen.images, asked.images), ("people", seen.people, asked.people)]
-        found = [f"{count} {what} instead of {wanted}" for what, count, wanted in counts if count != wanted]
+        found = []
+        for what, count, expected in counts:
+            if count != expected:
+                found.append(f"{count} {what} instead of {expected}")
         if asked.factors_sha256 is not None and seen.factors_sha256 != asked.factors_sha256:
             found.append("other procedural faces (their factors differ)")
         pairs = zip(seen.signature, asked.signature, strict=False)

@@ -79,7 +79,10 @@ def impostor_pairs(identity: Tensor, max_pairs: int = MAX_PAIRS, seed: int = 0) 
 def pair_scores(embedding: Tensor, pairs: Tensor) -> Tensor:
     """Cosines `(P,)` of rows `(2, P)` of unit embeddings `(N, E)`."""
     parts = zip(*(rows.split(CHUNK * CHUNK) for rows in pairs), strict=True)
-    return torch.cat([embedding.new_zeros(0), *((embedding[i] * embedding[j]).sum(-1) for i, j in parts)])
+    cosines = []
+    for i, j in parts:
+        cosines.append((embedding[i] * embedding[j]).sum(-1))
+    return torch.cat([embedding.new_zeros(0), *cosines])
 
 
 def genuine_scores(embedding: Tensor, identity: Tensor) -> Tensor:
@@ -252,7 +255,7 @@ class Identification(Metric):
 
     def _rows(self) -> list[tuple[Tensor, Tensor]]:
         """Per chunk of probes: similarities `(b, N)` with their own picture left out, and who is the same person."""
-        probe, gallery, identity = (dim_zero_cat(s) for s in (self.probe, self.gallery, self.identity))
+        probe, gallery, identity = map(dim_zero_cat, (self.probe, self.gallery, self.identity))
         rows = []
         for start in range(0, len(probe), CHUNK):
             similarity = probe[start : start + CHUNK] @ gallery.T

@@ -70,7 +70,9 @@ def roc(genuine: Tensor | Array, impostor: Tensor | Array) -> Roc:
         >>> curve.tar.tolist(), curve.far.tolist()
         ([0.0, 0.333..., 0.666..., 0.666..., 1.0, 1.0], [0.0, 0.0, 0.0, 0.5, 0.5, 1.0])
     """
-    scores = [np.asarray(item, dtype=np.float64).reshape(-1) for item in (genuine, impostor)]
+    scores = []
+    for item in (genuine, impostor):
+        scores.append(np.asarray(item, dtype=np.float64).reshape(-1))
     for name, item in zip(("genuine", "impostor"), scores, strict=True):
         if not item.size:
             raise ValueError(f"no {name} pairs: a ROC needs two people, with two pictures each")
@@ -179,7 +181,10 @@ def curve_intervals(
         values = [curve.eer, curve.auc, *(curve.tar_at(far) for far in fars)]
         for name, value in zip(found, values, strict=True):
             found[name].append(value)
-    return {name: _interval(values, len(np.unique(own))) for name, values in found.items()}
+    intervals = {}
+    for name, resampled in found.items():
+        intervals[name] = _interval(resampled, len(np.unique(own)))
+    return intervals
 
 
 def _interval(values: list[float], people: int) -> tuple[float, float]:

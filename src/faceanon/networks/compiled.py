@@ -70,7 +70,11 @@ class CompiledCall:
         except Exception as error:
             if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise
-            reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            reason = type(error).__name__
+            for line in str(error).splitlines():
+                if line.strip():
+                    reason = line.strip()
+                    break
             raise UserError(
                 f"cannot compile {self.region.name}: {type(error).__name__}: {reason}; name it in acceleration.skip, "
                 "choose another acceleration.backend, or compile nothing"

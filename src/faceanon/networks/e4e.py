@@ -123,7 +123,10 @@ class PyramidEncoder(nn.Module, ABC):
         c1, c2, c3 = (maps[tap] for tap in self.pyramid_taps)
         codes = self._codes(c1, c2, c3)
         features = [maps[tap] for tap in self.feature_taps]
-        return codes, {feature.shape[-1]: feature for feature in features}
+        by_side = {}
+        for feature in features:
+            by_side[feature.shape[-1]] = feature
+        return codes, by_side
 
     def pyramid(self, c1: Tensor, c2: Tensor, c3: Tensor, levels: int = 3) -> list[Tensor]:
         """The first `levels` maps of the feature pyramid, coarse to fine: c3, p2, p1."""

@@ -111,7 +111,8 @@ def make_body(widths: Sequence[int], units: Sequence[int]) -> nn.Sequential:
     body = []
     for before, width, count in zip(widths, widths[1:], units, strict=False):
         body.append(Unit(before, width, 2))
-        body.extend(Unit(width, width, 1) for _ in range(count - 1))
+        for _ in range(count - 1):
+            body.append(Unit(width, width, 1))
     return nn.Sequential(*body)
 
 

@@ -43,7 +43,10 @@ class Lpips(nn.Module):
         slices = []
         for i in range(whole.net.N_slices):
             slices.append(getattr(whole.net, f"slice{i + 1}"))
-        self.features = nn.ModuleDict({name: layer for part in slices for name, layer in part.named_children()})
+        layers = {}
+        for part in slices:
+            layers.update(part.named_children())
+        self.features = nn.ModuleDict(layers)
         self.taps = tuple(list(part._modules)[-1] for part in slices)
         self.register_buffer("shift", whole.scaling_layer.shift, persistent=False)
         self.register_buffer("scale", whole.scaling_layer.scale, persistent=False)
@@ -62,7 +65,9 @@ class Lpips(nn.Module):
 
     def forward(self, image: Tensor) -> list[Tensor]:
         """Maps of unit length times the roots of the linear weights: LPIPS is the mean square of their differences."""
-        maps = [F.normalize(item, dim=1, eps=1e-10) for item in self.raw(image)]
+        maps = []
+        for item in self.raw(image):
+            maps.append(F.normalize(item, dim=1, eps=1e-10))
         return [item * self.get_buffer(f"root{index}") for index, item in enumerate(maps)]
 
     @classmethod

@@ -51,7 +51,8 @@ class MobileFaceV2(nn.Module):
         blocks: list[nn.Module] = []
         for inputs, outputs in pairwise(widths):
             blocks += [Inverted(inputs, outputs, 2, expansion)]
-            blocks += [Inverted(outputs, outputs, 1, expansion) for _ in range(BLOCKS - 1)]
+            for _ in range(BLOCKS - 1):
+                blocks.append(Inverted(outputs, outputs, 1, expansion))
         self.blocks = nn.Sequential(*blocks)
         side = -(-112 // 2 ** len(widths))
         self.head = nn.Sequential(

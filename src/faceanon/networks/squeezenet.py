@@ -57,4 +57,7 @@ class SqueezeNetFeatures(nn.Module):
 
 def convert_squeezenet(public: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """State dict of `SqueezeNetFeatures` from tensors named as `fire2_squeeze1x1.weight`."""
-    return {name.replace("_", ".", 1): tensor for name, tensor in public.items()}
+    converted = {}
+    for name, tensor in public.items():
+        converted[name.replace("_", ".", 1)] = tensor
+    return converted

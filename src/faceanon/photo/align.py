@@ -190,7 +190,7 @@ def arrange_layers(geometries: Sequence[CropGeometry]) -> tuple[tuple[CropGeomet
                 break
         else:
             layers.append([geometry])
-    return tuple(tuple(layer) for layer in layers)
+    return tuple(map(tuple, layers))
 
 
 def _overlap(one: CropGeometry, other: CropGeometry) -> bool:

@@ -139,7 +139,7 @@ class MtcnnDetector:
         answers = []
         for part in torch.split(boxes, CHUNK):
             answers.append(self.rnet(_cut(photo, part, 24)))
-        logits, offsets = (torch.cat(part) for part in zip(*answers, strict=True))
+        logits, offsets = map(torch.cat, zip(*answers, strict=True))
         scores = logits.softmax(1)[:, 1]
         boxes = _move(boxes, offsets)
         keep = scores > self.config.thresholds[1]
@@ -153,7 +153,7 @@ class MtcnnDetector:
         answers = []
         for part in torch.split(boxes, CHUNK):
             answers.append(self.onet(_cut(photo, part, 48)))
-        logits, offsets, points = (torch.cat(part) for part in zip(*answers, strict=True))
+        logits, offsets, points = map(torch.cat, zip(*answers, strict=True))
         scores = logits.softmax(1)[:, 1]
         sides = (boxes[:, 2:] - boxes[:, :2])[..., None]
         points = boxes[:, :2, None] + points.reshape(-1, 2, 5) * sides  # (N, 2, 5)
@@ -199,7 +199,9 @@ def _pyramid(photo: Tensor, min_face: float, factor: float) -> Iterator[float]:
 
 
 def _shrink(photo: Tensor, scale: float) -> Tensor:
-    size = [max(1, math.ceil(side * scale)) for side in photo.shape[-2:]]
+    size = []
+    for side in photo.shape[-2:]:
+        size.append(max(1, math.ceil(side * scale)))
     if size == list(photo.shape[-2:]):
         return photo
     return functional.interpolate(photo, size, mode="area")

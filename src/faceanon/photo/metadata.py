@@ -154,7 +154,10 @@ def embedded(image: Image.Image) -> str | None:
 def embedded_vault(image: Image.Image) -> bytes | None:
     """The vault inside an opened picture, or None."""
     chunks: list[tuple[bytes, bytes]] = getattr(image, "private_chunks", [])
-    return next((bytes(chunk[1]) for chunk in chunks if chunk[0] == VAULT_CHUNK), None)
+    for chunk in chunks:
+        if chunk[0] == VAULT_CHUNK:
+            return bytes(chunk[1])
+    return None
 
 
 def read_vault_file(path: Path) -> bytes | None:

@@ -103,7 +103,11 @@ class People:
 
     def unmet(self) -> list[str]:
         """The references that nobody in any photo so far was like."""
-        return [name for name in self.names if name not in self.met]
+        names = []
+        for name in self.names:
+            if name not in self.met:
+                names.append(name)
+        return names
 
     def _selected(self, faces: Sequence[Face], codes: Tensor) -> tuple[frozenset[int], dict[int, str]]:
         """Numbers of everybody who is like one of `select`, and why not the others."""
@@ -209,7 +213,9 @@ def _codes(likeness: Likeness, pixels: NDArray[np.uint8], faces: Sequence[Face])
     for face in faces:
         if face.geometry is not None:
             squares.append(face.geometry)
-    crops = [crop(pixels, square, likeness.size) for square in squares]
+    crops = []
+    for square in squares:
+        crops.append(crop(pixels, square, likeness.size))
     if crops:
         return _embedded(likeness, torch.stack(crops))
     return torch.zeros(0, 1)

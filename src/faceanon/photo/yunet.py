@@ -147,7 +147,10 @@ class YunetDetector:
         # The network takes BGR in [0, 255].
         padded[0, :, :rows, :columns] = image[..., ::-1].transpose(2, 0, 1)
         outputs = dict(zip(self._outputs, self._session.run(None, {"input": padded}), strict=True))
-        found = np.concatenate([_decoded(outputs, stride, padded.shape[3], least) for stride in STRIDES])
+        parts = []
+        for stride in STRIDES:
+            parts.append(_decoded(outputs, stride, padded.shape[3], least))
+        found = np.concatenate(parts)
         across = columns / width
         down = rows / height
         found[:, [0, 2, *range(5, 15, 2)]] /= across

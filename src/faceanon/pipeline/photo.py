@@ -301,12 +301,19 @@ class Pipeline:
                 hide(pixels, spoilt)
                 faces[spoilt.number - 1] = spoilt
             # What the model failed on was hidden for good, and recovery must not look for it.
-            changed = [geometry for geometry in layer if geometry not in failed]
+            changed = []
+            for geometry in layer:
+                if geometry not in failed:
+                    changed.append(geometry)
             if changed:
                 done.append(changed)
 
         # Say in the manifest what recovery needs.
-        hidden = tuple(HiddenFace(face.box, face.treatment) for face in faces if face.treatment in SMALL_FACES)
+        small = []
+        for face in faces:
+            if face.treatment in SMALL_FACES:
+                small.append(HiddenFace(face.box, face.treatment))
+        hidden = tuple(small)
         manifest = self.manifest(width, height, done)
         manifest = replace(manifest, salt=salt, kdf=kdf, hidden=hidden, encoding=encoding)
         if backbone.sealed:
@@ -314,7 +321,10 @@ class Pipeline:
         count = manifest.faces + len(hidden)
         if count == 0:
             raise UserError(f"{photo.name}: every face is to be left ({faces[0].reason}), so there is nothing to do")
-        left = sum(face.treatment == "left" for face in faces)
+        left = 0
+        for face in faces:
+            if face.treatment == "left":
+                left += 1
         coarse = count_coarse(manifest.layers, backbone.face_sizes[0])
         photo = replace(photo, pixels=pixels, manifest=manifest.to_json())
         return Outcome(photo, count, coarse, len(hidden), left, tuple(faces))

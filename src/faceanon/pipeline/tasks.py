@@ -216,7 +216,7 @@ class RecoverTask:
     def _found_again(self, photo: LoadedPhoto, like: Manifest) -> Manifest:
         layers = self.pipeline.find(photo)
         height, width = photo.pixels.shape[:2]
-        own = tuple(tuple(layer) for layer in layers)
+        own = tuple(map(tuple, layers))
         return replace(like, width=width, height=height, layers=own, hidden=(), codes=())
 
 

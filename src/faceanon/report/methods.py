@@ -84,8 +84,11 @@ def markdown(methods: Mapping[str, Mapping[str, Mapping[str, float]]], columns: 
         heads.append(f"{column.group}: {column.title} {ARROWS[better(column.name)]}".strip())
     rows = [["method", *heads], ["---"] + ["---:"] * len(columns)]
     for name, found in methods.items():
-        rows.append([name, *(_cell(column.name, found.get(column.name)) for column in columns)])
-    return "\n".join(pipe(row) for row in rows) + "\n"
+        cells = []
+        for column in columns:
+            cells.append(_cell(column.name, found.get(column.name)))
+        rows.append([name, *cells])
+    return "\n".join(map(pipe, rows)) + "\n"
 
 
 def _cell(name: str, value: Mapping[str, float] | None) -> str:

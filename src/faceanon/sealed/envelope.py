@@ -54,7 +54,7 @@ def binding_of(weights: str, place: Sequence[float]) -> bytes:
         place: Whatever says which face of which picture it is, such as its square and the picture's size.
     """
     # Whole numbers and floats of one value are one place: JSON keeps no difference after a round trip.
-    values = [float(number) for number in place]
+    values = list(map(float, place))
     return hashlib.sha256(json.dumps([weights, values]).encode()).digest()
 
 

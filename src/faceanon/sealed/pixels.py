@@ -38,8 +38,12 @@ def embed(pixels: NDArray[np.uint8], windows: Sequence[Window], payload: bytes) 
         UserError: If there is not room enough.
     """
     data = zlib.compress(payload, 9)
-    chosen = _apart([window for window in windows if window[2] - window[0] >= FIRST])
-    room = [_room(window) for window in chosen]
+    roomy = []
+    for window in windows:
+        if window[2] - window[0] >= FIRST:
+            roomy.append(window)
+    chosen = _apart(roomy)
+    room = list(map(_room, chosen))
     if sum(room) < len(data):
         raise UserError(
             f"the faces' pixels have room for {sum(room)} bytes and {len(data)} are to be carried: the faces are too "

@@ -95,7 +95,11 @@ class AnonymizeStage(BackboneStage[Branches]):
         self.save_hyperparameters(ignore=["backbone"])
         self.check_weights(weights)
         wanted = {"perceptual": weights.perceptual or weights.recovery_perceptual, "parser": weights.parsing}
-        self.bundle.require("recogniser", "judge", *(role for role, weight in wanted.items() if weight))
+        needed = []
+        for role, weight in wanted.items():
+            if weight:
+                needed.append(role)
+        self.bundle.require("recogniser", "judge", *needed)
         self.weights = weights
         self.loop = loop
         self.saved_noise = saved_noise
@@ -295,8 +299,13 @@ class AnonymizeStage(BackboneStage[Branches]):
             # Identities come from the backbone that trains, pictures from the teacher: how a face is drawn is held.
             before = self.teacher[0].decode(codes.with_identity(wanted))
         parts = before.split([len(pictures) for _, pictures in strangers.values()])  # type: ignore[no-untyped-call]
-        drawn = [pictures for _, pictures in strangers.values()]
-        return {name: pixel_loss(*pair) for name, pair in zip(strangers, zip(drawn, parts, strict=True), strict=True)}
+        drawn = []
+        for _, pictures in strangers.values():
+            drawn.append(pictures)
+        terms = {}
+        for name, pair in zip(strangers, zip(drawn, parts, strict=True), strict=True):
+            terms[name] = pixel_loss(*pair)
+        return terms
 
     def _sample_keys(self, batch: FaceBatch) -> Tensor:
         """Four keys a face `(4 B, ...)`, always the same."""
@@ -327,7 +336,9 @@ class AnonymizeStage(BackboneStage[Branches]):
         for name, row in self.sample_rows(batch).items():
             rows[name] = row.clamp(-1, 1)
         judge = self.bundle.judge
-        embedded = {name: judge(row) for name, row in rows.items()}
+        embedded = {}
+        for name, row in rows.items():
+            embedded[name] = judge(row)
         original = embedded["original"]
         figures = {
             "val_cos_anonymized": (embedded["anonymized, key 1"] * original).sum(1).mean(),

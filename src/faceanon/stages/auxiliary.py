@@ -101,13 +101,19 @@ class AuxiliaryStage(L.LightningModule):
         loss = torch.zeros(())
         for shard in self.step:
             terms = self.objective.terms(self.network, shard.batch)
-            measured.append((shard.weight, {name: term.detach() for name, term in terms.items()}))
+            detached = {}
+            for name, term in terms.items():
+                detached[name] = term.detach()
+            measured.append((shard.weight, detached))
             loss = shard.weight * plain_sum(terms)
             if not shard.last:
                 loss.backward()  # type: ignore[no-untyped-call]
         # Kept for training.guard, to blame where one is not finite.
         self.current_terms = means = averaged(measured)
-        self.log_dict({f"train/{name}": term for name, term in means.items()}, batch_size=len(batch), prog_bar=True)
+        named = {}
+        for name, term in means.items():
+            named[f"train/{name}"] = term
+        self.log_dict(named, batch_size=len(batch), prog_bar=True)
         return loss
 
     def on_after_backward(self) -> None:
@@ -122,7 +128,10 @@ class AuxiliaryStage(L.LightningModule):
     def validation_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Log the objective's figures."""
         figures = self.objective.figures(self.network, batch)
-        figures = {f"val_{name}": value for name, value in figures.items()}
+        validated = {}
+        for name, value in figures.items():
+            validated[f"val_{name}"] = value
+        figures = validated
         self.log_dict(figures, batch_size=len(batch), prog_bar=True, sync_dist=True)
 
     def on_test_start(self) -> None:

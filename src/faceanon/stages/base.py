@@ -176,7 +176,9 @@ class Stage(L.LightningModule, ABC):
         writes = self.trainer._logger_connector.should_update_logs
         if not (writes or self.trainer.is_last_batch):
             return
-        named = {f"{prefix}/{name}": value.detach() for name, value in terms.items()}
+        named = {}
+        for name, value in terms.items():
+            named[f"{prefix}/{name}"] = value.detach()
         self.log_dict(named, batch_size=batch_size, on_step=True, on_epoch=False)
         # Lightning writes what was logged last into every later row.
         for item in (self.trainer._results or {}).values():
@@ -227,7 +229,7 @@ def trainable_parameters(module: nn.Module, prefixes: Iterable[str]) -> list[nn.
             raise UserError(f"trainable: no parameter starts with {prefix!r}; the parts are {', '.join(parts)}")
     chosen = []
     for name, parameter in named:
-        parameter.requires_grad_(any(name.startswith(prefix) for prefix in prefixes))
+        parameter.requires_grad_(any(map(name.startswith, prefixes)))
         if parameter.requires_grad:
             chosen.append(parameter)
     return chosen

@@ -100,7 +100,11 @@ class DisentangleStage(BackboneStage[Mixed]):
         self.save_hyperparameters(ignore=["backbone"])
         self.check_weights(weights)
         wanted = {"perceptual": weights.perceptual, "parser": weights.parsing}
-        self.bundle.require("recogniser", *(role for role, weight in wanted.items() if weight))
+        needed = []
+        for role, weight in wanted.items():
+            if weight:
+                needed.append(role)
+        self.bundle.require("recogniser", *needed)
         if not 0 <= stranger_share <= 1:
             raise UserError(f"stranger_share is {stranger_share}; it must lie in 0 to 1")
         self.weights = weights

@@ -50,7 +50,10 @@ class RowStreams:
     """
 
     def __init__(self, seed: int, step: int, first: int, count: int) -> None:
-        self.names = [("row", seed, step, row) for row in range(first, first + count)]
+        names = []
+        for row in range(first, first + count):
+            names.append(("row", seed, step, row))
+        self.names = names
 
     @cached_property
     def generators(self) -> list[torch.Generator]:
@@ -69,8 +72,10 @@ class RowStreams:
             seeds.append(int(torch.randint(1 << 48, (), generator=generator)))
         own = torch.Generator(item.device)
         shape = item.shape[1:]
-        kind = {"dtype": item.dtype, "device": item.device}
-        return torch.stack([torch.randn(shape, generator=own.manual_seed(number), **kind) for number in seeds])  # type: ignore[call-overload]
+        samples = []
+        for number in seeds:
+            samples.append(torch.randn(shape, generator=own.manual_seed(number), dtype=item.dtype, device=item.device))
+        return torch.stack(samples)
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,10 @@ class NormStatistics:
         """Go to the weighted mean of all shards of all processes; counts stay as each shard has them."""
         if not self.buffers:
             return
-        moved = [place for place, buffer in enumerate(self.buffers) if buffer.is_floating_point()]
+        moved = []
+        for place, buffer in enumerate(self.buffers):
+            if buffer.is_floating_point():
+                moved.append(place)
         total = torch.zeros_like(torch.cat([self.buffers[place].flatten() for place in moved]))
         for index, state in self.shards.items():
             total += weights[index] * torch.cat([state[place].flatten() for place in moved])
@@ -307,7 +315,7 @@ class Parallel:
         for _ in range(trainer.world_size):
             found.append(torch.zeros(1, dtype=torch.int64))
         distributed.all_gather(found, torch.tensor([rows]), group=self._cpu_group())
-        return trainer.global_rank, [int(item) for item in found]
+        return trainer.global_rank, list(map(int, found))
 
     def on_rank_zero(self, use: Callable[[Iterator[FaceBatch]], None], batches: Iterator[FaceBatch]) -> None:
         """Let rank 0 use the batches of all processes, shard by shard in the order of the global batches.

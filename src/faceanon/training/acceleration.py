@@ -116,7 +116,11 @@ class Acceleration(L.Callback):
                 for name in names:
                     if part in self.parts:
                         found[name] = getattr(pl_module, name, None)
-                self._compile((name, item) for name, item in found.items() if isinstance(item, nn.Module))
+                modules = []
+                for name, item in found.items():
+                    if isinstance(item, nn.Module):
+                        modules.append((name, item))
+                self._compile(modules)
             self._compile_frozen(pl_module)
         kinds = []
         for one in trainer.optimizers:
@@ -127,7 +131,10 @@ class Acceleration(L.Callback):
     def _told(self, kinds: list[tuple[str, bool]]) -> Iterator[str]:
         yield f"float32 products: {torch.get_float32_matmul_precision()}"
         yield f"layout: {'channels last' if self.channels_last else 'as it is'}"
-        yield "optimizers: " + ", ".join(f"{name} ({'fused' if done else 'not fused'})" for name, done in kinds)
+        texts = []
+        for name, done in kinds:
+            texts.append(f"{name} ({'fused' if done else 'not fused'})")
+        yield "optimizers: " + ", ".join(texts)
         if self.parts:
             graphs = ", CUDA graphs" if self.cuda_graphs else ""
             yield f"compiled ({self.backend}{graphs}): {', '.join(self.calls) or 'nothing'}"
@@ -161,7 +168,11 @@ class Acceleration(L.Callback):
                     continue
                 options = {"backend": self.backend, "mode": mode, "dynamic": False, "fullgraph": True}
                 self.calls[region.name] = compile_region(region, **options)
-        return [name for name in self.calls if name not in before]
+        added = []
+        for name in self.calls:
+            if name not in before:
+                added.append(name)
+        return added
 
     def _compile_frozen(self, module: L.LightningModule) -> list[str]:
         """Compile those of the bundle's networks that have been built by now, and the teacher; the new ones' names."""
@@ -172,8 +183,13 @@ class Acceleration(L.Callback):
         for role in _ROLES:
             if role in bundle:
                 found.append((f"bundle.{role}", bundle[role]))
-        found += [("teacher", teacher) for teacher in getattr(module, "teacher", [])]
-        return self._compile((name, item) for name, item in found if isinstance(item, nn.Module))
+        for teacher in getattr(module, "teacher", []):
+            found.append(("teacher", teacher))
+        modules = []
+        for name, item in found:
+            if isinstance(item, nn.Module):
+                modules.append((name, item))
+        return self._compile(modules)
 
     def on_train_batch_start(
         self,

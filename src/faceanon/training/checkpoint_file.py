@@ -135,7 +135,7 @@ def newest_or_refuse(folders: Iterable[Path]) -> tuple[Path | None, str]:
         UserError: There are checkpoints, and all are damaged.
     """
     path, damaged = newest(folders)
-    names = ", ".join(str(item) for item in damaged)
+    names = ", ".join(map(str, damaged))
     if path is None and damaged:
         raise UserError(f"every checkpoint is damaged: {names}; move them away to start anew")
     if damaged:

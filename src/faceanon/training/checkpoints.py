@@ -165,7 +165,9 @@ class RunCheckpoint(Checkpoint):
         if _trial(trainer):
             return None
         assert self.dirpath is not None
-        new, last, previous = (self.dirpath / name for name in (NEWEST, LAST, PREVIOUS))
+        new = self.dirpath / NEWEST
+        last = self.dirpath / LAST
+        previous = self.dirpath / PREVIOUS
         trainer.save_checkpoint(new, weights_only=False)
         if trainer.is_global_zero:
             if last.exists():

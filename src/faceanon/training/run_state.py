@@ -138,7 +138,10 @@ class RunState(L.Callback):
             )
         # Shortened, since rows after the checkpoint belong to batches that will be trained on again.
         if self._loaded is not None:
-            loggers = [logger for logger in trainer.loggers if isinstance(logger, CSVLogger)]
+            loggers = []
+            for logger in trainer.loggers:
+                if isinstance(logger, CSVLogger):
+                    loggers.append(logger)
             for logger, rows in zip(loggers, self._loaded["csv_rows"], strict=False):
                 logger.continue_after(rows)
 

@@ -45,10 +45,9 @@ def methods(pipeline: Pipeline) -> dict[str, Pipeline]:
     bundle = getattr(pipeline.backbone, "bundle", None)
     where = "synth64" if bundle is None else str(bundle.folder)
     classical = {"blur": Blur(where, sigma=0.12), "pixelate": Pixelate(where, cells=5), "mask": Mask(where)}
-    others = {
-        name: Pipeline(backbone, pipeline.detector, name=name, device=pipeline.device, policy=pipeline.policy)
-        for name, backbone in classical.items()
-    }
+    others = {}
+    for name, backbone in classical.items():
+        others[name] = Pipeline(backbone, pipeline.detector, name=name, device=pipeline.device, policy=pipeline.policy)
     return {OWN: pipeline, **others}
 
 
@@ -139,7 +138,11 @@ class Desk:
 
 
 def _plain(stem: str) -> str:
-    kept = "".join(letter for letter in stem if letter.isalnum() or letter in "-_ ").strip()
+    letters = []
+    for letter in stem:
+        if letter.isalnum() or letter in "-_ ":
+            letters.append(letter)
+    kept = "".join(letters).strip()
     return kept[:60] or "picture"
 
 

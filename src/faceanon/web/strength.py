@@ -70,7 +70,11 @@ def judge_password(password: str, rate: float) -> Strength:
     seconds = guesses / (rate * MACHINES)
     level: Level = next((word for bound, word in BOUNDS if seconds < bound), "strong")
     words = [found["feedback"]["warning"], *found["feedback"]["suggestions"][:1]] if level != "strong" else []
-    return Strength(guesses, seconds, level, " ".join(f"{word.rstrip('.')}." for word in words if word))
+    sentences = []
+    for word in words:
+        if word:
+            sentences.append(f"{word.rstrip('.')}.")
+    return Strength(guesses, seconds, level, " ".join(sentences))
 
 
 def duration(seconds: float) -> str:

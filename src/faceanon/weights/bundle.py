@@ -92,7 +92,8 @@ def read_spec(folder: Path) -> dict[str, Any]:
                 texts = [None]
             inner = []
             if isinstance(entry, dict):
-                inner = [entry.get(key, {}) for key in ("init", "files", "source")]
+                for key in ("init", "files", "source"):
+                    inner.append(entry.get(key, {}))
             if not all(isinstance(text, str) for text in (role, *texts)) or not all(isinstance(i, dict) for i in inner):
                 raise UserError(f"{path}: the entry of {role!r:.40} is damaged; restore the file")
             former_hashes(entry, path)
@@ -273,8 +274,12 @@ class Bundle:
         """
         roles = ["generator", "encoder", "recogniser"]
         if self.has("codec"):
-            roles = [role for role in (*roles, "codec") if self.has(role)]
-        parts = [self._first_hash(role) for role in roles]
+            own_roles = []
+            for role in (*roles, "codec"):
+                if self.has(role):
+                    own_roles.append(role)
+            roles = own_roles
+        parts = list(map(self._first_hash, roles))
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
     def _first_hash(self, role: str) -> str:
@@ -325,7 +330,10 @@ class Bundle:
         for role in self.spec["networks"]:
             if role.startswith("judge_"):
                 roles.append(role)
-        return {self.entry(role)["name"]: Frozen(self._normalised(role)).to(self.device) for role in roles}
+        judges: dict[str, Callable[[Tensor], Tensor]] = {}
+        for role in roles:
+            judges[self.entry(role)["name"]] = Frozen(self._normalised(role)).to(self.device)
+        return judges
 
     @property
     def recogniser_name(self) -> str:

@@ -78,7 +78,10 @@ def published(kind: str, resolution: int | None = None, name: str | None = None)
 
 def by_sha256(digest: str) -> Published | None:
     """The published file with this hash, or None."""
-    return next((entry for entry in catalog() if entry.sha256 == digest), None)
+    for entry in catalog():
+        if entry.sha256 == digest:
+            return entry
+    return None
 
 
 def bundle_entries(spec: dict[str, Any]) -> Iterable[dict[str, Any]]:

@@ -27,7 +27,9 @@ def missing_roles(roles: Sequence[str], bundle: str | Path, image_size: int) -> 
         bundle: Name or folder, as `faceanon weights import --as` takes it.
         image_size: Side of the bundle's pictures, in px.
     """
-    found = [(role, _published(role, image_size)) for role in roles]
+    found = []
+    for role in roles:
+        found.append((role, _published(role, image_size)))
     if all(entry is None for _, entry in found):
         return "train or import one first"
     return _advice(found, str(bundle))

@@ -100,14 +100,20 @@ def export_onnx(backbone: Backbone, weights: str, name: str) -> Exported:
         opset=OPSET,
         faceanon=__version__,
     )
-    graphs: dict[str, bytes] = {way: _graph(backbone, way, size) for way in ways}
+    graphs: dict[str, bytes] = {}
+    for way in ways:
+        graphs[way] = _graph(backbone, way, size)
     errors = _errors(backbone, OnnxMethod(card, graphs))
-    for way, error in errors.items():
+    for name_of_way, error in errors.items():
+        # A difference of NaN is as wrong as a large one, and no comparison with NaN holds.
         if not error <= TOLERANCE:
             raise UserError(
-                f"onnxruntime and torch differ by {error:.2g} in {way}, more than {TOLERANCE:.2g}; nothing was written"
+                f"onnxruntime and torch differ by {error:.2g} in {name_of_way}, more than {TOLERANCE:.2g}; "
+                "nothing was written"
             )
-    figures = {f"max_abs_error/{way}": error for way, error in errors.items()}
+    figures = {}
+    for name_of_way, error in errors.items():
+        figures[f"max_abs_error/{name_of_way}"] = error
     return Exported(replace(card, graphs=_entries(graphs), figures=figures), graphs)
 
 
@@ -132,7 +138,9 @@ def quantized(exported: Exported) -> Exported:
     Raises:
         UserError: If a package is missing.
     """
-    graphs = {way: _quantize(graph) for way, graph in exported.graphs.items()}
+    graphs = {}
+    for way, graph in exported.graphs.items():
+        graphs[way] = _quantize(graph)
     exact = OnnxMethod(exported.card, exported.graphs)
     rough = OnnxMethod(exported.card, graphs)
     faces = _faces(exported.card.image_size, 8)
@@ -151,7 +159,9 @@ def write_onnx(exported: Exported, folder: Path, overwrite: bool) -> list[Path]:
         UserError: If a file exists and `overwrite` is off, or the folder cannot be written.
     """
     check_free(folder, overwrite)
-    names = [entry["file"] for entry in exported.card.graphs.values()]
+    names = []
+    for entry in exported.card.graphs.values():
+        names.append(entry["file"])
     try:
         # A kill must not leave old card and new graphs.
         (folder / CARD).unlink(missing_ok=True)
@@ -171,7 +181,7 @@ def check_free(folder: Path, overwrite: bool) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; name a folder to write to")
-    for name in (CARD, *(_file(way) for way in get_args(Direction))):
+    for name in (CARD, *map(_file, get_args(Direction))):
         if not overwrite and (folder / name).exists():
             raise UserError(f"{folder / name} exists; give --overwrite to replace it")
 
@@ -203,7 +213,11 @@ def _graph(backbone: Backbone, way: Direction, size: int) -> bytes:
         raise UserError(f"{kind} cannot be exported to ONNX: torch cannot trace its {way} ({reason:.200})") from error
     assert made is not None
     model = made.model_proto
-    if drawn := sorted({node.op_type for node in model.graph.node if node.op_type.startswith(("Random", "Bernoulli"))}):
+    random_nodes = set()
+    for node in model.graph.node:
+        if node.op_type.startswith(("Random", "Bernoulli")):
+            random_nodes.add(node.op_type)
+    if drawn := sorted(random_nodes):
         raise UserError(f"{type(backbone).__name__} draws random numbers in {way} ({', '.join(drawn)}): not exported")
     data: bytes = model.SerializeToString()
     return data
@@ -279,7 +293,9 @@ def _quantize(graph: bytes) -> bytes:
 
 def _unshare(graph: Any) -> None:  # noqa: ANN401 - onnx's protobuf classes have no types
     """Give every Gemm its own weight: onnxruntime transposes a shared one once for each of its users."""
-    stored = {item.name: item for item in graph.initializer}
+    stored = {}
+    for item in graph.initializer:
+        stored[item.name] = item
     seen = set[str]()
     for node in graph.node:
         if node.op_type != "Gemm" or node.input[1] not in stored:

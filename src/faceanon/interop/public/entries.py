@@ -100,7 +100,10 @@ class Staging:
         known = published(found.layout.kind, found.size, found.name)
         entry["source"] = _source(part.file, found.layout.title, known, notes)
         self._enter(part.role, entry)
-        return [f"{part} -> {part.role}", *(f"  {note}" for note in notes)]
+        lines = []
+        for note in notes:
+            lines.append(f"  {note}")
+        return [f"{part} -> {part.role}", *lines]
 
     def add_pack(self, file: PublicFile) -> list[str]:
         """Copy InsightFace's networks as they are; a recogniser among them judges, where there is no judge yet.
@@ -118,7 +121,11 @@ class Staging:
         source = _source(file, "InsightFace pack", published("insightface"), [])
         self.spec.setdefault("packs", {})[pack_name(file)] = {"folder": folder, "files": files, "source": source}
         lines = [f"{file.path.name} (InsightFace pack) -> packs: {', '.join(files)}"]
-        judge = next((name for name in RECOGNISERS if name in files), None)
+        judge = None
+        for name in RECOGNISERS:
+            if name in files:
+                judge = name
+                break
         if judge is not None and "judge" not in self.spec["networks"]:
             entry = {"name": f"insightface_{Path(judge).stem}", "class": ONNX, "input_size": 112, "crop": list(FRAMING)}
             entry |= {"file": f"{folder}/{judge}", "sha256": files[judge], "source": source}
@@ -213,7 +220,11 @@ def _usage(part: Part) -> dict[str, Any]:
 def _source(file: PublicFile, title: str, known: Published | None, notes: list[str]) -> dict[str, Any]:
     """Where an entry is from and on which terms."""
     exact = by_sha256(file.sha256)
-    named = next((item for item in catalog() if item.sha256 and item.files[0] == file.path.name), None)
+    named = None
+    for item in catalog():
+        if item.sha256 and item.files[0] == file.path.name:
+            named = item
+            break
     if exact is None and named is not None:
         notes.append(f"not the published {file.path.name}: its sha256 differs")
     return {

@@ -82,7 +82,8 @@ def encoder_content(parts: Exportable) -> dict[str, Any]:
     state = {}
     for name, value in parts.encoder.state_dict().items():
         state[f"encoder.{name}"] = value
-    state |= {f"decoder.{name}": value for name, value in parts.generator.state_dict().items()}
+    for name, value in parts.generator.state_dict().items():
+        state[f"decoder.{name}"] = value
     size = parts.generator.size
     options = {
         "encoder_type": ENCODER_TYPES[_class(parts.encoder)],

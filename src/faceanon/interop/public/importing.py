@@ -99,7 +99,11 @@ def _parts(files: Sequence[PublicFile]) -> list[Part]:
     """Every network; a bare generator beside DBAF's other files is its fine-tuned decoder."""
     parts = []
     for file in files:
-        decoder = next((found for found in file.found if found.layout is GENERATOR), None)
+        decoder = None
+        for found in file.found:
+            if found.layout is GENERATOR:
+                decoder = found
+                break
         if decoder is None:
             partner = None
         else:
@@ -108,7 +112,10 @@ def _parts(files: Sequence[PublicFile]) -> list[Part]:
             is_encoder = found.layout.role == "encoder"
             parts.append(Part(file, found, found.layout.role, partner if is_encoder else None))
     if any(part.role.startswith("dbaf_") for part in parts):
-        parts = [_as_dbaf_decoder(part) if part.found.bare and part.role == "generator" else part for part in parts]
+        settled = []
+        for part in parts:
+            settled.append(_as_dbaf_decoder(part) if part.found.bare and part.role == "generator" else part)
+        parts = settled
     return parts
 
 
@@ -209,7 +216,11 @@ def _new_packs(
     """
     kept = []
     lines = []
-    for file in (file for file in files if file.pack is not None):
+    with_packs = []
+    for file in files:
+        if file.pack is not None:
+            with_packs.append(file)
+    for file in with_packs:
         present = spec.get("packs", {}).get(pack_name(file))
         if present is not None and present["source"]["sha256"] == file.sha256:
             lines.append(f"{file.path.name}: already in {spec['name']}")
@@ -228,7 +239,10 @@ def _settle_size(spec: dict[str, Any], parts: Sequence[Part]) -> None:
     Raises:
         UserError: A network draws or encodes another size; the message names both.
     """
-    sized = [part for part in parts if part.found.size is not None and part.role != DBAF_DECODER.role]
+    sized = []
+    for part in parts:
+        if part.found.size is not None and part.role != DBAF_DECODER.role:
+            sized.append(part)
     if spec["image_size"] is None:
         if sized:
             spec["image_size"] = sized[0].found.size
@@ -282,7 +296,11 @@ def _commit(temporary: Path, folder: Path, old: dict[str, Any], spec: dict[str, 
         present = (folder / CARD).read_text(encoding="utf-8")
     moved: list[Path] = []
     try:
-        for path in sorted(item for item in temporary.rglob("*") if item.is_file()):
+        written = []
+        for item in temporary.rglob("*"):
+            if item.is_file():
+                written.append(item)
+        for path in sorted(written):
             target = folder / path.relative_to(temporary)
             if not target.exists():
                 target.parent.mkdir(exist_ok=True)
@@ -308,6 +326,9 @@ def _file_names(spec: dict[str, Any]) -> set[str]:
     """Files that a bundle.yaml names."""
     names = set()
     for entry in bundle_entries(spec):
-        names |= {entry[key] for key in ("file", "latent_avg") if key in entry}
-        names |= {f"{entry['folder']}/{name}" for name in entry.get("files", {})}
+        for key in ("file", "latent_avg"):
+            if key in entry:
+                names.add(entry[key])
+        for name in entry.get("files", {}):
+            names.add(f"{entry['folder']}/{name}")
     return names

@@ -162,12 +162,17 @@ def _networks(content: dict[str, Any], opts: dict[str, Any], path: Path) -> list
     bare = _tensors(content)
     if bare is None:
         raise UserError(_unnamed(path, list(content)))
-    return [replace(found, bare=True) for found in _state(bare, opts, average, path)]
+    networks = []
+    for found in _state(bare, opts, average, path):
+        networks.append(replace(found, bare=True))
+    return networks
 
 
 def _stylegan2(content: dict[str, Any], average: Tensor | None, path: Path) -> list[Found]:
     """Generator (its moving average where there is one) and discriminator."""
-    states = {part: _tensors(content.get(part)) for part in _PARTS}
+    states = {}
+    for part in _PARTS:
+        states[part] = _tensors(content.get(part))
     generator = states["g_ema"] or states["g"]
     discriminator = states["d"]
     found = []

@@ -155,7 +155,11 @@ class FolderRun:
         if (before := self.head.get("precision", FULL)) != precision:
             was = f"{before!s:.60}, not {precision}"
             raise UserError(f"{self.plan.target} holds a run of the model in {was}; give that one, or --overwrite")
-        self.todo = [job for job in self.plan.jobs if not self.plan.finished(job)]
+        todo = []
+        for job in self.plan.jobs:
+            if not self.plan.finished(job):
+                todo.append(job)
+        self.todo = todo
         self.lines.update({} if history is None else history.last)
 
     def results(self) -> Generator[tuple[Task, Outcome | UserError], None, None]:
@@ -303,9 +307,12 @@ class _Noted:
 
 
 def _face(face: Face) -> dict[str, Any]:
+    box = []
+    for edge in face.box:
+        box.append(round(edge, 1))
     return {
         "number": face.number,
-        "box": [round(edge, 1) for edge in face.box],
+        "box": box,
         "score": round(face.score, 4),
         "by": face.treatment,
         "why": face.reason,

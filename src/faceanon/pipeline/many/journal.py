@@ -63,7 +63,7 @@ def read_journal(path: Path) -> tuple[History | None, int]:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     whole = data.rfind(b"\n") + 1
     try:
-        lines = [json.loads(line) for line in data[:whole].splitlines()]
+        lines = list(map(json.loads, data[:whole].splitlines()))
         if not lines:
             return None, 0
         history = History(dict(lines[0]["run"]))

@@ -45,9 +45,13 @@ class FolderStage(LightningModule):
 
     def setup(self, stage: str) -> None:
         """Agree on what is to be done."""
-        names = [self.run.plan.name(source) for source, _ in self.run.todo]
+        names = []
+        for source, _ in self.run.todo:
+            names.append(self.run.plan.name(source))
         head, names = self.trainer.strategy.broadcast((self.run.head, names))
-        jobs = {self.run.plan.name(job[0]): job for job in self.run.plan.jobs}
+        jobs = {}
+        for job in self.run.plan.jobs:
+            jobs[self.run.plan.name(job[0])] = job
         self.run.adopt(head)
         self.run.todo = [jobs[name] for name in names]
         if self.journal is None:
@@ -67,7 +71,10 @@ class FolderStage(LightningModule):
         assert self.journal is not None
         if self._stopped:
             return 0
-        with closing(self.run.work(self.journal, [self.run.todo[number] for number in batch])) as results:
+        jobs = []
+        for number in batch:
+            jobs.append(self.run.todo[number])
+        with closing(self.run.work(self.journal, jobs)) as results:
             for _, result in results:
                 if not self.report(result):
                     self._stopped = True

@@ -153,9 +153,17 @@ class Tracker:
 
     def add(self, frame: int, found: Sequence[Detection], squares: Sequence[CropGeometry]) -> None:
         """Put the detections of one frame, each with its square, to their tracks."""
-        boxes = [np.array(face.box, dtype=np.float64) for face in found]
-        open_ = [track for track in self._tracks if self._remembers(track, frame)]
-        matched = dict(_match([track.predicted(frame, 0.3 * self.rate) for track in open_], boxes))
+        boxes = []
+        for face in found:
+            boxes.append(np.array(face.box, dtype=np.float64))
+        open_ = []
+        for candidate in self._tracks:
+            if self._remembers(candidate, frame):
+                open_.append(candidate)
+        predicted = []
+        for candidate in open_:
+            predicted.append(candidate.predicted(frame, 0.3 * self.rate))
+        matched = dict(_match(predicted, boxes))
         for index, (box, square) in enumerate(zip(boxes, squares, strict=True)):
             if index in matched:
                 track = open_[matched[index]]

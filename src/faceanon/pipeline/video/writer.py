@@ -123,7 +123,7 @@ class VideoWriter:
                 context.colorspace = given.colorspace
             # The narrow range, which every player expects.
             context.color_range = 1
-        sounds = [stream for stream in self._input.streams.audio]
+        sounds = list(self._input.streams.audio)
         self._sounds = {stream.index: self._out.add_stream_from_template(stream) for stream in sounds}
         self._out.start_encoding()
         self._packets = self._sound_packets(sounds)

@@ -60,7 +60,9 @@ def facts(run: Run) -> list[str]:
     machine = run.machine
     where = machine.get("gpu") or machine.get("cpu")
     choices = [f"{one.threads} thread" + "s" * (one.threads > 1), f"precision {one.precision}"]
-    choices += [word for word, on in (("compiled", one.compile), ("channels last", one.channels_last)) if on]
+    for word, on in (("compiled", one.compile), ("channels last", one.channels_last)):
+        if on:
+            choices.append(word)
     if one.cuda:
         choices += [f"TF32 {'on' if one.tf32 else 'off'}"]
     commit = (run.commit or "installed")[:7]
@@ -93,7 +95,10 @@ def remarks(run: Run) -> list[str]:
     for one in run.figures:
         if one.failed:
             lines.append(f"{one.name}: not measured: {one.failed}")
-    return lines + [f"{one.name} does not use {', '.join(one.ignored)}" for one in run.figures if one.ignored]
+    for one in run.figures:
+        if one.ignored:
+            lines.append(f"{one.name} does not use {', '.join(one.ignored)}")
+    return lines
 
 
 def terminal(run: Run, former: Run | None = None) -> str:
@@ -104,7 +109,10 @@ def terminal(run: Run, former: Run | None = None) -> str:
             measured.append(one)
     lines = [*facts(run), ""]
     if measured:
-        lines += align([header(run), *(row(one, run) for one in measured)])
+        rows = []
+        for one in measured:
+            rows.append(row(one, run))
+        lines += align([header(run), *rows])
     if remarks(run):
         lines += ["", *remarks(run)]
     if former is not None:
@@ -135,8 +143,13 @@ def comparison(run: Run, former: Run) -> list[str]:
     if not found:
         return ["the baseline shares no case with this run"]
     lines = [f"against {former.when} at {(former.commit or 'installed')[:7]}, each by its own machine's peak:"]
-    lines += align([["case", "times as fast", "memory"], *(_ratios(one) for one in found)], left=1)
-    return lines + [f"  {line}" for line in differences(run, former)]
+    rows = []
+    for one in found:
+        rows.append(_ratios(one))
+    lines += align([["case", "times as fast", "memory"], *rows], left=1)
+    for line in differences(run, former):
+        lines.append(f"  {line}")
+    return lines
 
 
 def _ratios(one: Comparison) -> list[str]:
@@ -159,16 +172,22 @@ def markdown(run: Run, command: str, source: str | None = None, former: Run | No
         f"Made by `{command}`; every run is a small JSON in `bench/` beside this page.",
         "",
     ]
-    lines += [f"- {line}" for line in facts(run)]
+    for line in facts(run):
+        lines.append(f"- {line}")
     if source:
         lines += [f"- data: `{source}`"]
     if run.settings.device == "cpu" and _was_shared(run):
         lines.append("- The machine was shared with other work: read `per CPU-s`, `of peak` and `cost`, not `per s`.")
     lines += ["", pipe(titles), pipe(["---"] * 2 + ["---:"] * (len(titles) - 2))]
-    lines += [pipe(row(one, run)) for one in run.figures if not one.failed]
+    for one in run.figures:
+        if not one.failed:
+            lines.append(pipe(row(one, run)))
     lines += ["", LEGEND, ""]
-    lines += [f"- {line}" for line in remarks(run)]
-    lines += ["", "## The cases", ""] + [f"- `{one.name}`: {one.about}" for one in run.figures]
+    for line in remarks(run):
+        lines.append(f"- {line}")
+    lines += ["", "## The cases", ""]
+    for one in run.figures:
+        lines.append(f"- `{one.name}`: {one.about}")
     if former is not None:
         lines += ["", "## Before", "", "```", *comparison(run, former), "```"]
     return "\n".join(lines).rstrip() + "\n"

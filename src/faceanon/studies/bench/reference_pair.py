@@ -65,7 +65,10 @@ class Pair:
 
 
 def _plain(terms: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.detach() for name, value in terms.items()}
+    plain = {}
+    for name, value in terms.items():
+        plain[name] = value.detach()
+    return plain
 
 
 @contextmanager

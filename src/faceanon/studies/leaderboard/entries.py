@@ -53,13 +53,20 @@ class Entry:
     @property
     def warnings(self) -> list[str]:
         """Of all runs, each once, with those that results of an earlier version do not know yet."""
-        return list(dict.fromkeys(text for run in self.runs for text in _warned(run)))
+        texts = []
+        for run in self.runs:
+            texts.extend(_warned(run))
+        return list(dict.fromkeys(texts))
 
 
 def _warned(run: Results) -> list[str]:
     known = {text.split(":")[0] for text in run.warnings}
     now = find_faults(run.figures, str(run.meta.get("judge")), float(run.meta.get("far") or math.nan)).values()
-    return [*run.warnings, *(text for text in now if text.split(":")[0] not in known)]
+    added = []
+    for text in now:
+        if text.split(":")[0] not in known:
+            added.append(text)
+    return [*run.warnings, *added]
 
 
 @dataclass
@@ -113,7 +120,11 @@ def _key(folder: Path, path: Path) -> tuple[Path, tuple[str, ...]]:
     else:
         root = path.resolve().parent
     inner = path.resolve().parent.relative_to(root).parts
-    return root, tuple(part for part in inner if not SEED.fullmatch(part))
+    unseeded = []
+    for part in inner:
+        if not SEED.fullmatch(part):
+            unseeded.append(part)
+    return root, tuple(unseeded)
 
 
 def _names(keys: Sequence[tuple[Path, tuple[str, ...]]]) -> list[str]:
@@ -220,14 +231,19 @@ def check_entries(entries: Sequence[Entry], across: bool = False) -> list[str]:
         for number, run in enumerate(entry.runs):
             runs[f"{entry.name} {number + 1}"] = run
     if len(runs) == len(entries):
-        single = {entry.name: entry.runs[0] for entry in entries}
+        single = {}
+        for entry in entries:
+            single[entry.name] = entry.runs[0]
     else:
         single = runs
     if check_comparable({label: run.meta for label, run in single.items()}, across):
         marks.append("The protocols differ: compare only methods with the same one, it stands beside their names.")
     judges = _by_hash(single, "judge")
     if len(judges) > 1:
-        listed = "; ".join(f"{', '.join(names)}: {judge}" for judge, names in judges.items())
+        lines = []
+        for judge, names in judges.items():
+            lines.append(f"{', '.join(names)}: {judge}")
+        listed = "; ".join(lines)
         if not across:
             raise UserError(
                 f"results of different judges do not compare ({listed}); test anew or add --across-protocols"

@@ -143,17 +143,29 @@ def leaderboard_rows(entries: Sequence[Entry], comparable: bool = True) -> tuple
         entries: The methods.
         comparable: Whether a figure can be the best of its column.
     """
-    found = [(entry, _figures(entry)) for entry in entries]
+    found = []
+    for entry in entries:
+        found.append((entry, _figures(entry)))
     found.sort(key=lambda pair: (bool(pair[0].warnings), *_standing(pair[1]), pair[0].name))
     shown = [column for column in COLUMNS if any(column.name in figures for _, figures in found)]
     rows = []
     for number, (entry, figures) in enumerate(found, 1):
-        cells = [_cell(entry, column.name, figures.get(column.name)) for column in shown]
-        means = {name: value["mean"] for name, value in figures.items()}
+        cells = []
+        for column in shown:
+            cells.append(_cell(entry, column.name, figures.get(column.name)))
+        means = {}
+        for name, value in figures.items():
+            means[name] = value["mean"]
         rows.append(Row(number, entry, means, cells, protocol_label(entry.meta)))
     for place, column in enumerate(shown if comparable else ()):
-        _mark_best([row.cells[place] for row in rows if not row.entry.warnings], better(column.name))
-    heads = [Head(column.group, column.title, explain(column.name).text, better(column.name)) for column in shown]
+        unwarned = []
+        for row in rows:
+            if not row.entry.warnings:
+                unwarned.append(row.cells[place])
+        _mark_best(unwarned, better(column.name))
+    heads = []
+    for column in shown:
+        heads.append(Head(column.group, column.title, explain(column.name).text, better(column.name)))
     return rows, heads
 
 
@@ -172,7 +184,11 @@ def _figures(entry: Entry) -> dict[str, dict[str, float]]:
 
 def _standing(figures: Mapping[str, Mapping[str, float]]) -> tuple[float, float]:
     """Small is good: share of people found, then share of faces not recovered."""
-    hidden = next((figures[name]["mean"] for name in (FOUND, HIDDEN) if name in figures), math.inf)
+    hidden = math.inf
+    for name in (FOUND, HIDDEN):
+        if name in figures:
+            hidden = figures[name]["mean"]
+            break
     return hidden, -figures[RECOVERED]["mean"] if RECOVERED in figures else 0.0
 
 
@@ -191,7 +207,10 @@ def _cell(entry: Entry, name: str, value: Mapping[str, float] | None) -> Cell:
 
 
 def _mark_best(cells: Sequence[Cell], direction: Better) -> None:
-    values = [cell.value for cell in cells if cell.value is not None]
+    values = []
+    for cell in cells:
+        if cell.value is not None:
+            values.append(cell.value)
     if len(values) > 1 and direction:
         best = min(values) if direction == "lower" else max(values)
         for cell in cells:
@@ -210,7 +229,11 @@ def _plots(rows: Sequence[Row]) -> list[Scatter]:
                 text = _told(row, name)
                 points.append(Point(row.number, row.entry.name, hidden, row.figures[name], recovered, text))
         plots.append(scatter(title, points, lower=better(name) == "lower"))
-    return [plot for plot in plots if plot is not None]
+    drawn = []
+    for plot in plots:
+        if plot is not None:
+            drawn.append(plot)
+    return drawn
 
 
 def _told(row: Row, name: str) -> str:

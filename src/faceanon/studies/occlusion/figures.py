@@ -145,7 +145,9 @@ class OcclusionTest:
         self.method_sha256 = self.method_sha256 or state_sha256(backbone)
         self.reversible = backbone.reversible
         self.seen = self.seen + len(plain)
-        self.kinds += [kind for kind in batch.worn if kind not in self.kinds]
+        for kind in batch.worn:
+            if kind not in self.kinds:
+                self.kinds.append(kind)
         empty = torch.zeros(len(plain), *plain.shape[2:], dtype=torch.bool, device=plain.device)
         reference = self.networks[str(self.role)](plain).cpu()
         moved: Tensor | None = None
@@ -171,7 +173,9 @@ class OcclusionTest:
 
     def _recognition(self, kind: str, made: Mapping[str, Tensor], reference: Tensor, people: Tensor) -> None:
         net = self.networks[str(self.role)]
-        found = {what: net(image).cpu() for what, image in made.items()}
+        found = {}
+        for what, image in made.items():
+            found[what] = net(image).cpu()
         self._metric(f"bare/{kind}", lambda: Verification(self.far, seed=self.seed)).update(found["original"], people)
         self._metric(f"lookup/{kind}", Identification).update(found["anonymized"], reference, people)
         pairs = {"deid_rate": found["anonymized"]}
@@ -186,13 +190,18 @@ class OcclusionTest:
         """What is left of the occluder."""
         if kind == NONE:
             return
-        changed = {what: made[what] for what in ("anonymized", "recovered") if what in made}
+        changed = {}
+        for what in ("anonymized", "recovered"):
+            if what in made:
+                changed[what] = made[what]
         for what, image in changed.items():
             self._row(f"occluder_psnr/{kind}/{what}", masked_psnr(image, made["original"], mask))
         parser = self.networks["parser"]
         if parser is None:
             return
-        labels = {what: parser(image).argmax(1) for what, image in {"original": made["original"], **changed}.items()}
+        labels = {}
+        for what, image in {"original": made["original"], **changed}.items():
+            labels[what] = parser(image).argmax(1)
         for what, found in labels.items():
             if what != "original":
                 self._row(f"occluder_parsing_iou/{kind}/{what}", label_iou(found, labels["original"], mask))

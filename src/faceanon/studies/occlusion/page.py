@@ -94,7 +94,9 @@ def occlusion_rows(results: Results, detector: str = "mtcnn") -> tuple[list[Colu
     columns = []
     rows: dict[str, list[dict[str, str]]] = {kind: [] for kind in kinds}
     for column in COLUMNS:
-        names = {kind: column.name.format(kind=kind, judge=judge, detector=detector) for kind in kinds}
+        names = {}
+        for kind in kinds:
+            names[kind] = column.name.format(kind=kind, judge=judge, detector=detector)
         # A column that no kind of occluder has a figure for would be dashes alone.
         if any(name in results.figures for name in names.values()):
             columns.append(column)
@@ -181,4 +183,7 @@ def _sheets(samples: Mapping[str, Tensor]) -> dict[str, str]:
     for label, row in samples.items():
         kind, _, version = label.partition(": ")
         kinds.setdefault(kind, {})[version] = row
-    return {kind: data_uri(png_bytes(sheet(rows, scale=1))) for kind, rows in kinds.items()}
+    uris = {}
+    for name, rows in kinds.items():
+        uris[name] = data_uri(png_bytes(sheet(rows, scale=1)))
+    return uris

@@ -115,7 +115,9 @@ def occlusion_faults(
         checks = _level(figures, judge, kind)
         checks += [] if kind == "none" else [*_change(figures, ci, judge, kind), *_preservation(figures, judge, kind)]
         # No comparison with NaN holds.
-        found |= {name: text for name, fails, text in checks if fails}
+        for name, fails, text in checks:
+            if fails:
+                found[name] = text
     return found
 
 
@@ -127,7 +129,9 @@ def _level(figures: Mapping[str, float], judge: str, kind: str) -> list[Check]:
         where = "without an occluder"
     else:
         where = f"under {kind}"
-    names = [f"{name}/{judge}/{kind}" for name in ("deid_rate", "wrong_key_rate")]
+    names = []
+    for name in ("deid_rate", "wrong_key_rate"):
+        names.append(f"{name}/{judge}/{kind}")
     deid, wrong = (figures.get(name, math.nan) for name in names)
     return [
         (names[0], deid > 0.5, f"nothing is anonymized {where}: {deid:.0%} are still accepted as the original"),
@@ -137,7 +141,9 @@ def _level(figures: Mapping[str, float], judge: str, kind: str) -> list[Check]:
 
 def _change(figures: Mapping[str, float], ci: Mapping[str, tuple[float, float]], judge: str, kind: str) -> list[Check]:
     """What the occluder makes worse."""
-    names = [f"{name}/{judge}/{kind}" for name in ("deid_rate", "recovery_rate")]
+    names = []
+    for name in ("deid_rate", "recovery_rate"):
+        names.append(f"{name}/{judge}/{kind}")
     deid, recovered = (figures.get(name, math.nan) for name in names)
     hidden, back = (figures.get(f"{name}/{judge}/none", math.nan) for name in ("deid_rate", "recovery_rate"))
     low = ci.get(names[0], (math.nan, math.nan))[0]

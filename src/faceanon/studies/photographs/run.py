@@ -74,7 +74,9 @@ class Tools:
 
     def readings(self, setting: Setting) -> list[Reading]:
         """All ways in which pictures are looked at."""
-        found = [judge_reading(judge, setting) for judge in self.judges]
+        found = []
+        for judge in self.judges:
+            found.append(judge_reading(judge, setting))
         found.append(mesh_reading(self.mesh, setting, self.round_trip is not None))
         if self.detector is not None:
             found.append(detector_reading(self.detector, setting))
@@ -193,7 +195,9 @@ def _shared(
     with _pool(make_tools, setting, cache, jobs) as pool:
         # The persons with most pictures first, so that no process is left alone with one of them at the end.
         ordered = sorted(people, key=lambda person: -len(person.pictures))
-        running = {pool.submit(_help, person): person for person in ordered}
+        running = {}
+        for one in ordered:
+            running[pool.submit(_help, one)] = one
         try:
             for future in as_completed(running):
                 yield running[future], future.result()
@@ -297,6 +301,9 @@ def _meta(tools: Tools, setting: Setting, people: Sequence[Person], cache: Path,
         judges.append(
             {"name": judge.name, "digest": judge.digest, "similarity": judge.similarity, "white_box": judge.white_box}
         )
+    seconds = {}
+    for step in steps:
+        seconds[step] = spent[step] / spent[f"{step}/pictures"]
     return {
         **run_meta(),
         "study": "photographs",
@@ -312,7 +319,7 @@ def _meta(tools: Tools, setting: Setting, people: Sequence[Person], cache: Path,
         "judges": judges,
         "detector": None if tools.detector is None else type(tools.detector).__name__,
         "tell_steps": tell_steps,
-        "seconds": {step: spent[step] / spent[f"{step}/pictures"] for step in steps},
+        "seconds": seconds,
         "device": str(pipeline.device),
         "threads": torch.get_num_threads(),
     }

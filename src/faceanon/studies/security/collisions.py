@@ -101,7 +101,7 @@ def collisions(target: Target) -> Collisions:
         DoesNotApplyError: The method takes no key.
     """
     target.need_key()
-    secrets = [Secret.random(number) for number in range(target.budget.keys)]
+    secrets = list(map(Secret.random, range(target.budget.keys)))
     streams = np.stack([np.frombuffer(s.stream("faceanon/attack/collision", BYTES), np.uint8) for s in secrets])
     bits = torch.from_numpy(np.unpackbits(streams, axis=1)).float()
     equal, nearest, _ = nearest_pair(2 * bits - 1)

@@ -117,7 +117,9 @@ def disturbance(target: Target) -> Disturbed:
     """
     target.need_way_back()
     count = target.budget.disturbed
-    image, hidden, key = (rows[:count] for rows in (target.probes.image, target.hidden, target.right_keys))
+    image = target.probes.image[:count]
+    hidden = target.hidden[:count]
+    key = target.right_keys[:count]
     rates = []
     cosines = []
     psnr = []

@@ -97,7 +97,10 @@ class KdfCost(Finding):
             Row("key space", None if self.key_bits is None else float(self.key_bits), "bits"),
         ]
         each = zip(self.classes, self.bits, self.cost, strict=True)
-        return found + [Row(f"cost of {name} ({bits:.0f} bits)", cost) for name, bits, cost in each]
+        costs = []
+        for name, bits, cost in each:
+            costs.append(Row(f"cost of {name} ({bits:.0f} bits)", cost))
+        return found + costs
 
 
 def kdf_cost(target: Target, price: float = PRICE, advantage: float = ADVANTAGE) -> KdfCost:

@@ -151,7 +151,10 @@ def parts(target: Target, batch: FaceBatch, title: str) -> dict[str, Tensor]:
         return image[:, 0, 0, 0]
 
     target.batched(collect, batch.image, title=title)
-    return {name: torch.cat(found) for name, found in rows.items()}
+    joined = {}
+    for name, found in rows.items():
+        joined[name] = torch.cat(found)
+    return joined
 
 
 def _views(codes: Codes) -> dict[str, Tensor]:

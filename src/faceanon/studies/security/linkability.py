@@ -94,7 +94,10 @@ def linkability(target: Target) -> Linkability:
     """
     identity = target.probes.identity
     group = torch.unique(identity, return_inverse=True)[1] // GROUP
-    each = torch.stack([target.one_key(f"group {number}", 1)[0] for number in range(int(group.max()) + 1)])
+    keys = []
+    for number in range(int(group.max()) + 1):
+        keys.append(target.one_key(f"group {number}", 1)[0])
+    each = torch.stack(keys)
     shared = target.embed(target.anonymize(target.probes.image, each[group], title="one key for many"))
     apart = target.embed(target.hidden)
     one = genuine_pairs(identity)

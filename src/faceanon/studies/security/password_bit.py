@@ -92,7 +92,9 @@ def password_bit(target: Target) -> PasswordBit:
         DoesNotApplyError: The method takes no key.
     """
     target.need_key()
-    words = [f"correct horse {number} battery" for number in range(target.budget.trials)]
+    words = []
+    for number in range(target.budget.trials):
+        words.append(f"correct horse {number} battery")
     pairs = []
     for number, word in enumerate(words):
         pairs.append((derive(word), derive(flipped(word, 3 * number))))

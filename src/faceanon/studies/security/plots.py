@@ -73,7 +73,9 @@ def _pairs(finding: KnownPairs) -> Figure:
 def _cost(finding: KdfCost) -> Figure:
     figure = Figure(figsize=(6, 0.35 * len(finding.classes) + 0.8), layout="constrained")
     axis = figure.subplots()
-    colours = [GOOD if cost >= ENOUGH else BAD for cost in finding.cost]
+    colours = []
+    for cost in finding.cost:
+        colours.append(GOOD if cost >= ENOUGH else BAD)
     axis.barh(finding.classes, finding.cost, color=colours)
     axis.axvline(ENOUGH, color="black", linestyle="--", linewidth=1)
     axis.set_xscale("log")
@@ -110,7 +112,10 @@ def _ranks(finding: Finding) -> dict[str, Recognised] | None:
     if isinstance(finding, Reidentified):
         return {"originals": finding.originals, "not fine-tuned": finding.untrained, "fine-tuned": finding.trained}
     if isinstance(finding, Leak):
-        return {f"probe on {source}": probe for source, probe in zip(finding.sources, finding.probes, strict=True)}
+        probes = {}
+        for source, probe in zip(finding.sources, finding.probes, strict=True):
+            probes[f"probe on {source}"] = probe
+        return probes
     return None
 
 

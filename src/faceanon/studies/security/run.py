@@ -77,7 +77,10 @@ def run_security(options: Options) -> int:
     meta = {"model": options.model, "bundle": backbone.bundle.name, "judge": backbone.bundle.judge_name}
     warnings = target.warnings()
     page = write_security(options.out, done, {**meta, **facts, **about, "budget": asdict(budget)}, warnings)
-    print(as_text(done), *(f"warning: {text}" for text in warnings), page, sep="\n")
+    warning_lines = []
+    for text in warnings:
+        warning_lines.append(f"warning: {text}")
+    print(as_text(done), *warning_lines, page, sep="\n")
     return 0
 
 
@@ -91,7 +94,10 @@ def _options(options: Options, attacks: Sequence[str]) -> dict[str, dict[str, An
         "--core-hour-price": ("kdf_cost", {"price": price}),
         "--trained-on": ("membership", {"source": source}),
     }
-    asked = {name: more for name, more in given.items() if None not in more[1].values()}
+    asked = {}
+    for name, more in given.items():
+        if None not in more[1].values():
+            asked[name] = more
     for name, (attack, _) in asked.items():
         if attack not in attacks:
             raise UserError(f"{name} is for {attack}, which --attacks leaves out; name it there as well")
@@ -129,9 +135,10 @@ def _first_of_groups(groups: int, seed: int, side: int, count: int) -> FaceBatch
     roll = crossed_roll(groups, seed, 0.3)
     rows = (torch.arange(count)[:, None] * GROUP + torch.arange(2)).flatten()
     parts = (roll.identity, roll.attributes, roll.identity_label, roll.attribute_label)
-    drawn = SyntheticSet(
-        Roll(*(part[rows] for part in parts)), side, "drawing training faces and others", parsing=False
-    )
+    kept_parts = []
+    for part in parts:
+        kept_parts.append(part[rows])
+    drawn = SyntheticSet(Roll(*kept_parts), side, "drawing training faces and others", parsing=False)
     return drawn[list(range(len(drawn)))]
 
 
@@ -209,7 +216,10 @@ def _all(batches: Any) -> FaceBatch:  # noqa: ANN401 - a loader
     found = list(batches)
     parts = []
     for name in ("image", "identity", "attribute"):
-        parts.append(torch.cat([getattr(batch, name) for batch in found]))
+        values = []
+        for batch in found:
+            values.append(getattr(batch, name))
+        parts.append(torch.cat(values))
     return FaceBatch(*parts)
 
 

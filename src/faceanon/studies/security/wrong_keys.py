@@ -100,10 +100,13 @@ def wrong_keys(target: Target) -> WrongKeys:
     hidden = target.known_hidden[: len(known)]
     right = target.recover(hidden, target.keys("known", known), title="right keys to learn from")
     wrong = target.recover(hidden, target.keys("known wrong", known), title="wrong keys to learn from")
-    seen = [traces(target, face, hidden) for face in (right, wrong)]
+    seen = []
+    for face in (right, wrong):
+        seen.append(traces(target, face, hidden))
     labels = torch.cat([torch.ones(len(hidden)), torch.zeros(len(hidden))])
     detector = Detector(torch.cat(seen), labels)
-    right_score, wrong_score = (detector.score(traces(target, f, target.hidden)) for f in (target.opened, shut))
+    right_score = detector.score(traces(target, target.opened, target.hidden))
+    wrong_score = detector.score(traces(target, shut, target.hidden))
     right_cosine, wrong_cosine = cosines
     return WrongKeys(
         tuple(right_cosine.tolist()),

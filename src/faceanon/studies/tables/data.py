@@ -39,7 +39,9 @@ class TestPictures:
         """The first picture of each of the first `count` persons, `(<=count, 3, S, S)`."""
         image = torch.cat([batch.image for batch in self.batches])
         people = torch.cat([batch.identity for batch in self.batches]).tolist()
-        first = {person: place for place, person in reversed(list(enumerate(people)))}
+        first = {}
+        for place, person in reversed(list(enumerate(people))):
+            first[person] = place
         return image[sorted(first.values())[:count]]
 
 
@@ -107,13 +109,19 @@ def _photographs(
         listed += list_photos(root)
     if protocol.pictures.files is not None:
         found = find_pictures(protocol.file_list(), _files(roots))
-        listed = [Photo(path, path.name, person) for path, person in found]
+        listed = []
+        for path, person in found:
+            listed.append(Photo(path, path.name, person))
     if protocol.pictures.files is not None:
         most = len(listed)
     else:
         most = protocol.pictures.images
     chosen = spread(listed, min(most, limit or most))
-    names = sorted({photo.identity for photo in chosen if photo.identity is not None})
+    known = set()
+    for photo in chosen:
+        if photo.identity is not None:
+            known.add(photo.identity)
+    names = sorted(known)
     labels = []
     for photo in chosen:
         if photo.identity is None:
@@ -143,5 +151,8 @@ def spread(photos: Sequence[Photo], count: int) -> list[Photo]:
     for position, photo in enumerate(photos):
         number = place[photo.identity] = place.get(photo.identity, -1) + 1
         rank.append((number // 2, position))
-    chosen = sorted(position for _, position in sorted(rank)[:count])
+    positions = []
+    for _, position in sorted(rank)[:count]:
+        positions.append(position)
+    chosen = sorted(positions)
     return [photos[position] for position in chosen]

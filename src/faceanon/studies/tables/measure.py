@@ -62,7 +62,9 @@ class Setting:
 
 def readings(recogniser: str) -> list[Reading]:
     """Every reading of the papers' thresholds, for one recogniser; each name once."""
-    found = {r.name: r for r in load_protocol(READINGS_FROM).matching.readings}
+    found = {}
+    for r in load_protocol(READINGS_FROM).matching.readings:
+        found[r.name] = r
     return [Reading(name, recogniser, r.distance, r.threshold) for name, r in found.items()]
 
 
@@ -147,7 +149,7 @@ def measure(name: str, backbone: Backbone, setting: Setting, progress: Progress 
         return found
     evaluation = Evaluation(setting.bundle, protocol=setting.protocol, detectors=setting.detectors, cache=setting.cache)
     evaluation.kffa_keys = setting.keys
-    total = sum(len(batch) for batch in setting.pictures.batches)
+    total = sum(map(len, setting.pictures.batches))
     for batch in setting.pictures.batches:
         evaluation.update(batch.to(setting.device), backbone)
         if progress is not None:
@@ -172,7 +174,11 @@ def count_readings(evaluation: Evaluation) -> tuple[dict[str, float], dict[str, 
     intervals: dict[str, tuple[float, float]] = {}
     for recogniser, suite in evaluation.suites.items():
         people = suite.originals.compute()["identity"].reshape(-1).cpu().numpy()
-        for what in ("anonymized", *(what for what in suite.pairs if what.startswith("recovered/"))):
+        recovered = []
+        for what in suite.pairs:
+            if what.startswith("recovered/"):
+                recovered.append(what)
+        for what in ("anonymized", *recovered):
             cosine = suite.pairs[what].compute().reshape(-1).clamp(-1, 1).cpu()
             for reading in readings(recogniser):
                 metric = RecognitionRate(reading.distance, reading.threshold)
@@ -187,7 +193,11 @@ def facts(setting: Setting, results: Mapping[str, Results]) -> list[str]:
     """How the figures of ours came about, in sentences."""
     seen = asdict(setting.pictures.seen)
     metas = [found.meta for found in results.values()]
-    judge = next((str(meta.get("judge")) for meta in metas if meta.get("judge") not in meta.get("white_box", [])), "")
+    judge = ""
+    for meta in metas:
+        if meta.get("judge") not in meta.get("white_box", []):
+            judge = str(meta.get("judge"))
+            break
     found = [
         f"Ours: protocol {setting.protocol.label} on bundle {setting.bundle.name}, {seen['images']} pictures of "
         f"{seen['people']} persons, all read back from saved files unless a line says otherwise"
@@ -198,5 +208,6 @@ def facts(setting: Setting, results: Mapping[str, Results]) -> list[str]:
         found.append(f"The protocol was not followed: {'; '.join(deviations)}.")
     if setting.keys:
         found.append(f"Figures over keys (KFFA): {setting.keys} keys a picture.")
-    found += [f"{name}: weights {str(result.meta.get('method_sha256'))[:16]}..." for name, result in results.items()]
+    for name, result in results.items():
+        found.append(f"{name}: weights {str(result.meta.get('method_sha256'))[:16]}...")
     return found

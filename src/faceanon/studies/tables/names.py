@@ -87,7 +87,8 @@ def expand(versions: Iterable[str], figures: Iterable[str]) -> list[str]:
     expanded = []
     for version in versions:
         if version == "recovered/jpeg*":
-            expanded += [f"recovered/jpeg{quality}" for quality in sorted(qualities, reverse=True)]
+            for quality in sorted(qualities, reverse=True):
+                expanded.append(f"recovered/jpeg{quality}")
         else:
             expanded.append(version)
     return expanded

@@ -52,7 +52,9 @@ def key_embeddings(
         found = [judge(face[None])]
         for start in range(0, keys, CHUNK):
             count = min(CHUNK, keys - start)
-            indices = [number * keys + start + place for place in range(count)]
+            indices = []
+            for place in range(count):
+                indices.append(number * keys + start + place)
             key = draw_keys(backbone, seed, "tsne", indices).to(image.device)
             hidden = saved(backbone.anonymize(face.expand(count, -1, -1, -1), key))
             found.append(judge(hidden))

@@ -87,7 +87,8 @@ def listing() -> list[str]:
         extra = []
         if table.kffa_keys:
             extra = [f"{table.kffa_keys} keys a picture"]
-        extra += [{"tsne": "a t-SNE figure", "sheet": "a sheet of faces"}[one] for one in table.pictures]
+        for one in table.pictures:
+            extra.append({"tsne": "a t-SNE figure", "sheet": "a sheet of faces"}[one])
         lines.append(f"{name}: {table.title} ({table.paper}; {table.published} published figures known)")
         lines.append(f"    methods: {', '.join(table.methods)}")
         if extra:
@@ -149,17 +150,21 @@ def run_tables(options: Options) -> int:
         names = known_tables()
     else:
         names = list(dict.fromkeys(options.table))
-    tables = [load_table(name) for name in names]
+    tables = list(map(load_table, names))
     place = device(options.device)
     given = parse_methods(options.methods)
     bundle = Bundle(options.bundle)
-    methods = {one.name: build(one, bundle) for one in given}
+    methods = {}
+    for one in given:
+        methods[one.name] = build(one, bundle)
     setting = _setting(options, tables, bundle)
     for backbone in methods.values():
         # Frozen networks are outside of the module tree.
         backbone.bundle.to(place)
         backbone.to(place)
-    results = {one.name: _results(one, methods[one.name], setting) for one in given}
+    results = {}
+    for one in given:
+        results[one.name] = _results(one, methods[one.name], setting)
     for table in tables:
         _one(table, results, methods, setting, options)
     write_joined(setting.folder.parent, results, *_recognisers(bundle))
@@ -267,7 +272,10 @@ def _pictures(
         for name, backbone in methods.items():
             rows |= sheet_rows(name, backbone, image, setting.protocol.seed)
         found[f"{table.name}-faces.png"] = ("The same faces by method", png_bytes(sheet(rows)))
-    keyed = {name: backbone for name, backbone in methods.items() if backbone.key_bits is not None}
+    keyed = {}
+    for name, backbone in methods.items():
+        if backbone.key_bits is not None:
+            keyed[name] = backbone
     if "tsne" in wanted and keyed and judge:
         image = setting.pictures.one_each(TSNE_FACES).to(setting.device)
         embeddings = {}
@@ -305,7 +313,10 @@ def _write(
         write_atomic(folder / file, png)
     # A page of photographs is to be shown around without the persons in them: they stay in files of their own.
     real = setting.pictures.real
-    inside = {title: data_uri(png) for file, (title, png) in pictures.items() if not (real and "faces" in file)}
+    inside = {}
+    for file, (title, png) in pictures.items():
+        if not (real and "faces" in file):
+            inside[title] = data_uri(png)
     warnings = []
     for method, found in results.items():
         for warning in found.warnings:

@@ -70,12 +70,17 @@ def markdown(filled: FilledTable, facts: Sequence[str] = ()) -> str:
         lines += [f"## {block.title}", "", pipe(["method", "whose", *heads])]
         lines.append(pipe(["---", "---"] + ["---:"] * len(heads)))
         for row in block.rows:
-            lines += [_md_line("" if place else row.title, line) for place, line in enumerate(row.lines)]
+            for place, line in enumerate(row.lines):
+                lines.append(_md_line("" if place else row.title, line))
         lines.append("")
-    lines += [f"- {note}" for note in (*filled.notes, *_remarks(filled), f"Source: {filled.spec.source}")]
+    for note in (*filled.notes, *_remarks(filled), f"Source: {filled.spec.source}"):
+        lines.append(f"- {note}")
     return "\n".join(lines) + "\n"
 
 
 def _md_line(title: str, line: Line) -> str:
     bold = "**" if line.kind == "ours" else ""
-    return pipe([title, line.label, *(f"{bold}{cell}{bold}" if cell else "" for cell in line.cells)])
+    cells = []
+    for cell in line.cells:
+        cells.append(f"{bold}{cell}{bold}" if cell else "")
+    return pipe([title, line.label, *cells])

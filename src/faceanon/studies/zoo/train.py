@@ -110,7 +110,10 @@ def _fit(stage: Stage, seed: int, place: Path, settings: Settings, batches: int,
     options |= {} if start is None else {"model.init_args.init_from": start}
     wall = time.monotonic()
     processor = time.process_time()
-    train(["fit", *_words(stage, place, settings), *(f"--{name}={value}" for name, value in options.items())])
+    overrides = []
+    for name, value in options.items():
+        overrides.append(f"--{name}={value}")
+    train(["fit", *_words(stage, place, settings), *overrides])
     cost: dict[str, float] = {"batches": epochs * an_epoch, "batch": settings.batch}
     cost |= {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - processor}
     write_atomic(place / "cost.json", (json.dumps(cost, indent=2) + "\n").encode())
@@ -145,9 +148,14 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: Settings) 
         else:
             stage = Stage(PLAIN, (), PLAIN)
         words = _words(stage, folder, settings, None if method.stages else method.listed.name)
-        train(["test", *words, *(f"--{name}={value}" for name, value in options.items())])
+        overrides = []
+        for name, value in options.items():
+            overrides.append(f"--{name}={value}")
+        train(["test", *words, *overrides])
     figures = dict(load_results(report).figures)
-    costs = [json.loads((_place(stage, seed, out) / "cost.json").read_text()) for stage in method.stages]
+    costs = []
+    for trained in method.stages:
+        costs.append(json.loads((_place(trained, seed, out) / "cost.json").read_text()))
     if costs:
         figures["cost/train_cpu_minutes"] = sum(cost["cpu_seconds"] for cost in costs) / 60
     return figures
@@ -175,7 +183,10 @@ def _words(stage: Stage, place: Path, settings: Settings, preset: str | None = N
     found = []
     for file in files:
         found += ["--config", str(file)]
-    return [*found, *(f"--{name}={value}" for name, value in options.items())]
+    overrides = []
+    for name, value in options.items():
+        overrides.append(f"--{name}={value}")
+    return [*found, *overrides]
 
 
 def _image_size(bundle: str) -> int:

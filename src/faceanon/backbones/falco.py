@@ -117,6 +117,7 @@ class FALCO(WithoutCodes):
         self.attributes = attributes
         self.bank_size = bank
         self.key_share = key_share
+        # Not saved: a fixed seed draws the same bank again.
         self.register_buffer("bank_codes", None, persistent=False)
         self.register_buffer("bank_features", None, persistent=False)
 
@@ -139,6 +140,7 @@ class FALCO(WithoutCodes):
         """
         device = image.device.type
         with torch.inference_mode(False), torch.autocast(device, enabled=False), torch.no_grad():
+            # Copies, since a tensor that was made in inference mode can take no part in a backward pass.
             picture = image.detach().clone().float()
             code = key.detach().clone().to(image.device).float()
             latent = self._reader.with_features(picture)[0] + self.latent_avg

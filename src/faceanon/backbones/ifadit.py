@@ -205,6 +205,7 @@ class IFADIT(Backbone):
             if own.any():
                 terms["image"] = structure_loss(drawn[own], batch.image[own])
             else:
+                # A term that has a weight must be there, also in a batch without such a row.
                 terms["image"] = drawn.sum() * 0
         if "identity_l1" in wanted:
             with torch.no_grad():

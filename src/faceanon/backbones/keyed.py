@@ -158,5 +158,6 @@ class Keyed(DBAF):
             identities.append(batch.identity)
         stacked = torch.cat(embeddings)
         persons = torch.cat(identities)
+        # Without labels the fit takes principal components.
         self.discriminants.fit(stacked, torch.full_like(persons, -1) if self.principal else persons)
         self.turn.fit(self.discriminants(stacked))

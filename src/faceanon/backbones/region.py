@@ -32,4 +32,5 @@ def face_hole(bundle: Bundle, image: Tensor) -> Tensor:
 def softened(hole: Tensor) -> Tensor:
     """`(B, 1, S, S)` with edges a sixteenth of S wide."""
     reach = hole.shape[-1] // 16
+    # Padding does not count, or the hole would fade at the picture's border.
     return F.avg_pool2d(hole, reach + 1, 1, reach // 2, count_include_pad=False)

@@ -67,6 +67,7 @@ class IdentityObjective(Objective):
         """`rank1`: share of pictures whose nearest other picture shows the same person."""
         embedding = F.normalize(network(batch.image))
         similarity = embedding @ embedding.T
+        # Below every cosine, so that no picture is its own nearest.
         similarity.fill_diagonal_(-2)
         return {"rank1": (batch.identity[similarity.argmax(1)] == batch.identity).float().mean()}
 
@@ -123,7 +124,9 @@ class FactorObjective(Objective):
 
     def __init__(self, channels: Sequence[int], factors: int) -> None:
         super().__init__()
+        # 16 cells: every map is pooled to 4 x 4.
         self.heads = nn.ModuleList(nn.Sequential(nn.Flatten(), nn.Linear(width * 16, factors)) for width in channels)
+        # The renderer's factors have units of their own; normalised, each counts alike.
         self.norm = nn.BatchNorm1d(factors, affine=False)
 
     def _outputs(self, network: nn.Module, batch: FaceBatch) -> tuple[list[Tensor], Tensor]:

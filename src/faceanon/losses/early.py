@@ -72,6 +72,7 @@ def rowwise(function: Callable[[Tensor, Tensor], Tensor], x: Tensor, chunks: Seq
     for rows in chunks:
         part = x.detach()[rows].requires_grad_()
         values = function(part, rows)
+        # The sum gives each row the gradient of its own value; the backward pass weighs the rows.
         (gradients[rows],) = _gradients(values.sum(), [part])
         found.append(values.detach())
     values = torch.cat(found)[torch.cat(list(chunks)).argsort()]
@@ -99,6 +100,7 @@ def total(parts: Iterable[Callable[[], Tensor]], parameters: Iterable[nn.Paramet
         found = part()
         values.append(found.detach())
         torch._foreach_add_(gradients, _gradients(found, wanted))
+        # Its graph has to go before the next part builds its own.
         del found
     result: Tensor = _Total.apply(torch.stack(values).sum(), len(wanted), *wanted, *gradients)
     return result
@@ -107,6 +109,7 @@ def total(parts: Iterable[Callable[[], Tensor]], parameters: Iterable[nn.Paramet
 def _gradients(value: Tensor, inputs: list[Any]) -> list[Tensor]:
     # A backward pass runs outside of it.
     with torch.autocast(value.device.type, enabled=False):
+        # A parameter that a part does not use gets a gradient of 0, so that the parts' gradients add up.
         found = torch.autograd.grad(value, inputs, allow_unused=True, materialize_grads=True)
     return list(found)
 

@@ -68,6 +68,7 @@ class CompiledCall:
         try:
             return self.call(*args, **kwargs)
         except Exception as error:
+            # What the network itself raises passes unchanged.
             if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise
             reason = type(error).__name__

@@ -61,6 +61,7 @@ def minibatch_stddev(x: Tensor, largest: int = 4) -> Tensor:
             divisors.append(size)
     group = max(divisors)
     y = x.reshape(group, batch // group, channels, height, width)  # sample i is in subgroup i mod (B / group)
+    # The small number keeps the root's gradient finite where all pictures of a group are alike.
     deviation = torch.sqrt(y.var(0, unbiased=False) + 1e-8).mean((1, 2, 3))  # (B / group,)
     return torch.cat([x, deviation.repeat(group).view(batch, 1, 1, 1).expand(-1, 1, height, width)], 1)
 
@@ -107,6 +108,7 @@ class Discriminator(nn.Module):
         if image.shape[1:] != (3, self.size, self.size):
             wanted = f"(B, 3, {self.size}, {self.size})"
             raise ValueError(f"image is {tuple(image.shape)}; this discriminator takes {wanted}")
+        # Only the convolutions may go picture by picture: the deviation compares pictures of the batch.
         x = self.final_conv(minibatch_stddev(in_turn(self.convs, fast_layout(image))))
         logits: Tensor = self.final_linear(x.flatten(1))
         return logits

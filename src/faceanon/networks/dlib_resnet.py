@@ -68,6 +68,7 @@ class DlibResNet(nn.Module):
         pictures = image.detach().float().cpu()
         if pictures.shape[-1] != FRAME:
             pictures = F.interpolate(pictures, (FRAME, FRAME), mode="bilinear", antialias=True)
+        # dlib takes bytes, which cannot say NaN: a picture with NaN gets an embedding of NaN.
         embedding = torch.full((len(pictures), EMBEDDING), float("nan"))
         whole = pictures.flatten(1).isfinite().all(1)
         if whole.any():

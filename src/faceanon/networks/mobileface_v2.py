@@ -65,6 +65,7 @@ class MobileFaceV2(nn.Module):
 
     def maps(self, image: Tensor) -> list[Tensor]:
         """`(B, 3, 112, 112)` RGB in [-1, 1] -> maps `(B, C, h, h)` after the stem and after each stage, h falling."""
+        # Trained on (value - 127.5) / 128.
         x = self.stem(image * (127.5 / 128))
         found = [x]
         for number, block in enumerate(self.blocks, 1):

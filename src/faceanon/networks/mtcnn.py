@@ -43,6 +43,7 @@ class PNet(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(3, 10, 3)
         self.prelu1 = nn.PReLU(10)
+        # The published networks round the sizes of pooled maps up, here and below.
         self.pool1 = nn.MaxPool2d(2, 2, ceil_mode=True)
         self.conv2 = nn.Conv2d(10, 16, 3)
         self.prelu2 = nn.PReLU(16)

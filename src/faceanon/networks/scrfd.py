@@ -46,6 +46,7 @@ class Scrfd:
         from insightface.model_zoo.scrfd import SCRFD
 
         self.net = SCRFD(str(path), session)
+        # insightface's numbers of devices: -1 is the CPU.
         cpu = 0
         if session.get_providers() == ["CPUExecutionProvider"]:
             cpu = -1

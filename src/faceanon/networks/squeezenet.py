@@ -44,6 +44,7 @@ class SqueezeNetFeatures(nn.Module):
 
     def forward(self, image: Tensor) -> list[Tensor]:
         """`(B, 3, S, S)` RGB in [-1, 1] -> seven maps of 64, 128, 256, 384, 384, 512 and 512 channels, after ReLU."""
+        # Caffe's preprocessing: BGR in [0, 255] less the mean colour.
         x = F.relu(self.conv1((image.flip(1) + 1) * 127.5 - self.mean))
         maps = [x]
         for number in FIRES:

@@ -71,6 +71,7 @@ class Generator(nn.Module):
             self.convs.append(StyledConv(self.channels[before], width, style_dim, upsample=True))
             self.convs.append(StyledConv(width, width, style_dim))
             self.to_rgbs.append(ToRGB(width, style_dim))
+        # A module of its own gives the buffers the names that public checkpoints have.
         self.noises = nn.Module()
         for index, side in enumerate(self.noise_sides):
             self.noises.register_buffer(f"noise_{index}", torch.randn(1, 1, side, side))

@@ -109,6 +109,7 @@ class MtcnnDetector:
     def _prepare(self, image: NDArray[np.uint8]) -> tuple[Tensor, float]:
         """The photo as `(1, 3, H, W)` in [-1, 1], no longer than `max_side`, and the factor by which it shrank."""
         photo = torch.from_numpy(np.array(image)).to(self.device).permute(2, 0, 1)[None].float()
+        # The published weights expect a division by 128, not by 127.5.
         photo = ((photo - 127.5) / 128).contiguous(memory_format=torch.channels_last)
         scale = min(1.0, self.config.max_side / max(image.shape[:2]))
         return (photo if scale == 1 else _shrink(photo, scale)), scale
@@ -116,6 +117,7 @@ class MtcnnDetector:
     def _propose(self, photo: Tensor, min_face: float) -> Tensor:
         """Square boxes `(N, 4)` from P-Net on every scale of the pyramid."""
         found = []
+        # In a photo that was shrunk, the smallest wanted face may be smaller than a cell.
         for scale in _pyramid(photo, max(min_face, CELL), self.config.factor):
             found.append(self._propose_at(photo, scale))
         if not found:
@@ -131,6 +133,7 @@ class MtcnnDetector:
         corner = torch.stack([column, row, column, row], 1) * STRIDE
         cells = corner + torch.tensor([0, 0, CELL, CELL], device=corner.device)
         boxes = (cells + offsets[0, :, row, column].T * CELL) / scale
+        # Within a scale 0.5, between scales 0.7, as the authors' code has it.
         kept = nms(boxes, scores[row, column], 0.5)
         return boxes[kept], scores[row, column][kept]
 

@@ -124,10 +124,12 @@ def encode(
         options: dict[str, int] = {"lossless": True}
         if quality is not None:
             options = {"quality": quality}
+        # Without `exact` the encoder replaces the colours of transparent pixels.
         image.save(data, "WEBP", xmp=xmp, icc_profile=icc or b"", exact=True, **options)
     else:
         if alpha is not None:
             raise UserError(f"{path}: JPEG keeps no transparency; write PNG or WebP instead")
+        # Colour at full resolution, since recovery starts from these pixels.
         image.save(data, "JPEG", quality=quality or JPEG_QUALITY, subsampling=0, icc_profile=icc)
         if manifest is None:
             return data.getvalue()
@@ -197,6 +199,7 @@ def read_text(path: Path) -> str:
     """
     try:
         with path.open("rb") as file:
+            # One byte more than allowed shows that the file is too long.
             data = file.read(MAX_TEXT_BYTES + 1)
         if len(data) > MAX_TEXT_BYTES:
             raise UserError(f"{path} is longer than {MAX_TEXT_BYTES} bytes; is it the right file?")
@@ -225,6 +228,7 @@ def _with_segment(jpeg: bytes, packet: bytes, path: Path) -> bytes:
     body = _HEAD + packet
     if len(body) > _SEGMENT_LIMIT:
         raise UserError(f"{path}: too many faces for the metadata of a JPEG; write PNG or WebP, or add --sidecar")
+    # Past the start-of-image marker, and past a JFIF head, which has to be the first segment.
     place = 2
     if jpeg[2:4] == b"\xff\xe0":
         place += 2 + int.from_bytes(jpeg[4:6], "big")

@@ -136,6 +136,7 @@ def unseal(vault: bytes, secret: Secret, manifest: Manifest, name: str) -> Origi
     binding, salt, check, nonce = _split(rest, BINDING, SALT, CHECK, NONCE)
     if binding != _binding(manifest):
         raise UserError(f"{name}: the vault belongs to another picture; put its own beside it, or leave --exact away")
+    # Takes as long whatever part of the check is right.
     if not hmac.compare_digest(check, _stream(secret, "check", salt, CHECK)):
         raise UserError(f"{name}: wrong password; its vault does not open with it")
     try:
@@ -229,6 +230,7 @@ def _area(box: Box) -> int:
 
 
 def _pixels(png: bytes, width: int, height: int) -> NDArray[np.uint8]:
+    # PNG alone: who knows the password could otherwise reach any of Pillow's decoders.
     with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
         if image.size != (width, height) or image.mode != "RGB":
             raise ValueError("a region of another size")

@@ -161,6 +161,7 @@ class YunetDetector:
 
     def _agreed(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Rows of `view` with the view's number behind them -> one row a face, the best view's."""
+        # Stable, so that boxes of one score keep their order on every machine.
         rows = rows[np.argsort(-rows[:, 4], kind="stable")]
         left = np.ones(len(rows), bool)
         kept = []
@@ -184,6 +185,7 @@ def _decoded(outputs: dict[str, NDArray[np.float32]], stride: int, width: int, l
     """Boxes, scores and points `(N, 15)` of one of the network's three grids, in pixels of what it was given."""
     classes = np.clip(outputs[f"cls_{stride}"].ravel(), 0, 1)
     objects = np.clip(outputs[f"obj_{stride}"].ravel(), 0, 1)
+    # The score of OpenCV's FaceDetectorYN, to which the thresholds belong.
     scores = np.sqrt(classes * objects)
     chosen = np.nonzero(scores >= least)[0]
     row, column = np.divmod(chosen, width // stride)

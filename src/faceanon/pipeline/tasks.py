@@ -180,6 +180,7 @@ class RecoverTask:
         if photo.manifest is None:
             photo = load_carried(self.source) or photo
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
+        # Called for its check: a name that cannot be written is refused before the model works.
         self.output.encoding(self.target)
         if photo.manifest is None and self.like is not None:
             manifest = self._found_again(photo, self.like)
@@ -217,6 +218,7 @@ class RecoverTask:
         layers = self.pipeline.find(photo)
         height, width = photo.pixels.shape[:2]
         own = tuple(map(tuple, layers))
+        # Its hidden faces and codes are those of the other file.
         return replace(like, width=width, height=height, layers=own, hidden=(), codes=())
 
 

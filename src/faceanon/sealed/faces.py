@@ -73,6 +73,7 @@ def faces_of_cells(codec: LatentCodec, image: Tensor, codes: Sequence[bytes], pa
     shown = image.float()
     with torch.no_grad():
         for _ in range(passes):
+            # What the codec draws may leave [-1, 1], which pictures never do.
             around = codec.encode(shown.clamp(-1, 1)).float()
             drawn = codec.decode(torch.where(cells, latents, around)).float()
             shown = torch.where(pixels, drawn, image.float())

@@ -72,9 +72,11 @@ def find(pixels: NDArray[np.uint8]) -> bytes | None:
         return None
     unpacker = zlib.decompressobj()
     try:
+        # Bounded: a few bytes may claim to unpack to more than the memory holds.
         payload = unpacker.decompress(b"".join(parts[number] for number in range(count)), MOST_BYTES)
     except zlib.error:
         return None
+    # Without its end the payload was cut short, or is longer than any of ours.
     if unpacker.eof:
         return payload
     return None
@@ -115,6 +117,7 @@ def _magics(pixels: NDArray[np.uint8]) -> list[tuple[int, int]]:
     found = []
     start = bits.find(wanted)
     while start >= 0:
+        # A window begins with the red of a pixel; elsewhere the bits agree by chance.
         if start % 3 == 0:
             found.append((start // 3 % width, start // 3 // width))
         start = bits.find(wanted, start + 1)
@@ -130,6 +133,7 @@ def _read(pixels: NDArray[np.uint8], left: int, top: int) -> tuple[int, int, byt
         return None
     down = height - top
     begun = len(MAGIC) + HEAD.size
+    # Everything here comes from outside: each size is checked before it is used as one.
     if across * down * 3 < 8 * begun:
         return None
     flat = (pixels[top:, left : left + across] & 1).reshape(-1)

@@ -244,6 +244,7 @@ class AnonymizeStage(BackboneStage[Branches]):
             keys = self.backbone.sample_key(count * len(image)).to(image)
         else:
             drawn = self.parallel.streams.draw(partial(self.backbone.sample_key, count))  # (B, count, ...)
+            # Callers cut whole batches out: first every row's first key, then every row's second.
             keys = drawn.transpose(0, 1).flatten(0, 1).to(image)
         # One key for everybody, so that their pseudonyms compare, whether stage or backbone has the term.
         if (self.weights.pseudonym or "pseudonym" in self.wanted) and count > 1:
@@ -309,6 +310,7 @@ class AnonymizeStage(BackboneStage[Branches]):
 
     def _sample_keys(self, batch: FaceBatch) -> Tensor:
         """Four keys a face `(4 B, ...)`, always the same."""
+        # Drawn on the CPU: the same seed gives other numbers on a GPU.
         return self.ema.sample_key(4 * len(batch), torch.Generator().manual_seed(self.seed)).to(batch.image)
 
     @torch.no_grad()
@@ -345,6 +347,7 @@ class AnonymizeStage(BackboneStage[Branches]):
             "val_cos_keys": (embedded["anonymized, key 1"] * embedded["anonymized, key 2"]).sum(1).mean(),
         }
         if self.backbone.recovers_from_pictures:
+            # A perfect picture has an error of 0, whose logarithm is infinite: 1e-10 stands for 100 dB.
             error = ((rows["recovered"] - batch.image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)
             figures |= {
                 "val_psnr_recovered": (-10 * error.log10()).mean(),
@@ -398,6 +401,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         figures = evaluation.compute()
         finite = {}
         for name, value in figures.items():
+            # NaN, which alone differs from itself, stands for what could not be measured.
             if value == value:
                 finite[name] = value
         self.log_dict(finite, logger=bool(self.trainer.loggers))

@@ -100,6 +100,7 @@ class AnonymizeTerms:
         nets = self.bundle
         count = branches.versions
         if self.weights.reconstruction:
+            # The term is a sum over the pictures drawn, and pixel_loss gives their mean.
             terms["reconstruction"] = count * pixel_loss(pictures, repeat(image, count), self.reconstruction_norm)
         if self.weights.parsing:
             terms["parsing"] = parsing_rows(nets.parser, pictures, image, nets.part_classes).mean()
@@ -190,4 +191,5 @@ def repeat(item: Tensor, times: int) -> Tensor:
 def relative_error(found: Tensor, wanted: Tensor) -> Tensor:
     """Mean squared difference of codes over the wanted codes' variance; no gradient flows into `wanted`."""
     wanted = wanted.detach()
+    # Codes without any variance would divide by 0.
     return F.mse_loss(found, wanted) / wanted.var().clamp(min=1e-8)

@@ -95,6 +95,7 @@ class AuxiliaryStage(L.LightningModule):
     def training_step(self, batch: FaceBatch, batch_idx: int) -> Tensor:
         """The sum of the objective's terms; of several shards all but the last leave their gradients behind."""
         if self.parallel.accumulate > 1:
+            # Not in optimizer_zero_grad: Lightning calls that after this method, when gradients have gathered.
             self.trainer.optimizers[0].zero_grad()
         self.step: StepShards = self.parallel.step(batch)
         measured: list[tuple[float, dict[str, Tensor]]] = []
@@ -106,6 +107,7 @@ class AuxiliaryStage(L.LightningModule):
                 detached[name] = term.detach()
             measured.append((shard.weight, detached))
             loss = shard.weight * plain_sum(terms)
+            # Lightning runs the backward pass of the loss that is returned, the last shard's.
             if not shard.last:
                 loss.backward()  # type: ignore[no-untyped-call]
         # Kept for training.guard, to blame where one is not finite.

@@ -163,12 +163,14 @@ class BackboneStage(Stage, Generic[Drawn]):
     def on_fit_start(self) -> None:
         """Move the frozen networks; on a fresh start measure the backbone's statistics once, the same on every rank."""
         self.bundle.to(self.device)
+        # Asked for on every process: log_dir waits for all of them, and a sheet is drawn by rank 0 alone.
         self.sample_folder = Path(self.trainer.log_dir or self.trainer.default_root_dir) / "samples"
         if self.trainer.ckpt_path is None and not self.initialised:
             loader = self.trainer.datamodule.train_dataloader()  # type: ignore[attr-defined]
             some: Iterator[FaceBatch] = (batch.to(self.device) for batch in islice(iter(loader), CALIBRATION_BATCHES))
             # All processes' batches: as one process would see them.
             self.parallel.on_rank_zero(self.backbone.calibrate, some)
+            # On the CPU: a tensor that is broadcast as an object comes back on the device that it was pickled on.
             buffers = {}
             for name, item in self.backbone.named_buffers():
                 buffers[name] = item.cpu()

@@ -58,6 +58,7 @@ class Stage(L.LightningModule, ABC):
         super().__init__()
         self.seed = seed
         self.parallel = Parallel(self, accumulate, seed)
+        # Two optimizers take turns within a batch, each with a loss of its own.
         self.automatic_optimization = False
         self.r1_gamma = r1_gamma
         self.r1_interval = r1_interval
@@ -79,6 +80,7 @@ class Stage(L.LightningModule, ABC):
         if isinstance(self.optimizers(), list):
             optimizers = len(self.optimizers())
         ends = []
+        # Lightning's steps are those of optimizers, of which each makes one a batch.
         if trainer.max_steps > 0:
             ends.append(trainer.max_steps / optimizers)
         if trainer.max_epochs and trainer.max_epochs > 0:
@@ -130,6 +132,7 @@ class Stage(L.LightningModule, ABC):
         if self.warmup:
             rate = min(1.0, self.batches_learnt(optimizer) / self.warmup)
         if self.schedule == "cosine":
+            # Half a cosine from 1 to 0.01.
             rate *= 0.505 + 0.495 * math.cos(math.pi * self.progress)
         for group in optimizer.optimizer.param_groups:
             # Kept in the group, so that a checkpoint of the optimizer holds it and a resumed run finds it.
@@ -147,12 +150,14 @@ class Stage(L.LightningModule, ABC):
         count = len(real)
         chunks = discriminator_chunks(discriminator, pictures)
         weights = list(discriminator.parameters())
+        # partial binds each chunk's rows now; a bare lambda would look them up later and find the last chunk's.
         parts = [
             partial(lambda rows: discriminator_share(discriminator(pictures[rows]), rows, count, len(pictures)), rows)
             for rows in chunks
         ]
         terms = {"adversarial": total(parts, weights)}
         if self.r1_gamma and (self.batches_seen - 1) % self.r1_interval == 0:
+            # Lazy regularisation (StyleGAN2): computed rarely, it weighs as much more. R1's own factor is gamma / 2.
             factor = self.r1_interval * self.r1_gamma / 2
             terms["r1"] = total([lambda: factor * r1_penalty(discriminator, real)], weights)
         return terms
@@ -160,10 +165,12 @@ class Stage(L.LightningModule, ABC):
     @torch.no_grad()
     def update_ema(self, average: nn.Module, current: nn.Module, images: int) -> None:
         """Move `average` towards `current`; the half-life counts `images`, all that the step saw on all processes."""
+        # A half-life of 0 is no average: the weight is 1.
         weight = 1 - 0.5 ** (images / max(self.ema_half_life, 1e-9))
         # Early on, an average of what little there is.
         weight = max(weight, 1 / (self.batches_seen + 1))
         torch._foreach_lerp_(list(average.parameters()), list(current.parameters()), weight)
+        # Copied: some buffers are whole numbers, which have no weighted mean.
         for mine, theirs in zip(average.buffers(), current.buffers(), strict=True):
             mine.copy_(theirs)
 

@@ -14,6 +14,7 @@ from faceanon.networks.adapters import PerceptualDistance
 from faceanon.networks.discriminator import Discriminator
 from faceanon.networks.upfirdn import fast_layout
 
+# As many as `minibatch_stddev` compares at most, so that one of its groups fits into one chunk.
 CPU_PICTURES = 4
 
 

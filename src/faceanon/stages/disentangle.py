@@ -202,6 +202,7 @@ class DisentangleStage(BackboneStage[Mixed]):
         """PSNR of plain reconstructions; how near mixtures are to either source, by the recogniser that trains."""
         codes = self.ema.encode(batch.image)
         plain = self.ema.decode(codes).clamp(-1, 1)
+        # Held-out batches go person by person: half a batch away there is mostly somebody else.
         turn = len(batch) // 2
         mixed = self.ema.decode(codes.with_identity(codes.identity.roll(turn, 0))).clamp(-1, 1)
         embedding = self.bundle.recogniser(batch.image)

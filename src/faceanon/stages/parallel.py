@@ -171,6 +171,7 @@ class NormStatistics:
         total = torch.zeros_like(torch.cat([self.buffers[place].flatten() for place in moved]))
         for index, state in self.shards.items():
             total += weights[index] * torch.cat([state[place].flatten() for place in moved])
+        # Weights count rows over a process's average rows, so the processes' mean is the mean over all rows.
         if distributed.is_initialized():
             distributed.all_reduce(total)
             total /= distributed.get_world_size()
@@ -221,6 +222,7 @@ class StepShards:
         model = self.parallel.module.trainer.model
         try:
             if isinstance(model, DistributedDataParallel) and not shard.last:
+                # DDP would exchange gradients in every backward pass; once, after the last shard, is enough.
                 with model.no_sync():
                     yield
             else:
@@ -296,6 +298,7 @@ class Parallel:
             shard: Its number among all shards of the training.
             use: 0 for drawing, 1 for the terms.
         """
+        # Prime factors: shard n of seed s has a number of seed s + 1 only from n = 1,000,003 on.
         torch.manual_seed((self.seed * 1_000_003 + shard) * 4_099 + use)
 
     def step(self, batch: FaceBatch) -> StepShards:
@@ -341,6 +344,7 @@ class Parallel:
     def _handed(self, batches: Iterator[FaceBatch]) -> Iterator[FaceBatch]:
         for batch in batches:
             self._tell(more=True)
+            # gather_object overwrites the entries; it asks for a list of the right length.
             found: list[FaceBatch] = [batch] * self.module.trainer.world_size
             distributed.gather_object(batch.to("cpu"), found, dst=0, group=self._cpu_group())
             for item in found:

@@ -200,6 +200,7 @@ class PriorStage(Stage):
         assert streams is not None
         z = streams.draw(partial(torch.randn, self.prior.generator.style_dim)).to(image)
         w = self.prior.generator.mapping(z)
+        # The mapping network gives one w for all layers, so a random layer of each code stands for it.
         layer = streams.draw(partial(torch.randint, codes.shape[1], ())).to(self.device)
         encoded = codes.detach()[torch.arange(len(codes), device=self.device), layer]
         terms = {

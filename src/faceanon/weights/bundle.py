@@ -79,6 +79,7 @@ def read_spec(folder: Path) -> dict[str, Any]:
     spec = read_yaml(path)
     size = spec.get("image_size")
     networks = spec.get("networks")
+    # In Python True is an int too.
     sized = "image_size" in spec and isinstance(size, int | None) and not isinstance(size, bool)
     if not isinstance(spec.get("name"), str) or not sized:
         raise UserError(f"{path}: name and image_size must be a text and a number; restore the file")

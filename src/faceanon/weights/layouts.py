@@ -54,6 +54,7 @@ def count(state: State, pattern: str) -> int:
 
 
 def _generator(state: State) -> Init:
+    # StyleGAN2 begins at 4 px, and each further to_rgb is of twice the side.
     size = 4 << count(state, "to_rgbs.#.bias")
     channels = {4: state["conv1.conv.weight"].shape[1]}
     for block in range(count(state, "to_rgbs.#.bias")):
@@ -113,6 +114,7 @@ def _encoder(state: State) -> Init:
     starts = []
     for level in (0, 1):
         starts.append(next((row for row in range(rows) if depths[row] > depths[0] + level), rows))
+    # A code for pictures of this size has 2 log2(size) - 2 rows.
     size = 1 << ((rows + 2) // 2)
     if layer_count(size) != rows:
         raise UserError(f"an encoder of {rows} rows, which fit no StyleGAN2; codes have 2 log2(size) - 2 rows")

@@ -131,6 +131,7 @@ class _Engine:
             task = next(self.tasks, None)
             if task is None:
                 return
+            # Its pixels are known once it is decoded.
             self.sizes[id(task)] = 0
             self.working[self.pool.submit(self._start, task)] = task
 
@@ -180,6 +181,7 @@ class _Engine:
     def _finish_call(self, changed: list[Row]) -> None:
         """Give photos whose faces are all changed back to the threads."""
         self.call = None
+        # Results of the copies that filled the call up are left over.
         for (flight, _), face in zip(self.taken, changed, strict=False):
             flight.changed.append(face)
             if flight.faces is not None and len(flight.changed) == len(flight.faces):

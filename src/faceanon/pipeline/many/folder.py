@@ -198,6 +198,7 @@ class FolderRun:
     def work(self, journal: Journal, jobs: Sequence[Job]) -> Generator[tuple[Task, Outcome | UserError], None, None]:
         """Do some of the photos; every finished one is in `journal` before it is yielded."""
         rows = min(self.pipeline.batch, len(self.plan.jobs))  # of all, so that a share's results are those of the whole
+        # One by one: the engine takes a task when there is room for its photo.
         tasks = (_Noted(self._task(job), self, journal) for job in jobs)
         for task, result in run_tasks(self.pipeline, tasks, self.workers, rows):
             if isinstance(result, UserError):
@@ -265,6 +266,7 @@ def _agree(outcome: Outcome, job: Job) -> bool:
     again = decode_bytes(encode(photo.pixels, photo.alpha, photo.icc, None, job[1])).pixels.astype(int)
     if again.shape != there.shape:
         return False
+    # Only what was anonymized is compared: elsewhere every password leaves the original.
     changed = np.abs(again - before).max(-1) > 8
     other = (np.abs(again - there).max(-1) > 24) & changed
     return bool(other.sum() <= 0.05 * changed.sum())
@@ -292,6 +294,7 @@ class _Noted:
     def finish(self, outcome: Outcome) -> Outcome:
         plan = self.run.plan
         target = self.target.relative_to(plan.target).as_posix()
+        # On the disk before the file is, so that a kill leaves no file that the journal does not know.
         self.journal.write({"event": "begin", "target": target}, durable=True)
         outcome = self.task.finish(outcome)
         line: dict[str, Any] = {

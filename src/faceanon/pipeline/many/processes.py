@@ -93,6 +93,7 @@ def folder_trainer(devices: int, nodes: int, device: str) -> Trainer:
     Raises:
         UserError: If there are no such devices.
     """
+    # Lightning's lines on devices and samplers tell nothing to whoever anonymizes photos.
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     logging.getLogger("lightning.fabric").setLevel(logging.ERROR)
     try:
@@ -100,7 +101,9 @@ def folder_trainer(devices: int, nodes: int, device: str) -> Trainer:
             accelerator="gpu" if device == "cuda" else "cpu",
             devices=devices,
             num_nodes=nodes,
+            # It opens the process group through which summaries are gathered.
             strategy=DDPStrategy(),
+            # `predict_dataloader` deals the photos out itself.
             use_distributed_sampler=False,
             logger=False,
             enable_checkpointing=False,

@@ -144,6 +144,7 @@ def anonymize_video(
             recovery = probe.measure(writer.temporary, replace(change, inverse=True, codes=codes))
         if sealed:
             text = record.with_codes(codes, password.secret()).to_json()
+        # Before the video has its name, so that no video stands there without what recovers it.
         if not inside:
             write_atomic(sidecar_of(target), text.encode())
         writer.publish()

@@ -115,6 +115,7 @@ def write_changed(
 
 def _chunks(frames: Iterable[Frame], most: int, info: VideoInfo) -> Iterator[list[Frame]]:
     """Neighbouring frames, as many as a batch has faces and the memory allows."""
+    # Each frame is held as it was read and as it is changed, with 3 bytes a pixel.
     size = max(1, min(most, CHUNK_BYTES // (info.width * info.height * 6)))
     chunk: list[Frame] = []
     for frame in frames:

@@ -100,4 +100,5 @@ class Probe:
             back = change(torch.stack([faces[place] for place in batch]), tracks, frames, known)
             wanted = torch.stack([self.originals[place] for place in batch])
             errors += (back - wanted).square().mean((1, 2, 3)).tolist()
+        # Pixels range over 2, whose square is 4; the bound keeps a perfect copy finite.
         return float(10 * np.log10(4 / max(float(np.mean(errors)), 1e-9)))

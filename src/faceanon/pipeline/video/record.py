@@ -186,6 +186,7 @@ def _unpack(data: bytes, counts: list[int]) -> list[NDArray[np.int32]]:
     total = sum(counts)
     if total > MAX_PLACES:
         raise ValueError("too many squares")
+    # Bounded: one byte more than expected shows that there is too much.
     planes = zlib.decompressobj().decompress(data, 16 * total + 1)
     if len(planes) != 16 * total:
         raise ValueError("the squares do not fit the segments")
@@ -195,6 +196,7 @@ def _unpack(data: bytes, counts: list[int]) -> list[NDArray[np.int32]]:
     for part in np.split(second, np.cumsum(counts)[:-1]):
         parts.append(part.cumsum(0).cumsum(0))
     for part in parts:
+        # Checked in 64 bits, since sums of forged differences may not fit into 32.
         if np.abs(part).max() > MAX_SIDE * UNIT or np.hypot(part[:, 2], part[:, 3]).min() < UNIT / 2:
             raise ValueError("a square is absurd")
     return [part.astype(np.int32) for part in parts]

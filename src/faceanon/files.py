@@ -108,15 +108,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > CARD_BYTES:
             raise UserError(f"{path} is larger than {CARD_BYTES // 1_000_000} MB, too large for a card; restore it")
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path} cannot be read as YAML ({reason}); restore the file") from error
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise UserError(f"{path} does not hold entries by name; restore the file")
-    if not is_bounded(found):
+    if not is_bounded(content):
         raise UserError(f"{path} unfolds to more than {CARD_ENTRIES} entries; restore the file")
-    return found
+    return content
 
 
 def is_bounded(value: object, limit: int = CARD_ENTRIES) -> bool:
@@ -142,10 +142,10 @@ def former_hashes(entry: Mapping[str, Any], source: Path) -> tuple[str, ...]:
     Raises:
         UserError: `formerly` is no list of such hashes.
     """
-    found = entry.get("formerly", [])
-    if not isinstance(found, list) or not all(isinstance(item, str) and _HASH.fullmatch(item) for item in found):
+    hashes = entry.get("formerly", [])
+    if not isinstance(hashes, list) or not all(isinstance(item, str) and _HASH.fullmatch(item) for item in hashes):
         raise UserError(f"{source}: formerly must be a list of sha256 hashes of 64 hex digits; restore the file")
-    return tuple(found)
+    return tuple(hashes)
 
 
 def save_tensors(
@@ -209,9 +209,9 @@ def to_int8(tensor: Tensor) -> tuple[Tensor, Tensor]:
     value = tensor.float()
     shape = _scale_shape(value.shape)
     others = []
-    for place, length in enumerate(shape):
+    for dimension, length in enumerate(shape):
         if length == 1:
-            others.append(place)
+            others.append(dimension)
     scale = value.abs().amax(others, keepdim=True) / 127
     bits = scale.contiguous().view(torch.int32)
     # Half of the last bit that stays is added first, so that the cut rounds to the nearest.
@@ -222,10 +222,10 @@ def to_int8(tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 def _scale_shape(shape: Sequence[int]) -> list[int]:
     """Shape of the scales of a weight: one for each output channel, the first dimension that is longer than one."""
-    channel = next((place for place, length in enumerate(shape) if length > 1), 0)
+    channel = next((dimension for dimension, length in enumerate(shape) if length > 1), 0)
     shape_of_scales = []
-    for place, length in enumerate(shape):
-        shape_of_scales.append(length if place == channel else 1)
+    for dimension, length in enumerate(shape):
+        shape_of_scales.append(length if dimension == channel else 1)
     return shape_of_scales
 
 

@@ -299,12 +299,12 @@ class Password:
         Raises:
             UserError: If it costs more than this password's `most`.
         """
-        place = salt or self.salt, kdf or self.kdf
+        salt_and_cost = salt or self.salt, kdf or self.kdf
         if self._most is not None:
-            place[1].check_within(self._most)
-        if place not in self._known:
-            self._known[place] = Secret.from_password(self._text, *place)
-        return self._known[place]
+            salt_and_cost[1].check_within(self._most)
+        if salt_and_cost not in self._known:
+            self._known[salt_and_cost] = Secret.from_password(self._text, *salt_and_cost)
+        return self._known[salt_and_cost]
 
     def __repr__(self) -> str:
         return "Password(hidden)"

@@ -126,9 +126,9 @@ def formerly(path: str | Path) -> tuple[str, ...]:
         UserError: The card cannot be read, or its list is damaged.
     """
     folder = Path(path)
-    for found in (Path(path), checkpoints() / path):
-        if found.exists():
-            folder = found
+    for candidate in (Path(path), checkpoints() / path):
+        if candidate.exists():
+            folder = candidate
             break
     card = folder / CARD
     if card.is_file():
@@ -143,9 +143,9 @@ def read(path: str | Path) -> Saved:
         UserError: Missing, corrupt, or not a backbone.
     """
     path = Path(path)
-    for found in (Path(path), checkpoints() / path):
-        if found.exists():
-            path = found
+    for candidate in (Path(path), checkpoints() / path):
+        if candidate.exists():
+            path = candidate
             break
     if path.is_dir():
         if not (path / CARD).is_file():
@@ -212,14 +212,14 @@ def load_into(backbone: Backbone, path: str | Path) -> None:
     """
     saved = read(path)
     own = description(backbone)
-    found = {"class_path": saved.class_path, "init_args": saved.init_args, "bundle": saved.bundle}
+    saved_card = {"class_path": saved.class_path, "init_args": saved.init_args, "bundle": saved.bundle}
     if isinstance(backbone, Successor) and saved.class_path == backbone.forerunner["class_path"]:
         own |= backbone.forerunner
         given = _with_defaults(saved.init_args, backbone_class(saved.class_path))
-        found["init_args"] = {name: given.get(name) for name in own["init_args"]}
+        saved_card["init_args"] = {name: given.get(name) for name in own["init_args"]}
     elif saved.class_path == own["class_path"]:
-        found["init_args"] = _with_defaults(saved.init_args, type(backbone))
-    _compare(found, own, f"init_from {saved.source}")
+        saved_card["init_args"] = _with_defaults(saved.init_args, type(backbone))
+    _compare(saved_card, own, f"init_from {saved.source}")
     load_strictly(backbone, saved.tensors, saved.source)
 
 
@@ -255,9 +255,9 @@ def _with_defaults(arguments: dict[str, Any], kind: type[Backbone]) -> dict[str,
     """Arguments that `kind` got since a model was saved have the defaults that keep it as it was."""
     parameters = inspect.signature(kind).parameters.values()
     defaults = {}
-    for found in parameters:
-        if found.default is not found.empty:
-            defaults[found.name] = found.default
+    for parameter in parameters:
+        if parameter.default is not parameter.empty:
+            defaults[parameter.name] = parameter.default
     return defaults | arguments
 
 
@@ -305,10 +305,10 @@ def load_backbone(path: str | Path, device: torch.device | str = "cpu") -> tuple
         return runner, runner.card.weights
     saved = read(path)
     backbone = _built(saved)
-    found = description(backbone)["bundle"]
-    if found["fingerprint"] != saved.bundle["fingerprint"]:
+    own = description(backbone)["bundle"]
+    if own["fingerprint"] != saved.bundle["fingerprint"]:
         raise UserError(
-            f"{saved.source} was trained on bundle {_named(saved.bundle)}, but here it is {_named(found)}; "
+            f"{saved.source} was trained on bundle {_named(saved.bundle)}, but here it is {_named(own)}; "
             "install that bundle"
         )
     load_strictly(backbone, saved.tensors, saved.source)
@@ -336,9 +336,9 @@ def _built(saved: Saved) -> Backbone:
 
 def _exported(path: str | Path) -> Path | None:
     """The folder of ONNX graphs at `path`, or None where there is none."""
-    for place in (Path(path), checkpoints() / path):
-        if (place / ONNX_CARD).is_file():
-            return place
+    for candidate in (Path(path), checkpoints() / path):
+        if (candidate / ONNX_CARD).is_file():
+            return candidate
     return None
 
 
@@ -367,12 +367,12 @@ def read_exportable(model: str | Path) -> Exportable:
     Raises:
         UserError: Neither is there, or its networks have no public layout.
     """
-    for place in (Path(model), checkpoints() / model):
-        if (place / CARD).is_file() or place.is_file():
-            backbone, _ = load_backbone(place)
+    for folder in (Path(model), checkpoints() / model):
+        if (folder / CARD).is_file() or folder.is_file():
+            backbone, _ = load_backbone(folder)
             generator, encoder, average = (getattr(backbone, name, None) for name in _PARTS)
-            return exportable(generator, encoder, average, f"{place} ({type(backbone).__name__})")
-        if (place / "bundle.yaml").is_file():
-            bundle = Bundle(place)
-            return exportable(bundle.build("generator"), bundle.build("encoder"), bundle.latent_avg, str(place))
+            return exportable(generator, encoder, average, f"{folder} ({type(backbone).__name__})")
+        if (folder / "bundle.yaml").is_file():
+            bundle = Bundle(folder)
+            return exportable(bundle.build("generator"), bundle.build("encoder"), bundle.latent_avg, str(folder))
     raise UserError(f"no model or bundle at {model}: give the folder that training exported, a .ckpt, or a bundle")

@@ -273,18 +273,19 @@ def _gradients(subject: Subject) -> None:
     if backbone.recovers_from_pictures:
         result = result + backbone.recover(result, subject.keys.clone())
     torch.autograd.backward(result.square().mean())
-    found = {}
+    gradients = {}
     for name, item in backbone.named_parameters():
         if item.grad is not None:
-            found[name] = item.grad
+            gradients[name] = item.grad
     not_finite = []
-    for name, gradient in found.items():
+    for name, gradient in gradients.items():
         if not gradient.isfinite().all():
             not_finite.append(name)
     bad = sorted(not_finite)
     _ensure(not bad, f"gradients that are not finite: {', '.join(bad[:5])}")
     _ensure(
-        any(gradient.any() for gradient in found.values()), "no gradient reaches any parameter, though stages train it"
+        any(gradient.any() for gradient in gradients.values()),
+        "no gradient reaches any parameter, though stages train it",
     )
 
 

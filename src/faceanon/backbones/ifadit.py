@@ -232,8 +232,8 @@ class IFADIT(Backbone):
             for name in wanted:
                 if name.startswith(f"{group}_"):
                     kinds.add(name.removeprefix(f"{group}_"))
-            found = self._against_original(pictures, batch.image, group != "anonymized", kinds)
-            for kind, term in found.items():
+            group_terms = self._against_original(pictures, batch.image, group != "anonymized", kinds)
+            for kind, term in group_terms.items():
                 terms[f"{group}_{kind}"] = term
         if "inter_identity" in wanted:
             one_key = branches.keys[:1].expand(len(batch), -1)
@@ -253,11 +253,11 @@ class IFADIT(Backbone):
         if "identity" in kinds:
             with torch.no_grad():
                 target = self.bundle.recogniser(image)
-            found = self.bundle.recogniser(drawn)
+            embedding = self.bundle.recogniser(drawn)
             if same:
-                terms["identity"] = F.l1_loss(found, target)
+                terms["identity"] = F.l1_loss(embedding, target)
             else:
-                terms["identity"] = repel(found, target)
+                terms["identity"] = repel(embedding, target)
         if "landmarks" in kinds:
             terms["landmarks"] = self._landmark_distance(drawn, image)
         return terms

@@ -145,8 +145,8 @@ class Keyed(DBAF):
     def w_plus(self, codes: Codes) -> Tensor:
         """What the identity code stands for in W+, plus attributes: `(B, L, D)`."""
         assert codes.attributes is not None
-        found: Tensor = self.expand(self.turn.white(codes.identity)) + codes.attributes
-        return found
+        latent: Tensor = self.expand(self.turn.white(codes.identity)) + codes.attributes
+        return latent
 
     @torch.no_grad()
     def calibrate(self, batches: Iterable[FaceBatch]) -> None:

@@ -191,10 +191,10 @@ def pictures(source: Path, suffixes: frozenset[str]) -> list[Path]:
     for path in source.rglob("*"):
         if path.suffix.lower() in suffixes and not path.name.startswith(".") and path.is_file():
             photos.append(path)
-    found = sorted(photos)
-    if not found:
+    ordered = sorted(photos)
+    if not ordered:
         raise UserError(f"no pictures in {source} ({', '.join(sorted(suffixes))})")
-    return found
+    return ordered
 
 
 def _check_unique(jobs: Sequence[Job]) -> None:

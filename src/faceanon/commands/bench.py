@@ -125,12 +125,14 @@ def run(args: argparse.Namespace) -> int:
         print(*_listing(cases), sep="\n")
         return 0
     former = load(options.baseline) if options.baseline else None
-    found = load(options.read) if options.read else _measured(choose(options.cases, cases), _settings(options), options)
+    measured = (
+        load(options.read) if options.read else _measured(choose(options.cases, cases), _settings(options), options)
+    )
     if options.page:
-        source = found.file_name if options.out or options.read else None
-        _write_page(options.page, found, source, former)
-    _show(found, former, options.json)
-    return _verdict(found, former, options.fail_below)
+        source = measured.file_name if options.out or options.read else None
+        _write_page(options.page, measured, source, former)
+    _show(measured, former, options.json)
+    return _verdict(measured, former, options.fail_below)
 
 
 def _check(options: Options) -> None:

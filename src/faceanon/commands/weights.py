@@ -226,8 +226,8 @@ def _show(options: ShowOptions) -> int:
 
 def _show_file(file: PublicFile) -> None:
     _print(f"{file.path}\nsha256 {file.sha256}\ntop-level keys: {_some(list(file.keys))}")
-    for found in file.found:
-        _print(_described(found))
+    for network in file.found:
+        _print(_described(network))
     if file.pack is not None:
         parts = []
         for name, what in file.pack.files.items():

@@ -179,16 +179,16 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         number = {}
         for position, name in enumerate(names):
             number[name] = position
-        found: dict[str, list[tuple[dict[str, Tensor], list[Photo]]]] = {"train": [], "val": [], "test": []}
+        by_split: dict[str, list[tuple[dict[str, Tensor], list[Photo]]]] = {"train": [], "val": [], "test": []}
         for split, part in self._parts(photos):
-            found[split].append((_read(self._file(split, part)), part))
-        for split, portions in found.items():
+            by_split[split].append((_read(self._file(split, part)), part))
+        for split, portions in by_split.items():
             self.splits[split] = _joined(portions, number)
         if self.identities != self.bundle.folder / SHIPPED_TABLE:
             self.splits["train"] = self._without_shipped_test(self.splits["train"])
         train = self.splits["train"]
         pictures = 0
-        for _, part in found["train"]:
+        for _, part in by_split["train"]:
             pictures += len(part)
         wanted = self.versions * pictures
         rank_zero_info(f"{len(train)} of {wanted} versions of training pictures show a face that the mesh finds")
@@ -215,12 +215,12 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
 
     def files(self, split: str) -> list[Path]:
         """The picture files of `train`, `val` or `test`; nothing is prepared for it."""
-        found: list[Path] = []
+        paths: list[Path] = []
         for name, part in self._parts(self._photos()):
             if name == split:
                 for photo in part:
-                    found.append(photo.path)
-        return found
+                    paths.append(photo.path)
+        return paths
 
     def _photos(self) -> list[Photo]:
         """All pictures, in one order, with persons where they are known."""
@@ -483,8 +483,8 @@ def _siblings(picture: Tensor) -> Tensor:
     rows: dict[int, list[int]] = {}
     for row, number in enumerate(picture.tolist()):
         rows.setdefault(number, []).append(row)
-    found = torch.arange(len(picture))
+    sibling = torch.arange(len(picture))
     for group in rows.values():
         for position, row in enumerate(group):
-            found[row] = group[(position + 1) % len(group)]
-    return found
+            sibling[row] = group[(position + 1) % len(group)]
+    return sibling

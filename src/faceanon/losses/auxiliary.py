@@ -91,14 +91,14 @@ class ParsingObjective(Objective):
 
     def figures(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:
         """`iou`, the mean over the classes present, and pixel `accuracy`."""
-        found = network(batch.image).argmax(1)
+        labels = network(batch.image).argmax(1)
         truth = _parsing(batch)
         ious = []
         for label in range(len(self.class_weights)):
-            union = ((found == label) | (truth == label)).sum()
+            union = ((labels == label) | (truth == label)).sum()
             if union:
-                ious.append(((found == label) & (truth == label)).sum() / union)
-        return {"iou": torch.stack(ious).mean(), "accuracy": (found == truth).float().mean()}
+                ious.append(((labels == label) & (truth == label)).sum() / union)
+        return {"iou": torch.stack(ious).mean(), "accuracy": (labels == truth).float().mean()}
 
 
 class LandmarkObjective(Objective):

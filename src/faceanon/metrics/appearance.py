@@ -113,15 +113,15 @@ class AppearanceSuite:
         return originals.tensor("parser", lambda image: parser(image).argmax(1).short(), "labels").long()
 
     def _masks(self, labels: Tensor, truth: bool) -> dict[str, Tensor]:
-        found = {}
+        masks = {}
         if self.parts.face_classes:
-            found["face"] = torch.isin(labels, torch.tensor(self.parts.face_classes, device=labels.device))
-            found["outside_face"] = ~found["face"]
+            masks["face"] = torch.isin(labels, torch.tensor(self.parts.face_classes, device=labels.device))
+            masks["outside_face"] = ~masks["face"]
         if self.parts.head_classes:
-            found["background"] = ~torch.isin(labels, torch.tensor(self.parts.head_classes, device=labels.device))
+            masks["background"] = ~torch.isin(labels, torch.tensor(self.parts.head_classes, device=labels.device))
         if truth and self.parts.occluder_class is not None:
-            found["occluder"] = labels == self.parts.occluder_class
-        return found
+            masks["occluder"] = labels == self.parts.occluder_class
+        return masks
 
     def _utility(self, what: str, image: Tensor, batch: FaceBatch, originals: Originals) -> None:
         size = self.parts.image_size

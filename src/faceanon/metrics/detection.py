@@ -58,7 +58,7 @@ class DlibDetector:
     def detect(self, image: NDArray[np.uint8]) -> list[Detection]:
         """Faces of an RGB photo `(H, W, 3)` uint8 with `(68, 2)` points, the largest first."""
         boxes, scores, _ = self._detector.run(image, 1, 0.0)
-        found = []
+        detections = []
         for box, score in zip(boxes, scores, strict=True):
             shape = self._predictor(image, box)
             coordinates = []
@@ -66,8 +66,8 @@ class DlibDetector:
                 coordinates.append((part.x, part.y))
             points = np.array(coordinates, dtype=np.float64)
             edges = (float(box.left()), float(box.top()), float(box.right()), float(box.bottom()))
-            found.append(Detection(edges, float(score), points))
-        return sorted(found, key=lambda face: -face.size)
+            detections.append(Detection(edges, float(score), points))
+        return sorted(detections, key=lambda face: -face.size)
 
 
 def largest_faces(detector: Detector, image: Tensor) -> list[Detection | None]:
@@ -112,15 +112,15 @@ def _packed(detector: Detector, image: Tensor) -> Tensor:
 
 def unpack(rows: Tensor) -> list[Detection | None]:
     """The faces that `pack` was given."""
-    found: list[Detection | None] = []
+    faces: list[Detection | None] = []
     for row in rows.tolist():
         left, top, right, bottom, score, *points = row
         face = Detection((left, top, right, bottom), score, np.array(points).reshape(-1, 2))
         if left != left:
-            found.append(None)
+            faces.append(None)
         else:
-            found.append(face)
-    return found
+            faces.append(face)
+    return faces
 
 
 class DetectorAgreement(Metric):

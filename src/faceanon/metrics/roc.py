@@ -168,9 +168,9 @@ def curve_intervals(
     other = numbers[len(pairs.genuine) :].reshape(-1, 2)
     order = _Order(pairs.genuine, pairs.impostor)
     rng = np.random.default_rng(seed)
-    found: dict[str, list[float]] = {"eer": [], "auc": []}
+    resampled_figures: dict[str, list[float]] = {"eer": [], "auc": []}
     for far in fars:
-        found[f"tar/{far:g}"] = []
+        resampled_figures[f"tar/{far:g}"] = []
     for _ in range(draws):
         times = np.bincount(rng.integers(len(people), size=len(people)), minlength=len(people)).astype(np.float64)
         genuine = times[own]
@@ -179,10 +179,10 @@ def curve_intervals(
             continue
         curve = order.curve(genuine, impostor)
         values = [curve.eer, curve.auc, *(curve.tar_at(far) for far in fars)]
-        for name, value in zip(found, values, strict=True):
-            found[name].append(value)
+        for name, value in zip(resampled_figures, values, strict=True):
+            resampled_figures[name].append(value)
     intervals = {}
-    for name, resampled in found.items():
+    for name, resampled in resampled_figures.items():
         intervals[name] = _interval(resampled, len(np.unique(own)))
     return intervals
 

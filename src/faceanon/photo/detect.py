@@ -99,12 +99,12 @@ class MtcnnDetector:
         boxes = self._propose(photo, self.config.min_face * scale)
         boxes, _ = self._refine(photo, boxes)
         boxes, scores, points = self._output(photo, boxes)
-        found = []
+        faces = []
         for box, score, (xs, ys) in zip(
             (boxes / scale).tolist(), scores.tolist(), (points / scale).tolist(), strict=True
         ):
-            found.append(Detection(tuple(box), score, np.array([xs, ys]).T))
-        return sorted(found, key=lambda face: -face.size)
+            faces.append(Detection(tuple(box), score, np.array([xs, ys]).T))
+        return sorted(faces, key=lambda face: -face.size)
 
     def _prepare(self, image: NDArray[np.uint8]) -> tuple[Tensor, float]:
         """The photo as `(1, 3, H, W)` in [-1, 1], no longer than `max_side`, and the factor by which it shrank."""
@@ -116,14 +116,14 @@ class MtcnnDetector:
 
     def _propose(self, photo: Tensor, min_face: float) -> Tensor:
         """Square boxes `(N, 4)` from P-Net on every scale of the pyramid."""
-        found = []
+        proposals = []
         # In a photo that was shrunk, the smallest wanted face may be smaller than a cell.
         for scale in _pyramid(photo, max(min_face, CELL), self.config.factor):
-            found.append(self._propose_at(photo, scale))
-        if not found:
+            proposals.append(self._propose_at(photo, scale))
+        if not proposals:
             return photo.new_zeros(0, 4)
-        boxes = torch.cat([boxes for boxes, _ in found])
-        scores = torch.cat([scores for _, scores in found])
+        boxes = torch.cat([boxes for boxes, _ in proposals])
+        scores = torch.cat([scores for _, scores in proposals])
         return _square(boxes[nms(boxes, scores, 0.7)])
 
     def _propose_at(self, photo: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -188,10 +188,10 @@ class ScrfdDetector:
     def detect(self, image: NDArray[np.uint8]) -> list[Detection]:
         """Faces of an RGB photo `(H, W, 3)` uint8, the largest first."""
         rows = zip(*self.net(image), strict=True)
-        found = []
+        faces = []
         for box, score, points in rows:
-            found.append(Detection(tuple(box.tolist()), float(score), points))
-        return sorted((face for face in found if face.size >= self.min_face), key=lambda face: -face.size)
+            faces.append(Detection(tuple(box.tolist()), float(score), points))
+        return sorted((face for face in faces if face.size >= self.min_face), key=lambda face: -face.size)
 
 
 def _pyramid(photo: Tensor, min_face: float, factor: float) -> Iterator[float]:

@@ -147,10 +147,10 @@ def embedded(image: Image.Image) -> str | None:
         xmp = xmp.encode()
     if not isinstance(xmp, bytes):
         return None
-    found = _ELEMENT.search(xmp)
-    if found is None:
+    element = _ELEMENT.search(xmp)
+    if element is None:
         return None
-    return unescape(found[1].decode("utf-8", "replace"))
+    return unescape(element[1].decode("utf-8", "replace"))
 
 
 def embedded_vault(image: Image.Image) -> bytes | None:
@@ -229,7 +229,7 @@ def _with_segment(jpeg: bytes, packet: bytes, path: Path) -> bytes:
     if len(body) > _SEGMENT_LIMIT:
         raise UserError(f"{path}: too many faces for the metadata of a JPEG; write PNG or WebP, or add --sidecar")
     # Past the start-of-image marker, and past a JFIF head, which has to be the first segment.
-    place = 2
+    start = 2
     if jpeg[2:4] == b"\xff\xe0":
-        place += 2 + int.from_bytes(jpeg[4:6], "big")
-    return jpeg[:place] + b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body + jpeg[place:]
+        start += 2 + int.from_bytes(jpeg[4:6], "big")
+    return jpeg[:start] + b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body + jpeg[start:]

@@ -39,8 +39,8 @@ def photo_crowd(number: int = 0) -> Image.Image:
     """
     files = _files("test")
     chosen = []
-    for place in range(CROWD):
-        chosen.append(files[(number * CROWD + place) % len(files)])
+    for position in range(CROWD):
+        chosen.append(files[(number * CROWD + position) % len(files)])
     return _wall(chosen, CROWD_ACROSS, CROWD_SIDE)
 
 

@@ -185,14 +185,14 @@ def read_reference(path: Path, detector: Detector, likeness: Likeness) -> Refere
         UserError: If the photo cannot be read, or shows no face, several, or one that cannot be used.
     """
     photo = load_photo(path)
-    found = detector.detect(photo.pixels)
-    if len(found) != 1:
-        if not found:
+    faces = detector.detect(photo.pixels)
+    if len(faces) != 1:
+        if not faces:
             shown = "no face that the detector finds"
         else:
-            shown = f"{len(found)} faces"
+            shown = f"{len(faces)} faces"
         raise UserError(f"the reference photo {path} shows {shown}; give one that shows the one person's face alone")
-    square = framed_square(found[0].points, likeness.framing)
+    square = framed_square(faces[0].points, likeness.framing)
     try:
         face = crop(photo.pixels, square, likeness.size)
     except UserError as error:

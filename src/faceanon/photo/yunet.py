@@ -103,13 +103,13 @@ class YunetDetector:
             if scale <= SMALL_VIEW:
                 rows = rows[_sizes(rows) * scale >= LEAST_IN_SMALL_VIEWS]
             views.append(np.column_stack([rows, np.full(len(rows), number)]))
-        found = []
+        faces = []
         for row in self._agreed(np.concatenate(views)):
             x1, y1, x2, y2, score = row[:5].tolist()
             face = Detection((x1, y1, x2, y2), score, row[5:15].reshape(5, 2))
             if face.size >= UNCERTAIN * self.config.min_face:
-                found.append(face)
-        return sorted(found, key=lambda face: -face.size)
+                faces.append(face)
+        return sorted(faces, key=lambda face: -face.size)
 
     def scales(self, width: int, height: int) -> list[float]:
         """Sizes of the views of a photo of so many pixels, as multiples of the photo's, the largest first."""
@@ -150,13 +150,13 @@ class YunetDetector:
         parts = []
         for stride in STRIDES:
             parts.append(_decoded(outputs, stride, padded.shape[3], least))
-        found = np.concatenate(parts)
+        candidates = np.concatenate(parts)
         across = columns / width
         down = rows / height
-        found[:, [0, 2, *range(5, 15, 2)]] /= across
-        found[:, [1, 3, *range(6, 15, 2)]] /= down
-        kept = nms(torch.from_numpy(found[:, :4]), torch.from_numpy(found[:, 4]), self.config.overlap)
-        best: NDArray[np.float64] = found[kept.numpy()]
+        candidates[:, [0, 2, *range(5, 15, 2)]] /= across
+        candidates[:, [1, 3, *range(6, 15, 2)]] /= down
+        kept = nms(torch.from_numpy(candidates[:, :4]), torch.from_numpy(candidates[:, 4]), self.config.overlap)
+        best: NDArray[np.float64] = candidates[kept.numpy()]
         return best
 
     def _agreed(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:

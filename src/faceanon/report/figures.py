@@ -263,8 +263,8 @@ def format_interval(name: str, interval: tuple[float, float] | None) -> str:
 def grouped(names: list[str]) -> dict[str, list[str]]:
     """Metric names by family, families in the order of `EXPLANATIONS`, unknown ones last."""
     order = {}
-    for place, family in enumerate(EXPLANATIONS):
-        order[family] = place
+    for rank, family in enumerate(EXPLANATIONS):
+        order[family] = rank
     groups: dict[str, list[str]] = {}
     for name in sorted(names, key=lambda n: order.get(n.split("/")[0], len(order))):
         groups.setdefault(name.split("/")[0], []).append(name)

@@ -159,12 +159,12 @@ def _with_prediction(
     rows, columns = mask.shape
     # A margin of zeros above and on both sides stands for what lies outside the picture.
     padded = np.zeros((len(residuals), rows + 1, columns + 2), np.int32)
-    for place, (row, column) in enumerate(np.argwhere(mask)):
+    for number, (row, column) in enumerate(np.argwhere(mask)):
         shifted = []
         for down, right in NEIGHBOURS:
             shifted.append(padded[:, 1 + row + down, 1 + column + right])
         around = np.stack(shifted)
-        padded[:, 1 + row, 1 + column] = residuals[:, place] + _prediction(around, statistics)
+        padded[:, 1 + row, 1 + column] = residuals[:, number] + _prediction(around, statistics)
     return padded[:, 1:, 1:-1]
 
 

@@ -114,14 +114,14 @@ def _magics(pixels: NDArray[np.uint8]) -> list[tuple[int, int]]:
     # A byte for each bit, so that the search is one of bytes.
     bits = (pixels & 1).tobytes()
     wanted = np.unpackbits(np.frombuffer(MAGIC, np.uint8)).tobytes()
-    found = []
+    corners = []
     start = bits.find(wanted)
     while start >= 0:
         # A window begins with the red of a pixel; elsewhere the bits agree by chance.
         if start % 3 == 0:
-            found.append((start // 3 % width, start // 3 // width))
+            corners.append((start // 3 % width, start // 3 // width))
         start = bits.find(wanted, start + 1)
-    return found
+    return corners
 
 
 def _read(pixels: NDArray[np.uint8], left: int, top: int) -> tuple[int, int, bytes] | None:

@@ -270,19 +270,19 @@ class AnonymizeStage(BackboneStage[Branches]):
             terms["adversarial"] = fooling_rows(self.discriminator, branches.pictures).mean()
         terms |= self.terms(batch, branches)
         if self.hunter is not None:
-            found = self.hunter(branches.anonymized, batch.image, batch.identity)
+            nats = self.hunter(branches.anonymized, batch.image, batch.identity)
             # Where the adversary does no better than a guess, there is nothing to escape from.
-            terms["hunted"] = found.clamp(min=0).mean()
+            terms["hunted"] = nats.clamp(min=0).mean()
         if self.weights.latent:
             drawn = []
             for codes in (branches.edited, branches.recovered):
                 if codes is not None:
                     drawn.append(codes)
-            found = []
+            latents = []
             for code in map(self.backbone.w_plus, drawn):
                 if code is not None:
-                    found.append(code)
-            terms["latent"] = torch.stack([latent_regulariser(code, self.latent_norm) for code in found]).mean()
+                    latents.append(code)
+            terms["latent"] = torch.stack([latent_regulariser(code, self.latent_norm) for code in latents]).mean()
         return terms | self._anchors(batch.image, branches)
 
     def _anchors(self, image: Tensor, branches: Branches) -> dict[str, Tensor]:
@@ -361,8 +361,8 @@ class AnonymizeStage(BackboneStage[Branches]):
     def _compare_codes(self, batch: FaceBatch, saved: Tensor) -> None:
         """Add the identity codes that the right key brings back from saved pictures `(B, 3, S, S)`."""
         key = self._sample_keys(batch)[: len(batch)]
-        found = self.ema.edit(self.ema.encode_anonymized(saved), key, inverse=True)
-        self.code_agreement.update(found.identity, self.ema.encode(batch.image).identity)
+        codes = self.ema.edit(self.ema.encode_anonymized(saved), key, inverse=True)
+        self.code_agreement.update(codes.identity, self.ema.encode(batch.image).identity)
 
     def on_validation_epoch_end(self) -> None:
         """Log how well identity codes come back, over all validation faces."""

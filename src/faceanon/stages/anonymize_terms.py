@@ -110,9 +110,9 @@ class AnonymizeTerms:
         """All pictures and the recovered alone share the maps of both."""
         weights = self.weights
         if weights.perceptual:
-            found = perceptual_rows(self.bundle.perceptual, branches.pictures, image)
-            terms = {"perceptual": found.mean()}
-            return terms | self._recovered_alone(found[branches.recovered_rows])
+            distances = perceptual_rows(self.bundle.perceptual, branches.pictures, image)
+            terms = {"perceptual": distances.mean()}
+            return terms | self._recovered_alone(distances[branches.recovered_rows])
         if weights.recovery_perceptual:
             return self._recovered_alone(self.bundle.perceptual(branches.pictures[branches.recovered_rows], image))
         return {}

@@ -16,6 +16,7 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from faceanon.compat import forget_logged, move_all, writes_logs
 from faceanon.errors import UserError
 from faceanon.losses.adversarial import discriminator_share, r1_penalty
 from faceanon.losses.early import total
@@ -169,7 +170,7 @@ class Stage(L.LightningModule, ABC):
         weight = 1 - 0.5 ** (images / max(self.ema_half_life, 1e-9))
         # Early on, an average of what little there is.
         weight = max(weight, 1 / (self.batches_seen + 1))
-        torch._foreach_lerp_(list(average.parameters()), list(current.parameters()), weight)
+        move_all(list(average.parameters()), list(current.parameters()), weight)
         # Copied: some buffers are whole numbers, which have no weighted mean.
         for mine, theirs in zip(average.buffers(), current.buffers(), strict=True):
             mine.copy_(theirs)
@@ -180,17 +181,14 @@ class Stage(L.LightningModule, ABC):
         That one is for callbacks that watch a term: an epoch may be shorter than the logging interval.
         """
         # Lightning's own test; 14 terms cost 4 ms a batch.
-        writes = self.trainer._logger_connector.should_update_logs
-        if not (writes or self.trainer.is_last_batch):
+        if not (writes_logs(self.trainer) or self.trainer.is_last_batch):
             return
         named = {}
         for name, value in terms.items():
             named[f"{prefix}/{name}"] = value.detach()
         self.log_dict(named, batch_size=batch_size, on_step=True, on_epoch=False)
         # Lightning writes what was logged last into every later row.
-        for item in (self.trainer._results or {}).values():
-            if item.meta.name.startswith(f"{prefix}/") and item.meta.name not in named:
-                item._forward_cache = None
+        forget_logged(self.trainer, prefix, named)
 
 
 def averaged(measured: Sequence[tuple[float, Mapping[str, Tensor]]]) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, Optimizer
 
+from faceanon.compat import dynamo_settings, inductor_settings
 from faceanon.errors import UserError
 from faceanon.networks.compiled import CompiledCall, compile_region, is_compiled, regions, restore
 from faceanon.networks.frozen import Frozen
@@ -112,12 +113,12 @@ class Acceleration(L.Callback):
         if self.parts:
             self._prepare_compiler()
             for part, names in _ATTRIBUTES.items():
-                found = {}
+                networks = {}
                 for name in names:
                     if part in self.parts:
-                        found[name] = getattr(pl_module, name, None)
+                        networks[name] = getattr(pl_module, name, None)
                 modules = []
-                for name, item in found.items():
+                for name, item in networks.items():
                     if isinstance(item, nn.Module):
                         modules.append((name, item))
                 self._compile(modules)
@@ -142,14 +143,11 @@ class Acceleration(L.Callback):
 
     def _prepare_compiler(self) -> None:
         """Let nothing that cannot be compiled or replayed run unnoticed."""
-        from torch._dynamo import config as dynamo
-
+        dynamo = dynamo_settings()
         self._set(dynamo, "recompile_limit", max(_RECOMPILES, dynamo.recompile_limit))
         self._set(dynamo, "fail_on_recompile_limit_hit", True)
         if self.cuda_graphs:
-            from torch._inductor import config as inductor
-
-            self._set(inductor.triton, "cudagraph_or_error", True)
+            self._set(inductor_settings().triton, "cudagraph_or_error", True)
         # What torch itself looks at while it compiles behind a first network.
         warnings.filterwarnings("ignore", r"The \.grad attribute of a Tensor that is not a leaf Tensor")
         torch.compiler.set_stance("force_eager")
@@ -179,14 +177,14 @@ class Acceleration(L.Callback):
         if "frozen" not in self.parts:
             return []
         bundle = vars(getattr(module, "bundle", object))
-        found = []
+        networks = []
         for role in _ROLES:
             if role in bundle:
-                found.append((f"bundle.{role}", bundle[role]))
+                networks.append((f"bundle.{role}", bundle[role]))
         for teacher in getattr(module, "teacher", []):
-            found.append(("teacher", teacher))
+            networks.append(("teacher", teacher))
         modules = []
-        for name, item in found:
+        for name, item in networks:
             if isinstance(item, nn.Module):
                 modules.append((name, item))
         return self._compile(modules)

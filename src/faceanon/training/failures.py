@@ -51,8 +51,8 @@ def explain(error: BaseException) -> UserError | RunError | None:
             return _own(cause)
     known = []
     for cause in chain:
-        if (found := _explained(cause)) is not None:
-            known.append(found)
+        if (explained := _explained(cause)) is not None:
+            known.append(explained)
     if known:
         return known[-1]
     return None

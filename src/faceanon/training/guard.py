@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from faceanon import __version__
+from faceanon.compat import norms_of_all
 from faceanon.errors import RunError, UserError
 from faceanon.files import sha256, write_atomic
 from faceanon.training.checkpoints import run_folder
@@ -75,7 +76,7 @@ class FiniteGuard(L.Callback):
                 gradients.append(parameter.grad)
         if gradients:
             # One sum of everything needs one transfer from the GPU; who is to blame is asked when it is not finite.
-            total = total + torch.stack([norm.to(total) for norm in torch._foreach_norm(gradients)]).sum()
+            total = total + torch.stack([norm.to(total) for norm in norms_of_all(gradients)]).sum()
         if not math.isfinite(float(total)):
             what = blame(pl_module, self.loss, optimizer)
             if what:  # else every number is finite, and only the squares of the norm were too large
@@ -194,8 +195,8 @@ def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
 
 
 def _plain_optimizer(optimizer: Any) -> Optimizer:  # noqa: ANN401 - Lightning's wrapper or the real one
-    found: Optimizer = getattr(optimizer, "optimizer", optimizer)
-    return found
+    plain: Optimizer = getattr(optimizer, "optimizer", optimizer)
+    return plain
 
 
 def _first(names: list[str]) -> str:

@@ -88,8 +88,8 @@ class Replay(FiniteGuard):
 
         pl_module.on_train_batch_start = then_restore  # type: ignore[method-assign]
         # A stage that draws by its place among all processes.
-        if (place := self.progress["place"]) is not None:
-            pl_module.parallel.place = lambda rows: place  # type: ignore[union-attr]
+        if (rank_and_rows := self.progress["place"]) is not None:
+            pl_module.parallel.place = lambda rows: rank_and_rows  # type: ignore[union-attr]
 
     def fail(self, trainer: L.Trainer, module: L.LightningModule, optimizer: Optimizer, what: str) -> None:
         """Stop because the failure came again.

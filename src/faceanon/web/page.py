@@ -103,13 +103,13 @@ def show_strength(password: str | None, rate: float) -> str:
     """The hint under a password field, HTML; nothing of the password is in it."""
     if not password:
         return f'<div class="fa-strength"><p>{html.escape(price(rate))}</p></div>'
-    found = judge_password(password, rate)
+    strength = judge_password(password, rate)
     steps = []
     for step in range(len(FILLED)):
-        steps.append(f'<i class="{"on" if step < FILLED[found.level] else ""}"></i>')
+        steps.append(f'<i class="{"on" if step < FILLED[strength.level] else ""}"></i>')
     bars = "".join(steps)
-    kind = found.level.replace(" ", "-")
-    line = f"{html.escape(found.describe())} {html.escape(price(rate))}"
+    kind = strength.level.replace(" ", "-")
+    line = f"{html.escape(strength.describe())} {html.escape(price(rate))}"
     return f'<div class="fa-strength {kind}"><span>{bars}</span><p>{line}</p></div>'
 
 

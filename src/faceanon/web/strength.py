@@ -65,11 +65,11 @@ def judge_password(password: str, rate: float) -> Strength:
         password: At least one character.
         rate: Guesses a second of one computer.
     """
-    found = zxcvbn(password[:MOST_JUDGED])
-    guesses = float(found["guesses"])
+    judged = zxcvbn(password[:MOST_JUDGED])
+    guesses = float(judged["guesses"])
     seconds = guesses / (rate * MACHINES)
     level: Level = next((word for bound, word in BOUNDS if seconds < bound), "strong")
-    words = [found["feedback"]["warning"], *found["feedback"]["suggestions"][:1]] if level != "strong" else []
+    words = [judged["feedback"]["warning"], *judged["feedback"]["suggestions"][:1]] if level != "strong" else []
     sentences = []
     for word in words:
         if word:

@@ -61,12 +61,12 @@ def network_class(name: str) -> type[nn.Module]:
     if not module.startswith("faceanon.networks."):
         raise UserError(f"a bundle may only name networks of faceanon.networks, not {name!r}")
     try:
-        found: type[nn.Module] = getattr(importlib.import_module(module), leaf)
+        network: type[nn.Module] = getattr(importlib.import_module(module), leaf)
     except (ImportError, AttributeError) as error:
         raise UserError(f"no network {name!r} in this version of faceanon; update it or fix bundle.yaml") from error
-    if not isinstance(found, type) or not issubclass(found, nn.Module):  # else it could call what a file imports
+    if not isinstance(network, type) or not issubclass(network, nn.Module):  # else it could call what a file imports
         raise UserError(f"{name!r} is no network; fix bundle.yaml")
-    return found
+    return network
 
 
 def read_spec(folder: Path) -> dict[str, Any]:
@@ -150,8 +150,8 @@ class Bundle:
                 f"{self.folder / 'bundle.yaml'} does not say which classes of its parser are the face: "
                 "add `parsing:` with face, edited, head and parts, as checkpoints/synth64/bundle.yaml has it"
             )
-        found: dict[str, Any] = self.spec["parsing"]
-        return found
+        classes: dict[str, Any] = self.spec["parsing"]
+        return classes
 
     @property
     def face_classes(self) -> tuple[int, ...]:
@@ -171,8 +171,8 @@ class Bundle:
     @property
     def occluder_class(self) -> int | None:
         """Parsing class of occluders, where the parser knows one."""
-        found: int | None = self.parsing.get("occluder")
-        return found
+        number: int | None = self.parsing.get("occluder")
+        return number
 
     @property
     def part_classes(self) -> tuple[int, ...]:
@@ -206,8 +206,8 @@ class Bundle:
             UserError: The bundle has none.
         """
         self.require(role)
-        found: dict[str, Any] = self.spec["networks"][role]
-        return found
+        lines: dict[str, Any] = self.spec["networks"][role]
+        return lines
 
     def build(self, role: str, weights: bool = True) -> nn.Module:
         """A new network for `role`, with its trained weights unless told otherwise."""

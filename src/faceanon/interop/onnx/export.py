@@ -235,8 +235,8 @@ def _errors(backbone: Backbone, method: OnnxMethod) -> dict[str, float]:
         pairs = [("anonymize", drawn, method.anonymize(faces, method.key(secret, batch)))]
         if method.reversible:
             shown = _picture(drawn)
-            found = backbone.recover(torch.from_numpy(shown), keys).numpy()
-            pairs.append(("recover", found, method.recover(shown, method.key(secret, batch))))
+            recovered = backbone.recover(torch.from_numpy(shown), keys).numpy()
+            pairs.append(("recover", recovered, method.recover(shown, method.key(secret, batch))))
         for way, ours, theirs in pairs:
             error = float(np.abs(ours - theirs).max())
             if np.isfinite(error):

@@ -79,12 +79,12 @@ class Staging:
         Raises:
             UserError: It does not load strictly, or an encoder has no generator.
         """
-        found = part.found
-        converted = convert(found, str(part.file.path))
-        notes = [*found.notes, *converted.notes]
-        entry: dict[str, Any] = {"name": found.name}
-        if found.layout.network is not None:
-            entry |= {"class": found.layout.network, "init": found.init, **_usage(part)}
+        network = part.found
+        converted = convert(network, str(part.file.path))
+        notes = [*network.notes, *converted.notes]
+        entry: dict[str, Any] = {"name": network.name}
+        if network.layout.network is not None:
+            entry |= {"class": network.layout.network, "init": network.init, **_usage(part)}
         file, digest = self._write(part.role, converted.tensors)
         entry |= {"file": file, "sha256": digest}
         if part.role == "generator":
@@ -97,8 +97,8 @@ class Staging:
                 notes.append("the file does not hold its generator, so the pairing is unproven: run verify")
         if part.role in ("generator", "encoder"):
             entry |= self._average(part, notes)
-        known = published(found.layout.kind, found.size, found.name)
-        entry["source"] = _source(part.file, found.layout.title, known, notes)
+        known = published(network.layout.kind, network.size, network.name)
+        entry["source"] = _source(part.file, network.layout.title, known, notes)
         self._enter(part.role, entry)
         lines = []
         for note in notes:
@@ -160,17 +160,17 @@ class Staging:
 
     def _average(self, part: Part, notes: list[str]) -> dict[str, str]:
         """Write the average code of a generator or encoder; says in `notes` where it is from."""
-        found = part.found
+        network = part.found
         generator = self._generator
-        rows = layer_count(found.size or 0)
-        if found.latent_avg is None:
+        rows = layer_count(network.size or 0)
+        if network.latent_avg is None:
             average = None
         else:
-            average = average_rows(found.latent_avg, rows, str(part.file.path))
-        if not found.start_from_latent_avg:
-            average = found.tensors["styles.0.linear.bias"].new_zeros(rows, found.init["style_dim"]).float()
+            average = average_rows(network.latent_avg, rows, str(part.file.path))
+        if not network.start_from_latent_avg:
+            average = network.tensors["styles.0.linear.bias"].new_zeros(rows, network.init["style_dim"]).float()
             notes.append("codes are no offsets from an average (opts), so latent_avg is zero")
-        elif found.latent_avg is not None and found.latent_avg.squeeze().ndim == 1:
+        elif network.latent_avg is not None and network.latent_avg.squeeze().ndim == 1:
             notes.append(f"latent_avg of one row repeated to {rows}")
         elif average is None and part.role == "encoder" and "latent_avg" in self.spec["networks"].get("generator", {}):
             average = self._generator_average()

@@ -100,17 +100,17 @@ def _parts(files: Sequence[PublicFile]) -> list[Part]:
     parts = []
     for file in files:
         decoder = None
-        for found in file.found:
-            if found.layout is GENERATOR:
-                decoder = found
+        for network in file.found:
+            if network.layout is GENERATOR:
+                decoder = network
                 break
         if decoder is None:
             partner = None
         else:
             partner = generator_fingerprint(decoder.tensors)
-        for found in file.found:
-            is_encoder = found.layout.role == "encoder"
-            parts.append(Part(file, found, found.layout.role, partner if is_encoder else None))
+        for network in file.found:
+            is_encoder = network.layout.role == "encoder"
+            parts.append(Part(file, network, network.layout.role, partner if is_encoder else None))
     if any(part.role.startswith("dbaf_") for part in parts):
         settled = []
         for part in parts:
@@ -120,8 +120,8 @@ def _parts(files: Sequence[PublicFile]) -> list[Part]:
 
 
 def _as_dbaf_decoder(part: Part) -> Part:
-    found = replace(part.found, layout=DBAF_DECODER, name=DBAF_DECODER.kind)
-    return replace(part, found=found, role=DBAF_DECODER.role)
+    network = replace(part.found, layout=DBAF_DECODER, name=DBAF_DECODER.kind)
+    return replace(part, found=network, role=DBAF_DECODER.role)
 
 
 def _one_generator(parts: list[Part], folder: Path, spec: dict[str, Any], overwrite: bool) -> list[Part]:
@@ -148,9 +148,9 @@ def _one_generator(parts: list[Part], folder: Path, spec: dict[str, Any], overwr
             note = f"latent_avg taken from {other.file.path.name}, which holds the same generator"
             found_too = replace(chosen.found, latent_avg=other.found.latent_avg, notes=(*chosen.found.notes, note))
             chosen = replace(chosen, found=found_too)
-        found = generator_fingerprint(other.found.tensors)
-        if found != first:
-            raise _apart(str(encoders.get(id(other.file), other)), found, str(chosen), first)
+        fingerprint = generator_fingerprint(other.found.tensors)
+        if fingerprint != first:
+            raise _apart(str(encoders.get(id(other.file), other)), fingerprint, str(chosen), first)
     rest = []
     for part in parts:
         if part.role != "generator":

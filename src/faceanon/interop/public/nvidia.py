@@ -57,10 +57,10 @@ def read_nvidia_pickle(path: Path) -> dict[str, dict[str, Tensor]]:
     Raises:
         UserError: The file is damaged or hostile, or its networks are of another kind.
     """
-    found = _networks(read_pickle(path), path)
+    records = _networks(read_pickle(path), path)
     try:
         states = {}
-        for role, record in found.items():
+        for role, record in records.items():
             states[role] = _convert(role, record, f"{path} ({role})")
         return states
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -75,14 +75,14 @@ def _networks(content: Any, path: Path) -> dict[str, Record]:  # noqa: ANN401 - 
         return {"G_ema": content}
     if isinstance(content, tuple | list) and len(content) == len(ROLES):
         content = dict(zip(ROLES, content, strict=True))
-    found: dict[str, Record] = {}
+    records: dict[str, Record] = {}
     if isinstance(content, dict):
         for role in ROLES:
             if isinstance(content.get(role), Record):
-                found[role] = content[role]
-    if not found:
+                records[role] = content[role]
+    if not records:
         raise UserError(f"{path} holds no StyleGAN2 networks (G, D, G_ema); is it the right file?")
-    return found
+    return records
 
 
 def _convert(role: str, record: Record, source: str) -> dict[str, Tensor]:
@@ -327,15 +327,15 @@ def _check(state: Mapping[str, Tensor], build: Callable[[], nn.Module], source: 
     wanted = {}
     for key, value in net.state_dict().items():
         wanted[key] = tuple(value.shape)
-    found = {}
+    given = {}
     for key, value in state.items():
-        found[key] = tuple(value.shape)
-    differing = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+        given[key] = tuple(value.shape)
+    differing = sorted(name for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name))
     if differing:
         name = differing[0]
         raise UserError(
             f"{source} does not fit {type(net).__name__}: {len(differing)} tensors differ, e.g. {name} is "
-            f"{found.get(name, 'missing')} instead of {wanted.get(name, 'absent')}"
+            f"{given.get(name, 'missing')} instead of {wanted.get(name, 'absent')}"
         )
 
 

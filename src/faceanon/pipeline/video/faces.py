@@ -57,8 +57,8 @@ class Change:
         device = self.pipeline.device
         if self.inverse and backbone.sealed:
             carried = []
-            for place in zip(frames, tracks, strict=True):
-                carried.append(self.codes[place])
+            for position in zip(frames, tracks, strict=True):
+                carried.append(self.codes[position])
             return self.pipeline.from_codes(faces, carried).clamp(-1, 1)
         key = backbone.key_from_secret(self.secret, len(faces)).to(device)
         if all(track in means for track in tracks):

@@ -32,8 +32,8 @@ def compare(now: Run, then: Run) -> list[Comparison]:
             pairs.append((one, former[one.name]))
     compared = []
     for pair in pairs:
-        if (found := _compared(*pair, now.clock)) is not None:
-            compared.append(found)
+        if (comparison := _compared(*pair, now.clock)) is not None:
+            compared.append(comparison)
     return compared
 
 

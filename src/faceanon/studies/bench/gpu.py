@@ -50,8 +50,8 @@ class Way:
 
 def fast() -> dict[str, Any]:
     """The acceleration of configs/trainer/gpu_fast.yaml."""
-    found: dict[str, Any] = yaml.safe_load((configs() / "trainer" / "gpu_fast.yaml").read_text())["acceleration"]
-    return found
+    settings: dict[str, Any] = yaml.safe_load((configs() / "trainer" / "gpu_fast.yaml").read_text())["acceleration"]
+    return settings
 
 
 def ways() -> tuple[Way, ...]:

@@ -29,13 +29,17 @@ def header(run: Run) -> list[str]:
 
 def row(one: Figure, run: Run) -> list[str]:
     """The cells of one case, in the order of `header`."""
-    found = one.summary()
+    summary = one.summary()
     clock = run.clock
-    cells = [one.name, one.unit, number(found["per_second"]), number(found["per_cpu_second"])]
-    cells += [percent(found[f"spread_{clock}"]), number(found["gflop_per_image"]), percent(found[f"fraction_{clock}"])]
+    cells = [one.name, one.unit, number(summary["per_second"]), number(summary["per_cpu_second"])]
+    cells += [
+        percent(summary[f"spread_{clock}"]),
+        number(summary["gflop_per_image"]),
+        percent(summary[f"fraction_{clock}"]),
+    ]
     if run.settings.cuda:
         cells += [percent(one.fraction("wall", [BF16_PEAK]))]
-    return [*cells, number(one.cost(clock)), number(found["memory_mb"]), number(found["working_mb"])]
+    return [*cells, number(one.cost(clock)), number(summary["memory_mb"]), number(summary["working_mb"])]
 
 
 def number(value: float | None) -> str:
@@ -139,12 +143,12 @@ def align(rows: Sequence[Sequence[str]], left: int = 2) -> list[str]:
 
 def comparison(run: Run, former: Run) -> list[str]:
     """Ratios to a former run."""
-    found = compare(run, former)
-    if not found:
+    comparisons = compare(run, former)
+    if not comparisons:
         return ["the baseline shares no case with this run"]
     lines = [f"against {former.when} at {(former.commit or 'installed')[:7]}, each by its own machine's peak:"]
     rows = []
-    for one in found:
+    for one in comparisons:
         rows.append(_ratios(one))
     lines += align([["case", "times as fast", "memory"], *rows], left=1)
     for line in differences(run, former):
@@ -197,6 +201,6 @@ def _was_shared(run: Run) -> bool:
     """Whether a case that keeps its threads busy got much less processor time than that."""
     shares = []
     for one in run.figures:
-        if one.gflop and (found := one.summary()["cpu_per_wall"]) is not None:
-            shares.append(found)
+        if one.gflop and (share_of_wall := one.summary()["cpu_per_wall"]) is not None:
+            shares.append(share_of_wall)
     return any(share < 0.9 * run.settings.threads for share in shares)

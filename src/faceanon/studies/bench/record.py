@@ -59,22 +59,22 @@ class Figure:
 
     def median(self, of: str) -> float | None:
         """Median of a field of the samples; None where it was not known."""
-        found = []
+        values = []
         for one in self.samples:
             if (value := getattr(one, of)) is not None:
-                found.append(value)
-        return statistics.median(found) if found else None
+                values.append(value)
+        return statistics.median(values) if values else None
 
     def spread(self, of: str = "cpu") -> float | None:
         """Distance of the quartiles by the median; None below two samples, or where it was not known."""
-        found = []
+        values = []
         for one in self.samples:
             if (value := getattr(one, of)) is not None:
-                found.append(value)
-        middle = statistics.median(found) if found else 0.0
-        if len(found) < 2 or not middle:
+                values.append(value)
+        middle = statistics.median(values) if values else 0.0
+        if len(values) < 2 or not middle:
             return None
-        low, _, high = statistics.quantiles(found, n=4, method="inclusive")
+        low, _, high = statistics.quantiles(values, n=4, method="inclusive")
         return float((high - low) / middle)
 
     def largest(self, of: str) -> float | None:
@@ -266,11 +266,11 @@ def load(path: Path) -> Run:
         UserError: Missing, damaged, or of another schema.
     """
     if path.is_dir():
-        found = sorted(path.glob("*.json"))
-        if not found:
+        files = sorted(path.glob("*.json"))
+        if not files:
             raise UserError(f"{path} holds no .json of faceanon bench; run it with --out {path} first")
         # Names begin with the time.
-        path = found[-1]
+        path = files[-1]
     content = _content(path)
     if content.get("schema") != SCHEMA:
         raise UserError(f"{path} has schema {content.get('schema')!r}, this version reads {SCHEMA}; measure again")

@@ -80,18 +80,18 @@ class ReferenceStep(ABC):
         self, image: Tensor, pictures: Iterable[Tensor], weights: Mapping[str, float]
     ) -> dict[str, list[Tensor]]:
         """Perceptual and parse terms picture by picture, where they are weighed."""
-        found: dict[str, list[Tensor]] = {}
+        terms: dict[str, list[Tensor]] = {}
         for name in ("perceptual", "parsing"):
             if weights[name]:
-                found[name] = []
+                terms[name] = []
         for picture in pictures:
-            if "perceptual" in found:
-                found["perceptual"].append(self.bundle.perceptual(picture, image).mean())
-            if "parsing" in found:
+            if "perceptual" in terms:
+                terms["perceptual"].append(self.bundle.perceptual(picture, image).mean())
+            if "parsing" in terms:
                 parser = self.bundle.parser
                 classes = self.bundle.part_classes
-                found["parsing"].append(parse_loss(parser(picture), parser(image), classes))
-        return found
+                terms["parsing"].append(parse_loss(parser(picture), parser(image), classes))
+        return terms
 
     def embed(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings `(B, E)` of a pair, both anew."""

@@ -91,14 +91,14 @@ def find_entries(folders: Sequence[Path]) -> list[Entry]:
             if path.resolve() in seen:
                 continue
             seen.add(path.resolve())
-            found = groups.setdefault(_key(folder, path), _Found(folder))
+            group = groups.setdefault(_key(folder, path), _Found(folder))
             results = load_test(path)
             results.figures |= _costs(folder, path)
-            found.runs.append(results)
-            found.folders.append(path.parent)
+            group.runs.append(results)
+            group.folders.append(path.parent)
     entries = []
-    for name, found in zip(_names(list(groups)), groups.values(), strict=True):
-        entries.append(Entry(name, tuple(found.runs), _sheet(found.root, name, found.folders[0])))
+    for name, group in zip(_names(list(groups)), groups.values(), strict=True):
+        entries.append(Entry(name, tuple(group.runs), _sheet(group.root, name, group.folders[0])))
     return entries
 
 
@@ -260,12 +260,12 @@ def check_entries(entries: Sequence[Entry], across: bool = False) -> list[str]:
 
 def _by_hash(runs: Mapping[str, Results], role: str) -> dict[str, list[str]]:
     """Labels by the network in that role, with the start of its hash."""
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for label, run in runs.items():
         digest = str((run.meta.get("weights") or {}).get(role, "unknown"))[:12]
         if role == "judge":
             name = f"{run.meta['judge']} {digest}"
         else:
             name = digest
-        found.setdefault(name, []).append(label)
-    return found
+        names.setdefault(name, []).append(label)
+    return names

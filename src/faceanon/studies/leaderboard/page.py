@@ -143,13 +143,13 @@ def leaderboard_rows(entries: Sequence[Entry], comparable: bool = True) -> tuple
         entries: The methods.
         comparable: Whether a figure can be the best of its column.
     """
-    found = []
+    ranked = []
     for entry in entries:
-        found.append((entry, _figures(entry)))
-    found.sort(key=lambda pair: (bool(pair[0].warnings), *_standing(pair[1]), pair[0].name))
-    shown = [column for column in COLUMNS if any(column.name in figures for _, figures in found)]
+        ranked.append((entry, _figures(entry)))
+    ranked.sort(key=lambda pair: (bool(pair[0].warnings), *_standing(pair[1]), pair[0].name))
+    shown = [column for column in COLUMNS if any(column.name in figures for _, figures in ranked)]
     rows = []
-    for number, (entry, figures) in enumerate(found, 1):
+    for number, (entry, figures) in enumerate(ranked, 1):
         cells = []
         for column in shown:
             cells.append(_cell(entry, column.name, figures.get(column.name)))
@@ -157,11 +157,11 @@ def leaderboard_rows(entries: Sequence[Entry], comparable: bool = True) -> tuple
         for name, value in figures.items():
             means[name] = value["mean"]
         rows.append(Row(number, entry, means, cells, protocol_label(entry.meta)))
-    for place, column in enumerate(shown if comparable else ()):
+    for position, column in enumerate(shown if comparable else ()):
         unwarned = []
         for row in rows:
             if not row.entry.warnings:
-                unwarned.append(row.cells[place])
+                unwarned.append(row.cells[position])
         _mark_best(unwarned, better(column.name))
     heads = []
     for column in shown:
@@ -174,11 +174,11 @@ def _figures(entry: Entry) -> dict[str, dict[str, float]]:
     judge = entry.meta["judge"]
     white_box = entry.meta.get("white_box") or [""]
     filled = named(judge, str(white_box[0]))
-    found = summary([run.figures for run in entry.runs], filled)
+    summaries = summary([run.figures for run in entry.runs], filled)
     figures = {}
     for column, own in zip(COLUMNS, filled, strict=True):
-        if own.name in found:
-            figures[column.name] = found[own.name]
+        if own.name in summaries:
+            figures[column.name] = summaries[own.name]
     return figures
 
 
@@ -248,7 +248,7 @@ def _told(row: Row, name: str) -> str:
 
 def protocols(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """What stands behind the figures: each protocol and judge, with every choice where the protocol ships with us."""
-    found: dict[tuple[object, ...], dict[str, Any]] = {}
+    groups: dict[tuple[object, ...], dict[str, Any]] = {}
     for entry in entries:
         followed = entry.meta.get("protocol") or {}
         key = (protocol_label(entry.meta), followed.get("sha256"), *entry.judge)
@@ -257,9 +257,9 @@ def protocols(entries: Sequence[Entry]) -> list[dict[str, Any]]:
             counts[name] = entry.meta.get(name)
         facts = {"judge": entry.judge[0], "judge's weights": entry.judge[1], **counts}
         facts |= {"protocol's hash": followed.get("sha256"), "pictures' hash": followed.get("pictures_sha256")}
-        shown = found.setdefault(key, {"label": key[0], "methods": [], "facts": facts, **_choices(followed)})
+        shown = groups.setdefault(key, {"label": key[0], "methods": [], "facts": facts, **_choices(followed)})
         shown["methods"].append(entry.name)
-    return list(found.values())
+    return list(groups.values())
 
 
 def _choices(followed: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,16 +277,16 @@ def _choices(followed: Mapping[str, Any]) -> dict[str, Any]:
 
 def _flat(item: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """Choices by dotted name; the pictures' signature is for machines."""
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for name, value in item.items():
         if name in ("schema", "about", "signature") or value is None or value == ():
             continue
         if isinstance(value, Mapping):
-            found += _flat(value, f"{prefix}{name}.")
+            pairs += _flat(value, f"{prefix}{name}.")
         else:
             if isinstance(value, (list, tuple)):
                 text = ", ".join(map(str, value))
             else:
                 text = str(value)
-            found.append((prefix + name, text))
-    return found
+            pairs.append((prefix + name, text))
+    return pairs

@@ -173,18 +173,20 @@ class OcclusionTest:
 
     def _recognition(self, kind: str, made: Mapping[str, Tensor], reference: Tensor, people: Tensor) -> None:
         net = self.networks[str(self.role)]
-        found = {}
+        embeddings = {}
         for what, image in made.items():
-            found[what] = net(image).cpu()
-        self._metric(f"bare/{kind}", lambda: Verification(self.far, seed=self.seed)).update(found["original"], people)
-        self._metric(f"lookup/{kind}", Identification).update(found["anonymized"], reference, people)
-        pairs = {"deid_rate": found["anonymized"]}
+            embeddings[what] = net(image).cpu()
+        self._metric(f"bare/{kind}", lambda: Verification(self.far, seed=self.seed)).update(
+            embeddings["original"], people
+        )
+        self._metric(f"lookup/{kind}", Identification).update(embeddings["anonymized"], reference, people)
+        pairs = {"deid_rate": embeddings["anonymized"]}
         if self.reversible:
-            pairs |= {"recovery_rate": found["recovered"], "wrong_key_rate": found["wrong key"]}
+            pairs |= {"recovery_rate": embeddings["recovered"], "wrong_key_rate": embeddings["wrong key"]}
         for name, embedding in pairs.items():
-            self._metric(f"cosine/{name}/{kind}", PairSimilarity).update(embedding, found["original"])
+            self._metric(f"cosine/{name}/{kind}", PairSimilarity).update(embedding, embeddings["original"])
         if kind != NONE:
-            self._metric(f"cosine/through_rate/{kind}", PairSimilarity).update(found["original"], reference)
+            self._metric(f"cosine/through_rate/{kind}", PairSimilarity).update(embeddings["original"], reference)
 
     def _pictures(self, kind: str, made: Mapping[str, Tensor], mask: Tensor) -> None:
         """What is left of the occluder."""
@@ -202,11 +204,11 @@ class OcclusionTest:
         labels = {}
         for what, image in {"original": made["original"], **changed}.items():
             labels[what] = parser(image).argmax(1)
-        for what, found in labels.items():
+        for what, classes in labels.items():
             if what != "original":
-                self._row(f"occluder_parsing_iou/{kind}/{what}", label_iou(found, labels["original"], mask))
+                self._row(f"occluder_parsing_iou/{kind}/{what}", label_iou(classes, labels["original"], mask))
             if self.occluder_class is not None:
-                self._row(f"occluder_mask_iou/{kind}/{what}", mask_iou(found == self.occluder_class, mask))
+                self._row(f"occluder_mask_iou/{kind}/{what}", mask_iou(classes == self.occluder_class, mask))
 
     def _landmarks(self, kind: str, made: Mapping[str, Tensor], mask: Tensor, moved: Tensor | None) -> Tensor | None:
         """Distances of uncovered landmarks; `moved` `(B, K)` are those of the bare faces, which are returned."""
@@ -225,10 +227,10 @@ class OcclusionTest:
     def _detection(self, kind: str, made: Mapping[str, Tensor]) -> None:
         for name, detector in self.detectors.items():
             for what in ("original", "anonymized"):
-                found = []
+                seen = []
                 for face in largest_faces(detector, made[what]):
-                    found.append(float(face is not None))
-                self._row(f"detection_rate/{name}/{kind}/{what}", torch.tensor(found))
+                    seen.append(float(face is not None))
+                self._row(f"detection_rate/{name}/{kind}/{what}", torch.tensor(seen))
 
     def _keep(self, kind: str, made: Mapping[str, Tensor]) -> None:
         for what, image in made.items():
@@ -279,14 +281,14 @@ class OcclusionTest:
     def _missing(self) -> list[str]:
         """What could not be measured, and why."""
         needs = {"parser": "occluder_parsing_iou, occluder_mask_iou", "landmarks": "landmark_distance"}
-        found = []
+        lines = []
         for role, what in needs.items():
             if self.networks[role] is None:
-                found.append(f"{what}: bundle has no {role}")
+                lines.append(f"{what}: bundle has no {role}")
         if self.networks["parser"] is not None and self.occluder_class is None:
-            found.append("occluder_mask_iou: the bundle's parser has no class for occluders")
+            lines.append("occluder_mask_iou: the bundle's parser has no class for occluders")
         if not any(name.startswith("deid_rate_gallery/") for name in self.figures):
-            found.append("deid_rate_gallery: nobody has a second picture")
+            lines.append("deid_rate_gallery: nobody has a second picture")
         if not self.reversible:
-            found.append("recovery and wrong keys: the method is not reversible")
-        return found
+            lines.append("recovery and wrong keys: the method is not reversible")
+        return lines

@@ -126,8 +126,8 @@ def _number(column: Column, value: float) -> str:
 def occlusion_markdown(columns: Sequence[Column], rows: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
     """The table turned on its side, which a terminal can hold: a line a figure, a column a kind."""
     lines = [["", *rows], ["---"] + ["---:"] * len(rows)]
-    for place, column in enumerate(columns):
-        cells = [row[place] for row in rows.values()]
+    for position, column in enumerate(columns):
+        cells = [row[position] for row in rows.values()]
         texts = []
         for cell in cells:
             if cell["interval"]:

@@ -256,8 +256,8 @@ def photo_batches(
         left_out: Gets a line for each picture that cannot be read, or in which the detector finds no face.
     """
     people = {}
-    for place, name in enumerate(sorted({photo.identity or "" for photo in photos})):
-        people[name] = place
+    for index, name in enumerate(sorted({photo.identity or "" for photo in photos})):
+        people[name] = index
     read = Reader(size)
     for start in range(0, len(photos), batch):
         rows = []

@@ -80,9 +80,9 @@ def mask_iou(found: Tensor, truth: Tensor) -> Tensor:
 def visible(points: Tensor, mask: Tensor) -> Tensor:
     """Which landmarks `(B, K, 2)` in [-1, 1] lie in the picture and outside the mask `(B, S, S)`: `(B, K)` bool."""
     size = mask.shape[-1]
-    place = ((points + 1) * size / 2).floor().long()
-    inside = ((place >= 0) & (place < size)).all(-1)
-    column, row = place.clamp(0, size - 1).unbind(-1)
+    pixel = ((points + 1) * size / 2).floor().long()
+    inside = ((pixel >= 0) & (pixel < size)).all(-1)
+    column, row = pixel.clamp(0, size - 1).unbind(-1)
     return inside & ~mask[torch.arange(len(mask), device=mask.device)[:, None], row, column]
 
 
@@ -110,15 +110,15 @@ def occlusion_faults(
         judge: Name of the judging recogniser.
         kinds: Of occluders.
     """
-    found: dict[str, str] = {}
+    faults: dict[str, str] = {}
     for kind in ("none", *kinds):
         checks = _level(figures, judge, kind)
         checks += [] if kind == "none" else [*_change(figures, ci, judge, kind), *_preservation(figures, judge, kind)]
         # No comparison with NaN holds.
         for name, fails, text in checks:
             if fails:
-                found[name] = text
-    return found
+                faults[name] = text
+    return faults
 
 
 Check = tuple[str, bool, str]

@@ -212,14 +212,14 @@ def attack_figures(
         digest = hashlib.sha256(" ".join(map(str, [what, *facts])).encode()).hexdigest()[:16]
         path = keep / f"attackers-{digest}.json"
         if path.is_file():
-            found = _load(path)
+            attacked = _load(path)
         else:
             faces = faces or _halves(people, backbone.image_size, seed)
-            found = _attack(method, judge, *faces, BUDGETS[budget], seed, pipeline.device)
-            write_atomic(path, json.dumps(asdict(found)).encode())
-        for name, value in found.values.items():
+            attacked = _attack(method, judge, *faces, BUDGETS[budget], seed, pipeline.device)
+            write_atomic(path, json.dumps(asdict(attacked)).encode())
+        for name, value in attacked.values.items():
             figures.values[f"{name}{suffix}"] = value
-        for name, interval in found.intervals.items():
+        for name, interval in attacked.intervals.items():
             figures.intervals[f"{name}{suffix}"] = interval
     return figures
 

@@ -207,5 +207,5 @@ def file_and_detector_figures(measured: Measured, figures: Figures) -> None:
     figures.add_mean("carried_bytes", carried.mean(0), person)
     figures.values["carried_bytes/most"] = float(carried.max())
     figures.add_mean("hidden_otherwise", measured.files["hidden"].mean(0), person)
-    for kind, found in measured.found.items():
-        figures.add_mean("face_found" if kind == "anonymized" else "face_found/originals", found.mean(0), person)
+    for kind, rates in measured.found.items():
+        figures.add_mean("face_found" if kind == "anonymized" else "face_found/originals", rates.mean(0), person)

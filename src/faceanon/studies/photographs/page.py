@@ -98,19 +98,19 @@ class Row:
 
 def rows(results: Results) -> list[Row]:
     """All lines whose figures a study has, each judge's own directly below each other."""
-    found = []
+    lines = []
     for line in LINES:
         if "{judge}" not in line.figure:
             if line.figure in results.figures:
-                found.append(_row(results, line, line.label, line.figure, white_box=False))
+                lines.append(_row(results, line, line.label, line.figure, white_box=False))
             continue
         for judge in results.meta["judges"]:
             name = str(judge["name"])
             figure = line.figure.format(judge=name)
             shown = f"{name} (white box)" if judge["white_box"] else name
             if figure in results.figures:
-                found.append(_row(results, line, line.label.format(judge=shown), figure, bool(judge["white_box"])))
-    return found
+                lines.append(_row(results, line, line.label.format(judge=shown), figure, bool(judge["white_box"])))
+    return lines
 
 
 def _row(results: Results, line: Line, label: str, figure: str, white_box: bool) -> Row:

@@ -134,15 +134,15 @@ def _look(reading: Reading, missing: Sequence[tuple[Picture, list[str]]], cache:
     for picture, versions in missing:
         for version in versions:
             jobs.append((picture, version))
-    found: dict[str, dict[str, Array]] = {picture.key: {} for picture, _ in missing}
+    values: dict[str, dict[str, Array]] = {picture.key: {} for picture, _ in missing}
     for start in range(0, len(jobs), BATCH):
         batch = jobs[start : start + BATCH]
         faces = np.stack([read_pixels(place(cache, picture, version)) for picture, version in batch])
         for (picture, version), row in zip(batch, reading.look(faces), strict=True):
-            found[picture.key][version] = row
+            values[picture.key][version] = row
     for picture, _ in missing:
         with whole_file(_file(cache, picture, reading)) as file:
-            np.savez(file, **found[picture.key])  # type: ignore[arg-type] # numpy's own names are not among these
+            np.savez(file, **values[picture.key])  # type: ignore[arg-type] # numpy's own names are not among these
 
 
 def _file(cache: Path, picture: Picture, reading: Reading) -> Path:
@@ -198,13 +198,13 @@ def collect(
         versions[judge.name] = stacked
     hidden = setting.versions("anonymized")
     kinds_seen = {ORIGINAL: [ORIGINAL], "anonymized": hidden}
-    found = {}
+    detected = {}
     if detector is not None:
         rows = []
         for picture in pictures:
             rows.append(_load(cache, picture, detector_reading(detector, setting)))
         for kind, names in kinds_seen.items():
-            found[kind] = _stack(rows, names)
+            detected[kind] = _stack(rows, names)
     if round_trip:
         kinds_seen[ROUND_TRIP] = [ROUND_TRIP]
     points = []
@@ -219,7 +219,7 @@ def collect(
     told = {}
     for name in files[0]:
         told[name] = torch.from_numpy(np.stack([one[name] for one in files], 1))
-    return Measured(torch.tensor(labels), originals, versions, mesh, found, told)
+    return Measured(torch.tensor(labels), originals, versions, mesh, detected, told)
 
 
 def _nothing(faces: NDArray[np.uint8]) -> Array:

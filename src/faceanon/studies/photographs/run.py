@@ -74,13 +74,13 @@ class Tools:
 
     def readings(self, setting: Setting) -> list[Reading]:
         """All ways in which pictures are looked at."""
-        found = []
+        readings = []
         for judge in self.judges:
-            found.append(judge_reading(judge, setting))
-        found.append(mesh_reading(self.mesh, setting, self.round_trip is not None))
+            readings.append(judge_reading(judge, setting))
+        readings.append(mesh_reading(self.mesh, setting, self.round_trip is not None))
         if self.detector is not None:
-            found.append(detector_reading(self.detector, setting))
-        return found
+            readings.append(detector_reading(self.detector, setting))
+        return readings
 
 
 MakeTools = Callable[[], Tools]
@@ -252,9 +252,9 @@ def _remember_commit(cache: Path) -> str | None:
 
 def _warnings(began: str | None, people: Sequence[Person], setting: Setting, cache: Path) -> list[str]:
     """What a reader of the figures has to know."""
-    found = []
+    warnings = []
     if began != git_commit():
-        found.append(
+        warnings.append(
             f"some pictures were made at commit {str(began)[:12]}, and the figures at {str(git_commit())[:12]}; "
             "delete the folder `cache` to make all of them again"
         )
@@ -264,8 +264,8 @@ def _warnings(began: str | None, people: Sequence[Person], setting: Setting, cac
     for kind, reasons in failures(cache, pictures, setting).items():
         # A reason begins with the path of the file, which says nothing to whoever reads the table.
         reason = reasons[0].rsplit("/", 1)[-1]
-        found.append(f"{len(reasons)} pictures of the kind {kind!r} could not be made; the first: {reason}")
-    return found
+        warnings.append(f"{len(reasons)} pictures of the kind {kind!r} could not be made; the first: {reason}")
+    return warnings
 
 
 def _add_seconds(path: Path, spent: Mapping[str, float]) -> None:

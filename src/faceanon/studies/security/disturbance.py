@@ -103,10 +103,10 @@ class Disturbed(Finding):
 
     def rows(self) -> list[Row]:
         """Rate and PSNR by disturbance."""
-        found = []
+        rows = []
         for name, rate, psnr in zip(self.names, self.rates, self.psnr, strict=True):
-            found += [Row(f"{name}: recognised", rate, "%"), Row(f"{name}: PSNR", psnr, "dB")]
-        return found
+            rows += [Row(f"{name}: recognised", rate, "%"), Row(f"{name}: PSNR", psnr, "dB")]
+        return rows
 
 
 def disturbance(target: Target) -> Disturbed:

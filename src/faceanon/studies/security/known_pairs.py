@@ -74,15 +74,15 @@ class KnownPairs(Finding):
 
     def rows(self) -> list[Row]:
         """Cosine and share found by number of pairs."""
-        found = [Row("entries of a code", float(self.length)), Row("keyed codes as they are, cosine", self.nothing)]
+        rows = [Row("entries of a code", float(self.length)), Row("keyed codes as they are, cosine", self.nothing)]
         for kind, pairs, cosines, shares in (
             ("least squares", self.pairs, self.linear, self.linear_found),
             ("network", self.mlp_pairs, self.mlp, self.mlp_found),
         ):
             for number, cosine, share in zip(pairs, cosines, shares, strict=True):
-                found.append(Row(f"{kind}, {number} pairs: cosine", cosine))
-                found.append(Row(f"{kind}, {number} pairs: found among all", share, "%"))
-        return found
+                rows.append(Row(f"{kind}, {number} pairs: cosine", cosine))
+                rows.append(Row(f"{kind}, {number} pairs: found among all", share, "%"))
+        return rows
 
 
 def known_pairs(target: Target) -> KnownPairs:

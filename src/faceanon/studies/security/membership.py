@@ -87,15 +87,15 @@ class Membership(Finding):
 
     def rows(self) -> list[Row]:
         """AUC, its interval and the share named by signal."""
-        found = []
+        rows = []
         for signal in self.signals:
-            found += [
+            rows += [
                 Row(f"{signal.name}: AUC", signal.auc),
                 Row(f"{signal.name}: AUC at least", signal.interval[0]),
                 Row(f"{signal.name}: AUC at most", signal.interval[1]),
                 Row(f"{signal.name}: named at 1% falsely accused", signal.named, "%"),
             ]
-        return found
+        return rows
 
 
 def _outcome(signal: Signal) -> Outcome:
@@ -138,24 +138,24 @@ def _signals(target: Target, batch: FaceBatch) -> dict[str, Tensor]:
     image = batch.image
     key = target.keys("membership", batch)
     hidden = target.anonymize(image, key, "faces of training and others")
-    found: dict[str, Tensor] = {}
+    signals: dict[str, Tensor] = {}
     try:
         redrawn = target.batched(lambda x: saved(target.backbone.decode(target.codes(x))), image, title="redrawing")
-        found |= _likeness(target, image, redrawn, "redrawn without a key")
+        signals |= _likeness(target, image, redrawn, "redrawn without a key")
     except DoesNotApplyError:
         # A method without codes.
         pass
     if target.backbone.recovers_from_pictures:
-        found |= _likeness(target, image, target.recover(hidden, key), "recovered")
+        signals |= _likeness(target, image, target.recover(hidden, key), "recovered")
     if target.recogniser is not None:
         own = _unit(target, target.recogniser, image)
         changed = _unit(target, target.recogniser, hidden)
-        found["the training recogniser's distance of the anonymized face"] = -(own * changed).sum(1)
-        found["the training recogniser's likeness of a person's pictures"] = _agreement(own, batch.identity)
+        signals["the training recogniser's distance of the anonymized face"] = -(own * changed).sum(1)
+        signals["the training recogniser's likeness of a person's pictures"] = _agreement(own, batch.identity)
     if (discriminator := _discriminator(target)) is not None:
-        found["the bundle's discriminator"] = target.batched(discriminator, image).flatten().float()
+        signals["the bundle's discriminator"] = target.batched(discriminator, image).flatten().float()
     by_name = {}
-    for name, scores in found.items():
+    for name, scores in signals.items():
         by_name[name] = _by_person(scores, batch.identity)
     return by_name
 

@@ -52,9 +52,9 @@ def by_outcome(done: Sequence[Done]) -> dict[Outcome, list[tuple[Done, Verdict]]
     for outcome in WORDS:
         grouped[outcome] = [pair for pair in pairs if pair[1].outcome == outcome]
     used = {}
-    for outcome, found in grouped.items():
-        if found:
-            used[outcome] = found
+    for outcome, pairs_of_outcome in grouped.items():
+        if pairs_of_outcome:
+            used[outcome] = pairs_of_outcome
     return used
 
 

@@ -102,10 +102,10 @@ def _bars(finding: Finding) -> tuple[Mapping[str, float], Mapping[str, tuple[flo
         parts = {"anonymized": finding.before, "after the attack": finding.after}
         parts |= {"blurred": finding.control_before, "blur after the attack": finding.control_after}
         return {n: r.same for n, r in parts.items()}, {n: r.same_interval for n, r in parts.items()}
-    found = _ranks(finding)
-    if not found:
+    ranks = _ranks(finding)
+    if not ranks:
         return None
-    return {n: r.rank1 for n, r in found.items()}, {n: r.rank1_interval for n, r in found.items()}
+    return {n: r.rank1 for n, r in ranks.items()}, {n: r.rank1_interval for n, r in ranks.items()}
 
 
 def _ranks(finding: Finding) -> dict[str, Recognised] | None:
@@ -123,10 +123,10 @@ def _shares(shares: Mapping[str, float], intervals: Mapping[str, Sequence[float]
     figure = Figure(figsize=(6, 0.35 * len(shares) + 0.8), layout="constrained")
     axis = figure.subplots()
     axis.barh(list(shares), [100 * value for value in shares.values()], color=GOOD)
-    for place, label in enumerate(shares):
+    for row, label in enumerate(shares):
         if label in intervals:
             low, high = (100 * end for end in intervals[label])
-            axis.plot([low, high], [place, place], color="black", linewidth=1.2)
+            axis.plot([low, high], [row, row], color="black", linewidth=1.2)
     axis.set_xlim(0, 100)
     axis.invert_yaxis()
     axis.set_xlabel("%")

@@ -65,13 +65,13 @@ def run_security(options: Options) -> int:
 
     attacks = chosen(None if options.attacks is None else options.attacks.split(","))
     more = _options(options, [attack.name for attack in attacks])
-    place = device(options.device)
+    chosen_device = device(options.device)
     backbone = method(options.model)
     budget = BUDGETS[options.budget]
     faces = procedural if options.photos is None else photographs
     training = _training(options.trained_on, backbone, budget)
     test, attacker, about = faces(backbone, budget, options)
-    target = Target(backbone, test, attacker, budget, options.seed, place, training)
+    target = Target(backbone, test, attacker, budget, options.seed, chosen_device, training)
     facts = fingerprint(target, f"{about['attacker']} {about.get('attacker_sha256', '')}".strip())
     done = run_attacks(target, attacks, options.out, facts, more, lambda line: print(line, file=sys.stderr))
     meta = {"model": options.model, "bundle": backbone.bundle.name, "judge": backbone.bundle.judge_name}
@@ -213,11 +213,11 @@ def _all(batches: Any) -> FaceBatch:  # noqa: ANN401 - a loader
 
     from faceanon.types import FaceBatch
 
-    found = list(batches)
+    loaded = list(batches)
     parts = []
     for name in ("image", "identity", "attribute"):
         values = []
-        for batch in found:
+        for batch in loaded:
             values.append(getattr(batch, name))
         parts.append(torch.cat(values))
     return FaceBatch(*parts)

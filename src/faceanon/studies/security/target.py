@@ -147,10 +147,10 @@ class Target:
             DoesNotApplyError: The method has none.
         """
         with torch.no_grad():
-            found = encode_or_none(self.backbone, image.to(self.device))
-        if found is None:
+            codes = encode_or_none(self.backbone, image.to(self.device))
+        if codes is None:
             raise DoesNotApplyError("the method has no codes")
-        return found
+        return codes
 
     @cached_property
     def probes(self) -> FaceBatch:

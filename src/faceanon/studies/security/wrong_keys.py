@@ -125,13 +125,13 @@ def traces(target: Target, face: Tensor, hidden: Tensor) -> Tensor:
     perceptual = target.network("perceptual")
     change = (face - hidden).abs()
     fine = (face - F.avg_pool2d(face, 3, 1, 1)).abs()
-    found = []
+    features = []
     for item in (face, change, fine):
-        found.append(F.adaptive_avg_pool2d(item, GRID).flatten(1))
+        features.append(F.adaptive_avg_pool2d(item, GRID).flatten(1))
     if recogniser is not None:
         one = target.batched(recogniser, face)
         other = target.batched(recogniser, hidden)
-        found += [one, (one * other).sum(1, keepdim=True)]
+        features += [one, (one * other).sum(1, keepdim=True)]
     if perceptual is not None:
-        found.append(target.batched(perceptual.features, face))
-    return torch.cat(found, 1)
+        features.append(target.batched(perceptual.features, face))
+    return torch.cat(features, 1)

@@ -40,8 +40,8 @@ class TestPictures:
         image = torch.cat([batch.image for batch in self.batches])
         people = torch.cat([batch.identity for batch in self.batches]).tolist()
         first = {}
-        for place, person in reversed(list(enumerate(people))):
-            first[person] = place
+        for row, person in reversed(list(enumerate(people))):
+            first[person] = row
         return image[sorted(first.values())[:count]]
 
 
@@ -108,9 +108,9 @@ def _photographs(
     for root in roots:
         listed += list_photos(root)
     if protocol.pictures.files is not None:
-        found = find_pictures(protocol.file_list(), _files(roots))
+        pairs = find_pictures(protocol.file_list(), _files(roots))
         listed = []
-        for path, person in found:
+        for path, person in pairs:
             listed.append(Photo(path, path.name, person))
     if protocol.pictures.files is not None:
         most = len(listed)
@@ -146,10 +146,10 @@ def spread(photos: Sequence[Photo], count: int) -> list[Photo]:
 
     Pictures of unknown persons count as one person's.
     """
-    place: dict[str | None, int] = {}
+    counts: dict[str | None, int] = {}
     rank: list[tuple[int, int]] = []
     for position, photo in enumerate(photos):
-        number = place[photo.identity] = place.get(photo.identity, -1) + 1
+        number = counts[photo.identity] = counts.get(photo.identity, -1) + 1
         rank.append((number // 2, position))
     positions = []
     for _, position in sorted(rank)[:count]:

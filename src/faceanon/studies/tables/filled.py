@@ -110,18 +110,18 @@ def _head(column: Column) -> str:
 
 
 def _notes(table: PaperTable, names: Names) -> list[str]:
-    found = [table.layout]
+    notes = [table.layout]
     if table.published:
-        found.append(f"{UNKNOWN}: unknown; the paper may print a figure there, but none that our sources quote.")
+        notes.append(f"{UNKNOWN}: unknown; the paper may print a figure there, but none that our sources quote.")
     else:
-        found.append("None of the paper's figures in this table is known to us; its lines stay empty.")
+        notes.append("None of the paper's figures in this table is known to us; its lines stay empty.")
     if any(column.ours for column in table.columns):
-        found.append("Columns with * are ours; the paper has none like them.")
+        notes.append("Columns with * are ours; the paper has none like them.")
     remarks = []
     for column in table.columns:
         if remark := names.remark(column):
             remarks.append(remark)
-    return [*found, *remarks, *table.notes]
+    return [*notes, *remarks, *table.notes]
 
 
 def _block(table: PaperTable, block: Block, results: Mapping[str, Results], names: Names) -> FilledBlock:
@@ -208,15 +208,15 @@ def _paper_cells(table: PaperTable, texts: Mapping[str, str]) -> tuple[str, ...]
 
 def _ours(table: PaperTable, block: Block, method: str, results: Results, names: Names) -> list[Line]:
     """A line for every version of the pictures; those beyond the first only where there is something in them."""
-    found = []
+    lines = []
     for version in expand(block.versions, results.figures):
         line = _line(table.columns, method, version, results, names)
         if line.figures:
-            found.append(line)
-    if not found:
+            lines.append(line)
+    if not lines:
         blank = (MISSING,) * len(table.columns)
-        found.append(Line("ours", f"ours: {method}, nothing measured here", blank, method=method))
-    return found
+        lines.append(Line("ours", f"ours: {method}, nothing measured here", blank, method=method))
+    return lines
 
 
 def _line(columns: Sequence[Column], method: str, version: str, results: Results, names: Names) -> Line:

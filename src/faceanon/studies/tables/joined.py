@@ -29,8 +29,8 @@ def write_joined(folder: Path, results: Mapping[str, Results], judge: str, recog
             texts[name] = path.read_text(encoding="utf-8")
     columns = named(judge, recogniser)
     rows = {}
-    for name, found in results.items():
-        rows[name] = summary([found.figures], columns)
+    for name, result in results.items():
+        rows[name] = summary([result.figures], columns)
     used = []
     for column in columns:
         if any(column.name in row for row in rows.values()):
@@ -50,9 +50,9 @@ def joined(tables: Mapping[str, str]) -> str:
     for name, text in tables.items():
         title, *rest = text.splitlines()
         first = len(rest)
-        for place, line in enumerate(rest):
+        for number, line in enumerate(rest):
             if line.startswith("## "):
-                first = place
+                first = number
                 break
         facts = []
         for line in rest[:first]:

@@ -60,7 +60,7 @@ def find_methods(names: Iterable[str] | None) -> list[Method]:
     """
     from faceanon.backbones.presets import backbone_class
 
-    found: dict[str, Method] = {}
+    methods: dict[str, Method] = {}
     lacking: dict[str, list[str]] = {}
     for listed in shipped():
         needed = backbone_class(listed.class_path).trained_by
@@ -73,13 +73,13 @@ def find_methods(names: Iterable[str] | None) -> list[Method]:
         if missing := [stage.name for stage in wanted if not stage.files[0].is_file()]:
             lacking[listed.name] = missing
         else:
-            found[listed.name] = Method(listed.name, listed, wanted)
+            methods[listed.name] = Method(listed.name, listed, wanted)
     for name in names or ():
         if name in lacking:
             raise UserError(f"{name} cannot be trained: there is no config {' and no '.join(lacking[name])}")
-        if name not in found:
-            raise UserError(f"no method {name!r}: there are {', '.join(found)}")
-    return [found[name] for name in (found if names is None else names)]
+        if name not in methods:
+            raise UserError(f"no method {name!r}: there are {', '.join(methods)}")
+    return [methods[name] for name in (methods if names is None else names)]
 
 
 def find_ablations(tables: Sequence[str]) -> list[Method]:
@@ -90,7 +90,7 @@ def find_ablations(tables: Sequence[str]) -> list[Method]:
     """
     from faceanon.studies.tables.spec import load_table
 
-    found: dict[str, Method] = {}
+    methods: dict[str, Method] = {}
     for table in tables:
         rows = []
         for row in load_table(table).rows:
@@ -99,8 +99,8 @@ def find_ablations(tables: Sequence[str]) -> list[Method]:
         if not rows:
             raise UserError(f"--ablations {table}: no row of that table is an ablation; dbaf-4, hford-3, ifadit-5 are")
         for row in rows:
-            found[row.ours[0]] = read_recipe(row.ours[0], row.train)
-    return list(found.values())
+            methods[row.ours[0]] = read_recipe(row.ours[0], row.train)
+    return list(methods.values())
 
 
 def read_recipe(name: str, trainings: Sequence[Training]) -> Method:

@@ -43,11 +43,11 @@ def run_zoo(methods: Sequence[Method], seeds: Sequence[int], settings: Settings,
         run_at_once(tasks, jobs, out, settings)
     image = faces(settings)
     rows: dict[str, dict[str, Tensor]] = {}
-    found: dict[str, dict[int, dict[str, float]]] = {}
+    figures: dict[str, dict[int, dict[str, float]]] = {}
     for method in methods:
         name = method.name
-        found[name], rows[name] = _one(method, wanted[name], out, settings, image)
-    _write(out, settings, found, {"original": image}, rows)
+        figures[name], rows[name] = _one(method, wanted[name], out, settings, image)
+    _write(out, settings, figures, {"original": image}, rows)
     print(f"[zoo] done; the table is {out / 'zoo.md'}")
 
 

@@ -47,8 +47,8 @@ class Settings:
             UserError: Others are there: their results and new ones would not compare.
         """
         path = folder / "settings.json"
-        if path.is_file() and (found := json.loads(path.read_text())) != asdict(self):
-            raise UserError(f"{folder} holds runs with other settings, {found}; use these, or another --out")
+        if path.is_file() and (before := json.loads(path.read_text())) != asdict(self):
+            raise UserError(f"{folder} holds runs with other settings, {before}; use these, or another --out")
         write_atomic(path, (json.dumps(asdict(self), indent=2) + "\n").encode())
 
 
@@ -71,11 +71,11 @@ def prepare(method: Method, seed: int, out: Path, settings: Settings) -> Path:
         return model
     for number, stage in enumerate(method.stages):
         batches = settings.steps // len(method.stages) + (number < settings.steps % len(method.stages))
-        place = _place(stage, seed, out)
-        if not (place / "cost.json").is_file():
+        folder = _place(stage, seed, out)
+        if not (folder / "cost.json").is_file():
             print(f"[zoo] {method.name}, seed {seed}: {stage.name}, {batches} batches", flush=True)
-            _fit(stage, seed, place, settings, batches, model if number else None)
-        model = place / "model"
+            _fit(stage, seed, folder, settings, batches, model if number else None)
+        model = folder / "model"
     return model
 
 
@@ -180,13 +180,13 @@ def _words(stage: Stage, place: Path, settings: Settings, preset: str | None = N
         "trainer.enable_progress_bar": "false",
         "trainer.enable_model_summary": "false",
     }
-    found = []
+    words = []
     for file in files:
-        found += ["--config", str(file)]
+        words += ["--config", str(file)]
     overrides = []
     for name, value in options.items():
         overrides.append(f"--{name}={value}")
-    return [*found, *overrides]
+    return [*words, *overrides]
 
 
 def _image_size(bundle: str) -> int:

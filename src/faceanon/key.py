@@ -87,7 +87,7 @@ class KdfParameters:
         return self.memory_kib * self.iterations
 
     def to_dict(self) -> dict[str, str | int]:
-        """Plain values for JSON."""
+        """The parameters by name, as plain values for JSON."""
         return asdict(self)
 
     @classmethod

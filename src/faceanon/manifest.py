@@ -61,7 +61,7 @@ class CropGeometry:
         return abs(self.axis_x) + abs(self.axis_y)
 
     def to_dict(self) -> dict[str, float]:
-        """Plain numbers for JSON."""
+        """Middle and axis of the square by name, as plain numbers for JSON."""
         return {"center_x": self.center_x, "center_y": self.center_y, "axis_x": self.axis_x, "axis_y": self.axis_y}
 
     @classmethod
@@ -104,7 +104,7 @@ class HiddenFace:
     by: str
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values for JSON."""
+        """Box, rounded to a tenth of a pixel, and treatment by name, as plain values for JSON."""
         return {"box": [round(edge, 1) for edge in self.box], "by": self.by}
 
     @classmethod
@@ -179,7 +179,7 @@ class Manifest:
         return sum(map(len, self.codes))
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """The manifest as one line of JSON, which `from_json` reads."""
         layers = []
         for layer in self.layers:
             layers.append([geometry.to_dict() for geometry in layer])

@@ -75,7 +75,7 @@ class Subject:
 
     @cached_property
     def anonymized(self) -> Tensor:
-        """The faces under `keys`."""
+        """The test faces as the method anonymizes them under `keys`, `(4, 3, S, S)`."""
         return self.anonymize(self.image, self.keys)
 
     @cached_property

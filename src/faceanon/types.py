@@ -155,7 +155,7 @@ class Branches:
 
     @property
     def size(self) -> int:
-        """Number of originals, B."""
+        """Number B of originals, of which all pictures are whole batches."""
         return len(self.original.identity)
 
     @property

@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.region import labelled
+from faceanon.backbones.region import blurred, labelled
 from faceanon.key import Secret
 from faceanon.losses.diversity import inter_identity, inter_key
 from faceanon.losses.identity import repel
@@ -278,9 +278,4 @@ class IFADIT(Backbone):
 def gaussian_blur(mask: Tensor, side: float) -> Tensor:
     """Blur `(B, 1, S, S)` with a Gaussian of about `side` pixels; sigma follows from the side as OpenCV has it."""
     sigma = 0.3 * ((side - 1) * 0.5 - 1) + 0.8
-    reach = max(1, round(2.7 * sigma))
-    steps = torch.arange(-reach, reach + 1, device=mask.device, dtype=mask.dtype)
-    weights = (-(steps**2) / (2 * sigma**2)).exp()
-    weights = (weights / weights.sum())[None, None]
-    padded = F.pad(mask, [reach] * 4, mode="replicate")
-    return F.conv2d(F.conv2d(padded, weights[..., None]), weights[:, :, None])
+    return blurred(mask, sigma, max(1, round(2.7 * sigma)))

@@ -56,12 +56,12 @@ class FileOptions:
 
     @property
     def source(self) -> Path:
-        """IN."""
+        """The photo, video or folder that the command reads."""
         return Path(self.input)
 
     @property
     def target(self) -> Path:
-        """OUT.
+        """The file or folder that the command writes.
 
         Raises:
             UserError: It was not given.
@@ -124,7 +124,7 @@ def _add_folder_arguments(folders: argparse._ArgumentGroup) -> None:
     folders.add_argument(
         "--on-error",
         choices=("skip", "stop"),
-        help="name a bad file and go on, or stop at it (default: skip)",
+        help="name a bad file and continue, or stop at it (default: skip)",
     )
 
 

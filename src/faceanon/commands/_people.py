@@ -45,7 +45,7 @@ class Choice:
     photos: tuple[Path, ...]
 
     def settings(self) -> list[str] | None:
-        """For a journal: a run is gone on with under the same photos only.
+        """For a journal: a run is resumed under the same photos only.
 
         Raises:
             UserError: If a photo cannot be read.
@@ -62,7 +62,7 @@ class Choice:
 
 
 def add_people_arguments(group: argparse._ArgumentGroup) -> None:
-    """Add the options."""
+    """Add --select, --exclude and what else says whose faces are changed."""
     group.add_argument(
         "--select",
         action="append",

@@ -44,7 +44,7 @@ class Tally:
     unmet: list[str] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
-        """Count one finished photo."""
+        """Count one finished photo, its faces and its notes."""
         self.photos += 1
         for name in ("faces", "coarse", "hidden", "left", "redetected", "kept"):
             setattr(self, name, getattr(self, name) + int(getattr(outcome, name)))
@@ -97,7 +97,7 @@ class Tally:
 
 
 class _Rate(ProgressColumn):
-    """Photos a second."""
+    """Column of the progress bar: photos done in a second."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
@@ -175,7 +175,7 @@ def _run_folder(
     """Do what is left of a run; 0 if anything is done at its end, else 2.
 
     Raises:
-        UserError: If the run cannot go on, or at the first bad file with `--on-error stop`.
+        UserError: If the run cannot be resumed, or at the first bad file with `--on-error stop`.
     """
     from faceanon.pipeline.many.engine import usual_workers
     from faceanon.pipeline.many.folder import FolderRun
@@ -183,8 +183,11 @@ def _run_folder(
     run = FolderRun(plan, pipeline, password, make, files.workers or usual_workers())
     tally = Tally(before=len(plan.jobs) - len(run.todo))
     stop = files.on_error == "stop"
-    if files.shared and not share(files, run, tally, stop):
-        return 0  # another process reports
+    if files.shared:
+        shared = share(files, run, tally, stop)
+        if shared is None:
+            return 0  # another process reports
+        tally = shared
     try:
         if not files.shared:
             _work(run, tally, stop)

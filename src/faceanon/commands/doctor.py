@@ -69,14 +69,14 @@ class Finding:
     needed: bool = False
 
     def line(self) -> str:
-        """For people."""
+        """The finding as one line of the terminal."""
         mark = "ok" if self.state else ("MISSING" if self.needed else "absent")
         text = f"  {mark:<8}{self.name:<22}{self.state}"
         return text.rstrip() if self.state else f"{text}{'needed for' if self.needed else 'would enable'} {self.use}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """No arguments."""
+    """Add nothing: this command takes no arguments."""
 
 
 def run(args: argparse.Namespace) -> int:

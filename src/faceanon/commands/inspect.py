@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show every file."""
+    """Print what every file named carries; the exit code."""
     options = typed(Options, args)
     from faceanon.photo.manifests import manifest_of, vault_bytes
 

@@ -139,7 +139,7 @@ class FactorObjective(Objective):
         return outputs, self.norm(batch.factors)
 
     def terms(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:
-        """`factors`, over all levels."""
+        """One term, `factors`: the mean squared error of all factors, averaged over the levels."""
         outputs, target = self._outputs(network, batch)
         return {"factors": torch.stack([F.mse_loss(output, target) for output in outputs]).mean()}
 

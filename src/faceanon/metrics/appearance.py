@@ -169,7 +169,7 @@ class AppearanceSuite:
         self._metric("recovery_copy_rate", Mean, change.device).update((change < COPY_DISTANCE).float())
 
     def compute(self) -> dict[str, float]:
-        """Value by metric name."""
+        """Figures over everything added, by metric name."""
         figures: dict[str, float] = {}
         for name, metric in self.metrics.items():
             value = metric.compute()

@@ -19,7 +19,7 @@ from faceanon.metrics.cache import Originals, network_digest
 from faceanon.metrics.checks import check_image
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.saved import to_bytes
-from faceanon.photo.detect import Detection, Detector, MtcnnConfig, MtcnnDetector
+from faceanon.photo.detect import Detection, Detector, MtcnnDetector, shipped_detector
 
 SMALLEST = 12  # pixels; faces fill the picture, so anything small is no face
 
@@ -28,11 +28,9 @@ def make_detector(name: str, side: int) -> Detector:
     """A detector by the name that protocols use, for faces that fill pictures of `side` pixels.
 
     Raises:
-        UserError: An unknown name.
+        UserError: An unknown name; `Evaluation(detectors=...)` takes any detector.
     """
-    if name != "mtcnn":
-        raise UserError(f"no detector {name!r}: a protocol may name mtcnn; hand others to Evaluation(detectors=...)")
-    return MtcnnDetector(MtcnnConfig(min_face=max(SMALLEST, side / 4)))
+    return shipped_detector(name, max(SMALLEST, side / 4))
 
 
 class DlibDetector:

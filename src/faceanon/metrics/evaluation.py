@@ -166,7 +166,7 @@ class Evaluation:
 
     @cached_property
     def suites(self) -> dict[str, RecognitionSuite]:
-        """What each recogniser collects."""
+        """A `RecognitionSuite` for each recogniser, by its name."""
         options: dict[str, Any] = {}
         if self.protocol is not None:
             matching = self.protocol.matching

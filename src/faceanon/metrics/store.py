@@ -58,7 +58,7 @@ class FeatureFolder:
         return sorted(files)
 
     def path(self, key: str) -> Path:
-        """File of an entry."""
+        """The file that holds the tensors kept under a key, whether or not it is there."""
         return self.folder / key[:2] / f"{key}.safetensors"
 
     def read(self, key: str) -> list[Tensor] | None:

@@ -194,6 +194,27 @@ class ScrfdDetector:
         return sorted((face for face in faces if face.size >= self.min_face), key=lambda face: -face.size)
 
 
+def shipped_detector(name: str, min_face: float, device: torch.device | str = "cpu") -> Detector:
+    """A detector whose networks are installed with faceanon, by its name.
+
+    Args:
+        name: `mtcnn` or `yunet`.
+        min_face: Side of the smallest face to find, in pixels of the photo.
+        device: Where the networks run; YuNet's always runs on the CPU.
+
+    Raises:
+        UserError: If there is no detector of this name, or it finds no faces as small.
+    """
+    # Here, since that module takes `Detection` from this one.
+    from faceanon.photo.yunet import YunetConfig, YunetDetector
+
+    if name == "mtcnn":
+        return MtcnnDetector(MtcnnConfig(min_face=min_face), device)
+    if name == "yunet":
+        return YunetDetector(YunetConfig(min_face=min_face))
+    raise UserError(f"no detector {name!r}: there are mtcnn and yunet")
+
+
 def _pyramid(photo: Tensor, min_face: float, factor: float) -> Iterator[float]:
     scale = CELL / min_face
     while min(photo.shape[-2:]) * scale >= CELL:

@@ -110,7 +110,7 @@ class Face:
         return replace(self, treatment=method, reason=reason)
 
     def describe(self) -> str:
-        """One line for people."""
+        """Number, size, place, score and treatment of the face, as one line for people."""
         x = (self.box[0] + self.box[2]) / 2
         y = (self.box[1] + self.box[3]) / 2
         line = f"face {self.number}: {self.size:.0f} px at ({x:.0f}, {y:.0f}), score {self.score:.2f}: {self.treatment}"

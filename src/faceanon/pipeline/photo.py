@@ -30,10 +30,9 @@ from faceanon.files import state_sha256
 from faceanon.key import KdfParameters, Secret
 from faceanon.manifest import CropGeometry, HiddenFace, Manifest
 from faceanon.photo.align import arrange_layers, whole_picture
-from faceanon.photo.detect import Detector, MtcnnConfig, MtcnnDetector
+from faceanon.photo.detect import Detector, shipped_detector
 from faceanon.photo.file import LoadedPhoto, Photo, check_size, load_photo, read_manifest, to_image
 from faceanon.photo.policy import SMALL_FACES, Face, Policy, check_aligned, decide, hide, refuse_hopeless, squares
-from faceanon.photo.yunet import YunetConfig, YunetDetector
 from faceanon.pipeline.steps import Layers, Outcome, Row, Steps, bring_back_layer, change_layer, count_coarse
 from faceanon.sealed.envelope import WrongPasswordError
 from faceanon.sealed.manifests import opened_codes, with_codes
@@ -147,9 +146,10 @@ class Pipeline:
         if self._detector is None:
             bundle = getattr(self.backbone, "bundle", None)
             if isinstance(bundle, Bundle) and bundle.has("codec"):
-                self._detector = YunetDetector(YunetConfig(min_face=self.policy.searched))
+                name = "yunet"
             else:
-                self._detector = MtcnnDetector(MtcnnConfig(min_face=self.policy.searched), self.device)
+                name = "mtcnn"
+            self._detector = shipped_detector(name, self.policy.searched, self.device)
         return self._detector
 
     @detector.setter

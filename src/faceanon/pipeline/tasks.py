@@ -223,6 +223,6 @@ class RecoverTask:
 
 
 def run_task(task: Task) -> Outcome:
-    """Do one task alone."""
+    """Do one task from start to finish in this thread; what was done."""
     steps, secret = task.start()
     return task.finish(task.pipeline.drive(steps, secret, task.inverse))

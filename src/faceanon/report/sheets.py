@@ -62,7 +62,7 @@ def _paste(canvas: Image.Image, row: Tensor, scale: int, top: int) -> None:
 
 
 def png_bytes(image: Image.Image) -> bytes:
-    """A picture as PNG."""
+    """A picture as the bytes of a PNG file."""
     file = io.BytesIO()
     image.save(file, "PNG", optimize=True)
     return file.getvalue()

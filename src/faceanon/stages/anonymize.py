@@ -17,6 +17,7 @@ from faceanon.metrics.cache import shared_cache
 from faceanon.metrics.codes import CodeAgreement
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.protocol import load_protocol
+from faceanon.metrics.quality import psnr
 from faceanon.models import load_into
 from faceanon.report.evaluated import publish
 from faceanon.stages.adversary import Adversary
@@ -347,10 +348,9 @@ class AnonymizeStage(BackboneStage[Branches]):
             "val_cos_keys": (embedded["anonymized, key 1"] * embedded["anonymized, key 2"]).sum(1).mean(),
         }
         if self.backbone.recovers_from_pictures:
-            # A perfect picture has an error of 0, whose logarithm is infinite: 1e-10 stands for 100 dB.
-            error = ((rows["recovered"] - batch.image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)
+            error = ((rows["recovered"] - batch.image) / 2).square().mean((1, 2, 3))
             figures |= {
-                "val_psnr_recovered": (-10 * error.log10()).mean(),
+                "val_psnr_recovered": psnr(error).mean(),
                 "val_cos_recovered": (embedded["recovered"] * original).sum(1).mean(),
                 "val_cos_wrong": (embedded["wrong key 1"] * original).sum(1).mean(),
             }
@@ -375,7 +375,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         self.code_agreement.reset()
 
     def on_test_start(self) -> None:
-        """Begin a fresh evaluation."""
+        """Build the evaluation that the batches of the test are added to."""
         super().on_test_start()
         if self.protocol is None:
             protocol = None

@@ -128,7 +128,7 @@ class AuxiliaryStage(L.LightningModule):
             super().optimizer_zero_grad(epoch, batch_idx, optimizer)
 
     def validation_step(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Log the objective's figures."""
+        """Log the objective's figures of one batch, each as `val_<name>`."""
         figures = self.objective.figures(self.network, batch)
         validated = {}
         for name, value in figures.items():
@@ -137,7 +137,7 @@ class AuxiliaryStage(L.LightningModule):
         self.log_dict(figures, batch_size=len(batch), prog_bar=True, sync_dist=True)
 
     def on_test_start(self) -> None:
-        """Begin a fresh examination."""
+        """Forget the examination of an earlier test; the first batch builds a new one."""
         self.exam: Examination | None = None
 
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:

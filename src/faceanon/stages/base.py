@@ -203,7 +203,7 @@ def averaged(measured: Sequence[tuple[float, Mapping[str, Tensor]]]) -> dict[str
 
 
 def plain_sum(terms: Mapping[str, Tensor]) -> Tensor:
-    """Sum of terms."""
+    """Sum of scalar terms, none weighted."""
     return torch.stack(list(terms.values())).sum()
 
 

@@ -23,6 +23,7 @@ from faceanon.files import write_atomic
 from faceanon.interop.onnx.backbone import OnnxBackbone
 from faceanon.interop.onnx.method import CARD, Direction, Faces, KeyKind, KeyRecipe, OnnxCard, OnnxMethod
 from faceanon.key import Secret
+from faceanon.metrics.quality import psnr
 from faceanon.metrics.reconstruction import sample_faces
 
 OPSET = 18  # the lowest that torch's exporter writes without converting, so the one most runtimes read
@@ -258,7 +259,7 @@ def _picture(faces: Faces) -> Faces:
 
 def _psnr(one: Faces, other: Faces) -> float:
     error = float(np.square((one - other) / 2, dtype=np.float64).mean())
-    return float(-10 * np.log10(max(error, 1e-10)))
+    return float(psnr(torch.tensor(error, dtype=torch.float64)))
 
 
 def _quantize(graph: bytes) -> bytes:

@@ -162,7 +162,7 @@ class OnnxMethod:
 
     @property
     def reversible(self) -> bool:
-        """Whether it can recover."""
+        """Whether the export has a graph that brings faces back."""
         return "recover" in self._sessions
 
     def key(self, secret: Secret, batch: int = 1) -> Faces:

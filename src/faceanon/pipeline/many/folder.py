@@ -1,4 +1,4 @@
-"""A run over a folder that can be killed at any moment and gone on with.
+"""A run over a folder that can be killed at any moment and resumed.
 
 A photo is written atomically, and noted in the journal when it is there. The same command again skips what is
 noted and does the rest under the salt of the first time, so a person stays the same stranger throughout.
@@ -43,7 +43,7 @@ class FolderPlan:
         source: Folder of the originals.
         target: Folder of the results.
         jobs: Which file becomes which.
-        settings: What decides the results; a run is gone on with under the same ones only.
+        settings: What decides the results; a run is resumed under the same ones only.
         history: What an earlier run did, or None.
         whole: Good bytes of its journal.
     """
@@ -166,7 +166,7 @@ class FolderRun:
         """Do what is left; every finished photo is in the journal before it is yielded.
 
         Raises:
-            UserError: If the run is gone on with under another password, or the journal cannot be written.
+            UserError: If the run is resumed under another password, or the journal cannot be written.
         """
         with self.open() as journal:
             try:
@@ -179,7 +179,7 @@ class FolderRun:
         """The journal, for this run alone; what a kill left is cleared away.
 
         Raises:
-            UserError: If the run is gone on with under another password, or the journal cannot be written.
+            UserError: If the run is resumed under another password, or the journal cannot be written.
         """
         if self.todo and len(self.todo) < len(self.plan.jobs):
             self._check_password()

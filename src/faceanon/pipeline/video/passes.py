@@ -24,7 +24,7 @@ CHUNK_BYTES = 200_000_000
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
+    """Take reports of progress and show none."""
 
 
 def ignore_frame(frame: Frame) -> None:

@@ -102,7 +102,7 @@ class VideoRecord:
         return squares
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """The record as one line of JSON, which `from_json` reads."""
         segments = []
         for part in self.segments:
             segments.append([part.track, part.start, len(part.places)])

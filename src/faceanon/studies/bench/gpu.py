@@ -49,7 +49,7 @@ class Way:
 
 
 def fast() -> dict[str, Any]:
-    """The acceleration of configs/trainer/gpu_fast.yaml."""
+    """The settings under `acceleration` in configs/trainer/gpu_fast.yaml."""
     settings: dict[str, Any] = yaml.safe_load((configs() / "trainer" / "gpu_fast.yaml").read_text())["acceleration"]
     return settings
 

@@ -38,7 +38,7 @@ def measure(
     """Measure cases.
 
     Args:
-        cases: What; a case that fails is recorded with the reason, and the others go on.
+        cases: What; a case that fails is recorded with the reason, and the others are still measured.
         settings: How.
         rounds: Samples of each case; in every round each case of a group is measured once, right behind the peaks.
         warmup: Calls before the first sample, beside the one whose FLOPs are counted.

@@ -94,7 +94,7 @@ class Figure:
         return max(medians, default=None)
 
     def rate(self, clock: str) -> float | None:
-        """GFLOP/s of the case."""
+        """GFLOP that the case computed in a second of this clock, in the median; None where either is unknown."""
         seconds = self.median(clock)
         if self.gflop and seconds:
             return self.gflop / seconds

@@ -202,7 +202,7 @@ class Training:
             self.step(context)
 
     def close(self) -> None:
-        """Let the training end."""
+        """Let the training end, and wait up to 30 s for its thread."""
         self.gate.wishes.put(None)
         self.thread.join(timeout=30)
 

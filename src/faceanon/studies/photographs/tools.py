@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from faceanon.photo.detect import Detector
     from faceanon.pipeline.photo import Pipeline
     from faceanon.studies.photographs.judges import Judge
     from faceanon.studies.photographs.run import Tools
@@ -44,15 +43,10 @@ def make_tools(choice: Choice) -> Tools:
     """
     from faceanon.landmarks.mesh import FaceMesh
     from faceanon.metrics.detection import make_detector
-    from faceanon.photo.yunet import YunetConfig, YunetDetector
     from faceanon.studies.photographs.run import Tools
 
     pipeline = _pipeline(choice)
-    # Faces fill the pictures: whatever is much smaller is none, as in `make_detector`.
-    if choice.detector == "yunet":
-        detector: Detector = YunetDetector(YunetConfig(min_face=choice.side / 4))
-    else:
-        detector = make_detector(choice.detector, choice.side)
+    detector = make_detector(choice.detector, choice.side)
     round_trip = None
     if choice.round_trip:
         round_trip = _round_trip(pipeline)

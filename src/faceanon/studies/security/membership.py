@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from faceanon.metrics.quality import psnr
 from faceanon.metrics.recognition import threshold_at_far
 from faceanon.metrics.saved import saved
 from faceanon.studies.security.base import FAR, DoesNotApplyError, Finding, Outcome, Row, Verdict, graded, worst
@@ -162,9 +163,9 @@ def _signals(target: Target, batch: FaceBatch) -> dict[str, Tensor]:
 
 def _likeness(target: Target, image: Tensor, drawn: Tensor, what: str) -> dict[str, Tensor]:
     """How near a drawn picture is to its original, in pixels and for the judge."""
-    error = ((drawn - image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)
+    error = ((drawn - image) / 2).square().mean((1, 2, 3))
     cosine = (target.embed(drawn) * target.embed(image)).sum(1)
-    return {f"{what}: PSNR": -10 * error.log10(), f"{what}: the judge's cosine": cosine}
+    return {f"{what}: PSNR": psnr(error), f"{what}: the judge's cosine": cosine}
 
 
 def _unit(target: Target, network: Callable[[Tensor], Tensor], image: Tensor) -> Tensor:

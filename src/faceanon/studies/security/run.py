@@ -85,7 +85,7 @@ def run_security(options: Options) -> int:
 
 
 def _options(options: Options, attacks: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Further arguments by attack."""
+    """What the command line asks of single attacks: keyword arguments by the attack's name."""
     price = options.core_hour_price
     source = options.trained_on
     if price is not None and not 0 < price < 1e6:

@@ -75,7 +75,7 @@ def _write(
     original: dict[str, Tensor],
     rows: dict[str, dict[str, Tensor]],
 ) -> None:
-    """Table, figures and sheets."""
+    """Write table, figures and sheets of pictures of all methods into `out`."""
     from dataclasses import asdict
 
     from faceanon.files import write_atomic

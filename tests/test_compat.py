@@ -22,6 +22,7 @@ from faceanon.compat import (
     move_all,
     norms_of_all,
     steps_logged,
+    swap_process_observer,
     swap_trainer,
     untyped,
     writes_logs,
@@ -31,7 +32,7 @@ SRC = Path(__file__).resolve().parents[1] / "src" / "faceanon"
 PRIVATE = re.compile(
     r"torch\._[a-z]|torch\.utils\._|\._BatchNorm|import _BatchNorm|import _SpectralNorm|\._untyped_storage"
     r"|_compiled_call_impl|\._overloadpacket|\._logger_connector|\._first_loop_iter|\._batches_that_stepped"
-    r"|trainer\._results|\._forward_cache|\b(module|stage|pl_module)\._trainer"
+    r"|_launch_process_observer|trainer\._results|\._forward_cache|\b(module|stage|pl_module)\._trainer"
 )
 PICKLED = {SRC / "interop/public/unpickle.py"}  # names of torch._utils as pickles have them, which are never called
 
@@ -132,3 +133,16 @@ def test_a_stage_takes_what_stands_for_a_trainer_and_gives_the_former_back():
     assert swap_trainer(stage, "a stand-in") is None
     assert stage.trainer == "a stand-in"
     assert swap_trainer(stage, None) == "a stand-in"
+
+
+def test_lightning_calls_the_observer_that_is_in_place():
+    from lightning.pytorch.strategies.launchers import subprocess_script
+
+    seen = []
+    former = swap_process_observer(seen.append)
+    try:
+        subprocess_script._launch_process_observer(["a process"])
+    finally:
+        assert swap_process_observer(former) == seen.append
+    assert seen == [["a process"]]
+    assert subprocess_script._launch_process_observer is former

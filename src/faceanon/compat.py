@@ -1,9 +1,9 @@
 """Private names of torch and Lightning that faceanon uses: the one file to look at when either is updated.
 
 Seen in torch 2.15.0 and Lightning 2.6.6. Each function says what has no public way. Of Gradio nothing private is used.
-Three methods that are private too stand where their class is, since Python finds them by name: `_apply` of
-`networks.frozen.Frozen`, `_load_from_state_dict` of `networks.keyed_flow.KeyedFlow`, and `__torch_dispatch__` of
-`studies.bench.probe.FlopCounter`.
+Four methods that are private too stand where their class is, since Python finds them by name: `_apply` of
+`networks.frozen.Frozen`, `_load_from_state_dict` of `networks.keyed_flow.KeyedFlow`, `__torch_dispatch__` of
+`studies.bench.probe.FlopCounter`, and `_parse_ckpt_path` of `training.cli.FaceAnonCLI`.
 """
 
 from __future__ import annotations
@@ -123,4 +123,16 @@ def swap_trainer(module: LightningModule, trainer: object) -> object:
     """
     former = module._trainer
     module._trainer = trainer  # type: ignore[assignment]
+    return former
+
+
+def swap_process_observer(observer: Callable[..., None]) -> Callable[..., None]:
+    """Put a function in the place of Lightning's watch over the processes that it starts; gives the former.
+
+    Lightning calls it with a list of `subprocess.Popen`. Its own kills all of them without a word.
+    """
+    from lightning.pytorch.strategies.launchers import subprocess_script
+
+    former: Callable[..., None] = subprocess_script._launch_process_observer
+    subprocess_script._launch_process_observer = observer
     return former

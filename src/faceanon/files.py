@@ -66,11 +66,14 @@ def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
         OSError: The folder cannot be written, or the disk is full.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the target, since a rename is atomic within one file system only.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
+        # With its rights from the first byte on: a chmod would come too late for what is private.
         with open(temporary, "xb+", opener=partial(os.open, mode=mode)) as file:
             yield file
             file.flush()
+            # The data have to be on the disk before the name points to them.
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:
@@ -186,6 +189,7 @@ def save_tensors(
             stored[INT8 + name] = steps
             stored[SCALE + name] = scale
         else:
+            # A clone, since safetensors refuses tensors that share memory.
             stored[name] = value.to(torch.float16 if half and weight else value.dtype).contiguous().clone()
     data = save(stored, metadata)
     write_atomic(path, data)

@@ -216,6 +216,7 @@ class Secret:
             >>> bool(numbers.min() >= 0), bool(numbers.max() < 1)
             (True, True)
         """
+        # Little-endian whatever the machine, so that a password gives one key everywhere.
         words = np.frombuffer(self.stream(label, 4 * math.prod(shape)), dtype="<u4")
         return ((words >> 8) * 2.0**-24).astype(np.float32).reshape(shape)  # 24 bits: exact in float32, never 1
 
@@ -315,6 +316,7 @@ class Password:
 
 def _encode_password(password: str) -> bytes:
     try:
+        # Systems type one letter in different code points; NFKC makes one of them.
         encoded = unicodedata.normalize("NFKC", password).encode()
     except UnicodeEncodeError:  # its own message would show the password
         raise UserError("the password is not valid Unicode text; save it as UTF-8") from None

@@ -25,6 +25,7 @@ def device(name: str) -> torch.device:
     own = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or "0"
     try:
         chosen = torch.device(f"cuda:{own}" if name == "cuda" else name)
+        # torch.device takes names of devices that are not there; an allocation does not.
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"cannot compute on {name!r}: {str(error).splitlines()[0]}") from error

@@ -166,6 +166,7 @@ def _read_checkpoint(path: Path) -> Saved:
         state = content["state_dict"]
         tensors = {}
         for name, value in state.items():
+            # The averaged weights are what is exported and used.
             if name.startswith("ema."):
                 tensors[name.removeprefix("ema.")] = value
         if not all(isinstance(value, Tensor) for value in tensors.values()):

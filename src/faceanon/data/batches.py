@@ -13,6 +13,7 @@ Row = tuple[int, bool]  # index of a picture, and whether it is mirrored
 
 def hold_out(names: Sequence[str], val: int, test: int, seed: int) -> tuple[set[str], set[str]]:
     """Choose `val` and `test` of the names, disjoint; it depends on the names and the seed, not on their order."""
+    # Ranked by a hash, so that a new name moves few others from one split to another.
     ranked = sorted(set(names), key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
     return set(ranked[test : test + val]), set(ranked[:test])
 

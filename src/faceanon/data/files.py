@@ -210,6 +210,7 @@ def _open(path: Path, wanted: Callable[[int, int], float] | None = None) -> Imag
         with Image.open(path) as image:
             if wanted is not None and image.format == "JPEG":
                 scale = wanted(*image.size)
+                # The JPEG decoder itself can halve a picture, which costs much less than decoding it whole.
                 image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
             image.load()
             return ImageOps.exif_transpose(image)

@@ -164,6 +164,7 @@ class Acceleration(L.Callback):
             for region in regions(module, name):
                 if region.name in self.calls or region.name.startswith(self.skip) or is_compiled(region):
                     continue
+                # One graph for each shape, or an error: a network that breaks into pieces would be slow without a word.
                 options = {"backend": self.backend, "mode": mode, "dynamic": False, "fullgraph": True}
                 self.calls[region.name] = compile_region(region, **options)
         added = []
@@ -258,10 +259,12 @@ def fuse(optimizer: Optimizer) -> bool:
         return False
     for group in optimizer.param_groups:
         group["fused"] = True
+        # torch refuses an optimizer that is asked for both.
         group["foreach"] = False
         for parameter in group["params"]:
             state = optimizer.state.get(parameter, {})
             if isinstance(state.get("step"), torch.Tensor):
+                # The fused kernel reads steps on the device, and moments in the layout of their parameter.
                 state["step"] = state["step"].to(parameter.device, torch.float32)
             for name, value in state.items():
                 if isinstance(value, torch.Tensor) and value.ndim and value.stride() != parameter.stride():

@@ -190,9 +190,11 @@ def check_free(folder: Path, overwrite: bool) -> None:
 def _graph(backbone: Backbone, way: Direction, size: int) -> bytes:
     """One direction, with a batch of any size."""
     module = _Way(backbone, way).eval()
+    # Two rows: torch.export takes a batch of one for a constant.
     image = torch.zeros(2, 3, size, size)
     key = backbone.key_from_secret(Secret.random(0), 2)
     batch = torch.export.Dim("batch", min=1, max=MOST_FACES)
+    # What the exporter says of its own steps is nothing that a user could change.
     logging.getLogger("onnxscript").setLevel(logging.ERROR)
     quiet = io.StringIO()
     try:

@@ -236,6 +236,7 @@ def open_graph(graph: bytes, name: str, threads: int | None = None, device: str 
         raise UserError("ONNX models need the package onnxruntime; run: pip install onnxruntime") from error
     onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
+    # Its errors are raised too, and become one line.
     options.log_severity_level = 4
     # A graph may name other files to take tensors from, and could so carry them into pictures: let it find none.
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)

@@ -86,6 +86,7 @@ def _float32(value: Tensor) -> Tensor:
 
 
 def _noise(name: str, like: Tensor) -> Tensor:
+    # The name seeds each map, so that a second import gives the same file.
     return torch.randn(like.shape, generator=torch.Generator().manual_seed(zlib.crc32(name.encode())))
 
 

@@ -89,6 +89,7 @@ class Staging:
         entry |= {"file": file, "sha256": digest}
         if part.role == "generator":
             self._fresh = converted
+            # The cached property would otherwise keep the generator that this one replaces.
             self.__dict__.pop("_generator", None)
             entry["fingerprint"] = generator_fingerprint(converted.tensors)
         if part.role == "encoder":

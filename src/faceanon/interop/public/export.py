@@ -154,5 +154,6 @@ def _on_cpu(content: Any) -> Any:  # noqa: ANN401 - a tree of plain containers
     if isinstance(content, dict):
         return {name: _on_cpu(value) for name, value in content.items()}
     if isinstance(content, Tensor):
+        # torch.save would write all of a memory that several tensors share.
         return content.detach().cpu().contiguous().clone()
     return content

@@ -76,6 +76,7 @@ def import_files(files: Sequence[PublicFile], bundle: str, overwrite: bool = Fal
     old: dict[str, Any] = {"name": folder.name, "image_size": None, "licence": terms, "networks": {}}
     if (folder / SPEC).is_file():
         old = read_spec(folder)
+    # All of this before anything is written: a refusal leaves no trace.
     parts = _one_generator(_parts(files), folder, old, overwrite)
     parts, lines = _with_roles(parts, old, overwrite)
     spec = copy.deepcopy(old)
@@ -86,6 +87,7 @@ def import_files(files: Sequence[PublicFile], bundle: str, overwrite: bool = Fal
         return folder, lines
     with _staged(folder) as temporary:
         staging = Staging(temporary, folder, spec)
+        # The generator first: an encoder's average code may have to come from it.
         for part in sorted(parts, key=lambda part: part.role != "generator"):
             lines += staging.add_network(part)
         for file in packs:
@@ -288,6 +290,7 @@ def _commit(temporary: Path, folder: Path, old: dict[str, Any], spec: dict[str, 
     if not (folder / SPEC).is_file():
         write_atomic(temporary / CARD, card(spec, "").encode())
         write_atomic(temporary / SPEC, text.encode())
+        # mkdtemp makes folders that only their owner may read.
         temporary.chmod(0o755)
         temporary.replace(folder)
         return

@@ -149,6 +149,7 @@ def _from_tensorflow(variables: Mapping[str, Tensor], settings: Mapping[str, Any
     kernel = torch.outer(taps, taps) / taps.sum() ** 2
     tensors = {}
     for name, value in variables.items():
+        # The level of detail of progressive growing, which no layer uses.
         if name.split("/")[-1] == "lod":
             continue
         key, tensor = _tf_entry(name, value, source)
@@ -181,8 +182,10 @@ def _tf_entry(name: str, value: Tensor, source: str) -> tuple[str, Tensor]:
     if not name.startswith("synthesis/"):
         return f"b{match[1]}.{'conv' if match[2] == 'Conv' else layer}.{part}", _tf_layout(value)
     if part == "affine.bias":
+        # TensorFlow's version adds this 1 when it runs; ours has it in the bias.
         value = value + 1
     if match[2] == "Conv0_up" and part == "weight":
+        # NVIDIA's TensorFlow code turns the kernel round before it is transposed, ours does not.
         value = _flipped(value)
     return f"synthesis.b{match[1]}.{layer}.{part}", _tf_layout(value)
 

@@ -8,7 +8,7 @@ Four methods that are private too stand where their class is, since Python finds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -53,17 +53,17 @@ def inductor_settings() -> Any:  # noqa: ANN401 - a module
     return config
 
 
-def add_to_all(sums: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+def add_to_all(sums: list[Tensor], values: list[Tensor]) -> None:
     """Add tensors to as many others, in place, in one call; a loop starts a kernel for each."""
     torch._foreach_add_(sums, values)
 
 
-def move_all(these: Sequence[Tensor], towards: Sequence[Tensor], weight: float) -> None:
+def move_all(these: list[Tensor], towards: list[Tensor], weight: float) -> None:
     """Move tensors a part of the way to as many others, in place, in one call."""
     torch._foreach_lerp_(these, towards, weight)
 
 
-def norms_of_all(tensors: Sequence[Tensor]) -> list[Tensor]:
+def norms_of_all(tensors: list[Tensor]) -> list[Tensor]:
     """The Euclidean norm of every tensor, each a scalar, in one call."""
     return list(torch._foreach_norm(tensors))
 
@@ -133,6 +133,7 @@ def swap_process_observer(observer: Callable[..., None]) -> Callable[..., None]:
     """
     from lightning.pytorch.strategies.launchers import subprocess_script
 
-    former: Callable[..., None] = subprocess_script._launch_process_observer
-    subprocess_script._launch_process_observer = observer
+    name = "_launch_process_observer"
+    former: Callable[..., None] = getattr(subprocess_script, name)
+    setattr(subprocess_script, name, observer)
     return former

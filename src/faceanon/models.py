@@ -230,7 +230,7 @@ def load_into(backbone: Backbone, path: str | Path) -> None:
     """
     saved = read(path)
     own = description(backbone)
-    saved_card = {"class_path": saved.class_path, "init_args": saved.init_args, "bundle": saved.bundle}
+    saved_card: dict[str, Any] = {"class_path": saved.class_path, "init_args": saved.init_args, "bundle": saved.bundle}
     if isinstance(backbone, Successor) and saved.class_path == backbone.forerunner["class_path"]:
         own |= backbone.forerunner
         given = _with_defaults(saved.init_args, backbone_class(saved.class_path))

@@ -75,4 +75,5 @@ def share(files: FileOptions, run: FolderRun, own: Tally, stop: bool) -> Tally |
     summaries = run_shares(trainer, run, report, summary)
     if not summaries:
         return None
-    return reduce(add, summaries)
+    whole: Tally = reduce(add, summaries)
+    return whole

@@ -18,6 +18,7 @@ FLOORS = {
     "errors": "what a user is told",
     "names": "old import paths and those of today",
     "paths": "where configs and checkpoints lie",
+    "compat": "private names of torch and Lightning",
     "types": "codes, branches, batches of faces",
     "key": "passwords, secrets, salts",
     "manifest": "what an anonymized photo says of itself",
@@ -152,6 +153,7 @@ def test_nothing_is_imported_in_a_circle():
 
 
 MAY_USE_LIGHTNING = {
+    "faceanon.compat",  # names the type of the trainer whose private state it reads
     "faceanon.pipeline.many.processes",  # starts the other processes of a folder run
     "faceanon.studies.bench.steps",  # measures Lightning's own loop
 }

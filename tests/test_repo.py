@@ -48,6 +48,13 @@ def test_the_search_for_machine_paths_finds_them():
     assert not FORBIDDEN[0].search("runs/" + "tmp/x and src/" + "work/y")
 
 
+def test_no_file_holds_both_sides_of_a_merge():
+    marks = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+    assert [
+        path.relative_to(REPO).as_posix() for path in texts() if marks.search(path.read_text(encoding="utf-8"))
+    ] == []
+
+
 @pytest.mark.parametrize("path", sorted((REPO / "configs").rglob("*.yaml")), ids=lambda path: path.stem)
 def test_every_config_parses(path):
     assert isinstance(yaml.safe_load(path.read_text(encoding="utf-8")), dict)

@@ -28,8 +28,11 @@ COMMANDS = {
 
 def _usage() -> str:
     lines = ["usage: faceanon COMMAND [...]", "", "train and test (Lightning; see faceanon fit --help):"]
-    lines += [f"  {name}" for name in TRAINING]
-    lines += ["", "use:"] + [f"  {name:<12}{text}" for name, text in COMMANDS.items()]
+    for name in TRAINING:
+        lines.append(f"  {name}")
+    lines += ["", "use:"]
+    for name, text in COMMANDS.items():
+        lines.append(f"  {name:<12}{text}")
     return "\n".join([*lines, "", "faceanon COMMAND --help teaches each one; --version prints the version."])
 
 

@@ -66,11 +66,14 @@ def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
         OSError: The folder cannot be written, or the disk is full.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the target, since a rename is atomic within one file system only.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
+        # With its rights from the first byte on: a chmod would come too late for what is private.
         with open(temporary, "xb+", opener=partial(os.open, mode=mode)) as file:
             yield file
             file.flush()
+            # The data have to be on the disk before the name points to them.
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:
@@ -108,15 +111,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > CARD_BYTES:
             raise UserError(f"{path} is larger than {CARD_BYTES // 1_000_000} MB, too large for a card; restore it")
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path} cannot be read as YAML ({reason}); restore the file") from error
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise UserError(f"{path} does not hold entries by name; restore the file")
-    if not is_bounded(found):
+    if not is_bounded(content):
         raise UserError(f"{path} unfolds to more than {CARD_ENTRIES} entries; restore the file")
-    return found
+    return content
 
 
 def is_bounded(value: object, limit: int = CARD_ENTRIES) -> bool:
@@ -142,10 +145,10 @@ def former_hashes(entry: Mapping[str, Any], source: Path) -> tuple[str, ...]:
     Raises:
         UserError: `formerly` is no list of such hashes.
     """
-    found = entry.get("formerly", [])
-    if not isinstance(found, list) or not all(isinstance(item, str) and _HASH.fullmatch(item) for item in found):
+    hashes = entry.get("formerly", [])
+    if not isinstance(hashes, list) or not all(isinstance(item, str) and _HASH.fullmatch(item) for item in hashes):
         raise UserError(f"{source}: formerly must be a list of sha256 hashes of 64 hex digits; restore the file")
-    return tuple(found)
+    return tuple(hashes)
 
 
 def save_tensors(
@@ -169,7 +172,10 @@ def save_tensors(
         UserError: The folder cannot be written, a tensor has a reserved name, or int8 is asked for numbers that are
             not finite.
     """
-    reserved = [name for name in tensors if name.startswith((INT8, SCALE))]
+    reserved = []
+    for name in tensors:
+        if name.startswith((INT8, SCALE)):
+            reserved.append(name)
     if reserved:
         raise UserError(f"cannot write {path}: the name {reserved[0]!r:.60} is reserved for int8; rename the tensor")
     stored: dict[str, Tensor] = {}
@@ -183,6 +189,7 @@ def save_tensors(
             stored[INT8 + name] = steps
             stored[SCALE + name] = scale
         else:
+            # A clone, since safetensors refuses tensors that share memory.
             stored[name] = value.to(torch.float16 if half and weight else value.dtype).contiguous().clone()
     data = save(stored, metadata)
     write_atomic(path, data)
@@ -206,9 +213,9 @@ def to_int8(tensor: Tensor) -> tuple[Tensor, Tensor]:
     value = tensor.float()
     shape = _scale_shape(value.shape)
     others = []
-    for place, length in enumerate(shape):
+    for dimension, length in enumerate(shape):
         if length == 1:
-            others.append(place)
+            others.append(dimension)
     scale = value.abs().amax(others, keepdim=True) / 127
     bits = scale.contiguous().view(torch.int32)
     # Half of the last bit that stays is added first, so that the cut rounds to the nearest.
@@ -219,8 +226,11 @@ def to_int8(tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 def _scale_shape(shape: Sequence[int]) -> list[int]:
     """Shape of the scales of a weight: one for each output channel, the first dimension that is longer than one."""
-    channel = next((place for place, length in enumerate(shape) if length > 1), 0)
-    return [length if place == channel else 1 for place, length in enumerate(shape)]
+    channel = next((dimension for dimension, length in enumerate(shape) if length > 1), 0)
+    shape_of_scales = []
+    for dimension, length in enumerate(shape):
+        shape_of_scales.append(length if dimension == channel else 1)
+    return shape_of_scales
 
 
 def _widened(stored: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
@@ -229,7 +239,10 @@ def _widened(stored: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     Raises:
         UserError: A tensor in int8 lacks its scale, a scale its tensor, or the two do not fit.
     """
-    tensors = {name: value for name, value in stored.items() if not name.startswith((INT8, SCALE))}
+    tensors = {}
+    for name, value in stored.items():
+        if not name.startswith((INT8, SCALE)):
+            tensors[name] = value
     names = sorted({name.removeprefix(INT8).removeprefix(SCALE) for name in stored.keys() - tensors.keys()})
     for name in names:
         steps = stored.get(INT8 + name)

@@ -87,7 +87,7 @@ class KdfParameters:
         return self.memory_kib * self.iterations
 
     def to_dict(self) -> dict[str, str | int]:
-        """Plain values for JSON."""
+        """The parameters by name, as plain values for JSON."""
         return asdict(self)
 
     @classmethod
@@ -216,6 +216,7 @@ class Secret:
             >>> bool(numbers.min() >= 0), bool(numbers.max() < 1)
             (True, True)
         """
+        # Little-endian whatever the machine, so that a password gives one key everywhere.
         words = np.frombuffer(self.stream(label, 4 * math.prod(shape)), dtype="<u4")
         return ((words >> 8) * 2.0**-24).astype(np.float32).reshape(shape)  # 24 bits: exact in float32, never 1
 
@@ -299,12 +300,12 @@ class Password:
         Raises:
             UserError: If it costs more than this password's `most`.
         """
-        place = salt or self.salt, kdf or self.kdf
+        salt_and_cost = salt or self.salt, kdf or self.kdf
         if self._most is not None:
-            place[1].check_within(self._most)
-        if place not in self._known:
-            self._known[place] = Secret.from_password(self._text, *place)
-        return self._known[place]
+            salt_and_cost[1].check_within(self._most)
+        if salt_and_cost not in self._known:
+            self._known[salt_and_cost] = Secret.from_password(self._text, *salt_and_cost)
+        return self._known[salt_and_cost]
 
     def __repr__(self) -> str:
         return "Password(hidden)"
@@ -315,6 +316,7 @@ class Password:
 
 def _encode_password(password: str) -> bytes:
     try:
+        # Systems type one letter in different code points; NFKC makes one of them.
         encoded = unicodedata.normalize("NFKC", password).encode()
     except UnicodeEncodeError:  # its own message would show the password
         raise UserError("the password is not valid Unicode text; save it as UTF-8") from None

@@ -61,7 +61,7 @@ class CropGeometry:
         return abs(self.axis_x) + abs(self.axis_y)
 
     def to_dict(self) -> dict[str, float]:
-        """Plain numbers for JSON."""
+        """Middle and axis of the square by name, as plain numbers for JSON."""
         return {"center_x": self.center_x, "center_y": self.center_y, "axis_x": self.axis_x, "axis_y": self.axis_y}
 
     @classmethod
@@ -77,7 +77,10 @@ class CropGeometry:
         for name, value in values.items():
             if not _is_number(value) or not abs(value) <= MAX_SIDE:
                 raise UserError(f"manifest: the face's {name} is not a sensible number: {value!r:.40}")
-        geometry = cls(**{name: float(value) for name, value in values.items()})
+        numbers = {}
+        for name, value in values.items():
+            numbers[name] = float(value)
+        geometry = cls(**numbers)
         if geometry.side < 1:
             raise UserError(f"manifest: a face of side {geometry.side:.3g} px is too small to exist")
         return geometry
@@ -101,7 +104,7 @@ class HiddenFace:
     by: str
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values for JSON."""
+        """Box, rounded to a tenth of a pixel, and treatment by name, as plain values for JSON."""
         return {"box": [round(edge, 1) for edge in self.box], "by": self.by}
 
     @classmethod
@@ -168,15 +171,24 @@ class Manifest:
     @property
     def faces(self) -> int:
         """Number of faces that can be brought back."""
-        return sum(len(layer) for layer in self.layers)
+        return sum(map(len, self.layers))
 
     @property
     def carried(self) -> int:
         """Bytes that recovery needs beside the picture and the password, of all faces together."""
-        return sum(len(code) for code in self.codes)
+        return sum(map(len, self.codes))
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """The manifest as one line of JSON, which `from_json` reads."""
+        layers = []
+        for layer in self.layers:
+            layers.append([geometry.to_dict() for geometry in layer])
+        hidden = []
+        for face in self.hidden:
+            hidden.append(face.to_dict())
+        codes = []
+        for code in self.codes:
+            codes.append(base64.b64encode(code).decode())
         values = {
             "version": MANIFEST_VERSION,
             "method": self.method,
@@ -185,12 +197,12 @@ class Manifest:
             "image_size": self.image_size,
             "width": self.width,
             "height": self.height,
-            "layers": [[geometry.to_dict() for geometry in layer] for layer in self.layers],
+            "layers": layers,
             "salt": None,
             "kdf": None,
-            "hidden": [face.to_dict() for face in self.hidden],
+            "hidden": hidden,
             "encoding": self.encoding,
-            "codes": [base64.b64encode(code).decode() for code in self.codes],
+            "codes": codes,
         }
         if self.salt is not None:
             values["salt"] = self.salt.hex()
@@ -212,6 +224,9 @@ class Manifest:
         kdf = values["kdf"]
         if (salt is None) != (kdf is None):
             raise UserError("manifest: salt and kdf must be given together")
+        count = 0
+        for layer in layers:
+            count += len(layer)
         return cls(
             method=_text(values, "method"),
             model=_text(values, "model"),
@@ -224,7 +239,7 @@ class Manifest:
             kdf=None if kdf is None else KdfParameters.from_dict(kdf),
             hidden=hidden,
             encoding=_text(values, "encoding"),
-            codes=_codes(values["codes"], sum(len(layer) for layer in layers)),
+            codes=_codes(values["codes"], count),
         )
 
 
@@ -280,18 +295,21 @@ def _hex(value: object, name: str, count: int) -> bytes:
 def _layers(value: object, hidden: int) -> tuple[tuple[CropGeometry, ...], ...]:
     if not isinstance(value, list) or not all(isinstance(layer, list) and layer for layer in value):
         raise UserError("manifest: layers must be lists of faces")
-    if not 1 <= sum(len(layer) for layer in value) + hidden <= MAX_FACES:
+    count = 0
+    for layer in value:
+        count += len(layer)
+    if not 1 <= count + hidden <= MAX_FACES:
         raise UserError(f"manifest: a photo must have between 1 and {MAX_FACES} faces")
     layers = []
     for layer in value:
-        layers.append(tuple(CropGeometry.from_dict(face) for face in layer))
+        layers.append(tuple(map(CropGeometry.from_dict, layer)))
     return tuple(layers)
 
 
 def _hidden(value: object) -> tuple[HiddenFace, ...]:
     if not isinstance(value, list):
         raise UserError("manifest: hidden must be a list of faces")
-    return tuple(HiddenFace.from_dict(face) for face in value)
+    return tuple(map(HiddenFace.from_dict, value))
 
 
 def _codes(value: object, faces: int) -> tuple[bytes, ...]:
@@ -306,6 +324,9 @@ def _codes(value: object, faces: int) -> tuple[bytes, ...]:
             codes.append(base64.b64decode(text, validate=True))
         except (binascii.Error, ValueError) as error:
             raise UserError("manifest: the code of a face is not base64; the picture's metadata is damaged") from error
-    if sum(len(code) for code in codes) > MAX_CODES_BYTES:
+    size = 0
+    for code in codes:
+        size += len(code)
+    if size > MAX_CODES_BYTES:
         raise UserError(f"manifest: codes of more than {MAX_CODES_BYTES} bytes")
     return tuple(codes)

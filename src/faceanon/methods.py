@@ -24,11 +24,12 @@ def device(name: str) -> torch.device:
 
     own = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or "0"
     try:
-        found = torch.device(f"cuda:{own}" if name == "cuda" else name)
-        torch.empty(0, device=found)
+        chosen = torch.device(f"cuda:{own}" if name == "cuda" else name)
+        # torch.device takes names of devices that are not there; an allocation does not.
+        torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"cannot compute on {name!r}: {str(error).splitlines()[0]}") from error
-    return found
+    return chosen
 
 
 def presets() -> list[str]:
@@ -88,7 +89,7 @@ def method(name: str) -> Backbone:
     """
     from faceanon.paths import checkpoints
 
-    here = any(place.exists() for place in (Path(name), checkpoints() / name))
+    here = any(folder.exists() for folder in (Path(name), checkpoints() / name))
     if here or name not in presets():
         return trained(name)
     return untrained(name)

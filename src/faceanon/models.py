@@ -141,7 +141,11 @@ def formerly(path: str | Path) -> tuple[str, ...]:
     Raises:
         UserError: The card cannot be read, or its list is damaged.
     """
-    folder = next((found for found in (Path(path), checkpoints() / path) if found.exists()), Path(path))
+    folder = Path(path)
+    for candidate in (Path(path), checkpoints() / path):
+        if candidate.exists():
+            folder = candidate
+            break
     card = folder / CARD
     if card.is_file():
         return former_hashes(read_yaml(card), card)
@@ -154,7 +158,11 @@ def read(path: str | Path) -> Saved:
     Raises:
         UserError: Missing, corrupt, or not a backbone.
     """
-    path = next((found for found in (Path(path), checkpoints() / path) if found.exists()), Path(path))
+    path = Path(path)
+    for candidate in (Path(path), checkpoints() / path):
+        if candidate.exists():
+            path = candidate
+            break
     if path.is_dir():
         if not (path / CARD).is_file():
             raise UserError(f"{path} holds no {CARD}: give the folder that training exported, or a .ckpt file")
@@ -174,6 +182,7 @@ def _read_checkpoint(path: Path) -> Saved:
         state = content["state_dict"]
         tensors = {}
         for name, value in state.items():
+            # The averaged weights are what is exported and used.
             if name.startswith("ema."):
                 tensors[name.removeprefix("ema.")] = value
         if not all(isinstance(value, Tensor) for value in tensors.values()):
@@ -221,20 +230,20 @@ def load_into(backbone: Backbone, path: str | Path) -> None:
     """
     saved = read(path)
     own = description(backbone)
-    found = {"class_path": saved.class_path, "init_args": saved.init_args, "bundle": saved.bundle}
+    saved_card: dict[str, Any] = {"class_path": saved.class_path, "init_args": saved.init_args, "bundle": saved.bundle}
     if isinstance(backbone, Successor) and saved.class_path == backbone.forerunner["class_path"]:
         own |= backbone.forerunner
         given = _with_defaults(saved.init_args, backbone_class(saved.class_path))
-        found["init_args"] = {name: given.get(name) for name in own["init_args"]}
+        saved_card["init_args"] = {name: given.get(name) for name in own["init_args"]}
     elif saved.class_path == own["class_path"]:
-        found["init_args"] = _with_defaults(saved.init_args, type(backbone))
+        saved_card["init_args"] = _with_defaults(saved.init_args, type(backbone))
     tensors = dict(saved.tensors)
     if isinstance(backbone, Growing):
-        arguments = backbone.grown_from(found["init_args"])
-        if arguments != found["init_args"]:
-            found["init_args"] = arguments
+        arguments = backbone.grown_from(saved_card["init_args"])
+        if arguments != saved_card["init_args"]:
+            saved_card["init_args"] = arguments
             tensors = backbone.state_dict() | tensors
-    _compare(found, own, f"init_from {saved.source}")
+    _compare(saved_card, own, f"init_from {saved.source}")
     load_strictly(backbone, tensors, saved.source)
 
 
@@ -254,7 +263,9 @@ def check_fit(saved: dict[str, Any] | None, backbone: Backbone, source: str) -> 
 
 
 def _compare(saved: dict[str, Any], own: dict[str, Any], source: str) -> None:
-    arguments = [_without_bundle(card["init_args"]) for card in (saved, own)]
+    arguments = []
+    for card in (saved, own):
+        arguments.append(_without_bundle(card["init_args"]))
     for what, theirs, mine in (
         ("backbone", saved["class_path"], own["class_path"]),
         ("bundle", saved["bundle"], own["bundle"]),
@@ -267,7 +278,11 @@ def _compare(saved: dict[str, Any], own: dict[str, Any], source: str) -> None:
 def _with_defaults(arguments: dict[str, Any], kind: type[Backbone]) -> dict[str, Any]:
     """Arguments that `kind` got since a model was saved have the defaults that keep it as it was."""
     parameters = inspect.signature(kind).parameters.values()
-    return {found.name: found.default for found in parameters if found.default is not found.empty} | arguments
+    defaults = {}
+    for parameter in parameters:
+        if parameter.default is not parameter.empty:
+            defaults[parameter.name] = parameter.default
+    return defaults | arguments
 
 
 def _beside(some: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
@@ -281,7 +296,11 @@ def _beside(some: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
 
 def _without_bundle(arguments: dict[str, Any]) -> dict[str, Any]:
     """The bundle is compared by its fingerprint: its path may differ between machines."""
-    return {name: value for name, value in arguments.items() if name != "bundle"}
+    rest = {}
+    for name, value in arguments.items():
+        if name != "bundle":
+            rest[name] = value
+    return rest
 
 
 def load_backbone(path: str | Path, device: torch.device | str = "cpu") -> tuple[Backbone, str]:
@@ -310,10 +329,10 @@ def load_backbone(path: str | Path, device: torch.device | str = "cpu") -> tuple
         return runner, runner.card.weights
     saved = read(path)
     backbone = _built(saved)
-    found = description(backbone)["bundle"]
-    if found["fingerprint"] != saved.bundle["fingerprint"]:
+    own = description(backbone)["bundle"]
+    if own["fingerprint"] != saved.bundle["fingerprint"]:
         raise UserError(
-            f"{saved.source} was trained on bundle {_named(saved.bundle)}, but here it is {_named(found)}; "
+            f"{saved.source} was trained on bundle {_named(saved.bundle)}, but here it is {_named(own)}; "
             "install that bundle"
         )
     load_strictly(backbone, saved.tensors, saved.source)
@@ -341,7 +360,10 @@ def _built(saved: Saved) -> Backbone:
 
 def _exported(path: str | Path) -> Path | None:
     """The folder of ONNX graphs at `path`, or None where there is none."""
-    return next((place for place in (Path(path), checkpoints() / path) if (place / ONNX_CARD).is_file()), None)
+    for candidate in (Path(path), checkpoints() / path):
+        if (candidate / ONNX_CARD).is_file():
+            return candidate
+    return None
 
 
 def shipped_figures(bundle: str) -> dict[str, float] | None:
@@ -369,12 +391,12 @@ def read_exportable(model: str | Path) -> Exportable:
     Raises:
         UserError: Neither is there, or its networks have no public layout.
     """
-    for place in (Path(model), checkpoints() / model):
-        if (place / CARD).is_file() or place.is_file():
-            backbone, _ = load_backbone(place)
+    for folder in (Path(model), checkpoints() / model):
+        if (folder / CARD).is_file() or folder.is_file():
+            backbone, _ = load_backbone(folder)
             generator, encoder, average = (getattr(backbone, name, None) for name in _PARTS)
-            return exportable(generator, encoder, average, f"{place} ({type(backbone).__name__})")
-        if (place / "bundle.yaml").is_file():
-            bundle = Bundle(place)
-            return exportable(bundle.build("generator"), bundle.build("encoder"), bundle.latent_avg, str(place))
+            return exportable(generator, encoder, average, f"{folder} ({type(backbone).__name__})")
+        if (folder / "bundle.yaml").is_file():
+            bundle = Bundle(folder)
+            return exportable(bundle.build("generator"), bundle.build("encoder"), bundle.latent_avg, str(folder))
     raise UserError(f"no model or bundle at {model}: give the folder that training exported, a .ckpt, or a bundle")

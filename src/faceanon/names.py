@@ -65,7 +65,11 @@ def _split(entry: dict[Any, Any]) -> dict[Any, Any]:
             if name != "keyed_path":
                 arguments[name] = value
         return {**entry, "class_path": KEYED, "init_args": arguments}
-    return {**entry, "init_args": {name: value for name, value in given.items() if name not in KEYED_ALONE}}
+    common = {}
+    for name, value in given.items():
+        if name not in KEYED_ALONE:
+            common[name] = value
+    return {**entry, "init_args": common}
 
 
 def with_current_paths(value: Any) -> Any:  # noqa: ANN401 - whatever a YAML file holds
@@ -73,7 +77,13 @@ def with_current_paths(value: Any) -> Any:  # noqa: ANN401 - whatever a YAML fil
     if isinstance(value, str):
         return current_path(value)
     if isinstance(value, dict):
-        return _split({key: with_current_paths(entry) for key, entry in value.items()})
+        renamed = {}
+        for key, entry in value.items():
+            renamed[key] = with_current_paths(entry)
+        return _split(renamed)
     if isinstance(value, list):
-        return [with_current_paths(entry) for entry in value]
+        entries = []
+        for entry in value:
+            entries.append(with_current_paths(entry))
+        return entries
     return value

@@ -98,7 +98,7 @@ def plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(item) for item in value]
+        return list(map(plain, value))
     if isinstance(value, float):
         return number_out(value)
     if value is None or isinstance(value, (str, int)):
@@ -115,10 +115,13 @@ def dumps(results: Results) -> bytes:
     """What `results.json` holds, as UTF-8 JSON without NaN."""
     intervals = {}
     for name, interval in results.ci.items():
-        intervals[name] = [float(end) for end in interval]
+        intervals[name] = list(map(float, interval))
+    figures = {}
+    for name, value in results.figures.items():
+        figures[name] = float(value)
     content = {
         "schema": SCHEMA,
-        "figures": {name: float(value) for name, value in results.figures.items()},
+        "figures": figures,
         "ci": intervals,
         "meta": results.meta,
         "warnings": results.warnings,
@@ -158,11 +161,15 @@ def _checked(content: Mapping[str, Any], path: Path) -> Results:
     if content.get("schema") != SCHEMA:
         raise UserError(f"{path} has schema {content.get('schema')!r}, this version reads {SCHEMA}; run the test again")
     try:
-        figures = {name: float(value) for name, value in content["figures"].items()}
-        ci = {name: _pair(interval) for name, interval in content.get("ci", {}).items()}
+        figures = {}
+        for name, value in content["figures"].items():
+            figures[name] = float(value)
+        ci = {}
+        for name, interval in content.get("ci", {}).items():
+            ci[name] = _pair(interval)
         texts = []
         for name in ("warnings", "skipped"):
-            texts.append([str(text) for text in content.get(name, [])])
+            texts.append(list(map(str, content.get(name, []))))
         return Results(figures, ci, dict(content.get("meta", {})), *texts)
     except (TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path} is damaged ({error}); run `faceanon test` again to write it anew") from error

@@ -44,7 +44,10 @@ class BackboneError(AssertionError):
 
     def __init__(self, kind: str, failed: dict[str, str]) -> None:
         lines = [f"{kind} breaks the contract of faceanon.backbones.base.Backbone:"]
-        super().__init__("\n".join([*lines, *(f"  {name}: {problem}" for name, problem in failed.items())]))
+        problems = []
+        for name, problem in failed.items():
+            problems.append(f"  {name}: {problem}")
+        super().__init__("\n".join([*lines, *problems]))
         self.failed = failed
 
 
@@ -72,7 +75,7 @@ class Subject:
 
     @cached_property
     def anonymized(self) -> Tensor:
-        """The faces under `keys`."""
+        """The test faces as the method anonymizes them under `keys`, `(4, 3, S, S)`."""
         return self.anonymize(self.image, self.keys)
 
     @cached_property
@@ -152,7 +155,9 @@ def check_backbone(backbone: Backbone, image: Tensor | None = None, leave_out: C
     """
     if unknown := sorted(set(leave_out) - set(CHECKS)):
         raise ValueError(f"no checks {', '.join(unknown)}; there are {', '.join(CHECKS)}")
-    training = [(module, module.training) for module in backbone.modules()]
+    training = []
+    for module in backbone.modules():
+        training.append((module, module.training))
     failed: dict[str, str] = {}
     with torch.random.fork_rng():
         subject = Subject(backbone.eval(), smooth_faces(backbone.image_size) if image is None else image)
@@ -268,14 +273,19 @@ def _gradients(subject: Subject) -> None:
     if backbone.recovers_from_pictures:
         result = result + backbone.recover(result, subject.keys.clone())
     torch.autograd.backward(result.square().mean())
-    found = {}
+    gradients = {}
     for name, item in backbone.named_parameters():
         if item.grad is not None:
-            found[name] = item.grad
-    bad = sorted(name for name, gradient in found.items() if not gradient.isfinite().all())
+            gradients[name] = item.grad
+    not_finite = []
+    for name, gradient in gradients.items():
+        if not gradient.isfinite().all():
+            not_finite.append(name)
+    bad = sorted(not_finite)
     _ensure(not bad, f"gradients that are not finite: {', '.join(bad[:5])}")
     _ensure(
-        any(gradient.any() for gradient in found.values()), "no gradient reaches any parameter, though stages train it"
+        any(gradient.any() for gradient in gradients.values()),
+        "no gradient reaches any parameter, though stages train it",
     )
 
 
@@ -346,7 +356,7 @@ def _sealed(subject: Subject) -> None:
     codes = subject.carried
     _ensure(len(codes) == FACES, f"code_of gives {len(codes)} codes for {FACES} pictures")
     _ensure(all(isinstance(code, bytes) for code in codes), "code_of gives something else than bytes")
-    longest = max(len(code) for code in codes)
+    longest = max(map(len, codes))
     _ensure(longest + OVERHEAD <= SIZES[-1], f"a code of {longest} bytes; at most {SIZES[-1] - OVERHEAD} can be sealed")
     with torch.no_grad():
         again = backbone.code_of(subject.image.clone())

@@ -61,7 +61,10 @@ class FaceBatch:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> FaceBatch:
         """Apply `function` to every tensor, e.g. `lambda t: t[:4]`."""
-        return replace(self, **{f.name: _map(getattr(self, f.name), function) for f in fields(self)})  # type: ignore[arg-type]
+        mapped = {}
+        for f in fields(self):
+            mapped[f.name] = _map(getattr(self, f.name), function)
+        return replace(self, **mapped)  # type: ignore[arg-type]
 
     def to(self, device: object) -> FaceBatch:
         """Move every tensor; Lightning calls this. Those in page-locked memory travel while the processor works on."""
@@ -105,7 +108,10 @@ class Codes:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Codes:
         """Apply `function` to every tensor, e.g. to repeat or slice along the batch."""
-        return replace(self, **{f.name: _map(getattr(self, f.name), function) for f in fields(self)})  # type: ignore[arg-type]
+        mapped = {}
+        for f in fields(self):
+            mapped[f.name] = _map(getattr(self, f.name), function)
+        return replace(self, **mapped)  # type: ignore[arg-type]
 
     def with_identity(self, identity: Tensor) -> Codes:
         """The same attributes on another person."""
@@ -149,7 +155,7 @@ class Branches:
 
     @property
     def size(self) -> int:
-        """Number of originals, B."""
+        """Number B of originals, of which all pictures are whole batches."""
         return len(self.original.identity)
 
     @property

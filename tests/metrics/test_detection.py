@@ -9,6 +9,7 @@ import torch
 from faceanon.errors import UserError
 from faceanon.metrics.detection import DetectionSuite, DetectorAgreement, DlibDetector, largest_faces, make_detector
 from faceanon.photo.detect import Detection, MtcnnDetector
+from faceanon.photo.yunet import YunetDetector
 
 
 def face(shift=0.0, points=5):
@@ -90,6 +91,12 @@ def test_mtcnn_finds_no_face_in_noise():
     assert detector.config.min_face == 16
     noise = torch.rand(1, 3, 48, 48, generator=torch.Generator().manual_seed(0)) * 2 - 1
     assert largest_faces(detector, noise) == [None]
+
+
+def test_yunet_is_made_by_its_name_for_faces_that_fill_the_picture():
+    detector = make_detector("yunet", 64)
+    assert isinstance(detector, YunetDetector)
+    assert detector.config.min_face == 16
 
 
 def test_mtcnn_finds_a_face_of_the_testbed(shared):

@@ -89,6 +89,7 @@ class Backbone(nn.Module, ABC):
             bound = signature.bind(self, *args, **arguments)
             bound.apply_defaults()
             original(self, *args, **arguments)
+            # A subclass's constructor calls this one as well, and only its own arguments rebuild it.
             if type(self) is cls:
                 self.init_args = {name: value for name, value in list(bound.arguments.items())[1:]}
 
@@ -265,6 +266,7 @@ class Backbone(nn.Module, ABC):
             >>> keys.shape, bool((keys[0] == keys[1]).all())
             (torch.Size([3, 16]), True)
         """
+        # A copy, since rows of `expand` share one memory that a caller may write to.
         return self.key_of(secret).expand(batch, *self.key_shape).clone()
 
     def key_of(self, secret: Secret) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.backbones.pictures import WithoutCodes
-from faceanon.backbones.region import labelled
+from faceanon.backbones.region import blurred, labelled
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.weights.bundle import Bundle
@@ -103,11 +103,7 @@ class Blur(Irreversible):
     def obscured(self, image: Tensor) -> Tensor:
         """Blur rows, then columns; what lies beyond the border repeats it."""
         sigma = self.sigma * image.shape[-1]
-        reach = math.ceil(3 * sigma)
-        offsets = torch.arange(-reach, reach + 1, device=image.device, dtype=torch.float32)
-        weights = torch.softmax(-(offsets / sigma).square() / 2, 0).to(image.dtype).expand(3, 1, -1)
-        padded = F.pad(image, (reach,) * 4, mode="replicate")
-        return F.conv2d(F.conv2d(padded, weights[:, :, None], groups=3), weights[..., None], groups=3)
+        return blurred(image, sigma, math.ceil(3 * sigma))
 
 
 class Pixelate(Irreversible):
@@ -253,7 +249,9 @@ def lioness(text: bytes, key: bytes, inverse: bool = False) -> bytes:
         raise ValueError(f"lioness takes more than 32 bytes and a key of 32, got {len(text)} and {len(key)}")
     left = text[:32]
     right = text[32:]
-    keys = [hmac.digest(key, f"faceanon/lioness/{index}".encode(), hashlib.sha256) for index in range(4)]
+    keys = []
+    for index in range(4):
+        keys.append(hmac.digest(key, f"faceanon/lioness/{index}".encode(), hashlib.sha256))
     for index in reversed(range(4)) if inverse else range(4):
         if index % 2 == 0:
             right = _stream(_xor(left, keys[index]), right)

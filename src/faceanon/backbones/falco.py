@@ -117,6 +117,7 @@ class FALCO(WithoutCodes):
         self.attributes = attributes
         self.bank_size = bank
         self.key_share = key_share
+        # Not saved: a fixed seed draws the same bank again.
         self.register_buffer("bank_codes", None, persistent=False)
         self.register_buffer("bank_features", None, persistent=False)
 
@@ -139,12 +140,13 @@ class FALCO(WithoutCodes):
         """
         device = image.device.type
         with torch.inference_mode(False), torch.autocast(device, enabled=False), torch.no_grad():
+            # Copies, since a tensor that was made in inference mode can take no part in a backward pass.
             picture = image.detach().clone().float()
             code = key.detach().clone().to(image.device).float()
             latent = self._reader.with_features(picture)[0] + self.latent_avg
             start = self._start(picture, code)
-            found = self._search(picture, latent, start)
-            drawn: Tensor = self._drawer.synthesis(self._with_rows(latent, found))
+            rows = self._search(picture, latent, start)
+            drawn: Tensor = self._drawer.synthesis(self._with_rows(latent, rows))
         return drawn.to(image.dtype)
 
     def attribute_features(self, image: Tensor) -> Tensor:
@@ -188,14 +190,14 @@ class FALCO(WithoutCodes):
         first, last = self.rows
         identity = self.bundle.recogniser(picture).detach()
         attributes = self.attribute_features(picture).detach()
-        found = start[:, None].repeat(1, last - first + 1, 1).requires_grad_()
-        optimizer = torch.optim.Adam([found], lr=self.rate)
+        rows = start[:, None].repeat(1, last - first + 1, 1).requires_grad_()
+        optimizer = torch.optim.Adam([rows], lr=self.rate)
         for _ in range(self.steps):
-            drawn = self._drawer.synthesis(self._with_rows(latent, found))
+            drawn = self._drawer.synthesis(self._with_rows(latent, rows))
             optimizer.zero_grad()
             torch.autograd.backward(self.objective(drawn, identity, attributes).sum())
             optimizer.step()
-        return found.detach()
+        return rows.detach()
 
     def _with_rows(self, latent: Tensor, found: Tensor) -> Tensor:
         first, last = self.rows

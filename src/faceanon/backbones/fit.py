@@ -136,6 +136,7 @@ class FIT(Backbone):
             )
         self.bundle = Bundle(bundle)
         self.key_shape = (password_bits,)
+        # A secret has 256 bits, and longer passwords are expanded from it.
         self.key_bits = min(password_bits, 256)
         self.translator = Translator(3 + password_bits, width, blocks)
         self.reader = PasswordReader(password_bits, max(8, width // 2))
@@ -170,9 +171,16 @@ class FIT(Backbone):
         size = branches.size
         first, second, recovered, *wrong = torch.split(branches.pictures, size)
         keys = torch.split(branches.keys, size)
-        pairs = [(batch.image, first), (batch.image, second), (first, recovered), *((first, item) for item in wrong)]
+        with_wrong = []
+        for item in wrong:
+            with_wrong.append((first, item))
+        pairs = [(batch.image, first), (batch.image, second), (first, recovered), *with_wrong]
+        # Opening inverts each bit, so these pictures were drawn under inverted passwords.
         bits = torch.cat([keys[0], keys[1], -keys[0], -keys[2], -keys[3]]) + HALF
-        logits = self.reader(torch.cat([torch.cat(pair, 1) for pair in pairs]))
+        both = []
+        for pair in pairs:
+            both.append(torch.cat(pair, 1))
+        logits = self.reader(torch.cat(both))
         return {"password": F.binary_cross_entropy_with_logits(logits, bits.to(logits.dtype))}
 
 

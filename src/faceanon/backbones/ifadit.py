@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.region import labelled
+from faceanon.backbones.region import blurred, labelled
 from faceanon.key import Secret
 from faceanon.losses.diversity import inter_identity, inter_key
 from faceanon.losses.identity import repel
@@ -205,6 +205,7 @@ class IFADIT(Backbone):
             if own.any():
                 terms["image"] = structure_loss(drawn[own], batch.image[own])
             else:
+                # A term that has a weight must be there, also in a batch without such a row.
                 terms["image"] = drawn.sum() * 0
         if "identity_l1" in wanted:
             with torch.no_grad():
@@ -231,8 +232,9 @@ class IFADIT(Backbone):
             for name in wanted:
                 if name.startswith(f"{group}_"):
                     kinds.add(name.removeprefix(f"{group}_"))
-            found = self._against_original(pictures, batch.image, group != "anonymized", kinds)
-            terms |= {f"{group}_{kind}": term for kind, term in found.items()}
+            group_terms = self._against_original(pictures, batch.image, group != "anonymized", kinds)
+            for kind, term in group_terms.items():
+                terms[f"{group}_{kind}"] = term
         if "inter_identity" in wanted:
             one_key = branches.keys[:1].expand(len(batch), -1)
             terms["inter_identity"] = inter_identity(
@@ -251,11 +253,11 @@ class IFADIT(Backbone):
         if "identity" in kinds:
             with torch.no_grad():
                 target = self.bundle.recogniser(image)
-            found = self.bundle.recogniser(drawn)
+            embedding = self.bundle.recogniser(drawn)
             if same:
-                terms["identity"] = F.l1_loss(found, target)
+                terms["identity"] = F.l1_loss(embedding, target)
             else:
-                terms["identity"] = repel(found, target)
+                terms["identity"] = repel(embedding, target)
         if "landmarks" in kinds:
             terms["landmarks"] = self._landmark_distance(drawn, image)
         return terms
@@ -276,9 +278,4 @@ class IFADIT(Backbone):
 def gaussian_blur(mask: Tensor, side: float) -> Tensor:
     """Blur `(B, 1, S, S)` with a Gaussian of about `side` pixels; sigma follows from the side as OpenCV has it."""
     sigma = 0.3 * ((side - 1) * 0.5 - 1) + 0.8
-    reach = max(1, round(2.7 * sigma))
-    steps = torch.arange(-reach, reach + 1, device=mask.device, dtype=mask.dtype)
-    weights = (-(steps**2) / (2 * sigma**2)).exp()
-    weights = (weights / weights.sum())[None, None]
-    padded = F.pad(mask, [reach] * 4, mode="replicate")
-    return F.conv2d(F.conv2d(padded, weights[..., None]), weights[:, :, None])
+    return blurred(mask, sigma, max(1, round(2.7 * sigma)))

@@ -145,8 +145,8 @@ class Keyed(DBAF):
     def w_plus(self, codes: Codes) -> Tensor:
         """What the identity code stands for in W+, plus attributes: `(B, L, D)`."""
         assert codes.attributes is not None
-        found: Tensor = self.expand(self.turn.white(codes.identity)) + codes.attributes
-        return found
+        latent: Tensor = self.expand(self.turn.white(codes.identity)) + codes.attributes
+        return latent
 
     @torch.no_grad()
     def calibrate(self, batches: Iterable[FaceBatch]) -> None:
@@ -158,5 +158,6 @@ class Keyed(DBAF):
             identities.append(batch.identity)
         stacked = torch.cat(embeddings)
         persons = torch.cat(identities)
+        # Without labels the fit takes principal components.
         self.discriminants.fit(stacked, torch.full_like(persons, -1) if self.principal else persons)
         self.turn.fit(self.discriminants(stacked))

@@ -79,9 +79,9 @@ def backbone_class(class_path: str) -> type[Backbone]:
         raise UserError(f"no backbone {class_path!r}: install the package that announces it (group faceanon.backbones)")
     module, _, name = class_path.rpartition(".")
     try:
-        found: type[Backbone] = getattr(importlib.import_module(module), name)
+        kind: type[Backbone] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise UserError(f"cannot import backbone {class_path!r}: {error}") from error
-    if not isinstance(found, type) or not issubclass(found, Backbone):  # else a card could call what a file imports
+    if not isinstance(kind, type) or not issubclass(kind, Backbone):  # else a card could call what a file imports
         raise UserError(f"{class_path!r} is no backbone; use the faceanon that wrote the model")
-    return found
+    return kind

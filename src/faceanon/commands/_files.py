@@ -56,12 +56,12 @@ class FileOptions:
 
     @property
     def source(self) -> Path:
-        """IN."""
+        """The photo, video or folder that the command reads."""
         return Path(self.input)
 
     @property
     def target(self) -> Path:
-        """OUT.
+        """The file or folder that the command writes.
 
         Raises:
             UserError: It was not given.
@@ -124,7 +124,7 @@ def _add_folder_arguments(folders: argparse._ArgumentGroup) -> None:
     folders.add_argument(
         "--on-error",
         choices=("skip", "stop"),
-        help="name a bad file and go on, or stop at it (default: skip)",
+        help="name a bad file and continue, or stop at it (default: skip)",
     )
 
 
@@ -175,7 +175,10 @@ def _plan_folder(source: Path, target: Path, suffixes: frozenset[str], suffix: s
         raise UserError(f"{source} is a folder but {target} is a file; name a folder to write to")
     if target.resolve().is_relative_to(source.resolve()):
         raise UserError(f"{target} lies in {source}; write to a folder outside, or outputs would be taken for inputs")
-    return [(path, (target / path.relative_to(source)).with_suffix(suffix)) for path in pictures(source, suffixes)]
+    jobs = []
+    for path in pictures(source, suffixes):
+        jobs.append((path, (target / path.relative_to(source)).with_suffix(suffix)))
+    return jobs
 
 
 def pictures(source: Path, suffixes: frozenset[str]) -> list[Path]:
@@ -184,20 +187,27 @@ def pictures(source: Path, suffixes: frozenset[str]) -> list[Path]:
     Raises:
         UserError: If there are none.
     """
-    found = sorted(
-        path
-        for path in source.rglob("*")
-        if path.suffix.lower() in suffixes and not path.name.startswith(".") and path.is_file()
-    )
-    if not found:
+    photos = []
+    for path in source.rglob("*"):
+        if path.suffix.lower() in suffixes and not path.name.startswith(".") and path.is_file():
+            photos.append(path)
+    ordered = sorted(photos)
+    if not ordered:
         raise UserError(f"no pictures in {source} ({', '.join(sorted(suffixes))})")
-    return found
+    return ordered
 
 
 def _check_unique(jobs: Sequence[Job]) -> None:
-    for target, count in Counter(target for _, target in jobs).items():
+    targets = []
+    for _, target in jobs:
+        targets.append(target)
+    for target, count in Counter(targets).items():
         if count > 1:
-            names = ", ".join(source.name for source, other in jobs if other == target)
+            sources = []
+            for source, other in jobs:
+                if other == target:
+                    sources.append(source.name)
+            names = ", ".join(sources)
             raise UserError(f"{names} would all become {target}; rename all but one")
 
 

@@ -32,7 +32,9 @@ def todays_name(words: Sequence[str]) -> str | None:
     if not words:
         return None
     name = words[0]
-    options = [word.partition("=")[0] for word in words[1:]]
+    options = []
+    for word in words[1:]:
+        options.append(word.partition("=")[0])
     if name == "quickstart":
         return "quickstart has a new name; use: faceanon demo ..."
     if name == "demo" and PAGE_OPTIONS.intersection(options):

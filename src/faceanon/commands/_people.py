@@ -45,7 +45,7 @@ class Choice:
     photos: tuple[Path, ...]
 
     def settings(self) -> list[str] | None:
-        """For a journal: a run is gone on with under the same photos only.
+        """For a journal: a run is resumed under the same photos only.
 
         Raises:
             UserError: If a photo cannot be read.
@@ -53,13 +53,16 @@ class Choice:
         from faceanon.files import sha256
 
         try:
-            return sorted(f"{photo.name} {sha256(photo)[:12]}" for photo in self.photos) or None
+            digests = []
+            for photo in self.photos:
+                digests.append(f"{photo.name} {sha256(photo)[:12]}")
+            return sorted(digests) or None
         except OSError as error:
             raise UserError(f"cannot read the reference photo {error.filename}: {error.strerror}") from error
 
 
 def add_people_arguments(group: argparse._ArgumentGroup) -> None:
-    """Add the options."""
+    """Add --select, --exclude and what else says whose faces are changed."""
     group.add_argument(
         "--select",
         action="append",
@@ -111,7 +114,7 @@ def _choice(values: Sequence[str] | None, option: str) -> Choice:
     photos: list[Path] = []
     for value in values or ():
         try:
-            numbers |= {int(word) for word in value.split(",")}
+            numbers |= set(map(int, value.split(",")))
         except ValueError as error:
             if not Path(value).is_file():
                 advice = f"{option} takes numbers of faces such as 1,3 (see --list-faces), or a photo of the person"

@@ -44,16 +44,23 @@ class Tally:
     unmet: list[str] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
-        """Count one finished photo."""
+        """Count one finished photo, its faces and its notes."""
         self.photos += 1
         for name in ("faces", "coarse", "hidden", "left", "redetected", "kept"):
             setattr(self, name, getattr(self, name) + int(getattr(outcome, name)))
-        self.notes += [f"{outcome.photo.name}: {note}" for note in outcome.photo.notes]
+        for note in outcome.photo.notes:
+            self.notes.append(f"{outcome.photo.name}: {note}")
 
     def __add__(self, other: Tally) -> Tally:
         """What two processes have done; `before` is common to both, and unmet is who neither has met."""
-        added = {item.name: getattr(self, item.name) + getattr(other, item.name) for item in fields(self)}
-        return Tally(**added | {"before": self.before, "unmet": [n for n in self.unmet if n in other.unmet]})
+        added = {}
+        for item in fields(self):
+            added[item.name] = getattr(self, item.name) + getattr(other, item.name)
+        unmet = []
+        for name in self.unmet:
+            if name in other.unmet:
+                unmet.append(name)
+        return Tally(**added | {"before": self.before, "unmet": unmet})
 
     def look_back(self, pipeline: Pipeline) -> None:
         """Remember which of the persons in `--select` and `--exclude` nobody was like."""
@@ -62,8 +69,15 @@ class Tally:
     def report(self, console: Console, verb: str, target: Path) -> None:
         """Name the failures, then sum up in one line."""
         which = "done this time" if self.before else "of this run"
-        notes = [*self.notes, *(f"nobody in the photos {which} is like {name}" for name in self.unmet)]
-        for line in [*(f"note: {note}" for note in notes), *(f"skipped: {name}" for name in self.failures)]:
+        notes = list(self.notes)
+        for name in self.unmet:
+            notes.append(f"nobody in the photos {which} is like {name}")
+        lines = []
+        for note in notes:
+            lines.append(f"note: {note}")
+        for name in self.failures:
+            lines.append(f"skipped: {name}")
+        for line in lines:
             console.print(_printable(line), markup=False, highlight=False, soft_wrap=True)
         parts = [f"{verb} {self.faces} face(s) in {self.photos} photo(s) -> {target}"]
         how = "otherwise" if self.kept else "for good instead"
@@ -76,12 +90,14 @@ class Tally:
             (self.before, "photo(s) were done before"),
             (len(self.failures), "file(s) skipped"),
         )
-        parts += [f"{count} {what}" for count, what in counted if count]
+        for count, what in counted:
+            if count:
+                parts.append(f"{count} {what}")
         console.print(_printable("; ".join(parts)), markup=False, highlight=False, soft_wrap=True)
 
 
 class _Rate(ProgressColumn):
-    """Photos a second."""
+    """Column of the progress bar: photos done in a second."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
@@ -159,7 +175,7 @@ def _run_folder(
     """Do what is left of a run; 0 if anything is done at its end, else 2.
 
     Raises:
-        UserError: If the run cannot go on, or at the first bad file with `--on-error stop`.
+        UserError: If the run cannot be resumed, or at the first bad file with `--on-error stop`.
     """
     from faceanon.pipeline.many.engine import usual_workers
     from faceanon.pipeline.many.folder import FolderRun
@@ -167,8 +183,11 @@ def _run_folder(
     run = FolderRun(plan, pipeline, password, make, files.workers or usual_workers())
     tally = Tally(before=len(plan.jobs) - len(run.todo))
     stop = files.on_error == "stop"
-    if files.shared and not share(files, run, tally, stop):
-        return 0  # another process reports
+    if files.shared:
+        shared = share(files, run, tally, stop)
+        if shared is None:
+            return 0  # another process reports
+        tally = shared
     try:
         if not files.shared:
             _work(run, tally, stop)
@@ -202,5 +221,11 @@ def _work(run: FolderRun, tally: Tally, stop: bool) -> None:
 def _write_table(run: FolderRun, path: Path) -> None:
     from faceanon.pipeline.many.table import write_table
 
-    names = [run.plan.name(source) for source, _ in run.plan.jobs]
-    write_table(path, [run.lines[name] for name in names if name in run.lines])
+    names = []
+    for source, _ in run.plan.jobs:
+        names.append(run.plan.name(source))
+    lines = []
+    for name in names:
+        if name in run.lines:
+            lines.append(run.lines[name])
+    write_table(path, lines)

@@ -134,7 +134,10 @@ def read_password(
     Raises:
         UserError: If there are two sources or none, or the source is empty or unreadable.
     """
-    given = [name for name, value in zip(SOURCES, (env, file, keyring, insecure), strict=True) if value is not None]
+    given = []
+    for name, value in zip(SOURCES, (env, file, keyring, insecure), strict=True):
+        if value is not None:
+            given.append(name)
     if len(given) > 1:
         raise UserError(f"give either {' or '.join(given)}, not both")
     if env is not None:

@@ -41,24 +41,22 @@ def check_shares(files: FileOptions, password: PasswordOptions, folder: bool) ->
         raise UserError("several processes cannot ask for a password; give --password-env NAME or --password-file FILE")
 
 
-def share(files: FileOptions, run: FolderRun, tally: Tally, stop: bool) -> bool:
+def share(files: FileOptions, run: FolderRun, own: Tally, stop: bool) -> Tally | None:
     """Do a run with several processes.
 
     Args:
         files: How many processes there are.
         run: The run.
-        tally: In the first process, ends up with what all have done.
+        own: Counts what this process does; nothing but what was done before stands in it yet.
         stop: Whether each process stops at its first bad file.
 
     Returns:
-        Whether this is the first process, the one that reports.
+        What all processes have done; None in all but the first, which is the one that reports.
 
     Raises:
-        UserError: If the run cannot go on, or there are too few devices.
+        UserError: If the run cannot be resumed, or there are too few devices.
     """
     from faceanon.pipeline.many.processes import folder_trainer, is_first, run_shares
-
-    own = type(tally)(before=tally.before)
 
     def report(result: Outcome | UserError) -> bool:
         if isinstance(result, UserError):
@@ -75,6 +73,7 @@ def share(files: FileOptions, run: FolderRun, tally: Tally, stop: bool) -> bool:
     if is_first(trainer):
         print(f"{len(run.todo)} photo(s) for {files.devices * files.nodes} processes", file=sys.stderr)
     summaries = run_shares(trainer, run, report, summary)
-    if summaries:
-        vars(tally).update(vars(reduce(add, summaries)))
-    return bool(summaries)
+    if not summaries:
+        return None
+    whole: Tally = reduce(add, summaries)
+    return whole

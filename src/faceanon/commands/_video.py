@@ -96,9 +96,15 @@ def settled(args: argparse.Namespace) -> argparse.Namespace:
         UserError: If an option was typed that IN's kind does not have.
     """
     kind, others = ("photos", PHOTOS_ONLY) if is_video(args.input) else ("videos", VIDEOS_ONLY)
-    typed = [name for name in others if (value := getattr(args, name, None)) is not None and value is not False]
+    typed = []
+    for name in others:
+        if (value := getattr(args, name, None)) is not None and value is not False:
+            typed.append(name)
     if typed:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in typed)
+        flags = []
+        for name in typed:
+            flags.append(f"--{name.replace('_', '-')}")
+        options = ", ".join(flags)
         raise UserError(f"{options}: for {kind} only; leave {'them' if typed[1:] else 'it'} away for {args.input}")
     values = dict(vars(args))
     for name, default in {**VIDEOS_ONLY, **PHOTOS_ONLY}.items():

@@ -257,13 +257,10 @@ def _policy(options: Options) -> Policy:
 
 def _detector(name: str, min_face: float, device: torch.device) -> Detector:
     """The detector that `--detector` names, for faces of `min_face` px and more."""
-    from faceanon.photo.detect import MtcnnConfig, MtcnnDetector, ScrfdDetector
-    from faceanon.photo.yunet import YunetConfig, YunetDetector
+    from faceanon.photo.detect import ScrfdDetector, shipped_detector
 
-    if name == "yunet":
-        return YunetDetector(YunetConfig(min_face=min_face))
-    if name == "mtcnn":
-        return MtcnnDetector(MtcnnConfig(min_face=min_face), device)
+    if name in ("mtcnn", "yunet"):
+        return shipped_detector(name, min_face, device)
     return ScrfdDetector(name, min_face, device)
 
 

@@ -79,8 +79,12 @@ def facts(kind: type[Backbone]) -> list[str]:
     )
     key = "no key" if kind.key_bits is None else f"key of {kind.key_bits} bits"
     stages = f"trained by {', '.join(kind.trained_by)}" if kind.trained_by else "needs no training"
-    found = [f"{back}; {key}; {stages}", kind.licence and f"licence: {kind.licence}"]
-    return [line for line in (kind.paper, *found) if line]
+    details = [f"{back}; {key}; {stages}", kind.licence and f"licence: {kind.licence}"]
+    lines = []
+    for line in (kind.paper, *details):
+        if line:
+            lines.append(line)
+    return lines
 
 
 def save(name: str, folder: Path) -> str:
@@ -92,11 +96,13 @@ def save(name: str, folder: Path) -> str:
     from faceanon.backbones.presets import backbone_class
     from faceanon.models import save_backbone
 
-    found = {listed.name: listed for listed in (*announced(), *shipped())}
-    if name not in found:
-        raise UserError(f"no backbone {name!r}: there are {', '.join(sorted(found))}")
-    kind = backbone_class(found[name].class_path)
+    presets = {}
+    for listed in (*announced(), *shipped()):
+        presets[listed.name] = listed
+    if name not in presets:
+        raise UserError(f"no backbone {name!r}: there are {', '.join(sorted(presets))}")
+    kind = backbone_class(presets[name].class_path)
     if kind.trained_by:
         raise UserError(f"{name} has to be trained first, by {', '.join(kind.trained_by)}; see faceanon fit --help")
-    save_backbone(kind(**found[name].init_args), folder)
+    save_backbone(kind(**presets[name].init_args), folder)
     return f"{name}: {folder}; give it by --model to anonymize and recover"

@@ -125,12 +125,14 @@ def run(args: argparse.Namespace) -> int:
         print(*_listing(cases), sep="\n")
         return 0
     former = load(options.baseline) if options.baseline else None
-    found = load(options.read) if options.read else _measured(choose(options.cases, cases), _settings(options), options)
+    measured = (
+        load(options.read) if options.read else _measured(choose(options.cases, cases), _settings(options), options)
+    )
     if options.page:
-        source = found.file_name if options.out or options.read else None
-        _write_page(options.page, found, source, former)
-    _show(found, former, options.json)
-    return _verdict(found, former, options.fail_below)
+        source = measured.file_name if options.out or options.read else None
+        _write_page(options.page, measured, source, former)
+    _show(measured, former, options.json)
+    return _verdict(measured, former, options.fail_below)
 
 
 def _check(options: Options) -> None:
@@ -149,7 +151,9 @@ def _check(options: Options) -> None:
 def _listing(cases: Sequence[Case]) -> list[str]:
     """A line a case; * marks the usual ones."""
     width = max(len(case.name) for case in cases)
-    lines = [f"{'*' if case.usual else ' '} {case.name:<{width}}  {case.about}" for case in cases]
+    lines = []
+    for case in cases:
+        lines.append(f"{'*' if case.usual else ' '} {case.name:<{width}}  {case.about}")
     return [*lines, "", "* what faceanon bench measures when no case is named"]
 
 
@@ -222,12 +226,16 @@ def _verdict(found: Run, former: Run | None, below: float | None) -> int:
     """1 where a case failed or became slower than allowed; says so on standard error."""
     from faceanon.studies.bench.compare import compare, slower
 
-    failed = [f"{one.name} could not be measured" for one in found.figures if one.failed]
+    failed = []
+    for one in found.figures:
+        if one.failed:
+            failed.append(f"{one.name} could not be measured")
     if former is not None and below is not None:
         ratios = compare(found, former)
         if not ratios:
             raise UserError("--fail-below: the baseline shares no measured case with this run; name its cases")
-        failed += [f"{one.name} is {one.speed:.2f} times as fast as then" for one in slower(ratios, below)]
+        for ratio in slower(ratios, below):
+            failed.append(f"{ratio.name} is {ratio.speed:.2f} times as fast as then")
     for line in failed:
         print(f"faceanon bench: {line}", file=sys.stderr)
     return 1 if failed else 0

@@ -116,7 +116,10 @@ def _photograph_stage(config: str, options: Options, folder: Path) -> list[str]:
         "trainer.default_root_dir": folder,
         "trainer.logger.init_args.save_dir": folder,
     }
-    return ["--config", str(configs() / f"{config}.yaml"), *(f"--{name}={value}" for name, value in settings.items())]
+    overrides = []
+    for name, value in settings.items():
+        overrides.append(f"--{name}={value}")
+    return ["--config", str(configs() / f"{config}.yaml"), *overrides]
 
 
 def _head_start(config: str, options: Options) -> int:
@@ -173,4 +176,7 @@ def _procedural_stage(config: str, options: Options, folder: Path) -> list[str]:
         "trainer.default_root_dir": folder,
         "trainer.logger.init_args.save_dir": folder,
     }
-    return ["--config", str(configs() / f"{config}.yaml"), *(f"--{name}={value}" for name, value in settings.items())]
+    overrides = []
+    for name, value in settings.items():
+        overrides.append(f"--{name}={value}")
+    return ["--config", str(configs() / f"{config}.yaml"), *overrides]

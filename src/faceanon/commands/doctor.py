@@ -69,14 +69,14 @@ class Finding:
     needed: bool = False
 
     def line(self) -> str:
-        """For people."""
+        """The finding as one line of the terminal."""
         mark = "ok" if self.state else ("MISSING" if self.needed else "absent")
         text = f"  {mark:<8}{self.name:<22}{self.state}"
         return text.rstrip() if self.state else f"{text}{'needed for' if self.needed else 'would enable'} {self.use}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """No arguments."""
+    """Add nothing: this command takes no arguments."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -88,7 +88,10 @@ def run(args: argparse.Namespace) -> int:
         for finding in findings:
             if finding.group == group:
                 print(finding.line())
-    missing = [finding.name for finding in findings if finding.needed and not finding.state]
+    missing = []
+    for finding in findings:
+        if finding.needed and not finding.state:
+            missing.append(finding.name)
     print(f"missing: {', '.join(missing)}; install faceanon again" if missing else "everything needed is there")
     return 1 if missing else 0
 
@@ -127,7 +130,7 @@ def _devices() -> Iterator[Finding]:
 
     threads = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads in torch"
     yield Finding("devices", "cpu", threads, "everything", needed=True)
-    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    names = list(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
     use = "--device cuda (an NVIDIA GPU and its driver)"
     yield Finding("devices", "cuda", ", ".join(names), use)
 

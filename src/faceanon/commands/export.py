@@ -100,7 +100,9 @@ def _onnx(model: str | None, output: Path, overwrite: bool, quantize: bool) -> l
     exported = export_onnx(backbone, weights, path.name)
     if quantize:
         exported = quantized(exported)
-    lines = [f"{path} ({path.stat().st_size / 1e6:.1f} MB)" for path in write_onnx(exported, output, overwrite)]
+    lines = []
+    for written in write_onnx(exported, output, overwrite):
+        lines.append(f"{written} ({written.stat().st_size / 1e6:.1f} MB)")
     card = exported.card
     lines.append(f"opset {card.opset}, {card.precision}, weights {card.weights[:12]}")
     for name, figure in card.figures.items():
@@ -117,7 +119,9 @@ def _public(model: str, output: Path, overwrite: bool) -> list[str]:
     from faceanon.models import read_exportable
 
     parts = read_exportable(model)
-    lines = [f"{path} ({path.stat().st_size / 1e6:.1f} MB)" for path in write_public(parts, output, overwrite)]
+    lines = []
+    for written in write_public(parts, output, overwrite):
+        lines.append(f"{written} ({written.stat().st_size / 1e6:.1f} MB)")
     if not has_public_widths(parts):
         lines.append("note: narrower or wider than the public networks; tools that fix their widths must be told these")
     return lines

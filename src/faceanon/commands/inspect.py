@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show every file."""
+    """Print what every file named carries; the exit code."""
     options = typed(Options, args)
     from faceanon.photo.manifests import manifest_of, vault_bytes
 
@@ -82,11 +82,12 @@ def _text(name: str, manifest: Manifest, where: str, vault: int | None) -> str:
         rows["sealed codes"] = f"{manifest.carried} bytes, encrypted: what recovery needs beside the password"
     if vault is not None:
         rows["vault"] = f"{vault} bytes, encrypted: the original faces, for recover --exact"
-    lines = [name, *(f"  {title + ':':<15}{text}" for title, text in rows.items())]
+    lines = [name]
+    for title, text in rows.items():
+        lines.append(f"  {title + ':':<15}{text}")
     for number, layer in enumerate(manifest.layers, 1):
-        lines += [
-            f"    layer {number}: {face.side:.0f} px at ({face.center_x:.0f}, {face.center_y:.0f})" for face in layer
-        ]
+        for square in layer:
+            lines.append(f"    layer {number}: {square.side:.0f} px at ({square.center_x:.0f}, {square.center_y:.0f})")
     for face in manifest.hidden:
         x1, y1, x2, y2 = face.box
         lines.append(f"    {face.by}: {x2 - x1:.0f}x{y2 - y1:.0f} px at ({(x1 + x2) / 2:.0f}, {(y1 + y2) / 2:.0f})")

@@ -95,7 +95,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(options: Options) -> None:
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    missing = []
+    for name in NEEDED:
+        if importlib.util.find_spec(name) is None:
+            missing.append(name)
     if missing:
         raise UserError(f"the web page needs {' and '.join(missing)}: pip install 'faceanon[web]'")
     if not 0 <= options.port <= 65535:

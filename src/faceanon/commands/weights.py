@@ -161,9 +161,16 @@ def _list(options: ListOptions) -> int:
     from faceanon.weights.catalog import catalog, on_disk
 
     here = on_disk()
-    shown = [entry for entry in catalog() if options.role is None or options.role in entry.role.split(", ")]
+    shown = []
+    for entry in catalog():
+        if options.role is None or options.role in entry.role.split(", "):
+            shown.append(entry)
     if not shown:
-        roles = sorted({role for entry in catalog() for role in entry.role.split(", ")})
+        roles_of_entries = set()
+        for entry in catalog():
+            for role in entry.role.split(", "):
+                roles_of_entries.add(role)
+        roles = sorted(roles_of_entries)
         raise UserError(f"nothing known for role {options.role!r}; roles are {', '.join(roles)}")
     table = Table("role", "network", "px", "file", "licence", "commercial", "size", "sha256", "where", "here in")
     for entry in shown:
@@ -185,7 +192,9 @@ def _import(options: ImportOptions) -> int:
     from faceanon.interop.public.reading import read_public
 
     bundle_folder(options.bundle)  # a bad name shows before gigabytes are read
-    files = [read_public(path, options.encoder_type) for path in options.files]
+    files = []
+    for path in options.files:
+        files.append(read_public(path, options.encoder_type))
     folder, lines = import_files(files, options.bundle, options.replace)
     for line in lines:
         _print(line)
@@ -217,12 +226,18 @@ def _show(options: ShowOptions) -> int:
 
 def _show_file(file: PublicFile) -> None:
     _print(f"{file.path}\nsha256 {file.sha256}\ntop-level keys: {_some(list(file.keys))}")
-    for found in file.found:
-        _print(_described(found))
+    for network in file.found:
+        _print(_described(network))
     if file.pack is not None:
-        _print("InsightFace pack:" + "".join(f"\n  {name}: {what}" for name, what in file.pack.files.items()))
+        parts = []
+        for name, what in file.pack.files.items():
+            parts.append(f"\n  {name}: {what}")
+        _print("InsightFace pack:" + "".join(parts))
     if file.opts:
-        _print("opts: " + ", ".join(f"{name}={value}" for name, value in sorted(file.opts.items())))
+        options = []
+        for name, value in sorted(file.opts.items()):
+            options.append(f"{name}={value}")
+        _print("opts: " + ", ".join(options))
 
 
 def _described(found: Found) -> str:
@@ -231,7 +246,8 @@ def _described(found: Found) -> str:
 
     count = sum(tensor.numel() for tensor in found.tensors.values())
     lines = [f"{found.layout.title} ({found.name}): {len(found.tensors)} tensors, {count / 1e6:.2f} M numbers"]
-    lines += [f"  {name}: {value}" for name, value in found.init.items()]
+    for name, value in found.init.items():
+        lines.append(f"  {name}: {value}")
     if found.latent_avg is not None:
         lines.append(f"  latent_avg: {tuple(found.latent_avg.shape)}")
     if found.layout.role == "generator":
@@ -252,7 +268,10 @@ def _show_bundle(folder: Path) -> None:
         count = sum(tensor.numel() for tensor in tensors.values())
         network = entry.get("class", "no network").rsplit(".", 1)[-1]
         _print(f"{role}: {entry.get('name', '')} {network}, {len(tensors)} tensors, {count / 1e6:.2f} M numbers")
-        _print("".join(f"  {name}: {value}\n" for name, value in _lines(entry).items()).rstrip("\n"))
+        facts = []
+        for name, value in _lines(entry).items():
+            facts.append(f"  {name}: {value}\n")
+        _print("".join(facts).rstrip("\n"))
     for role, entry in bundle.spec.get("packs", {}).items():
         _print(f"{role}: {', '.join(entry['files'])}")
 
@@ -260,10 +279,15 @@ def _show_bundle(folder: Path) -> None:
 def _lines(entry: dict[str, Any]) -> dict[str, Any]:
     """What to tell of an entry, short names first."""
     source = entry.get("source", {})
-    shown = {name: entry[name] for name in ("init", "file", "sha256", "fingerprint", "generator") if name in entry}
-    return shown | {
-        f"source {name}": source[name] for name in ("file", "sha256", "licence", "commercial") if name in source
-    }
+    shown = {}
+    for name in ("init", "file", "sha256", "fingerprint", "generator"):
+        if name in entry:
+            shown[name] = entry[name]
+    origin = {}
+    for name in ("file", "sha256", "licence", "commercial"):
+        if name in source:
+            origin[f"source {name}"] = source[name]
+    return shown | origin
 
 
 def _some(keys: list[str]) -> str:

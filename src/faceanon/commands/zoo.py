@@ -105,7 +105,9 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--jobs {options.jobs}: give 1 or more")
     methods = find_methods(options.methods) if options.methods or not options.ablations else []
     given = {method.name for method in methods}
-    methods += [method for method in find_ablations(options.ablations or []) if method.name not in given]
+    for method in find_ablations(options.ablations or []):
+        if method.name not in given:
+            methods.append(method)
     settings = Settings(options.steps, options.batch, options.bundle, options.test_identities, options.config)
     run_zoo(methods, options.seeds, settings, options.out, options.jobs)
     return 0

@@ -13,6 +13,7 @@ Row = tuple[int, bool]  # index of a picture, and whether it is mirrored
 
 def hold_out(names: Sequence[str], val: int, test: int, seed: int) -> tuple[set[str], set[str]]:
     """Choose `val` and `test` of the names, disjoint; it depends on the names and the seed, not on their order."""
+    # Ranked by a hash, so that a new name moves few others from one split to another.
     ranked = sorted(set(names), key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
     return set(ranked[test : test + val]), set(ranked[:test])
 
@@ -39,11 +40,19 @@ def person_major(labels: Sequence[int], size: int) -> list[list[int]]:
             if len(batches[-1]) + len(piece) > size:
                 batches.append([])
             batches[-1].extend(piece)
-    for position in (position for position, label in enumerate(labels) if label < 0):
+    unlabelled = []
+    for position, label in enumerate(labels):
+        if label < 0:
+            unlabelled.append(position)
+    for position in unlabelled:
         if len(batches[-1]) == size:
             batches.append([])
         batches[-1].append(position)
-    return [batch for batch in batches if batch]
+    filled = []
+    for batch in batches:
+        if batch:
+            filled.append(batch)
+    return filled
 
 
 def _pieces(positions: Sequence[int], size: int, first: int) -> Iterator[Sequence[int]]:
@@ -98,7 +107,11 @@ class ShuffledBatches(DistributedSampler[list[Row]]):
         self.size = min(size, self.count // ranks)
         self.current_epoch = epoch
         self.mirror = mirror
-        self.groups: Mapping[int, list[int]] = {k: v for k, v in by_person(labels).items() if len(v) > 1}
+        groups = {}
+        for label, rows in by_person(labels).items():
+            if len(rows) > 1:
+                groups[label] = rows
+        self.groups: Mapping[int, list[int]] = groups
         self.pairs = int(pairs * self.size / 2) if self.groups else 0
 
     def __len__(self) -> int:
@@ -116,7 +129,9 @@ class ShuffledBatches(DistributedSampler[list[Row]]):
                 rows += rng.sample(rng.choice(groups), 2)
             rows += order[batch * self.size : (batch + 1) * self.size][: self.size - len(rows)]
             # Drawn for the batches of all processes, of which each keeps its own: the rank changes no number.
-            drawn = [(row, self.mirror and rng.random() < 0.5) for row in rows]
+            drawn = []
+            for row in rows:
+                drawn.append((row, self.mirror and rng.random() < 0.5))
             if batch % self.num_replicas == self.rank:
                 yield drawn
 
@@ -131,4 +146,5 @@ class FixedBatches(Sampler[list[Row]]):
         return len(self.batches)
 
     def __iter__(self) -> Iterator[list[Row]]:
-        return ([(row, False) for row in batch] for batch in self.batches)
+        for batch in self.batches:
+            yield [(row, False) for row in batch]

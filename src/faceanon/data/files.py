@@ -81,10 +81,16 @@ def list_photos(
     if not photos:
         raise UserError(f"no picture in {root}: expected files ending in {' '.join(extensions)}")
     if layout == "identity" or (layout == "auto" and _looks_like_identities(photos)):
-        photos = [replace(photo, identity=_first_folder(photo.name)) for photo in photos]
+        labelled = []
+        for photo in photos:
+            labelled.append(replace(photo, identity=_first_folder(photo.name)))
+        photos = labelled
     if skipped is None:
         return photos
-    return [replace(photo, mask=_mask_of(skipped, photo.name)) for photo in photos]
+    with_masks = []
+    for photo in photos:
+        with_masks.append(replace(photo, mask=_mask_of(skipped, photo.name)))
+    return with_masks
 
 
 def _first_folder(name: str) -> str | None:
@@ -98,7 +104,7 @@ def _looks_like_identities(photos: Sequence[Photo]) -> bool:
     for photo in photos:
         if (folder := _first_folder(photo.name)) is not None:
             folders.add(folder)
-    return len(folders) > 1 and not all(_FFHQ_SHARD.fullmatch(folder) for folder in folders)
+    return len(folders) > 1 and not all(map(_FFHQ_SHARD.fullmatch, folders))
 
 
 def _mask_of(folder: Path, name: str) -> Path:
@@ -135,7 +141,9 @@ def name_identities(photos: Sequence[Photo], table: Path) -> list[Photo]:
     for row in rows:
         if len(row) > 1 and row[1].strip():
             person[row[0].strip()] = row[1].strip()
-    uses = Counter(alias for photo in photos for alias in _aliases(photo.name))
+    uses: Counter[str] = Counter()
+    for photo in photos:
+        uses.update(_aliases(photo.name))
     named = []
     for photo in photos:
         named.append(replace(photo, identity=_person_of(photo, person, uses, table)))
@@ -202,6 +210,7 @@ def _open(path: Path, wanted: Callable[[int, int], float] | None = None) -> Imag
         with Image.open(path) as image:
             if wanted is not None and image.format == "JPEG":
                 scale = wanted(*image.size)
+                # The JPEG decoder itself can halve a picture, which costs much less than decoding it whole.
                 image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
             image.load()
             return ImageOps.exif_transpose(image)
@@ -217,7 +226,9 @@ def _open(path: Path, wanted: Callable[[int, int], float] | None = None) -> Imag
 
 def _enough(size: int, crop: Box | None, width: int, height: int) -> float:
     """Scale at which the cut of a picture, upright or lying, has a side of twice `size`."""
-    sides = [square_box(*shape, crop) for shape in ((width, height), (height, width))]
+    sides = []
+    for shape in ((width, height), (height, width)):
+        sides.append(square_box(*shape, crop))
     return min(1.0, 2 * size / min(right - left for left, _, right, _ in sides))
 
 

@@ -117,7 +117,7 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
             raise UserError("masks with mirror need mask_mirror: the class of every class in a mirrored picture")
         if not (0 <= same_identity_pairs <= 1 and batch_size >= 1 and image_size >= 8):
             raise UserError("same_identity_pairs is a share in [0, 1], batch_size at least 1, image_size at least 8")
-        self.roots = [Path(folder) for folder in ([root] if isinstance(root, str) else root)]
+        self.roots = list(map(Path, [root] if isinstance(root, str) else root))
         self.layout = layout
         self.image_size = image_size
         self.batch_size = batch_size
@@ -147,30 +147,45 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
         """
         if self.faces:
             return
-        listed = [photo for number, root in enumerate(self.roots) for photo in self._list(number, root)]
+        listed = []
+        for index, root in enumerate(self.roots):
+            listed.extend(self._list(index, root))
         decoded = self._decode(listed)
         photos = self._often_enough(list(decoded))
-        names = sorted({photo.identity for photo in photos if photo.identity is not None})
-        number = {name: position for position, name in enumerate(names)}
+        known = set()
+        for photo in photos:
+            if photo.identity is not None:
+                known.add(photo.identity)
+        names = sorted(known)
+        number = {}
+        for position, name in enumerate(names):
+            number[name] = position
         kept = self._fits(len(photos))
         splits = self._split(photos)
         self._say_what_was_found(splits)
         for split, some in splits.items():
-            labels = [-1 if photo.identity is None else number[photo.identity] for photo in some]
+            labels = []
+            for photo in some:
+                labels.append(-1 if photo.identity is None else number[photo.identity])
             pixels = None
             if kept:
-                pixels = [item for photo in some if (item := decoded.pop(photo)) is not None]
+                pixels = []
+                for photo in some:
+                    if (item := decoded.pop(photo)) is not None:
+                        pixels.append(item)
             self.faces[split] = Faces(some, labels, self.read, pixels, self.mask_mirror)
 
     def _list(self, number: int, root: Path) -> list[Photo]:
         photos = list_photos(root, self.layout, self.extensions, self.masks)
         if self.identities is not None:
             photos = name_identities(photos, Path(self.identities))
-        persons = (None if photo.identity is None else f"{number}/{photo.identity}" for photo in photos)
-        return [
-            replace(photo, name=f"{number}/{photo.name}", identity=person)
-            for photo, person in zip(photos, persons, strict=True)
-        ]
+        persons = []
+        for photo in photos:
+            persons.append(None if photo.identity is None else f"{number}/{photo.identity}")
+        listed = []
+        for photo, person in zip(photos, persons, strict=True):
+            listed.append(replace(photo, name=f"{number}/{photo.name}", identity=person))
+        return listed
 
     def _fits(self, count: int) -> bool:
         return count * self.image_size**2 * (4 if self.masks else 3) <= self.memory_limit * 1e9
@@ -213,7 +228,10 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
     def _often_enough(self, photos: list[Photo]) -> list[Photo]:
         """Leave out persons with fewer than `min_photos` pictures."""
         count = Counter(photo.identity for photo in photos)
-        kept = [photo for photo in photos if photo.identity is None or count[photo.identity] >= self.min_photos]
+        kept = []
+        for photo in photos:
+            if photo.identity is None or count[photo.identity] >= self.min_photos:
+                kept.append(photo)
         if not kept:
             raise UserError(f"nobody in {self._where()} has {self.min_photos} pictures: lower min_photos")
         if len(kept) < len(photos):
@@ -222,11 +240,16 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
 
     def _split(self, photos: Sequence[Photo]) -> dict[Split, list[Photo]]:
         """Persons held out whole; the pictures themselves where nobody is known."""
-        known = {photo.identity for photo in photos if photo.identity is not None}
+        known = set()
+        for photo in photos:
+            if photo.identity is not None:
+                known.add(photo.identity)
         if not known and any(count is not None for count in self.counts):
             raise UserError(f"no person is known in {self._where()}: set val_fraction and test_fraction instead")
         names = known or {photo.name for photo in photos}
-        held = [self._count(which, len(names)) for which in (0, 1)]
+        held = []
+        for which in (0, 1):
+            held.append(self._count(which, len(names)))
         val, test = hold_out(sorted(names), held[0], held[1], self.seed)
         splits: dict[Split, list[Photo]] = {"train": [], "val": [], "test": []}
         for photo in photos:
@@ -252,7 +275,11 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
             for s, some in splits.items():
                 own[s] = [photo for photo in some if photo.name.startswith(f"{number}/")]
                 persons[s] = len({photo.identity for photo in own[s]} - {None})
-            known = sum(photo.identity is not None for some in own.values() for photo in some)
+            known = 0
+            for some in own.values():
+                for photo in some:
+                    if photo.identity is not None:
+                        known += 1
             rest = sum(map(len, own.values())) - known
             held = f"{persons['val']} held out for validation, {persons['test']} for the test"
             named = ""
@@ -268,7 +295,7 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
         return max(round(fraction * total), int(fraction > 0 and total > 2))
 
     def _where(self) -> str:
-        return ", ".join(str(root) for root in self.roots)
+        return ", ".join(map(str, self.roots))
 
     def split(self, name: Split) -> Faces:
         """The pictures of a split."""

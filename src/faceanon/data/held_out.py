@@ -50,7 +50,7 @@ class HeldOutLoaders:
         raise NotImplementedError
 
     def _where(self) -> str:
-        """The folders, for messages."""
+        """Names of the folders that the pictures come from, for messages."""
         raise NotImplementedError
 
     def train_dataloader(self) -> DataLoader[FaceBatch]:

@@ -121,5 +121,5 @@ class JitteredTraining:
         # Lightning counts a batch after its transfer.
         number = self.trainer.fit_loop.total_batch_idx + 1
         draws = stream("jitter", self.seed, 0, number)
-        place = (self.trainer.global_rank, self.trainer.world_size)
-        return self.jitter(batch, draws, self.jitter_group, *place)
+        rank_and_size = (self.trainer.global_rank, self.trainer.world_size)
+        return self.jitter(batch, draws, self.jitter_group, *rank_and_size)

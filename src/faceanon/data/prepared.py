@@ -144,12 +144,20 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
             UserError: Pictures are damaged or not square; one line names them.
         """
         photos = self._photos()
-        missing = [(split, part) for split, part in self._parts(photos) if not self._file(split, part).is_file()]
+        missing = []
+        for split, part in self._parts(photos):
+            if not self._file(split, part).is_file():
+                missing.append((split, part))
         if not missing:
             return
-        check_pictures([photo for _, part in missing for photo in part])
+        to_read = []
+        for _, part in missing:
+            to_read.extend(part)
+        check_pictures(to_read)
         workshop = Workshop(self.bundle, self.jitter, self.seed, self.image_size)
-        count = sum(len(part) for _, part in missing)
+        count = 0
+        for _, part in missing:
+            count += len(part)
         with tqdm(total=count, desc="preparing photographs", unit="picture") as progress:
             for split, part in missing:
                 save_tensors(self._file(split, part), workshop.prepare(part, self._versions(split)))
@@ -168,16 +176,21 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
             self.prepare_data()
         photos = self._photos()
         names = sorted({photo.identity or photo.name for photo in photos})
-        number = {name: position for position, name in enumerate(names)}
-        found: dict[str, list[tuple[dict[str, Tensor], list[Photo]]]] = {"train": [], "val": [], "test": []}
+        number = {}
+        for position, name in enumerate(names):
+            number[name] = position
+        by_split: dict[str, list[tuple[dict[str, Tensor], list[Photo]]]] = {"train": [], "val": [], "test": []}
         for split, part in self._parts(photos):
-            found[split].append((_read(self._file(split, part)), part))
-        for split, portions in found.items():
+            by_split[split].append((_read(self._file(split, part)), part))
+        for split, portions in by_split.items():
             self.splits[split] = _joined(portions, number)
         if self.identities != self.bundle.folder / SHIPPED_TABLE:
             self.splits["train"] = self._without_shipped_test(self.splits["train"])
         train = self.splits["train"]
-        wanted = self.versions * sum(len(part) for _, part in found["train"])
+        pictures = 0
+        for _, part in by_split["train"]:
+            pictures += len(part)
+        wanted = self.versions * pictures
         rank_zero_info(f"{len(train)} of {wanted} versions of training pictures show a face that the mesh finds")
         if not len(train):
             raise UserError(f"no face was made out in {self._where()}: give FFHQ-aligned photographs of faces")
@@ -195,15 +208,19 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         kept = (~torch.isin(picture, out)).nonzero()[:, 0]
         rank_zero_info(f"left out {len(out)} pictures that bundle {self.bundle.name!r} holds out for the test")
         labels = [train.labels[row] for row in kept.tolist()]
-        return Versions({name: tensor[kept] for name, tensor in train.tensors.items()}, labels)
+        remaining = {}
+        for name, tensor in train.tensors.items():
+            remaining[name] = tensor[kept]
+        return Versions(remaining, labels)
 
     def files(self, split: str) -> list[Path]:
         """The picture files of `train`, `val` or `test`; nothing is prepared for it."""
-        found: list[Path] = []
+        paths: list[Path] = []
         for name, part in self._parts(self._photos()):
             if name == split:
-                found.extend(photo.path for photo in part)
-        return found
+                for photo in part:
+                    paths.append(photo.path)
+        return paths
 
     def _photos(self) -> list[Photo]:
         """All pictures, in one order, with persons where they are known."""
@@ -223,7 +240,9 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         """Portions of pictures with the split that they belong to."""
         shipped = _shipped_split(self.identities, self.bundle)
         names = sorted({photo.identity or photo.name for photo in photos})
-        counts = [max(1, round(fraction * len(names))) if fraction else 0 for fraction in self.fractions]
+        counts = []
+        for fraction in self.fractions:
+            counts.append(max(1, round(fraction * len(names))) if fraction else 0)
         val, test = hold_out(names, counts[0], counts[1], self.seed)
         splits: dict[str, list[Photo]] = {"train": [], "val": [], "test": []}
         for photo in photos:
@@ -243,7 +262,8 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
             raise UserError(f"nothing is left to train on in {self._where()}: hold out fewer persons, or add pictures")
         parts: list[tuple[str, list[Photo]]] = []
         for split, some in splits.items():
-            parts.extend((split, some[start : start + PORTION]) for start in range(0, len(some), PORTION))
+            for start in range(0, len(some), PORTION):
+                parts.append((split, some[start : start + PORTION]))
         return parts
 
     def _file(self, split: str, part: Sequence[Photo]) -> Path:
@@ -276,7 +296,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         return json.dumps(facts, sort_keys=True).encode()
 
     def _where(self) -> str:
-        return ", ".join(str(root) for root in self.roots)
+        return ", ".join(map(str, self.roots))
 
     def split(self, name: Split) -> Versions:
         """The prepared versions of a split."""
@@ -321,7 +341,9 @@ class Workshop:
         points, confidence = self.mesh.points(np.stack(pictures))
         clear = torch.from_numpy(confidence) >= CLEAR
         size = self.image_size
-        small = [cv2.resize(picture, (size, size), interpolation=cv2.INTER_AREA) for picture in pictures]
+        small = []
+        for picture in pictures:
+            small.append(cv2.resize(picture, (size, size), interpolation=cv2.INTER_AREA))
         image = torch.from_numpy(np.stack(small)).permute(0, 3, 1, 2)[clear].contiguous()
         latents = []
         embeddings = []
@@ -348,7 +370,7 @@ def _roots(root: str | list[str] | None, bundle: Bundle) -> list[Path]:
         if not folder.is_dir():
             raise UserError(f"bundle {bundle.name!r} ships no pictures: name a folder of aligned photographs as root")
         return [folder]
-    return [Path(folder) for folder in ([root] if isinstance(root, str) else root)]
+    return list(map(Path, [root] if isinstance(root, str) else root))
 
 
 def _shipped_split(identities: str | Path | None, bundle: Bundle) -> dict[str, str] | None:
@@ -356,7 +378,10 @@ def _shipped_split(identities: str | Path | None, bundle: Bundle) -> dict[str, s
     if identities != bundle.folder / SHIPPED_TABLE:
         return None
     with (bundle.folder / SHIPPED_TABLE).open(encoding="utf-8", newline="") as file:
-        return {row["file"]: row["split"] for row in csv.DictReader(file)}
+        splits = {}
+        for row in csv.DictReader(file):
+            splits[row["file"]] = row["split"]
+        return splits
 
 
 def shipped_test(bundle: Bundle) -> tuple[Tensor, Tensor]:
@@ -369,12 +394,19 @@ def shipped_test(bundle: Bundle) -> tuple[Tensor, Tensor]:
     if not (bundle.folder / SHIPPED_TABLE).is_file():
         return torch.zeros(0, 0), torch.zeros(0)
     with (bundle.folder / SHIPPED_TABLE).open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["split"] == "test"]
+        rows = []
+        for row in csv.DictReader(file):
+            if row["split"] == "test":
+                rows.append(row)
     count = Counter(row["person"] for row in rows)
-    threshold = [SAME_PERSON if count[row["person"]] > 1 else SAME_PICTURE for row in rows]
+    threshold = []
+    for row in rows:
+        threshold.append(SAME_PERSON if count[row["person"]] > 1 else SAME_PICTURE)
     embeddings = [torch.zeros(0, 0)] if not rows else []
     for start in range(0, len(rows), PORTION):
-        files = [bundle.folder / SHIPPED_FOLDER / row["file"] for row in rows[start : start + PORTION]]
+        files = []
+        for row in rows[start : start + PORTION]:
+            files.append(bundle.folder / SHIPPED_FOLDER / row["file"])
         pixels = np.stack([read_photo(file, bundle.image_size)[0] for file in files])
         image = torch.from_numpy(pixels).permute(0, 3, 1, 2).float().div(127.5).sub(1)
         with torch.inference_mode():
@@ -451,8 +483,8 @@ def _siblings(picture: Tensor) -> Tensor:
     rows: dict[int, list[int]] = {}
     for row, number in enumerate(picture.tolist()):
         rows.setdefault(number, []).append(row)
-    found = torch.arange(len(picture))
+    sibling = torch.arange(len(picture))
     for group in rows.values():
         for position, row in enumerate(group):
-            found[row] = group[(position + 1) % len(group)]
-    return found
+            sibling[row] = group[(position + 1) % len(group)]
+    return sibling

@@ -109,19 +109,19 @@ def _is(path: Path, digest: str) -> bool:
 def _pair(bundle: Bundle) -> Check:
     generator = bundle.entry("generator")
     encoder = bundle.entry("encoder")
-    found = generator_fingerprint(load_tensors(bundle.folder / generator["file"]))
-    if generator.get("fingerprint", found) != found:
+    fingerprint = generator_fingerprint(load_tensors(bundle.folder / generator["file"]))
+    if generator.get("fingerprint", fingerprint) != fingerprint:
         recorded = short(generator["fingerprint"])
-        return Check("FAILED", f"pairing: the generator is {short(found)}, bundle.yaml says {recorded}")
+        return Check("FAILED", f"pairing: the generator is {short(fingerprint)}, bundle.yaml says {recorded}")
     try:
-        check_pair(encoder, {**generator, "fingerprint": found})
+        check_pair(encoder, {**generator, "fingerprint": fingerprint})
     except UserError as error:
         return Check("FAILED", f"pairing: {error}")
     if encoder.get("generator") is None:
         return Check(
-            "warning", f"pairing: nothing says which generator the encoder was trained with; here {short(found)}"
+            "warning", f"pairing: nothing says which generator the encoder was trained with; here {short(fingerprint)}"
         )
-    return Check("ok", f"pairing: the encoder was trained with this generator, {short(found)}")
+    return Check("ok", f"pairing: the encoder was trained with this generator, {short(fingerprint)}")
 
 
 def _drawn(bundle: Bundle, folder: Path | None) -> Iterator[Check]:

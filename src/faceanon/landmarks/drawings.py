@@ -47,23 +47,23 @@ def pupils(image: NDArray[np.uint8], mesh: NDArray[np.float32]) -> NDArray[np.fl
         `(2, 2)` x and y in pixels, of the left eye and of the right one; the eye's middle where nothing in it is dark.
     """
     grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32)
-    found = []
+    middles = []
     for points in (LEFT_EYE, RIGHT_EYE):
         outline = mesh[list(points)]
         inside = np.zeros(grey.shape, np.uint8)
         cv2.fillPoly(inside, [np.round(outline).astype(np.int32)], 1)
         rows, columns = np.nonzero(inside)
         if len(rows) == 0:
-            found.append(outline.mean(0))
+            middles.append(outline.mean(0))
             continue
         values = grey[rows, columns]
         # White of the eye and skin take the brighter half; only what is darker than that counts.
         darkness = np.maximum(0.0, np.percentile(values, 55) - values)
         if darkness.sum() < 1:
-            found.append(outline.mean(0))
+            middles.append(outline.mean(0))
             continue
-        found.append(np.array([(darkness * columns).sum(), (darkness * rows).sum()]) / darkness.sum())
-    return np.stack(found).astype(np.float32)
+        middles.append(np.array([(darkness * columns).sum(), (darkness * rows).sum()]) / darkness.sum())
+    return np.stack(middles).astype(np.float32)
 
 
 def draw_face(mesh: NDArray[np.float32], looks: NDArray[np.float32], cells: int) -> NDArray[np.uint8]:

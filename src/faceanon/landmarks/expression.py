@@ -64,9 +64,9 @@ def expression_distance(seen: Tensor, wanted: Tensor) -> Tensor:
     Returns:
         A number; a figure counts at most 2 a face, so that a mesh that went astray does not drown the others.
     """
-    found = expression(seen)
+    figures = expression(seen)
     target = expression(wanted)
     parts = []
     for name, spread in SPREAD.items():
-        parts.append(((found[name] - target[name]).abs() / spread).clamp(max=2))
+        parts.append(((figures[name] - target[name]).abs() / spread).clamp(max=2))
     return torch.stack(parts).mean()

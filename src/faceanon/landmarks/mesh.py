@@ -57,7 +57,9 @@ class FaceMesh:
         # training that opens it after resuming must see the same random numbers as one that never stopped.
         with torch.device("meta"):
             self.net = FaceMeshNet()
-        weights = {name: value.float() for name, value in load(read_shipped(FILE, folder)).items()}
+        weights = {}
+        for name, value in load(read_shipped(FILE, folder)).items():
+            weights[name] = value.float()
         self.net.load_state_dict(weights, assign=True)
         self.net.eval().requires_grad_(False)
 

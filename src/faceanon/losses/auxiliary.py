@@ -67,6 +67,7 @@ class IdentityObjective(Objective):
         """`rank1`: share of pictures whose nearest other picture shows the same person."""
         embedding = F.normalize(network(batch.image))
         similarity = embedding @ embedding.T
+        # Below every cosine, so that no picture is its own nearest.
         similarity.fill_diagonal_(-2)
         return {"rank1": (batch.identity[similarity.argmax(1)] == batch.identity).float().mean()}
 
@@ -90,14 +91,14 @@ class ParsingObjective(Objective):
 
     def figures(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:
         """`iou`, the mean over the classes present, and pixel `accuracy`."""
-        found = network(batch.image).argmax(1)
+        labels = network(batch.image).argmax(1)
         truth = _parsing(batch)
         ious = []
         for label in range(len(self.class_weights)):
-            union = ((found == label) | (truth == label)).sum()
+            union = ((labels == label) | (truth == label)).sum()
             if union:
-                ious.append(((found == label) & (truth == label)).sum() / union)
-        return {"iou": torch.stack(ious).mean(), "accuracy": (found == truth).float().mean()}
+                ious.append(((labels == label) & (truth == label)).sum() / union)
+        return {"iou": torch.stack(ious).mean(), "accuracy": (labels == truth).float().mean()}
 
 
 class LandmarkObjective(Objective):
@@ -123,7 +124,9 @@ class FactorObjective(Objective):
 
     def __init__(self, channels: Sequence[int], factors: int) -> None:
         super().__init__()
+        # 16 cells: every map is pooled to 4 x 4.
         self.heads = nn.ModuleList(nn.Sequential(nn.Flatten(), nn.Linear(width * 16, factors)) for width in channels)
+        # The renderer's factors have units of their own; normalised, each counts alike.
         self.norm = nn.BatchNorm1d(factors, affine=False)
 
     def _outputs(self, network: nn.Module, batch: FaceBatch) -> tuple[list[Tensor], Tensor]:
@@ -136,7 +139,7 @@ class FactorObjective(Objective):
         return outputs, self.norm(batch.factors)
 
     def terms(self, network: nn.Module, batch: FaceBatch) -> dict[str, Tensor]:
-        """`factors`, over all levels."""
+        """One term, `factors`: the mean squared error of all factors, averaged over the levels."""
         outputs, target = self._outputs(network, batch)
         return {"factors": torch.stack([F.mse_loss(output, target) for output in outputs]).mean()}
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from faceanon.compat import add_to_all
+
 
 class _Rows(torch.autograd.Function):
     """Values `(N,)` of rows `(N, ...)` whose gradients are known."""
@@ -65,16 +67,17 @@ def rowwise(function: Callable[[Tensor, Tensor], Tensor], x: Tensor, chunks: Seq
         ([1.0, 13.0, 41.0], [2.6666..., 3.3333...])
     """
     if _loss_scaled(x) or not (torch.is_grad_enabled() and x.requires_grad):
-        found = [function(x[rows], rows) for rows in chunks]
-        return torch.cat(found)[torch.cat(list(chunks)).argsort()]
-    found = []
+        values_of_chunks = [function(x[rows], rows) for rows in chunks]
+        return torch.cat(values_of_chunks)[torch.cat(list(chunks)).argsort()]
+    values_of_chunks = []
     gradients = torch.empty_like(x)
     for rows in chunks:
         part = x.detach()[rows].requires_grad_()
         values = function(part, rows)
+        # The sum gives each row the gradient of its own value; the backward pass weighs the rows.
         (gradients[rows],) = _gradients(values.sum(), [part])
-        found.append(values.detach())
-    values = torch.cat(found)[torch.cat(list(chunks)).argsort()]
+        values_of_chunks.append(values.detach())
+    values = torch.cat(values_of_chunks)[torch.cat(list(chunks)).argsort()]
     result: Tensor = _Rows.apply(x, values, gradients)
     return result
 
@@ -94,12 +97,13 @@ def total(parts: Iterable[Callable[[], Tensor]], parameters: Iterable[nn.Paramet
     if not (torch.is_grad_enabled() and wanted) or _loss_scaled(wanted[0]):
         return torch.stack([part() for part in parts]).sum()
     values = []
-    gradients = [torch.zeros_like(item) for item in wanted]
+    gradients = list(map(torch.zeros_like, wanted))
     for part in parts:
-        found = part()
-        values.append(found.detach())
-        torch._foreach_add_(gradients, _gradients(found, wanted))
-        del found
+        value = part()
+        values.append(value.detach())
+        add_to_all(gradients, _gradients(value, wanted))
+        # Its graph has to go before the next part builds its own.
+        del value
     result: Tensor = _Total.apply(torch.stack(values).sum(), len(wanted), *wanted, *gradients)
     return result
 
@@ -107,8 +111,9 @@ def total(parts: Iterable[Callable[[], Tensor]], parameters: Iterable[nn.Paramet
 def _gradients(value: Tensor, inputs: list[Any]) -> list[Tensor]:
     # A backward pass runs outside of it.
     with torch.autocast(value.device.type, enabled=False):
-        found = torch.autograd.grad(value, inputs, allow_unused=True, materialize_grads=True)
-    return list(found)
+        # A parameter that a part does not use gets a gradient of 0, so that the parts' gradients add up.
+        gradients = torch.autograd.grad(value, inputs, allow_unused=True, materialize_grads=True)
+    return list(gradients)
 
 
 def _loss_scaled(x: Tensor) -> bool:

@@ -125,9 +125,11 @@ def in_batch_identity(embedding: Tensor, identity: Tensor, scale: float = 16.0, 
     same = identity[:, None] == identity[None]
     same.fill_diagonal_(fill_value=False)
     logits = scale * (embedding @ embedding.T - margin * same)  # (B, B)
+    # Not minus infinity: times the mask's 0 below it would be NaN.
     logits.diagonal().fill_(-1e4)
     log_probability = F.log_softmax(logits.float(), dim=1)
     anchors = same.any(1)
+    # A picture without another one of its person divides by 1, and counts in no mean.
     per_anchor = -(log_probability * same).sum(1) / same.sum(1).clamp(min=1)
     return (per_anchor * anchors).sum() / anchors.sum().clamp(min=1)
 
@@ -159,7 +161,8 @@ def found_beyond_guess(found: Tensor, gallery: Tensor, identity: Tensor, tempera
     same = identity[:, None] == identity[None]
     own = torch.eye(len(gallery), dtype=torch.bool, device=gallery.device)
     lonely = ~(same & ~own).any(1, keepdim=True)
-    among, right = (mask.repeat(times, 1) for mask in (~own | lonely, same & (~own | lonely)))
+    among = (~own | lonely).repeat(times, 1)
+    right = (same & (~own | lonely)).repeat(times, 1)
     logits = (found @ gallery.T).float() / temperature
 
     def mean_odds(mask: Tensor) -> Tensor:

@@ -55,6 +55,7 @@ def _distances(x: Tensor) -> Tensor:
 def _criterion(first: Tensor, second: Tensor) -> Tensor:
     """Unbiased HSIC of two kernel matrices `(B, B)`."""
     count = first.shape[0]
-    first, second = (item - torch.diag(item.diagonal()) for item in (first, second))
+    first = first - torch.diag(first.diagonal())
+    second = second - torch.diag(second.diagonal())
     both = (first * second).sum() + first.sum() * second.sum() / ((count - 1) * (count - 2))
     return (both - 2 / (count - 2) * (first.sum(0) * second.sum(0)).sum()) / (count * (count - 3))

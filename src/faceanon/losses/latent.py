@@ -31,6 +31,7 @@ def latent_regulariser(w_plus: Tensor, form: LatentNorm = "spread") -> Tensor:
         centre = w_plus.mean(1, keepdim=True)
     else:
         centre = w_plus[:, :1]
+    # At 0 the square root's gradient is infinite: a layer may equal the centre exactly.
     return (w_plus - centre).square().sum(-1).add(1e-12).sqrt().sum(1).mean()
 
 
@@ -67,6 +68,7 @@ def sliced_wasserstein(first: Tensor, second: Tensor, directions: int = 64) -> T
     """
     projection = torch.randn(first.shape[1], directions, device=first.device)
     projection = projection / projection.norm(dim=0)
+    # In one dimension the best transport between two clouds of as many points pairs them in order.
     a = (first @ projection).sort(0).values
     b = (second @ projection).sort(0).values
     distance: Tensor = (a - b).square().mean()

@@ -43,6 +43,7 @@ def fit_light(colours: Tensor, mask: Tensor) -> Tensor:
         area = mask.float().sum((1, 2, 3))[:, None, None]
         masked = terms * mask.float().flatten(2).transpose(1, 2)
         stiffness = torch.diag(torch.tensor(STIFFNESS, device=colours.device))
+        # Over the area, so that the stiffness weighs alike for small and large faces.
         system = masked.transpose(1, 2) @ terms / area + stiffness
         target = masked.transpose(1, 2) @ colours.float().flatten(2).transpose(1, 2) / area
         solution: Tensor = torch.linalg.solve(system, target)

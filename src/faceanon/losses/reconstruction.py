@@ -46,6 +46,7 @@ def gradient_loss(output: Tensor, target: Tensor, weight: Tensor | None = None) 
         >>> gradient_loss(brighter, sharp), bool(gradient_loss(blurred, sharp) > 0)
         (tensor(0.), True)
     """
+    # Differences are linear: those of the difference are the difference of both pictures' own.
     difference = output - target
     if weight is None:
         weight = torch.ones_like(output[:, :1])

@@ -60,7 +60,8 @@ class AppearanceSuite:
         """Add a batch, the versions made from it, and what networks make of its originals, each asked once."""
         originals = originals or Originals(batch.image)
         images = {"anonymized/file": versions.anonymized[0]}
-        images |= {f"recovered/{level}": image for level, image in versions.recovered.items()}
+        for level, image in versions.recovered.items():
+            images[f"recovered/{level}"] = image
         if versions.reconstruction is not None:
             images |= {"reconstruction/file": versions.reconstruction}
         if versions.wrong is not None:
@@ -112,15 +113,15 @@ class AppearanceSuite:
         return originals.tensor("parser", lambda image: parser(image).argmax(1).short(), "labels").long()
 
     def _masks(self, labels: Tensor, truth: bool) -> dict[str, Tensor]:
-        found = {}
+        masks = {}
         if self.parts.face_classes:
-            found["face"] = torch.isin(labels, torch.tensor(self.parts.face_classes, device=labels.device))
-            found["outside_face"] = ~found["face"]
+            masks["face"] = torch.isin(labels, torch.tensor(self.parts.face_classes, device=labels.device))
+            masks["outside_face"] = ~masks["face"]
         if self.parts.head_classes:
-            found["background"] = ~torch.isin(labels, torch.tensor(self.parts.head_classes, device=labels.device))
+            masks["background"] = ~torch.isin(labels, torch.tensor(self.parts.head_classes, device=labels.device))
         if truth and self.parts.occluder_class is not None:
-            found["occluder"] = labels == self.parts.occluder_class
-        return found
+            masks["occluder"] = labels == self.parts.occluder_class
+        return masks
 
     def _utility(self, what: str, image: Tensor, batch: FaceBatch, originals: Originals) -> None:
         size = self.parts.image_size
@@ -147,7 +148,7 @@ class AppearanceSuite:
         """Pose and expression, on procedural faces, whose factors are known."""
         if batch.factors is None or batch.factors.shape[1] != len(FACTORS):
             return
-        columns = [FACTORS.index(name) for name in PROBED]
+        columns = list(map(FACTORS.index, PROBED))
         metric = self._metric(f"attribute/{what}", lambda: AttributeProbe(PROBED), points.device)
         metric.update(points, reference, batch.factors[:, columns], batch.identity)
 
@@ -168,12 +169,13 @@ class AppearanceSuite:
         self._metric("recovery_copy_rate", Mean, change.device).update((change < COPY_DISTANCE).float())
 
     def compute(self) -> dict[str, float]:
-        """Value by metric name."""
+        """Figures over everything added, by metric name."""
         figures: dict[str, float] = {}
         for name, metric in self.metrics.items():
             value = metric.compute()
             if name.startswith("quality/"):
-                figures |= {f"{key}/{name.removeprefix('quality/')}": float(v) for key, v in value.items()}
+                for key, v in value.items():
+                    figures[f"{key}/{name.removeprefix('quality/')}"] = float(v)
             elif name == "kid":
                 figures |= {"kid": float(value["mean"]), "kid_std": float(value["std"])}
                 self.ci["kid"] = kid_interval(value)
@@ -181,7 +183,11 @@ class AppearanceSuite:
                 figures |= attribute_figures(name.removeprefix("attribute/"), value)
             else:
                 figures[name.replace("psnr_occluder", "occluder_psnr")] = float(value)
-        return {name: value for name, value in figures.items() if not empty_region(name, value)}
+        measured = {}
+        for name, figure in figures.items():
+            if not empty_region(name, figure):
+                measured[name] = figure
+        return measured
 
 
 def attribute_figures(what: str, found: dict[str, Tensor]) -> dict[str, float]:

@@ -73,16 +73,16 @@ class RecogniserExam(Examination):
         Raises:
             UserError: The faces offer no pair of one person, or none of two.
         """
-        found = self.verification.compute()
-        genuine = found["genuine"]
-        impostor = found["impostor"]
+        scores = self.verification.compute()
+        genuine = scores["genuine"]
+        impostor = scores["impostor"]
         if not (genuine.numel() and impostor.numel()):
             raise UserError("a recogniser is tested on several persons with two pictures each; the data hold none")
         figures = {f"auc/{self.name}": area_under_roc(genuine, impostor)}
         for far in FARS:
             rate = (genuine > threshold_at_far(impostor, far)).float().mean()
             figures[f"tar_at_far/{self.name}/{far:g}"] = float(rate)
-        return figures | {f"threshold/{self.name}": float(found["threshold"])}
+        return figures | {f"threshold/{self.name}": float(scores["threshold"])}
 
 
 def area_under_roc(genuine: Tensor, impostor: Tensor) -> float:
@@ -109,9 +109,9 @@ class ParserExam(Examination):
     def update(self, network: nn.Module, batch: FaceBatch) -> None:
         """Add the label maps of `batch`."""
         truth = _needed(batch.parsing, "parsing masks")
-        found = network(batch.image).argmax(1)
-        self.iou.to(found.device).update(found, truth)
-        self.accuracy.to(found.device).update((found == truth).float())
+        labels = network(batch.image).argmax(1)
+        self.iou.to(labels.device).update(labels, truth)
+        self.accuracy.to(labels.device).update((labels == truth).float())
 
     def compute(self) -> dict[str, float]:
         """`parsing_iou` of every class that occurs, their `mean`, and `pixel_accuracy`."""
@@ -119,7 +119,11 @@ class ParserExam(Examination):
         figures = {}
         for label, value in zip(self.labels, per_class, strict=True):
             figures[f"parsing_iou/{label}"] = value
-        figures = {name: value for name, value in figures.items() if not math.isnan(value)}
+        measured = {}
+        for name, value in figures.items():
+            if not math.isnan(value):
+                measured[name] = value
+        figures = measured
         mean = float(self.iou.compute())
         accuracy = float(self.accuracy.compute())
         return {"parsing_iou/mean": mean, **figures, "pixel_accuracy": accuracy}
@@ -142,11 +146,11 @@ class LandmarkExam(Examination):
     def update(self, network: nn.Module, batch: FaceBatch) -> None:
         """Add the landmarks of `batch`."""
         truth = _needed(batch.landmarks, "landmarks")
-        found = network(batch.image)
-        self.each = self.each or [LandmarkDistance(self.image_size).to(found.device) for _ in range(truth.shape[1])]
-        self.distance.to(found.device).update(found, truth)
+        points = network(batch.image)
+        self.each = self.each or [LandmarkDistance(self.image_size).to(points.device) for _ in range(truth.shape[1])]
+        self.distance.to(points.device).update(points, truth)
         for point, metric in enumerate(self.each):
-            metric.update(found[:, [point]], truth[:, [point]])
+            metric.update(points[:, [point]], truth[:, [point]])
 
     def compute(self) -> dict[str, float]:
         """`landmark_distance`: the mean, and each landmark's."""
@@ -189,11 +193,11 @@ class ProbeExam(Examination):
         middle = factors[:half].mean(0)
         kernel = features @ features[:half].T  # (N, N / 2)
         damped = kernel[:half] + self.ridge * features.shape[1] * torch.eye(half, device=kernel.device)
-        found = kernel[half:] @ torch.linalg.solve(damped, factors[:half] - middle) + middle
+        predicted = kernel[half:] @ torch.linalg.solve(damped, factors[:half] - middle) + middle
         truth = factors[half:]
         spread = (truth - truth.mean(0)).square().sum(0)
         varies = spread > 1e-9
-        r2 = 1 - (found - truth).square().sum(0)[varies] / spread[varies]
+        r2 = 1 - (predicted - truth).square().sum(0)[varies] / spread[varies]
         return {f"probe_r2/{self.name}": float(r2.mean())}
 
 
@@ -232,4 +236,4 @@ def _needed(truth: Tensor | None, what: str) -> Tensor:
 def _names(labels: Sequence[str], count: int, what: str) -> Sequence[str]:
     if labels and len(labels) != count:
         raise UserError(f"labels names {len(labels)} {what}, the network has {count}; give one name each, or none")
-    return labels or [str(number) for number in range(count)]
+    return labels or list(map(str, range(count)))

@@ -63,14 +63,14 @@ class FeatureCache:
         Returns:
             As `compute` gave them, or on the CPU as they were kept.
         """
-        found = self._entries.get(key)
-        if found is None and self.folder is not None:
-            found = self.folder.read(key)
-            if found is not None:
-                self._keep(key, rows, found)
-        if found is not None:
+        kept_values = self._entries.get(key)
+        if kept_values is None and self.folder is not None:
+            kept_values = self.folder.read(key)
+            if kept_values is not None:
+                self._keep(key, rows, kept_values)
+        if kept_values is not None:
             self.hits += 1
-            return found
+            return kept_values
         self.misses += 1
         made = compute()
         kept = [item.detach().cpu() for item in made]
@@ -142,8 +142,8 @@ class Originals:
         assert self.cache is not None
         self._pictures = self._pictures or picture_digest(self.image)
         key = hashlib.sha256(f"{self._pictures}/{network}/{circumstances(self.image)}".encode()).hexdigest()
-        found = self.cache.fetch(key, len(self.image), lambda: compute(self.image))
-        return [item.to(self.image.device) for item in found]
+        values = self.cache.fetch(key, len(self.image), lambda: compute(self.image))
+        return [item.to(self.image.device) for item in values]
 
 
 def picture_digest(image: Tensor) -> str:
@@ -173,7 +173,7 @@ def circumstances(image: Tensor) -> str:
         parts += [torch.cuda.get_device_name(image.device), torch.backends.cudnn.allow_tf32]
     if torch.is_autocast_enabled(kind):
         parts.append(torch.get_autocast_dtype(kind))
-    return " ".join(str(part) for part in parts)
+    return " ".join(map(str, parts))
 
 
 def network_digest(network: object) -> str | None:
@@ -206,7 +206,11 @@ def _parts(network: nn.Module) -> Iterator[nn.Module]:
 
 def _settings(part: nn.Module) -> str:
     plain = (bool, int, float, str, tuple, list, dict, type(None))
-    return repr(sorted((k, v) for k, v in vars(part).items() if k[0] != "_" and isinstance(v, plain)))
+    plain_values = []
+    for k, v in vars(part).items():
+        if k[0] != "_" and isinstance(v, plain):
+            plain_values.append((k, v))
+    return repr(sorted(plain_values))
 
 
 def _files(part: nn.Module) -> list[Path]:

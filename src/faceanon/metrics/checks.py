@@ -40,8 +40,8 @@ def check_image(name: str, image: Tensor, low: float = -1.0, high: float = 1.0) 
         raise ValueError(f"{name} must have the shape (B, 3, H, W), got {tuple(image.shape)}")
     image = check_finite(name, check_not_empty(name, image))
     if image.min() < low - TOLERANCE or image.max() > high + TOLERANCE:
-        found = f"[{image.min():.3g}, {image.max():.3g}]"
-        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {found}; scale or clamp it first")
+        extent = f"[{image.min():.3g}, {image.max():.3g}]"
+        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {extent}; scale or clamp it first")
     return image.clamp(low, high)
 
 

@@ -51,16 +51,16 @@ class CodeAgreement(Metric):
         `error` is the mean squared difference over the variance of the wanted codes around their mean: 1 is what a
         constant guess gives. `correlation` is the mean over the codes' entries, those that vary; NaN where none does.
         """
-        found = dim_zero_cat(self.found).double()
+        read = dim_zero_cat(self.found).double()
         wanted = dim_zero_cat(self.wanted).double()
-        around = found - found.mean(0)
+        around = read - read.mean(0)
         truth = wanted - wanted.mean(0)
-        error = (found - wanted).square().mean() / truth.square().mean().clamp(min=1e-12)
+        error = (read - wanted).square().mean() / truth.square().mean().clamp(min=1e-12)
         spread = around.norm(dim=0) * truth.norm(dim=0)
         varies = spread > 1e-12
         per_entry = (around * truth).sum(0)[varies] / spread[varies]
         if varies.any():
             correlation = per_entry.mean()
         else:
-            correlation = found.new_tensor(math.nan)
+            correlation = read.new_tensor(math.nan)
         return {"error": error.float(), "correlation": correlation.float()}

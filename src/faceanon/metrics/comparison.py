@@ -43,7 +43,10 @@ def check_comparable(metas: Mapping[str, Mapping[str, Any]], across: bool = Fals
         kinds.setdefault(_kind(meta), []).append(column)
     if len(kinds) < 2:
         return []
-    listed = "; ".join(f"{', '.join(columns)}: {protocol_label(metas[columns[0]])}" for columns in kinds.values())
+    lines = []
+    for columns in kinds.values():
+        lines.append(f"{', '.join(columns)}: {protocol_label(metas[columns[0]])}")
+    listed = "; ".join(lines)
     if not across:
         raise UserError(
             f"results of different protocols do not compare ({listed}); test anew or add --across-protocols"

@@ -19,7 +19,7 @@ from faceanon.metrics.cache import Originals, network_digest
 from faceanon.metrics.checks import check_image
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.saved import to_bytes
-from faceanon.photo.detect import Detection, Detector, MtcnnConfig, MtcnnDetector
+from faceanon.photo.detect import Detection, Detector, MtcnnDetector, shipped_detector
 
 SMALLEST = 12  # pixels; faces fill the picture, so anything small is no face
 
@@ -28,11 +28,9 @@ def make_detector(name: str, side: int) -> Detector:
     """A detector by the name that protocols use, for faces that fill pictures of `side` pixels.
 
     Raises:
-        UserError: An unknown name.
+        UserError: An unknown name; `Evaluation(detectors=...)` takes any detector.
     """
-    if name != "mtcnn":
-        raise UserError(f"no detector {name!r}: a protocol may name mtcnn; hand others to Evaluation(detectors=...)")
-    return MtcnnDetector(MtcnnConfig(min_face=max(SMALLEST, side / 4)))
+    return shipped_detector(name, max(SMALLEST, side / 4))
 
 
 class DlibDetector:
@@ -58,13 +56,16 @@ class DlibDetector:
     def detect(self, image: NDArray[np.uint8]) -> list[Detection]:
         """Faces of an RGB photo `(H, W, 3)` uint8 with `(68, 2)` points, the largest first."""
         boxes, scores, _ = self._detector.run(image, 1, 0.0)
-        found = []
+        detections = []
         for box, score in zip(boxes, scores, strict=True):
             shape = self._predictor(image, box)
-            points = np.array([(part.x, part.y) for part in shape.parts()], dtype=np.float64)
+            coordinates = []
+            for part in shape.parts():
+                coordinates.append((part.x, part.y))
+            points = np.array(coordinates, dtype=np.float64)
             edges = (float(box.left()), float(box.top()), float(box.right()), float(box.bottom()))
-            found.append(Detection(edges, float(score), points))
-        return sorted(found, key=lambda face: -face.size)
+            detections.append(Detection(edges, float(score), points))
+        return sorted(detections, key=lambda face: -face.size)
 
 
 def largest_faces(detector: Detector, image: Tensor) -> list[Detection | None]:
@@ -95,7 +96,11 @@ def pack(faces: Sequence[Detection | None]) -> Tensor:
             rows.append(None)
         else:
             rows.append([*face.box, face.score, *face.points.flatten().tolist()])
-    width = max((len(row) for row in rows if row is not None), default=5)
+    lengths = []
+    for row in rows:
+        if row is not None:
+            lengths.append(len(row))
+    width = max(lengths, default=5)
     return torch.tensor([row or [float("nan")] * width for row in rows], dtype=torch.float64)
 
 
@@ -105,15 +110,15 @@ def _packed(detector: Detector, image: Tensor) -> Tensor:
 
 def unpack(rows: Tensor) -> list[Detection | None]:
     """The faces that `pack` was given."""
-    found: list[Detection | None] = []
+    faces: list[Detection | None] = []
     for row in rows.tolist():
         left, top, right, bottom, score, *points = row
         face = Detection((left, top, right, bottom), score, np.array(points).reshape(-1, 2))
         if left != left:
-            found.append(None)
+            faces.append(None)
         else:
-            found.append(face)
-    return found
+            faces.append(face)
+    return faces
 
 
 class DetectorAgreement(Metric):
@@ -153,7 +158,10 @@ class DetectorAgreement(Metric):
         rows = []
         for face, other in zip(faces, reference, strict=True):
             rows.append(_distances(face, other))
-        self.found.append(torch.tensor([float(face is not None) for face in faces], device=self.device))
+        rates = []
+        for face in faces:
+            rates.append(float(face is not None))
+        self.found.append(torch.tensor(rates, device=self.device))
         self.distance.append(torch.tensor(rows, dtype=torch.float64, device=self.device))
 
     def rows(self) -> Tensor:

@@ -149,24 +149,24 @@ class Evaluation:
     @cached_property
     def recognisers(self) -> dict[str, Callable[[Tensor], Tensor]]:
         """Recognisers by name, the judge first, then further judges, then the training recogniser."""
-        found: dict[str, Callable[[Tensor], Tensor]] = {}
+        recognisers: dict[str, Callable[[Tensor], Tensor]] = {}
         for role in ("judge", "recogniser"):
             name = getattr(self.bundle, f"{role}_name", role)
             net = self.networks[role]
-            if net is not None and name in found:
+            if net is not None and name in recognisers:
                 raise ValueError(f"judge and recogniser of bundle {self.bundle.name!r} have the same name {name!r}")
             if net is not None:
-                found[name] = net
+                recognisers[name] = net
             # Further judges stand right after the first one: reports take the first name as the judge.
             if role == "judge":
-                found |= getattr(self.bundle, "further_judges", {})
-        if not found:
+                recognisers |= getattr(self.bundle, "further_judges", {})
+        if not recognisers:
             raise ValueError(f"bundle {self.bundle.name!r} has no recogniser, so nobody can say who is who")
-        return found
+        return recognisers
 
     @cached_property
     def suites(self) -> dict[str, RecognitionSuite]:
-        """What each recogniser collects."""
+        """A `RecognitionSuite` for each recogniser, by its name."""
         options: dict[str, Any] = {}
         if self.protocol is not None:
             matching = self.protocol.matching
@@ -207,12 +207,18 @@ class Evaluation:
     @cached_property
     def digests(self) -> dict[str, str | None]:
         """Hashes of networks and detectors, by the names that the suites ask `Originals` for."""
-        named = {f"recogniser/{name}": net for name, net in self.recognisers.items()}
-        named |= {role: self.networks[role] for role in ("parser", "landmarks", "perceptual")}
+        named = {}
+        for name, net in self.recognisers.items():
+            named[f"recogniser/{name}"] = net
+        for role in ("parser", "landmarks", "perceptual"):
+            named[role] = self.networks[role]
         detectors = {}
         for name, item in self.detection.detectors.items():
             detectors[f"detector/{name}"] = detector_digest(item)
-        return {name: network_digest(net) for name, net in named.items()} | detectors
+        hashes = {}
+        for name, net in named.items():
+            hashes[name] = network_digest(net)
+        return hashes | detectors
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -278,8 +284,8 @@ class Evaluation:
             anonymized = saved(backbone.anonymize(image, key))
             for name, net in self.recognisers.items():
                 embeddings[name].append(net(anonymized))
-        for name, found in embeddings.items():
-            self.suites[name].update_angle(torch.stack(found, 1))
+        for name, codes in embeddings.items():
+            self.suites[name].update_angle(torch.stack(codes, 1))
 
     def _keep_samples(self, image: Tensor, versions: Versions) -> None:
         rows = {"original": image, "anonymized, key 1": versions.anonymized[0]}
@@ -348,26 +354,27 @@ class Evaluation:
             "landmarks": "landmark_distance",
             "perceptual": "lpips, fid, kid",
         }
-        found = []
+        reasons = []
         for role, what in needs.items():
             if self.networks[role] is None:
-                found.append(f"{what}: bundle has no {role}")
+                reasons.append(f"{what}: bundle has no {role}")
         if self._codes_missing:
-            found.append("self_verification, recovery_rate/*/latent: the method has no codes")
+            reasons.append("self_verification, recovery_rate/*/latent: the method has no codes")
         if self._sealed:
-            found.append("recovery_rate/*/latent: what brings a face back is a sealed code, not an edited one")
+            reasons.append("recovery_rate/*/latent: what brings a face back is a sealed code, not an edited one")
         if self._irreversible:
-            found.append("recovery and wrong keys: the method is not reversible")
+            reasons.append("recovery and wrong keys: the method is not reversible")
         if not self.kffa_keys:
-            found.append("kffa: kffa_keys is 0")
-        return found
+            reasons.append("kffa: kffa_keys is 0")
+        return reasons
 
 
 def embed(net: Callable[[Tensor], Tensor], original: Tensor, versions: Versions) -> dict[str, Tensor]:
     """Embeddings `(B, E)` by version, the originals' given; `anonymized` is `(B, K, E)`, one a key."""
-    found = {"original": original, "anonymized": torch.stack([net(face) for face in versions.anonymized], 1)}
-    found |= {f"recovered/{level}": net(face) for level, face in versions.recovered.items()}
+    embeddings = {"original": original, "anonymized": torch.stack(list(map(net, versions.anonymized)), 1)}
+    for level, recovered in versions.recovered.items():
+        embeddings[f"recovered/{level}"] = net(recovered)
     for what, face in (("reconstruction", versions.reconstruction), ("wrong", versions.wrong)):
         if face is not None:
-            found[what] = net(face)
-    return found
+            embeddings[what] = net(face)
+    return embeddings

@@ -177,13 +177,13 @@ class KernelDistance(Metric):
         for _ in range(self.subsets):
             own, other = (torch.randperm(len(f), generator=generator)[:size].to(f.device) for f in (real, fake))
             values.append(polynomial_mmd(real[own], fake[other]))
-        found = torch.stack(values)
+        estimates = torch.stack(values)
         pairs = dim_zero_cat(self.real), dim_zero_cat(self.fake)
         if len(real) == len(fake) > 2:
             error = jackknife_error(*pairs)
         else:
             error = nothing
-        return {"mean": found.mean(), "std": found.std(correction=0), "error": error}
+        return {"mean": estimates.mean(), "std": estimates.std(correction=0), "error": error}
 
 
 def kid_interval(found: dict[str, Tensor]) -> tuple[float, float]:

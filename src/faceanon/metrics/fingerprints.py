@@ -21,14 +21,14 @@ def bundle_hashes(bundle: Bundle) -> dict[str, str]:
     """
     spec: dict[str, Any] = getattr(bundle, "spec", {})
     entries = spec.get("networks", {}).items()
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for role, entry in entries:
         if entry.get("sha256") is not None:
             hashes = [*entry.get("formerly", []), entry["sha256"]]
-            found[role] = str(hashes[0])
-    if "perceptual" in found:
-        found["features"] = found["perceptual"]
-    return found
+            by_name[role] = str(hashes[0])
+    if "perceptual" in by_name:
+        by_name["features"] = by_name["perceptual"]
+    return by_name
 
 
 def row_numbers(batch: FaceBatch) -> list[int]:
@@ -38,5 +38,5 @@ def row_numbers(batch: FaceBatch) -> list[int]:
     """
     if batch.factors is not None and bool((batch.attribute >= SPLIT).all()):
         return [int(label) % SPLIT for label in batch.attribute.tolist()]
-    found: list[int] = row_digests(to_bytes(batch.image)).tolist()
-    return found
+    numbers: list[int] = row_digests(to_bytes(batch.image)).tolist()
+    return numbers

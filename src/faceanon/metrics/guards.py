@@ -30,17 +30,17 @@ def find_faults(figures: Mapping[str, float], judge: str, far: float) -> dict[st
 
     checks = [*_anonymity(get, judge), *_picture(get), *_recovery(get, judge), *_judge(get, judge, far)]
     # No comparison with a missing figure's NaN holds.
-    found = {}
+    faults = {}
     for name, fails, text in checks:
         if fails:
-            found[name] = text
+            faults[name] = text
     broken = []
     for name, value in figures.items():
         if not math.isfinite(value):
             broken.append(name)
     if broken:
-        found["finite"] = f"not finite: {', '.join(sorted(broken))}"
-    return found
+        faults["finite"] = f"not finite: {', '.join(sorted(broken))}"
+    return faults
 
 
 def few_pairs(pairs: int, far: float) -> str | None:
@@ -53,7 +53,7 @@ def few_pairs(pairs: int, far: float) -> str | None:
 def _anonymity(get: Get, judge: str) -> list[tuple[str, bool, str]]:
     names = ("deid_rate", "key_similarity", "self_verification")
     deid, keys, reconstruction = (get(f"{name}/{judge}") for name in names)
-    found = get(f"rank1/{judge}/anonymized")
+    rank1 = get(f"rank1/{judge}/anonymized")
     again = get(f"rank1/{judge}/original")
     return [
         (
@@ -63,8 +63,8 @@ def _anonymity(get: Get, judge: str) -> list[tuple[str, bool, str]]:
         ),
         (
             f"rank1/{judge}/anonymized",
-            deid <= 0.5 and found > 0.5 * again > 0,
-            f"people are still found: {found:.0%} of the anonymized faces lead to another picture of their person, "
+            deid <= 0.5 and rank1 > 0.5 * again > 0,
+            f"people are still found: {rank1:.0%} of the anonymized faces lead to another picture of their person, "
             f"of the originals {again:.0%}, though few pass the threshold",
         ),
         (

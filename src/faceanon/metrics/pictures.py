@@ -107,10 +107,13 @@ class PictureCheck(Metric):
 
 def row_digests(rows: Tensor) -> Tensor:
     """First 63 bits of each row's sha256: `(B, ...)` on the CPU -> `(B,)` int64."""
-    found = []
+    digests = []
     for row in rows:
-        found.append(hashlib.sha256(row.contiguous().numpy().tobytes()).digest()[:8])
-    return torch.tensor([int.from_bytes(digest, "big") >> 1 for digest in found], dtype=torch.int64)
+        digests.append(hashlib.sha256(row.contiguous().numpy().tobytes()).digest()[:8])
+    numbers = []
+    for digest in digests:
+        numbers.append(int.from_bytes(digest, "big") >> 1)
+    return torch.tensor(numbers, dtype=torch.int64)
 
 
 def combined(digests: Tensor) -> str:
@@ -126,15 +129,15 @@ def read_list(path: Path) -> dict[str, str]:
     """
     if not path.is_file():
         raise UserError(f"no picture list {path}: it belongs beside the protocol that names it")
-    found = {}
+    persons = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         words = line.split("#", 1)[0].split()
         if not words:
             continue
-        if len(words) != 2 or len(words[0]) != 64 or words[0] in found:
+        if len(words) != 2 or len(words[0]) != 64 or words[0] in persons:
             raise UserError(f"{path}:{number}: expected a new sha256 and a person, got {line!r}")
-        found[words[0]] = words[1]
-    return found
+        persons[words[0]] = words[1]
+    return persons
 
 
 def find_pictures(listed: dict[str, str], files: Sequence[Path]) -> list[tuple[Path, str]]:
@@ -153,4 +156,7 @@ def find_pictures(listed: dict[str, str], files: Sequence[Path]) -> list[tuple[P
             f"{len(missing)} of the protocol's {len(listed)} pictures are not among the {len(files)} files given, "
             f"such as sha256 {missing[0][:16]}...; give the folders that hold the originals"
         )
-    return [(where[digest], person) for digest, person in listed.items()]
+    listed_files = []
+    for digest, person in listed.items():
+        listed_files.append((where[digest], person))
+    return listed_files

@@ -71,8 +71,9 @@ class PriorExam:
         threshold = float(self.verification.compute()["threshold"])
         rate = float(match_rate(self.similarity.compute(), threshold).mean())
         figures = {f"self_verification/{name}": rate, f"threshold/{name}": threshold}
-        quality = {key: float(value) for key, value in self.quality.compute().items()}
-        figures |= {f"{key}/reconstruction/image": value for key, value in quality.items()}
+        for key, value in self.quality.compute().items():
+            figures[f"{key}/reconstruction/image"] = float(value)
         for label, metric in (("reconstruction", self.kid), ("samples", self.kid_samples)):
-            figures |= {f"kid_{key}/{label}": float(value) for key, value in metric.compute().items()}
+            for key, distance in metric.compute().items():
+                figures[f"kid_{key}/{label}"] = float(distance)
         return figures

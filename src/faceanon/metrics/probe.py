@@ -88,8 +88,14 @@ class AttributeProbe(Metric):
             weights = ridge(original[learn], factors[learn])
             for what, points in (("changed", changed), ("original", original)):
                 read[what][test] = apply_ridge(weights, points[test])
-        scores = {what: determination(values, factors) for what, values in read.items()}
-        return {f"{name}/{what}": score[i] for what, score in scores.items() for i, name in enumerate(self.names)}
+        scores = {}
+        for what, values in read.items():
+            scores[what] = determination(values, factors)
+        named = {}
+        for what, score in scores.items():
+            for i, name in enumerate(self.names):
+                named[f"{name}/{what}"] = score[i]
+        return named
 
 
 def ridge(points: Tensor, factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -176,17 +176,20 @@ class Protocol:
         """
         asked = self.pictures
         counts = [("images", seen.images, asked.images), ("people", seen.people, asked.people)]
-        found = [f"{count} {what} instead of {wanted}" for what, count, wanted in counts if count != wanted]
+        differences = []
+        for what, count, expected in counts:
+            if count != expected:
+                differences.append(f"{count} {what} instead of {expected}")
         if asked.factors_sha256 is not None and seen.factors_sha256 != asked.factors_sha256:
-            found.append("other procedural faces (their factors differ)")
+            differences.append("other procedural faces (their factors differ)")
         pairs = zip(seen.signature, asked.signature, strict=False)
         if asked.signature and max(abs(a - b) for a, b in pairs) > TOLERANCE:
-            found.append("other pictures (their signature differs)")
+            differences.append("other pictures (their signature differs)")
         for role, network in vars(self.networks).items():
             wanted = None if network is None else network.sha256
             if wanted is not None and weights.get(role, wanted) != wanted:
-                found.append(f"another {role} (its weights are not {network.name}'s)")
-        return found
+                differences.append(f"another {role} (its weights are not {network.name}'s)")
+        return differences
 
     def file_list(self) -> dict[str, str]:
         """Person by sha256 of the picture file, for photographs.

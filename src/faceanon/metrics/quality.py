@@ -132,10 +132,10 @@ class ImageQuality(Metric):
     def compute(self) -> dict[str, Tensor]:
         """`mse`, `psnr`, `ssim`, and `lpips` where distances were given."""
         mse, decibels, similarity = self.totals / self.count
-        found = {"mse": mse, "psnr": decibels, "ssim": similarity}
+        figures = {"mse": mse, "psnr": decibels, "ssim": similarity}
         if self.measured > 0:
-            return {**found, "lpips": self.distances / self.measured}
-        return found
+            return {**figures, "lpips": self.distances / self.measured}
+        return figures
 
 
 class MaskedPSNR(Mean):

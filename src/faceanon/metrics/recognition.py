@@ -48,11 +48,11 @@ def genuine_pairs(identity: Tensor) -> Tensor:
     Args:
         identity: `(N,)`; -1 where unknown.
     """
-    found = [identity.new_zeros(2, 0)]
+    pairs = [identity.new_zeros(2, 0)]
     for label in torch.unique(identity[identity >= 0]):
         own = torch.nonzero(identity == label).squeeze(1)
-        found.append(own[torch.triu_indices(len(own), len(own), offset=1, device=own.device)])
-    return torch.cat(found, 1)
+        pairs.append(own[torch.triu_indices(len(own), len(own), offset=1, device=own.device)])
+    return torch.cat(pairs, 1)
 
 
 def impostor_pairs(identity: Tensor, max_pairs: int = MAX_PAIRS, seed: int = 0) -> Tensor:
@@ -79,7 +79,10 @@ def impostor_pairs(identity: Tensor, max_pairs: int = MAX_PAIRS, seed: int = 0) 
 def pair_scores(embedding: Tensor, pairs: Tensor) -> Tensor:
     """Cosines `(P,)` of rows `(2, P)` of unit embeddings `(N, E)`."""
     parts = zip(*(rows.split(CHUNK * CHUNK) for rows in pairs), strict=True)
-    return torch.cat([embedding.new_zeros(0), *((embedding[i] * embedding[j]).sum(-1) for i, j in parts)])
+    cosines = []
+    for i, j in parts:
+        cosines.append((embedding[i] * embedding[j]).sum(-1))
+    return torch.cat([embedding.new_zeros(0), *cosines])
 
 
 def genuine_scores(embedding: Tensor, identity: Tensor) -> Tensor:
@@ -150,9 +153,9 @@ class Verification(Metric):
         else:
             threshold = math.nan
             tar = embedding.new_tensor(math.nan)
-        found = {"impostor": impostor, "genuine": genuine, "identity": identity, "tar": tar}
+        scores = {"impostor": impostor, "genuine": genuine, "identity": identity, "tar": tar}
         people = {"impostor_people": identity[others].T, "genuine_people": identity[same[0]]}
-        return {**found, **people, "threshold": embedding.new_tensor(threshold)}
+        return {**scores, **people, "threshold": embedding.new_tensor(threshold)}
 
 
 class PairSimilarity(Metric):
@@ -252,7 +255,7 @@ class Identification(Metric):
 
     def _rows(self) -> list[tuple[Tensor, Tensor]]:
         """Per chunk of probes: similarities `(b, N)` with their own picture left out, and who is the same person."""
-        probe, gallery, identity = (dim_zero_cat(s) for s in (self.probe, self.gallery, self.identity))
+        probe, gallery, identity = map(dim_zero_cat, (self.probe, self.gallery, self.identity))
         rows = []
         for start in range(0, len(probe), CHUNK):
             similarity = probe[start : start + CHUNK] @ gallery.T
@@ -266,12 +269,12 @@ class Identification(Metric):
 
     def ranks(self) -> Tensor:
         """Per probe the place of the first picture of its person, 1 the best, NaN where there is none: `(N,)`."""
-        found = []
+        ranks = []
         for similarity, same in self._rows():
             best = similarity.masked_fill(~same, -math.inf).amax(1, keepdim=True)
-            place = 1 + ((similarity > best) & ~same).sum(1)
-            found.append(place.float().masked_fill(~same.any(1), math.nan))
-        return torch.cat(found)
+            rank = 1 + ((similarity > best) & ~same).sum(1)
+            ranks.append(rank.float().masked_fill(~same.any(1), math.nan))
+        return torch.cat(ranks)
 
     def hits(self, rank: int = 1) -> Tensor:
         """Per probe 1 or 0, and NaN where the person has no other picture: `(N,)`.
@@ -290,7 +293,12 @@ class Identification(Metric):
         Above `MAX_PAIRS` impostor pairs, every so-many-th is kept.
         """
         identity = dim_zero_cat(self.identity)
-        found: dict[str, list[Tensor]] = {"genuine": [], "genuine_people": [], "impostor": [], "impostor_people": []}
+        collected: dict[str, list[Tensor]] = {
+            "genuine": [],
+            "genuine_people": [],
+            "impostor": [],
+            "impostor_people": [],
+        }
         step = max(1, len(identity) ** 2 // MAX_PAIRS)
         start = 0
         for similarity, same in self._rows():
@@ -298,17 +306,17 @@ class Identification(Metric):
             impostors = (label[:, None] != identity) & (label[:, None] >= 0) & (identity >= 0)
             row, column = (indices[::step] for indices in torch.nonzero(impostors, as_tuple=True))
             own, other = torch.nonzero(same, as_tuple=True)
-            found["genuine"].append(similarity[own, other])
-            found["genuine_people"].append(label[own])
-            found["impostor"].append(similarity[row, column])
-            found["impostor_people"].append(torch.stack([label[row], identity[column]], 1))
+            collected["genuine"].append(similarity[own, other])
+            collected["genuine_people"].append(label[own])
+            collected["impostor"].append(similarity[row, column])
+            collected["impostor_people"].append(torch.stack([label[row], identity[column]], 1))
             start += len(similarity)
-        return {name: torch.cat(parts) for name, parts in found.items()}
+        return {name: torch.cat(parts) for name, parts in collected.items()}
 
     def gallery_rate(self, threshold: float) -> Tensor:
         """Per probe the share of accepted other pictures of its person, NaN where there is none: `(N,)`."""
-        found = []
+        hits = []
         for similarity, same in self._rows():
             accepted = ((similarity > threshold) & same).sum(1)
-            found.append(accepted / same.sum(1))  # 0 / 0 is the NaN
-        return torch.cat(found)
+            hits.append(accepted / same.sum(1))  # 0 / 0 is the NaN
+        return torch.cat(hits)

@@ -70,7 +70,9 @@ def roc(genuine: Tensor | Array, impostor: Tensor | Array) -> Roc:
         >>> curve.tar.tolist(), curve.far.tolist()
         ([0.0, 0.333..., 0.666..., 0.666..., 1.0, 1.0], [0.0, 0.0, 0.0, 0.5, 0.5, 1.0])
     """
-    scores = [np.asarray(item, dtype=np.float64).reshape(-1) for item in (genuine, impostor)]
+    scores = []
+    for item in (genuine, impostor):
+        scores.append(np.asarray(item, dtype=np.float64).reshape(-1))
     for name, item in zip(("genuine", "impostor"), scores, strict=True):
         if not item.size:
             raise ValueError(f"no {name} pairs: a ROC needs two people, with two pictures each")
@@ -166,9 +168,9 @@ def curve_intervals(
     other = numbers[len(pairs.genuine) :].reshape(-1, 2)
     order = _Order(pairs.genuine, pairs.impostor)
     rng = np.random.default_rng(seed)
-    found: dict[str, list[float]] = {"eer": [], "auc": []}
+    resampled_figures: dict[str, list[float]] = {"eer": [], "auc": []}
     for far in fars:
-        found[f"tar/{far:g}"] = []
+        resampled_figures[f"tar/{far:g}"] = []
     for _ in range(draws):
         times = np.bincount(rng.integers(len(people), size=len(people)), minlength=len(people)).astype(np.float64)
         genuine = times[own]
@@ -177,9 +179,12 @@ def curve_intervals(
             continue
         curve = order.curve(genuine, impostor)
         values = [curve.eer, curve.auc, *(curve.tar_at(far) for far in fars)]
-        for name, value in zip(found, values, strict=True):
-            found[name].append(value)
-    return {name: _interval(values, len(np.unique(own))) for name, values in found.items()}
+        for name, value in zip(resampled_figures, values, strict=True):
+            resampled_figures[name].append(value)
+    intervals = {}
+    for name, resampled in resampled_figures.items():
+        intervals[name] = _interval(resampled, len(np.unique(own)))
+    return intervals
 
 
 def _interval(values: list[float], people: int) -> tuple[float, float]:

@@ -50,15 +50,15 @@ class FeatureFolder:
 
     def _files(self) -> list[tuple[float, int, Path]]:
         """Time of last use, size and path of every file; one that another process takes away does not count."""
-        found = []
+        files = []
         for path in self.folder.glob("*/*.safetensors"):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                found.append((status.st_mtime, status.st_size, path))
-        return sorted(found)
+                files.append((status.st_mtime, status.st_size, path))
+        return sorted(files)
 
     def path(self, key: str) -> Path:
-        """File of an entry."""
+        """The file that holds the tensors kept under a key, whether or not it is there."""
         return self.folder / key[:2] / f"{key}.safetensors"
 
     def read(self, key: str) -> list[Tensor] | None:

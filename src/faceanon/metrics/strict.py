@@ -36,11 +36,17 @@ def typed(cls: type[T], data: object, where: str) -> T:
     for name, f in known.items():
         if f.default is MISSING and f.default_factory is MISSING:
             needed.append(name)
-    missing = [name for name in needed if name not in data]
+    missing = []
+    for name in needed:
+        if name not in data:
+            missing.append(name)
     if missing:
         raise UserError(f"{where}: entry {missing[0]!r} is missing; a protocol states every choice")
     hints = get_type_hints(cls)
-    return cls(**{str(name): _value(hints[str(name)], item, f"{where}: {name}") for name, item in data.items()})
+    arguments = {}
+    for name, item in data.items():
+        arguments[str(name)] = _value(hints[str(name)], item, f"{where}: {name}")
+    return cls(**arguments)
 
 
 def _value(hint: Any, item: object, where: str) -> object:  # noqa: ANN401 - a type

@@ -64,7 +64,11 @@ class RecognitionSuite:
         self.draws = draws
         self.fars = tuple(dict.fromkeys((far, *fars)))
         self.ranks = tuple(ranks)
-        self.readings = [reading for reading in readings if reading.recogniser == name]
+        own_readings = []
+        for reading in readings:
+            if reading.recogniser == name:
+                own_readings.append(reading)
+        self.readings = own_readings
         self.originals = Verification(far, seed=seed)
         self.pairs: dict[str, PairSimilarity] = {}
         self.lookups: dict[str, Identification] = {}
@@ -110,7 +114,9 @@ class RecognitionSuite:
         """Figures, intervals and scores over everything added."""
         verdict = Verdict()
         known = self.originals.compute()
-        cosines = {what: metric.compute() for what, metric in self.pairs.items()}
+        cosines = {}
+        for what, metric in self.pairs.items():
+            cosines[what] = metric.compute()
         people = known["identity"].reshape(-1)
         threshold = float(known["threshold"])
         self._scores(verdict, known, cosines)
@@ -125,8 +131,9 @@ class RecognitionSuite:
         self._lookup_figures(verdict, threshold, people)
         if self.angle.update_called:
             verdict.figures[f"kffa/{self.name}"] = float(self.angle.compute())
-            found = self.spread.compute()
-            verdict.figures |= {f"key_diversity/{self.name}/{what}": float(v) for what, v in found.items()}
+            spread = self.spread.compute()
+            for what, v in spread.items():
+                verdict.figures[f"key_diversity/{self.name}/{what}"] = float(v)
         return verdict
 
     def _scores(self, verdict: Verdict, known: dict[str, Tensor], cosines: dict[str, Tensor]) -> None:
@@ -157,7 +164,10 @@ class RecognitionSuite:
                 verdict.skipped.append(f"tar_at_far, eer, auc, deid_rate_gallery of {self.name}: {reason}")
             return
         curve = roc(pairs.genuine, pairs.impostor)
-        values = {"eer": curve.eer, "auc": curve.auc, **{f"tar/{far:g}": curve.tar_at(far) for far in fars}}
+        tars = {}
+        for far in fars:
+            tars[f"tar/{far:g}"] = curve.tar_at(far)
+        values = {"eer": curve.eer, "auc": curve.auc, **tars}
         intervals = curve_intervals(pairs, fars, min(self.draws, 200), self.seed)
         for key, value in values.items():
             name = f"{key}/{self.name}/{what}"
@@ -191,7 +201,8 @@ class RecognitionSuite:
 
 def as_pairs(found: Mapping[str, Tensor]) -> Pairs:
     """The scores and people that `Verification.compute` and `Identification.pairs` give, as numpy sees them."""
-    genuine, impostor = (found[name].reshape(-1).double().cpu().numpy() for name in ("genuine", "impostor"))
+    genuine = found["genuine"].reshape(-1).double().cpu().numpy()
+    impostor = found["impostor"].reshape(-1).double().cpu().numpy()
     own = found["genuine_people"].reshape(-1).cpu().numpy()
     return Pairs(genuine, own, impostor, found["impostor_people"].reshape(-1, 2).cpu().numpy())
 

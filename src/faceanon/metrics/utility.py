@@ -90,7 +90,9 @@ class ParsingIoU(Metric):
             if item.is_floating_point() or (item.numel() and (item.min() < 0 or item.max() >= self.classes)):
                 raise ValueError(f"{name} must be whole numbers from 0 to {self.classes - 1}")
         both = torch.bincount(labels[labels == reference].flatten(), minlength=self.classes)
-        counts = [torch.bincount(item.flatten(), minlength=self.classes) for item in (labels, reference)]
+        counts = []
+        for item in (labels, reference):
+            counts.append(torch.bincount(item.flatten(), minlength=self.classes))
         self.intersection += both
         self.union += counts[0] + counts[1] - both
 

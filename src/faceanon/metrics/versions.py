@@ -94,7 +94,10 @@ def carried_bytes(codes: list[bytes] | None, faces: int) -> Tensor:
     """Bytes beside each of so many pictures, `(faces,)`: of the sealed codes with everything around them, or 0."""
     if codes is None:
         return torch.zeros(faces)
-    return torch.tensor([float(sealed_size(len(code))) for code in codes])
+    sizes = []
+    for code in codes:
+        sizes.append(float(sealed_size(len(code))))
+    return torch.tensor(sizes)
 
 
 def draw_keys(backbone: Backbone, seed: int, role: str, indices: range | list[int]) -> Tensor:
@@ -138,7 +141,10 @@ class VersionMaker:
         for i in range(self.keys):
             keys.append(self._key(backbone, f"key{i + 1}", image, indices))
         raw, drawn = draw_or_hide(backbone, image, keys[0])
-        made = Versions([saved(raw), *(saved(draw_or_hide(backbone, image, key)[0]) for key in keys[1:])])
+        others = []
+        for key in keys[1:]:
+            others.append(saved(draw_or_hide(backbone, image, key)[0]))
+        made = Versions([saved(raw), *others])
         codes = encode_or_none(backbone, image)
         if codes is not None:
             made.reconstruction = saved(backbone.decode(codes))

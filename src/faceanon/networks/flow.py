@@ -109,11 +109,13 @@ class AllInOneBlock(FlowBlock):
         self.bound = bound
         widths = (dim // 2, dim // 4, dim // 4, dim // 2)
         self.subnet = mlp(self.first + secret_dim, *widths, 2 * (dim // 2), slope=0.01)
+        # softplus makes 10 of it, and a tenth of that is a scale of 1 to start with.
         self.raw_scale = nn.Parameter(torch.full((dim,), 10.0).expm1().log())
         self.offset = nn.Parameter(torch.zeros(dim))
         self.register_buffer("permutation", torch.randperm(dim, generator=torch.Generator().manual_seed(seed)))
 
     def _coupling(self, z1: Tensor, secret: Tensor) -> tuple[Tensor, Tensor]:
+        # FrEIA damps the sub-network tenfold.
         raw, shift = (0.1 * self.subnet(torch.cat([z1, secret], 1))).chunk(2, 1)
         return self.bound * raw.tanh(), shift
 

@@ -71,7 +71,10 @@ class IdentityUNet(nn.Module):
         self.unfold = nn.Sequential(nn.Linear(key_dim, deepest * side * side), nn.Unflatten(1, (deepest, side, side)))
         self.join = Normed(2 * deepest, deepest)
         steps = list(pairwise(reversed(widths)))
-        self.ups = nn.ModuleList(nn.Sequential(Normed(deep + fine, fine), Normed(fine, fine)) for deep, fine in steps)
+        ups = []
+        for deep, fine in steps:
+            ups.append(nn.Sequential(Normed(deep + fine, fine), Normed(fine, fine)))
+        self.ups = nn.ModuleList(ups)
         self.head = nn.Conv2d(widths[0], 3, 3, padding=1)
 
     def forward(self, context: Tensor, key: Tensor) -> Tensor:
@@ -123,8 +126,14 @@ class StyleUNet(nn.Module):
         self.encoder = ContextEncoder(inputs, widths)
         self.middle = StyledBlock(widths[-1], widths[-1], style_dim)
         steps = list(pairwise(reversed(widths)))
-        self.first = nn.ModuleList(StyledBlock(deep + fine, fine, style_dim) for deep, fine in steps)
-        self.second = nn.ModuleList(StyledBlock(fine, fine, style_dim) for _, fine in steps)
+        first = []
+        for deep, fine in steps:
+            first.append(StyledBlock(deep + fine, fine, style_dim))
+        self.first = nn.ModuleList(first)
+        second = []
+        for _, fine in steps:
+            second.append(StyledBlock(fine, fine, style_dim))
+        self.second = nn.ModuleList(second)
         self.head = nn.Conv2d(widths[0], 3, 1)
 
     def forward(self, context: Tensor, z: Tensor) -> Tensor:

@@ -58,6 +58,7 @@ class SEModule(nn.Module):
         gate = F.relu(self.fc1(x.mean((2, 3), keepdim=True)))
         gate = torch.sigmoid(self.fc2(gate))
         if inference(x):
+            # Fresh memory costs more than the arithmetic, and without gradients nobody needs the map as it was.
             return x.mul_(gate)
         return x * gate
 
@@ -89,6 +90,7 @@ class Unit(nn.Module):
         if self.training or not inference(x):
             out: Tensor = self.res_layer(x) + shortcut
             return out
+        # Only a norm after a convolution can be folded into it: before one, padding would get the norm's shift too.
         norm, conv1, activate, conv2, norm2, gate = self.res_layer
         gated: Tensor = gate(folded(conv2, norm2, activate(conv1(norm(x)))))
         return gated.add_(shortcut)
@@ -109,9 +111,11 @@ def make_body(widths: Sequence[int], units: Sequence[int]) -> nn.Sequential:
     if len(widths) != len(units) + 1:
         raise ValueError(f"widths {tuple(widths)} must have one entry more than units {tuple(units)}")
     body = []
+    # `widths` has one entry more than the others.
     for before, width, count in zip(widths, widths[1:], units, strict=False):
         body.append(Unit(before, width, 2))
-        body.extend(Unit(width, width, 1) for _ in range(count - 1))
+        for _ in range(count - 1):
+            body.append(Unit(width, width, 1))
     return nn.Sequential(*body)
 
 

@@ -53,10 +53,12 @@ class KeyedTurn(Whitening):
         white = self.white(code)
         x = white[:, : self.turned]
         rest = white[:, self.turned :]
+        # Whole vectors only; numbers of the key beyond them are not used.
         used = key[:, : key.shape[1] // self.turned * self.turned]
         vectors = used.reshape(key.shape[0], -1, self.turned)  # (B, m, T); no `len`, which an export would fix
         vectors = vectors / vectors.norm(dim=-1, keepdim=True).clamp(min=1e-12)
         turned = x
+        # Householder reflections; the same in the opposite order undo them.
         for vector in vectors.unbind(1):
             turned = turned - 2 * vector * (vector * turned).sum(-1, keepdim=True)
         first = turned[:, 0::2]

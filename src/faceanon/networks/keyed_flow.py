@@ -124,6 +124,7 @@ class KeyedFlow(Whitening):
 
     def _turn(self, x: Tensor, frames: Tensor, directions: Tensor, inverse: bool) -> Tensor:
         """A^-1 J A, or A^-1 J^-1 A, of `(B, n)`."""
+        # Every step keeps the length of x, so the way back finds the same scale.
         scale = self.swing * (2 / (1 + x.square().mean(1, keepdim=True))).sqrt()  # (B, 1)
         for number in range(self.rounds):
             x = _swung(_times(frames[:, number], x), directions[:, number], scale)

@@ -67,6 +67,7 @@ def load_exactly(module: nn.Module, state: Mapping[str, Tensor], source: str | P
     try:
         module.load_state_dict(dict(state), strict=True, assign=assign)
     except RuntimeError as error:
+        # torch gives each mismatch a line of its own; the first is enough.
         reason = " ".join(str(error).split("\n\t")[1].split())[:200]
         raise UserError(
             f"{source} does not fit {type(module).__name__} ({reason}); give the file of that very network"

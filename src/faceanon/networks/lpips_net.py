@@ -43,8 +43,11 @@ class Lpips(nn.Module):
         slices = []
         for i in range(whole.net.N_slices):
             slices.append(getattr(whole.net, f"slice{i + 1}"))
-        self.features = nn.ModuleDict({name: layer for part in slices for name, layer in part.named_children()})
-        self.taps = tuple(list(part._modules)[-1] for part in slices)
+        layers = {}
+        for part in slices:
+            layers.update(part.named_children())
+        self.features = nn.ModuleDict(layers)
+        self.taps = tuple(list(dict(part.named_children()))[-1] for part in slices)
         self.register_buffer("shift", whole.scaling_layer.shift, persistent=False)
         self.register_buffer("scale", whole.scaling_layer.scale, persistent=False)
         for index, layer in enumerate(whole.lins):
@@ -62,7 +65,9 @@ class Lpips(nn.Module):
 
     def forward(self, image: Tensor) -> list[Tensor]:
         """Maps of unit length times the roots of the linear weights: LPIPS is the mean square of their differences."""
-        maps = [F.normalize(item, dim=1, eps=1e-10) for item in self.raw(image)]
+        maps = []
+        for item in self.raw(image):
+            maps.append(F.normalize(item, dim=1, eps=1e-10))
         return [item * self.get_buffer(f"root{index}") for index, item in enumerate(maps)]
 
     @classmethod
@@ -72,9 +77,9 @@ class Lpips(nn.Module):
         Raises:
             UserError: The file is missing, unreadable or another network's.
         """
-        found = cls(net)
-        load_exactly(found, backbone_weights(read_state(path, BACKBONES[net])), path)
-        return found
+        lpips = cls(net)
+        load_exactly(lpips, backbone_weights(read_state(path, BACKBONES[net])), path)
+        return lpips
 
 
 class LpipsDistance(PerceptualDistance):
@@ -89,8 +94,8 @@ class LpipsDistance(PerceptualDistance):
 
     def maps(self, image: Tensor) -> list[Tensor]:
         """The weighted maps of `(B, 3, S, S)` in [-1, 1]; compute once for an image compared many times."""
-        found: list[Tensor] = self.net(image)
-        return found
+        maps: list[Tensor] = self.net(image)
+        return maps
 
     def features(self, image: Tensor) -> Tensor:
         """Spatial mean of the backbone's last map, `(B, C)`, for KID."""

@@ -51,7 +51,8 @@ class MobileFaceV2(nn.Module):
         blocks: list[nn.Module] = []
         for inputs, outputs in pairwise(widths):
             blocks += [Inverted(inputs, outputs, 2, expansion)]
-            blocks += [Inverted(outputs, outputs, 1, expansion) for _ in range(BLOCKS - 1)]
+            for _ in range(BLOCKS - 1):
+                blocks.append(Inverted(outputs, outputs, 1, expansion))
         self.blocks = nn.Sequential(*blocks)
         side = -(-112 // 2 ** len(widths))
         self.head = nn.Sequential(
@@ -64,13 +65,14 @@ class MobileFaceV2(nn.Module):
 
     def maps(self, image: Tensor) -> list[Tensor]:
         """`(B, 3, 112, 112)` RGB in [-1, 1] -> maps `(B, C, h, h)` after the stem and after each stage, h falling."""
+        # Trained on (value - 127.5) / 128.
         x = self.stem(image * (127.5 / 128))
-        found = [x]
+        maps = [x]
         for number, block in enumerate(self.blocks, 1):
             x = block(x)
             if number % BLOCKS == 0:
-                found.append(x)
-        return found
+                maps.append(x)
+        return maps
 
     def embed(self, maps: list[Tensor]) -> Tensor:
         """What `maps` gave -> `(B, E)`, not normalised."""

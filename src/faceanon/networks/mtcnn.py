@@ -43,6 +43,7 @@ class PNet(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(3, 10, 3)
         self.prelu1 = nn.PReLU(10)
+        # The published networks round the sizes of pooled maps up, here and below.
         self.pool1 = nn.MaxPool2d(2, 2, ceil_mode=True)
         self.conv2 = nn.Conv2d(10, 16, 3)
         self.prelu2 = nn.PReLU(16)
@@ -162,9 +163,9 @@ def _read_weights(name: str) -> list[NDArray[np.float32]]:
         folder = Path(spec.origin).parent / "assets" / "weights"
     if folder is None or not (path := folder / f"{name}.lz4").is_file():
         raise UserError("face detection needs the weights of the package mtcnn; run: pip install 'mtcnn>=1.0,<2'")
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != WEIGHTS_SHA256[name]:
-        raise UserError(f"{path} is not the file of mtcnn 1.0.0 (sha256 {found[:12]}...); reinstall mtcnn==1.0.0")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != WEIGHTS_SHA256[name]:
+        raise UserError(f"{path} is not the file of mtcnn 1.0.0 (sha256 {digest[:12]}...); reinstall mtcnn==1.0.0")
     arrays: list[NDArray[np.float32]] = joblib.load(path)
     return arrays
 

@@ -20,10 +20,10 @@ BISENET = (
 )  # fmt: skip
 """Order of face-parsing.PyTorch's BiSeNet (`79999_iter.pth`)."""
 
-CELEBAMASK_HQ_OF_BISENET = tuple(CELEBAMASK_HQ.index(name) for name in BISENET)
+CELEBAMASK_HQ_OF_BISENET = tuple(map(CELEBAMASK_HQ.index, BISENET))
 """`[b]` is CelebAMask-HQ's number of BiSeNet's class b: use it to renumber BiSeNet's label maps."""
 
-BISENET_OF_CELEBAMASK_HQ = tuple(BISENET.index(name) for name in CELEBAMASK_HQ)
+BISENET_OF_CELEBAMASK_HQ = tuple(map(BISENET.index, CELEBAMASK_HQ))
 """`[c]` is BiSeNet's number of CelebAMask-HQ's class c: use it to reorder BiSeNet's channels."""
 
 PARTS = ("nose", "l_eye", "r_eye", "mouth", "u_lip", "l_lip")
@@ -42,7 +42,7 @@ def class_numbers(names: tuple[str, ...], order: tuple[str, ...] = CELEBAMASK_HQ
             unknown.append(name)
     if unknown:
         raise ValueError(f"no parsing class {unknown[0]!r}; there are {', '.join(order)}")
-    return tuple(order.index(name) for name in names)
+    return tuple(map(order.index, names))
 
 
 def bisenet_logits_to_celebamask_hq(logits: Tensor) -> Tensor:

@@ -98,7 +98,10 @@ class TransformerMapperSplit(nn.Module):
         if self.pos_embedding is not None:
             tokens = tokens + self.pos_embedding
         groups = zip(self.layers, torch.split(tokens, self.split), torch.split(memory, self.split), strict=True)
-        return cat([layer(part, key) for layer, part, key in groups]).transpose(0, 1)
+        parts = []
+        for layer, part, key in groups:
+            parts.append(layer(part, key))
+        return cat(parts).transpose(0, 1)
 
     def _tokens(self, codes: Tensor, password: Tensor) -> tuple[Tensor, Tensor]:
         """Code and key as sequences `(L, B, D)`, as attention takes them."""
@@ -129,7 +132,11 @@ def mapper_layout(public: Mapping[str, Tensor]) -> dict[str, Any]:
         rows = public["pos_embedding"].shape[0]
     else:
         rows = sum(SPLIT)
-    groups = len({name.split(".")[1] for name in public if name.startswith("layers.")})
+    numbers = set()
+    for name in public:
+        if name.startswith("layers."):
+            numbers.add(name.split(".")[1])
+    groups = len(numbers)
     if (groups, rows) != (len(SPLIT), sum(SPLIT)):
         raise ValueError(f"this mapper has {groups} groups and {rows} layers; the public split is {SPLIT}")
     return {

@@ -46,6 +46,7 @@ class Scrfd:
         from insightface.model_zoo.scrfd import SCRFD
 
         self.net = SCRFD(str(path), session)
+        # insightface's numbers of devices: -1 is the CPU.
         cpu = 0
         if session.get_providers() == ["CPUExecutionProvider"]:
             cpu = -1
@@ -60,6 +61,6 @@ class Scrfd:
             Boxes `(N, 4)` x1, y1, x2, y2 in px, scores `(N,)` and points `(N, 5, 2)` x, y: eye at the photo's left, eye
             at its right, nose, mouth corner left, right. Best score first.
         """
-        found, points = self.net.detect(np.ascontiguousarray(image[..., ::-1]))  # it takes BGR
-        rows = np.asarray(found, np.float64).reshape(-1, 5)
+        boxes, points = self.net.detect(np.ascontiguousarray(image[..., ::-1]))  # it takes BGR
+        rows = np.asarray(boxes, np.float64).reshape(-1, 5)
         return rows[:, :4], rows[:, 4], np.asarray(points, np.float64).reshape(-1, 5, 2)

@@ -44,6 +44,7 @@ class SqueezeNetFeatures(nn.Module):
 
     def forward(self, image: Tensor) -> list[Tensor]:
         """`(B, 3, S, S)` RGB in [-1, 1] -> seven maps of 64, 128, 256, 384, 384, 512 and 512 channels, after ReLU."""
+        # Caffe's preprocessing: BGR in [0, 255] less the mean colour.
         x = F.relu(self.conv1((image.flip(1) + 1) * 127.5 - self.mean))
         maps = [x]
         for number in FIRES:
@@ -57,4 +58,7 @@ class SqueezeNetFeatures(nn.Module):
 
 def convert_squeezenet(public: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """State dict of `SqueezeNetFeatures` from tensors named as `fire2_squeeze1x1.weight`."""
-    return {name.replace("_", ".", 1): tensor for name, tensor in public.items()}
+    converted = {}
+    for name, tensor in public.items():
+        converted[name.replace("_", ".", 1)] = tensor
+    return converted

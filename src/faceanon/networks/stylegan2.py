@@ -57,9 +57,10 @@ class Generator(nn.Module):
         self.channels = channel_table(size, channel_multiplier, channels)
         self.n_latent = layer_count(size)
         sides = list(self.channels)
-        self.style = nn.Sequential(
-            PixelNorm(), *[EqualLinear(style_dim, style_dim, lr_mul=0.01, activate=True) for _ in range(n_mlp)]
-        )
+        layers = []
+        for _ in range(n_mlp):
+            layers.append(EqualLinear(style_dim, style_dim, lr_mul=0.01, activate=True))
+        self.style = nn.Sequential(PixelNorm(), *layers)
         self.input = ConstantInput(self.channels[4])
         self.conv1 = StyledConv(self.channels[4], self.channels[4], style_dim)
         self.to_rgb1 = ToRGB(self.channels[4], style_dim, upsample=False)
@@ -70,6 +71,7 @@ class Generator(nn.Module):
             self.convs.append(StyledConv(self.channels[before], width, style_dim, upsample=True))
             self.convs.append(StyledConv(width, width, style_dim))
             self.to_rgbs.append(ToRGB(width, style_dim))
+        # A module of its own gives the buffers the names that public checkpoints have.
         self.noises = nn.Module()
         for index, side in enumerate(self.noise_sides):
             self.noises.register_buffer(f"noise_{index}", torch.randn(1, 1, side, side))
@@ -140,7 +142,9 @@ class Generator(nn.Module):
         for index in range(len(x)):
             one = slice(index, index + 1)
             rows = [style[one] for style in styles]
-            own = [item if len(item) == 1 else item[one] for item in maps]
+            own = []
+            for item in maps:
+                own.append(item if len(item) == 1 else item[one])
             drawn, last = self._blocks(range(shared, blocks), image[one], x[one], rows, own)
             parts.append((drawn, last if keep else last[:0]))
         images, lasts = zip(*parts, strict=True)
@@ -183,7 +187,9 @@ class Generator(nn.Module):
             maps = list(self.noises.buffers())
         elif isinstance(noise, str):
             like = self.input.input
-            maps = [torch.randn(batch, 1, side, side, device=like.device, dtype=like.dtype) for side in sides]
+            maps = []
+            for side in sides:
+                maps.append(torch.randn(batch, 1, side, side, device=like.device, dtype=like.dtype))
         else:
             maps = list(noise)
         if len(maps) != len(sides):

@@ -140,8 +140,10 @@ class ModulatedConv2d(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(1, out_channels, in_channels, kernel_size, kernel_size))
         if upsample:
+            # Padding with which transposed convolution and blur together exactly double the side.
             slack = len(blur) - 2 - (kernel_size - 1)
             self.blur = Resample(((slack + 1) // 2 + 1, slack // 2 + 1), gain=4.0, taps=blur)
+        # A bias of 1, so that a style of zeros leaves the weight as it is.
         self.modulation = EqualLinear(style_dim, in_channels, bias_init=1.0)
         self.scale = 1 / math.sqrt(in_channels * kernel_size**2)
         self.padding = kernel_size // 2
@@ -162,6 +164,7 @@ class ModulatedConv2d(nn.Module):
         x = self._convolve(x * style[:, :, None, None], weight)
         if not self.demodulate:
             return x * gain
+        # What the squares of the modulated weight sum to, without a weight for each sample.
         energy = style.square() @ weight.square().sum((2, 3)).t()  # (B, O)
         return x * (gain * torch.rsqrt(energy + EPS))[:, :, None, None]
 

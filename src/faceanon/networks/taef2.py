@@ -72,7 +72,8 @@ class Taef2Encoder(nn.Sequential):
         for level in range(LEVELS):
             layers.append(nn.Conv2d(WIDTH, WIDTH, 3, stride=2, padding=1, bias=False))
             at_latents = level == LEVELS - 1
-            layers.extend(Block(pooled=at_latents) for _ in range(3))
+            for _ in range(3):
+                layers.append(Block(pooled=at_latents))
         layers.append(nn.Conv2d(WIDTH, LATENT_CHANNELS, 3, padding=1))
         super().__init__(*layers)
 
@@ -84,7 +85,8 @@ class Taef2Decoder(nn.Sequential):
         layers: list[nn.Module] = [SoftClamp(), nn.Conv2d(LATENT_CHANNELS, WIDTH, 3, padding=1), nn.ReLU()]
         for level in range(LEVELS):
             at_latents = level == 0
-            layers.extend(Block(pooled=at_latents) for _ in range(3))
+            for _ in range(3):
+                layers.append(Block(pooled=at_latents))
             layers.append(nn.Upsample(scale_factor=2))
             layers.append(nn.Conv2d(WIDTH, WIDTH, 3, padding=1, bias=False))
         layers.append(Block())

@@ -73,7 +73,10 @@ class TimmEncoder(Encoder4Editing):
         self.middle_ind = middle_ind
         self.n_latent = layer_count(stylegan_size)
         levels, channels, self._channels_last = _describe(name, input_size, dict(model_args or {}))
-        self.feature_channels = {input_size // r: c for r, c in zip(REDUCTIONS, channels, strict=True)}
+        channels_of_side = {}
+        for r, c in zip(REDUCTIONS, channels, strict=True):
+            channels_of_side[input_size // r] = c
+        self.feature_channels = channels_of_side
         self.trunk = _build(name, levels, trunk_file, dict(model_args or {}))
         config = timm.get_pretrained_cfg(name) or timm.models.PretrainedCfg()
         self.register_buffer("mean", _pixel(config.mean), persistent=False)
@@ -98,7 +101,10 @@ class TimmEncoder(Encoder4Editing):
             image = F.interpolate(image, size, mode="bilinear", align_corners=False, antialias=True)
         maps = self.trunk(((image + 1) / 2 - self.mean) / self.std)
         c1, c2, c3 = (item.permute(0, 3, 1, 2) if self._channels_last else item for item in maps)
-        return self._codes(c1, c2, self.latlayer0(c3)), {item.shape[-1]: item for item in (c1, c2, c3)}
+        by_side = {}
+        for item in (c1, c2, c3):
+            by_side[item.shape[-1]] = item
+        return self._codes(c1, c2, self.latlayer0(c3)), by_side
 
 
 def _pixel(values: tuple[float, ...]) -> Tensor:
@@ -112,7 +118,9 @@ def _checked_name(name: str) -> None:
         known = timm.list_models()
         near = difflib.get_close_matches(plain, known, 3, 0.5) or ["resnet50", "convnext_tiny", "efficientnet_b0"]
         raise UserError(f"timm {timm.__version__} has no model {name!r}; did you mean {', '.join(near)}?")
-    tags = [known.partition(".")[2] for known in timm.list_pretrained(f"{plain}.*")]
+    tags = []
+    for pretrained in timm.list_pretrained(f"{plain}.*"):
+        tags.append(pretrained.partition(".")[2])
     if tag and tag not in tags:
         raise UserError(f"timm's {plain} has no weights {tag!r}; it knows {', '.join(tags) or 'none'}, or leave it out")
 
@@ -142,17 +150,20 @@ def _describe(name: str, size: int, model_args: dict[str, Any]) -> tuple[list[in
             f"timm's {name} has maps at 1/{', 1/'.join(map(str, reductions))} of the side; an encoder needs one each "
             "at 1/4, 1/8 and 1/16, as resnet50, convnext_tiny or efficientnet_b0 have"
         )
-    levels = [reductions.index(r) for r in REDUCTIONS]
+    levels = list(map(reductions.index, REDUCTIONS))
     wanted = []
     for level, r in zip(levels, REDUCTIONS, strict=True):
         wanted.append((channels[level], size // r, size // r))
-    found = [shapes[level] for level in levels]
-    last = found == [(*shape[1:], shape[0]) for shape in wanted]
-    if found != wanted and not last:
+    shapes_of_levels = [shapes[level] for level in levels]
+    last = shapes_of_levels == [(*shape[1:], shape[0]) for shape in wanted]
+    if shapes_of_levels != wanted and not last:
         raise UserError(
-            f"timm's {name} gives maps {found} of a {size} px image instead of {wanted}; pick another model"
+            f"timm's {name} gives maps {shapes_of_levels} of a {size} px image instead of {wanted}; pick another model"
         )
-    return levels, [channels[level] for level in levels], last
+    widths = []
+    for level in levels:
+        widths.append(channels[level])
+    return levels, widths, last
 
 
 def _build(name: str, levels: list[int], file: str | None, model_args: dict[str, Any]) -> nn.Module:

@@ -36,10 +36,12 @@ def geometry_from_points(points: NDArray[np.floating]) -> CropGeometry:
     eyes = (left_eye + right_eye) / 2
     mouth = (left_mouth + right_mouth) / 2
     across = right_eye - left_eye
+    # FFHQ's square lies a tenth of the way from the eyes to the mouth below the eyes.
     down = mouth - eyes
     # Both say which way is right; the mean resists a bad point.
     direction = across + np.array([down[1], -down[0]])
     half = max(2.0 * math.hypot(*across), 1.8 * math.hypot(*down))
+    # Points that coincide have no direction; the guard keeps the division finite.
     axis = direction / max(math.hypot(*direction), 1e-9) * half
     center = eyes + 0.1 * down
     return CropGeometry(float(center[0]), float(center[1]), float(axis[0]), float(axis[1]))
@@ -125,6 +127,7 @@ def crop(photo: NDArray[np.uint8], geometry: CropGeometry, size: int) -> Tensor:
 def window_tensor(photo: NDArray[np.uint8], box: Box) -> Tensor:
     """A copy of the photo's pixels in `box` as `(3, h, w)` float32 in [-1, 1]."""
     left, top, right, bottom = box
+    # A copy: torch would otherwise share the photo's memory, which pasting changes.
     pixels = np.array(photo[top:bottom, left:right])
     return torch.from_numpy(pixels).permute(2, 0, 1).float() / 127.5 - 1
 
@@ -134,6 +137,7 @@ def crop_grid(geometry: CropGeometry, box: Box, size: int) -> Tensor:
 
     A pixel of the crop has n x n samples, so that whatever it covers is averaged.
     """
+    # Rows of samples go down the face, columns to its right.
     steps = crop_steps(geometry, size)
     return places_in_window(geometry, box, steps[None, :], steps[:, None])[None]
 
@@ -172,6 +176,7 @@ def samples(shrink: float) -> int:
 
 def crop_on_grid(window: Tensor, grid: Tensor, size: int) -> Tensor:
     """`crop` from a window `(3, h, w)` at the places of `crop_grid`."""
+    # Some bicubic weights are negative, so edges overshoot the range: hence the clamp.
     fine = functional.grid_sample(window[None], grid, mode="bicubic", padding_mode="reflection", align_corners=False)
     return functional.avg_pool2d(fine, grid.shape[1] // size)[0].clamp(-1, 1)
 
@@ -190,9 +195,10 @@ def arrange_layers(geometries: Sequence[CropGeometry]) -> tuple[tuple[CropGeomet
                 break
         else:
             layers.append([geometry])
-    return tuple(tuple(layer) for layer in layers)
+    return tuple(map(tuple, layers))
 
 
 def _overlap(one: CropGeometry, other: CropGeometry) -> bool:
+    # Windows have a margin, and are rounded outwards by up to a pixel.
     reach = one.reach + other.reach + 2 * (MARGIN + 1)
     return abs(one.center_x - other.center_x) < reach and abs(one.center_y - other.center_y) < reach

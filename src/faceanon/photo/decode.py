@@ -100,6 +100,7 @@ def decode(image: Image.Image, name: str, convert_profile: bool = True) -> Decod
         image = image.convert("RGBA")
         alpha = np.array(image.getchannel("A"), dtype=np.uint8)
         image = image.convert("RGB")
+    # Colour profiles describe RGB, grey or CMYK, not these.
     elif image.mode in ("1", "P", "YCbCr", "HSV"):
         image = image.convert("RGB")
     if isinstance(icc, bytes) and icc:

@@ -99,29 +99,31 @@ class MtcnnDetector:
         boxes = self._propose(photo, self.config.min_face * scale)
         boxes, _ = self._refine(photo, boxes)
         boxes, scores, points = self._output(photo, boxes)
-        found = []
+        faces = []
         for box, score, (xs, ys) in zip(
             (boxes / scale).tolist(), scores.tolist(), (points / scale).tolist(), strict=True
         ):
-            found.append(Detection(tuple(box), score, np.array([xs, ys]).T))
-        return sorted(found, key=lambda face: -face.size)
+            faces.append(Detection(tuple(box), score, np.array([xs, ys]).T))
+        return sorted(faces, key=lambda face: -face.size)
 
     def _prepare(self, image: NDArray[np.uint8]) -> tuple[Tensor, float]:
         """The photo as `(1, 3, H, W)` in [-1, 1], no longer than `max_side`, and the factor by which it shrank."""
         photo = torch.from_numpy(np.array(image)).to(self.device).permute(2, 0, 1)[None].float()
+        # The published weights expect a division by 128, not by 127.5.
         photo = ((photo - 127.5) / 128).contiguous(memory_format=torch.channels_last)
         scale = min(1.0, self.config.max_side / max(image.shape[:2]))
         return (photo if scale == 1 else _shrink(photo, scale)), scale
 
     def _propose(self, photo: Tensor, min_face: float) -> Tensor:
         """Square boxes `(N, 4)` from P-Net on every scale of the pyramid."""
-        found = []
+        proposals = []
+        # In a photo that was shrunk, the smallest wanted face may be smaller than a cell.
         for scale in _pyramid(photo, max(min_face, CELL), self.config.factor):
-            found.append(self._propose_at(photo, scale))
-        if not found:
+            proposals.append(self._propose_at(photo, scale))
+        if not proposals:
             return photo.new_zeros(0, 4)
-        boxes = torch.cat([boxes for boxes, _ in found])
-        scores = torch.cat([scores for _, scores in found])
+        boxes = torch.cat([boxes for boxes, _ in proposals])
+        scores = torch.cat([scores for _, scores in proposals])
         return _square(boxes[nms(boxes, scores, 0.7)])
 
     def _propose_at(self, photo: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -131,6 +133,7 @@ class MtcnnDetector:
         corner = torch.stack([column, row, column, row], 1) * STRIDE
         cells = corner + torch.tensor([0, 0, CELL, CELL], device=corner.device)
         boxes = (cells + offsets[0, :, row, column].T * CELL) / scale
+        # Within a scale 0.5, between scales 0.7, as the authors' code has it.
         kept = nms(boxes, scores[row, column], 0.5)
         return boxes[kept], scores[row, column][kept]
 
@@ -139,7 +142,7 @@ class MtcnnDetector:
         answers = []
         for part in torch.split(boxes, CHUNK):
             answers.append(self.rnet(_cut(photo, part, 24)))
-        logits, offsets = (torch.cat(part) for part in zip(*answers, strict=True))
+        logits, offsets = map(torch.cat, zip(*answers, strict=True))
         scores = logits.softmax(1)[:, 1]
         boxes = _move(boxes, offsets)
         keep = scores > self.config.thresholds[1]
@@ -153,7 +156,7 @@ class MtcnnDetector:
         answers = []
         for part in torch.split(boxes, CHUNK):
             answers.append(self.onet(_cut(photo, part, 48)))
-        logits, offsets, points = (torch.cat(part) for part in zip(*answers, strict=True))
+        logits, offsets, points = map(torch.cat, zip(*answers, strict=True))
         scores = logits.softmax(1)[:, 1]
         sides = (boxes[:, 2:] - boxes[:, :2])[..., None]
         points = boxes[:, :2, None] + points.reshape(-1, 2, 5) * sides  # (N, 2, 5)
@@ -185,10 +188,31 @@ class ScrfdDetector:
     def detect(self, image: NDArray[np.uint8]) -> list[Detection]:
         """Faces of an RGB photo `(H, W, 3)` uint8, the largest first."""
         rows = zip(*self.net(image), strict=True)
-        found = []
+        faces = []
         for box, score, points in rows:
-            found.append(Detection(tuple(box.tolist()), float(score), points))
-        return sorted((face for face in found if face.size >= self.min_face), key=lambda face: -face.size)
+            faces.append(Detection(tuple(box.tolist()), float(score), points))
+        return sorted((face for face in faces if face.size >= self.min_face), key=lambda face: -face.size)
+
+
+def shipped_detector(name: str, min_face: float, device: torch.device | str = "cpu") -> Detector:
+    """A detector whose networks are installed with faceanon, by its name.
+
+    Args:
+        name: `mtcnn` or `yunet`.
+        min_face: Side of the smallest face to find, in pixels of the photo.
+        device: Where the networks run; YuNet's always runs on the CPU.
+
+    Raises:
+        UserError: If there is no detector of this name, or it finds no faces as small.
+    """
+    # Here, since that module takes `Detection` from this one.
+    from faceanon.photo.yunet import YunetConfig, YunetDetector
+
+    if name == "mtcnn":
+        return MtcnnDetector(MtcnnConfig(min_face=min_face), device)
+    if name == "yunet":
+        return YunetDetector(YunetConfig(min_face=min_face))
+    raise UserError(f"no detector {name!r}: there are mtcnn and yunet")
 
 
 def _pyramid(photo: Tensor, min_face: float, factor: float) -> Iterator[float]:
@@ -199,7 +223,9 @@ def _pyramid(photo: Tensor, min_face: float, factor: float) -> Iterator[float]:
 
 
 def _shrink(photo: Tensor, scale: float) -> Tensor:
-    size = [max(1, math.ceil(side * scale)) for side in photo.shape[-2:]]
+    size = []
+    for side in photo.shape[-2:]:
+        size.append(max(1, math.ceil(side * scale)))
     if size == list(photo.shape[-2:]):
         return photo
     return functional.interpolate(photo, size, mode="area")

@@ -186,6 +186,7 @@ def write_photo(
 
 def _load(image: Image.Image, name: str, manifest: str | None) -> LoadedPhoto:
     icc = image.info.get("icc_profile")
+    # The pixels of a file of ours must stay as they are, since recovery starts from them; so its profile stays too.
     shown = decode(image, name, convert_profile=manifest is None)
     kept = None
     if manifest is not None and isinstance(icc, bytes) and icc:

@@ -124,10 +124,12 @@ def encode(
         options: dict[str, int] = {"lossless": True}
         if quality is not None:
             options = {"quality": quality}
+        # Without `exact` the encoder replaces the colours of transparent pixels.
         image.save(data, "WEBP", xmp=xmp, icc_profile=icc or b"", exact=True, **options)
     else:
         if alpha is not None:
             raise UserError(f"{path}: JPEG keeps no transparency; write PNG or WebP instead")
+        # Colour at full resolution, since recovery starts from these pixels.
         image.save(data, "JPEG", quality=quality or JPEG_QUALITY, subsampling=0, icc_profile=icc)
         if manifest is None:
             return data.getvalue()
@@ -145,16 +147,19 @@ def embedded(image: Image.Image) -> str | None:
         xmp = xmp.encode()
     if not isinstance(xmp, bytes):
         return None
-    found = _ELEMENT.search(xmp)
-    if found is None:
+    element = _ELEMENT.search(xmp)
+    if element is None:
         return None
-    return unescape(found[1].decode("utf-8", "replace"))
+    return unescape(element[1].decode("utf-8", "replace"))
 
 
 def embedded_vault(image: Image.Image) -> bytes | None:
     """The vault inside an opened picture, or None."""
     chunks: list[tuple[bytes, bytes]] = getattr(image, "private_chunks", [])
-    return next((bytes(chunk[1]) for chunk in chunks if chunk[0] == VAULT_CHUNK), None)
+    for chunk in chunks:
+        if chunk[0] == VAULT_CHUNK:
+            return bytes(chunk[1])
+    return None
 
 
 def read_vault_file(path: Path) -> bytes | None:
@@ -194,6 +199,7 @@ def read_text(path: Path) -> str:
     """
     try:
         with path.open("rb") as file:
+            # One byte more than allowed shows that the file is too long.
             data = file.read(MAX_TEXT_BYTES + 1)
         if len(data) > MAX_TEXT_BYTES:
             raise UserError(f"{path} is longer than {MAX_TEXT_BYTES} bytes; is it the right file?")
@@ -222,7 +228,8 @@ def _with_segment(jpeg: bytes, packet: bytes, path: Path) -> bytes:
     body = _HEAD + packet
     if len(body) > _SEGMENT_LIMIT:
         raise UserError(f"{path}: too many faces for the metadata of a JPEG; write PNG or WebP, or add --sidecar")
-    place = 2
+    # Past the start-of-image marker, and past a JFIF head, which has to be the first segment.
+    start = 2
     if jpeg[2:4] == b"\xff\xe0":
-        place += 2 + int.from_bytes(jpeg[4:6], "big")
-    return jpeg[:place] + b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body + jpeg[place:]
+        start += 2 + int.from_bytes(jpeg[4:6], "big")
+    return jpeg[:start] + b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body + jpeg[start:]

@@ -38,7 +38,9 @@ def photo_crowd(number: int = 0) -> Image.Image:
         number: Which crowd, from 0; others have other people, or the same in another order.
     """
     files = _files("test")
-    chosen = [files[(number * CROWD + place) % len(files)] for place in range(CROWD)]
+    chosen = []
+    for position in range(CROWD):
+        chosen.append(files[(number * CROWD + position) % len(files)])
     return _wall(chosen, CROWD_ACROSS, CROWD_SIDE)
 
 

@@ -103,7 +103,11 @@ class People:
 
     def unmet(self) -> list[str]:
         """The references that nobody in any photo so far was like."""
-        return [name for name in self.names if name not in self.met]
+        names = []
+        for name in self.names:
+            if name not in self.met:
+                names.append(name)
+        return names
 
     def _selected(self, faces: Sequence[Face], codes: Tensor) -> tuple[frozenset[int], dict[int, str]]:
         """Numbers of everybody who is like one of `select`, and why not the others."""
@@ -181,14 +185,14 @@ def read_reference(path: Path, detector: Detector, likeness: Likeness) -> Refere
         UserError: If the photo cannot be read, or shows no face, several, or one that cannot be used.
     """
     photo = load_photo(path)
-    found = detector.detect(photo.pixels)
-    if len(found) != 1:
-        if not found:
+    faces = detector.detect(photo.pixels)
+    if len(faces) != 1:
+        if not faces:
             shown = "no face that the detector finds"
         else:
-            shown = f"{len(found)} faces"
+            shown = f"{len(faces)} faces"
         raise UserError(f"the reference photo {path} shows {shown}; give one that shows the one person's face alone")
-    square = framed_square(found[0].points, likeness.framing)
+    square = framed_square(faces[0].points, likeness.framing)
     try:
         face = crop(photo.pixels, square, likeness.size)
     except UserError as error:
@@ -209,7 +213,9 @@ def _codes(likeness: Likeness, pixels: NDArray[np.uint8], faces: Sequence[Face])
     for face in faces:
         if face.geometry is not None:
             squares.append(face.geometry)
-    crops = [crop(pixels, square, likeness.size) for square in squares]
+    crops = []
+    for square in squares:
+        crops.append(crop(pixels, square, likeness.size))
     if crops:
         return _embedded(likeness, torch.stack(crops))
     return torch.zeros(0, 1)

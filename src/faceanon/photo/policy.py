@@ -110,7 +110,7 @@ class Face:
         return replace(self, treatment=method, reason=reason)
 
     def describe(self) -> str:
-        """One line for people."""
+        """Number, size, place, score and treatment of the face, as one line for people."""
         x = (self.box[0] + self.box[2]) / 2
         y = (self.box[1] + self.box[3]) / 2
         line = f"face {self.number}: {self.size:.0f} px at ({x:.0f}, {y:.0f}), score {self.score:.2f}: {self.treatment}"
@@ -213,6 +213,7 @@ def hide(pixels: NDArray[np.uint8], face: Face) -> None:
         patch = crop(pixels, square, HIDDEN_SIZE)
     except UserError:  # it lies outside the photo: nothing of it is there to be seen
         return
+    # No corrections: nothing has to be read back from a face that is hidden for good.
     paste(pixels, _method(face.treatment).obscured(patch[None])[0], square, feather=FEATHER, passes=0)
 
 
@@ -233,6 +234,7 @@ def _usable(
     if not np.isfinite(detection.points).all():
         return None, "its points were not found"
     geometry = framed_square(detection.points, framing)
+    # A manifest takes no number beyond MAX_SIDE.
     reach = max(abs(geometry.center_x), abs(geometry.center_y), geometry.side)
     if not LEAST_SIDE <= geometry.side <= reach <= MAX_SIDE:
         return None, "its points make no face"

@@ -64,8 +64,13 @@ class Originals:
 
 def touched(faces: Sequence[Face], width: int, height: int) -> list[Box]:
     """Windows of a photo of this size, in pixels, outside which anonymizing these faces changes nothing."""
-    squares = [face.geometry for face in faces if face.treatment == "model" and face.geometry is not None]
-    boxes = [crop_window(square, width, height) for square in squares]
+    squares = []
+    for face in faces:
+        if face.treatment == "model" and face.geometry is not None:
+            squares.append(face.geometry)
+    boxes = []
+    for square in squares:
+        boxes.append(crop_window(square, width, height))
     for face in faces:
         if face.treatment in SMALL_FACES:
             try:
@@ -101,7 +106,7 @@ def seal(original: NDArray[np.uint8], boxes: Sequence[Box], secret: Secret, mani
         >>> unseal(vault, Secret.random(0), manifest, "photo.png").restore(hidden)  # every pixel is back
         True
     """
-    if sum(_area(box) for box in boxes) > MOST_PIXELS:
+    if sum(map(_area, boxes)) > MOST_PIXELS:
         raise UserError("the faces overlap so much that a vault cannot hold them all; leave --vault away")
     salt = os.urandom(SALT)
     nonce = os.urandom(NONCE)
@@ -131,6 +136,7 @@ def unseal(vault: bytes, secret: Secret, manifest: Manifest, name: str) -> Origi
     binding, salt, check, nonce = _split(rest, BINDING, SALT, CHECK, NONCE)
     if binding != _binding(manifest):
         raise UserError(f"{name}: the vault belongs to another picture; put its own beside it, or leave --exact away")
+    # Takes as long whatever part of the check is right.
     if not hmac.compare_digest(check, _stream(secret, "check", salt, CHECK)):
         raise UserError(f"{name}: wrong password; its vault does not open with it")
     try:
@@ -147,7 +153,10 @@ def unseal(vault: bytes, secret: Secret, manifest: Manifest, name: str) -> Origi
 
 def _split(data: bytes, *sizes: int) -> list[bytes]:
     ends = np.cumsum(sizes).tolist()
-    return [data[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+    parts = []
+    for size, end in zip(sizes, ends, strict=True):
+        parts.append(data[end - size : end])
+    return parts
 
 
 def _stream(secret: Secret, what: str, salt: bytes, count: int) -> bytes:
@@ -162,7 +171,10 @@ def _binding(manifest: Manifest) -> bytes:
     fields = [manifest.method, manifest.weights, manifest.image_size, manifest.width, manifest.height]
     hidden = []
     for face in manifest.hidden:
-        hidden.append([*(float(edge) for edge in face.box), face.by])
+        edges = []
+        for edge in face.box:
+            edges.append(float(edge))
+        hidden.append([*edges, face.by])
     salt = None if manifest.salt is None else manifest.salt.hex()
     if manifest.kdf is None:
         kdf = None
@@ -200,7 +212,7 @@ def _unpack(plain: bytes, width: int, height: int) -> Originals:
     regions = []
     area = 0
     for region in head["regions"]:
-        left, top, right, bottom = (int(edge) for edge in region["box"])
+        left, top, right, bottom = map(int, region["box"])
         stop = start + int(region["bytes"])
         if not (0 <= left < right <= width and 0 <= top < bottom <= height and start < stop <= len(plain)):
             raise ValueError("a region outside the picture")
@@ -218,6 +230,7 @@ def _area(box: Box) -> int:
 
 
 def _pixels(png: bytes, width: int, height: int) -> NDArray[np.uint8]:
+    # PNG alone: who knows the password could otherwise reach any of Pillow's decoders.
     with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
         if image.size != (width, height) or image.mode != "RGB":
             raise ValueError("a region of another size")

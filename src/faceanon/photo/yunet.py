@@ -103,13 +103,13 @@ class YunetDetector:
             if scale <= SMALL_VIEW:
                 rows = rows[_sizes(rows) * scale >= LEAST_IN_SMALL_VIEWS]
             views.append(np.column_stack([rows, np.full(len(rows), number)]))
-        found = []
+        faces = []
         for row in self._agreed(np.concatenate(views)):
             x1, y1, x2, y2, score = row[:5].tolist()
             face = Detection((x1, y1, x2, y2), score, row[5:15].reshape(5, 2))
             if face.size >= UNCERTAIN * self.config.min_face:
-                found.append(face)
-        return sorted(found, key=lambda face: -face.size)
+                faces.append(face)
+        return sorted(faces, key=lambda face: -face.size)
 
     def scales(self, width: int, height: int) -> list[float]:
         """Sizes of the views of a photo of so many pixels, as multiples of the photo's, the largest first."""
@@ -147,17 +147,21 @@ class YunetDetector:
         # The network takes BGR in [0, 255].
         padded[0, :, :rows, :columns] = image[..., ::-1].transpose(2, 0, 1)
         outputs = dict(zip(self._outputs, self._session.run(None, {"input": padded}), strict=True))
-        found = np.concatenate([_decoded(outputs, stride, padded.shape[3], least) for stride in STRIDES])
+        parts = []
+        for stride in STRIDES:
+            parts.append(_decoded(outputs, stride, padded.shape[3], least))
+        candidates = np.concatenate(parts)
         across = columns / width
         down = rows / height
-        found[:, [0, 2, *range(5, 15, 2)]] /= across
-        found[:, [1, 3, *range(6, 15, 2)]] /= down
-        kept = nms(torch.from_numpy(found[:, :4]), torch.from_numpy(found[:, 4]), self.config.overlap)
-        best: NDArray[np.float64] = found[kept.numpy()]
+        candidates[:, [0, 2, *range(5, 15, 2)]] /= across
+        candidates[:, [1, 3, *range(6, 15, 2)]] /= down
+        kept = nms(torch.from_numpy(candidates[:, :4]), torch.from_numpy(candidates[:, 4]), self.config.overlap)
+        best: NDArray[np.float64] = candidates[kept.numpy()]
         return best
 
     def _agreed(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Rows of `view` with the view's number behind them -> one row a face, the best view's."""
+        # Stable, so that boxes of one score keep their order on every machine.
         rows = rows[np.argsort(-rows[:, 4], kind="stable")]
         left = np.ones(len(rows), bool)
         kept = []
@@ -181,6 +185,7 @@ def _decoded(outputs: dict[str, NDArray[np.float32]], stride: int, width: int, l
     """Boxes, scores and points `(N, 15)` of one of the network's three grids, in pixels of what it was given."""
     classes = np.clip(outputs[f"cls_{stride}"].ravel(), 0, 1)
     objects = np.clip(outputs[f"obj_{stride}"].ravel(), 0, 1)
+    # The score of OpenCV's FaceDetectorYN, to which the thresholds belong.
     scores = np.sqrt(classes * objects)
     chosen = np.nonzero(scores >= least)[0]
     row, column = np.divmod(chosen, width // stride)

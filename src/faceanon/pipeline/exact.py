@@ -89,6 +89,7 @@ def _restoring(photo: LoadedPhoto, originals: Originals, encoding: str) -> Steps
     """As the other steps, but no face is for the backbone."""
     pixels = photo.pixels.copy()
     notes = photo.notes
+    # Makes a generator of this, which asks for no face.
     yield from ()
     if not originals.restore(pixels):
         notes = (*notes, f"the faces are exact; around them the picture is as {encoding}, or a later change, left it")

@@ -30,10 +30,9 @@ from faceanon.files import state_sha256
 from faceanon.key import KdfParameters, Secret
 from faceanon.manifest import CropGeometry, HiddenFace, Manifest
 from faceanon.photo.align import arrange_layers, whole_picture
-from faceanon.photo.detect import Detector, MtcnnConfig, MtcnnDetector
+from faceanon.photo.detect import Detector, shipped_detector
 from faceanon.photo.file import LoadedPhoto, Photo, check_size, load_photo, read_manifest, to_image
 from faceanon.photo.policy import SMALL_FACES, Face, Policy, check_aligned, decide, hide, refuse_hopeless, squares
-from faceanon.photo.yunet import YunetConfig, YunetDetector
 from faceanon.pipeline.steps import Layers, Outcome, Row, Steps, bring_back_layer, change_layer, count_coarse
 from faceanon.sealed.envelope import WrongPasswordError
 from faceanon.sealed.manifests import opened_codes, with_codes
@@ -147,9 +146,10 @@ class Pipeline:
         if self._detector is None:
             bundle = getattr(self.backbone, "bundle", None)
             if isinstance(bundle, Bundle) and bundle.has("codec"):
-                self._detector = YunetDetector(YunetConfig(min_face=self.policy.searched))
+                name = "yunet"
             else:
-                self._detector = MtcnnDetector(MtcnnConfig(min_face=self.policy.searched), self.device)
+                name = "mtcnn"
+            self._detector = shipped_detector(name, self.policy.searched, self.device)
         return self._detector
 
     @detector.setter
@@ -301,12 +301,19 @@ class Pipeline:
                 hide(pixels, spoilt)
                 faces[spoilt.number - 1] = spoilt
             # What the model failed on was hidden for good, and recovery must not look for it.
-            changed = [geometry for geometry in layer if geometry not in failed]
+            changed = []
+            for geometry in layer:
+                if geometry not in failed:
+                    changed.append(geometry)
             if changed:
                 done.append(changed)
 
         # Say in the manifest what recovery needs.
-        hidden = tuple(HiddenFace(face.box, face.treatment) for face in faces if face.treatment in SMALL_FACES)
+        small = []
+        for face in faces:
+            if face.treatment in SMALL_FACES:
+                small.append(HiddenFace(face.box, face.treatment))
+        hidden = tuple(small)
         manifest = self.manifest(width, height, done)
         manifest = replace(manifest, salt=salt, kdf=kdf, hidden=hidden, encoding=encoding)
         if backbone.sealed:
@@ -314,7 +321,10 @@ class Pipeline:
         count = manifest.faces + len(hidden)
         if count == 0:
             raise UserError(f"{photo.name}: every face is to be left ({faces[0].reason}), so there is nothing to do")
-        left = sum(face.treatment == "left" for face in faces)
+        left = 0
+        for face in faces:
+            if face.treatment == "left":
+                left += 1
         coarse = count_coarse(manifest.layers, backbone.face_sizes[0])
         photo = replace(photo, pixels=pixels, manifest=manifest.to_json())
         return Outcome(photo, count, coarse, len(hidden), left, tuple(faces))

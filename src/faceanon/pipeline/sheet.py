@@ -33,7 +33,9 @@ def there_and_back(pipeline: Pipeline, photos: Sequence[Path], folder: Path, tar
     # Nobody needs these passwords again: the files are for looking at.
     right = Password(secrets.token_urlsafe(12))
     wrong = Password(secrets.token_urlsafe(12))
-    columns = [_files(pipeline, photo, folder, right, wrong) for photo in photos]
+    columns = []
+    for photo in photos:
+        columns.append(_files(pipeline, photo, folder, right, wrong))
     sheet = Image.new("RGB", (SIDE * len(columns), SIDE * len(columns[0])))
     for x, column in enumerate(columns):
         for y, path in enumerate(column):

@@ -140,7 +140,10 @@ def parts_of_a_size(
 ) -> Iterator[tuple[int, Sequence[CropGeometry]]]:
     """Crop sizes, each with squares of a layer that get it, at most `MOST_FACES` at once."""
     for size in sizes:
-        fitting = [geometry for geometry in layer if crop_size(geometry, sizes) == size]
+        fitting = []
+        for geometry in layer:
+            if crop_size(geometry, sizes) == size:
+                fitting.append(geometry)
         for start in range(0, len(fitting), MOST_FACES):
             yield size, fitting[start : start + MOST_FACES]
 
@@ -154,4 +157,9 @@ def _paste(pixels: NDArray[np.uint8], face: Tensor, geometry: CropGeometry, regi
 
 def count_coarse(layers: Layers, size: int) -> int:
     """How many faces are smaller in the photo than the model's smallest `size` in pixels."""
-    return sum(geometry.side < size for layer in layers for geometry in layer)
+    count = 0
+    for layer in layers:
+        for geometry in layer:
+            if geometry.side < size:
+                count += 1
+    return count

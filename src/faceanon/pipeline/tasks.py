@@ -180,6 +180,7 @@ class RecoverTask:
         if photo.manifest is None:
             photo = load_carried(self.source) or photo
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
+        # Called for its check: a name that cannot be written is refused before the model works.
         self.output.encoding(self.target)
         if photo.manifest is None and self.like is not None:
             manifest = self._found_again(photo, self.like)
@@ -216,11 +217,12 @@ class RecoverTask:
     def _found_again(self, photo: LoadedPhoto, like: Manifest) -> Manifest:
         layers = self.pipeline.find(photo)
         height, width = photo.pixels.shape[:2]
-        own = tuple(tuple(layer) for layer in layers)
+        own = tuple(map(tuple, layers))
+        # Its hidden faces and codes are those of the other file.
         return replace(like, width=width, height=height, layers=own, hidden=(), codes=())
 
 
 def run_task(task: Task) -> Outcome:
-    """Do one task alone."""
+    """Do one task from start to finish in this thread; what was done."""
     steps, secret = task.start()
     return task.finish(task.pipeline.drive(steps, secret, task.inverse))

@@ -253,7 +253,7 @@ def format_value(name: str, value: float | None) -> str:
 
 def format_interval(name: str, interval: tuple[float, float] | None) -> str:
     """95% interval without unit, or nothing."""
-    if interval is None or not all(math.isfinite(end) for end in interval):
+    if interval is None or not all(map(math.isfinite, interval)):
         return ""
     family = explain(name)
     scale = 100 if family.unit == "%" else 1
@@ -262,7 +262,9 @@ def format_interval(name: str, interval: tuple[float, float] | None) -> str:
 
 def grouped(names: list[str]) -> dict[str, list[str]]:
     """Metric names by family, families in the order of `EXPLANATIONS`, unknown ones last."""
-    order = {family: place for place, family in enumerate(EXPLANATIONS)}
+    order = {}
+    for rank, family in enumerate(EXPLANATIONS):
+        order[family] = rank
     groups: dict[str, list[str]] = {}
     for name in sorted(names, key=lambda n: order.get(n.split("/")[0], len(order))):
         groups.setdefault(name.split("/")[0], []).append(name)

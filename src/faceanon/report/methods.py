@@ -59,17 +59,17 @@ def summary(runs: Sequence[Mapping[str, float]], columns: Sequence[Column]) -> d
         runs: Value by metric name, a run each.
         columns: What is wanted.
     """
-    found: dict[str, dict[str, float]] = {}
+    table: dict[str, dict[str, float]] = {}
     for column in columns:
         values = []
         for run in runs:
             if column.name in run and math.isfinite(run[column.name]):
                 values.append(run[column.name])
         if values:
-            found[column.name] = {"mean": statistics.fmean(values)}
+            table[column.name] = {"mean": statistics.fmean(values)}
             if len(values) > 1:
-                found[column.name]["std"] = statistics.stdev(values)
-    return found
+                table[column.name]["std"] = statistics.stdev(values)
+    return table
 
 
 def markdown(methods: Mapping[str, Mapping[str, Mapping[str, float]]], columns: Sequence[Column]) -> str:
@@ -83,9 +83,12 @@ def markdown(methods: Mapping[str, Mapping[str, Mapping[str, float]]], columns: 
     for column in columns:
         heads.append(f"{column.group}: {column.title} {ARROWS[better(column.name)]}".strip())
     rows = [["method", *heads], ["---"] + ["---:"] * len(columns)]
-    for name, found in methods.items():
-        rows.append([name, *(_cell(column.name, found.get(column.name)) for column in columns)])
-    return "\n".join(pipe(row) for row in rows) + "\n"
+    for name, figures in methods.items():
+        cells = []
+        for column in columns:
+            cells.append(_cell(column.name, figures.get(column.name)))
+        rows.append([name, *cells])
+    return "\n".join(map(pipe, rows)) + "\n"
 
 
 def _cell(name: str, value: Mapping[str, float] | None) -> str:

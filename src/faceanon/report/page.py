@@ -27,7 +27,7 @@ def render(template: str, package: str = "faceanon.report", /, **values: object)
         package: Whose template it is.
         values: What the template shows, by name.
     """
-    loader = jinja2.ChoiceLoader([jinja2.PackageLoader(name) for name in (package, "faceanon.report")])
+    loader = jinja2.ChoiceLoader(list(map(jinja2.PackageLoader, (package, "faceanon.report"))))
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -42,7 +42,10 @@ def data_uri(picture: bytes, kind: str = "png") -> str:
 
 def family_rows(results: Sequence[Results], reference: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
     """Figures by family, one cell per result, for the templates."""
-    names = list(dict.fromkeys(name for result in results for name in result.figures))
+    all_names: list[str] = []
+    for result in results:
+        all_names.extend(result.figures)
+    names = list(dict.fromkeys(all_names))
     families = []
     for family, members in grouped(names).items():
         rows = []

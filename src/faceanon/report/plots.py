@@ -39,14 +39,21 @@ def similarity_plot(scores: Mapping[str, Tensor | Sequence[float]], threshold: f
     Returns:
         SVG; empty where there is nothing to draw.
     """
-    arrays = {kind: np.asarray(scores[kind], dtype=float) for kind in PAIRS if kind in scores}
-    arrays = {kind: array[np.isfinite(array)] for kind, array in arrays.items()}
-    arrays = {kind: array for kind, array in arrays.items() if array.size}
+    arrays = {}
+    for kind in PAIRS:
+        if kind in scores:
+            array = np.asarray(scores[kind], dtype=float)
+            array = array[np.isfinite(array)]
+            if array.size:
+                arrays[kind] = array
     if not arrays:
         return ""
     figure = Figure(figsize=(6, 1.05 * len(arrays) + 0.6), layout="constrained")
     axes = figure.subplots(len(arrays), 1, sharex=True, squeeze=False)[:, 0]
-    edges = np.linspace(min(-0.3, *(float(array.min()) for array in arrays.values())), 1.0, 70)
+    lows = []
+    for array in arrays.values():
+        lows.append(float(array.min()))
+    edges = np.linspace(min(-0.3, *lows), 1.0, 70)
     for axis, (kind, array) in zip(axes, arrays.items(), strict=True):
         _histogram(axis, kind, array, edges, threshold)
     axes[-1].set_xlabel("cosine; right of the dashed line the judge says: the same person")
@@ -76,7 +83,10 @@ def history_plot(history: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     """
     curves = {}
     for name, points in history.items():
-        finite = [point for point in points if math.isfinite(point[1])]
+        finite = []
+        for point in points:
+            if math.isfinite(point[1]):
+                finite.append(point)
         if finite:
             curves[name] = finite
     if not curves:

@@ -33,8 +33,13 @@ def sheet(rows: Mapping[str, Tensor], scale: int = 2) -> Image.Image:
         if row.ndim != 4 or row.shape[1] != 3:
             raise ValueError(f"row {label!r} must have the shape (N, 3, S, S), got {tuple(row.shape)}")
     font = ImageFont.load_default(13)
-    width = max(max(len(row) * (row.shape[3] * scale + GAP) for row in rows.values()), _label_width(rows, font))
-    height = sum(LABEL_HEIGHT + row.shape[2] * scale + GAP for row in rows.values())
+    widths = []
+    for row in rows.values():
+        widths.append(len(row) * (row.shape[3] * scale + GAP))
+    width = max(max(widths), _label_width(rows, font))
+    height = 0
+    for row in rows.values():
+        height += LABEL_HEIGHT + row.shape[2] * scale + GAP
     canvas = Image.new("RGB", (width, height), "white")
     draw = ImageDraw.Draw(canvas)
     top = 0
@@ -57,7 +62,7 @@ def _paste(canvas: Image.Image, row: Tensor, scale: int, top: int) -> None:
 
 
 def png_bytes(image: Image.Image) -> bytes:
-    """A picture as PNG."""
+    """A picture as the bytes of a PNG file."""
     file = io.BytesIO()
     image.save(file, "PNG", optimize=True)
     return file.getvalue()

@@ -48,7 +48,10 @@ def format_table(
 
 
 def _align(rows: list[list[str] | str]) -> str:
-    cells = [row for row in rows if not isinstance(row, str)]
+    cells = []
+    for row in rows:
+        if not isinstance(row, str):
+            cells.append(row)
     widths = []
     for column in range(len(cells[0])):
         widths.append(max(len(row[column]) for row in cells))
@@ -58,7 +61,10 @@ def _align(rows: list[list[str] | str]) -> str:
             lines.append(row)
         else:
             first = row[0].ljust(widths[0])
-            lines.append("  ".join([first, *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip())
+            cells_of_row = []
+            for c, w in zip(row[1:], widths[1:], strict=True):
+                cells_of_row.append(c.rjust(w))
+            lines.append("  ".join([first, *cells_of_row]).rstrip())
     return "\n".join(lines)
 
 

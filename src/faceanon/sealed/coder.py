@@ -159,9 +159,12 @@ def _with_prediction(
     rows, columns = mask.shape
     # A margin of zeros above and on both sides stands for what lies outside the picture.
     padded = np.zeros((len(residuals), rows + 1, columns + 2), np.int32)
-    for place, (row, column) in enumerate(np.argwhere(mask)):
-        around = np.stack([padded[:, 1 + row + down, 1 + column + right] for down, right in NEIGHBOURS])
-        padded[:, 1 + row, 1 + column] = residuals[:, place] + _prediction(around, statistics)
+    for number, (row, column) in enumerate(np.argwhere(mask)):
+        shifted = []
+        for down, right in NEIGHBOURS:
+            shifted.append(padded[:, 1 + row + down, 1 + column + right])
+        around = np.stack(shifted)
+        padded[:, 1 + row, 1 + column] = residuals[:, number] + _prediction(around, statistics)
     return padded[:, 1:, 1:-1]
 
 
@@ -184,14 +187,20 @@ def _pop_mask(coder: stream.stack.AnsCoder, rows: int, columns: int) -> NDArray[
 
 @functools.cache
 def _mask_models() -> tuple[stream.model.Categorical, ...]:
-    return tuple(stream.model.Categorical(np.array([256.0 - chance, chance]), perfect=False) for chance in MASK_CHANCES)
+    models = []
+    for chance in MASK_CHANCES:
+        models.append(stream.model.Categorical(np.array([256.0 - chance, chance]), perfect=False))
+    return tuple(models)
 
 
 @functools.lru_cache(maxsize=16)
 def _models(number: int, units: int) -> tuple[stream.model.Categorical, ...]:
     """Models of the residuals of every direction, from -254 to 254, at a step of `units` / 1024."""
     spreads = shipped()[number].spread.tolist()
-    return tuple(stream.model.Categorical(_frequencies(spread, units), perfect=False) for spread in spreads)
+    models = []
+    for spread in spreads:
+        models.append(stream.model.Categorical(_frequencies(spread, units), perfect=False))
+    return tuple(models)
 
 
 def _frequencies(spread: int, units: int) -> NDArray[np.float64]:
@@ -216,4 +225,7 @@ def _frequencies(spread: int, units: int) -> NDArray[np.float64]:
     total = 0.0
     for chance in both:
         total += chance
-    return np.array([float(int(chance / total * (1 << 22)) + 1) for chance in both])
+    counts = []
+    for chance in both:
+        counts.append(float(int(chance / total * (1 << 22)) + 1))
+    return np.array(counts)

@@ -54,7 +54,7 @@ def binding_of(weights: str, place: Sequence[float]) -> bytes:
         place: Whatever says which face of which picture it is, such as its square and the picture's size.
     """
     # Whole numbers and floats of one value are one place: JSON keeps no difference after a round trip.
-    values = [float(number) for number in place]
+    values = list(map(float, place))
     return hashlib.sha256(json.dumps([weights, values]).encode()).digest()
 
 
@@ -83,6 +83,7 @@ def seal(code: bytes, secret: Secret, binding: bytes) -> bytes:
     plain = len(code).to_bytes(LENGTH, "big") + code
     padded = plain + bytes(sealed_size(len(code)) - OVERHEAD + LENGTH - len(plain))
     nonce = os.urandom(NONCE)
+    # The binding is authenticated but not stored: elsewhere the code does not open.
     return VERSION + nonce + _cipher(secret).encrypt(nonce, padded, VERSION + binding)
 
 
@@ -121,6 +122,7 @@ def unseal(sealed: bytes, secret: Secret, binding: bytes, name: str) -> bytes:
     nonce = sealed[len(VERSION) : len(VERSION) + NONCE]
     try:
         plain = _cipher(secret).decrypt(nonce, sealed[len(VERSION) + NONCE :], VERSION + binding)
+    # AES-GCM cannot tell a wrong key from changed bytes, so the message names both.
     except InvalidTag:
         raise WrongPasswordError(
             f"{name}: wrong password, or its recovery data were tampered with; check the password"

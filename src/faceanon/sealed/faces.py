@@ -35,7 +35,10 @@ def codes_of_latents(latents: Tensor, mask: Tensor, step: float | None = None) -
     """As `codes_of_cells`, for who has the pictures' normalised latents `(B, C, S / 8, S / 8)` at hand."""
     faces = latents.detach().float().cpu().numpy()
     cells = mask[:, 0].bool().cpu().numpy()
-    return [encode_cells(face, kept, step) for face, kept in zip(faces, cells, strict=True)]
+    encoded = []
+    for face, kept in zip(faces, cells, strict=True):
+        encoded.append(encode_cells(face, kept, step))
+    return encoded
 
 
 def faces_of_cells(codec: LatentCodec, image: Tensor, codes: Sequence[bytes], passes: int = PASSES) -> Tensor:
@@ -56,7 +59,7 @@ def faces_of_cells(codec: LatentCodec, image: Tensor, codes: Sequence[bytes], pa
     """
     if len(codes) != len(image):
         raise ValueError(f"{len(image)} pictures need as many codes, not {len(codes)}")
-    decoded = [decode_cells(code) for code in codes]
+    decoded = list(map(decode_cells, codes))
     rows = image.shape[-2] // codec.shrink
     columns = image.shape[-1] // codec.shrink
     for _, kept in decoded:
@@ -70,6 +73,7 @@ def faces_of_cells(codec: LatentCodec, image: Tensor, codes: Sequence[bytes], pa
     shown = image.float()
     with torch.no_grad():
         for _ in range(passes):
+            # What the codec draws may leave [-1, 1], which pictures never do.
             around = codec.encode(shown.clamp(-1, 1)).float()
             drawn = codec.decode(torch.where(cells, latents, around)).float()
             shown = torch.where(pixels, drawn, image.float())

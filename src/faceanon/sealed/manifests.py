@@ -31,7 +31,7 @@ def with_codes(manifest: Manifest, codes: Mapping[CropGeometry, bytes], secret: 
         UserError: If they are together longer than a manifest may carry.
     """
     sealed = tuple(seal(codes[face], secret, _binding(manifest, face)) for face in faces_of(manifest))
-    total = sum(len(code) for code in sealed)
+    total = sum(map(len, sealed))
     if total > MAX_CODES_BYTES:
         raise UserError(
             f"{len(sealed)} faces take {total} bytes of recovery data, more than the {MAX_CODES_BYTES} that a file may "
@@ -62,7 +62,10 @@ def opened_codes(manifest: Manifest, secret: Secret, name: str) -> dict[CropGeom
     for code in manifest.codes:
         check_sealed(code, name)
     pairs = zip(faces, manifest.codes, strict=True)
-    return {face: unseal(code, secret, _binding(manifest, face), name) for face, code in pairs}
+    opened = {}
+    for face, code in pairs:
+        opened[face] = unseal(code, secret, _binding(manifest, face), name)
+    return opened
 
 
 def _binding(manifest: Manifest, face: CropGeometry) -> bytes:

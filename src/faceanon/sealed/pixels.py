@@ -38,8 +38,12 @@ def embed(pixels: NDArray[np.uint8], windows: Sequence[Window], payload: bytes) 
         UserError: If there is not room enough.
     """
     data = zlib.compress(payload, 9)
-    chosen = _apart([window for window in windows if window[2] - window[0] >= FIRST])
-    room = [_room(window) for window in chosen]
+    roomy = []
+    for window in windows:
+        if window[2] - window[0] >= FIRST:
+            roomy.append(window)
+    chosen = _apart(roomy)
+    room = list(map(_room, chosen))
     if sum(room) < len(data):
         raise UserError(
             f"the faces' pixels have room for {sum(room)} bytes and {len(data)} are to be carried: the faces are too "
@@ -68,9 +72,11 @@ def find(pixels: NDArray[np.uint8]) -> bytes | None:
         return None
     unpacker = zlib.decompressobj()
     try:
+        # Bounded: a few bytes may claim to unpack to more than the memory holds.
         payload = unpacker.decompress(b"".join(parts[number] for number in range(count)), MOST_BYTES)
     except zlib.error:
         return None
+    # Without its end the payload was cut short, or is longer than any of ours.
     if unpacker.eof:
         return payload
     return None
@@ -108,13 +114,14 @@ def _magics(pixels: NDArray[np.uint8]) -> list[tuple[int, int]]:
     # A byte for each bit, so that the search is one of bytes.
     bits = (pixels & 1).tobytes()
     wanted = np.unpackbits(np.frombuffer(MAGIC, np.uint8)).tobytes()
-    found = []
+    corners = []
     start = bits.find(wanted)
     while start >= 0:
+        # A window begins with the red of a pixel; elsewhere the bits agree by chance.
         if start % 3 == 0:
-            found.append((start // 3 % width, start // 3 // width))
+            corners.append((start // 3 % width, start // 3 // width))
         start = bits.find(wanted, start + 1)
-    return found
+    return corners
 
 
 def _read(pixels: NDArray[np.uint8], left: int, top: int) -> tuple[int, int, bytes] | None:
@@ -126,6 +133,7 @@ def _read(pixels: NDArray[np.uint8], left: int, top: int) -> tuple[int, int, byt
         return None
     down = height - top
     begun = len(MAGIC) + HEAD.size
+    # Everything here comes from outside: each size is checked before it is used as one.
     if across * down * 3 < 8 * begun:
         return None
     flat = (pixels[top:, left : left + across] & 1).reshape(-1)

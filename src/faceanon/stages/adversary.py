@@ -34,6 +34,7 @@ class Adversary(nn.Module):
             original: `(B, 3, S, S)`.
             identity: `(B,)` int64.
         """
+        # The gallery is of the frozen recogniser: only the look at anonymized pictures is learnt.
         with torch.no_grad():
             gallery = self.bundle.recogniser(fast_layout(original))
         return found_beyond_guess(F.normalize(self.reader(fast_layout(hidden))), gallery, identity)

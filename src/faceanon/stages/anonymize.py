@@ -17,6 +17,7 @@ from faceanon.metrics.cache import shared_cache
 from faceanon.metrics.codes import CodeAgreement
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.protocol import load_protocol
+from faceanon.metrics.quality import psnr
 from faceanon.models import load_into
 from faceanon.report.evaluated import publish
 from faceanon.stages.adversary import Adversary
@@ -95,7 +96,11 @@ class AnonymizeStage(BackboneStage[Branches]):
         self.save_hyperparameters(ignore=["backbone"])
         self.check_weights(weights)
         wanted = {"perceptual": weights.perceptual or weights.recovery_perceptual, "parser": weights.parsing}
-        self.bundle.require("recogniser", "judge", *(role for role, weight in wanted.items() if weight))
+        needed = []
+        for role, weight in wanted.items():
+            if weight:
+                needed.append(role)
+        self.bundle.require("recogniser", "judge", *needed)
         self.weights = weights
         self.loop = loop
         self.saved_noise = saved_noise
@@ -240,6 +245,7 @@ class AnonymizeStage(BackboneStage[Branches]):
             keys = self.backbone.sample_key(count * len(image)).to(image)
         else:
             drawn = self.parallel.streams.draw(partial(self.backbone.sample_key, count))  # (B, count, ...)
+            # Callers cut whole batches out: first every row's first key, then every row's second.
             keys = drawn.transpose(0, 1).flatten(0, 1).to(image)
         # One key for everybody, so that their pseudonyms compare, whether stage or backbone has the term.
         if (self.weights.pseudonym or "pseudonym" in self.wanted) and count > 1:
@@ -265,19 +271,19 @@ class AnonymizeStage(BackboneStage[Branches]):
             terms["adversarial"] = fooling_rows(self.discriminator, branches.pictures).mean()
         terms |= self.terms(batch, branches)
         if self.hunter is not None:
-            found = self.hunter(branches.anonymized, batch.image, batch.identity)
+            nats = self.hunter(branches.anonymized, batch.image, batch.identity)
             # Where the adversary does no better than a guess, there is nothing to escape from.
-            terms["hunted"] = found.clamp(min=0).mean()
+            terms["hunted"] = nats.clamp(min=0).mean()
         if self.weights.latent:
             drawn = []
             for codes in (branches.edited, branches.recovered):
                 if codes is not None:
                     drawn.append(codes)
-            found = []
+            latents = []
             for code in map(self.backbone.w_plus, drawn):
                 if code is not None:
-                    found.append(code)
-            terms["latent"] = torch.stack([latent_regulariser(code, self.latent_norm) for code in found]).mean()
+                    latents.append(code)
+            terms["latent"] = torch.stack([latent_regulariser(code, self.latent_norm) for code in latents]).mean()
         return terms | self._anchors(batch.image, branches)
 
     def _anchors(self, image: Tensor, branches: Branches) -> dict[str, Tensor]:
@@ -295,11 +301,17 @@ class AnonymizeStage(BackboneStage[Branches]):
             # Identities come from the backbone that trains, pictures from the teacher: how a face is drawn is held.
             before = self.teacher[0].decode(codes.with_identity(wanted))
         parts = before.split([len(pictures) for _, pictures in strangers.values()])  # type: ignore[no-untyped-call]
-        drawn = [pictures for _, pictures in strangers.values()]
-        return {name: pixel_loss(*pair) for name, pair in zip(strangers, zip(drawn, parts, strict=True), strict=True)}
+        drawn = []
+        for _, pictures in strangers.values():
+            drawn.append(pictures)
+        terms = {}
+        for name, pair in zip(strangers, zip(drawn, parts, strict=True), strict=True):
+            terms[name] = pixel_loss(*pair)
+        return terms
 
     def _sample_keys(self, batch: FaceBatch) -> Tensor:
         """Four keys a face `(4 B, ...)`, always the same."""
+        # Drawn on the CPU: the same seed gives other numbers on a GPU.
         return self.ema.sample_key(4 * len(batch), torch.Generator().manual_seed(self.seed)).to(batch.image)
 
     @torch.no_grad()
@@ -327,16 +339,18 @@ class AnonymizeStage(BackboneStage[Branches]):
         for name, row in self.sample_rows(batch).items():
             rows[name] = row.clamp(-1, 1)
         judge = self.bundle.judge
-        embedded = {name: judge(row) for name, row in rows.items()}
+        embedded = {}
+        for name, row in rows.items():
+            embedded[name] = judge(row)
         original = embedded["original"]
         figures = {
             "val_cos_anonymized": (embedded["anonymized, key 1"] * original).sum(1).mean(),
             "val_cos_keys": (embedded["anonymized, key 1"] * embedded["anonymized, key 2"]).sum(1).mean(),
         }
         if self.backbone.recovers_from_pictures:
-            error = ((rows["recovered"] - batch.image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)
+            error = ((rows["recovered"] - batch.image) / 2).square().mean((1, 2, 3))
             figures |= {
-                "val_psnr_recovered": (-10 * error.log10()).mean(),
+                "val_psnr_recovered": psnr(error).mean(),
                 "val_cos_recovered": (embedded["recovered"] * original).sum(1).mean(),
                 "val_cos_wrong": (embedded["wrong key 1"] * original).sum(1).mean(),
             }
@@ -347,8 +361,8 @@ class AnonymizeStage(BackboneStage[Branches]):
     def _compare_codes(self, batch: FaceBatch, saved: Tensor) -> None:
         """Add the identity codes that the right key brings back from saved pictures `(B, 3, S, S)`."""
         key = self._sample_keys(batch)[: len(batch)]
-        found = self.ema.edit(self.ema.encode_anonymized(saved), key, inverse=True)
-        self.code_agreement.update(found.identity, self.ema.encode(batch.image).identity)
+        codes = self.ema.edit(self.ema.encode_anonymized(saved), key, inverse=True)
+        self.code_agreement.update(codes.identity, self.ema.encode(batch.image).identity)
 
     def on_validation_epoch_end(self) -> None:
         """Log how well identity codes come back, over all validation faces."""
@@ -361,7 +375,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         self.code_agreement.reset()
 
     def on_test_start(self) -> None:
-        """Begin a fresh evaluation."""
+        """Build the evaluation that the batches of the test are added to."""
         super().on_test_start()
         if self.protocol is None:
             protocol = None
@@ -387,6 +401,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         figures = evaluation.compute()
         finite = {}
         for name, value in figures.items():
+            # NaN, which alone differs from itself, stands for what could not be measured.
             if value == value:
                 finite[name] = value
         self.log_dict(finite, logger=bool(self.trainer.loggers))

@@ -100,6 +100,7 @@ class AnonymizeTerms:
         nets = self.bundle
         count = branches.versions
         if self.weights.reconstruction:
+            # The term is a sum over the pictures drawn, and pixel_loss gives their mean.
             terms["reconstruction"] = count * pixel_loss(pictures, repeat(image, count), self.reconstruction_norm)
         if self.weights.parsing:
             terms["parsing"] = parsing_rows(nets.parser, pictures, image, nets.part_classes).mean()
@@ -109,9 +110,9 @@ class AnonymizeTerms:
         """All pictures and the recovered alone share the maps of both."""
         weights = self.weights
         if weights.perceptual:
-            found = perceptual_rows(self.bundle.perceptual, branches.pictures, image)
-            terms = {"perceptual": found.mean()}
-            return terms | self._recovered_alone(found[branches.recovered_rows])
+            distances = perceptual_rows(self.bundle.perceptual, branches.pictures, image)
+            terms = {"perceptual": distances.mean()}
+            return terms | self._recovered_alone(distances[branches.recovered_rows])
         if weights.recovery_perceptual:
             return self._recovered_alone(self.bundle.perceptual(branches.pictures[branches.recovered_rows], image))
         return {}
@@ -190,4 +191,5 @@ def repeat(item: Tensor, times: int) -> Tensor:
 def relative_error(found: Tensor, wanted: Tensor) -> Tensor:
     """Mean squared difference of codes over the wanted codes' variance; no gradient flows into `wanted`."""
     wanted = wanted.detach()
+    # Codes without any variance would divide by 0.
     return F.mse_loss(found, wanted) / wanted.var().clamp(min=1e-8)

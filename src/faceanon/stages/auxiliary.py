@@ -95,19 +95,27 @@ class AuxiliaryStage(L.LightningModule):
     def training_step(self, batch: FaceBatch, batch_idx: int) -> Tensor:
         """The sum of the objective's terms; of several shards all but the last leave their gradients behind."""
         if self.parallel.accumulate > 1:
+            # Not in optimizer_zero_grad: Lightning calls that after this method, when gradients have gathered.
             self.trainer.optimizers[0].zero_grad()
         self.step: StepShards = self.parallel.step(batch)
         measured: list[tuple[float, dict[str, Tensor]]] = []
         loss = torch.zeros(())
         for shard in self.step:
             terms = self.objective.terms(self.network, shard.batch)
-            measured.append((shard.weight, {name: term.detach() for name, term in terms.items()}))
+            detached = {}
+            for name, term in terms.items():
+                detached[name] = term.detach()
+            measured.append((shard.weight, detached))
             loss = shard.weight * plain_sum(terms)
+            # Lightning runs the backward pass of the loss that is returned, the last shard's.
             if not shard.last:
                 loss.backward()  # type: ignore[no-untyped-call]
         # Kept for training.guard, to blame where one is not finite.
         self.current_terms = means = averaged(measured)
-        self.log_dict({f"train/{name}": term for name, term in means.items()}, batch_size=len(batch), prog_bar=True)
+        named = {}
+        for name, term in means.items():
+            named[f"train/{name}"] = term
+        self.log_dict(named, batch_size=len(batch), prog_bar=True)
         return loss
 
     def on_after_backward(self) -> None:
@@ -120,13 +128,16 @@ class AuxiliaryStage(L.LightningModule):
             super().optimizer_zero_grad(epoch, batch_idx, optimizer)
 
     def validation_step(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Log the objective's figures."""
+        """Log the objective's figures of one batch, each as `val_<name>`."""
         figures = self.objective.figures(self.network, batch)
-        figures = {f"val_{name}": value for name, value in figures.items()}
+        validated = {}
+        for name, value in figures.items():
+            validated[f"val_{name}"] = value
+        figures = validated
         self.log_dict(figures, batch_size=len(batch), prog_bar=True, sync_dist=True)
 
     def on_test_start(self) -> None:
-        """Begin a fresh examination."""
+        """Forget the examination of an earlier test; the first batch builds a new one."""
         self.exam: Examination | None = None
 
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:

@@ -104,7 +104,10 @@ class BackboneStage(Stage, Generic[Drawn]):
         Raises:
             UserError: A weight but `adversarial` is not 0 though the method draws no pictures in training.
         """
-        asked = [name for name, weight in asdict(weights).items() if weight and name != "adversarial"]  # type: ignore[call-overload]
+        asked = []
+        for name, weight in asdict(weights).items():  # type: ignore[call-overload]
+            if weight and name != "adversarial":
+                asked.append(name)
         if asked and not self.backbone.trains_on_pictures:
             kind = type(self.backbone).__name__
             raise UserError(f"{kind} trains on latents: set the weights of {', '.join(asked)} to 0, use extra_weights")
@@ -112,7 +115,11 @@ class BackboneStage(Stage, Generic[Drawn]):
     @property
     def wanted(self) -> frozenset[str]:
         """Names of the backbone's own terms whose weight is not 0."""
-        return frozenset(name for name, weight in self.extra_weights.items() if weight)
+        names = []
+        for name, weight in self.extra_weights.items():
+            if weight:
+                names.append(name)
+        return frozenset(names)
 
     def own_terms(self, terms: dict[str, Tensor]) -> dict[str, Tensor]:
         """The backbone's own terms, once it is clear that it knows all that are weighed.
@@ -147,21 +154,27 @@ class BackboneStage(Stage, Generic[Drawn]):
         prefixes = self.prefixes or [""]
         optimizers = [self.optimizer_g(trainable_parameters(self.backbone, prefixes))]
         if adversaries := self.adversaries:
-            optimizers.append(self.optimizer_d([weight for network in adversaries for weight in network.parameters()]))
+            weights: list[nn.Parameter] = []
+            for network in adversaries:
+                weights.extend(network.parameters())
+            optimizers.append(self.optimizer_d(weights))
         return optimizers
 
     def on_fit_start(self) -> None:
         """Move the frozen networks; on a fresh start measure the backbone's statistics once, the same on every rank."""
         self.bundle.to(self.device)
+        # Asked for on every process: log_dir waits for all of them, and a sheet is drawn by rank 0 alone.
         self.sample_folder = Path(self.trainer.log_dir or self.trainer.default_root_dir) / "samples"
         if self.trainer.ckpt_path is None and not self.initialised:
             loader = self.trainer.datamodule.train_dataloader()  # type: ignore[attr-defined]
             some: Iterator[FaceBatch] = (batch.to(self.device) for batch in islice(iter(loader), CALIBRATION_BATCHES))
             # All processes' batches: as one process would see them.
             self.parallel.on_rank_zero(self.backbone.calibrate, some)
-            measured = self.trainer.strategy.broadcast(
-                {name: item.cpu() for name, item in self.backbone.named_buffers()}
-            )
+            # On the CPU: a tensor that is broadcast as an object comes back on the device that it was pickled on.
+            buffers = {}
+            for name, item in self.backbone.named_buffers():
+                buffers[name] = item.cpu()
+            measured = self.trainer.strategy.broadcast(buffers)
             for module in (self.backbone, self.ema):
                 for name, buffer in module.named_buffers():
                     buffer.copy_(measured[name])

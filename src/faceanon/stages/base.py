@@ -16,6 +16,7 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from faceanon.compat import forget_logged, move_all, writes_logs
 from faceanon.errors import UserError
 from faceanon.losses.adversarial import discriminator_share, r1_penalty
 from faceanon.losses.early import total
@@ -58,6 +59,7 @@ class Stage(L.LightningModule, ABC):
         super().__init__()
         self.seed = seed
         self.parallel = Parallel(self, accumulate, seed)
+        # Two optimizers take turns within a batch, each with a loss of its own.
         self.automatic_optimization = False
         self.r1_gamma = r1_gamma
         self.r1_interval = r1_interval
@@ -79,6 +81,7 @@ class Stage(L.LightningModule, ABC):
         if isinstance(self.optimizers(), list):
             optimizers = len(self.optimizers())
         ends = []
+        # Lightning's steps are those of optimizers, of which each makes one a batch.
         if trainer.max_steps > 0:
             ends.append(trainer.max_steps / optimizers)
         if trainer.max_epochs and trainer.max_epochs > 0:
@@ -130,6 +133,7 @@ class Stage(L.LightningModule, ABC):
         if self.warmup:
             rate = min(1.0, self.batches_learnt(optimizer) / self.warmup)
         if self.schedule == "cosine":
+            # Half a cosine from 1 to 0.01.
             rate *= 0.505 + 0.495 * math.cos(math.pi * self.progress)
         for group in optimizer.optimizer.param_groups:
             # Kept in the group, so that a checkpoint of the optimizer holds it and a resumed run finds it.
@@ -147,12 +151,14 @@ class Stage(L.LightningModule, ABC):
         count = len(real)
         chunks = discriminator_chunks(discriminator, pictures)
         weights = list(discriminator.parameters())
+        # partial binds each chunk's rows now; a bare lambda would look them up later and find the last chunk's.
         parts = [
             partial(lambda rows: discriminator_share(discriminator(pictures[rows]), rows, count, len(pictures)), rows)
             for rows in chunks
         ]
         terms = {"adversarial": total(parts, weights)}
         if self.r1_gamma and (self.batches_seen - 1) % self.r1_interval == 0:
+            # Lazy regularisation (StyleGAN2): computed rarely, it weighs as much more. R1's own factor is gamma / 2.
             factor = self.r1_interval * self.r1_gamma / 2
             terms["r1"] = total([lambda: factor * r1_penalty(discriminator, real)], weights)
         return terms
@@ -160,10 +166,12 @@ class Stage(L.LightningModule, ABC):
     @torch.no_grad()
     def update_ema(self, average: nn.Module, current: nn.Module, images: int) -> None:
         """Move `average` towards `current`; the half-life counts `images`, all that the step saw on all processes."""
+        # A half-life of 0 is no average: the weight is 1.
         weight = 1 - 0.5 ** (images / max(self.ema_half_life, 1e-9))
         # Early on, an average of what little there is.
         weight = max(weight, 1 / (self.batches_seen + 1))
-        torch._foreach_lerp_(list(average.parameters()), list(current.parameters()), weight)
+        move_all(list(average.parameters()), list(current.parameters()), weight)
+        # Copied: some buffers are whole numbers, which have no weighted mean.
         for mine, theirs in zip(average.buffers(), current.buffers(), strict=True):
             mine.copy_(theirs)
 
@@ -173,15 +181,14 @@ class Stage(L.LightningModule, ABC):
         That one is for callbacks that watch a term: an epoch may be shorter than the logging interval.
         """
         # Lightning's own test; 14 terms cost 4 ms a batch.
-        writes = self.trainer._logger_connector.should_update_logs
-        if not (writes or self.trainer.is_last_batch):
+        if not (writes_logs(self.trainer) or self.trainer.is_last_batch):
             return
-        named = {f"{prefix}/{name}": value.detach() for name, value in terms.items()}
+        named = {}
+        for name, value in terms.items():
+            named[f"{prefix}/{name}"] = value.detach()
         self.log_dict(named, batch_size=batch_size, on_step=True, on_epoch=False)
         # Lightning writes what was logged last into every later row.
-        for item in (self.trainer._results or {}).values():
-            if item.meta.name.startswith(f"{prefix}/") and item.meta.name not in named:
-                item._forward_cache = None
+        forget_logged(self.trainer, prefix, named)
 
 
 def averaged(measured: Sequence[tuple[float, Mapping[str, Tensor]]]) -> dict[str, Tensor]:
@@ -196,7 +203,7 @@ def averaged(measured: Sequence[tuple[float, Mapping[str, Tensor]]]) -> dict[str
 
 
 def plain_sum(terms: Mapping[str, Tensor]) -> Tensor:
-    """Sum of terms."""
+    """Sum of scalar terms, none weighted."""
     return torch.stack(list(terms.values())).sum()
 
 
@@ -227,7 +234,7 @@ def trainable_parameters(module: nn.Module, prefixes: Iterable[str]) -> list[nn.
             raise UserError(f"trainable: no parameter starts with {prefix!r}; the parts are {', '.join(parts)}")
     chosen = []
     for name, parameter in named:
-        parameter.requires_grad_(any(name.startswith(prefix) for prefix in prefixes))
+        parameter.requires_grad_(any(map(name.startswith, prefixes)))
         if parameter.requires_grad:
             chosen.append(parameter)
     return chosen

@@ -14,6 +14,7 @@ from faceanon.networks.adapters import PerceptualDistance
 from faceanon.networks.discriminator import Discriminator
 from faceanon.networks.upfirdn import fast_layout
 
+# As many as `minibatch_stddev` compares at most, so that one of its groups fits into one chunk.
 CPU_PICTURES = 4
 
 
@@ -42,7 +43,11 @@ def discriminator_chunks(discriminator: nn.Module, pictures: Tensor) -> list[Ten
     rows = torch.arange(count, device=device)
     if not isinstance(discriminator, Discriminator) or at_once(device, count) == count:
         return [rows]
-    size = max(size for size in range(1, CPU_PICTURES + 1) if count % size == 0)
+    divisors = []
+    for chunk in range(1, CPU_PICTURES + 1):
+        if count % chunk == 0:
+            divisors.append(chunk)
+    size = max(divisors)
     return list(rows.view(size, -1).unbind(1))
 
 
@@ -59,7 +64,10 @@ def perceptual_rows(distance: PerceptualDistance, drawn: Tensor, originals: Tens
         maps = distance.maps(fast_layout(originals))
 
     def differ(part: Tensor, rows: Tensor) -> Tensor:
-        return distance(part, [item[rows % len(originals)] for item in maps])  # type: ignore[no-any-return]
+        references = []
+        for item in maps:
+            references.append(item[rows % len(originals)])
+        return distance(part, references)  # type: ignore[no-any-return]
 
     return rowwise(differ, drawn, plain_chunks(drawn))
 

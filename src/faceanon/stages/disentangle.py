@@ -14,6 +14,7 @@ from faceanon.errors import UserError
 from faceanon.losses import identity as identity_losses
 from faceanon.losses.latent import LatentNorm, latent_regulariser
 from faceanon.losses.reconstruction import PixelNorm, gradient_loss, part_weight, pixel_loss
+from faceanon.metrics.quality import psnr
 from faceanon.networks.upfirdn import fast_layout
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.chunks import fooling_rows, parsing_rows, perceptual_rows
@@ -100,7 +101,11 @@ class DisentangleStage(BackboneStage[Mixed]):
         self.save_hyperparameters(ignore=["backbone"])
         self.check_weights(weights)
         wanted = {"perceptual": weights.perceptual, "parser": weights.parsing}
-        self.bundle.require("recogniser", *(role for role, weight in wanted.items() if weight))
+        needed = []
+        for role, weight in wanted.items():
+            if weight:
+                needed.append(role)
+        self.bundle.require("recogniser", *needed)
         if not 0 <= stranger_share <= 1:
             raise UserError(f"stranger_share is {stranger_share}; it must lie in 0 to 1")
         self.weights = weights
@@ -198,13 +203,14 @@ class DisentangleStage(BackboneStage[Mixed]):
         """PSNR of plain reconstructions; how near mixtures are to either source, by the recogniser that trains."""
         codes = self.ema.encode(batch.image)
         plain = self.ema.decode(codes).clamp(-1, 1)
+        # Held-out batches go person by person: half a batch away there is mostly somebody else.
         turn = len(batch) // 2
         mixed = self.ema.decode(codes.with_identity(codes.identity.roll(turn, 0))).clamp(-1, 1)
         embedding = self.bundle.recogniser(batch.image)
         drawn = self.bundle.recogniser(mixed)
-        error = ((plain - batch.image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)
+        error = ((plain - batch.image) / 2).square().mean((1, 2, 3))
         figures = {
-            "val_psnr": (-10 * error.log10()).mean(),
+            "val_psnr": psnr(error).mean(),
             "val_cos_identity": (drawn * embedding.roll(turn, 0)).sum(1).mean(),
             "val_cos_attribute": (drawn * embedding).sum(1).mean(),
         }

@@ -30,10 +30,9 @@ from typing import Any
 import lightning as L
 import torch
 from torch import Tensor, distributed, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils.parametrizations import _SpectralNorm
 
+from faceanon.compat import has_statistics
 from faceanon.data.synthetic.crossed import stream
 from faceanon.errors import UserError
 from faceanon.types import FaceBatch
@@ -50,7 +49,10 @@ class RowStreams:
     """
 
     def __init__(self, seed: int, step: int, first: int, count: int) -> None:
-        self.names = [("row", seed, step, row) for row in range(first, first + count)]
+        names = []
+        for row in range(first, first + count):
+            names.append(("row", seed, step, row))
+        self.names = names
 
     @cached_property
     def generators(self) -> list[torch.Generator]:
@@ -69,8 +71,10 @@ class RowStreams:
             seeds.append(int(torch.randint(1 << 48, (), generator=generator)))
         own = torch.Generator(item.device)
         shape = item.shape[1:]
-        kind = {"dtype": item.dtype, "device": item.device}
-        return torch.stack([torch.randn(shape, generator=own.manual_seed(number), **kind) for number in seeds])  # type: ignore[call-overload]
+        samples = []
+        for number in seeds:
+            samples.append(torch.randn(shape, generator=own.manual_seed(number), dtype=item.dtype, device=item.device))
+        return torch.stack(samples)
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ class NormStatistics:
     def __init__(self, module: nn.Module) -> None:
         self.buffers: list[Tensor] = []
         for norm in module.modules():
-            if isinstance(norm, _BatchNorm | _SpectralNorm) and norm.training:
+            if has_statistics(norm) and norm.training:
                 self.buffers += norm.buffers(recurse=False)
         self.start = self._copy()
         self.shards: dict[int, list[Tensor]] = {}
@@ -159,16 +163,20 @@ class NormStatistics:
         """Go to the weighted mean of all shards of all processes; counts stay as each shard has them."""
         if not self.buffers:
             return
-        moved = [place for place, buffer in enumerate(self.buffers) if buffer.is_floating_point()]
-        total = torch.zeros_like(torch.cat([self.buffers[place].flatten() for place in moved]))
+        moved = []
+        for number, buffer in enumerate(self.buffers):
+            if buffer.is_floating_point():
+                moved.append(number)
+        total = torch.zeros_like(torch.cat([self.buffers[number].flatten() for number in moved]))
         for index, state in self.shards.items():
-            total += weights[index] * torch.cat([state[place].flatten() for place in moved])
+            total += weights[index] * torch.cat([state[number].flatten() for number in moved])
+        # Weights count rows over a process's average rows, so the processes' mean is the mean over all rows.
         if distributed.is_initialized():
             distributed.all_reduce(total)
             total /= distributed.get_world_size()
-        pieces = total.split([self.buffers[place].numel() for place in moved])  # type: ignore[no-untyped-call]
-        for place, piece in zip(moved, pieces, strict=True):
-            self.buffers[place].copy_(piece.view_as(self.buffers[place]))
+        pieces = total.split([self.buffers[number].numel() for number in moved])  # type: ignore[no-untyped-call]
+        for number, piece in zip(moved, pieces, strict=True):
+            self.buffers[number].copy_(piece.view_as(self.buffers[number]))
 
 
 class StepShards:
@@ -213,6 +221,7 @@ class StepShards:
         model = self.parallel.module.trainer.model
         try:
             if isinstance(model, DistributedDataParallel) and not shard.last:
+                # DDP would exchange gradients in every backward pass; once, after the last shard, is enough.
                 with model.no_sync():
                     yield
             else:
@@ -288,6 +297,7 @@ class Parallel:
             shard: Its number among all shards of the training.
             use: 0 for drawing, 1 for the terms.
         """
+        # Prime factors: shard n of seed s has a number of seed s + 1 only from n = 1,000,003 on.
         torch.manual_seed((self.seed * 1_000_003 + shard) * 4_099 + use)
 
     def step(self, batch: FaceBatch) -> StepShards:
@@ -303,11 +313,11 @@ class Parallel:
         trainer = self.module.trainer
         if trainer.world_size == 1:
             return 0, [rows]
-        found = []
+        counts = []
         for _ in range(trainer.world_size):
-            found.append(torch.zeros(1, dtype=torch.int64))
-        distributed.all_gather(found, torch.tensor([rows]), group=self._cpu_group())
-        return trainer.global_rank, [int(item) for item in found]
+            counts.append(torch.zeros(1, dtype=torch.int64))
+        distributed.all_gather(counts, torch.tensor([rows]), group=self._cpu_group())
+        return trainer.global_rank, list(map(int, counts))
 
     def on_rank_zero(self, use: Callable[[Iterator[FaceBatch]], None], batches: Iterator[FaceBatch]) -> None:
         """Let rank 0 use the batches of all processes, shard by shard in the order of the global batches.
@@ -333,9 +343,10 @@ class Parallel:
     def _handed(self, batches: Iterator[FaceBatch]) -> Iterator[FaceBatch]:
         for batch in batches:
             self._tell(more=True)
-            found: list[FaceBatch] = [batch] * self.module.trainer.world_size
-            distributed.gather_object(batch.to("cpu"), found, dst=0, group=self._cpu_group())
-            for item in found:
+            # gather_object overwrites the entries; it asks for a list of the right length.
+            gathered: list[FaceBatch] = [batch] * self.module.trainer.world_size
+            distributed.gather_object(batch.to("cpu"), gathered, dst=0, group=self._cpu_group())
+            for item in gathered:
                 yield item.to(self.module.device)
 
     def _tell(self, more: bool) -> bool:

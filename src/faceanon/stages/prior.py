@@ -17,6 +17,7 @@ from faceanon.losses.identity import attract
 from faceanon.losses.latent import latent_regulariser, sliced_wasserstein
 from faceanon.losses.reconstruction import gradient_loss, part_weight, pixel_loss
 from faceanon.metrics.prior import PriorExam
+from faceanon.metrics.quality import psnr
 from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.layout import channels_last
 from faceanon.networks.stylegan2 import Generator
@@ -200,6 +201,7 @@ class PriorStage(Stage):
         assert streams is not None
         z = streams.draw(partial(torch.randn, self.prior.generator.style_dim)).to(image)
         w = self.prior.generator.mapping(z)
+        # The mapping network gives one w for all layers, so a random layer of each code stands for it.
         layer = streams.draw(partial(torch.randint, codes.shape[1], ())).to(self.device)
         encoded = codes.detach()[torch.arange(len(codes), device=self.device), layer]
         terms = {
@@ -232,14 +234,14 @@ class PriorStage(Stage):
         output = output.clamp(-1, 1)
         error = ((output - batch.image) / 2).square().mean((1, 2, 3))
         figures = {
-            "val_psnr": (-10 * error.clamp(min=1e-10).log10()).mean(),
+            "val_psnr": psnr(error).mean(),
             "val_lpips": self.bundle.perceptual(output, batch.image).mean(),
             "val_judge_cos": (self.bundle.judge(output) * self.bundle.judge(batch.image)).sum(1).mean(),
         }
         self.log_dict(figures, batch_size=len(batch), prog_bar=True, sync_dist=True)
 
     def on_test_start(self) -> None:
-        """Begin a fresh examination."""
+        """Build the examination that the batches of the test are added to."""
         self.on_fit_start()
         self.exam = PriorExam(self.bundle, self.ema)
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, Optimizer
 
+from faceanon.compat import dynamo_settings, inductor_settings
 from faceanon.errors import UserError
 from faceanon.networks.compiled import CompiledCall, compile_region, is_compiled, regions, restore
 from faceanon.networks.frozen import Frozen
@@ -112,11 +113,15 @@ class Acceleration(L.Callback):
         if self.parts:
             self._prepare_compiler()
             for part, names in _ATTRIBUTES.items():
-                found = {}
+                networks = {}
                 for name in names:
                     if part in self.parts:
-                        found[name] = getattr(pl_module, name, None)
-                self._compile((name, item) for name, item in found.items() if isinstance(item, nn.Module))
+                        networks[name] = getattr(pl_module, name, None)
+                modules = []
+                for name, item in networks.items():
+                    if isinstance(item, nn.Module):
+                        modules.append((name, item))
+                self._compile(modules)
             self._compile_frozen(pl_module)
         kinds = []
         for one in trainer.optimizers:
@@ -127,7 +132,10 @@ class Acceleration(L.Callback):
     def _told(self, kinds: list[tuple[str, bool]]) -> Iterator[str]:
         yield f"float32 products: {torch.get_float32_matmul_precision()}"
         yield f"layout: {'channels last' if self.channels_last else 'as it is'}"
-        yield "optimizers: " + ", ".join(f"{name} ({'fused' if done else 'not fused'})" for name, done in kinds)
+        texts = []
+        for name, done in kinds:
+            texts.append(f"{name} ({'fused' if done else 'not fused'})")
+        yield "optimizers: " + ", ".join(texts)
         if self.parts:
             graphs = ", CUDA graphs" if self.cuda_graphs else ""
             yield f"compiled ({self.backend}{graphs}): {', '.join(self.calls) or 'nothing'}"
@@ -135,14 +143,11 @@ class Acceleration(L.Callback):
 
     def _prepare_compiler(self) -> None:
         """Let nothing that cannot be compiled or replayed run unnoticed."""
-        from torch._dynamo import config as dynamo
-
+        dynamo = dynamo_settings()
         self._set(dynamo, "recompile_limit", max(_RECOMPILES, dynamo.recompile_limit))
         self._set(dynamo, "fail_on_recompile_limit_hit", True)
         if self.cuda_graphs:
-            from torch._inductor import config as inductor
-
-            self._set(inductor.triton, "cudagraph_or_error", True)
+            self._set(inductor_settings().triton, "cudagraph_or_error", True)
         # What torch itself looks at while it compiles behind a first network.
         warnings.filterwarnings("ignore", r"The \.grad attribute of a Tensor that is not a leaf Tensor")
         torch.compiler.set_stance("force_eager")
@@ -159,21 +164,31 @@ class Acceleration(L.Callback):
             for region in regions(module, name):
                 if region.name in self.calls or region.name.startswith(self.skip) or is_compiled(region):
                     continue
+                # One graph for each shape, or an error: a network that breaks into pieces would be slow without a word.
                 options = {"backend": self.backend, "mode": mode, "dynamic": False, "fullgraph": True}
                 self.calls[region.name] = compile_region(region, **options)
-        return [name for name in self.calls if name not in before]
+        added = []
+        for name in self.calls:
+            if name not in before:
+                added.append(name)
+        return added
 
     def _compile_frozen(self, module: L.LightningModule) -> list[str]:
         """Compile those of the bundle's networks that have been built by now, and the teacher; the new ones' names."""
         if "frozen" not in self.parts:
             return []
         bundle = vars(getattr(module, "bundle", object))
-        found = []
+        networks = []
         for role in _ROLES:
             if role in bundle:
-                found.append((f"bundle.{role}", bundle[role]))
-        found += [("teacher", teacher) for teacher in getattr(module, "teacher", [])]
-        return self._compile((name, item) for name, item in found if isinstance(item, nn.Module))
+                networks.append((f"bundle.{role}", bundle[role]))
+        for teacher in getattr(module, "teacher", []):
+            networks.append(("teacher", teacher))
+        modules = []
+        for name, item in networks:
+            if isinstance(item, nn.Module):
+                modules.append((name, item))
+        return self._compile(modules)
 
     def on_train_batch_start(
         self,
@@ -244,10 +259,12 @@ def fuse(optimizer: Optimizer) -> bool:
         return False
     for group in optimizer.param_groups:
         group["fused"] = True
+        # torch refuses an optimizer that is asked for both.
         group["foreach"] = False
         for parameter in group["params"]:
             state = optimizer.state.get(parameter, {})
             if isinstance(state.get("step"), torch.Tensor):
+                # The fused kernel reads steps on the device, and moments in the layout of their parameter.
                 state["step"] = state["step"].to(parameter.device, torch.float32)
             for name, value in state.items():
                 if isinstance(value, torch.Tensor) and value.ndim and value.stride() != parameter.stride():

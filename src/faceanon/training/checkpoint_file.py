@@ -112,13 +112,13 @@ def newest(folders: Iterable[Path]) -> tuple[Path | None, list[Path]]:
 
     A run that was killed while it put `new.ckpt` in the place of `last.ckpt` leaves the former behind, whole.
     """
-    found = []
+    files = []
     for folder in folders:
         for name in (NEWEST, LAST, PREVIOUS):
             if (path := folder / name).exists():
-                found.append(path)
+                files.append(path)
     damaged: list[Path] = []
-    for path in sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True):
+    for path in sorted(files, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         try:
             read_checkpoint(path, "meta")
         except DamagedError:
@@ -135,7 +135,7 @@ def newest_or_refuse(folders: Iterable[Path]) -> tuple[Path | None, str]:
         UserError: There are checkpoints, and all are damaged.
     """
     path, damaged = newest(folders)
-    names = ", ".join(str(item) for item in damaged)
+    names = ", ".join(map(str, damaged))
     if path is None and damaged:
         raise UserError(f"every checkpoint is damaged: {names}; move them away to start anew")
     if damaged:

@@ -98,14 +98,14 @@ class RunCheckpoint(Checkpoint):
 
     def _put_aside(self) -> None:
         assert self.dirpath is not None
-        found = []
+        older = []
         for name in (NEWEST, PREVIOUS, LAST):
             if (path := self.dirpath / name).exists():
-                found.append(path)
-        for path in found:
+                older.append(path)
+        for path in older:
             _remove(aside := path.with_name(path.name + EARLIER))
             path.rename(aside)
-        if found:
+        if older:
             rank_zero_info(f"{self.dirpath} holds an earlier run: its checkpoints are kept as *{EARLIER}")
 
     def on_train_batch_end(
@@ -165,7 +165,9 @@ class RunCheckpoint(Checkpoint):
         if _trial(trainer):
             return None
         assert self.dirpath is not None
-        new, last, previous = (self.dirpath / name for name in (NEWEST, LAST, PREVIOUS))
+        new = self.dirpath / NEWEST
+        last = self.dirpath / LAST
+        previous = self.dirpath / PREVIOUS
         trainer.save_checkpoint(new, weights_only=False)
         if trainer.is_global_zero:
             if last.exists():

@@ -128,7 +128,7 @@ def run(arguments: Sequence[str]) -> FaceAnonCLI:
     """
     typed = sys.argv
     # Lightning warns when given arguments besides sys.argv, and starts the other processes of DDP with sys.argv.
-    sys.argv = [typed[0], *(_with_current_path(word) for word in arguments)]
+    sys.argv = [typed[0], *map(_with_current_path, arguments)]
     try:
         # The averaged copy and the encoder stay in eval mode on purpose.
         warnings.filterwarnings("ignore", r"Found \d+ module\(s\) in eval mode")
@@ -154,8 +154,12 @@ def run(arguments: Sequence[str]) -> FaceAnonCLI:
 
 def _one_line(message: str) -> str:
     """What jsonargparse has to say, without the alternatives that nobody meant."""
-    lines = [line.strip().removeprefix("- ") for line in message.splitlines()]
-    return " ".join(line for line in lines if line and not line.startswith(_NOISE))
+    lines = []
+    for written in message.splitlines():
+        line = written.strip().removeprefix("- ")
+        if line and not line.startswith(_NOISE):
+            lines.append(line)
+    return " ".join(lines)
 
 
 def _read_checkpoint(path: str | Path | None) -> dict[str, Any] | None:

@@ -40,14 +40,14 @@ def _settings(value: Any) -> Any:  # noqa: ANN401 - whatever a config holds
     if not isinstance(value, dict):
         return value
     remarked = not OF_A_CLASS.isdisjoint(value) or not OF_A_RUN.isdisjoint(value)
-    found = {}
+    settings = {}
     for name, entry in value.items():
         if remarked and name in REMARKS:
             continue
-        found[name] = _settings(entry)
-    if set(found) == {"base", "init_args"}:
-        return _on_base(found["base"], found["init_args"])
-    return found
+        settings[name] = _settings(entry)
+    if set(settings) == {"base", "init_args"}:
+        return _on_base(settings["base"], settings["init_args"])
+    return settings
 
 
 def _on_base(file: object, arguments: object) -> dict[str, Any]:

@@ -61,6 +61,7 @@ class MetricsFile:
         if not self.metrics:
             return
         fresh = set().union(*self.metrics) - set(self.metrics_keys)
+        # A column that comes new needs another head, so all rows are written again.
         if fresh or not self.path.exists():
             before = self._read()[1] if self.path.exists() else []
             self.metrics_keys = sorted({*self.metrics_keys, *fresh})

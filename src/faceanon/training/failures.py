@@ -49,7 +49,11 @@ def explain(error: BaseException) -> UserError | RunError | None:
     for cause in chain:
         if isinstance(cause, UserError | RunError):
             return _own(cause)
-    known = [found for cause in chain if (found := _explained(cause)) is not None]
+    known = []
+    for cause in chain:
+        if (explained := _explained(cause)) is not None:
+            known.append(explained)
+    # What is farthest down the chain is what happened first.
     if known:
         return known[-1]
     return None

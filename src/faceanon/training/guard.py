@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from faceanon import __version__
+from faceanon.compat import norms_of_all
 from faceanon.errors import RunError, UserError
 from faceanon.files import sha256, write_atomic
 from faceanon.training.checkpoints import run_folder
@@ -75,7 +76,7 @@ class FiniteGuard(L.Callback):
                 gradients.append(parameter.grad)
         if gradients:
             # One sum of everything needs one transfer from the GPU; who is to blame is asked when it is not finite.
-            total = total + torch.stack([norm.to(total) for norm in torch._foreach_norm(gradients)]).sum()
+            total = total + torch.stack([norm.to(total) for norm in norms_of_all(gradients)]).sum()
         if not math.isfinite(float(total)):
             what = blame(pl_module, self.loss, optimizer)
             if what:  # else every number is finite, and only the squares of the norm were too large
@@ -117,6 +118,13 @@ class FiniteGuard(L.Callback):
             "rank": trainer.global_rank,
             "place": getattr(getattr(module, "parallel", None), "placed", None),
         }
+        terms = {}
+        for name, value in current_terms(module).items():
+            terms[name] = float(value)
+        state = {}
+        for k, v in module.state_dict().items():
+            if not k.startswith("ema."):
+                state[k] = v.cpu()
         return {
             "format": FORMAT,
             "version": __version__,
@@ -124,10 +132,10 @@ class FiniteGuard(L.Callback):
             "optimizer": trainer.optimizers.index(_plain_optimizer(optimizer)),
             "progress": progress,
             "seed": getattr(module, "seed", None),
-            "terms": {name: float(value) for name, value in current_terms(module).items()},
+            "terms": terms,
             "batch": plain(self.batch),
             "random": random_state(),
-            "state": {k: v.cpu() for k, v in module.state_dict().items() if not k.startswith("ema.")},
+            "state": state,
             "extra": extra,
             "config": os.path.relpath(config, self.folder / FOLDER) if config.is_file() else None,
             "config_sha256": sha256(config) if config.is_file() else None,
@@ -144,7 +152,9 @@ def blame(module: nn.Module, loss: Tensor, optimizer: Optimizer) -> str:
         return f"the loss is not finite: {_first(terms)}"
     if not math.isfinite(float(loss)):
         return f"the loss is {float(loss)}, though each of its terms is finite"
-    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    names = {}
+    for name, parameter in module.named_parameters():
+        names[id(parameter)] = name
     bad = []
     for item in _parameters(optimizer):
         if item.grad is not None and not bool(item.grad.isfinite().all()):
@@ -159,11 +169,14 @@ def plain(batch: Any) -> Any:  # noqa: ANN401 - whatever a loader yields
     if isinstance(batch, Tensor):
         return batch.detach().cpu().clone()
     if is_dataclass(batch):
-        return {field.name: plain(getattr(batch, field.name)) for field in fields(batch)}
+        by_name = {}
+        for field in fields(batch):
+            by_name[field.name] = plain(getattr(batch, field.name))
+        return by_name
     if isinstance(batch, dict):
         return {str(key): plain(value) for key, value in batch.items()}
     if isinstance(batch, list | tuple):
-        return [plain(value) for value in batch]
+        return list(map(plain, batch))
     if isinstance(batch, int | float | str | bool):
         return batch
     return None
@@ -182,8 +195,8 @@ def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
 
 
 def _plain_optimizer(optimizer: Any) -> Optimizer:  # noqa: ANN401 - Lightning's wrapper or the real one
-    found: Optimizer = getattr(optimizer, "optimizer", optimizer)
-    return found
+    plain: Optimizer = getattr(optimizer, "optimizer", optimizer)
+    return plain
 
 
 def _first(names: list[str]) -> str:

@@ -10,12 +10,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from lightning.pytorch.strategies.launchers import subprocess_script
+from faceanon.compat import swap_process_observer
 
 GRACE = 20.0  # seconds in which a process may still fail by itself, with a line of its own
 PERIOD = 1.0
 _PARENT = "FACEANON_FIRST_PROCESS"  # its id, for the others: it may be gone before they ask who started them
-_NAME = "_launch_process_observer"  # what Lightning calls once it has started the others
 
 
 class RankWatch(threading.Thread):
@@ -101,7 +100,6 @@ class ParentWatch(threading.Thread):
 def watched_ranks() -> Iterator[list[RankWatch]]:
     """Put our watch in the place of Lightning's while a training runs; the list holds it once there are processes."""
     watches: list[RankWatch] = []
-    theirs = getattr(subprocess_script, _NAME)
     parent = None
     if os.environ.get("LOCAL_RANK", "0") != "0":
         parent = ParentWatch()
@@ -111,7 +109,7 @@ def watched_ranks() -> Iterator[list[RankWatch]]:
         watches.append(RankWatch(children))
         watches[-1].start()
 
-    setattr(subprocess_script, _NAME, ours)
+    theirs = swap_process_observer(ours)
     if parent is None:
         # Lightning hands the environment on.
         os.environ[_PARENT] = str(os.getpid())
@@ -124,7 +122,7 @@ def watched_ranks() -> Iterator[list[RankWatch]]:
             watch.end_children()
         raise
     finally:
-        setattr(subprocess_script, _NAME, theirs)
+        swap_process_observer(theirs)
         for watch in watches:
             watch.leaving.set()
         if parent is not None:

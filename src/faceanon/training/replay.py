@@ -68,7 +68,11 @@ class Replay(FiniteGuard):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Load; learning rates of 0, since a discriminator may take its step before the one that failed."""
         missing, surplus = pl_module.load_state_dict(self.content["state"], strict=False)
-        wrong = [name for name in missing if not name.startswith("ema.")] + list(surplus)
+        trained = []
+        for name in missing:
+            if not name.startswith("ema."):
+                trained.append(name)
+        wrong = trained + list(surplus)
         if wrong:
             raise UserError(f"the saved batch is of another model: {wrong[0]} does not fit; give its own --config")
         for optimizer in trainer.optimizers:
@@ -84,8 +88,8 @@ class Replay(FiniteGuard):
 
         pl_module.on_train_batch_start = then_restore  # type: ignore[method-assign]
         # A stage that draws by its place among all processes.
-        if (place := self.progress["place"]) is not None:
-            pl_module.parallel.place = lambda rows: place  # type: ignore[union-attr]
+        if (rank_and_rows := self.progress["place"]) is not None:
+            pl_module.parallel.place = lambda rows: rank_and_rows  # type: ignore[union-attr]
 
     def fail(self, trainer: L.Trainer, module: L.LightningModule, optimizer: Optimizer, what: str) -> None:
         """Stop because the failure came again.
@@ -148,10 +152,13 @@ def arguments(file: Path, scratch: Path, config: Path | None = None) -> list[str
     once = {"limit_train_batches": 1, "limit_val_batches": 0, "num_sanity_val_steps": 0}
     alone = {"devices": 1, "num_nodes": 1, "strategy": "auto", "logger": "false", "enable_progress_bar": "false"}
     trainer = {**once, **alone, "callbacks": callback, "default_root_dir": scratch}
+    overrides = []
+    for name, value in trainer.items():
+        overrides.append(f"--trainer.{name}={value}")
     return [
         *("fit", "--config", str(config), "--data", "faceanon.training.replay.OneBatch"),
         *("--data.init_args.file", str(file), "--ckpt_path=null"),
-        *(f"--trainer.{name}={value}" for name, value in trainer.items()),
+        *overrides,
     ]
 
 

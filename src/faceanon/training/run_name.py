@@ -38,14 +38,19 @@ def with_name(parser: LightningArgumentParser, words: Sequence[str]) -> list[str
     """
     command = words[0]
     defaults = ["--config", str(trainer_defaults())]
-    asked = [word for word in words[1:] if not word.startswith("--print_config")]
+    asked = []
+    for word in words[1:]:
+        if not word.startswith("--print_config"):
+            asked.append(word)
     # Without the parser's own defaults, so that a setting of null is told from none.
     given = parser.parse_args([command, *defaults, *asked], defaults=False)[command]
     name = given.get("name")
     if name is None:
         return list(words)
     _check(name)
-    options = [f"--{setting}={value}" for setting, value in _of_name(name, given).items()]
+    options = []
+    for setting, value in _of_name(name, given).items():
+        options.append(f"--{setting}={value}")
     return [command, *defaults, *words[1:], *options]
 
 
@@ -79,7 +84,10 @@ def _of_name(name: str, given: Config) -> dict[str, str]:
     for argument, folder in (("export", "model"), ("report", "report")):
         if _takes(given.get("model"), argument):
             wanted[f"model.init_args.{argument}"] = str(root / name / folder)
-    options = {setting: value for setting, value in wanted.items() if not _is_given(given, setting)}
+    options = {}
+    for setting, value in wanted.items():
+        if not _is_given(given, setting):
+            options[setting] = value
     # The class asks for a folder, so the trainer defaults hold an empty one.
     if "trainer.logger.init_args.name" in wanted and not logger.init_args.get("save_dir"):
         options["trainer.logger.init_args.save_dir"] = str(root)
@@ -108,7 +116,10 @@ def _takes(model: Config, argument: str) -> bool:
         parameters = inspect.signature(kind.__init__).parameters
         if argument in parameters:
             return True
-        handed_on = [one for one in parameters.values() if one.kind is inspect.Parameter.VAR_KEYWORD]
+        handed_on = []
+        for one in parameters.values():
+            if one.kind is inspect.Parameter.VAR_KEYWORD:
+                handed_on.append(one)
         if not handed_on:
             return False
     return False

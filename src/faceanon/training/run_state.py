@@ -11,6 +11,7 @@ import torch
 from lightning.pytorch.loggers import WandbLogger
 from torch import Tensor
 
+from faceanon.compat import epoch_is_over, logged_now, steps_logged, writes_logs
 from faceanon.errors import UserError
 from faceanon.training.csv_logger import CSVLogger
 
@@ -99,16 +100,15 @@ class RunState(L.Callback):
 
     def _row(self, trainer: L.Trainer) -> tuple[dict[str, float], int]:
         """The row that Lightning is about to log, and its step; empty where it has logged all."""
-        connector = trainer._logger_connector
-        epoch_over = connector._first_loop_iter is None
-        step = trainer.fit_loop.epoch_loop._batches_that_stepped - int(epoch_over)
-        if not (self._unlogged and trainer.training and (epoch_over or connector.should_update_logs)):
+        epoch_over = epoch_is_over(trainer)
+        step = steps_logged(trainer) - int(epoch_over)
+        if not (self._unlogged and trainer.training and (epoch_over or writes_logs(trainer))):
             return {}, step
-        found = {}
-        for name, value in _logged(trainer):
-            found[name] = value.item() if isinstance(value, Tensor) else value
-        if found:
-            return {"epoch": trainer.current_epoch, **found}, step
+        logged = {}
+        for name, value in logged_now(trainer).items():
+            logged[name] = value.item() if isinstance(value, Tensor) else value
+        if logged:
+            return {"epoch": trainer.current_epoch, **logged}, step
         return {}, step
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -138,7 +138,10 @@ class RunState(L.Callback):
             )
         # Shortened, since rows after the checkpoint belong to batches that will be trained on again.
         if self._loaded is not None:
-            loggers = [logger for logger in trainer.loggers if isinstance(logger, CSVLogger)]
+            loggers = []
+            for logger in trainer.loggers:
+                if isinstance(logger, CSVLogger):
+                    loggers.append(logger)
             for logger, rows in zip(loggers, self._loaded["csv_rows"], strict=False):
                 logger.continue_after(rows)
 
@@ -180,8 +183,3 @@ def close_epoch(checkpoint: dict[str, Any]) -> bool:
         for part in progress.values():
             part["completed"] = part["processed"]
     return bool(over)
-
-
-def _logged(trainer: L.Trainer) -> list[tuple[str, Any]]:
-    """Names and values that Lightning would log now."""
-    return list(trainer._logger_connector.metrics["log"].items())

@@ -45,10 +45,9 @@ def methods(pipeline: Pipeline) -> dict[str, Pipeline]:
     bundle = getattr(pipeline.backbone, "bundle", None)
     where = "synth64" if bundle is None else str(bundle.folder)
     classical = {"blur": Blur(where, sigma=0.12), "pixelate": Pixelate(where, cells=5), "mask": Mask(where)}
-    others = {
-        name: Pipeline(backbone, pipeline.detector, name=name, device=pipeline.device, policy=pipeline.policy)
-        for name, backbone in classical.items()
-    }
+    others = {}
+    for name, backbone in classical.items():
+        others[name] = Pipeline(backbone, pipeline.detector, name=name, device=pipeline.device, policy=pipeline.policy)
     return {OWN: pipeline, **others}
 
 
@@ -102,18 +101,18 @@ class Desk:
         path = Path(source)
         if not path.is_file():
             return Reply("The page has already forgotten this picture; choose it again.")
-        place = Path(tempfile.mkdtemp(dir=self.folder))
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
         try:
-            return work(path, place)
+            return work(path, folder)
         except NoFaceError:
             return Reply(f"No face found in {path.name}; choose a picture in which a face is clearly to be seen.")
         except UserError as error:
-            return Reply(str(error).replace(f"{path.parent}/", "").replace(f"{place}/", ""))
+            return Reply(str(error).replace(f"{path.parent}/", "").replace(f"{folder}/", ""))
         except Exception:  # a bug, or too little memory: the visitor gets a line, and who runs the page the rest
             traceback.print_exc(file=sys.stderr)
             return Reply("faceanon failed on this picture; the terminal that runs this page says why.")
         finally:
-            self._forget(place)
+            self._forget(folder)
 
     def _made_by(self, path: Path) -> Pipeline:
         """The method that made `path`.
@@ -139,7 +138,11 @@ class Desk:
 
 
 def _plain(stem: str) -> str:
-    kept = "".join(letter for letter in stem if letter.isalnum() or letter in "-_ ").strip()
+    letters = []
+    for letter in stem:
+        if letter.isalnum() or letter in "-_ ":
+            letters.append(letter)
+    kept = "".join(letters).strip()
     return kept[:60] or "picture"
 
 

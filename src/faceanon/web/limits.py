@@ -77,8 +77,13 @@ class Gate:
 
         async def guarded(message: Scope) -> None:
             if message["type"] == "http.response.start":
-                own = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                kept = [pair for pair in message["headers"] if pair[0].decode("latin-1").lower() not in HEADERS]
+                own = []
+                for name, value in HEADERS.items():
+                    own.append((name.encode(), value.encode()))
+                kept = []
+                for pair in message["headers"]:
+                    if pair[0].decode("latin-1").lower() not in HEADERS:
+                        kept.append(pair)
                 message = {**message, "headers": kept + own}
             await send(message)
 

@@ -103,10 +103,13 @@ def show_strength(password: str | None, rate: float) -> str:
     """The hint under a password field, HTML; nothing of the password is in it."""
     if not password:
         return f'<div class="fa-strength"><p>{html.escape(price(rate))}</p></div>'
-    found = judge_password(password, rate)
-    bars = "".join(f'<i class="{"on" if step < FILLED[found.level] else ""}"></i>' for step in range(len(FILLED)))
-    kind = found.level.replace(" ", "-")
-    line = f"{html.escape(found.describe())} {html.escape(price(rate))}"
+    strength = judge_password(password, rate)
+    steps = []
+    for step in range(len(FILLED)):
+        steps.append(f'<i class="{"on" if step < FILLED[strength.level] else ""}"></i>')
+    bars = "".join(steps)
+    kind = strength.level.replace(" ", "-")
+    line = f"{html.escape(strength.describe())} {html.escape(price(rate))}"
     return f'<div class="fa-strength {kind}"><span>{bars}</span><p>{line}</p></div>'
 
 
@@ -121,7 +124,9 @@ def _anonymize_tab(desk: Desk, look: Look) -> tuple[gr.Image, gr.Button]:
             password = _password("Password", "A sentence that nobody can guess", "anonymize-password", "new-password")
             hint = gr.HTML(show_strength("", look.rate), padding=False, elem_id="anonymize-strength")
             with gr.Accordion("Another method", open=False):
-                choices = [(_label(name, pipeline), name) for name, pipeline in desk.pipelines.items()]
+                choices = []
+                for key, other in desk.pipelines.items():
+                    choices.append((_label(key, other), key))
                 method = gr.Radio(choices, value=OWN, show_label=False, container=False, elem_id="anonymize-method")
             button = gr.Button("Anonymize", variant="primary", elem_id="anonymize-go")
         with gr.Column():
@@ -281,5 +286,8 @@ def _header(pipeline: Pipeline, drawn: bool) -> str:
 
 def _notes(pipeline: Pipeline) -> str:
     notes = NOTES | (SEALED_NOTE if pipeline.backbone.sealed else SILENT_NOTE)
-    cards = "".join(f"<section><h3>{title}</h3><p>{text}</p></section>" for title, text in notes.items())
+    sections = []
+    for title, text in notes.items():
+        sections.append(f"<section><h3>{title}</h3><p>{text}</p></section>")
+    cards = "".join(sections)
     return f'<div class="fa-notes">{cards.format(minutes=FORGET_SECONDS // 60)}</div>'

@@ -65,12 +65,16 @@ def judge_password(password: str, rate: float) -> Strength:
         password: At least one character.
         rate: Guesses a second of one computer.
     """
-    found = zxcvbn(password[:MOST_JUDGED])
-    guesses = float(found["guesses"])
+    judged = zxcvbn(password[:MOST_JUDGED])
+    guesses = float(judged["guesses"])
     seconds = guesses / (rate * MACHINES)
     level: Level = next((word for bound, word in BOUNDS if seconds < bound), "strong")
-    words = [found["feedback"]["warning"], *found["feedback"]["suggestions"][:1]] if level != "strong" else []
-    return Strength(guesses, seconds, level, " ".join(f"{word.rstrip('.')}." for word in words if word))
+    words = [judged["feedback"]["warning"], *judged["feedback"]["suggestions"][:1]] if level != "strong" else []
+    sentences = []
+    for word in words:
+        if word:
+            sentences.append(f"{word.rstrip('.')}.")
+    return Strength(guesses, seconds, level, " ".join(sentences))
 
 
 def duration(seconds: float) -> str:

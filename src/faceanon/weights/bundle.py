@@ -61,12 +61,12 @@ def network_class(name: str) -> type[nn.Module]:
     if not module.startswith("faceanon.networks."):
         raise UserError(f"a bundle may only name networks of faceanon.networks, not {name!r}")
     try:
-        found: type[nn.Module] = getattr(importlib.import_module(module), leaf)
+        network: type[nn.Module] = getattr(importlib.import_module(module), leaf)
     except (ImportError, AttributeError) as error:
         raise UserError(f"no network {name!r} in this version of faceanon; update it or fix bundle.yaml") from error
-    if not isinstance(found, type) or not issubclass(found, nn.Module):  # else it could call what a file imports
+    if not isinstance(network, type) or not issubclass(network, nn.Module):  # else it could call what a file imports
         raise UserError(f"{name!r} is no network; fix bundle.yaml")
-    return found
+    return network
 
 
 def read_spec(folder: Path) -> dict[str, Any]:
@@ -79,6 +79,7 @@ def read_spec(folder: Path) -> dict[str, Any]:
     spec = read_yaml(path)
     size = spec.get("image_size")
     networks = spec.get("networks")
+    # In Python True is an int too.
     sized = "image_size" in spec and isinstance(size, int | None) and not isinstance(size, bool)
     if not isinstance(spec.get("name"), str) or not sized:
         raise UserError(f"{path}: name and image_size must be a text and a number; restore the file")
@@ -92,7 +93,8 @@ def read_spec(folder: Path) -> dict[str, Any]:
                 texts = [None]
             inner = []
             if isinstance(entry, dict):
-                inner = [entry.get(key, {}) for key in ("init", "files", "source")]
+                for key in ("init", "files", "source"):
+                    inner.append(entry.get(key, {}))
             if not all(isinstance(text, str) for text in (role, *texts)) or not all(isinstance(i, dict) for i in inner):
                 raise UserError(f"{path}: the entry of {role!r:.40} is damaged; restore the file")
             former_hashes(entry, path)
@@ -148,8 +150,8 @@ class Bundle:
                 f"{self.folder / 'bundle.yaml'} does not say which classes of its parser are the face: "
                 "add `parsing:` with face, edited, head and parts, as checkpoints/synth64/bundle.yaml has it"
             )
-        found: dict[str, Any] = self.spec["parsing"]
-        return found
+        classes: dict[str, Any] = self.spec["parsing"]
+        return classes
 
     @property
     def face_classes(self) -> tuple[int, ...]:
@@ -169,8 +171,8 @@ class Bundle:
     @property
     def occluder_class(self) -> int | None:
         """Parsing class of occluders, where the parser knows one."""
-        found: int | None = self.parsing.get("occluder")
-        return found
+        number: int | None = self.parsing.get("occluder")
+        return number
 
     @property
     def part_classes(self) -> tuple[int, ...]:
@@ -204,8 +206,8 @@ class Bundle:
             UserError: The bundle has none.
         """
         self.require(role)
-        found: dict[str, Any] = self.spec["networks"][role]
-        return found
+        lines: dict[str, Any] = self.spec["networks"][role]
+        return lines
 
     def build(self, role: str, weights: bool = True) -> nn.Module:
         """A new network for `role`, with its trained weights unless told otherwise."""
@@ -273,8 +275,12 @@ class Bundle:
         """
         roles = ["generator", "encoder", "recogniser"]
         if self.has("codec"):
-            roles = [role for role in (*roles, "codec") if self.has(role)]
-        parts = [self._first_hash(role) for role in roles]
+            own_roles = []
+            for role in (*roles, "codec"):
+                if self.has(role):
+                    own_roles.append(role)
+            roles = own_roles
+        parts = list(map(self._first_hash, roles))
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
     def _first_hash(self, role: str) -> str:
@@ -325,7 +331,10 @@ class Bundle:
         for role in self.spec["networks"]:
             if role.startswith("judge_"):
                 roles.append(role)
-        return {self.entry(role)["name"]: Frozen(self._normalised(role)).to(self.device) for role in roles}
+        judges: dict[str, Callable[[Tensor], Tensor]] = {}
+        for role in roles:
+            judges[self.entry(role)["name"]] = Frozen(self._normalised(role)).to(self.device)
+        return judges
 
     @property
     def recogniser_name(self) -> str:

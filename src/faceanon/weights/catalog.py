@@ -78,7 +78,10 @@ def published(kind: str, resolution: int | None = None, name: str | None = None)
 
 def by_sha256(digest: str) -> Published | None:
     """The published file with this hash, or None."""
-    return next((entry for entry in catalog() if entry.sha256 == digest), None)
+    for entry in catalog():
+        if entry.sha256 == digest:
+            return entry
+    return None
 
 
 def bundle_entries(spec: dict[str, Any]) -> Iterable[dict[str, Any]]:
@@ -89,13 +92,13 @@ def bundle_entries(spec: dict[str, Any]) -> Iterable[dict[str, Any]]:
 
 def on_disk() -> dict[str, list[str]]:
     """Names of the bundles in `checkpoints/` that hold something imported, by `Published.id`."""
-    found: dict[str, list[str]] = {}
+    bundles: dict[str, list[str]] = {}
     for path in sorted(checkpoints().glob("*/bundle.yaml")):
         for entry in bundle_entries(yaml.safe_load(path.read_text(encoding="utf-8"))):
             known = entry.get("source", {}).get("catalog")
-            if known is not None and path.parent.name not in found.setdefault(known, []):
-                found[known].append(path.parent.name)
-    return found
+            if known is not None and path.parent.name not in bundles.setdefault(known, []):
+                bundles[known].append(path.parent.name)
+    return bundles
 
 
 def markdown_table() -> str:

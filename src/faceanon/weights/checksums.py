@@ -17,6 +17,7 @@ def write_checksums(folder: Path) -> list[str]:
     missing = []
     lines = []
     for line in path.read_text().splitlines():
+        # Hashes of an earlier call; fresh ones follow below.
         if re.match(r"^ +(latent_avg_)?sha256: ", line):
             continue
         lines.append(line)

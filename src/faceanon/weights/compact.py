@@ -28,7 +28,11 @@ def compact(folder: Path, precision: str, roles: list[str]) -> list[str]:
     Raises:
         UserError: There is no card, no such role, or a file that is not the one that the card names.
     """
-    card = next((folder / name for name in CARDS if (folder / name).is_file()), None)
+    card = None
+    for name in CARDS:
+        if (folder / name).is_file():
+            card = folder / name
+            break
     if card is None or precision not in ("int8", "half"):
         raise UserError(f"{folder}, {precision}: give a folder with {' or '.join(CARDS)}, then int8 or half")
     if card.name == "model.yaml":
@@ -41,7 +45,9 @@ def compact(folder: Path, precision: str, roles: list[str]) -> list[str]:
                 unknown.append(role)
         if unknown or not roles:
             raise UserError(f"{card}: no role {unknown or 'given'}; choose from {', '.join(networks)}")
-        entries = {networks[role]["file"]: networks[role] for role in roles}
+        entries = {}
+        for role in roles:
+            entries[networks[role]["file"]] = networks[role]
     lines = []
     for name, entry in entries.items():
         path = folder / name

@@ -46,10 +46,15 @@ class Layout:
 def count(state: State, pattern: str) -> int:
     """How many numbers `#` of a key pattern occur, e.g. of `style.#.weight`."""
     expression = re.compile(re.escape(pattern).replace(r"\#", r"(\d+)"))
-    return len({match[1] for name in state if (match := expression.fullmatch(name))})
+    numbers = set()
+    for name in state:
+        if match := expression.fullmatch(name):
+            numbers.add(match[1])
+    return len(numbers)
 
 
 def _generator(state: State) -> Init:
+    # StyleGAN2 begins at 4 px, and each further to_rgb is of twice the side.
     size = 4 << count(state, "to_rgbs.#.bias")
     channels = {4: state["conv1.conv.weight"].shape[1]}
     for block in range(count(state, "to_rgbs.#.bias")):
@@ -81,7 +86,9 @@ def _trunk(state: State) -> Init:
     for unit in range(count(state, "body.#.res_layer.3.weight")):
         outputs.append(state[f"body.{unit}.res_layer.3.weight"].shape[0])
     first = state["input_layer.0.weight"].shape[0]
-    stages = [(width, len(list(run))) for width, run in groupby(outputs)]
+    stages = []
+    for width, run in groupby(outputs):
+        stages.append((width, len(list(run))))
     widths = [first, *(width for width, _ in stages)]
     units = [length for _, length in stages]
     if len(units) != len(UNITS):
@@ -101,10 +108,13 @@ def _recogniser(state: State) -> Init:
 
 def _encoder(state: State) -> Init:
     rows = count(state, "styles.#.linear.weight")
-    depths = [count(state, f"styles.{row}.convs.#.weight") for row in range(rows)]
+    depths = []
+    for row in range(rows):
+        depths.append(count(state, f"styles.{row}.convs.#.weight"))
     starts = []
     for level in (0, 1):
         starts.append(next((row for row in range(rows) if depths[row] > depths[0] + level), rows))
+    # A code for pictures of this size has 2 log2(size) - 2 rows.
     size = 1 << ((rows + 2) // 2)
     if layer_count(size) != rows:
         raise UserError(f"an encoder of {rows} rows, which fit no StyleGAN2; codes have 2 log2(size) - 2 rows")

@@ -27,10 +27,12 @@ def missing_roles(roles: Sequence[str], bundle: str | Path, image_size: int) -> 
         bundle: Name or folder, as `faceanon weights import --as` takes it.
         image_size: Side of the bundle's pictures, in px.
     """
-    found = [(role, _published(role, image_size)) for role in roles]
-    if all(entry is None for _, entry in found):
+    networks = []
+    for role in roles:
+        networks.append((role, _published(role, image_size)))
+    if all(entry is None for _, entry in networks):
         return "train or import one first"
-    return _advice(found, str(bundle))
+    return _advice(networks, str(bundle))
 
 
 def missing_bundle(bundle: str | Path) -> str | None:

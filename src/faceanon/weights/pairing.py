@@ -42,12 +42,12 @@ def check_pair(encoder: Mapping[str, Any], generator: Mapping[str, Any]) -> None
         UserError: The encoder was trained with another generator; the message names both.
     """
     wanted = encoder.get("generator")
-    found = generator.get("fingerprint")
-    if wanted is None or found is None or wanted == found:
+    fingerprint = generator.get("fingerprint")
+    if wanted is None or fingerprint is None or wanted == fingerprint:
         return
     raise UserError(
         f"{origin(encoder)} was trained with generator {short(wanted)}, but {origin(generator)} is generator "
-        f"{short(found)}: codes of the one mean nothing to the other; import them into separate bundles"
+        f"{short(fingerprint)}: codes of the one mean nothing to the other; import them into separate bundles"
     )
 
 

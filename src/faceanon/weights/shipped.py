@@ -55,6 +55,7 @@ def open_shipped(name: str, threads: int, folder: Path | None = None) -> onnxrun
         UserError: If the file is missing or is not the one that was tested.
     """
     data = read_shipped(name, folder)
+    # Builds for Windows report their use otherwise.
     onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

@@ -54,11 +54,15 @@ def column_labels(paths: list[Path]) -> list[str]:
         UserError: One path was given twice.
     """
     full = [path.resolve() for path in paths]
-    folders = [path.parent if path.name == "results.json" else path for path in full]
+    folders = []
+    for path in full:
+        folders.append(path.parent if path.name == "results.json" else path)
     if len(set(folders)) < len(folders):
         raise UserError("the same results were given twice; name each once")
     for depth in range(1, max(len(folder.parts) for folder in folders) + 1):
-        labels = ["/".join(folder.parts[-depth:]) for folder in folders]
+        labels = []
+        for folder in folders:
+            labels.append("/".join(folder.parts[-depth:]))
         if len(set(labels)) == len(labels):
             break
     return labels
@@ -78,11 +82,14 @@ def run(args: argparse.Namespace) -> int:
     from faceanon.results import load_results
 
     labels = column_labels(options.results)
-    results = [load_results(path) for path in options.results]
+    results = list(map(load_results, options.results))
     metas = [result.meta for result in results]
     marks = check_comparable(dict(zip(labels, metas, strict=True)), options.across_protocols)
     if marks:
-        labels = [f"{label} [{protocol_label(meta)}]" for label, meta in zip(labels, metas, strict=True)]
+        complete = []
+        for label, meta in zip(labels, metas, strict=True):
+            complete.append(f"{label} [{protocol_label(meta)}]")
+        labels = complete
         print(*marks, sep="\n", file=sys.stderr)
     print(write_comparison(options.out, dict(zip(labels, results, strict=True))))
     return 0

@@ -52,7 +52,7 @@ class Roll:
 
 def stream(*names: object) -> torch.Generator:
     """A generator of its own for each combination of names, e.g. `stream(seed, "train", "identity")`."""
-    digest = hashlib.sha256("/".join(str(name) for name in names).encode()).digest()
+    digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
 
@@ -95,7 +95,7 @@ def render_in_chunks(
         part = render(identity[start : start + chunk], attributes[start : start + chunk], size)
         image = ((part.image + 1) * 127.5).round().to(torch.uint8)
         parts.append((image, part.parsing.to(torch.uint8), part.landmarks))
-    image, parsing, landmarks = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    image, parsing, landmarks = map(torch.cat, zip(*parts, strict=True))
     return Photos(image, parsing, landmarks)
 
 

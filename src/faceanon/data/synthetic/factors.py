@@ -131,7 +131,9 @@ def sample_attributes(n: int, generator: torch.Generator, occlusion: float = 0.3
     """
     draws = torch.rand(n, len(SPREADS), 2, generator=generator)
     choice = torch.rand(n, generator=generator)
-    columns = [_spread(draws[:, i], spread) for i, spread in enumerate(SPREADS.values())]
+    columns = []
+    for i, spread in enumerate(SPREADS.values()):
+        columns.append(_spread(draws[:, i], spread))
     step = occlusion / len(OCCLUDERS)
     worn = []
     for i in range(len(OCCLUDERS)):

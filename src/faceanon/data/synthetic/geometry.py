@@ -129,7 +129,7 @@ class Head:
 
     @cached_property
     def brows(self) -> tuple[Spot, Spot]:
-        """Centres of the brows."""
+        """Centres of the left and the right brow."""
         u = 0.26 + 0.035 * self.person["eye_spacing"]
         v = -0.255 - 0.05 * self.person["eye_height"] - 0.035 * self.person["brow_gap"]
         v = v - 0.03 * self.picture["brow_raise"]
@@ -152,7 +152,7 @@ class Head:
 
     @cached_property
     def mouth(self) -> Spot:
-        """Middle of the mouth."""
+        """Where the middle of the mouth lies."""
         v = 0.365 + 0.045 * self.person["mouth_height"] + 0.03 * self.person["face_height"]
         return self.project(torch.zeros_like(self.width), v, 0.04)
 

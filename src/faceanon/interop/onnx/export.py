@@ -23,6 +23,7 @@ from faceanon.files import write_atomic
 from faceanon.interop.onnx.backbone import OnnxBackbone
 from faceanon.interop.onnx.method import CARD, Direction, Faces, KeyKind, KeyRecipe, OnnxCard, OnnxMethod
 from faceanon.key import Secret
+from faceanon.metrics.quality import psnr
 from faceanon.metrics.reconstruction import sample_faces
 
 OPSET = 18  # the lowest that torch's exporter writes without converting, so the one most runtimes read
@@ -100,14 +101,20 @@ def export_onnx(backbone: Backbone, weights: str, name: str) -> Exported:
         opset=OPSET,
         faceanon=__version__,
     )
-    graphs: dict[str, bytes] = {way: _graph(backbone, way, size) for way in ways}
+    graphs: dict[str, bytes] = {}
+    for way in ways:
+        graphs[way] = _graph(backbone, way, size)
     errors = _errors(backbone, OnnxMethod(card, graphs))
-    for way, error in errors.items():
+    for name_of_way, error in errors.items():
+        # A difference of NaN is as wrong as a large one, and no comparison with NaN holds.
         if not error <= TOLERANCE:
             raise UserError(
-                f"onnxruntime and torch differ by {error:.2g} in {way}, more than {TOLERANCE:.2g}; nothing was written"
+                f"onnxruntime and torch differ by {error:.2g} in {name_of_way}, more than {TOLERANCE:.2g}; "
+                "nothing was written"
             )
-    figures = {f"max_abs_error/{way}": error for way, error in errors.items()}
+    figures = {}
+    for name_of_way, error in errors.items():
+        figures[f"max_abs_error/{name_of_way}"] = error
     return Exported(replace(card, graphs=_entries(graphs), figures=figures), graphs)
 
 
@@ -132,7 +139,9 @@ def quantized(exported: Exported) -> Exported:
     Raises:
         UserError: If a package is missing.
     """
-    graphs = {way: _quantize(graph) for way, graph in exported.graphs.items()}
+    graphs = {}
+    for way, graph in exported.graphs.items():
+        graphs[way] = _quantize(graph)
     exact = OnnxMethod(exported.card, exported.graphs)
     rough = OnnxMethod(exported.card, graphs)
     faces = _faces(exported.card.image_size, 8)
@@ -151,7 +160,9 @@ def write_onnx(exported: Exported, folder: Path, overwrite: bool) -> list[Path]:
         UserError: If a file exists and `overwrite` is off, or the folder cannot be written.
     """
     check_free(folder, overwrite)
-    names = [entry["file"] for entry in exported.card.graphs.values()]
+    names = []
+    for entry in exported.card.graphs.values():
+        names.append(entry["file"])
     try:
         # A kill must not leave old card and new graphs.
         (folder / CARD).unlink(missing_ok=True)
@@ -171,7 +182,7 @@ def check_free(folder: Path, overwrite: bool) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; name a folder to write to")
-    for name in (CARD, *(_file(way) for way in get_args(Direction))):
+    for name in (CARD, *map(_file, get_args(Direction))):
         if not overwrite and (folder / name).exists():
             raise UserError(f"{folder / name} exists; give --overwrite to replace it")
 
@@ -179,9 +190,11 @@ def check_free(folder: Path, overwrite: bool) -> None:
 def _graph(backbone: Backbone, way: Direction, size: int) -> bytes:
     """One direction, with a batch of any size."""
     module = _Way(backbone, way).eval()
+    # Two rows: torch.export takes a batch of one for a constant.
     image = torch.zeros(2, 3, size, size)
     key = backbone.key_from_secret(Secret.random(0), 2)
     batch = torch.export.Dim("batch", min=1, max=MOST_FACES)
+    # What the exporter says of its own steps is nothing that a user could change.
     logging.getLogger("onnxscript").setLevel(logging.ERROR)
     quiet = io.StringIO()
     try:
@@ -203,7 +216,11 @@ def _graph(backbone: Backbone, way: Direction, size: int) -> bytes:
         raise UserError(f"{kind} cannot be exported to ONNX: torch cannot trace its {way} ({reason:.200})") from error
     assert made is not None
     model = made.model_proto
-    if drawn := sorted({node.op_type for node in model.graph.node if node.op_type.startswith(("Random", "Bernoulli"))}):
+    random_nodes = set()
+    for node in model.graph.node:
+        if node.op_type.startswith(("Random", "Bernoulli")):
+            random_nodes.add(node.op_type)
+    if drawn := sorted(random_nodes):
         raise UserError(f"{type(backbone).__name__} draws random numbers in {way} ({', '.join(drawn)}): not exported")
     data: bytes = model.SerializeToString()
     return data
@@ -221,8 +238,8 @@ def _errors(backbone: Backbone, method: OnnxMethod) -> dict[str, float]:
         pairs = [("anonymize", drawn, method.anonymize(faces, method.key(secret, batch)))]
         if method.reversible:
             shown = _picture(drawn)
-            found = backbone.recover(torch.from_numpy(shown), keys).numpy()
-            pairs.append(("recover", found, method.recover(shown, method.key(secret, batch))))
+            recovered = backbone.recover(torch.from_numpy(shown), keys).numpy()
+            pairs.append(("recover", recovered, method.recover(shown, method.key(secret, batch))))
         for way, ours, theirs in pairs:
             error = float(np.abs(ours - theirs).max())
             if np.isfinite(error):
@@ -244,7 +261,7 @@ def _picture(faces: Faces) -> Faces:
 
 def _psnr(one: Faces, other: Faces) -> float:
     error = float(np.square((one - other) / 2, dtype=np.float64).mean())
-    return float(-10 * np.log10(max(error, 1e-10)))
+    return float(psnr(torch.tensor(error, dtype=torch.float64)))
 
 
 def _quantize(graph: bytes) -> bytes:
@@ -279,7 +296,9 @@ def _quantize(graph: bytes) -> bytes:
 
 def _unshare(graph: Any) -> None:  # noqa: ANN401 - onnx's protobuf classes have no types
     """Give every Gemm its own weight: onnxruntime transposes a shared one once for each of its users."""
-    stored = {item.name: item for item in graph.initializer}
+    stored = {}
+    for item in graph.initializer:
+        stored[item.name] = item
     seen = set[str]()
     for node in graph.node:
         if node.op_type != "Gemm" or node.input[1] not in stored:

@@ -107,7 +107,7 @@ class OnnxCard:
             if values["version"] != VERSION:
                 raise ValueError("another version")
             key = values.pop("key")
-            recipe = KeyRecipe(key["kind"], str(key["label"]), tuple(int(side) for side in key["shape"]))
+            recipe = KeyRecipe(key["kind"], str(key["label"]), tuple(map(int, key["shape"])))
             card = cls(**values, key=recipe)
             if not _sensible(card):
                 raise ValueError("unknown contents")
@@ -162,7 +162,7 @@ class OnnxMethod:
 
     @property
     def reversible(self) -> bool:
-        """Whether it can recover."""
+        """Whether the export has a graph that brings faces back."""
         return "recover" in self._sessions
 
     def key(self, secret: Secret, batch: int = 1) -> Faces:
@@ -188,13 +188,19 @@ class OnnxMethod:
         given = {"image": np.ascontiguousarray(image, np.float32), "key": np.ascontiguousarray(key, np.float32)}
         # A method without a key has no such input.
         wanted = {item.name for item in session.get_inputs()}
-        result: Faces = session.run(None, {name: value for name, value in given.items() if name in wanted})[0]
+        inputs = {}
+        for name, value in given.items():
+            if name in wanted:
+                inputs[name] = value
+        result: Faces = session.run(None, inputs)[0]
         return result
 
 
 def _sensible(card: OnnxCard) -> bool:
     """Whether a card from outside says what `faceanon export` could have written, and names no file elsewhere."""
-    files = [(entry["file"], entry["sha256"]) for entry in card.graphs.values()]
+    files = []
+    for entry in card.graphs.values():
+        files.append((entry["file"], entry["sha256"]))
     return (
         card.key.kind in get_args(KeyKind)
         and all(side >= 1 for side in card.key.shape)
@@ -207,7 +213,7 @@ def _sensible(card: OnnxCard) -> bool:
         and isinstance(card.image_size, int)
         and 8 <= card.image_size <= 4096
         and card.framing.keys() <= {"scale", "right", "down"}
-        and all(math.isfinite(number) for number in card.framing.values())
+        and all(map(math.isfinite, card.framing.values()))
     )
 
 
@@ -230,6 +236,7 @@ def open_graph(graph: bytes, name: str, threads: int | None = None, device: str 
         raise UserError("ONNX models need the package onnxruntime; run: pip install onnxruntime") from error
     onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
+    # Its errors are raised too, and become one line.
     options.log_severity_level = 4
     # A graph may name other files to take tensors from, and could so carry them into pictures: let it find none.
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)

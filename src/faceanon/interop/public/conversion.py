@@ -44,7 +44,9 @@ def convert(found: Found, source: str) -> Converted:
     Raises:
         UserError: Anything else is missing or too much, or weights are not finite.
     """
-    tensors = {name: _float32(value) for name, value in found.tensors.items()}
+    tensors = {}
+    for name, value in found.tensors.items():
+        tensors[name] = _float32(value)
     for name, value in tensors.items():
         if not bool(torch.isfinite(value).all()):
             raise UserError(f"{source}: {name} has values that are not finite; get the file again")
@@ -56,18 +58,24 @@ def convert(found: Found, source: str) -> Converted:
         raise UserError(f"{source}: a {found.layout.title} whose sizes do not fit together: {error}") from error
     own = net.state_dict()
     missing = sorted(own.keys() - tensors.keys())
-    noise = [name for name in missing if _NOISE.fullmatch(name)]
-    kernels = [name for name in missing if _KERNEL.fullmatch(name)]
-    counters = [name for name in missing if _COUNTER.fullmatch(name)]
-    tensors |= {name: own[name] for name in (*kernels, *counters)}
-    tensors |= {name: _noise(name, own[name]) for name in noise}
+    noise = list(filter(_NOISE.fullmatch, missing))
+    kernels = list(filter(_KERNEL.fullmatch, missing))
+    counters = list(filter(_COUNTER.fullmatch, missing))
+    for name in (*kernels, *counters):
+        tensors[name] = own[name]
+    for name in noise:
+        tensors[name] = _noise(name, own[name])
     load_strictly(net, tensors, source)
     named = (
         (noise, "noise maps drawn from a fixed seed"),
         (kernels, "blur kernels computed"),
         (counters, "batch counters set to 0"),
     )
-    notes = tuple(f"{len(names)} {what} (the file has none)" for names, what in named if names)
+    lines = []
+    for names, what in named:
+        if names:
+            lines.append(f"{len(names)} {what} (the file has none)")
+    notes = tuple(lines)
     return Converted(tensors, notes, net.eval())
 
 
@@ -78,6 +86,7 @@ def _float32(value: Tensor) -> Tensor:
 
 
 def _noise(name: str, like: Tensor) -> Tensor:
+    # The name seeds each map, so that a second import gives the same file.
     return torch.randn(like.shape, generator=torch.Generator().manual_seed(zlib.crc32(name.encode())))
 
 

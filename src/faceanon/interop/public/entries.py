@@ -79,16 +79,17 @@ class Staging:
         Raises:
             UserError: It does not load strictly, or an encoder has no generator.
         """
-        found = part.found
-        converted = convert(found, str(part.file.path))
-        notes = [*found.notes, *converted.notes]
-        entry: dict[str, Any] = {"name": found.name}
-        if found.layout.network is not None:
-            entry |= {"class": found.layout.network, "init": found.init, **_usage(part)}
+        network = part.found
+        converted = convert(network, str(part.file.path))
+        notes = [*network.notes, *converted.notes]
+        entry: dict[str, Any] = {"name": network.name}
+        if network.layout.network is not None:
+            entry |= {"class": network.layout.network, "init": network.init, **_usage(part)}
         file, digest = self._write(part.role, converted.tensors)
         entry |= {"file": file, "sha256": digest}
         if part.role == "generator":
             self._fresh = converted
+            # The cached property would otherwise keep the generator that this one replaces.
             self.__dict__.pop("_generator", None)
             entry["fingerprint"] = generator_fingerprint(converted.tensors)
         if part.role == "encoder":
@@ -97,10 +98,13 @@ class Staging:
                 notes.append("the file does not hold its generator, so the pairing is unproven: run verify")
         if part.role in ("generator", "encoder"):
             entry |= self._average(part, notes)
-        known = published(found.layout.kind, found.size, found.name)
-        entry["source"] = _source(part.file, found.layout.title, known, notes)
+        known = published(network.layout.kind, network.size, network.name)
+        entry["source"] = _source(part.file, network.layout.title, known, notes)
         self._enter(part.role, entry)
-        return [f"{part} -> {part.role}", *(f"  {note}" for note in notes)]
+        lines = []
+        for note in notes:
+            lines.append(f"  {note}")
+        return [f"{part} -> {part.role}", *lines]
 
     def add_pack(self, file: PublicFile) -> list[str]:
         """Copy InsightFace's networks as they are; a recogniser among them judges, where there is no judge yet.
@@ -118,7 +122,11 @@ class Staging:
         source = _source(file, "InsightFace pack", published("insightface"), [])
         self.spec.setdefault("packs", {})[pack_name(file)] = {"folder": folder, "files": files, "source": source}
         lines = [f"{file.path.name} (InsightFace pack) -> packs: {', '.join(files)}"]
-        judge = next((name for name in RECOGNISERS if name in files), None)
+        judge = None
+        for name in RECOGNISERS:
+            if name in files:
+                judge = name
+                break
         if judge is not None and "judge" not in self.spec["networks"]:
             entry = {"name": f"insightface_{Path(judge).stem}", "class": ONNX, "input_size": 112, "crop": list(FRAMING)}
             entry |= {"file": f"{folder}/{judge}", "sha256": files[judge], "source": source}
@@ -153,17 +161,17 @@ class Staging:
 
     def _average(self, part: Part, notes: list[str]) -> dict[str, str]:
         """Write the average code of a generator or encoder; says in `notes` where it is from."""
-        found = part.found
+        network = part.found
         generator = self._generator
-        rows = layer_count(found.size or 0)
-        if found.latent_avg is None:
+        rows = layer_count(network.size or 0)
+        if network.latent_avg is None:
             average = None
         else:
-            average = average_rows(found.latent_avg, rows, str(part.file.path))
-        if not found.start_from_latent_avg:
-            average = found.tensors["styles.0.linear.bias"].new_zeros(rows, found.init["style_dim"]).float()
+            average = average_rows(network.latent_avg, rows, str(part.file.path))
+        if not network.start_from_latent_avg:
+            average = network.tensors["styles.0.linear.bias"].new_zeros(rows, network.init["style_dim"]).float()
             notes.append("codes are no offsets from an average (opts), so latent_avg is zero")
-        elif found.latent_avg is not None and found.latent_avg.squeeze().ndim == 1:
+        elif network.latent_avg is not None and network.latent_avg.squeeze().ndim == 1:
             notes.append(f"latent_avg of one row repeated to {rows}")
         elif average is None and part.role == "encoder" and "latent_avg" in self.spec["networks"].get("generator", {}):
             average = self._generator_average()
@@ -213,7 +221,11 @@ def _usage(part: Part) -> dict[str, Any]:
 def _source(file: PublicFile, title: str, known: Published | None, notes: list[str]) -> dict[str, Any]:
     """Where an entry is from and on which terms."""
     exact = by_sha256(file.sha256)
-    named = next((item for item in catalog() if item.sha256 and item.files[0] == file.path.name), None)
+    named = None
+    for item in catalog():
+        if item.sha256 and item.files[0] == file.path.name:
+            named = item
+            break
     if exact is None and named is not None:
         notes.append(f"not the published {file.path.name}: its sha256 differs")
     return {

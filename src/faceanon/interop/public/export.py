@@ -82,7 +82,8 @@ def encoder_content(parts: Exportable) -> dict[str, Any]:
     state = {}
     for name, value in parts.encoder.state_dict().items():
         state[f"encoder.{name}"] = value
-    state |= {f"decoder.{name}": value for name, value in parts.generator.state_dict().items()}
+    for name, value in parts.generator.state_dict().items():
+        state[f"decoder.{name}"] = value
     size = parts.generator.size
     options = {
         "encoder_type": ENCODER_TYPES[_class(parts.encoder)],
@@ -153,5 +154,6 @@ def _on_cpu(content: Any) -> Any:  # noqa: ANN401 - a tree of plain containers
     if isinstance(content, dict):
         return {name: _on_cpu(value) for name, value in content.items()}
     if isinstance(content, Tensor):
+        # torch.save would write all of a memory that several tensors share.
         return content.detach().cpu().contiguous().clone()
     return content

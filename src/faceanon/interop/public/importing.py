@@ -76,6 +76,7 @@ def import_files(files: Sequence[PublicFile], bundle: str, overwrite: bool = Fal
     old: dict[str, Any] = {"name": folder.name, "image_size": None, "licence": terms, "networks": {}}
     if (folder / SPEC).is_file():
         old = read_spec(folder)
+    # All of this before anything is written: a refusal leaves no trace.
     parts = _one_generator(_parts(files), folder, old, overwrite)
     parts, lines = _with_roles(parts, old, overwrite)
     spec = copy.deepcopy(old)
@@ -86,6 +87,7 @@ def import_files(files: Sequence[PublicFile], bundle: str, overwrite: bool = Fal
         return folder, lines
     with _staged(folder) as temporary:
         staging = Staging(temporary, folder, spec)
+        # The generator first: an encoder's average code may have to come from it.
         for part in sorted(parts, key=lambda part: part.role != "generator"):
             lines += staging.add_network(part)
         for file in packs:
@@ -99,22 +101,29 @@ def _parts(files: Sequence[PublicFile]) -> list[Part]:
     """Every network; a bare generator beside DBAF's other files is its fine-tuned decoder."""
     parts = []
     for file in files:
-        decoder = next((found for found in file.found if found.layout is GENERATOR), None)
+        decoder = None
+        for network in file.found:
+            if network.layout is GENERATOR:
+                decoder = network
+                break
         if decoder is None:
             partner = None
         else:
             partner = generator_fingerprint(decoder.tensors)
-        for found in file.found:
-            is_encoder = found.layout.role == "encoder"
-            parts.append(Part(file, found, found.layout.role, partner if is_encoder else None))
+        for network in file.found:
+            is_encoder = network.layout.role == "encoder"
+            parts.append(Part(file, network, network.layout.role, partner if is_encoder else None))
     if any(part.role.startswith("dbaf_") for part in parts):
-        parts = [_as_dbaf_decoder(part) if part.found.bare and part.role == "generator" else part for part in parts]
+        settled = []
+        for part in parts:
+            settled.append(_as_dbaf_decoder(part) if part.found.bare and part.role == "generator" else part)
+        parts = settled
     return parts
 
 
 def _as_dbaf_decoder(part: Part) -> Part:
-    found = replace(part.found, layout=DBAF_DECODER, name=DBAF_DECODER.kind)
-    return replace(part, found=found, role=DBAF_DECODER.role)
+    network = replace(part.found, layout=DBAF_DECODER, name=DBAF_DECODER.kind)
+    return replace(part, found=network, role=DBAF_DECODER.role)
 
 
 def _one_generator(parts: list[Part], folder: Path, spec: dict[str, Any], overwrite: bool) -> list[Part]:
@@ -141,9 +150,9 @@ def _one_generator(parts: list[Part], folder: Path, spec: dict[str, Any], overwr
             note = f"latent_avg taken from {other.file.path.name}, which holds the same generator"
             found_too = replace(chosen.found, latent_avg=other.found.latent_avg, notes=(*chosen.found.notes, note))
             chosen = replace(chosen, found=found_too)
-        found = generator_fingerprint(other.found.tensors)
-        if found != first:
-            raise _apart(str(encoders.get(id(other.file), other)), found, str(chosen), first)
+        fingerprint = generator_fingerprint(other.found.tensors)
+        if fingerprint != first:
+            raise _apart(str(encoders.get(id(other.file), other)), fingerprint, str(chosen), first)
     rest = []
     for part in parts:
         if part.role != "generator":
@@ -209,7 +218,11 @@ def _new_packs(
     """
     kept = []
     lines = []
-    for file in (file for file in files if file.pack is not None):
+    with_packs = []
+    for file in files:
+        if file.pack is not None:
+            with_packs.append(file)
+    for file in with_packs:
         present = spec.get("packs", {}).get(pack_name(file))
         if present is not None and present["source"]["sha256"] == file.sha256:
             lines.append(f"{file.path.name}: already in {spec['name']}")
@@ -228,7 +241,10 @@ def _settle_size(spec: dict[str, Any], parts: Sequence[Part]) -> None:
     Raises:
         UserError: A network draws or encodes another size; the message names both.
     """
-    sized = [part for part in parts if part.found.size is not None and part.role != DBAF_DECODER.role]
+    sized = []
+    for part in parts:
+        if part.found.size is not None and part.role != DBAF_DECODER.role:
+            sized.append(part)
     if spec["image_size"] is None:
         if sized:
             spec["image_size"] = sized[0].found.size
@@ -274,6 +290,7 @@ def _commit(temporary: Path, folder: Path, old: dict[str, Any], spec: dict[str, 
     if not (folder / SPEC).is_file():
         write_atomic(temporary / CARD, card(spec, "").encode())
         write_atomic(temporary / SPEC, text.encode())
+        # mkdtemp makes folders that only their owner may read.
         temporary.chmod(0o755)
         temporary.replace(folder)
         return
@@ -282,7 +299,11 @@ def _commit(temporary: Path, folder: Path, old: dict[str, Any], spec: dict[str, 
         present = (folder / CARD).read_text(encoding="utf-8")
     moved: list[Path] = []
     try:
-        for path in sorted(item for item in temporary.rglob("*") if item.is_file()):
+        written = []
+        for item in temporary.rglob("*"):
+            if item.is_file():
+                written.append(item)
+        for path in sorted(written):
             target = folder / path.relative_to(temporary)
             if not target.exists():
                 target.parent.mkdir(exist_ok=True)
@@ -308,6 +329,9 @@ def _file_names(spec: dict[str, Any]) -> set[str]:
     """Files that a bundle.yaml names."""
     names = set()
     for entry in bundle_entries(spec):
-        names |= {entry[key] for key in ("file", "latent_avg") if key in entry}
-        names |= {f"{entry['folder']}/{name}" for name in entry.get("files", {})}
+        for key in ("file", "latent_avg"):
+            if key in entry:
+                names.add(entry[key])
+        for name in entry.get("files", {}):
+            names.add(f"{entry['folder']}/{name}")
     return names

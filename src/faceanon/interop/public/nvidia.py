@@ -57,10 +57,10 @@ def read_nvidia_pickle(path: Path) -> dict[str, dict[str, Tensor]]:
     Raises:
         UserError: The file is damaged or hostile, or its networks are of another kind.
     """
-    found = _networks(read_pickle(path), path)
+    records = _networks(read_pickle(path), path)
     try:
         states = {}
-        for role, record in found.items():
+        for role, record in records.items():
             states[role] = _convert(role, record, f"{path} ({role})")
         return states
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -75,14 +75,14 @@ def _networks(content: Any, path: Path) -> dict[str, Record]:  # noqa: ANN401 - 
         return {"G_ema": content}
     if isinstance(content, tuple | list) and len(content) == len(ROLES):
         content = dict(zip(ROLES, content, strict=True))
-    found: dict[str, Record] = {}
+    records: dict[str, Record] = {}
     if isinstance(content, dict):
         for role in ROLES:
             if isinstance(content.get(role), Record):
-                found[role] = content[role]
-    if not found:
+                records[role] = content[role]
+    if not records:
         raise UserError(f"{path} holds no StyleGAN2 networks (G, D, G_ema); is it the right file?")
-    return found
+    return records
 
 
 def _convert(role: str, record: Record, source: str) -> dict[str, Tensor]:
@@ -114,7 +114,8 @@ def _modules(record: Record) -> Iterator[tuple[str, Record]]:
         seen.add(id(module))
         yield name, module
         children = module.state.get("_modules") or {}
-        waiting += [(f"{name}.{child}" if name else str(child), item) for child, item in children.items()]
+        for child, item in children.items():
+            waiting.append((f"{name}.{child}" if name else str(child), item))
 
 
 def _tensors(modules: Mapping[str, Record]) -> Iterator[tuple[str, Tensor]]:
@@ -138,7 +139,8 @@ def _tf_variables(record: Record) -> Iterator[tuple[str, Tensor]]:
         for name, value in network.state.get("variables") or []:
             array = value.value if isinstance(value, Array) else value
             yield f"{prefix}{name}".replace("G_", "", 1), torch.tensor(array, dtype=torch.float32)
-        waiting += [(f"{prefix}{name}/", item) for name, item in (network.state.get("components") or {}).items()]
+        for name, item in (network.state.get("components") or {}).items():
+            waiting.append((f"{prefix}{name}/", item))
 
 
 def _from_tensorflow(variables: Mapping[str, Tensor], settings: Mapping[str, Any], source: str) -> dict[str, Tensor]:
@@ -147,6 +149,7 @@ def _from_tensorflow(variables: Mapping[str, Tensor], settings: Mapping[str, Any
     kernel = torch.outer(taps, taps) / taps.sum() ** 2
     tensors = {}
     for name, value in variables.items():
+        # The level of detail of progressive growing, which no layer uses.
         if name.split("/")[-1] == "lod":
             continue
         key, tensor = _tf_entry(name, value, source)
@@ -179,8 +182,10 @@ def _tf_entry(name: str, value: Tensor, source: str) -> tuple[str, Tensor]:
     if not name.startswith("synthesis/"):
         return f"b{match[1]}.{'conv' if match[2] == 'Conv' else layer}.{part}", _tf_layout(value)
     if part == "affine.bias":
+        # TensorFlow's version adds this 1 when it runs; ours has it in the bias.
         value = value + 1
     if match[2] == "Conv0_up" and part == "weight":
+        # NVIDIA's TensorFlow code turns the kernel round before it is transposed, ours does not.
         value = _flipped(value)
     return f"synthesis.b{match[1]}.{layer}.{part}", _tf_layout(value)
 
@@ -210,11 +215,17 @@ def generator_state(tensors: Mapping[str, Tensor], source: str) -> dict[str, Ten
         key, tensor = _generator_entry(name, value, source)
         if key:
             state[key] = tensor.contiguous().clone()
-    sides = {int(match[1]) for name in tensors if (match := _CONV.fullmatch(name))}
+    sides = set()
+    for name in tensors:
+        if match := _CONV.fullmatch(name):
+            sides.add(int(match[1]))
     channels = {}
     for side in sides:
         channels[side] = len(tensors.get(f"synthesis.b{side}.conv1.bias", []))
-    depth = sum(name.startswith("style.") and name.endswith(".weight") for name in state)
+    depth = 0
+    for name in state:
+        if name.startswith("style.") and name.endswith(".weight"):
+            depth += 1
     average = state.pop("latent_avg", torch.zeros(0))
     _check(state, lambda: Generator(max(sides), average.numel(), depth, channels=channels), source)
     return {**state, "latent_avg": average}
@@ -270,7 +281,10 @@ def discriminator_state(tensors: Mapping[str, Tensor], source: str) -> dict[str,
     Raises:
         UserError: It is no unconditional discriminator of the residual architecture.
     """
-    sides = [int(name[1:].split(".")[0]) for name in tensors if re.match(r"b\d{1,4}\.", name)]
+    sides = []
+    for name in tensors:
+        if re.match(r"b\d{1,4}\.", name):
+            sides.append(int(name[1:].split(".")[0]))
     state = {}
     size = max(sides, default=0)
     for name, value in tensors.items():
@@ -280,7 +294,9 @@ def discriminator_state(tensors: Mapping[str, Tensor], source: str) -> dict[str,
         if key is None:
             raise _foreign(source, name)
         state[key] = value.contiguous().clone()
-    inner = {side: len(tensors.get(f"b{side}.conv0.bias", [])) for side in sides}
+    inner = {}
+    for side in sides:
+        inner[side] = len(tensors.get(f"b{side}.conv0.bias", []))
     channels = inner | {4: len(tensors.get("b4.conv.bias", []))}
     _check(state, lambda: Discriminator(size, channels=channels), source)
     return state
@@ -311,14 +327,18 @@ def _check(state: Mapping[str, Tensor], build: Callable[[], nn.Module], source: 
     """Compare names and shapes with a network that is built without memory."""
     with torch.device("meta"):
         net = build()
-    wanted = {name: tuple(value.shape) for name, value in net.state_dict().items()}
-    found = {name: tuple(value.shape) for name, value in state.items()}
-    differing = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+    wanted = {}
+    for key, value in net.state_dict().items():
+        wanted[key] = tuple(value.shape)
+    given = {}
+    for key, value in state.items():
+        given[key] = tuple(value.shape)
+    differing = sorted(name for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name))
     if differing:
         name = differing[0]
         raise UserError(
             f"{source} does not fit {type(net).__name__}: {len(differing)} tensors differ, e.g. {name} is "
-            f"{found.get(name, 'missing')} instead of {wanted.get(name, 'absent')}"
+            f"{given.get(name, 'missing')} instead of {wanted.get(name, 'absent')}"
         )
 
 

@@ -86,7 +86,11 @@ def read_pack(path: Path) -> Pack:
 
 def _names(path: Path) -> set[str]:
     if path.is_dir():
-        return {item.name for item in path.iterdir() if item.is_file()}
+        names = set()
+        for item in path.iterdir():
+            if item.is_file():
+                names.add(item.name)
+        return names
     if path.suffix == ".onnx":
         return {path.name}
     with zipfile.ZipFile(path) as archive:
@@ -112,7 +116,10 @@ def _read(source: Path, name: str) -> bytes:
 def _digest(path: Path, files: dict[str, str]) -> str:
     if path.is_file():
         return sha256(path)
-    listing = "\n".join(f"{name} {sha256(path / name)}" for name in files)
+    lines = []
+    for name in files:
+        lines.append(f"{name} {sha256(path / name)}")
+    listing = "\n".join(lines)
     return hashlib.sha256(listing.encode()).hexdigest()
 
 

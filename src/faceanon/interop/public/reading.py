@@ -53,8 +53,8 @@ class Found:
     @property
     def size(self) -> int | None:
         """Side in px of the pictures that the generator draws, where that is part of the network."""
-        found: int | None = self.init.get("size", self.init.get("stylegan_size"))
-        return found
+        size: int | None = self.init.get("size", self.init.get("stylegan_size"))
+        return size
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ def read_public(path: Path, encoder_type: str | None = None) -> PublicFile:
     opts = _plain(content.get("opts", content.get("args")))
     if encoder_type is not None:
         opts["encoder_type"] = encoder_type
-    found = _networks(content, opts, path)
-    return PublicFile(path, sha256(path), tuple(map(str, content)), opts, tuple(found))
+    networks = _networks(content, opts, path)
+    return PublicFile(path, sha256(path), tuple(map(str, content)), opts, tuple(networks))
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -162,25 +162,30 @@ def _networks(content: dict[str, Any], opts: dict[str, Any], path: Path) -> list
     bare = _tensors(content)
     if bare is None:
         raise UserError(_unnamed(path, list(content)))
-    return [replace(found, bare=True) for found in _state(bare, opts, average, path)]
+    networks = []
+    for network in _state(bare, opts, average, path):
+        networks.append(replace(network, bare=True))
+    return networks
 
 
 def _stylegan2(content: dict[str, Any], average: Tensor | None, path: Path) -> list[Found]:
     """Generator (its moving average where there is one) and discriminator."""
-    states = {part: _tensors(content.get(part)) for part in _PARTS}
+    states = {}
+    for part in _PARTS:
+        states[part] = _tensors(content.get(part))
     generator = states["g_ema"] or states["g"]
     discriminator = states["d"]
-    found = []
+    parts = []
     if generator is not None:
         if average is None and "latent_avg" in generator:
             average = generator.pop("latent_avg").float()
         note: tuple[str, ...] = ()
         if not states["g_ema"]:
             note = ("no g_ema in the file: took g, the generator without its moving average",)
-        found.append(replace(_named(GENERATOR, generator, path), latent_avg=average, notes=note))
+        parts.append(replace(_named(GENERATOR, generator, path), latent_avg=average, notes=note))
     if discriminator is not None:
-        found.append(_named(DISCRIMINATOR, discriminator, path))
-    return found
+        parts.append(_named(DISCRIMINATOR, discriminator, path))
+    return parts
 
 
 def _state(state: dict[str, Tensor], opts: dict[str, Any], average: Tensor | None, path: Path) -> list[Found]:
@@ -193,10 +198,10 @@ def _state(state: dict[str, Tensor], opts: dict[str, Any], average: Tensor | Non
         elif name.startswith("decoder."):
             decoder[name.removeprefix("decoder.")] = item
     if encoder or all(mark in state for mark in ENCODER_MARKS):
-        found = [_encoder(encoder or state, opts, average, path)]
+        networks = [_encoder(encoder or state, opts, average, path)]
         if decoder:
-            return [*found, replace(_named(GENERATOR, decoder, path), latent_avg=average)]
-        return found
+            return [*networks, replace(_named(GENERATOR, decoder, path), latent_avg=average)]
+        return networks
     for layout in LAYOUTS:
         if all(mark in state for mark in layout.marks):
             if layout.kind == "facenet":
@@ -215,14 +220,16 @@ def _encoder(state: State, opts: dict[str, Any], average: Tensor | None, path: P
         )
     if kind not in ENCODERS:
         raise UserError(f"{path} has an encoder of type {kind!r}; faceanon knows {' and '.join(ENCODERS)}")
-    found = _named(ENCODERS[kind], state, path)
-    if found.init["input_nc"] != 3:
-        raise UserError(f"{path} encodes pictures of {found.init['input_nc']} channels (sketches or labels), not faces")
+    network = _named(ENCODERS[kind], state, path)
+    if network.init["input_nc"] != 3:
+        raise UserError(
+            f"{path} encodes pictures of {network.init['input_nc']} channels (sketches or labels), not faces"
+        )
     # From our own export.
     if isinstance(opts.get("feature_taps"), list):
-        found = replace(found, init={**found.init, "feature_taps": opts["feature_taps"]})
+        network = replace(network, init={**network.init, "feature_taps": opts["feature_taps"]})
     offset = bool(opts.get("start_from_latent_avg", kind == "Encoder4Editing"))
-    return replace(found, latent_avg=average, start_from_latent_avg=offset)
+    return replace(network, latent_avg=average, start_from_latent_avg=offset)
 
 
 def _backbone(found: Found) -> Found:
@@ -241,13 +248,13 @@ def _facenet(layout: Layout, state: State, path: Path) -> Found:
     for name, item in state.items():
         if name not in _CLASSIFIER:
             kept[name] = item
-    found = _named(layout, kept, path)
+    network = _named(layout, kept, path)
     if logits is None:
-        return replace(found, notes=("no classifier in the file, so its training set is unknown",))
+        return replace(network, notes=("no classifier in the file, so its training set is unknown",))
     classes = logits.shape[0]
     known = FACENET_SETS.get(classes)
     notes = (f"classifier of {classes} persons dropped" + (f": trained on {known}" if known else ""),)
-    return replace(found, name=f"facenet_{known or classes}", notes=notes)
+    return replace(network, name=f"facenet_{known or classes}", notes=notes)
 
 
 def _named(layout: Layout, state: State, path: Path) -> Found:

@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from faceanon.compat import untyped
 from faceanon.errors import UserError
 from faceanon.networks.local_weights import refuse_bomb
 
@@ -137,10 +138,10 @@ class _Reader(pickle.Unpickler):
         Raises:
             UserError: It is not on the list.
         """
-        found = self.known.get((module, name))
-        if found is None:
+        known = self.known.get((module, name))
+        if known is None:
             raise UserError(f"{self.path} asks for {module}.{name}, which no StyleGAN2 file needs; {_ADVICE}")
-        return found
+        return known
 
     def spend(self, count: int) -> None:
         """Count bytes that a call rebuilds."""
@@ -163,10 +164,10 @@ class _Reader(pickle.Unpickler):
     def storage(self, raw: bytes) -> Tensor:
         """The numbers of a torch storage, one dimension; `raw` is a torch file of its own."""
         self.spend(len(raw))
-        found = _load_torch(io.BytesIO(raw), self.path)
-        if not isinstance(found, torch.storage.TypedStorage):
+        storage = _load_torch(io.BytesIO(raw), self.path)
+        if not isinstance(storage, torch.storage.TypedStorage):
             raise pickle.UnpicklingError("a tensor without numbers")
-        return torch.empty(0, dtype=found.dtype).set_(found._untyped_storage)
+        return torch.empty(0, dtype=storage.dtype).set_(untyped(storage))
 
     def tensor(
         self, numbers: Tensor, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: object
@@ -197,9 +198,9 @@ class _Reader(pickle.Unpickler):
 
     def buffer(self, raw: bytes, dtype: DType, shape: tuple[int, ...], order: str) -> Array:
         """An array, as the newest pickles write it."""
-        found = Array()
-        found.__setstate__((1, shape, dtype, order == "F", raw))
-        return found
+        array = Array()
+        array.__setstate__((1, shape, dtype, order == "F", raw))
+        return array
 
 
 def read_pickle(path: Path, limit: int = LARGEST) -> Any:  # noqa: ANN401 - whatever the file holds

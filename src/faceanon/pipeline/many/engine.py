@@ -131,6 +131,7 @@ class _Engine:
             task = next(self.tasks, None)
             if task is None:
                 return
+            # Its pixels are known once it is decoded.
             self.sizes[id(task)] = 0
             self.working[self.pool.submit(self._start, task)] = task
 
@@ -148,7 +149,8 @@ class _Engine:
                 yield task, result
             elif result.faces is not None:
                 self.sizes[id(task)] = result.pixels
-                self.queue.extend((result, row) for row in range(len(result.faces)))
+                for row in range(len(result.faces)):
+                    self.queue.append((result, row))
 
     def _start_call(self) -> None:
         """Give the backbone its next rows, all of the size of the first."""
@@ -163,7 +165,11 @@ class _Engine:
         self.queue = later
         # Filled up with copies of the last row: kernels for other batch sizes round differently.
         filled = list(chain(taken, [taken[-1]] * (self.rows - len(taken))))
-        faces = torch.stack([flight.faces[row] for flight, row in filled if flight.faces is not None])
+        faces_of_calls = []
+        for flight, row in filled:
+            if flight.faces is not None:
+                faces_of_calls.append(flight.faces[row])
+        faces = torch.stack(faces_of_calls)
         keys = torch.cat([flight.key for flight, _ in filled])
         self.taken = taken
         inverse = filled[0][0].task.inverse
@@ -175,6 +181,7 @@ class _Engine:
     def _finish_call(self, changed: list[Row]) -> None:
         """Give photos whose faces are all changed back to the threads."""
         self.call = None
+        # Results of the copies that filled the call up are left over.
         for (flight, _), face in zip(self.taken, changed, strict=False):
             flight.changed.append(face)
             if flight.faces is not None and len(flight.changed) == len(flight.faces):

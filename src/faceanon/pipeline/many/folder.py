@@ -1,4 +1,4 @@
-"""A run over a folder that can be killed at any moment and gone on with.
+"""A run over a folder that can be killed at any moment and resumed.
 
 A photo is written atomically, and noted in the journal when it is there. The same command again skips what is
 noted and does the rest under the salt of the first time, so a person stays the same stranger throughout.
@@ -43,7 +43,7 @@ class FolderPlan:
         source: Folder of the originals.
         target: Folder of the results.
         jobs: Which file becomes which.
-        settings: What decides the results; a run is gone on with under the same ones only.
+        settings: What decides the results; a run is resumed under the same ones only.
         history: What an earlier run did, or None.
         whole: Good bytes of its journal.
     """
@@ -155,14 +155,18 @@ class FolderRun:
         if (before := self.head.get("precision", FULL)) != precision:
             was = f"{before!s:.60}, not {precision}"
             raise UserError(f"{self.plan.target} holds a run of the model in {was}; give that one, or --overwrite")
-        self.todo = [job for job in self.plan.jobs if not self.plan.finished(job)]
+        todo = []
+        for job in self.plan.jobs:
+            if not self.plan.finished(job):
+                todo.append(job)
+        self.todo = todo
         self.lines.update({} if history is None else history.last)
 
     def results(self) -> Generator[tuple[Task, Outcome | UserError], None, None]:
         """Do what is left; every finished photo is in the journal before it is yielded.
 
         Raises:
-            UserError: If the run is gone on with under another password, or the journal cannot be written.
+            UserError: If the run is resumed under another password, or the journal cannot be written.
         """
         with self.open() as journal:
             try:
@@ -175,7 +179,7 @@ class FolderRun:
         """The journal, for this run alone; what a kill left is cleared away.
 
         Raises:
-            UserError: If the run is gone on with under another password, or the journal cannot be written.
+            UserError: If the run is resumed under another password, or the journal cannot be written.
         """
         if self.todo and len(self.todo) < len(self.plan.jobs):
             self._check_password()
@@ -194,6 +198,7 @@ class FolderRun:
     def work(self, journal: Journal, jobs: Sequence[Job]) -> Generator[tuple[Task, Outcome | UserError], None, None]:
         """Do some of the photos; every finished one is in `journal` before it is yielded."""
         rows = min(self.pipeline.batch, len(self.plan.jobs))  # of all, so that a share's results are those of the whole
+        # One by one: the engine takes a task when there is room for its photo.
         tasks = (_Noted(self._task(job), self, journal) for job in jobs)
         for task, result in run_tasks(self.pipeline, tasks, self.workers, rows):
             if isinstance(result, UserError):
@@ -261,6 +266,7 @@ def _agree(outcome: Outcome, job: Job) -> bool:
     again = decode_bytes(encode(photo.pixels, photo.alpha, photo.icc, None, job[1])).pixels.astype(int)
     if again.shape != there.shape:
         return False
+    # Only what was anonymized is compared: elsewhere every password leaves the original.
     changed = np.abs(again - before).max(-1) > 8
     other = (np.abs(again - there).max(-1) > 24) & changed
     return bool(other.sum() <= 0.05 * changed.sum())
@@ -288,6 +294,7 @@ class _Noted:
     def finish(self, outcome: Outcome) -> Outcome:
         plan = self.run.plan
         target = self.target.relative_to(plan.target).as_posix()
+        # On the disk before the file is, so that a kill leaves no file that the journal does not know.
         self.journal.write({"event": "begin", "target": target}, durable=True)
         outcome = self.task.finish(outcome)
         line: dict[str, Any] = {
@@ -303,9 +310,12 @@ class _Noted:
 
 
 def _face(face: Face) -> dict[str, Any]:
+    box = []
+    for edge in face.box:
+        box.append(round(edge, 1))
     return {
         "number": face.number,
-        "box": [round(edge, 1) for edge in face.box],
+        "box": box,
         "score": round(face.score, 4),
         "by": face.treatment,
         "why": face.reason,

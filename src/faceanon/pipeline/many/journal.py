@@ -63,7 +63,7 @@ def read_journal(path: Path) -> tuple[History | None, int]:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     whole = data.rfind(b"\n") + 1
     try:
-        lines = [json.loads(line) for line in data[:whole].splitlines()]
+        lines = list(map(json.loads, data[:whole].splitlines()))
         if not lines:
             return None, 0
         history = History(dict(lines[0]["run"]))
@@ -120,6 +120,7 @@ class Journal:
         self._turn = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            # Without a buffer each event is one write of the operating system.
             self._file = path.open("ab", buffering=0)
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from error
@@ -128,6 +129,7 @@ class Journal:
         except UserError:
             self._file.close()
             raise
+        # Only under the lock: until then another run may write to it.
         self._file.truncate(whole or 0)
         if not whole:
             self.write({"version": VERSION, "run": head})

@@ -45,9 +45,13 @@ class FolderStage(LightningModule):
 
     def setup(self, stage: str) -> None:
         """Agree on what is to be done."""
-        names = [self.run.plan.name(source) for source, _ in self.run.todo]
+        names = []
+        for source, _ in self.run.todo:
+            names.append(self.run.plan.name(source))
         head, names = self.trainer.strategy.broadcast((self.run.head, names))
-        jobs = {self.run.plan.name(job[0]): job for job in self.run.plan.jobs}
+        jobs = {}
+        for job in self.run.plan.jobs:
+            jobs[self.run.plan.name(job[0])] = job
         self.run.adopt(head)
         self.run.todo = [jobs[name] for name in names]
         if self.journal is None:
@@ -67,7 +71,10 @@ class FolderStage(LightningModule):
         assert self.journal is not None
         if self._stopped:
             return 0
-        with closing(self.run.work(self.journal, [self.run.todo[number] for number in batch])) as results:
+        jobs = []
+        for number in batch:
+            jobs.append(self.run.todo[number])
+        with closing(self.run.work(self.journal, jobs)) as results:
             for _, result in results:
                 if not self.report(result):
                     self._stopped = True
@@ -86,6 +93,7 @@ def folder_trainer(devices: int, nodes: int, device: str) -> Trainer:
     Raises:
         UserError: If there are no such devices.
     """
+    # Lightning's lines on devices and samplers tell nothing to whoever anonymizes photos.
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     logging.getLogger("lightning.fabric").setLevel(logging.ERROR)
     try:
@@ -93,7 +101,9 @@ def folder_trainer(devices: int, nodes: int, device: str) -> Trainer:
             accelerator="gpu" if device == "cuda" else "cpu",
             devices=devices,
             num_nodes=nodes,
+            # It opens the process group through which summaries are gathered.
             strategy=DDPStrategy(),
+            # `predict_dataloader` deals the photos out itself.
             use_distributed_sampler=False,
             logger=False,
             enable_checkpointing=False,

@@ -43,5 +43,9 @@ def _rows(line: Mapping[str, Any]) -> Iterator[list[Any]]:
         count = f"{line['by_model']} face(s)"
         yield [*head, *[""] * 6, "recovered", f"{count}; {notes}" if notes else count]
     for face in line["faces"]:
-        note = "; ".join(part for part in (face["why"], notes) if part)
+        parts = []
+        for part in (face["why"], notes):
+            if part:
+                parts.append(part)
+        note = "; ".join(parts)
         yield [*head, face["number"], *face["box"], face["score"], face["by"], note]

@@ -22,7 +22,7 @@ from faceanon.pipeline.video.frames import VideoInfo, read_frames, read_info
 from faceanon.pipeline.video.passes import Progress, ignore_frame, mean_identities, silent, write_changed
 from faceanon.pipeline.video.probe import Probe
 from faceanon.pipeline.video.record import VideoRecord, fits_inside
-from faceanon.pipeline.video.tracks import Track, Tracker, TrackOptions
+from faceanon.pipeline.video.tracks import Segment, Track, Tracker, TrackOptions
 from faceanon.pipeline.video.writer import Quality, VideoWriter
 
 
@@ -114,8 +114,10 @@ def anonymize_video(
         raise UncoveredError(f"{source}: {describe_missing(tracks)}; nothing was written (--strict)")
     shared = pipeline.manifest(info.width, info.height)
     shared = replace(shared, salt=password.salt, kdf=password.kdf, encoding=str(options.quality))
-    segments = tuple(segment for track in tracks for segment in track.segments)
-    record = VideoRecord(shared, frames, segments)
+    segments: list[Segment] = []
+    for track in tracks:
+        segments.extend(track.segments)
+    record = VideoRecord(shared, frames, tuple(segments))
     text = record.to_json()
     sealed = pipeline.backbone.sealed
     # Codes are known when the frames are written, and the comment is written before them.
@@ -142,6 +144,7 @@ def anonymize_video(
             recovery = probe.measure(writer.temporary, replace(change, inverse=True, codes=codes))
         if sealed:
             text = record.with_codes(codes, password.secret()).to_json()
+        # Before the video has its name, so that no video stands there without what recovers it.
         if not inside:
             write_atomic(sidecar_of(target), text.encode())
         writer.publish()
@@ -169,7 +172,9 @@ def find_tracks(
         frames = frame.index + 1
         if tracker.wants(frame.index, frame.pixels):
             found = pipeline.detector.detect(frame.pixels)
-            squares = [framed_square(face.points, framing) for face in found]
+            squares = []
+            for face in found:
+                squares.append(framed_square(face.points, framing))
             tracker.add(frame.index, found, squares)
         progress("detection", frames, info.frames)
     tracks = tracker.finish(frames, info.width, info.height)
@@ -180,7 +185,10 @@ def find_tracks(
 
 def describe_missing(tracks: tuple[Track, ...], most: int = 5) -> str:
     """One line that names the tracks with uncovered frames."""
-    open_ = [track for track in tracks if track.missing]
+    open_ = []
+    for track in tracks:
+        if track.missing:
+            open_.append(track)
     spans = []
     for track in open_:
         for start, stop in track.missing:
@@ -188,5 +196,8 @@ def describe_missing(tracks: tuple[Track, ...], most: int = 5) -> str:
     rest = ""
     if len(spans) > most:
         rest = f" and {len(spans) - most} more"
-    count = sum(stop - start for track in open_ for start, stop in track.missing)
+    count = 0
+    for track in open_:
+        for start, stop in track.missing:
+            count += stop - start
     return f"{len(open_)} face(s) not covered in {count} frame(s): {', '.join(spans[:most])}{rest}"

@@ -56,11 +56,16 @@ class Change:
         backbone = self.pipeline.backbone
         device = self.pipeline.device
         if self.inverse and backbone.sealed:
-            carried = [self.codes[place] for place in zip(frames, tracks, strict=True)]
+            carried = []
+            for position in zip(frames, tracks, strict=True):
+                carried.append(self.codes[position])
             return self.pipeline.from_codes(faces, carried).clamp(-1, 1)
         key = backbone.key_from_secret(self.secret, len(faces)).to(device)
         if all(track in means for track in tracks):
-            codes = self.encode(faces).with_identity(torch.stack([means[track] for track in tracks]))
+            codes_of_tracks = []
+            for track in tracks:
+                codes_of_tracks.append(means[track])
+            codes = self.encode(faces).with_identity(torch.stack(codes_of_tracks))
             drawn = backbone.decode(backbone.edit(codes, key, self.inverse))
         else:
             drawn = (backbone.recover if self.inverse else backbone.anonymize)(faces.to(device), key)
@@ -98,7 +103,10 @@ class IdentityMeans:
 
     def result(self) -> dict[int, Tensor]:
         """The means by track, without a batch dimension."""
-        return {track: total / count for track, (total, count) in self._sums.items()}
+        averages = {}
+        for track, (total, count) in self._sums.items():
+            averages[track] = total / count
+        return averages
 
 
 def replace_faces(
@@ -121,18 +129,27 @@ def replace_faces(
     """
     orders = []
     for row in places:
+        tracks = {}
+        for track, square in row:
+            tracks[square] = track
         layers = arrange_layers([square for _, square in row])
-        tracks = {square: track for track, square in row}
         arranged = []
         for layer in layers:
-            arranged.append([(tracks[square], square) for square in layer])
+            faces = []
+            for square in layer:
+                faces.append((tracks[square], square))
+            arranged.append(faces)
         if change.inverse:
             orders.append(arranged[::-1])
         else:
             orders.append(arranged)
     pairs: list[_Pair] = []
     for depth in range(max(map(len, orders), default=0)):
-        flat = [(row, *face) for row, layers in enumerate(orders) if depth < len(layers) for face in layers[depth]]
+        flat = []
+        for number, layers_of_frame in enumerate(orders):
+            if depth < len(layers_of_frame):
+                for track, square in layers_of_frame[depth]:
+                    flat.append((number, track, square))
         for start in range(0, len(flat), change.pipeline.batch):
             pairs += _replace_batch(change, frames, flat[start : start + change.pipeline.batch], means, first)
     # Depth by depth is not frame by frame.
@@ -156,4 +173,7 @@ def _replace_batch(
         if change.pipeline.backbone.sealed:
             region = changed_region(before, after)
         paste(frames[row], after, square, region=region)
-    return [(first + row, track, *pair) for (row, track, _), *pair in zip(batch, faces, drawn, strict=True)]
+    replaced = []
+    for (row, track, _), *pair in zip(batch, faces, drawn, strict=True):
+        replaced.append((first + row, track, *pair))
+    return replaced

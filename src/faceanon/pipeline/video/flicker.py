@@ -40,6 +40,7 @@ class FlickerMeter:
         if last is not None:
             now.moved = last.moved
             now.flickered = last.flickered
+            # Over a gap a face may change by any amount, and that is no flicker.
             if frame == last.frame + 1:
                 now.moved += float((original - last.original).abs().mean())
                 now.flickered += float((drawn - last.drawn).abs().mean())

@@ -102,6 +102,7 @@ def read_frames(path: Path) -> Iterator[Frame]:
         for index, frame in enumerate(container.decode(stream)):
             if frame.is_corrupt:
                 raise UserError(f"{path} is damaged at frame {index}; repair or cut it first")
+            # `rot90` gives a view of negative strides, which torch does not take.
             pixels = np.ascontiguousarray(np.rot90(frame.to_ndarray(format="rgb24"), _turns(frame)), dtype=np.uint8)
             if shape not in (None, pixels.shape):
                 raise UserError(f"{path} changes its picture size at frame {index}; convert it to one size first")
@@ -111,6 +112,7 @@ def read_frames(path: Path) -> Iterator[Frame]:
                 wanted = 0
             else:
                 wanted = last + step
+            # Containers refuse times that do not rise.
             last = wanted if last is None else max(wanted, last + 1)
             shape = pixels.shape
             yield Frame(index, pixels, last, unit)

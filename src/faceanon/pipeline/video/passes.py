@@ -24,7 +24,7 @@ CHUNK_BYTES = 200_000_000
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
+    """Take reports of progress and show none."""
 
 
 def ignore_frame(frame: Frame) -> None:
@@ -39,8 +39,13 @@ def spread(record: VideoRecord, most: int) -> dict[int, list[tuple[int, CropGeom
     """Up to `most` faces of each track, evenly over its time: frame to track and square."""
     wanted: dict[int, list[tuple[int, CropGeometry]]] = {}
     for track in sorted({part.track for part in record.segments}):
-        parts = [part for part in record.segments if part.track == track]
-        frames = [frame for part in parts for frame in range(part.start, part.stop)]
+        parts = []
+        for segment in record.segments:
+            if segment.track == track:
+                parts.append(segment)
+        frames: list[int] = []
+        for segment in parts:
+            frames.extend(range(segment.start, segment.stop))
         chosen = sorted({frames[round(at)] for at in np.linspace(0, len(frames) - 1, min(most, len(frames)))})
         for frame in chosen:
             part = next(part for part in parts if part.start <= frame < part.stop)
@@ -93,7 +98,9 @@ def write_changed(
     """
     count = 0
     for chunk in _chunks(read_frames(source), change.pipeline.batch, writer.info):
-        changed = [replace(frame, pixels=frame.pixels.copy()) for frame in chunk]
+        changed = []
+        for frame in chunk:
+            changed.append(replace(frame, pixels=frame.pixels.copy()))
         places = [record.at(frame.index) for frame in chunk]
         replace_faces(change, [frame.pixels for frame in changed], places, means, seen, chunk[0].index)
         for frame in changed:
@@ -108,6 +115,7 @@ def write_changed(
 
 def _chunks(frames: Iterable[Frame], most: int, info: VideoInfo) -> Iterator[list[Frame]]:
     """Neighbouring frames, as many as a batch has faces and the memory allows."""
+    # Each frame is held as it was read and as it is changed, with 3 bytes a pixel.
     size = max(1, min(most, CHUNK_BYTES // (info.width * info.height * 6)))
     chunk: list[Frame] = []
     for frame in frames:

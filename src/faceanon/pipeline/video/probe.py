@@ -70,15 +70,15 @@ class Probe:
         Raises:
             UserError: If a frame is missing in the written file.
         """
-        found: dict[tuple[int, int], Tensor] = {}
+        written_faces: dict[tuple[int, int], Tensor] = {}
         last = max(self.wanted)
         for frame in read_frames(written):
-            self._cut(frame, found)
+            self._cut(frame, written_faces)
             if frame.index == last:
                 break
-        if found.keys() != self.originals.keys():
+        if written_faces.keys() != self.originals.keys():
             raise UserError("the written video has other frames than were given to the encoder; try --lossless")
-        return self._psnr(self.unwritten, change), self._psnr(found, change)
+        return self._psnr(self.unwritten, change), self._psnr(written_faces, change)
 
     def _cut(self, frame: Frame, into: dict[tuple[int, int], Tensor]) -> None:
         for track, square in self.wanted.get(frame.index, ()):
@@ -92,12 +92,13 @@ class Probe:
         for at in range(0, len(places), change.pipeline.batch):
             batches.append(places[at : at + change.pipeline.batch])
         for batch in batches if self.averaged else ():
-            means.add(torch.stack([faces[place] for place in batch]), [track for _, track in batch])
+            means.add(torch.stack([faces[position] for position in batch]), [track for _, track in batch])
         known = means.result()
         for batch in batches:
             frames = [frame for frame, _ in batch]
             tracks = [track for _, track in batch]
-            back = change(torch.stack([faces[place] for place in batch]), tracks, frames, known)
-            wanted = torch.stack([self.originals[place] for place in batch])
+            back = change(torch.stack([faces[position] for position in batch]), tracks, frames, known)
+            wanted = torch.stack([self.originals[position] for position in batch])
             errors += (back - wanted).square().mean((1, 2, 3)).tolist()
+        # Pixels range over 2, whose square is 4; the bound keeps a perfect copy finite.
         return float(10 * np.log10(4 / max(float(np.mean(errors)), 1e-9)))

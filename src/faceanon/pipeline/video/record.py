@@ -102,15 +102,24 @@ class VideoRecord:
         return squares
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """The record as one line of JSON, which `from_json` reads."""
+        segments = []
+        for part in self.segments:
+            segments.append([part.track, part.start, len(part.places)])
+        places = []
+        for part in self.segments:
+            places.append(part.places)
+        sizes = []
+        for code in self.codes:
+            sizes.append(SIZES.index(len(code)))
         values = {
             "faceanon": "video",
             "version": RECORD_VERSION,
             "shared": json.loads(self.shared.to_json()) | {"layers": []},
             "frames": self.frames,
-            "segments": [[part.track, part.start, len(part.places)] for part in self.segments],
-            "places": base64.b64encode(_pack([part.places for part in self.segments])).decode(),
-            "sizes": base64.b64encode(bytes(SIZES.index(len(code)) for code in self.codes)).decode(),
+            "segments": segments,
+            "places": base64.b64encode(_pack(places)).decode(),
+            "sizes": base64.b64encode(bytes(sizes)).decode(),
             "codes": base64.b64encode(b"".join(self.codes)).decode(),
         }
         return json.dumps(values, separators=(",", ":"))
@@ -140,7 +149,7 @@ class VideoRecord:
         frames = values["frames"]
         heads = []
         for head in values["segments"]:
-            heads.append([int(number) for number in head])
+            heads.append(list(map(int, head)))
         if not isinstance(frames, int) or not 0 < frames <= MAX_FRAMES or not heads:
             raise ValueError("frames or segments")
         if any(track < 0 or start < 0 or n < 1 or start + n > frames for track, start, n in heads):
@@ -177,13 +186,17 @@ def _unpack(data: bytes, counts: list[int]) -> list[NDArray[np.int32]]:
     total = sum(counts)
     if total > MAX_PLACES:
         raise ValueError("too many squares")
+    # Bounded: one byte more than expected shows that there is too much.
     planes = zlib.decompressobj().decompress(data, 16 * total + 1)
     if len(planes) != 16 * total:
         raise ValueError("the squares do not fit the segments")
     words = np.frombuffer(planes, np.uint8).reshape(4, -1).T.tobytes()
     second = np.frombuffer(words, "<i4").reshape(4, total).T.astype(np.int64)
-    parts = [part.cumsum(0).cumsum(0) for part in np.split(second, np.cumsum(counts)[:-1])]
+    parts = []
+    for part in np.split(second, np.cumsum(counts)[:-1]):
+        parts.append(part.cumsum(0).cumsum(0))
     for part in parts:
+        # Checked in 64 bits, since sums of forged differences may not fit into 32.
         if np.abs(part).max() > MAX_SIDE * UNIT or np.hypot(part[:, 2], part[:, 3]).min() < UNIT / 2:
             raise ValueError("a square is absurd")
     return [part.astype(np.int32) for part in parts]

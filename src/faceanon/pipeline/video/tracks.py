@@ -144,6 +144,7 @@ class Tracker:
         """
         # Every n-th pixel is enough to notice a cut, and costs nothing beside decoding.
         step_y, step_x = (max(1, side // THUMBNAIL) for side in pixels.shape[:2])
+        # Signed, since differences of unsigned bytes would wrap around.
         thumbnail = pixels[::step_y, ::step_x].astype(np.int16)
         last = self._thumbnail
         self._thumbnail = thumbnail
@@ -153,9 +154,17 @@ class Tracker:
 
     def add(self, frame: int, found: Sequence[Detection], squares: Sequence[CropGeometry]) -> None:
         """Put the detections of one frame, each with its square, to their tracks."""
-        boxes = [np.array(face.box, dtype=np.float64) for face in found]
-        open_ = [track for track in self._tracks if self._remembers(track, frame)]
-        matched = dict(_match([track.predicted(frame, 0.3 * self.rate) for track in open_], boxes))
+        boxes = []
+        for face in found:
+            boxes.append(np.array(face.box, dtype=np.float64))
+        open_ = []
+        for candidate in self._tracks:
+            if self._remembers(candidate, frame):
+                open_.append(candidate)
+        predicted = []
+        for candidate in open_:
+            predicted.append(candidate.predicted(frame, 0.3 * self.rate))
+        matched = dict(_match(predicted, boxes))
         for index, (box, square) in enumerate(zip(boxes, squares, strict=True)):
             if index in matched:
                 track = open_[matched[index]]
@@ -183,6 +192,7 @@ class Tracker:
         self._scene = frame
 
     def _track(self, number: int, track: _Sightings, size: tuple[int, int]) -> Track:
+        # Where only every n-th frame is looked at, a face goes unseen for n - 1 frames without being gone.
         gap = max(round(self.options.max_gap * self.rate), self.options.every)
         hold = max(round(self.options.hold * self.rate), self.options.every - 1)
         window = round(self.options.smooth * self.rate)
@@ -212,6 +222,7 @@ def _fill(frames: NDArray[np.int64], places: Floats, window: int) -> Floats:
     """Squares of all frames from the first to the last, smoothed: `(n, 4)`."""
     every = np.arange(frames[0], frames[-1] + 1)
     filled = np.stack([np.interp(every, frames, column) for column in places.T], 1)
+    # The filter takes odd windows; through three points a parabola passes exactly, so 5 is the least that smooths.
     odd = min(window, len(every)) - (min(window, len(every)) + 1) % 2
     if odd < 5:
         return filled
@@ -233,6 +244,7 @@ def _match(tracks: Sequence[Floats], boxes: Sequence[Floats]) -> list[tuple[int,
     if not tracks or not boxes:
         return []
     likeness = _distance_iou(np.array(tracks), np.array(boxes))
+    # A distance-IoU is at least -1, so a pair of -2 is taken only where no other is left, and then dropped.
     rows, columns = linear_sum_assignment(np.where(likeness > LEAST_OVERLAP, likeness, -2.0), maximize=True)
     matches = []
     for r, c in zip(rows, columns, strict=True):

@@ -88,6 +88,7 @@ class VideoWriter:
         self._input = av.open(str(self.template))
         with _writable(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            # In the target's folder: a rename is atomic within one file system.
             handle, name = tempfile.mkstemp(self.path.suffix, f".{self.path.stem}.", self.path.parent)
         os.close(handle)
         self.temporary = Path(name)
@@ -123,7 +124,7 @@ class VideoWriter:
                 context.colorspace = given.colorspace
             # The narrow range, which every player expects.
             context.color_range = 1
-        sounds = [stream for stream in self._input.streams.audio]
+        sounds = list(self._input.streams.audio)
         self._sounds = {stream.index: self._out.add_stream_from_template(stream) for stream in sounds}
         self._out.start_encoding()
         self._packets = self._sound_packets(sounds)
@@ -132,6 +133,7 @@ class VideoWriter:
     def _sound_packets(self, sounds: list[AudioStream]) -> Iterator[Packet[Any]]:
         if sounds:
             with readable(self.template):
+                # PyAV ends a stream with a packet without time, which holds nothing.
                 yield from (packet for packet in self._input.demux(sounds) if packet.dts is not None)
 
     def write(self, frame: Frame) -> None:
@@ -140,6 +142,8 @@ class VideoWriter:
             picture = av.VideoFrame.from_ndarray(frame.pixels, "rgb24")
             context = self._stream.codec_context
             if self._yuv:
+                # Of FFmpeg's colour spaces these have a conversion from RGB; of any other, 5 (BT.601) is what players
+                # assume.
                 space = 5
                 if context.colorspace in (1, 5, 6, 7, 9):
                     space = context.colorspace
@@ -165,11 +169,13 @@ class VideoWriter:
             self._out.mux(self._stream.encode(None))
             self._copy_sound(None)
             self._out.close()
+        # mkstemp lets only the owner read.
         self.temporary.chmod(0o644)
 
     def publish(self) -> None:
         """Give the finished file its name."""
         with _writable(self.path):
+            # The data have to be on the disk before the name points to them.
             with self.temporary.open("rb") as file:
                 os.fsync(file.fileno())
             self.temporary.replace(self.path)

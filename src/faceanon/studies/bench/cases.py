@@ -128,7 +128,11 @@ def choose(words: Sequence[str], cases: Iterable[Case]) -> list[Case]:
         if not any(fnmatch(case.name, word) for case in cases):
             raise UserError(f"no case {word!r}; see faceanon bench --list")
     if not words:
-        return [case for case in cases if case.usual]
+        usual = []
+        for case in cases:
+            if case.usual:
+                usual.append(case)
+        return usual
     chosen = []
     for case in cases:
         if any(fnmatch(case.name, word) for word in words):

@@ -30,7 +30,11 @@ def compare(now: Run, then: Run) -> list[Comparison]:
     for one in now.figures:
         if one.name in former:
             pairs.append((one, former[one.name]))
-    return [found for pair in pairs if (found := _compared(*pair, now.clock)) is not None]
+    compared = []
+    for pair in pairs:
+        if (comparison := _compared(*pair, now.clock)) is not None:
+            compared.append(comparison)
+    return compared
 
 
 def _compared(now: Figure, then: Figure, clock: str) -> Comparison | None:
@@ -45,7 +49,11 @@ def _compared(now: Figure, then: Figure, clock: str) -> Comparison | None:
 
 def slower(comparisons: Sequence[Comparison], below: float) -> list[Comparison]:
     """Those whose speed fell below a bound."""
-    return [one for one in comparisons if one.speed < below]
+    below_limit = []
+    for one in comparisons:
+        if one.speed < below:
+            below_limit.append(one)
+    return below_limit
 
 
 def differences(now: Run, then: Run) -> list[str]:
@@ -54,7 +62,8 @@ def differences(now: Run, then: Run) -> list[str]:
     for one in fields(now.settings):
         pairs.append((one.name, getattr(now.settings, one.name), getattr(then.settings, one.name)))
     names = sorted((now.machine.keys() | then.machine.keys()) - {"load"})
-    pairs += [(name, now.machine.get(name), then.machine.get(name)) for name in names]
+    for name in names:
+        pairs.append((name, now.machine.get(name), then.machine.get(name)))
     lines = []
     for name, value, then_value in pairs:
         if value != then_value:

@@ -49,9 +49,9 @@ class Way:
 
 
 def fast() -> dict[str, Any]:
-    """The acceleration of configs/trainer/gpu_fast.yaml."""
-    found: dict[str, Any] = yaml.safe_load((configs() / "trainer" / "gpu_fast.yaml").read_text())["acceleration"]
-    return found
+    """The settings under `acceleration` in configs/trainer/gpu_fast.yaml."""
+    settings: dict[str, Any] = yaml.safe_load((configs() / "trainer" / "gpu_fast.yaml").read_text())["acceleration"]
+    return settings
 
 
 def ways() -> tuple[Way, ...]:

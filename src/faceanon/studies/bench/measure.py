@@ -38,7 +38,7 @@ def measure(
     """Measure cases.
 
     Args:
-        cases: What; a case that fails is recorded with the reason, and the others go on.
+        cases: What; a case that fails is recorded with the reason, and the others are still measured.
         settings: How.
         rounds: Samples of each case; in every round each case of a group is measured once, right behind the peaks.
         warmup: Calls before the first sample, beside the one whose FLOPs are counted.
@@ -54,7 +54,9 @@ def measure(
         raise UserError(f"rounds is {rounds} and together {together}; give at least 1 of each")
     steps = _Steps(progress, len(cases) * (rounds + 1))
     make = Apart if apart else Here
-    figures = {case.name: _blank(case, settings) for case in cases}
+    figures = {}
+    for one in cases:
+        figures[one.name] = _blank(one, settings)
     run = Run(settings, [], rounds, describe_machine(settings), changed=sources_changed())
     with ExitStack() as stack:
         base = []
@@ -65,7 +67,11 @@ def measure(
                 ready = _prepared(group, figures, lambda case: make(case, settings, warmup), inner, steps)
                 for number in range(rounds):
                     _round(ready, base, figures, number, steps)
-            run.figures = [one for one in figures.values() if one.samples or one.failed]
+            measured = []
+            for figure in figures.values():
+                if figure.samples or figure.failed:
+                    measured.append(figure)
+            run.figures = measured
             keep(run)
     return run
 

@@ -62,7 +62,7 @@ def generator_training(settings: Settings, batch: int) -> Work:
 
 
 def encoder(settings: Settings, batch: int) -> Work:
-    """Encode faces by e4e."""
+    """The work of encoding a batch of faces by e4e, without gradient."""
     net = settings.place(Encoder4Editing(SIZE).eval())
     encode = settings.compiled(net)
     image = settings.picture(batch, 3, SIZE, SIZE)

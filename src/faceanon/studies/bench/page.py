@@ -29,13 +29,17 @@ def header(run: Run) -> list[str]:
 
 def row(one: Figure, run: Run) -> list[str]:
     """The cells of one case, in the order of `header`."""
-    found = one.summary()
+    summary = one.summary()
     clock = run.clock
-    cells = [one.name, one.unit, number(found["per_second"]), number(found["per_cpu_second"])]
-    cells += [percent(found[f"spread_{clock}"]), number(found["gflop_per_image"]), percent(found[f"fraction_{clock}"])]
+    cells = [one.name, one.unit, number(summary["per_second"]), number(summary["per_cpu_second"])]
+    cells += [
+        percent(summary[f"spread_{clock}"]),
+        number(summary["gflop_per_image"]),
+        percent(summary[f"fraction_{clock}"]),
+    ]
     if run.settings.cuda:
         cells += [percent(one.fraction("wall", [BF16_PEAK]))]
-    return [*cells, number(one.cost(clock)), number(found["memory_mb"]), number(found["working_mb"])]
+    return [*cells, number(one.cost(clock)), number(summary["memory_mb"]), number(summary["working_mb"])]
 
 
 def number(value: float | None) -> str:
@@ -60,7 +64,9 @@ def facts(run: Run) -> list[str]:
     machine = run.machine
     where = machine.get("gpu") or machine.get("cpu")
     choices = [f"{one.threads} thread" + "s" * (one.threads > 1), f"precision {one.precision}"]
-    choices += [word for word, on in (("compiled", one.compile), ("channels last", one.channels_last)) if on]
+    for word, on in (("compiled", one.compile), ("channels last", one.channels_last)):
+        if on:
+            choices.append(word)
     if one.cuda:
         choices += [f"TF32 {'on' if one.tf32 else 'off'}"]
     commit = (run.commit or "installed")[:7]
@@ -93,7 +99,10 @@ def remarks(run: Run) -> list[str]:
     for one in run.figures:
         if one.failed:
             lines.append(f"{one.name}: not measured: {one.failed}")
-    return lines + [f"{one.name} does not use {', '.join(one.ignored)}" for one in run.figures if one.ignored]
+    for one in run.figures:
+        if one.ignored:
+            lines.append(f"{one.name} does not use {', '.join(one.ignored)}")
+    return lines
 
 
 def terminal(run: Run, former: Run | None = None) -> str:
@@ -104,7 +113,10 @@ def terminal(run: Run, former: Run | None = None) -> str:
             measured.append(one)
     lines = [*facts(run), ""]
     if measured:
-        lines += align([header(run), *(row(one, run) for one in measured)])
+        rows = []
+        for one in measured:
+            rows.append(row(one, run))
+        lines += align([header(run), *rows])
     if remarks(run):
         lines += ["", *remarks(run)]
     if former is not None:
@@ -131,12 +143,17 @@ def align(rows: Sequence[Sequence[str]], left: int = 2) -> list[str]:
 
 def comparison(run: Run, former: Run) -> list[str]:
     """Ratios to a former run."""
-    found = compare(run, former)
-    if not found:
+    comparisons = compare(run, former)
+    if not comparisons:
         return ["the baseline shares no case with this run"]
     lines = [f"against {former.when} at {(former.commit or 'installed')[:7]}, each by its own machine's peak:"]
-    lines += align([["case", "times as fast", "memory"], *(_ratios(one) for one in found)], left=1)
-    return lines + [f"  {line}" for line in differences(run, former)]
+    rows = []
+    for one in comparisons:
+        rows.append(_ratios(one))
+    lines += align([["case", "times as fast", "memory"], *rows], left=1)
+    for line in differences(run, former):
+        lines.append(f"  {line}")
+    return lines
 
 
 def _ratios(one: Comparison) -> list[str]:
@@ -159,16 +176,22 @@ def markdown(run: Run, command: str, source: str | None = None, former: Run | No
         f"Made by `{command}`; every run is a small JSON in `bench/` beside this page.",
         "",
     ]
-    lines += [f"- {line}" for line in facts(run)]
+    for line in facts(run):
+        lines.append(f"- {line}")
     if source:
         lines += [f"- data: `{source}`"]
     if run.settings.device == "cpu" and _was_shared(run):
         lines.append("- The machine was shared with other work: read `per CPU-s`, `of peak` and `cost`, not `per s`.")
     lines += ["", pipe(titles), pipe(["---"] * 2 + ["---:"] * (len(titles) - 2))]
-    lines += [pipe(row(one, run)) for one in run.figures if not one.failed]
+    for one in run.figures:
+        if not one.failed:
+            lines.append(pipe(row(one, run)))
     lines += ["", LEGEND, ""]
-    lines += [f"- {line}" for line in remarks(run)]
-    lines += ["", "## The cases", ""] + [f"- `{one.name}`: {one.about}" for one in run.figures]
+    for line in remarks(run):
+        lines.append(f"- {line}")
+    lines += ["", "## The cases", ""]
+    for one in run.figures:
+        lines.append(f"- `{one.name}`: {one.about}")
     if former is not None:
         lines += ["", "## Before", "", "```", *comparison(run, former), "```"]
     return "\n".join(lines).rstrip() + "\n"
@@ -178,6 +201,6 @@ def _was_shared(run: Run) -> bool:
     """Whether a case that keeps its threads busy got much less processor time than that."""
     shares = []
     for one in run.figures:
-        if one.gflop and (found := one.summary()["cpu_per_wall"]) is not None:
-            shares.append(found)
+        if one.gflop and (share_of_wall := one.summary()["cpu_per_wall"]) is not None:
+            shares.append(share_of_wall)
     return any(share < 0.9 * run.settings.threads for share in shares)

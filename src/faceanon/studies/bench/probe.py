@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from faceanon.compat import DispatchMode, operation_of
 from faceanon.studies.bench.cases import Work
 from faceanon.studies.bench.settings import Settings
 
@@ -120,7 +120,7 @@ def sample(work: Work, settings: Settings, memory: Memory, repeats: int = 1) -> 
     return Sample(wall / repeats, cpu / repeats, *above)
 
 
-class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class FlopCounter(DispatchMode):  # type: ignore[no-untyped-call]
     """Adds up torch's own formulas for convolutions, products and attention (`torch.utils.flop_counter`).
 
     Its `FlopCounterMode` also tracks modules by hooks on gradients, which break where a stage takes gradients of parts
@@ -140,16 +140,16 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:  # noqa: ANN401 - whatever the operation gives
         """Count one operation, and run it."""
         kwargs = kwargs or {}
-        formula = flop_registry.get(func._overloadpacket)
+        formula = flop_registry.get(operation_of(func))
         if formula is None and func is not torch.ops.prim.device.default:
             with self:  # in inference mode whole compositions arrive
                 parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
                 return parts
-        found = func(*args, **kwargs)
+        result = func(*args, **kwargs)
         if formula is not None:
-            self.total += int(formula(*args, **kwargs, out_val=found))
-        return found
+            self.total += int(formula(*args, **kwargs, out_val=result))
+        return result
 
 
 def count_flops(work: Work) -> float | None:

@@ -36,7 +36,9 @@ def network_table(size: int = PUBLIC, narrow: int = 1) -> Table:
         if side * size >= 4 * PUBLIC:
             channels[side * size // PUBLIC] = width // narrow
     dim = 512 // narrow
-    widths = [width // narrow for width in (64, 64, 128, 256, 512)]
+    widths = []
+    for width in (64, 64, 128, 256, 512):
+        widths.append(width // narrow)
     encoder = {"stylegan_size": size, "style_dim": dim, "input_size": size, "widths": widths}
     face = size * 7 // 16
     framing = {"input_size": face, "crop": list(FRAMING)}

@@ -59,27 +59,31 @@ class Figure:
 
     def median(self, of: str) -> float | None:
         """Median of a field of the samples; None where it was not known."""
-        found = []
+        values = []
         for one in self.samples:
             if (value := getattr(one, of)) is not None:
-                found.append(value)
-        return statistics.median(found) if found else None
+                values.append(value)
+        return statistics.median(values) if values else None
 
     def spread(self, of: str = "cpu") -> float | None:
         """Distance of the quartiles by the median; None below two samples, or where it was not known."""
-        found = []
+        values = []
         for one in self.samples:
             if (value := getattr(one, of)) is not None:
-                found.append(value)
-        middle = statistics.median(found) if found else 0.0
-        if len(found) < 2 or not middle:
+                values.append(value)
+        middle = statistics.median(values) if values else 0.0
+        if len(values) < 2 or not middle:
             return None
-        low, _, high = statistics.quantiles(found, n=4, method="inclusive")
+        low, _, high = statistics.quantiles(values, n=4, method="inclusive")
         return float((high - low) / middle)
 
     def largest(self, of: str) -> float | None:
         """Largest of a field of the samples, for memory."""
-        return max((value for one in self.samples if (value := getattr(one, of)) is not None), default=None)
+        values = []
+        for one in self.samples:
+            if (value := getattr(one, of)) is not None:
+                values.append(value)
+        return max(values, default=None)
 
     def peak(self, clock: str, names: Sequence[str] = FLOAT32_PEAKS) -> float | None:
         """GFLOP/s of the machine beside this case: the largest of the peaks' medians; `clock` is `cpu` or `wall`."""
@@ -90,7 +94,7 @@ class Figure:
         return max(medians, default=None)
 
     def rate(self, clock: str) -> float | None:
-        """GFLOP/s of the case."""
+        """GFLOP that the case computed in a second of this clock, in the median; None where either is unknown."""
         seconds = self.median(clock)
         if self.gflop and seconds:
             return self.gflop / seconds
@@ -220,9 +224,12 @@ def _rounded(value: object) -> object:
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, Mapping):
-        return {name: _rounded(item) for name, item in value.items()}
+        rounded = {}
+        for name, item in value.items():
+            rounded[name] = _rounded(item)
+        return rounded
     if isinstance(value, (list, tuple)):
-        return [_rounded(item) for item in value]
+        return list(map(_rounded, value))
     return value
 
 
@@ -230,7 +237,10 @@ def dumps(run: Run) -> bytes:
     """The file's content; `summary` repeats for readers what `samples` and `peaks` imply."""
     content = asdict(run)
     head = {"schema": content.pop("schema"), **content}
-    head["figures"] = [{**asdict(one), "summary": one.summary()} for one in run.figures]
+    figures = []
+    for one in run.figures:
+        figures.append({**asdict(one), "summary": one.summary()})
+    head["figures"] = figures
     return to_json(_rounded(head))
 
 
@@ -256,16 +266,16 @@ def load(path: Path) -> Run:
         UserError: Missing, damaged, or of another schema.
     """
     if path.is_dir():
-        found = sorted(path.glob("*.json"))
-        if not found:
+        files = sorted(path.glob("*.json"))
+        if not files:
             raise UserError(f"{path} holds no .json of faceanon bench; run it with --out {path} first")
         # Names begin with the time.
-        path = found[-1]
+        path = files[-1]
     content = _content(path)
     if content.get("schema") != SCHEMA:
         raise UserError(f"{path} has schema {content.get('schema')!r}, this version reads {SCHEMA}; measure again")
     try:
-        figures = [_figure(one) for one in content["figures"]]
+        figures = list(map(_figure, content["figures"]))
         return Run(**{**content, "settings": Settings(**content["settings"]), "figures": figures})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path} is damaged ({type(error).__name__}: {error}); measure again") from error
@@ -289,4 +299,7 @@ def _figure(content: Mapping[str, Any]) -> Figure:
     for name, value in content.items():
         if name != "summary":
             own[name] = value
-    return make(**{**own, "samples": [Sample(**one) for one in content["samples"]]})
+    samples = []
+    for one in content["samples"]:
+        samples.append(Sample(**one))
+    return make(**{**own, "samples": samples})

@@ -48,7 +48,9 @@ def _to_rgb(layer: ToRGB, x: Tensor, style: Tensor, skip: Tensor | None) -> Tens
 def reference_synthesis(generator: Generator, w_plus: Tensor, features: Mapping[int, Tensor] | None = None) -> Tensor:
     """Draw `(B, 3, S, S)` of `w_plus` `(B, L, D)` with the stored noise; arguments as in `Generator.synthesis`."""
     stored = zip(generator.noise_sides, generator.noises.buffers(), strict=True)
-    noises = [(features or {}).get(side, item) for side, item in stored]
+    noises = []
+    for side, item in stored:
+        noises.append((features or {}).get(side, item))
     styles = w_plus.unbind(1)
     x = generator.input.input.repeat(len(w_plus), 1, 1, 1)
     x = _styled(generator.conv1, x, styles[0], noises[0])

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from faceanon.backbones.base import Backbone
+from faceanon.compat import swap_trainer
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.base import trainable_parameters, weighted_sum
 from faceanon.studies.bench.reference_step import Terms, reference_of, run_reference, update
@@ -65,16 +66,18 @@ class Pair:
 
 
 def _plain(terms: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.detach() for name, value in terms.items()}
+    plain = {}
+    for name, value in terms.items():
+        plain[name] = value.detach()
+    return plain
 
 
 @contextmanager
 def _at(stage: BackboneStage[Any], number: int) -> Iterator[None]:
     """The stage believes to be in the training of batch `number`."""
     trainer = SimpleNamespace(fit_loop=SimpleNamespace(total_batch_idx=number), world_size=1)
-    before = stage._trainer
-    stage._trainer = trainer  # type: ignore[assignment]
+    before = swap_trainer(stage, trainer)
     try:
         yield
     finally:
-        stage._trainer = before
+        swap_trainer(stage, before)

@@ -64,7 +64,9 @@ class ReferenceStep(ABC):
     def discriminator_terms(self, batch: FaceBatch, keys: Tensor) -> dict[str, Tensor]:
         """The logistic loss and R1; draws the pictures."""
         with torch.no_grad():
-            fake = [picture for picture, _ in self.draw(batch, keys)]
+            fake = []
+            for picture, _ in self.draw(batch, keys):
+                fake.append(picture)
         logits = self.discriminator(torch.cat([batch.image, *fake]))
         count = len(batch)
         terms = {"adversarial": discriminator_loss(logits[:count], logits[count:])}
@@ -78,18 +80,18 @@ class ReferenceStep(ABC):
         self, image: Tensor, pictures: Iterable[Tensor], weights: Mapping[str, float]
     ) -> dict[str, list[Tensor]]:
         """Perceptual and parse terms picture by picture, where they are weighed."""
-        found: dict[str, list[Tensor]] = {}
+        terms: dict[str, list[Tensor]] = {}
         for name in ("perceptual", "parsing"):
             if weights[name]:
-                found[name] = []
+                terms[name] = []
         for picture in pictures:
-            if "perceptual" in found:
-                found["perceptual"].append(self.bundle.perceptual(picture, image).mean())
-            if "parsing" in found:
+            if "perceptual" in terms:
+                terms["perceptual"].append(self.bundle.perceptual(picture, image).mean())
+            if "parsing" in terms:
                 parser = self.bundle.parser
                 classes = self.bundle.part_classes
-                found["parsing"].append(parse_loss(parser(picture), parser(image), classes))
-        return found
+                terms["parsing"].append(parse_loss(parser(picture), parser(image), classes))
+        return terms
 
     def embed(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings `(B, E)` of a pair, both anew."""
@@ -114,7 +116,9 @@ class ReferenceAnonymize(ReferenceStep):
         saved, start = drawn[0]
         if self.stage.loop != "latent":
             start = backbone.encode_anonymized(round_to_8_bit(saved) if self.stage.loop == "file" else saved)
-        opened = [backbone.edit(start, key, inverse=True) for key in (first, *wrong)]
+        opened = []
+        for key in (first, *wrong):
+            opened.append(backbone.edit(start, key, inverse=True))
         return drawn + [(self.decode(codes), codes) for codes in opened]
 
     def generator_terms(self, batch: FaceBatch, keys: Tensor) -> dict[str, Tensor]:
@@ -123,12 +127,19 @@ class ReferenceAnonymize(ReferenceStep):
         settings = self.stage
         pictures = [picture for picture, _ in drawn]
         by_picture = self.picture_terms(batch.image, pictures, vars(settings.weights))
-        terms = {name: torch.stack(items).mean() for name, items in by_picture.items()}
+        terms = {}
+        for name, items in by_picture.items():
+            terms[name] = torch.stack(items).mean()
         terms["adversarial"] = generator_loss(self.discriminator(torch.cat(pictures)))
         norm = settings.terms.reconstruction_norm
-        terms["reconstruction"] = torch.stack([pixel_loss(item, batch.image, norm) for item in pictures]).sum()
+        losses = []
+        for item in pictures:
+            losses.append(pixel_loss(item, batch.image, norm))
+        terms["reconstruction"] = torch.stack(losses).sum()
         terms["identity"] = self._identity(batch.image, pictures, settings.terms.margin, settings.terms.clamp_recovery)
-        latents = [self.backbone.w_plus(codes) for _, codes in drawn]
+        latents = []
+        for _, codes in drawn:
+            latents.append(self.backbone.w_plus(codes))
         edited = latent_regulariser(torch.cat(latents[:2]), settings.latent_norm)
         terms["latent"] = (edited + latent_regulariser(latents[2], settings.latent_norm)) / 2
         return terms
@@ -139,7 +150,10 @@ class ReferenceAnonymize(ReferenceStep):
         wrong = [(wrong1, recovered), (wrong2, recovered), (wrong1, wrong2), (wrong1, original), (wrong2, original)]
         apart = []
         for pairs in (different, wrong):
-            apart.append(torch.stack([repel(*self.embed(a, b), margin=margin) for a, b in pairs]).mean())
+            terms_of_pairs = []
+            for a, b in pairs:
+                terms_of_pairs.append(repel(*self.embed(a, b), margin=margin))
+            apart.append(torch.stack(terms_of_pairs).mean())
         back = attract(*self.embed(recovered, original))
         return apart[0] + apart[1] + (back.clamp(min=margin) if clamp else back)
 
@@ -166,7 +180,9 @@ class ReferenceDisentangle(ReferenceStep):
         ((picture, mixed),) = self.draw(batch, keys)
         settings = self.stage
         by_picture = self.picture_terms(batch.image, [picture], vars(settings.weights))
-        terms = {name: items[0] for name, items in by_picture.items()}
+        terms = {}
+        for name, items in by_picture.items():
+            terms[name] = items[0]
         terms["adversarial"] = generator_loss(self.discriminator(picture))
         terms["reconstruction"] = pixel_loss(picture, batch.image, settings.reconstruction_norm)
         source = self.source(batch)
@@ -194,12 +210,18 @@ def run_reference(
     optimizer_g, optimizer_d = optimizers
     adversarial = step.discriminator_terms(batch, keys)
     update(optimizer_d, torch.stack(list(adversarial.values())).sum())
-    adversarial = {name: value.detach() for name, value in adversarial.items()}
+    plain = {}
+    for name, value in adversarial.items():
+        plain[name] = value.detach()
+    adversarial = plain
     frozen: nn.Module = step.discriminator.requires_grad_(False)
     terms = step.generator_terms(batch, keys)
     update(optimizer_g, weighted_sum(terms, step.stage.weights))  # type: ignore[attr-defined]
     frozen.requires_grad_(True)
-    return {"d": adversarial, "g": {name: value.detach() for name, value in terms.items()}}
+    generator_terms = {}
+    for name, value in terms.items():
+        generator_terms[name] = value.detach()
+    return {"d": adversarial, "g": generator_terms}
 
 
 def update(optimizer: Optimizer, loss: Tensor) -> None:

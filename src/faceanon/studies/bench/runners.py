@@ -19,7 +19,7 @@ TAIL = 300
 
 
 class CaseFailedError(Exception):
-    """A case could not be built or measured; the message says why. The others go on."""
+    """A case could not be built or measured; the message says why. The others are still measured."""
 
 
 class Runner(Protocol):
@@ -54,7 +54,7 @@ class Here:
         """Build the case in this process and warm it up; gives its facts."""
         try:
             self.bench = Bench(self.case, self.settings, self.warmup)
-        except Exception as error:  # whatever a case raises; the others go on
+        except Exception as error:  # whatever a case raises; the others are still measured
             raise CaseFailedError(reason(error)) from error
         return self.bench.facts()
 

@@ -95,8 +95,9 @@ def build_stage(recipe: Recipe, folder: Path, **changes: Any) -> BackboneStage[A
         arguments["bundle"] = str(random_bundle(folder / "bundle"))
     kind, weights = _STAGES[recipe.stage]
     backbone: Backbone = backbone_class(method["class_path"])(**arguments)
-    for name in [name for name in ("optimizer_g", "optimizer_d") if name in config]:
-        config[name] = _optimizer(config[name])
+    for name in ("optimizer_g", "optimizer_d"):
+        if name in config:
+            config[name] = _optimizer(config[name])
     config["weights"] = weights(**config.get("weights", {}))
     for name in ("export", "report"):
         config.pop(name, None)
@@ -201,7 +202,7 @@ class Training:
             self.step(context)
 
     def close(self) -> None:
-        """Let the training end."""
+        """Let the training end, and wait up to 30 s for its thread."""
         self.gate.wishes.put(None)
         self.thread.join(timeout=30)
 

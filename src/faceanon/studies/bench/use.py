@@ -61,7 +61,7 @@ def photos_in_memory(settings: Settings) -> Work:
     """`Pipeline.anonymize`, one photo after another."""
     pipeline = _pipeline(settings)
     secret = Secret.random(0)
-    pictures = [photo(index) for index in range(PHOTOS)]
+    pictures = list(map(photo, range(PHOTOS)))
 
     def call() -> None:
         for picture in pictures:
@@ -72,13 +72,13 @@ def photos_in_memory(settings: Settings) -> Work:
 
 def photos_of_a_folder(settings: Settings) -> Work:
     """As `faceanon anonymize IN OUT` does it: read, find, crop, change, paste, write."""
-    return _folder(settings, _pipeline(settings), [photo(index) for index in range(PHOTOS)], PHOTOS)
+    return _folder(settings, _pipeline(settings), list(map(photo, range(PHOTOS))), PHOTOS)
 
 
 def crowds_of_a_folder(settings: Settings) -> Work:
     """The same of group photos, with the model of photographs that is the default."""
     pipeline = Pipeline.load(default_model(), device=settings.device)
-    return _folder(settings, pipeline, [photo_crowd(index) for index in range(CROWDS)], CROWDS * CROWD)
+    return _folder(settings, pipeline, list(map(photo_crowd, range(CROWDS))), CROWDS * CROWD)
 
 
 def _folder(settings: Settings, pipeline: Pipeline, pictures: Sequence[Image.Image], images: int) -> Work:

@@ -93,7 +93,7 @@ def main() -> None:
     for line in sys.stdin:
         try:
             bench, answer = _answer(bench, json.loads(line))
-        except Exception as error:  # whatever a case raises is told; the other cases go on
+        except Exception as error:  # whatever a case raises is told; the other cases are still measured
             answer = {"failed": reason(error)}
         print(json.dumps(answer), file=out, flush=True)
     if bench is not None:

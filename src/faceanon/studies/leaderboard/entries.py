@@ -53,13 +53,20 @@ class Entry:
     @property
     def warnings(self) -> list[str]:
         """Of all runs, each once, with those that results of an earlier version do not know yet."""
-        return list(dict.fromkeys(text for run in self.runs for text in _warned(run)))
+        texts = []
+        for run in self.runs:
+            texts.extend(_warned(run))
+        return list(dict.fromkeys(texts))
 
 
 def _warned(run: Results) -> list[str]:
     known = {text.split(":")[0] for text in run.warnings}
     now = find_faults(run.figures, str(run.meta.get("judge")), float(run.meta.get("far") or math.nan)).values()
-    return [*run.warnings, *(text for text in now if text.split(":")[0] not in known)]
+    added = []
+    for text in now:
+        if text.split(":")[0] not in known:
+            added.append(text)
+    return [*run.warnings, *added]
 
 
 @dataclass
@@ -84,14 +91,14 @@ def find_entries(folders: Sequence[Path]) -> list[Entry]:
             if path.resolve() in seen:
                 continue
             seen.add(path.resolve())
-            found = groups.setdefault(_key(folder, path), _Found(folder))
+            group = groups.setdefault(_key(folder, path), _Found(folder))
             results = load_test(path)
             results.figures |= _costs(folder, path)
-            found.runs.append(results)
-            found.folders.append(path.parent)
+            group.runs.append(results)
+            group.folders.append(path.parent)
     entries = []
-    for name, found in zip(_names(list(groups)), groups.values(), strict=True):
-        entries.append(Entry(name, tuple(found.runs), _sheet(found.root, name, found.folders[0])))
+    for name, group in zip(_names(list(groups)), groups.values(), strict=True):
+        entries.append(Entry(name, tuple(group.runs), _sheet(group.root, name, group.folders[0])))
     return entries
 
 
@@ -113,7 +120,11 @@ def _key(folder: Path, path: Path) -> tuple[Path, tuple[str, ...]]:
     else:
         root = path.resolve().parent
     inner = path.resolve().parent.relative_to(root).parts
-    return root, tuple(part for part in inner if not SEED.fullmatch(part))
+    unseeded = []
+    for part in inner:
+        if not SEED.fullmatch(part):
+            unseeded.append(part)
+    return root, tuple(unseeded)
 
 
 def _names(keys: Sequence[tuple[Path, tuple[str, ...]]]) -> list[str]:
@@ -220,14 +231,19 @@ def check_entries(entries: Sequence[Entry], across: bool = False) -> list[str]:
         for number, run in enumerate(entry.runs):
             runs[f"{entry.name} {number + 1}"] = run
     if len(runs) == len(entries):
-        single = {entry.name: entry.runs[0] for entry in entries}
+        single = {}
+        for entry in entries:
+            single[entry.name] = entry.runs[0]
     else:
         single = runs
     if check_comparable({label: run.meta for label, run in single.items()}, across):
         marks.append("The protocols differ: compare only methods with the same one, it stands beside their names.")
     judges = _by_hash(single, "judge")
     if len(judges) > 1:
-        listed = "; ".join(f"{', '.join(names)}: {judge}" for judge, names in judges.items())
+        lines = []
+        for judge, names in judges.items():
+            lines.append(f"{', '.join(names)}: {judge}")
+        listed = "; ".join(lines)
         if not across:
             raise UserError(
                 f"results of different judges do not compare ({listed}); test anew or add --across-protocols"
@@ -244,12 +260,12 @@ def check_entries(entries: Sequence[Entry], across: bool = False) -> list[str]:
 
 def _by_hash(runs: Mapping[str, Results], role: str) -> dict[str, list[str]]:
     """Labels by the network in that role, with the start of its hash."""
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for label, run in runs.items():
         digest = str((run.meta.get("weights") or {}).get(role, "unknown"))[:12]
         if role == "judge":
             name = f"{run.meta['judge']} {digest}"
         else:
             name = digest
-        found.setdefault(name, []).append(label)
-    return found
+        names.setdefault(name, []).append(label)
+    return names

@@ -143,17 +143,29 @@ def leaderboard_rows(entries: Sequence[Entry], comparable: bool = True) -> tuple
         entries: The methods.
         comparable: Whether a figure can be the best of its column.
     """
-    found = [(entry, _figures(entry)) for entry in entries]
-    found.sort(key=lambda pair: (bool(pair[0].warnings), *_standing(pair[1]), pair[0].name))
-    shown = [column for column in COLUMNS if any(column.name in figures for _, figures in found)]
+    ranked = []
+    for entry in entries:
+        ranked.append((entry, _figures(entry)))
+    ranked.sort(key=lambda pair: (bool(pair[0].warnings), *_standing(pair[1]), pair[0].name))
+    shown = [column for column in COLUMNS if any(column.name in figures for _, figures in ranked)]
     rows = []
-    for number, (entry, figures) in enumerate(found, 1):
-        cells = [_cell(entry, column.name, figures.get(column.name)) for column in shown]
-        means = {name: value["mean"] for name, value in figures.items()}
+    for number, (entry, figures) in enumerate(ranked, 1):
+        cells = []
+        for column in shown:
+            cells.append(_cell(entry, column.name, figures.get(column.name)))
+        means = {}
+        for name, value in figures.items():
+            means[name] = value["mean"]
         rows.append(Row(number, entry, means, cells, protocol_label(entry.meta)))
-    for place, column in enumerate(shown if comparable else ()):
-        _mark_best([row.cells[place] for row in rows if not row.entry.warnings], better(column.name))
-    heads = [Head(column.group, column.title, explain(column.name).text, better(column.name)) for column in shown]
+    for position, column in enumerate(shown if comparable else ()):
+        unwarned = []
+        for row in rows:
+            if not row.entry.warnings:
+                unwarned.append(row.cells[position])
+        _mark_best(unwarned, better(column.name))
+    heads = []
+    for column in shown:
+        heads.append(Head(column.group, column.title, explain(column.name).text, better(column.name)))
     return rows, heads
 
 
@@ -162,17 +174,21 @@ def _figures(entry: Entry) -> dict[str, dict[str, float]]:
     judge = entry.meta["judge"]
     white_box = entry.meta.get("white_box") or [""]
     filled = named(judge, str(white_box[0]))
-    found = summary([run.figures for run in entry.runs], filled)
+    summaries = summary([run.figures for run in entry.runs], filled)
     figures = {}
     for column, own in zip(COLUMNS, filled, strict=True):
-        if own.name in found:
-            figures[column.name] = found[own.name]
+        if own.name in summaries:
+            figures[column.name] = summaries[own.name]
     return figures
 
 
 def _standing(figures: Mapping[str, Mapping[str, float]]) -> tuple[float, float]:
     """Small is good: share of people found, then share of faces not recovered."""
-    hidden = next((figures[name]["mean"] for name in (FOUND, HIDDEN) if name in figures), math.inf)
+    hidden = math.inf
+    for name in (FOUND, HIDDEN):
+        if name in figures:
+            hidden = figures[name]["mean"]
+            break
     return hidden, -figures[RECOVERED]["mean"] if RECOVERED in figures else 0.0
 
 
@@ -191,7 +207,10 @@ def _cell(entry: Entry, name: str, value: Mapping[str, float] | None) -> Cell:
 
 
 def _mark_best(cells: Sequence[Cell], direction: Better) -> None:
-    values = [cell.value for cell in cells if cell.value is not None]
+    values = []
+    for cell in cells:
+        if cell.value is not None:
+            values.append(cell.value)
     if len(values) > 1 and direction:
         best = min(values) if direction == "lower" else max(values)
         for cell in cells:
@@ -210,7 +229,11 @@ def _plots(rows: Sequence[Row]) -> list[Scatter]:
                 text = _told(row, name)
                 points.append(Point(row.number, row.entry.name, hidden, row.figures[name], recovered, text))
         plots.append(scatter(title, points, lower=better(name) == "lower"))
-    return [plot for plot in plots if plot is not None]
+    drawn = []
+    for plot in plots:
+        if plot is not None:
+            drawn.append(plot)
+    return drawn
 
 
 def _told(row: Row, name: str) -> str:
@@ -225,7 +248,7 @@ def _told(row: Row, name: str) -> str:
 
 def protocols(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """What stands behind the figures: each protocol and judge, with every choice where the protocol ships with us."""
-    found: dict[tuple[object, ...], dict[str, Any]] = {}
+    groups: dict[tuple[object, ...], dict[str, Any]] = {}
     for entry in entries:
         followed = entry.meta.get("protocol") or {}
         key = (protocol_label(entry.meta), followed.get("sha256"), *entry.judge)
@@ -234,9 +257,9 @@ def protocols(entries: Sequence[Entry]) -> list[dict[str, Any]]:
             counts[name] = entry.meta.get(name)
         facts = {"judge": entry.judge[0], "judge's weights": entry.judge[1], **counts}
         facts |= {"protocol's hash": followed.get("sha256"), "pictures' hash": followed.get("pictures_sha256")}
-        shown = found.setdefault(key, {"label": key[0], "methods": [], "facts": facts, **_choices(followed)})
+        shown = groups.setdefault(key, {"label": key[0], "methods": [], "facts": facts, **_choices(followed)})
         shown["methods"].append(entry.name)
-    return list(found.values())
+    return list(groups.values())
 
 
 def _choices(followed: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,16 +277,16 @@ def _choices(followed: Mapping[str, Any]) -> dict[str, Any]:
 
 def _flat(item: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """Choices by dotted name; the pictures' signature is for machines."""
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for name, value in item.items():
         if name in ("schema", "about", "signature") or value is None or value == ():
             continue
         if isinstance(value, Mapping):
-            found += _flat(value, f"{prefix}{name}.")
+            pairs += _flat(value, f"{prefix}{name}.")
         else:
             if isinstance(value, (list, tuple)):
                 text = ", ".join(map(str, value))
             else:
                 text = str(value)
-            found.append((prefix + name, text))
-    return found
+            pairs.append((prefix + name, text))
+    return pairs

@@ -88,7 +88,10 @@ def scatter(title: str, points: Sequence[Point], lower: bool) -> Scatter | None:
         points: The methods; those without a finite value are left out.
         lower: Whether less is better.
     """
-    kept = [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
+    kept = []
+    for point in points:
+        if math.isfinite(point.x) and math.isfinite(point.y):
+            kept.append(point)
     if len(kept) < 2:
         return None
     values = [point.y for point in kept]
@@ -128,9 +131,9 @@ def _height(value: float, low: float, high: float, lower: bool) -> float:
 def _ticks(low: float, high: float, log: bool) -> list[float]:
     """Three to six round values between the ends."""
     if log:
-        found = [float(n) for n in range(math.ceil(low), math.floor(high) + 1)]
-        if len(found) >= 2:
-            return found
+        ticks = list(map(float, range(math.ceil(low), math.floor(high) + 1)))
+        if len(ticks) >= 2:
+            return ticks
     step = 10 ** math.floor(math.log10((high - low) / 3))
     step = next(step * factor for factor in (5, 2, 1) if (high - low) / (step * factor) >= 3)
     return [step * n for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]

@@ -145,7 +145,9 @@ class OcclusionTest:
         self.method_sha256 = self.method_sha256 or state_sha256(backbone)
         self.reversible = backbone.reversible
         self.seen = self.seen + len(plain)
-        self.kinds += [kind for kind in batch.worn if kind not in self.kinds]
+        for kind in batch.worn:
+            if kind not in self.kinds:
+                self.kinds.append(kind)
         empty = torch.zeros(len(plain), *plain.shape[2:], dtype=torch.bool, device=plain.device)
         reference = self.networks[str(self.role)](plain).cpu()
         moved: Tensor | None = None
@@ -171,33 +173,42 @@ class OcclusionTest:
 
     def _recognition(self, kind: str, made: Mapping[str, Tensor], reference: Tensor, people: Tensor) -> None:
         net = self.networks[str(self.role)]
-        found = {what: net(image).cpu() for what, image in made.items()}
-        self._metric(f"bare/{kind}", lambda: Verification(self.far, seed=self.seed)).update(found["original"], people)
-        self._metric(f"lookup/{kind}", Identification).update(found["anonymized"], reference, people)
-        pairs = {"deid_rate": found["anonymized"]}
+        embeddings = {}
+        for what, image in made.items():
+            embeddings[what] = net(image).cpu()
+        self._metric(f"bare/{kind}", lambda: Verification(self.far, seed=self.seed)).update(
+            embeddings["original"], people
+        )
+        self._metric(f"lookup/{kind}", Identification).update(embeddings["anonymized"], reference, people)
+        pairs = {"deid_rate": embeddings["anonymized"]}
         if self.reversible:
-            pairs |= {"recovery_rate": found["recovered"], "wrong_key_rate": found["wrong key"]}
+            pairs |= {"recovery_rate": embeddings["recovered"], "wrong_key_rate": embeddings["wrong key"]}
         for name, embedding in pairs.items():
-            self._metric(f"cosine/{name}/{kind}", PairSimilarity).update(embedding, found["original"])
+            self._metric(f"cosine/{name}/{kind}", PairSimilarity).update(embedding, embeddings["original"])
         if kind != NONE:
-            self._metric(f"cosine/through_rate/{kind}", PairSimilarity).update(found["original"], reference)
+            self._metric(f"cosine/through_rate/{kind}", PairSimilarity).update(embeddings["original"], reference)
 
     def _pictures(self, kind: str, made: Mapping[str, Tensor], mask: Tensor) -> None:
         """What is left of the occluder."""
         if kind == NONE:
             return
-        changed = {what: made[what] for what in ("anonymized", "recovered") if what in made}
+        changed = {}
+        for what in ("anonymized", "recovered"):
+            if what in made:
+                changed[what] = made[what]
         for what, image in changed.items():
             self._row(f"occluder_psnr/{kind}/{what}", masked_psnr(image, made["original"], mask))
         parser = self.networks["parser"]
         if parser is None:
             return
-        labels = {what: parser(image).argmax(1) for what, image in {"original": made["original"], **changed}.items()}
-        for what, found in labels.items():
+        labels = {}
+        for what, image in {"original": made["original"], **changed}.items():
+            labels[what] = parser(image).argmax(1)
+        for what, classes in labels.items():
             if what != "original":
-                self._row(f"occluder_parsing_iou/{kind}/{what}", label_iou(found, labels["original"], mask))
+                self._row(f"occluder_parsing_iou/{kind}/{what}", label_iou(classes, labels["original"], mask))
             if self.occluder_class is not None:
-                self._row(f"occluder_mask_iou/{kind}/{what}", mask_iou(found == self.occluder_class, mask))
+                self._row(f"occluder_mask_iou/{kind}/{what}", mask_iou(classes == self.occluder_class, mask))
 
     def _landmarks(self, kind: str, made: Mapping[str, Tensor], mask: Tensor, moved: Tensor | None) -> Tensor | None:
         """Distances of uncovered landmarks; `moved` `(B, K)` are those of the bare faces, which are returned."""
@@ -216,10 +227,10 @@ class OcclusionTest:
     def _detection(self, kind: str, made: Mapping[str, Tensor]) -> None:
         for name, detector in self.detectors.items():
             for what in ("original", "anonymized"):
-                found = []
+                seen = []
                 for face in largest_faces(detector, made[what]):
-                    found.append(float(face is not None))
-                self._row(f"detection_rate/{name}/{kind}/{what}", torch.tensor(found))
+                    seen.append(float(face is not None))
+                self._row(f"detection_rate/{name}/{kind}/{what}", torch.tensor(seen))
 
     def _keep(self, kind: str, made: Mapping[str, Tensor]) -> None:
         for what, image in made.items():
@@ -270,14 +281,14 @@ class OcclusionTest:
     def _missing(self) -> list[str]:
         """What could not be measured, and why."""
         needs = {"parser": "occluder_parsing_iou, occluder_mask_iou", "landmarks": "landmark_distance"}
-        found = []
+        lines = []
         for role, what in needs.items():
             if self.networks[role] is None:
-                found.append(f"{what}: bundle has no {role}")
+                lines.append(f"{what}: bundle has no {role}")
         if self.networks["parser"] is not None and self.occluder_class is None:
-            found.append("occluder_mask_iou: the bundle's parser has no class for occluders")
+            lines.append("occluder_mask_iou: the bundle's parser has no class for occluders")
         if not any(name.startswith("deid_rate_gallery/") for name in self.figures):
-            found.append("deid_rate_gallery: nobody has a second picture")
+            lines.append("deid_rate_gallery: nobody has a second picture")
         if not self.reversible:
-            found.append("recovery and wrong keys: the method is not reversible")
-        return found
+            lines.append("recovery and wrong keys: the method is not reversible")
+        return lines

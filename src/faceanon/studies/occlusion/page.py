@@ -94,7 +94,9 @@ def occlusion_rows(results: Results, detector: str = "mtcnn") -> tuple[list[Colu
     columns = []
     rows: dict[str, list[dict[str, str]]] = {kind: [] for kind in kinds}
     for column in COLUMNS:
-        names = {kind: column.name.format(kind=kind, judge=judge, detector=detector) for kind in kinds}
+        names = {}
+        for kind in kinds:
+            names[kind] = column.name.format(kind=kind, judge=judge, detector=detector)
         # A column that no kind of occluder has a figure for would be dashes alone.
         if any(name in results.figures for name in names.values()):
             columns.append(column)
@@ -124,8 +126,8 @@ def _number(column: Column, value: float) -> str:
 def occlusion_markdown(columns: Sequence[Column], rows: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
     """The table turned on its side, which a terminal can hold: a line a figure, a column a kind."""
     lines = [["", *rows], ["---"] + ["---:"] * len(rows)]
-    for place, column in enumerate(columns):
-        cells = [row[place] for row in rows.values()]
+    for position, column in enumerate(columns):
+        cells = [row[position] for row in rows.values()]
         texts = []
         for cell in cells:
             if cell["interval"]:
@@ -181,4 +183,7 @@ def _sheets(samples: Mapping[str, Tensor]) -> dict[str, str]:
     for label, row in samples.items():
         kind, _, version = label.partition(": ")
         kinds.setdefault(kind, {})[version] = row
-    return {kind: data_uri(png_bytes(sheet(rows, scale=1))) for kind, rows in kinds.items()}
+    uris = {}
+    for name, rows in kinds.items():
+        uris[name] = data_uri(png_bytes(sheet(rows, scale=1)))
+    return uris

@@ -21,7 +21,7 @@ from faceanon.data.synthetic.shapes import Canvas, capsule, flat, hsv
 from faceanon.photo.detect import Detector
 from faceanon.types import FaceBatch
 
-FIVE = tuple(LANDMARKS.index(name) for name in ("eye_left", "eye_right", "nose_tip", "mouth_left", "mouth_right"))
+FIVE = tuple(map(LANDMARKS.index, ("eye_left", "eye_right", "nose_tip", "mouth_left", "mouth_right")))
 """Where the five points that drawn occluders are placed by stand among the renderer's landmarks."""
 
 RENDERED: tuple[str, ...] = OCCLUDERS
@@ -85,7 +85,10 @@ def rendered_batches(people: int, photos: int, size: int, batch: int) -> Iterato
             landmarks=drawn.landmarks,
             factors=factors[rows],
         )
-        yield OccludedBatch(plain, {kind: wearing(kind, factors[rows], size) for kind in RENDERED}, rows.tolist())
+        worn = {}
+        for kind in RENDERED:
+            worn[kind] = wearing(kind, factors[rows], size)
+        yield OccludedBatch(plain, worn, rows.tolist())
 
 
 def wearing(kind: str, factors: Tensor, size: int) -> Occlusion:
@@ -253,8 +256,8 @@ def photo_batches(
         left_out: Gets a line for each picture that cannot be read, or in which the detector finds no face.
     """
     people = {}
-    for place, name in enumerate(sorted({photo.identity or "" for photo in photos})):
-        people[name] = place
+    for index, name in enumerate(sorted({photo.identity or "" for photo in photos})):
+        people[name] = index
     read = Reader(size)
     for start in range(0, len(photos), batch):
         rows = []
@@ -283,5 +286,7 @@ def _photo_batch(rows: Sequence[tuple[Tensor, Tensor, int, int]], size: int) -> 
     image = _unit(torch.stack(pixels).permute(0, 3, 1, 2))
     plain = FaceBatch(image, torch.tensor(labels), torch.full((len(rows),), -1))
     places = torch.stack(points) * 2 / size - 1
-    worn = {kind: draw(kind, image, places, numbers) for kind in DRAWN}
+    worn = {}
+    for kind in DRAWN:
+        worn[kind] = draw(kind, image, places, numbers)
     return OccludedBatch(plain, worn, list(numbers))

@@ -80,9 +80,9 @@ def mask_iou(found: Tensor, truth: Tensor) -> Tensor:
 def visible(points: Tensor, mask: Tensor) -> Tensor:
     """Which landmarks `(B, K, 2)` in [-1, 1] lie in the picture and outside the mask `(B, S, S)`: `(B, K)` bool."""
     size = mask.shape[-1]
-    place = ((points + 1) * size / 2).floor().long()
-    inside = ((place >= 0) & (place < size)).all(-1)
-    column, row = place.clamp(0, size - 1).unbind(-1)
+    pixel = ((points + 1) * size / 2).floor().long()
+    inside = ((pixel >= 0) & (pixel < size)).all(-1)
+    column, row = pixel.clamp(0, size - 1).unbind(-1)
     return inside & ~mask[torch.arange(len(mask), device=mask.device)[:, None], row, column]
 
 
@@ -110,13 +110,15 @@ def occlusion_faults(
         judge: Name of the judging recogniser.
         kinds: Of occluders.
     """
-    found: dict[str, str] = {}
+    faults: dict[str, str] = {}
     for kind in ("none", *kinds):
         checks = _level(figures, judge, kind)
         checks += [] if kind == "none" else [*_change(figures, ci, judge, kind), *_preservation(figures, judge, kind)]
         # No comparison with NaN holds.
-        found |= {name: text for name, fails, text in checks if fails}
-    return found
+        for name, fails, text in checks:
+            if fails:
+                faults[name] = text
+    return faults
 
 
 Check = tuple[str, bool, str]
@@ -127,7 +129,9 @@ def _level(figures: Mapping[str, float], judge: str, kind: str) -> list[Check]:
         where = "without an occluder"
     else:
         where = f"under {kind}"
-    names = [f"{name}/{judge}/{kind}" for name in ("deid_rate", "wrong_key_rate")]
+    names = []
+    for name in ("deid_rate", "wrong_key_rate"):
+        names.append(f"{name}/{judge}/{kind}")
     deid, wrong = (figures.get(name, math.nan) for name in names)
     return [
         (names[0], deid > 0.5, f"nothing is anonymized {where}: {deid:.0%} are still accepted as the original"),
@@ -137,7 +141,9 @@ def _level(figures: Mapping[str, float], judge: str, kind: str) -> list[Check]:
 
 def _change(figures: Mapping[str, float], ci: Mapping[str, tuple[float, float]], judge: str, kind: str) -> list[Check]:
     """What the occluder makes worse."""
-    names = [f"{name}/{judge}/{kind}" for name in ("deid_rate", "recovery_rate")]
+    names = []
+    for name in ("deid_rate", "recovery_rate"):
+        names.append(f"{name}/{judge}/{kind}")
     deid, recovered = (figures.get(name, math.nan) for name in names)
     hidden, back = (figures.get(f"{name}/{judge}/none", math.nan) for name in ("deid_rate", "recovery_rate"))
     low = ci.get(names[0], (math.nan, math.nan))[0]

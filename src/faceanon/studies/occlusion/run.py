@@ -78,7 +78,10 @@ def run_occlusion(options: Options) -> int:
     meta = {**run_meta(), "method": type(backbone).__name__, "model": options.model, "source": source, **test.meta}
     results = Results(figures, test.ci, meta, list(test.faults.values()), [*test.skipped, *left_out])
     page, table = write_occlusion(options.out, results, {} if options.photos else test.samples)
-    print(table, *(f"warning: {text}" for text in results.warnings), page, sep="\n")
+    warnings = []
+    for text in results.warnings:
+        warnings.append(f"warning: {text}")
+    print(table, *warnings, page, sep="\n")
     return 0
 
 
@@ -133,4 +136,7 @@ def choose(photos: list[Photo], most: int) -> list[Photo]:
             f"--photos: two known people are needed, there are {len(people)} in {len(photos)} pictures; "
             "put each person's pictures into a folder, or give --identities"
         )
-    return [photo for _, own in sorted(people.items()) for photo in own[:PHOTOS]][:most]
+    chosen = []
+    for _, own in sorted(people.items()):
+        chosen.extend(own[:PHOTOS])
+    return chosen[:most]

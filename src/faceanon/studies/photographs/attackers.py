@@ -197,7 +197,9 @@ def attack_figures(
     if bundle is None or not bundle.has("recogniser"):
         raise UserError(f"{pipeline.name} comes without a training recogniser, so no attacker can fine-tune it")
     facts = [bundle.entry("recogniser").get("sha256"), backbone.image_size, judge.name, judge.digest, budget, seed]
-    facts += [picture.key for person in people for picture in person.pictures]
+    for person in people:
+        for picture in person.pictures:
+            facts.append(picture.key)
     # Paint and blur do not depend on the model, so what is found behind them serves for every model of the bundle.
     methods = {
         "": (AsShown(backbone), f"{backbone.method} {pipeline.weights}"),
@@ -210,13 +212,15 @@ def attack_figures(
         digest = hashlib.sha256(" ".join(map(str, [what, *facts])).encode()).hexdigest()[:16]
         path = keep / f"attackers-{digest}.json"
         if path.is_file():
-            found = _load(path)
+            attacked = _load(path)
         else:
             faces = faces or _halves(people, backbone.image_size, seed)
-            found = _attack(method, judge, *faces, BUDGETS[budget], seed, pipeline.device)
-            write_atomic(path, json.dumps(asdict(found)).encode())
-        figures.values |= {f"{name}{suffix}": value for name, value in found.values.items()}
-        figures.intervals |= {f"{name}{suffix}": interval for name, interval in found.intervals.items()}
+            attacked = _attack(method, judge, *faces, BUDGETS[budget], seed, pipeline.device)
+            write_atomic(path, json.dumps(asdict(attacked)).encode())
+        for name, value in attacked.values.items():
+            figures.values[f"{name}{suffix}"] = value
+        for name, interval in attacked.intervals.items():
+            figures.intervals[f"{name}{suffix}"] = interval
     return figures
 
 
@@ -287,6 +291,9 @@ def _load(path: Path) -> Figures:
         intervals = {}
         for name, (low, high) in kept["intervals"].items():
             intervals[name] = (float(low), float(high))
-        return Figures({name: float(value) for name, value in kept["values"].items()}, intervals)
+        values = {}
+        for name, value in kept["values"].items():
+            values[name] = float(value)
+        return Figures(values, intervals)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is damaged: delete it, and the attackers are trained again") from error

@@ -63,7 +63,10 @@ def judge_figures(judge: Judge, measured: Measured, figures: Figures) -> None:
 
     for kind in ("recovered", "wrong", "deniable"):
         if kind in versions:
-            scores = torch.stack([judge.compare_rows(version, originals) for version in versions[kind]])
+            cosines = []
+            for version in versions[kind]:
+                cosines.append(judge.compare_rows(version, originals))
+            scores = torch.stack(cosines)
             # What could not be made is NaN, which passes no threshold: neither recovered nor opened.
             figures.add_mean(f"{kind}/{name}", (scores > threshold).float().mean(0), person)
 
@@ -178,7 +181,7 @@ def mesh_figures(measured: Measured, figures: Figures) -> None:
         moved = (versions - original).norm(dim=-1).mean(-1) / eyes
         figures.add_mean(f"mesh_distance{suffix}", moved.mean(0), person)
         before = expression(original)
-        after = [expression(version) for version in versions]
+        after = list(map(expression, versions))
         for name, values in before.items():
             pairs = torch.stack([torch.stack([values, one[name]], 1) for one in after], 1).double().numpy()
             add_statistic(figures, f"correlation/{name}{suffix}", pairs, person, _correlation)
@@ -204,5 +207,5 @@ def file_and_detector_figures(measured: Measured, figures: Figures) -> None:
     figures.add_mean("carried_bytes", carried.mean(0), person)
     figures.values["carried_bytes/most"] = float(carried.max())
     figures.add_mean("hidden_otherwise", measured.files["hidden"].mean(0), person)
-    for kind, found in measured.found.items():
-        figures.add_mean("face_found" if kind == "anonymized" else "face_found/originals", found.mean(0), person)
+    for kind, rates in measured.found.items():
+        figures.add_mean("face_found" if kind == "anonymized" else "face_found/originals", rates.mean(0), person)

@@ -61,7 +61,10 @@ class Judge:
         """Scores of pairs of different persons, `(P,)`, of embeddings `(N, E)` and labels `(N,)`."""
         first, second = impostor_pairs(person)
         parts = zip(first.split(CHUNK * CHUNK), second.split(CHUNK * CHUNK), strict=True)
-        return torch.cat([self.compare_rows(embedding[one], embedding[other]) for one, other in parts])
+        scores = []
+        for one, other in parts:
+            scores.append(self.compare_rows(embedding[one], embedding[other]))
+        return torch.cat(scores)
 
 
 def _on(device: torch.device | str, network: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

@@ -98,19 +98,19 @@ class Row:
 
 def rows(results: Results) -> list[Row]:
     """All lines whose figures a study has, each judge's own directly below each other."""
-    found = []
+    lines = []
     for line in LINES:
         if "{judge}" not in line.figure:
             if line.figure in results.figures:
-                found.append(_row(results, line, line.label, line.figure, white_box=False))
+                lines.append(_row(results, line, line.label, line.figure, white_box=False))
             continue
         for judge in results.meta["judges"]:
             name = str(judge["name"])
             figure = line.figure.format(judge=name)
             shown = f"{name} (white box)" if judge["white_box"] else name
             if figure in results.figures:
-                found.append(_row(results, line, line.label.format(judge=shown), figure, bool(judge["white_box"])))
-    return found
+                lines.append(_row(results, line, line.label.format(judge=shown), figure, bool(judge["white_box"])))
+    return lines
 
 
 def _row(results: Results, line: Line, label: str, figure: str, white_box: bool) -> Row:
@@ -159,7 +159,10 @@ def terminal(results: Results) -> str:
         widths.append(max(len(cell[column]) for cell in cells))
     lines = []
     for cell in cells:
-        lines.append("  ".join(text.ljust(width) for text, width in zip(cell, widths, strict=True)))
+        padded = []
+        for text, width in zip(cell, widths, strict=True):
+            padded.append(text.ljust(width))
+        lines.append("  ".join(padded))
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -168,7 +171,8 @@ def markdown(results: Results) -> str:
     meta = results.meta
     lines = [pipe(["figure", "measured (95 % interval)", "to reach", "reached"]), "|---|---|---|---|"]
     words = {None: "", True: "yes", False: "**no**"}
-    lines += [pipe([row.label, row.value, row.target, words[row.reached]]) for row in rows(results)]
+    for row in rows(results):
+        lines.append(pipe([row.label, row.value, row.target, words[row.reached]]))
     command = shown_command(str(meta["command"]))
     facts = [
         f"{meta['pictures']} pictures of {meta['people']} persons, {meta['side']} px, through PNG files, "
@@ -179,11 +183,19 @@ def markdown(results: Results) -> str:
         f"Seconds a picture: {_seconds(meta)}.",
         f"Command: `{command}`.",
     ]
-    return "\n".join([*lines, "", *(f"- {fact}" for fact in facts), *(f"- {text}" for text in results.warnings), ""])
+    fact_lines = []
+    for fact in facts:
+        fact_lines.append(f"- {fact}")
+    warning_lines = []
+    for text in results.warnings:
+        warning_lines.append(f"- {text}")
+    return "\n".join([*lines, "", *fact_lines, *warning_lines, ""])
 
 
 def _thresholds(results: Results) -> str:
-    names = [str(judge["name"]) for judge in results.meta["judges"]]
+    names = []
+    for judge in results.meta["judges"]:
+        names.append(str(judge["name"]))
     return ", ".join(f"{name} {results.figures[f'threshold/{name}']:.3f}" for name in names)
 
 
@@ -198,7 +210,9 @@ def contact_sheet(people: Sequence[Person], setting: Setting, cache: Path) -> Im
     What the product refused to open is a grey field with a cross. Real persons' sheets are for looking at, never for
     publication.
     """
-    pictures = [person.pictures[0] for person in people[:SHEET_PEOPLE]]
+    pictures = []
+    for person in people[:SHEET_PEOPLE]:
+        pictures.append(person.pictures[0])
     wanted = {"original": ORIGINAL, "first password": "anonymized-1", "second password": "anonymized-2"}
     if setting.reversible:
         wanted |= {"recovered": "recovered-1", "opened with a wrong password": "wrong-1"}

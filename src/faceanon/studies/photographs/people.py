@@ -61,8 +61,14 @@ def find_people(folder: Path, most_people: int | None = None, most_pictures: int
             f"{folder} shows {len(chosen)} persons with two pictures or more, and the study needs two: "
             "give a folder that holds one folder of aligned pictures a person"
         )
-    return [Person(number, _pictures(photos)) for number, photos in enumerate(chosen[:most_people])]
+    people = []
+    for number, photos in enumerate(chosen[:most_people]):
+        people.append(Person(number, _pictures(photos)))
+    return people
 
 
 def _pictures(photos: list[Photo]) -> tuple[Picture, ...]:
-    return tuple(Picture(photo.path, sha256(photo.path)[:16]) for photo in photos)
+    pictures = []
+    for photo in photos:
+        pictures.append(Picture(photo.path, sha256(photo.path)[:16]))
+    return tuple(pictures)

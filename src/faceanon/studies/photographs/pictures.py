@@ -273,14 +273,14 @@ def _run(
 
 def failures(cache: Path, pictures: Sequence[Picture], setting: Setting) -> dict[str, list[str]]:
     """Why versions could not be made, by kind; a password that was refused is no failure."""
-    found: dict[str, list[str]] = {}
+    failed: dict[str, list[str]] = {}
     for kind in ("recovered", "wrong", "deniable"):
         for picture in pictures:
             for version in setting.versions(kind):
                 path = failure(cache, picture, version)
                 if path.is_file() and not place(cache, picture, version).is_file():
-                    found.setdefault(kind, []).append(path.read_text(encoding="utf-8").strip())
-    return found
+                    failed.setdefault(kind, []).append(path.read_text(encoding="utf-8").strip())
+    return failed
 
 
 def file_figures(cache: Path, picture: Picture, setting: Setting) -> dict[str, NDArray[np.float64]]:

@@ -103,7 +103,10 @@ def detector_reading(detector: Detector, setting: Setting) -> Reading:
     """Whether a detector finds a face: 1 or 0."""
 
     def look(faces: NDArray[np.uint8]) -> Array:
-        return np.array([len(detector.detect(face)) > 0 for face in faces], np.float32)
+        seen = []
+        for face in faces:
+            seen.append(len(detector.detect(face)) > 0)
+        return np.array(seen, np.float32)
 
     settings = hashlib.sha256(repr(getattr(detector, "config", "")).encode()).hexdigest()[:8]
     name = f"{DETECTOR} {type(detector).__name__} {settings}"
@@ -127,16 +130,19 @@ def read_person(person: Person, readings: Sequence[Reading], cache: Path) -> Non
 
 def _look(reading: Reading, missing: Sequence[tuple[Picture, list[str]]], cache: Path) -> None:
     """Look at all versions of these pictures, in batches, and keep what was read."""
-    jobs = [(picture, version) for picture, versions in missing for version in versions]
-    found: dict[str, dict[str, Array]] = {picture.key: {} for picture, _ in missing}
+    jobs = []
+    for picture, versions in missing:
+        for version in versions:
+            jobs.append((picture, version))
+    values: dict[str, dict[str, Array]] = {picture.key: {} for picture, _ in missing}
     for start in range(0, len(jobs), BATCH):
         batch = jobs[start : start + BATCH]
         faces = np.stack([read_pixels(place(cache, picture, version)) for picture, version in batch])
         for (picture, version), row in zip(batch, reading.look(faces), strict=True):
-            found[picture.key][version] = row
+            values[picture.key][version] = row
     for picture, _ in missing:
         with whole_file(_file(cache, picture, reading)) as file:
-            np.savez(file, **found[picture.key])  # type: ignore[arg-type] # numpy's own names are not among these
+            np.savez(file, **values[picture.key])  # type: ignore[arg-type] # numpy's own names are not among these
 
 
 def _file(cache: Path, picture: Picture, reading: Reading) -> Path:
@@ -178,30 +184,42 @@ def collect(
     originals = {}
     versions = {}
     for judge in judges:
-        rows = [_load(cache, picture, judge_reading(judge, setting)) for picture in pictures]
+        rows = []
+        for picture in pictures:
+            rows.append(_load(cache, picture, judge_reading(judge, setting)))
         originals[judge.name] = _stack(rows, [ORIGINAL])[0]
         kinds = []
         for kind in KINDS:
             if setting.versions(kind):
                 kinds.append(kind)
-        versions[judge.name] = {kind: _stack(rows, setting.versions(kind)) for kind in kinds}
+        stacked = {}
+        for kind in kinds:
+            stacked[kind] = _stack(rows, setting.versions(kind))
+        versions[judge.name] = stacked
     hidden = setting.versions("anonymized")
     kinds_seen = {ORIGINAL: [ORIGINAL], "anonymized": hidden}
-    found = {}
+    detected = {}
     if detector is not None:
         rows = []
         for picture in pictures:
             rows.append(_load(cache, picture, detector_reading(detector, setting)))
-        found = {kind: _stack(rows, names) for kind, names in kinds_seen.items()}
+        for kind, names in kinds_seen.items():
+            detected[kind] = _stack(rows, names)
     if round_trip:
         kinds_seen[ROUND_TRIP] = [ROUND_TRIP]
-    points = [_load(cache, picture, Reading(MESH, (), _nothing)) for picture in pictures]
-    mesh = {kind: _stack(points, names) for kind, names in kinds_seen.items()}
-    files = [file_figures(cache, picture, setting) for picture in pictures]
+    points = []
+    for picture in pictures:
+        points.append(_load(cache, picture, Reading(MESH, (), _nothing)))
+    mesh = {}
+    for kind, names in kinds_seen.items():
+        mesh[kind] = _stack(points, names)
+    files = []
+    for picture in pictures:
+        files.append(file_figures(cache, picture, setting))
     told = {}
     for name in files[0]:
         told[name] = torch.from_numpy(np.stack([one[name] for one in files], 1))
-    return Measured(torch.tensor(labels), originals, versions, mesh, found, told)
+    return Measured(torch.tensor(labels), originals, versions, mesh, detected, told)
 
 
 def _nothing(faces: NDArray[np.uint8]) -> Array:
@@ -214,5 +232,8 @@ def _stack(rows: Sequence[dict[str, Array]], names: Sequence[str]) -> Tensor:
     absent = np.full(like.shape, np.nan, np.float32)
     by_name = []
     for name in names:
-        by_name.append(np.stack([row.get(name, absent) for row in rows]))
+        rows_of_name = []
+        for row in rows:
+            rows_of_name.append(row.get(name, absent))
+        by_name.append(np.stack(rows_of_name))
     return torch.from_numpy(np.stack(by_name))

@@ -74,11 +74,13 @@ class Tools:
 
     def readings(self, setting: Setting) -> list[Reading]:
         """All ways in which pictures are looked at."""
-        found = [judge_reading(judge, setting) for judge in self.judges]
-        found.append(mesh_reading(self.mesh, setting, self.round_trip is not None))
+        readings = []
+        for judge in self.judges:
+            readings.append(judge_reading(judge, setting))
+        readings.append(mesh_reading(self.mesh, setting, self.round_trip is not None))
         if self.detector is not None:
-            found.append(detector_reading(self.detector, setting))
-        return found
+            readings.append(detector_reading(self.detector, setting))
+        return readings
 
 
 MakeTools = Callable[[], Tools]
@@ -193,7 +195,9 @@ def _shared(
     with _pool(make_tools, setting, cache, jobs) as pool:
         # The persons with most pictures first, so that no process is left alone with one of them at the end.
         ordered = sorted(people, key=lambda person: -len(person.pictures))
-        running = {pool.submit(_help, person): person for person in ordered}
+        running = {}
+        for one in ordered:
+            running[pool.submit(_help, one)] = one
         try:
             for future in as_completed(running):
                 yield running[future], future.result()
@@ -248,9 +252,9 @@ def _remember_commit(cache: Path) -> str | None:
 
 def _warnings(began: str | None, people: Sequence[Person], setting: Setting, cache: Path) -> list[str]:
     """What a reader of the figures has to know."""
-    found = []
+    warnings = []
     if began != git_commit():
-        found.append(
+        warnings.append(
             f"some pictures were made at commit {str(began)[:12]}, and the figures at {str(git_commit())[:12]}; "
             "delete the folder `cache` to make all of them again"
         )
@@ -260,8 +264,8 @@ def _warnings(began: str | None, people: Sequence[Person], setting: Setting, cac
     for kind, reasons in failures(cache, pictures, setting).items():
         # A reason begins with the path of the file, which says nothing to whoever reads the table.
         reason = reasons[0].rsplit("/", 1)[-1]
-        found.append(f"{len(reasons)} pictures of the kind {kind!r} could not be made; the first: {reason}")
-    return found
+        warnings.append(f"{len(reasons)} pictures of the kind {kind!r} could not be made; the first: {reason}")
+    return warnings
 
 
 def _add_seconds(path: Path, spent: Mapping[str, float]) -> None:
@@ -297,6 +301,9 @@ def _meta(tools: Tools, setting: Setting, people: Sequence[Person], cache: Path,
         judges.append(
             {"name": judge.name, "digest": judge.digest, "similarity": judge.similarity, "white_box": judge.white_box}
         )
+    seconds = {}
+    for step in steps:
+        seconds[step] = spent[step] / spent[f"{step}/pictures"]
     return {
         **run_meta(),
         "study": "photographs",
@@ -312,7 +319,7 @@ def _meta(tools: Tools, setting: Setting, people: Sequence[Person], cache: Path,
         "judges": judges,
         "detector": None if tools.detector is None else type(tools.detector).__name__,
         "tell_steps": tell_steps,
-        "seconds": {step: spent[step] / spent[f"{step}/pictures"] for step in steps},
+        "seconds": seconds,
         "device": str(pipeline.device),
         "threads": torch.get_num_threads(),
     }

@@ -114,7 +114,8 @@ def telling_figures(
         torch.manual_seed(seed)
         net, curve = _train(parts[0], parts[1], steps, torch.device(device))
     held_out = parts[2]
-    drawn, real = (_scores(net, pictures) for pictures in (held_out.drawn, held_out.real))
+    drawn = _scores(net, held_out.drawn)
+    real = _scores(net, held_out.real)
     figures.values["told_apart"] = area_under_roc(drawn, real)
     figures.intervals["told_apart"] = _interval(drawn, real, held_out.person, seed)
     for step, value in curve.items():
@@ -147,7 +148,9 @@ def _train(known: Pairs, choosing: Pairs, steps: int, device: torch.device) -> t
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     best = copy.deepcopy(net)
     curve: dict[int, float] = {}
-    checks = {math.ceil(steps * (number + 1) / CHECKS) for number in range(CHECKS)}
+    checks = set()
+    for number in range(CHECKS):
+        checks.add(math.ceil(steps * (number + 1) / CHECKS))
     for step in tqdm(range(1, steps + 1), desc="telling drawn from real", delay=2, leave=False):
         rows = torch.randint(len(known.person), (BATCH,))
         # Both kinds are of the same originals, so nothing but the drawing differs.
@@ -181,7 +184,9 @@ def _scores(net: nn.Module, pictures: Tensor) -> Tensor:
 
 def _interval(drawn: Tensor, real: Tensor, person: Tensor, seed: int) -> tuple[float, float]:
     """95 % interval of the area, by the bootstrap over persons."""
-    owned = [torch.nonzero(person == label)[:, 0] for label in torch.unique(person)]
+    owned = []
+    for label in torch.unique(person):
+        owned.append(torch.nonzero(person == label)[:, 0])
     generator = np.random.default_rng(seed)
     areas = []
     for _ in range(DRAWS):

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from faceanon.photo.detect import Detector
     from faceanon.pipeline.photo import Pipeline
     from faceanon.studies.photographs.judges import Judge
     from faceanon.studies.photographs.run import Tools
@@ -44,15 +43,10 @@ def make_tools(choice: Choice) -> Tools:
     """
     from faceanon.landmarks.mesh import FaceMesh
     from faceanon.metrics.detection import make_detector
-    from faceanon.photo.yunet import YunetConfig, YunetDetector
     from faceanon.studies.photographs.run import Tools
 
     pipeline = _pipeline(choice)
-    # Faces fill the pictures: whatever is much smaller is none, as in `make_detector`.
-    if choice.detector == "yunet":
-        detector: Detector = YunetDetector(YunetConfig(min_face=choice.side / 4))
-    else:
-        detector = make_detector(choice.detector, choice.side)
+    detector = make_detector(choice.detector, choice.side)
     round_trip = None
     if choice.round_trip:
         round_trip = _round_trip(pipeline)
@@ -65,13 +59,13 @@ def _pipeline(choice: Choice) -> Pipeline:
     from faceanon.paths import checkpoints
     from faceanon.pipeline.photo import Pipeline
 
-    place = device(choice.device)
+    chosen_device = device(choice.device)
     for path in (Path(choice.model), checkpoints() / choice.model):
         if path.exists():
-            return Pipeline.load(path, device=place)
+            return Pipeline.load(path, device=chosen_device)
     if choice.model in presets():
-        return Pipeline(untrained(choice.model), name=choice.model, device=place)
-    return Pipeline.load(choice.model, device=place)
+        return Pipeline(untrained(choice.model), name=choice.model, device=chosen_device)
+    return Pipeline.load(choice.model, device=chosen_device)
 
 
 def _judges(choice: Choice, pipeline: Pipeline) -> tuple[Judge, ...]:
@@ -79,14 +73,14 @@ def _judges(choice: Choice, pipeline: Pipeline) -> tuple[Judge, ...]:
     from faceanon.studies.photographs.judges import dlib_resnet, mobilefacenet, shipped_recogniser
     from faceanon.weights.bundle import Bundle
 
-    found = []
+    judges = []
     if choice.mobilefacenet is not None:
-        found.append(mobilefacenet(choice.mobilefacenet, pipeline.device))
+        judges.append(mobilefacenet(choice.mobilefacenet, pipeline.device))
     if choice.dlib:
-        found.append(dlib_resnet())
+        judges.append(dlib_resnet())
     trained_with = getattr(pipeline.backbone, "bundle", None)
-    found.append(shipped_recogniser(Bundle("photo128").to(pipeline.device), trained_with))
-    return tuple(found)
+    judges.append(shipped_recogniser(Bundle("photo128").to(pipeline.device), trained_with))
+    return tuple(judges)
 
 
 def _round_trip(pipeline: Pipeline) -> Pipeline:

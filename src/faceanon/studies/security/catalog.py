@@ -141,4 +141,8 @@ def chosen(names: Iterable[str] | None) -> list[Attack]:
         raise UserError(f"no attack {unknown[0]!r}: there are {', '.join(ATTACKS)}")
     if not asked:
         raise UserError(f"no attack was named: there are {', '.join(ATTACKS)}")
-    return [attack for name, attack in ATTACKS.items() if name in asked]
+    attacks = []
+    for name, attack in ATTACKS.items():
+        if name in asked:
+            attacks.append(attack)
+    return attacks

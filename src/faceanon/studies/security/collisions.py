@@ -57,7 +57,7 @@ class Collisions(Finding):
         """One verdict each on key bytes, identity codes and pictures."""
         fine = self.same_bytes == 0
         text = f"{self.same_bytes} pairs of {self.keys} keys coincide; the nearest differ in {self.nearest_bits} bits"
-        found = [Verdict("holds" if fine else "fails", text, of_people=False)]
+        verdicts = [Verdict("holds" if fine else "fails", text, of_people=False)]
         if self.nearest is not None and self.nearest_ideal is not None:
             ratio = 0.0
             if self.nearest_ideal > 0:
@@ -65,8 +65,8 @@ class Collisions(Finding):
             apart = not self.same_codes and ratio >= NEAR
             text = f"the nearest two codes of {self.keys} keys lie at {ratio:.2f} times the distance that chance gives"
             text = f"{text} (from {NEAR} on nothing collides)"
-            found.append(Verdict("holds" if apart else "fails", text, of_people=False))
-        return [*found, self._strangers()]
+            verdicts.append(Verdict("holds" if apart else "fails", text, of_people=False))
+        return [*verdicts, self._strangers()]
 
     def _strangers(self) -> Verdict:
         fits = f"{self.alike:.1%} of the pairs of keys make strangers that the judge takes for one person"
@@ -101,7 +101,7 @@ def collisions(target: Target) -> Collisions:
         DoesNotApplyError: The method takes no key.
     """
     target.need_key()
-    secrets = [Secret.random(number) for number in range(target.budget.keys)]
+    secrets = list(map(Secret.random, range(target.budget.keys)))
     streams = np.stack([np.frombuffer(s.stream("faceanon/attack/collision", BYTES), np.uint8) for s in secrets])
     bits = torch.from_numpy(np.unpackbits(streams, axis=1)).float()
     equal, nearest, _ = nearest_pair(2 * bits - 1)
@@ -125,11 +125,11 @@ def _codes(target: Target, keys: Tensor) -> tuple[int | None, float | None, floa
     except DoesNotApplyError:
         return None, None, None
     same = code.to(target.device).expand(target.budget.batch, *code.shape[1:])
-    found = target.batched(lambda k: _short(target.backbone.transform(same[: len(k)], k)), keys, title="codes")
-    equal, nearest, median = nearest_pair(found)
+    codes = target.batched(lambda k: _short(target.backbone.transform(same[: len(k)], k)), keys, title="codes")
+    equal, nearest, median = nearest_pair(codes)
     if median == 0:
         return equal, 0.0, 0.0
-    _, ideal, ideal_median = nearest_pair(_like(found))
+    _, ideal, ideal_median = nearest_pair(_like(codes))
     return equal, nearest / median, ideal / ideal_median
 
 

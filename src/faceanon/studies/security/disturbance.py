@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torchvision.transforms.functional import gaussian_blur
 
+from faceanon.metrics.quality import psnr
 from faceanon.metrics.saved import saved
 from faceanon.studies.security.base import Finding, Outcome, Row, Verdict
 
@@ -78,7 +79,7 @@ class Disturbed(Finding):
     faces: int
 
     def verdicts(self) -> list[Verdict]:
-        """Which disturbances recovery survives."""
+        """A verdict that says which disturbances of the saved picture recovery survives."""
         each = dict(zip(self.names, self.rates, strict=True))
         untouched = each.pop(self.names[0])
         if untouched < SURVIVES:
@@ -103,10 +104,10 @@ class Disturbed(Finding):
 
     def rows(self) -> list[Row]:
         """Rate and PSNR by disturbance."""
-        found = []
-        for name, rate, psnr in zip(self.names, self.rates, self.psnr, strict=True):
-            found += [Row(f"{name}: recognised", rate, "%"), Row(f"{name}: PSNR", psnr, "dB")]
-        return found
+        rows = []
+        for name, rate, decibels in zip(self.names, self.rates, self.psnr, strict=True):
+            rows += [Row(f"{name}: recognised", rate, "%"), Row(f"{name}: PSNR", decibels, "dB")]
+        return rows
 
 
 def disturbance(target: Target) -> Disturbed:
@@ -117,16 +118,17 @@ def disturbance(target: Target) -> Disturbed:
     """
     target.need_way_back()
     count = target.budget.disturbed
-    image, hidden, key = (rows[:count] for rows in (target.probes.image, target.hidden, target.right_keys))
+    image = target.probes.image[:count]
+    hidden = target.hidden[:count]
+    key = target.right_keys[:count]
     rates = []
     cosines = []
-    psnr = []
+    decibels = []
     for name, change in DISTURBANCES.items():
         face = target.recover(saved(change(hidden)), key, title=name)
         cosine = (target.embed(face) * target.gallery[:count]).sum(1)
         rates.append(float((cosine > target.threshold).float().mean()))
         cosines.append(float(cosine.mean()))
-        # A copy counts as 100 dB.
-        error = ((face - image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)
-        psnr.append(float((-10 * error.log10()).mean()))
-    return Disturbed(tuple(DISTURBANCES), tuple(rates), tuple(cosines), tuple(psnr), len(image))
+        error = ((face - image) / 2).square().mean((1, 2, 3))
+        decibels.append(float(psnr(error).mean()))
+    return Disturbed(tuple(DISTURBANCES), tuple(rates), tuple(cosines), tuple(decibels), len(image))

@@ -69,7 +69,7 @@ class KdfCost(Finding):
             f"({1 / self.core_seconds:.1f} guesses a second and core; bounds {LEAST_CORE_SECONDS} s, "
             f"{LEAST_MEMORY_KIB / 1024:.0f} MiB)"
         )
-        found = [Verdict("holds" if slow else "fails", text, of_people=False)]
+        verdicts = [Verdict("holds" if slow else "fails", text, of_people=False)]
         weak = []
         strong = []
         for name, cost in zip(self.classes, self.cost, strict=True):
@@ -80,16 +80,16 @@ class KdfCost(Finding):
         terms = f"at {self.price:g} a core-hour, {self.advantage:g} times cheaper for the attacker"
         text = f"guessing costs less than {ENOUGH:,.0f} for: {', '.join(weak) or 'none of the classes'}; "
         text += f"more for: {', '.join(strong) or 'none of them'} ({terms})"
-        found.append(Verdict("holds" if not weak else "partly" if strong else "fails", text, of_people=False))
+        verdicts.append(Verdict("holds" if not weak else "partly" if strong else "fails", text, of_people=False))
         if self.key_bits is not None:
             few = self.key_bits < 80
             text = f"guessing the key itself instead of the password: {self.key_bits} bits (from 80 on out of reach)"
-            found.append(Verdict("fails" if few else "holds", text, of_people=False))
-        return found
+            verdicts.append(Verdict("fails" if few else "holds", text, of_people=False))
+        return verdicts
 
     def rows(self) -> list[Row]:
         """Times, then the cost by class."""
-        found = [
+        rows = [
             Row("one key derivation, wall time", self.seconds, "s"),
             Row("one key derivation, processor time", self.core_seconds, "s"),
             Row("guesses a second and core", 1 / self.core_seconds),
@@ -97,7 +97,10 @@ class KdfCost(Finding):
             Row("key space", None if self.key_bits is None else float(self.key_bits), "bits"),
         ]
         each = zip(self.classes, self.bits, self.cost, strict=True)
-        return found + [Row(f"cost of {name} ({bits:.0f} bits)", cost) for name, bits, cost in each]
+        costs = []
+        for name, bits, cost in each:
+            costs.append(Row(f"cost of {name} ({bits:.0f} bits)", cost))
+        return rows + costs
 
 
 def kdf_cost(target: Target, price: float = PRICE, advantage: float = ADVANTAGE) -> KdfCost:
@@ -121,5 +124,5 @@ def kdf_cost(target: Target, price: float = PRICE, advantage: float = ADVANTAGE)
     guess = core_seconds / 3600 * price / advantage
     money = tuple(2 ** (bits - 1) * guess for bits in CLASSES.values())
     bits = target.backbone.key_bits
-    place = (cost.memory_kib, cost.iterations, cost.lanes, statistics.median(walls), core_seconds, bits)
-    return KdfCost(*place, price, advantage, tuple(CLASSES), tuple(CLASSES.values()), money)
+    measured = (cost.memory_kib, cost.iterations, cost.lanes, statistics.median(walls), core_seconds, bits)
+    return KdfCost(*measured, price, advantage, tuple(CLASSES), tuple(CLASSES.values()), money)

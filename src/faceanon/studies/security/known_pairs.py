@@ -74,15 +74,15 @@ class KnownPairs(Finding):
 
     def rows(self) -> list[Row]:
         """Cosine and share found by number of pairs."""
-        found = [Row("entries of a code", float(self.length)), Row("keyed codes as they are, cosine", self.nothing)]
+        rows = [Row("entries of a code", float(self.length)), Row("keyed codes as they are, cosine", self.nothing)]
         for kind, pairs, cosines, shares in (
             ("least squares", self.pairs, self.linear, self.linear_found),
             ("network", self.mlp_pairs, self.mlp, self.mlp_found),
         ):
             for number, cosine, share in zip(pairs, cosines, shares, strict=True):
-                found.append(Row(f"{kind}, {number} pairs: cosine", cosine))
-                found.append(Row(f"{kind}, {number} pairs: found among all", share, "%"))
-        return found
+                rows.append(Row(f"{kind}, {number} pairs: cosine", cosine))
+                rows.append(Row(f"{kind}, {number} pairs: found among all", share, "%"))
+        return rows
 
 
 def known_pairs(target: Target) -> KnownPairs:
@@ -101,7 +101,10 @@ def known_pairs(target: Target) -> KnownPairs:
     keyed = []
     for code in (known, new):
         keyed.append(target.batched(target.backbone.transform, code, target.one_key("pairs", len(code))))
-    x, goal, x_new, goal_new = (code.flatten(1).float() for code in (keyed[0], known, keyed[1], new))
+    x = keyed[0].flatten(1).float()
+    goal = known.flatten(1).float()
+    x_new = keyed[1].flatten(1).float()
+    goal_new = new.flatten(1).float()
     x, x_new = _standardised(x, x_new)
     goal, goal_new = _standardised(goal, goal_new)
     order = torch.randperm(len(x))
@@ -111,8 +114,14 @@ def known_pairs(target: Target) -> KnownPairs:
     for n in sorted({*COUNTS, x.shape[1] + 1, 2 * x.shape[1], len(x)}):
         if n <= len(x):
             counts.append(n)
-    linear = [_compared(least_squares(x[:n], goal[:n])(x_new), goal_new) for n in counts]
-    large = [n for n in counts if n >= min(SMALLEST_MLP, len(x))][-3:]
+    linear = []
+    for n in counts:
+        linear.append(_compared(least_squares(x[:n], goal[:n])(x_new), goal_new))
+    enough = []
+    for n in counts:
+        if n >= min(SMALLEST_MLP, len(x)):
+            enough.append(n)
+    large = enough[-3:]
     mlp = []
     for n in large:
         mlp.append(_compared(_network(x[:n], goal[:n], target.budget.steps)(x_new), goal_new))

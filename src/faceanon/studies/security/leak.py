@@ -59,7 +59,7 @@ class Leak(Finding):
             f"drawn without the person's identity code {most.same:.1%} are recognised (strangers {most.strangers:.1%}, "
             f"with it {self.plain.same:.1%}); other pictures of the person stand out with AUC {auc:.2f}"
         )
-        found = [Verdict(self._graded(most.lift, auc), f"{text} ({self._bounds()})")]
+        verdicts = [Verdict(self._graded(most.lift, auc), f"{text} ({self._bounds()})")]
         control = dict(zip(self.sources, self.probes, strict=True))[CONTROL]
         for source, probe in zip(self.sources, self.probes, strict=True):
             if source != CONTROL:
@@ -71,8 +71,8 @@ class Leak(Finding):
                 if outcome == "holds" and control.auc < CONTROL_NEEDED:
                     outcome = "open"
                     text = f"{text}; too weak to conclude: on the {CONTROL} AUC {control.auc:.2f}"
-                found.append(Verdict(outcome, text))
-        return found
+                verdicts.append(Verdict(outcome, text))
+        return verdicts
 
     @staticmethod
     def _graded(lift: float, auc: float) -> Outcome:
@@ -86,16 +86,16 @@ class Leak(Finding):
     def rows(self) -> list[Row]:
         """First how people are recognised in drawings, then what linear probes read from codes, as lines of a table."""
         parts = {"all codes": self.plain, "mean identity": self.zeroed, "another's identity": self.replaced}
-        found = []
+        rows = []
         for what, figures in parts.items():
-            found += [
+            rows += [
                 Row(f"{what}: recognised", figures.same, "%"),
                 Row(f"{what}: mean cosine with the original", figures.cosine),
                 Row(f"{what}: AUC of other pictures", figures.auc),
             ]
         for source, probe in zip(self.sources, self.probes, strict=True):
-            found += [Row(f"probe on {source}: rank 1", probe.rank1, "%"), Row(f"probe on {source}: AUC", probe.auc)]
-        return [*found, Row("rank 1 by chance", self.chance, "%")]
+            rows += [Row(f"probe on {source}: rank 1", probe.rank1, "%"), Row(f"probe on {source}: AUC", probe.auc)]
+        return [*rows, Row("rank 1 by chance", self.chance, "%")]
 
 
 def leak(target: Target) -> Leak:
@@ -151,18 +151,21 @@ def parts(target: Target, batch: FaceBatch, title: str) -> dict[str, Tensor]:
         return image[:, 0, 0, 0]
 
     target.batched(collect, batch.image, title=title)
-    return {name: torch.cat(found) for name, found in rows.items()}
+    joined = {}
+    for name, chunks in rows.items():
+        joined[name] = torch.cat(chunks)
+    return joined
 
 
 def _views(codes: Codes) -> dict[str, Tensor]:
-    found = {"raw identity": codes.identity, CONTROL: _pooled(codes.identity)}
+    views = {"raw identity": codes.identity, CONTROL: _pooled(codes.identity)}
     if codes.attributes is not None:
-        found["attribute codes"] = codes.attributes.flatten(1)
+        views["attribute codes"] = codes.attributes.flatten(1)
     for side, maps in (codes.features or {}).items():
-        found[f"feature maps of {side} pixels"] = _pooled(maps)
+        views[f"feature maps of {side} pixels"] = _pooled(maps)
     if codes.image is not None and codes.mask is not None:
-        found["pixels that are kept"] = _pooled(codes.image * (1 - codes.mask))
-    return found
+        views["pixels that are kept"] = _pooled(codes.image * (1 - codes.mask))
+    return views
 
 
 def _pooled(part: Tensor) -> Tensor:

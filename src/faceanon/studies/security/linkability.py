@@ -63,17 +63,17 @@ class Linkability(Finding):
             f"(up to {LINK_HOLDS:.0%} and {AUC_HOLDS} counts as unlinkable, "
             f"above {LINK_PARTLY:.0%} or {AUC_PARTLY} as linkable)"
         )
-        found = [Verdict(worst(*outcomes), text)]
+        verdicts = [Verdict(worst(*outcomes), text)]
         if not self.keyed:
-            return found
+            return verdicts
         text = (
             f"under one key {self.same_key_one:.1%} of the pairs of one person become one stranger "
             f"(originals: {self.originals_one:.1%}): who shares a password for many photos can be linked across them"
         )
-        found.append(Verdict(graded(self.same_key_one, LINK_HOLDS, LINK_PARTLY), text))
+        verdicts.append(Verdict(graded(self.same_key_one, LINK_HOLDS, LINK_PARTLY), text))
         text = f"under one key {self.same_key_two:.1%} of the pairs of two people become one stranger"
         merged = f"(above {MERGED:.0%} the key alone decides who is seen)"
-        return [*found, Verdict("holds" if self.same_key_two <= MERGED else "partly", f"{text} {merged}")]
+        return [*verdicts, Verdict("holds" if self.same_key_two <= MERGED else "partly", f"{text} {merged}")]
 
     def rows(self) -> list[Row]:
         """The four rates, and the originals'."""
@@ -94,7 +94,10 @@ def linkability(target: Target) -> Linkability:
     """
     identity = target.probes.identity
     group = torch.unique(identity, return_inverse=True)[1] // GROUP
-    each = torch.stack([target.one_key(f"group {number}", 1)[0] for number in range(int(group.max()) + 1)])
+    keys = []
+    for number in range(int(group.max()) + 1):
+        keys.append(target.one_key(f"group {number}", 1)[0])
+    each = torch.stack(keys)
     shared = target.embed(target.anonymize(target.probes.image, each[group], title="one key for many"))
     apart = target.embed(target.hidden)
     one = genuine_pairs(identity)

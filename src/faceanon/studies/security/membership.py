@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from faceanon.metrics.quality import psnr
 from faceanon.metrics.recognition import threshold_at_far
 from faceanon.metrics.saved import saved
 from faceanon.studies.security.base import FAR, DoesNotApplyError, Finding, Outcome, Row, Verdict, graded, worst
@@ -77,7 +78,7 @@ class Membership(Finding):
             f"them apart with AUC {best.auc:.2f} ({best.interval[0]:.2f} to {best.interval[1]:.2f}) and names "
             f"{best.named:.1%} of the training people at one false accusation in a hundred"
         )
-        outcome = worst(*(_outcome(signal) for signal in self.signals))
+        outcome = worst(*map(_outcome, self.signals))
         high = max(signal.interval[1] for signal in self.signals)
         suspect = max(signal.auc for signal in self.signals) > AUC_HOLDS
         if outcome == "holds" and (suspect or high > AUC_PARTLY):
@@ -87,15 +88,15 @@ class Membership(Finding):
 
     def rows(self) -> list[Row]:
         """AUC, its interval and the share named by signal."""
-        found = []
+        rows = []
         for signal in self.signals:
-            found += [
+            rows += [
                 Row(f"{signal.name}: AUC", signal.auc),
                 Row(f"{signal.name}: AUC at least", signal.interval[0]),
                 Row(f"{signal.name}: AUC at most", signal.interval[1]),
                 Row(f"{signal.name}: named at 1% falsely accused", signal.named, "%"),
             ]
-        return found
+        return rows
 
 
 def _outcome(signal: Signal) -> Outcome:
@@ -122,11 +123,15 @@ def membership(target: Target, source: str = "") -> Membership:
     if target.training is None:
         raise DoesNotApplyError("nobody said which faces the model was trained on (--trained-on)")
     members, outsiders = target.training()
-    inside, outside = (_signals(target, batch) for batch in (members, outsiders))
+    inside = _signals(target, members)
+    outside = _signals(target, outsiders)
     together = _together(torch.stack(list(inside.values()), 1), torch.stack(list(outside.values()), 1))
     pairs = {name: (inside[name], outside[name]) for name in inside} | {TOGETHER: together}
-    measured = tuple(measure(name, *scores, tests=len(pairs)) for name, scores in pairs.items())
-    return Membership(measured, *(len(scores) for scores in together))
+    signals = []
+    for name, scores in pairs.items():
+        signals.append(measure(name, *scores, tests=len(pairs)))
+    measured = tuple(signals)
+    return Membership(measured, *map(len, together))
 
 
 def _signals(target: Target, batch: FaceBatch) -> dict[str, Tensor]:
@@ -134,29 +139,33 @@ def _signals(target: Target, batch: FaceBatch) -> dict[str, Tensor]:
     image = batch.image
     key = target.keys("membership", batch)
     hidden = target.anonymize(image, key, "faces of training and others")
-    found: dict[str, Tensor] = {}
+    signals: dict[str, Tensor] = {}
     try:
         redrawn = target.batched(lambda x: saved(target.backbone.decode(target.codes(x))), image, title="redrawing")
-        found |= _likeness(target, image, redrawn, "redrawn without a key")
+        signals |= _likeness(target, image, redrawn, "redrawn without a key")
     except DoesNotApplyError:
         # A method without codes.
         pass
     if target.backbone.recovers_from_pictures:
-        found |= _likeness(target, image, target.recover(hidden, key), "recovered")
+        signals |= _likeness(target, image, target.recover(hidden, key), "recovered")
     if target.recogniser is not None:
-        own, changed = (_unit(target, target.recogniser, picture) for picture in (image, hidden))
-        found["the training recogniser's distance of the anonymized face"] = -(own * changed).sum(1)
-        found["the training recogniser's likeness of a person's pictures"] = _agreement(own, batch.identity)
+        own = _unit(target, target.recogniser, image)
+        changed = _unit(target, target.recogniser, hidden)
+        signals["the training recogniser's distance of the anonymized face"] = -(own * changed).sum(1)
+        signals["the training recogniser's likeness of a person's pictures"] = _agreement(own, batch.identity)
     if (discriminator := _discriminator(target)) is not None:
-        found["the bundle's discriminator"] = target.batched(discriminator, image).flatten().float()
-    return {name: _by_person(scores, batch.identity) for name, scores in found.items()}
+        signals["the bundle's discriminator"] = target.batched(discriminator, image).flatten().float()
+    by_name = {}
+    for name, scores in signals.items():
+        by_name[name] = _by_person(scores, batch.identity)
+    return by_name
 
 
 def _likeness(target: Target, image: Tensor, drawn: Tensor, what: str) -> dict[str, Tensor]:
     """How near a drawn picture is to its original, in pixels and for the judge."""
-    error = ((drawn - image) / 2).square().mean((1, 2, 3)).clamp(min=1e-10)
+    error = ((drawn - image) / 2).square().mean((1, 2, 3))
     cosine = (target.embed(drawn) * target.embed(image)).sum(1)
-    return {f"{what}: PSNR": -10 * error.log10(), f"{what}: the judge's cosine": cosine}
+    return {f"{what}: PSNR": psnr(error), f"{what}: the judge's cosine": cosine}
 
 
 def _unit(target: Target, network: Callable[[Tensor], Tensor], image: Tensor) -> Tensor:
@@ -211,7 +220,8 @@ def measure(name: str, inside: Tensor, outside: Tensor, tests: int = 1) -> Signa
     other = outside.double().numpy()
     wins = (one[:, None] > other) + 0.5 * (one[:, None] == other)
     draw = np.random.default_rng(0)
-    rows, columns = (draw.integers(0, len(scores), (ROUNDS, len(scores))) for scores in (one, other))
+    rows = draw.integers(0, len(one), (ROUNDS, len(one)))
+    columns = draw.integers(0, len(other), (ROUNDS, len(other)))
     weight = np.stack([np.bincount(row, minlength=len(one)) for row in rows]) / len(one)
     against = np.stack([np.bincount(row, minlength=len(other)) for row in columns]) / len(other)
     areas = ((weight @ wins) * against).sum(1)
@@ -222,6 +232,6 @@ def measure(name: str, inside: Tensor, outside: Tensor, tests: int = 1) -> Signa
     tail = [0.025 / tests, 1 - 0.025 / tests]
     limits = []
     for values in (areas, named):
-        limits.append(tuple(float(edge) for edge in np.quantile(values, tail)))
+        limits.append(tuple(map(float, np.quantile(values, tail))))
     share = float((inside > threshold_at_far(outside, FAR)).double().mean())
     return Signal(name, float(wins.mean()), (limits[0][0], limits[0][1]), share, (limits[1][0], limits[1][1]))

@@ -51,7 +51,11 @@ def by_outcome(done: Sequence[Done]) -> dict[Outcome, list[tuple[Done, Verdict]]
     grouped = {}
     for outcome in WORDS:
         grouped[outcome] = [pair for pair in pairs if pair[1].outcome == outcome]
-    return {outcome: found for outcome, found in grouped.items() if found}
+    used = {}
+    for outcome, pairs_of_outcome in grouped.items():
+        if pairs_of_outcome:
+            used[outcome] = pairs_of_outcome
+    return used
 
 
 def as_text(done: Sequence[Done]) -> str:
@@ -62,11 +66,16 @@ def as_text(done: Sequence[Done]) -> str:
         if one.finding is None:
             lines += [f"  not applicable: {one.reason}", ""]
             continue
-        lines += [f"  [{WORDS[verdict.outcome]}] {verdict.text}" for verdict in one.verdicts]
-        rows = [(row.label, format_row(row)) for row in one.finding.rows()]
+        for verdict in one.verdicts:
+            lines.append(f"  [{WORDS[verdict.outcome]}] {verdict.text}")
+        rows = []
+        for row in one.finding.rows():
+            rows.append((row.label, format_row(row)))
         left = max(len(cells[0]) for cells in rows)
         right = max(len(cells[1]) for cells in rows)
-        lines += [f"    {label:<{left}}  {value:>{right}}" for label, value in rows] + [""]
+        for label, value in rows:
+            lines.append(f"    {label:<{left}}  {value:>{right}}")
+        lines.append("")
     return "\n".join(lines).rstrip()
 
 

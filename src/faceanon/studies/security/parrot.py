@@ -84,10 +84,10 @@ class Parrot(Finding):
             "control, blurred": self.control_before,
             "control after the attack": self.control_after,
         }
-        found = []
+        rows = []
         for what, figures in parts.items():
-            found += figures.rows(what)
-        return [*found, Row("rank 1 by chance", self.chance, "%")]
+            rows += figures.rows(what)
+        return [*rows, Row("rank 1 by chance", self.chance, "%")]
 
 
 def parrot(target: Target) -> Parrot:

@@ -54,17 +54,17 @@ class PasswordBit(Finding):
         text = (
             f"one bit of the password changes {self.hamming:.1%} of the key stream (50% within {SPREAD:.0%} is ideal)"
         )
-        found = [Verdict("holds" if even else "fails", text, of_people=False)]
+        verdicts = [Verdict("holds" if even else "fails", text, of_people=False)]
         if self.opened is not None and self.right is not None:
             outcome = graded(self.opened, OPEN_HOLDS, OPEN_PARTLY)
             text = f"a password wrong in one bit brings back {self.opened:.1%} of the faces"
             if outcome == "holds" and self.right < RIGHT_NEEDED:
                 text = f"{text}, but the right one only {self.right:.0%}, so that proves nothing"
-                return [*found, Verdict("open", text)]
-            found.append(
+                return [*verdicts, Verdict("open", text)]
+            verdicts.append(
                 Verdict(outcome, f"{text} (up to {OPEN_HOLDS:.0%} counts as locked, above {OPEN_PARTLY:.0%} as open)")
             )
-        return found
+        return verdicts
 
     def rows(self) -> list[Row]:
         """Shares of bits and of faces."""
@@ -92,7 +92,9 @@ def password_bit(target: Target) -> PasswordBit:
         DoesNotApplyError: The method takes no key.
     """
     target.need_key()
-    words = [f"correct horse {number} battery" for number in range(target.budget.trials)]
+    words = []
+    for number in range(target.budget.trials):
+        words.append(f"correct horse {number} battery")
     pairs = []
     for number, word in enumerate(words):
         pairs.append((derive(word), derive(flipped(word, 3 * number))))

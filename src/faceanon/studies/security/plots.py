@@ -73,7 +73,9 @@ def _pairs(finding: KnownPairs) -> Figure:
 def _cost(finding: KdfCost) -> Figure:
     figure = Figure(figsize=(6, 0.35 * len(finding.classes) + 0.8), layout="constrained")
     axis = figure.subplots()
-    colours = [GOOD if cost >= ENOUGH else BAD for cost in finding.cost]
+    colours = []
+    for cost in finding.cost:
+        colours.append(GOOD if cost >= ENOUGH else BAD)
     axis.barh(finding.classes, finding.cost, color=colours)
     axis.axvline(ENOUGH, color="black", linestyle="--", linewidth=1)
     axis.set_xscale("log")
@@ -100,17 +102,20 @@ def _bars(finding: Finding) -> tuple[Mapping[str, float], Mapping[str, tuple[flo
         parts = {"anonymized": finding.before, "after the attack": finding.after}
         parts |= {"blurred": finding.control_before, "blur after the attack": finding.control_after}
         return {n: r.same for n, r in parts.items()}, {n: r.same_interval for n, r in parts.items()}
-    found = _ranks(finding)
-    if not found:
+    ranks = _ranks(finding)
+    if not ranks:
         return None
-    return {n: r.rank1 for n, r in found.items()}, {n: r.rank1_interval for n, r in found.items()}
+    return {n: r.rank1 for n, r in ranks.items()}, {n: r.rank1_interval for n, r in ranks.items()}
 
 
 def _ranks(finding: Finding) -> dict[str, Recognised] | None:
     if isinstance(finding, Reidentified):
         return {"originals": finding.originals, "not fine-tuned": finding.untrained, "fine-tuned": finding.trained}
     if isinstance(finding, Leak):
-        return {f"probe on {source}": probe for source, probe in zip(finding.sources, finding.probes, strict=True)}
+        probes = {}
+        for source, probe in zip(finding.sources, finding.probes, strict=True):
+            probes[f"probe on {source}"] = probe
+        return probes
     return None
 
 
@@ -118,10 +123,10 @@ def _shares(shares: Mapping[str, float], intervals: Mapping[str, Sequence[float]
     figure = Figure(figsize=(6, 0.35 * len(shares) + 0.8), layout="constrained")
     axis = figure.subplots()
     axis.barh(list(shares), [100 * value for value in shares.values()], color=GOOD)
-    for place, label in enumerate(shares):
+    for row, label in enumerate(shares):
         if label in intervals:
             low, high = (100 * end for end in intervals[label])
-            axis.plot([low, high], [place, place], color="black", linewidth=1.2)
+            axis.plot([low, high], [row, row], color="black", linewidth=1.2)
     axis.set_xlim(0, 100)
     axis.invert_yaxis()
     axis.set_xlabel("%")

@@ -43,7 +43,7 @@ class Recognised:
         return max(0.0, self.same - self.strangers)
 
     def rows(self, what: str) -> list[Row]:
-        """Lines of a table."""
+        """The figures as lines of a table; `what` says whose faces they are of."""
         return [
             Row(f"{what}: accepted as the original", self.same, "%"),
             Row(f"{what}: accepted as somebody else", self.strangers, "%"),

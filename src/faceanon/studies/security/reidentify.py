@@ -71,10 +71,10 @@ class Reidentified(Finding):
     def rows(self) -> list[Row]:
         """Rank 1 and AUC by recogniser."""
         parts = {"originals": self.originals, "not fine-tuned": self.untrained, "fine-tuned": self.trained}
-        found = []
+        rows = []
         for what, figures in parts.items():
-            found += [Row(f"{what}: rank 1", figures.rank1, "%"), Row(f"{what}: AUC", figures.auc)]
-        return [*found, Row("rank 1 by chance", self.chance, "%")]
+            rows += [Row(f"{what}: rank 1", figures.rank1, "%"), Row(f"{what}: AUC", figures.auc)]
+        return [*rows, Row("rank 1 by chance", self.chance, "%")]
 
 
 def reidentify(target: Target) -> Reidentified:
@@ -98,8 +98,8 @@ def reidentify(target: Target) -> Reidentified:
     threshold = threshold_at_far(impostor_scores(gallery, probes.identity), FAR)
 
     def judged(network: nn.Module | object, face: Tensor) -> Recognised:
-        found = F.normalize(target.batched(network, face).float())  # type: ignore[arg-type]
-        return recognised(found, gallery, probes.identity, threshold)
+        embedding = F.normalize(target.batched(network, face).float())  # type: ignore[arg-type]
+        return recognised(embedding, gallery, probes.identity, threshold)
 
     return Reidentified(
         judged(teacher, target.hidden),

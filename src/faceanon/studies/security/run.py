@@ -65,24 +65,27 @@ def run_security(options: Options) -> int:
 
     attacks = chosen(None if options.attacks is None else options.attacks.split(","))
     more = _options(options, [attack.name for attack in attacks])
-    place = device(options.device)
+    chosen_device = device(options.device)
     backbone = method(options.model)
     budget = BUDGETS[options.budget]
     faces = procedural if options.photos is None else photographs
     training = _training(options.trained_on, backbone, budget)
     test, attacker, about = faces(backbone, budget, options)
-    target = Target(backbone, test, attacker, budget, options.seed, place, training)
+    target = Target(backbone, test, attacker, budget, options.seed, chosen_device, training)
     facts = fingerprint(target, f"{about['attacker']} {about.get('attacker_sha256', '')}".strip())
     done = run_attacks(target, attacks, options.out, facts, more, lambda line: print(line, file=sys.stderr))
     meta = {"model": options.model, "bundle": backbone.bundle.name, "judge": backbone.bundle.judge_name}
     warnings = target.warnings()
     page = write_security(options.out, done, {**meta, **facts, **about, "budget": asdict(budget)}, warnings)
-    print(as_text(done), *(f"warning: {text}" for text in warnings), page, sep="\n")
+    warning_lines = []
+    for text in warnings:
+        warning_lines.append(f"warning: {text}")
+    print(as_text(done), *warning_lines, page, sep="\n")
     return 0
 
 
 def _options(options: Options, attacks: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Further arguments by attack."""
+    """What the command line asks of single attacks: keyword arguments by the attack's name."""
     price = options.core_hour_price
     source = options.trained_on
     if price is not None and not 0 < price < 1e6:
@@ -91,7 +94,10 @@ def _options(options: Options, attacks: Sequence[str]) -> dict[str, dict[str, An
         "--core-hour-price": ("kdf_cost", {"price": price}),
         "--trained-on": ("membership", {"source": source}),
     }
-    asked = {name: more for name, more in given.items() if None not in more[1].values()}
+    asked = {}
+    for name, more in given.items():
+        if None not in more[1].values():
+            asked[name] = more
     for name, (attack, _) in asked.items():
         if attack not in attacks:
             raise UserError(f"{name} is for {attack}, which --attacks leaves out; name it there as well")
@@ -129,9 +135,10 @@ def _first_of_groups(groups: int, seed: int, side: int, count: int) -> FaceBatch
     roll = crossed_roll(groups, seed, 0.3)
     rows = (torch.arange(count)[:, None] * GROUP + torch.arange(2)).flatten()
     parts = (roll.identity, roll.attributes, roll.identity_label, roll.attribute_label)
-    drawn = SyntheticSet(
-        Roll(*(part[rows] for part in parts)), side, "drawing training faces and others", parsing=False
-    )
+    kept_parts = []
+    for part in parts:
+        kept_parts.append(part[rows])
+    drawn = SyntheticSet(Roll(*kept_parts), side, "drawing training faces and others", parsing=False)
     return drawn[list(range(len(drawn)))]
 
 
@@ -206,10 +213,13 @@ def _all(batches: Any) -> FaceBatch:  # noqa: ANN401 - a loader
 
     from faceanon.types import FaceBatch
 
-    found = list(batches)
+    loaded = list(batches)
     parts = []
     for name in ("image", "identity", "attribute"):
-        parts.append(torch.cat([getattr(batch, name) for batch in found]))
+        values = []
+        for batch in loaded:
+            values.append(getattr(batch, name))
+        parts.append(torch.cat(values))
     return FaceBatch(*parts)
 
 

@@ -49,8 +49,8 @@ class Done:
     @property
     def verdicts(self) -> list[Verdict]:
         """What the finding means; nothing is called safe from too few people."""
-        found = [] if self.finding is None else self.finding.verdicts()
-        return [cautious(verdict, self.people) for verdict in found]
+        verdicts = [] if self.finding is None else self.finding.verdicts()
+        return [cautious(verdict, self.people) for verdict in verdicts]
 
 
 def looked_at(batch: FaceBatch) -> Seen:
@@ -109,7 +109,7 @@ def run_attacks(
         UserError: A file cannot be written.
     """
     listed = list(attacks)
-    found = []
+    finished = []
     for number, attack in enumerate(listed, 1):
         given = dict((options or {}).get(attack.name, {}))
         mark = {**facts, "version": attack.version, "options": given}
@@ -120,8 +120,8 @@ def run_attacks(
             done = _run(attack, target, given)
             write_atomic(path, to_json({"schema": SCHEMA, "attack": attack.name, "stamp": mark, **content(done)}))
             say(f"{number}/{len(listed)} {attack.title}: {done.seconds:.0f} s")
-        found.append(done)
-    return found
+        finished.append(done)
+    return finished
 
 
 def _run(attack: Attack, target: Target, given: Mapping[str, Any]) -> Done:

@@ -114,7 +114,7 @@ class Target:
         return draw_keys(self.backbone, self.seed, f"attack/{role}", row_numbers(batch))
 
     def one_key(self, role: str, count: int) -> Tensor:
-        """One key, `count` times."""
+        """One key for all of `count` pictures, `(count, *key_shape)`; another role draws another."""
         key = draw_keys(self.backbone, self.seed, f"attack/{role}", [0])
         return key.expand(count, *key.shape[1:]).clone()
 
@@ -147,10 +147,10 @@ class Target:
             DoesNotApplyError: The method has none.
         """
         with torch.no_grad():
-            found = encode_or_none(self.backbone, image.to(self.device))
-        if found is None:
+            codes = encode_or_none(self.backbone, image.to(self.device))
+        if codes is None:
             raise DoesNotApplyError("the method has no codes")
-        return found
+        return codes
 
     @cached_property
     def probes(self) -> FaceBatch:

@@ -100,10 +100,13 @@ def wrong_keys(target: Target) -> WrongKeys:
     hidden = target.known_hidden[: len(known)]
     right = target.recover(hidden, target.keys("known", known), title="right keys to learn from")
     wrong = target.recover(hidden, target.keys("known wrong", known), title="wrong keys to learn from")
-    seen = [traces(target, face, hidden) for face in (right, wrong)]
+    seen = []
+    for face in (right, wrong):
+        seen.append(traces(target, face, hidden))
     labels = torch.cat([torch.ones(len(hidden)), torch.zeros(len(hidden))])
     detector = Detector(torch.cat(seen), labels)
-    right_score, wrong_score = (detector.score(traces(target, f, target.hidden)) for f in (target.opened, shut))
+    right_score = detector.score(traces(target, target.opened, target.hidden))
+    wrong_score = detector.score(traces(target, shut, target.hidden))
     right_cosine, wrong_cosine = cosines
     return WrongKeys(
         tuple(right_cosine.tolist()),
@@ -122,13 +125,13 @@ def traces(target: Target, face: Tensor, hidden: Tensor) -> Tensor:
     perceptual = target.network("perceptual")
     change = (face - hidden).abs()
     fine = (face - F.avg_pool2d(face, 3, 1, 1)).abs()
-    found = []
+    features = []
     for item in (face, change, fine):
-        found.append(F.adaptive_avg_pool2d(item, GRID).flatten(1))
+        features.append(F.adaptive_avg_pool2d(item, GRID).flatten(1))
     if recogniser is not None:
         one = target.batched(recogniser, face)
         other = target.batched(recogniser, hidden)
-        found += [one, (one * other).sum(1, keepdim=True)]
+        features += [one, (one * other).sum(1, keepdim=True)]
     if perceptual is not None:
-        found.append(target.batched(perceptual.features, face))
-    return torch.cat(found, 1)
+        features.append(target.batched(perceptual.features, face))
+    return torch.cat(features, 1)

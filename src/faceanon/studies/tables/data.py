@@ -39,7 +39,9 @@ class TestPictures:
         """The first picture of each of the first `count` persons, `(<=count, 3, S, S)`."""
         image = torch.cat([batch.image for batch in self.batches])
         people = torch.cat([batch.identity for batch in self.batches]).tolist()
-        first = {person: place for place, person in reversed(list(enumerate(people)))}
+        first = {}
+        for row, person in reversed(list(enumerate(people))):
+            first[person] = row
         return image[sorted(first.values())[:count]]
 
 
@@ -106,14 +108,20 @@ def _photographs(
     for root in roots:
         listed += list_photos(root)
     if protocol.pictures.files is not None:
-        found = find_pictures(protocol.file_list(), _files(roots))
-        listed = [Photo(path, path.name, person) for path, person in found]
+        pairs = find_pictures(protocol.file_list(), _files(roots))
+        listed = []
+        for path, person in pairs:
+            listed.append(Photo(path, path.name, person))
     if protocol.pictures.files is not None:
         most = len(listed)
     else:
         most = protocol.pictures.images
     chosen = spread(listed, min(most, limit or most))
-    names = sorted({photo.identity for photo in chosen if photo.identity is not None})
+    known = set()
+    for photo in chosen:
+        if photo.identity is not None:
+            known.add(photo.identity)
+    names = sorted(known)
     labels = []
     for photo in chosen:
         if photo.identity is None:
@@ -138,10 +146,13 @@ def spread(photos: Sequence[Photo], count: int) -> list[Photo]:
 
     Pictures of unknown persons count as one person's.
     """
-    place: dict[str | None, int] = {}
+    counts: dict[str | None, int] = {}
     rank: list[tuple[int, int]] = []
     for position, photo in enumerate(photos):
-        number = place[photo.identity] = place.get(photo.identity, -1) + 1
+        number = counts[photo.identity] = counts.get(photo.identity, -1) + 1
         rank.append((number // 2, position))
-    chosen = sorted(position for _, position in sorted(rank)[:count])
+    positions = []
+    for _, position in sorted(rank)[:count]:
+        positions.append(position)
+    chosen = sorted(positions)
     return [photos[position] for position in chosen]

@@ -85,14 +85,24 @@ def fill(table: PaperTable, results: Mapping[str, Results], names: Names) -> Fil
         results: Ours by method; those that fill no row of the paper follow below its rows.
         names: Recognisers of the bundle.
     """
-    blocks = [_block(table, block, results, names) for block in table.blocks]
-    titles = dict.fromkeys(row.title for row in table.rows if not set(row.ours) & set(results))
-    heads = tuple(_head(column) for column in table.columns)
+    blocks = []
+    for block in table.blocks:
+        blocks.append(_block(table, block, results, names))
+    missing_titles = []
+    for row in table.rows:
+        if not set(row.ours) & set(results):
+            missing_titles.append(row.title)
+    titles = dict.fromkeys(missing_titles)
+    heads = tuple(map(_head, table.columns))
     return FilledTable(table, heads, tuple(blocks), tuple(_notes(table, names)), tuple(titles))
 
 
 def _head(column: Column) -> str:
-    readings = " / ".join(figure.title for figure in column.figures if figure.title)
+    titles = []
+    for figure in column.figures:
+        if figure.title:
+            titles.append(figure.title)
+    readings = " / ".join(titles)
     mark = " *" if column.ours else ""
     if readings:
         return f"{column.title}{mark} ({readings})"
@@ -100,18 +110,24 @@ def _head(column: Column) -> str:
 
 
 def _notes(table: PaperTable, names: Names) -> list[str]:
-    found = [table.layout]
+    notes = [table.layout]
     if table.published:
-        found.append(f"{UNKNOWN}: unknown; the paper may print a figure there, but none that our sources quote.")
+        notes.append(f"{UNKNOWN}: unknown; the paper may print a figure there, but none that our sources quote.")
     else:
-        found.append("None of the paper's figures in this table is known to us; its lines stay empty.")
+        notes.append("None of the paper's figures in this table is known to us; its lines stay empty.")
     if any(column.ours for column in table.columns):
-        found.append("Columns with * are ours; the paper has none like them.")
-    return [*found, *(remark for column in table.columns if (remark := names.remark(column))), *table.notes]
+        notes.append("Columns with * are ours; the paper has none like them.")
+    remarks = []
+    for column in table.columns:
+        if remark := names.remark(column):
+            remarks.append(remark)
+    return [*notes, *remarks, *table.notes]
 
 
 def _block(table: PaperTable, block: Block, results: Mapping[str, Results], names: Names) -> FilledBlock:
-    rows = [_row(table, block, row, results, names) for row in block.rows]
+    rows = []
+    for row in block.rows:
+        rows.append(_row(table, block, row, results, names))
     known = set(table.methods)
     for method in results:
         if method not in known:
@@ -126,21 +142,35 @@ def _block(table: PaperTable, block: Block, results: Mapping[str, Results], name
             wishes.append(identity)
         else:
             wishes.append(column.better)
-    return FilledBlock(block.title, tuple(ARROWS[wish] for wish in wishes), tuple(rows))
+    arrows = []
+    for wish in wishes:
+        arrows.append(ARROWS[wish])
+    return FilledBlock(block.title, tuple(arrows), tuple(rows))
 
 
 def _row(table: PaperTable, block: Block, row: Row, results: Mapping[str, Results], names: Names) -> FilledRow:
     lines = _published(table, row)
-    given = [method for method in row.ours if method in results]
+    given = []
+    for method in row.ours:
+        if method in results:
+            given.append(method)
     for method in given:
         lines += _ours(table, block, method, results[method], names)
     if not given:
         blank = ("",) * len(table.columns)
         lines.append(Line("not run", f"ours: not run (give {' or '.join(row.ours)})", blank))
     remarks = [row.note, row.train and f"trained by {row.trained_by}"]
-    titles = {column.id: column.title for column in table.columns}
-    remarks += [f"{titles[cell.column]} {cell.published:g}: {cell.why}" for cell in row.cells if cell.why]
-    return FilledRow(row.title, tuple(lines), tuple(remark for remark in remarks if remark))
+    titles = {}
+    for column in table.columns:
+        titles[column.id] = column.title
+    for cell in row.cells:
+        if cell.why:
+            remarks.append(f"{titles[cell.column]} {cell.published:g}: {cell.why}")
+    filled_remarks = []
+    for remark in remarks:
+        if remark:
+            filled_remarks.append(remark)
+    return FilledRow(row.title, tuple(lines), tuple(filled_remarks))
 
 
 def _published(table: PaperTable, row: Row) -> list[Line]:
@@ -149,11 +179,15 @@ def _published(table: PaperTable, row: Row) -> list[Line]:
         return []
     if not row.cells:
         return [Line("published", "as published: unknown", _paper_cells(table, {}))]
-    digits = {column.id: column.digits for column in table.columns}
+    digits = {}
+    for column in table.columns:
+        digits[column.id] = column.digits
     printed = {}
     for c in row.cells:
         printed[c.column] = f"{c.published:.{digits[c.column] if c.digits is None else c.digits}f}"
-    values = {cell.column: cell.published for cell in row.cells}
+    values = {}
+    for cell in row.cells:
+        values[cell.column] = cell.published
     lines = [Line("published", "as published", _paper_cells(table, printed), figures=values)]
     better = {}
     for cell in row.cells:
@@ -166,20 +200,23 @@ def _published(table: PaperTable, row: Row) -> list[Line]:
 
 
 def _paper_cells(table: PaperTable, texts: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple("" if column.ours else texts.get(column.id, UNKNOWN) for column in table.columns)
+    cells = []
+    for column in table.columns:
+        cells.append("" if column.ours else texts.get(column.id, UNKNOWN))
+    return tuple(cells)
 
 
 def _ours(table: PaperTable, block: Block, method: str, results: Results, names: Names) -> list[Line]:
     """A line for every version of the pictures; those beyond the first only where there is something in them."""
-    found = []
+    lines = []
     for version in expand(block.versions, results.figures):
         line = _line(table.columns, method, version, results, names)
         if line.figures:
-            found.append(line)
-    if not found:
+            lines.append(line)
+    if not lines:
         blank = (MISSING,) * len(table.columns)
-        found.append(Line("ours", f"ours: {method}, nothing measured here", blank, method=method))
-    return found
+        lines.append(Line("ours", f"ours: {method}, nothing measured here", blank, method=method))
+    return lines
 
 
 def _line(columns: Sequence[Column], method: str, version: str, results: Results, names: Names) -> Line:
@@ -190,7 +227,9 @@ def _line(columns: Sequence[Column], method: str, version: str, results: Results
         wanted = []
         for figure in column.figures:
             wanted.append(resolve(figure.name, column, version, names))
-        figures |= {name: results.figures[name] for name in wanted if name in results.figures}
+        for name in wanted:
+            if name in results.figures:
+                figures[name] = results.figures[name]
         texts = []
         for name in wanted:
             if name in figures:
@@ -205,7 +244,10 @@ def _line(columns: Sequence[Column], method: str, version: str, results: Results
         for name in wanted:
             if name in results.ci and name in figures:
                 bounds.append(results.ci[name])
-        intervals.append(" / ".join(f"{low:.{column.digits}f} to {high:.{column.digits}f}" for low, high in bounds))
+        texts_of_bounds = []
+        for low, high in bounds:
+            texts_of_bounds.append(f"{low:.{column.digits}f} to {high:.{column.digits}f}")
+        intervals.append(" / ".join(texts_of_bounds))
     level = version.removeprefix("recovered/jpeg")
     if level != version:
         what = f"JPEG {level}"
@@ -230,12 +272,15 @@ def as_json(filled: FilledTable) -> dict[str, Any]:
                 )
             rows.append({"title": row.title, "remarks": list(row.remarks), "lines": lines})
         blocks.append({"title": block.title, "rows": rows})
+    columns = []
+    for c, head in zip(filled.spec.columns, filled.heads, strict=True):
+        columns.append({"id": c.id, "title": head})
     return {
         "table": filled.spec.name,
         "paper": filled.spec.paper,
         "title": filled.spec.title,
         "source": filled.spec.source,
-        "columns": [{"id": c.id, "title": head} for c, head in zip(filled.spec.columns, filled.heads, strict=True)],
+        "columns": columns,
         "blocks": blocks,
         "notes": list(filled.notes),
         "not_run": list(filled.not_run),

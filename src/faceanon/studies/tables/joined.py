@@ -28,7 +28,9 @@ def write_joined(folder: Path, results: Mapping[str, Results], judge: str, recog
         if (path := folder / f"{name}.md").is_file():
             texts[name] = path.read_text(encoding="utf-8")
     columns = named(judge, recogniser)
-    rows = {name: summary([found.figures], columns) for name, found in results.items()}
+    rows = {}
+    for name, result in results.items():
+        rows[name] = summary([result.figures], columns)
     used = []
     for column in columns:
         if any(column.name in row for row in rows.values()):
@@ -47,7 +49,11 @@ def joined(tables: Mapping[str, str]) -> str:
     parts: list[str] = []
     for name, text in tables.items():
         title, *rest = text.splitlines()
-        first = next((place for place, line in enumerate(rest) if line.startswith("## ")), len(rest))
+        first = len(rest)
+        for number, line in enumerate(rest):
+            if line.startswith("## "):
+                first = number
+                break
         facts = []
         for line in rest[:first]:
             if line:
@@ -57,6 +63,8 @@ def joined(tables: Mapping[str, str]) -> str:
         for fact in facts:
             if fact not in said:
                 own.append(fact)
-        body = [f"#{line}" if line.startswith("## ") else line for line in rest[first:]]
+        body = []
+        for line in rest[first:]:
+            body.append(f"#{line}" if line.startswith("## ") else line)
         parts += [f"## `{name}`: {title.removeprefix('# ')}", "", *own, *([""] if own else []), *body, ""]
     return "\n".join([*said, "", *parts]).strip() + "\n"

@@ -62,8 +62,10 @@ class Setting:
 
 def readings(recogniser: str) -> list[Reading]:
     """Every reading of the papers' thresholds, for one recogniser; each name once."""
-    found = {r.name: r for r in load_protocol(READINGS_FROM).matching.readings}
-    return [Reading(name, recogniser, r.distance, r.threshold) for name, r in found.items()]
+    by_name = {}
+    for r in load_protocol(READINGS_FROM).matching.readings:
+        by_name[r.name] = r
+    return [Reading(name, recogniser, r.distance, r.threshold) for name, r in by_name.items()]
 
 
 def method_digest(backbone: Backbone) -> str:
@@ -103,9 +105,9 @@ def cached(path: Path, backbone: Backbone, setting: Setting) -> Results | None:
     path = path / FILE_NAME if path.is_dir() else path
     if not path.is_file():
         return None
-    found = load_results(path)
-    meta = found.meta
-    protocol = found.meta.get("protocol") or {}
+    kept = load_results(path)
+    meta = kept.meta
+    protocol = kept.meta.get("protocol") or {}
     ours = bundle_hashes(setting.bundle)
     theirs = meta.get("weights") or {}
     same = (
@@ -115,7 +117,7 @@ def cached(path: Path, backbone: Backbone, setting: Setting) -> Results | None:
         and all(theirs.get(role) == ours.get(role) for role in NETWORKS)
     )
     if same and _fits(meta, backbone, setting):
-        return found
+        return kept
     return None
 
 
@@ -143,11 +145,11 @@ def measure(name: str, backbone: Backbone, setting: Setting, progress: Progress 
         UserError: The folder cannot be written.
     """
     folder = setting.folder / name
-    if (found := cached(folder, backbone, setting)) is not None:
-        return found
+    if (kept := cached(folder, backbone, setting)) is not None:
+        return kept
     evaluation = Evaluation(setting.bundle, protocol=setting.protocol, detectors=setting.detectors, cache=setting.cache)
     evaluation.kffa_keys = setting.keys
-    total = sum(len(batch) for batch in setting.pictures.batches)
+    total = sum(map(len, setting.pictures.batches))
     for batch in setting.pictures.batches:
         evaluation.update(batch.to(setting.device), backbone)
         if progress is not None:
@@ -172,7 +174,11 @@ def count_readings(evaluation: Evaluation) -> tuple[dict[str, float], dict[str, 
     intervals: dict[str, tuple[float, float]] = {}
     for recogniser, suite in evaluation.suites.items():
         people = suite.originals.compute()["identity"].reshape(-1).cpu().numpy()
-        for what in ("anonymized", *(what for what in suite.pairs if what.startswith("recovered/"))):
+        recovered = []
+        for what in suite.pairs:
+            if what.startswith("recovered/"):
+                recovered.append(what)
+        for what in ("anonymized", *recovered):
             cosine = suite.pairs[what].compute().reshape(-1).clamp(-1, 1).cpu()
             for reading in readings(recogniser):
                 metric = RecognitionRate(reading.distance, reading.threshold)
@@ -186,17 +192,22 @@ def count_readings(evaluation: Evaluation) -> tuple[dict[str, float], dict[str, 
 def facts(setting: Setting, results: Mapping[str, Results]) -> list[str]:
     """How the figures of ours came about, in sentences."""
     seen = asdict(setting.pictures.seen)
-    metas = [found.meta for found in results.values()]
-    judge = next((str(meta.get("judge")) for meta in metas if meta.get("judge") not in meta.get("white_box", [])), "")
-    found = [
+    metas = [result.meta for result in results.values()]
+    judge = ""
+    for meta in metas:
+        if meta.get("judge") not in meta.get("white_box", []):
+            judge = str(meta.get("judge"))
+            break
+    lines = [
         f"Ours: protocol {setting.protocol.label} on bundle {setting.bundle.name}, {seen['images']} pictures of "
         f"{seen['people']} persons, all read back from saved files unless a line says otherwise"
         + (f"; the judge {judge} trained nothing." if judge else "; no judge, only the recogniser that trained.")
     ]
     deviations = setting.protocol.deviations(setting.pictures.seen, bundle_hashes(setting.bundle))
     if deviations:
-        found.append(f"The protocol was not followed: {'; '.join(deviations)}.")
+        lines.append(f"The protocol was not followed: {'; '.join(deviations)}.")
     if setting.keys:
-        found.append(f"Figures over keys (KFFA): {setting.keys} keys a picture.")
-    found += [f"{name}: weights {str(result.meta.get('method_sha256'))[:16]}..." for name, result in results.items()]
-    return found
+        lines.append(f"Figures over keys (KFFA): {setting.keys} keys a picture.")
+    for name, result in results.items():
+        lines.append(f"{name}: weights {str(result.meta.get('method_sha256'))[:16]}...")
+    return lines

@@ -38,13 +38,13 @@ class Names:
 
     def remark(self, column: Column) -> str:
         """Which network took the place of the paper's; empty where none had to."""
-        found = self.for_column(column)
-        if column.recogniser is None or found == column.recogniser:
+        recogniser = self.for_column(column)
+        if column.recogniser is None or recogniser == column.recogniser:
             return ""
-        if not found:
+        if not recogniser:
             return f"{column.title}: bundle {self.bundle} has no network for {column.recogniser}, so ours is empty."
         role = SUBSTITUTES[column.stands_in or "judge"]
-        return f"{column.title}: bundle {self.bundle} has no {column.recogniser}; {role} {found} stands in for it."
+        return f"{column.title}: bundle {self.bundle} has no {column.recogniser}; {role} {recogniser} stands in for it."
 
 
 def resolve(template: str, column: Column, version: str, names: Names) -> str:
@@ -87,7 +87,8 @@ def expand(versions: Iterable[str], figures: Iterable[str]) -> list[str]:
     expanded = []
     for version in versions:
         if version == "recovered/jpeg*":
-            expanded += [f"recovered/jpeg{quality}" for quality in sorted(qualities, reverse=True)]
+            for quality in sorted(qualities, reverse=True):
+                expanded.append(f"recovered/jpeg{quality}")
         else:
             expanded.append(version)
     return expanded

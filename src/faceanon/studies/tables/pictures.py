@@ -49,14 +49,16 @@ def key_embeddings(
         return load_tensors(path)["embedding"]
     rows = []
     for number, face in enumerate(image):
-        found = [judge(face[None])]
+        codes = [judge(face[None])]
         for start in range(0, keys, CHUNK):
             count = min(CHUNK, keys - start)
-            indices = [number * keys + start + place for place in range(count)]
+            indices = []
+            for position in range(count):
+                indices.append(number * keys + start + position)
             key = draw_keys(backbone, seed, "tsne", indices).to(image.device)
             hidden = saved(backbone.anonymize(face.expand(count, -1, -1, -1), key))
-            found.append(judge(hidden))
-        rows.append(torch.cat(found).cpu())
+            codes.append(judge(hidden))
+        rows.append(torch.cat(codes).cpu())
     embedding = torch.stack(rows)
     if path is not None:
         save_tensors(path, {"embedding": embedding})
@@ -79,8 +81,8 @@ def project(embedding: Tensor, seed: int = 0) -> NDArray[np.float32]:
         raise ValueError(f"t-SNE needs at least 5 points, got {faces * keys}")
     perplexity = min(PERPLEXITY, (faces * keys - 1) / 3)
     points = embedding.reshape(-1, width).double().numpy()
-    found = TSNE(perplexity=perplexity, metric="cosine", init="random", random_state=seed).fit_transform(points)
-    return np.asarray(found, dtype=np.float32).reshape(faces, keys, 2)
+    projected = TSNE(perplexity=perplexity, metric="cosine", init="random", random_state=seed).fit_transform(points)
+    return np.asarray(projected, dtype=np.float32).reshape(faces, keys, 2)
 
 
 def tsne_png(embeddings: Mapping[str, Tensor], judge: str, seed: int = 0) -> bytes:

@@ -46,17 +46,17 @@ def parse_methods(words: Sequence[str] | None) -> list[Given]:
 
     if not words:
         return [Given("dbaf_keyed", drawn_model())]
-    found: dict[str, Given] = {}
+    methods: dict[str, Given] = {}
     for word in words:
         name, equals, path = word.partition("=")
         if not name or Path(name).name != name or name.startswith("."):
             raise UserError(f"--methods {word}: give NAME=FOLDER, or NAME of a preset that needs no training")
         if equals and not path:
             raise UserError(f"--methods {word}: the folder or checkpoint is missing behind =")
-        if name in found:
+        if name in methods:
             raise UserError(f"--methods names {name} twice; give the second another name")
-        found[name] = Given(name, Path(path) if equals else None)
-    return list(found.values())
+        methods[name] = Given(name, Path(path) if equals else None)
+    return list(methods.values())
 
 
 def build(given: Given, bundle: Bundle) -> Backbone:
@@ -87,7 +87,8 @@ def listing() -> list[str]:
         extra = []
         if table.kffa_keys:
             extra = [f"{table.kffa_keys} keys a picture"]
-        extra += [{"tsne": "a t-SNE figure", "sheet": "a sheet of faces"}[one] for one in table.pictures]
+        for one in table.pictures:
+            extra.append({"tsne": "a t-SNE figure", "sheet": "a sheet of faces"}[one])
         lines.append(f"{name}: {table.title} ({table.paper}; {table.published} published figures known)")
         lines.append(f"    methods: {', '.join(table.methods)}")
         if extra:
@@ -149,17 +150,21 @@ def run_tables(options: Options) -> int:
         names = known_tables()
     else:
         names = list(dict.fromkeys(options.table))
-    tables = [load_table(name) for name in names]
-    place = device(options.device)
+    tables = list(map(load_table, names))
+    chosen_device = device(options.device)
     given = parse_methods(options.methods)
     bundle = Bundle(options.bundle)
-    methods = {one.name: build(one, bundle) for one in given}
+    methods = {}
+    for one in given:
+        methods[one.name] = build(one, bundle)
     setting = _setting(options, tables, bundle)
     for backbone in methods.values():
         # Frozen networks are outside of the module tree.
-        backbone.bundle.to(place)
-        backbone.to(place)
-    results = {one.name: _results(one, methods[one.name], setting) for one in given}
+        backbone.bundle.to(chosen_device)
+        backbone.to(chosen_device)
+    results = {}
+    for one in given:
+        results[one.name] = _results(one, methods[one.name], setting)
     for table in tables:
         _one(table, results, methods, setting, options)
     write_joined(setting.folder.parent, results, *_recognisers(bundle))
@@ -211,9 +216,9 @@ def _results(given: Given, backbone: Backbone, setting: Setting) -> Results:
     if given.model is not None and given.model.is_dir():
         stage, method = given.model.resolve().parents[:2]
         # A copy; `faceanon test`'s; `faceanon zoo`'s.
-        for place in (given.model, stage / "report", method / "report"):
-            if (found := cached(place, backbone, setting)) is not None:
-                return found
+        for folder in (given.model, stage / "report", method / "report"):
+            if (kept := cached(folder, backbone, setting)) is not None:
+                return kept
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(given.name, total=None)
         return measure(given.name, backbone, setting, lambda done, of: bar.update(task, completed=done, total=of))
@@ -259,15 +264,18 @@ def _pictures(
     from faceanon.studies.tables.measure import method_digest
     from faceanon.studies.tables.pictures import key_embeddings, sheet_rows, tsne_png
 
-    found: dict[str, tuple[str, bytes]] = {}
+    pictures: dict[str, tuple[str, bytes]] = {}
     wanted = table.pictures if options.pictures is None else options.pictures
     if "sheet" in wanted and (not setting.pictures.real or options.pictures is not None):
         image = setting.pictures.one_each(FACES).to(setting.device)
         rows = {"original": image.cpu()}
         for name, backbone in methods.items():
             rows |= sheet_rows(name, backbone, image, setting.protocol.seed)
-        found[f"{table.name}-faces.png"] = ("The same faces by method", png_bytes(sheet(rows)))
-    keyed = {name: backbone for name, backbone in methods.items() if backbone.key_bits is not None}
+        pictures[f"{table.name}-faces.png"] = ("The same faces by method", png_bytes(sheet(rows)))
+    keyed = {}
+    for name, backbone in methods.items():
+        if backbone.key_bits is not None:
+            keyed[name] = backbone
     if "tsne" in wanted and keyed and judge:
         image = setting.pictures.one_each(TSNE_FACES).to(setting.device)
         embeddings = {}
@@ -276,8 +284,8 @@ def _pictures(
             path = setting.folder / name / f"keys-{mark}.safetensors"
             network = setting.bundle.to(setting.device).judge
             embeddings[name] = key_embeddings(backbone, network, image, options.tsne_keys, setting.protocol.seed, path)
-        found[f"{table.name}-tsne.png"] = ("Many keys on few faces (t-SNE)", tsne_png(embeddings, judge))
-    return found
+        pictures[f"{table.name}-tsne.png"] = ("Many keys on few faces (t-SNE)", tsne_png(embeddings, judge))
+    return pictures
 
 
 def _write(
@@ -298,17 +306,20 @@ def _write(
     folder = setting.folder.parent
     told = facts(setting, results)
     content = {"schema": 1, **as_json(filled), "facts": told, "meta": run_meta()}
-    content["methods"] = {method: {"meta": found.meta, "ci": found.ci} for method, found in results.items()}
+    content["methods"] = {method: {"meta": result.meta, "ci": result.ci} for method, result in results.items()}
     write_atomic(folder / f"{name}.json", to_json(content))
     write_atomic(folder / f"{name}.md", markdown(filled, told).encode())
     for file, (_, png) in pictures.items():
         write_atomic(folder / file, png)
     # A page of photographs is to be shown around without the persons in them: they stay in files of their own.
     real = setting.pictures.real
-    inside = {title: data_uri(png) for file, (title, png) in pictures.items() if not (real and "faces" in file)}
+    inside = {}
+    for file, (title, png) in pictures.items():
+        if not (real and "faces" in file):
+            inside[title] = data_uri(png)
     warnings = []
-    for method, found in results.items():
-        for warning in found.warnings:
+    for method, result in results.items():
+        for warning in result.warnings:
             warnings.append(f"{method}: {warning}")
     page = render(
         "tables.html", "faceanon.studies.tables", table=filled, facts=told, warnings=warnings, pictures=inside

@@ -176,7 +176,10 @@ class PaperTable:
     @property
     def methods(self) -> list[str]:
         """Names that fill rows, each once, in order."""
-        return list(dict.fromkeys(name for row in self.rows for name in row.ours))
+        names: list[str] = []
+        for row in self.rows:
+            names.extend(row.ours)
+        return list(dict.fromkeys(names))
 
     @property
     def published(self) -> int:
@@ -186,7 +189,11 @@ class PaperTable:
     @property
     def needs_readings(self) -> bool:
         """Whether a column counts at thresholds that papers print."""
-        return any(figure.name.startswith("recognition_rate/") for column in self.columns for figure in column.figures)
+        for column in self.columns:
+            for figure in column.figures:
+                if figure.name.startswith("recognition_rate/"):
+                    return True
+        return False
 
 
 def folder() -> Path:

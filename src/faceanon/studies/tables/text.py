@@ -41,16 +41,16 @@ def _rich(filled: FilledTable, block: FilledBlock) -> Table:
     for head, arrow in zip(filled.heads, block.arrows, strict=True):
         table.add_column(f"{head} {arrow}".strip(), justify="right", overflow="fold")
     for row in block.rows:
-        for place, line in enumerate(row.lines):
-            table.add_row("" if place else row.title, line.label, *line.cells, style=STYLES[line.kind])
+        for number, line in enumerate(row.lines):
+            table.add_row("" if number else row.title, line.label, *line.cells, style=STYLES[line.kind])
         table.add_section()
     return table
 
 
 def _remarks(filled: FilledTable) -> list[str]:
     """Remarks on rows, each once."""
-    found = (f"{row.title}: {remark}" for block in filled.blocks for row in block.rows for remark in row.remarks)
-    return list(dict.fromkeys(found))
+    lines = (f"{row.title}: {remark}" for block in filled.blocks for row in block.rows for remark in row.remarks)
+    return list(dict.fromkeys(lines))
 
 
 def markdown(filled: FilledTable, facts: Sequence[str] = ()) -> str:
@@ -70,12 +70,17 @@ def markdown(filled: FilledTable, facts: Sequence[str] = ()) -> str:
         lines += [f"## {block.title}", "", pipe(["method", "whose", *heads])]
         lines.append(pipe(["---", "---"] + ["---:"] * len(heads)))
         for row in block.rows:
-            lines += [_md_line("" if place else row.title, line) for place, line in enumerate(row.lines)]
+            for number, line in enumerate(row.lines):
+                lines.append(_md_line("" if number else row.title, line))
         lines.append("")
-    lines += [f"- {note}" for note in (*filled.notes, *_remarks(filled), f"Source: {filled.spec.source}")]
+    for note in (*filled.notes, *_remarks(filled), f"Source: {filled.spec.source}"):
+        lines.append(f"- {note}")
     return "\n".join(lines) + "\n"
 
 
 def _md_line(title: str, line: Line) -> str:
     bold = "**" if line.kind == "ours" else ""
-    return pipe([title, line.label, *(f"{bold}{cell}{bold}" if cell else "" for cell in line.cells)])
+    cells = []
+    for cell in line.cells:
+        cells.append(f"{bold}{cell}{bold}" if cell else "")
+    return pipe([title, line.label, *cells])

@@ -86,7 +86,10 @@ def _follow(running: dict[Future[None], list[Task]], total: int) -> None:
     for future in as_completed(running):
         future.result()
         done += len(running[future])
-        names = ", ".join(f"{method.name} (seed {seed})" for method, seed in running[future])
+        labels = []
+        for method, seed in running[future]:
+            labels.append(f"{method.name} (seed {seed})")
+        names = ", ".join(labels)
         print(f"[zoo] {done} of {total} after {(time.monotonic() - start) / 60:.0f} min: {names}", flush=True)
 
 

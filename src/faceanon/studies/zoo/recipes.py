@@ -60,22 +60,26 @@ def find_methods(names: Iterable[str] | None) -> list[Method]:
     """
     from faceanon.backbones.presets import backbone_class
 
-    found: dict[str, Method] = {}
+    methods: dict[str, Method] = {}
     lacking: dict[str, list[str]] = {}
     for listed in shipped():
         needed = backbone_class(listed.class_path).trained_by
         stages = [("DisentangleStage", f"{listed.name}_s1"), ("AnonymizeStage", f"{listed.name}_s2")]
-        wanted = tuple(Stage(config, (), listed.name) for stage, config in stages if stage in needed)
+        stages_of_method = []
+        for stage, config in stages:
+            if stage in needed:
+                stages_of_method.append(Stage(config, (), listed.name))
+        wanted = tuple(stages_of_method)
         if missing := [stage.name for stage in wanted if not stage.files[0].is_file()]:
             lacking[listed.name] = missing
         else:
-            found[listed.name] = Method(listed.name, listed, wanted)
+            methods[listed.name] = Method(listed.name, listed, wanted)
     for name in names or ():
         if name in lacking:
             raise UserError(f"{name} cannot be trained: there is no config {' and no '.join(lacking[name])}")
-        if name not in found:
-            raise UserError(f"no method {name!r}: there are {', '.join(found)}")
-    return [found[name] for name in (found if names is None else names)]
+        if name not in methods:
+            raise UserError(f"no method {name!r}: there are {', '.join(methods)}")
+    return [methods[name] for name in (methods if names is None else names)]
 
 
 def find_ablations(tables: Sequence[str]) -> list[Method]:
@@ -86,7 +90,7 @@ def find_ablations(tables: Sequence[str]) -> list[Method]:
     """
     from faceanon.studies.tables.spec import load_table
 
-    found: dict[str, Method] = {}
+    methods: dict[str, Method] = {}
     for table in tables:
         rows = []
         for row in load_table(table).rows:
@@ -94,8 +98,9 @@ def find_ablations(tables: Sequence[str]) -> list[Method]:
                 rows.append(row)
         if not rows:
             raise UserError(f"--ablations {table}: no row of that table is an ablation; dbaf-4, hford-3, ifadit-5 are")
-        found |= {row.ours[0]: read_recipe(row.ours[0], row.train) for row in rows}
-    return list(found.values())
+        for row in rows:
+            methods[row.ours[0]] = read_recipe(row.ours[0], row.train)
+    return list(methods.values())
 
 
 def read_recipe(name: str, trainings: Sequence[Training]) -> Method:
@@ -110,11 +115,18 @@ def read_recipe(name: str, trainings: Sequence[Training]) -> Method:
     """
     preset = re.sub(r"_s[12]$", "", trainings[0].config)
     # From the first training with an overlay on, models are the ablation's own.
-    own = next((number for number, training in enumerate(trainings) if training.overlays), 0)
+    own = 0
+    for number, training in enumerate(trainings):
+        if training.overlays:
+            own = number
+            break
     stages = []
     for number, training in enumerate(trainings):
         stages.append(Stage(training.config, training.overlays, preset if number < own else name))
-    for file in (file for stage in stages for file in stage.files):
+    files = []
+    for stage in stages:
+        files.extend(stage.files)
+    for file in files:
         if not file.is_file():
             told = ", then ".join(map(str, trainings))
             raise UserError(f"{name} is trained by {told}, but there is no config {file}")

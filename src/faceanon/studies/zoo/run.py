@@ -32,17 +32,22 @@ def run_zoo(methods: Sequence[Method], seeds: Sequence[int], settings: Settings,
     from faceanon.studies.zoo.train import faces
 
     settings.keep(out)
-    wanted = {method.name: list(seeds) if method.stages else [0] for method in methods}
+    wanted = {}
+    for method in methods:
+        wanted[method.name] = list(seeds) if method.stages else [0]
     if jobs > 1:
-        tasks = [(method, seed) for method in methods for seed in wanted[method.name]]
+        tasks = []
+        for method in methods:
+            for seed in wanted[method.name]:
+                tasks.append((method, seed))
         run_at_once(tasks, jobs, out, settings)
     image = faces(settings)
     rows: dict[str, dict[str, Tensor]] = {}
-    found: dict[str, dict[int, dict[str, float]]] = {}
+    figures: dict[str, dict[int, dict[str, float]]] = {}
     for method in methods:
         name = method.name
-        found[name], rows[name] = _one(method, wanted[name], out, settings, image)
-    _write(out, settings, found, {"original": image}, rows)
+        figures[name], rows[name] = _one(method, wanted[name], out, settings, image)
+    _write(out, settings, figures, {"original": image}, rows)
     print(f"[zoo] done; the table is {out / 'zoo.md'}")
 
 
@@ -70,7 +75,7 @@ def _write(
     original: dict[str, Tensor],
     rows: dict[str, dict[str, Tensor]],
 ) -> None:
-    """Table, figures and sheets."""
+    """Write table, figures and sheets of pictures of all methods into `out`."""
     from dataclasses import asdict
 
     from faceanon.files import write_atomic
@@ -81,19 +86,25 @@ def _write(
 
     bundle = Bundle(settings.bundle)
     columns = named(bundle.judge_name, bundle.recogniser_name)
-    table = {name: summary(list(runs.values()), columns) for name, runs in found.items()}
+    table = {}
+    for name, runs in found.items():
+        table[name] = summary(list(runs.values()), columns)
     content: dict[str, Any] = {"schema": 1, "settings": asdict(settings), "meta": run_meta()}
-    content["columns"] = [asdict(column) for column in columns]
+    content["columns"] = list(map(asdict, columns))
     methods = {}
     for name, runs in found.items():
-        seeds = {str(seed): figures for seed, figures in runs.items()}
+        seeds = {}
+        for seed, figures in runs.items():
+            seeds[str(seed)] = figures
         methods[name] = {"summary": table[name], "seeds": seeds}
     content["methods"] = methods
     write_atomic(out / "zoo.json", (json.dumps(plain(content), indent=2, allow_nan=False) + "\n").encode())
     write_atomic(out / "zoo.md", (_head(settings) + markdown(table, columns)).encode())
     for name, drawn in rows.items():
         write_atomic(out / "sheets" / f"{name}.png", png_bytes(sheet(original | drawn)))
-    hidden = {name: drawn["anonymized, key 1"] for name, drawn in rows.items()}
+    hidden = {}
+    for name, drawn in rows.items():
+        hidden[name] = drawn["anonymized, key 1"]
     write_atomic(out / "sheets" / "all.png", png_bytes(sheet(original | hidden)))
 
 

@@ -47,8 +47,8 @@ class Settings:
             UserError: Others are there: their results and new ones would not compare.
         """
         path = folder / "settings.json"
-        if path.is_file() and (found := json.loads(path.read_text())) != asdict(self):
-            raise UserError(f"{folder} holds runs with other settings, {found}; use these, or another --out")
+        if path.is_file() and (before := json.loads(path.read_text())) != asdict(self):
+            raise UserError(f"{folder} holds runs with other settings, {before}; use these, or another --out")
         write_atomic(path, (json.dumps(asdict(self), indent=2) + "\n").encode())
 
 
@@ -71,11 +71,11 @@ def prepare(method: Method, seed: int, out: Path, settings: Settings) -> Path:
         return model
     for number, stage in enumerate(method.stages):
         batches = settings.steps // len(method.stages) + (number < settings.steps % len(method.stages))
-        place = _place(stage, seed, out)
-        if not (place / "cost.json").is_file():
+        folder = _place(stage, seed, out)
+        if not (folder / "cost.json").is_file():
             print(f"[zoo] {method.name}, seed {seed}: {stage.name}, {batches} batches", flush=True)
-            _fit(stage, seed, place, settings, batches, model if number else None)
-        model = place / "model"
+            _fit(stage, seed, folder, settings, batches, model if number else None)
+        model = folder / "model"
     return model
 
 
@@ -110,7 +110,10 @@ def _fit(stage: Stage, seed: int, place: Path, settings: Settings, batches: int,
     options |= {} if start is None else {"model.init_args.init_from": start}
     wall = time.monotonic()
     processor = time.process_time()
-    train(["fit", *_words(stage, place, settings), *(f"--{name}={value}" for name, value in options.items())])
+    overrides = []
+    for name, value in options.items():
+        overrides.append(f"--{name}={value}")
+    train(["fit", *_words(stage, place, settings), *overrides])
     cost: dict[str, float] = {"batches": epochs * an_epoch, "batch": settings.batch}
     cost |= {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - processor}
     write_atomic(place / "cost.json", (json.dumps(cost, indent=2) + "\n").encode())
@@ -145,9 +148,14 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: Settings) 
         else:
             stage = Stage(PLAIN, (), PLAIN)
         words = _words(stage, folder, settings, None if method.stages else method.listed.name)
-        train(["test", *words, *(f"--{name}={value}" for name, value in options.items())])
+        overrides = []
+        for name, value in options.items():
+            overrides.append(f"--{name}={value}")
+        train(["test", *words, *overrides])
     figures = dict(load_results(report).figures)
-    costs = [json.loads((_place(stage, seed, out) / "cost.json").read_text()) for stage in method.stages]
+    costs = []
+    for trained in method.stages:
+        costs.append(json.loads((_place(trained, seed, out) / "cost.json").read_text()))
     if costs:
         figures["cost/train_cpu_minutes"] = sum(cost["cpu_seconds"] for cost in costs) / 60
     return figures
@@ -172,10 +180,13 @@ def _words(stage: Stage, place: Path, settings: Settings, preset: str | None = N
         "trainer.enable_progress_bar": "false",
         "trainer.enable_model_summary": "false",
     }
-    found = []
+    words = []
     for file in files:
-        found += ["--config", str(file)]
-    return [*found, *(f"--{name}={value}" for name, value in options.items())]
+        words += ["--config", str(file)]
+    overrides = []
+    for name, value in options.items():
+        overrides.append(f"--{name}={value}")
+    return [*words, *overrides]
 
 
 def _image_size(bundle: str) -> int:

@@ -106,6 +106,8 @@ class PriorStage(Stage):
         adversarial_after: The same as a number of batches, which counts in place of the part.
         mixing: Share of the samples for the discriminator whose w+ changes from one w to another at a random row, so
             that rows learn to go together.
+        pictures_after: Batches after which `perceptual` and `identity` join. While drawn faces are grey these tell
+            nothing, and their gradients, steep through a codec's decoder, drown those of `pixel`.
         watched: Most pictures of a batch, or of an equal part of it, that a generator on latents decodes for the terms
             on pictures.
         samples_every: Batches between two sample sheets in the log folder; 0 draws none.
@@ -135,6 +137,7 @@ class PriorStage(Stage):
         adversarial_from: float = 0.7,
         adversarial_after: int | None = None,
         mixing: float = 0.0,
+        pictures_after: int = 0,
         watched: int = 8,
         samples_every: int = 0,
         part_emphasis: float = 3.0,
@@ -175,6 +178,7 @@ class PriorStage(Stage):
         self.adversarial_from = adversarial_from
         self.adversarial_after = adversarial_after
         self.mixing = mixing
+        self.pictures_after = pictures_after
         self.watched = watched
         self.samples_every = samples_every
         self.part_emphasis = part_emphasis
@@ -259,13 +263,16 @@ class PriorStage(Stage):
         z = streams.draw(partial(torch.randn, self.prior.generator.style_dim)).to(original)
         layer = streams.draw(partial(torch.randint, codes.shape[1], ())).to(self.device)
         encoded = codes.detach()[torch.arange(len(codes), device=self.device), layer]
-        w = self.prior.generator.mapping(z)
+        # In full precision, since these numbers are sorted and compared one by one.
+        with torch.autocast(self.device.type, enabled=False):
+            w = self.prior.generator.mapping(z)
+            mapping = sliced_wasserstein(w, encoded.to(w.dtype))
         terms = {"pixel": pixel_loss(output, original, weight=weight)}
         if self.weights.edges:
             terms["edges"] = gradient_loss(output, original, weight)
         terms |= self.picture_terms(output, batch)
         terms["delta"] = latent_regulariser(codes, "delta")
-        terms["mapping"] = sliced_wasserstein(w, encoded)
+        terms["mapping"] = mapping
         if self.adversarial and self.discriminator is not None:
             half = len(original) // 2
             samples = self.prior.draw(self.mixed(w, half))
@@ -276,16 +283,18 @@ class PriorStage(Stage):
     def picture_terms(self, output: Tensor, batch: FaceBatch) -> dict[str, Tensor]:
         """Terms that frozen networks measure on pictures; of drawn latents a few are decoded."""
         terms: dict[str, Tensor] = {}
-        if not (self.weights.perceptual or self.weights.identity):
+        weights = self.weights
+        if not (weights.perceptual or weights.identity) or self.batches_seen <= self.pictures_after:
             return terms
         image = batch.image.contiguous(memory_format=torch.channels_last)
         if self.on_latents:
             image = image[: self.watched]
             output = self.prior.generator.decode(output[: self.watched])
-        if self.weights.perceptual:
+        if weights.perceptual:
             terms["perceptual"] = self.bundle.perceptual(output, image).mean()
-        if self.weights.identity:
-            terms["identity"] = attract(self.bundle.recogniser(output), self.bundle.recogniser(image).detach())
+        if weights.identity:
+            wanted = self.bundle.recogniser(image).detach()
+            terms["identity"] = attract(self.bundle.recogniser(output), wanted)
         return terms
 
     def mixed(self, w: Tensor, count: int) -> Tensor:

@@ -11,7 +11,7 @@ from stage_probes import REPO, SAVE_LAST, checkpoint, logged
 from bundles import LATENT_NETWORKS, make_latent_bundle
 from faceanon.backbones.dbaf import DBAF
 from faceanon.errors import RunError, UserError
-from faceanon.files import load_tensors
+from faceanon.files import load_tensors, save_tensors
 from faceanon.networks.cell_discriminator import CellDiscriminator
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.stylegan2 import Generator
@@ -19,7 +19,7 @@ from faceanon.stages.prior import PriorStage, PriorWeights
 from faceanon.training.cli import run
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.checksums import write_checksums
+from faceanon.weights.composed import compose_bundle
 
 EVERY_BATCH = {"class_path": "faceanon.training.checkpoints.RunCheckpoint", "init_args": {"every_n_batches": 1}}
 
@@ -70,25 +70,45 @@ def test_four_batches_with_pictures_and_an_adversary_become_roles_of_a_bundle(da
     assert "train/g/edges" not in columns
     assert [path.name for path in tmp_path.rglob("samples/*")] == ["batch_0000004.png"]
 
-    bundle = make_latent_bundle(tmp_path / "bundle")
-    before = Bundle(bundle)
-    made_by = before.fingerprint
-    untrained = before.generator().state_dict()
-    for path in (tmp_path / "model").iterdir():
-        (bundle / path.name).write_bytes(path.read_bytes())
-    assert write_checksums(bundle) == []
-    made = Bundle(bundle)
-    assert made.fingerprint != made_by
+    made = Bundle(tmp_path / "model")
+    assert made.name == "photo128_prior"
+    assert made.image_size == 128
+    assert made.fingerprint != Bundle("photo128").fingerprint
     assert made.latent_avg.shape == (14, 16)
+    untrained = make_latent_bundle(tmp_path / "untrained")
+    before = Bundle(untrained).generator().state_dict()
     loaded = made.generator()
     for name, value in stage.ema.generator.state_dict().items():
         torch.testing.assert_close(loaded.state_dict()[name], value, rtol=1e-3, atol=1e-7, msg=name)  # float16
-    assert any(not torch.equal(loaded.state_dict()[name], value) for name, value in untrained.items())
+    assert any(not torch.equal(loaded.state_dict()[name], value) for name, value in before.items())
     with torch.no_grad():
         picture = torch.rand(1, 3, 128, 128) * 2 - 1
         codes, _ = made.encoder().eval().with_features(picture)
         assert loaded.synthesis(codes).shape == (1, 3, 128, 128)
         assert made.discriminator()(picture).shape == (1, 768)
+        assert made.landmarks(picture).shape == (1, 468, 2)
+        assert made.perceptual(picture, picture.flip(3)) > 0
+        method = DBAF(str(tmp_path / "model"), cid_depth=1, cid_heads=2, cid_head_dim=8).eval()
+        assert method.anonymize(picture, method.sample_key(1)).shape == (1, 3, 128, 128)
+
+
+def test_a_second_export_brings_the_checksums_up_to_date(tmp_path):
+    folder = tmp_path / "model"
+    base = Bundle("photo128")
+    for seed in range(2):
+        torch.manual_seed(seed)
+        trained = {
+            "generator": Generator(**LATENT_NETWORKS["generator"][1]),
+            "encoder": Encoder4Editing(**LATENT_NETWORKS["encoder"][1]),
+        }
+        for role, net in trained.items():
+            save_tensors(folder / f"{role}.safetensors", net.state_dict())
+        save_tensors(folder / "latent_avg.safetensors", {"latent_avg": torch.zeros(14, 16)})
+        compose_bundle(folder, base, trained)
+        loaded = Bundle(folder).generator().state_dict()
+        assert torch.equal(loaded["input.input"], trained["generator"].input.input)
+    assert not Bundle(folder).has("discriminator")
+    assert {path.name for path in folder.glob("LICENSE*")} == {"LICENSE.codec", "LICENSE.recogniser", "LICENSE.mesh"}
 
 
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(data, tmp_path):

@@ -16,6 +16,9 @@ class CellDiscriminator(CodecUser):
         channels: Channels of the latents.
         width: Channels of the first layers, a multiple of 16.
 
+    Attributes:
+        init_args: Arguments that build it again.
+
     Examples:
         >>> import torch
         >>> from faceanon.networks.cell_discriminator import CellDiscriminator
@@ -26,6 +29,7 @@ class CellDiscriminator(CodecUser):
 
     def __init__(self, cells: int = 16, channels: int = 32, width: int = 96) -> None:
         super().__init__()
+        self.init_args = {"cells": cells, "channels": channels, "width": width}
         self.channels = channels
         self.net = PaintingDiscriminator(cells, channels, 0, width)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -79,6 +80,7 @@ class PyramidEncoder(CodecUser, ABC):
     Attributes:
         n_latent: Rows L of a code.
         feature_channels: Channels of the returned maps by side in px, for images of `input_size`.
+        init_args: Arguments that build it again, plain values.
     """
 
     def __init__(
@@ -96,6 +98,20 @@ class PyramidEncoder(CodecUser, ABC):
         depth: int = 2,
     ) -> None:
         super().__init__()
+        taps = feature_taps if feature_taps is None else list(feature_taps)
+        self.init_args: dict[str, Any] = {
+            "stylegan_size": stylegan_size,
+            "style_dim": style_dim,
+            "input_size": input_size,
+            "widths": list(widths),
+            "units": list(units),
+            "coarse_ind": coarse_ind,
+            "middle_ind": middle_ind,
+            "feature_taps": taps,
+            "input_nc": input_nc,
+            "strides": list(strides),
+            "depth": depth,
+        }
         self.stylegan_size = stylegan_size
         self.style_dim = style_dim
         self.input_size = input_size

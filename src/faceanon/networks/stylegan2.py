@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,7 @@ class Generator(CodecUser):
     Attributes:
         n_latent: Rows L of a w+ code.
         channels: Channels per resolution, by its side.
+        init_args: Arguments that build it again, plain values.
 
     Examples:
         >>> import torch
@@ -67,9 +68,12 @@ class Generator(CodecUser):
         super().__init__()
         if depth < 1:
             raise ValueError(f"depth is {depth}; a resolution has at least one layer")
+        table = channel_table(size, channel_multiplier, channels)
+        self.init_args: dict[str, Any] = {"size": size, "style_dim": style_dim, "n_mlp": n_mlp, "channels": table}
+        self.init_args |= {"latents": latents, "depth": depth}
         self.size = size
         self.style_dim = style_dim
-        self.channels = channel_table(size, channel_multiplier, channels)
+        self.channels = dict(table)
         self.latents = latents
         self.depth = depth
         self.n_latent = layer_count(size, depth)

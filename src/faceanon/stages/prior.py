@@ -30,6 +30,7 @@ from faceanon.stages.base import Schedule, Stage, average_copy, plain_sum, weigh
 from faceanon.stages.samples import sample_faces, save_samples
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
+from faceanon.weights.composed import compose_bundle
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,10 @@ class PriorStage(Stage):
         weights: Weights of the terms.
         adversarial_from: Part of the training after which the adversarial terms join, in [0, 1].
         adversarial_after: The same as a number of batches, which counts in place of the part.
+        mapping_rate: Learning rate of the mapping network over that of the rest. Its layers take steps of a hundredth
+            (`lr_mul`), which is slow where the codes that it is to meet change with every batch.
+        single: Share of a batch that is drawn from the first row of its codes alone, in all layers, as the mapping's
+            people are. The mapping network then learns to meet first rows; with 0 any row.
         mixing: Share of the samples for the discriminator whose w+ changes from one w to another at a random row, so
             that rows learn to go together.
         pictures_after: Batches after which `perceptual` and `identity` join. While drawn faces are grey these tell
@@ -115,7 +120,8 @@ class PriorStage(Stage):
         optimizer_g: Builds the optimizer of generator and encoder.
         optimizer_d: Builds the discriminator's.
         init_from: Folder with `generator.safetensors` and `encoder.safetensors` to start from.
-        export: Folder written when the training ends.
+        export: Folder written when the training ends. Of a generator of latents it is a whole bundle then: the new
+            networks with those of `bundle`.
         report: Folder of `faceanon test`'s report.
         r1_gamma: See `Stage`.
         r1_interval: See `Stage`.
@@ -136,6 +142,8 @@ class PriorStage(Stage):
         weights: PriorWeights = PriorWeights(),
         adversarial_from: float = 0.7,
         adversarial_after: int | None = None,
+        mapping_rate: float = 1.0,
+        single: float = 0.0,
         mixing: float = 0.0,
         pictures_after: int = 0,
         watched: int = 8,
@@ -177,6 +185,8 @@ class PriorStage(Stage):
         self.bundle.require(*(role for role, weight in wanted.items() if weight))
         self.adversarial_from = adversarial_from
         self.adversarial_after = adversarial_after
+        self.mapping_rate = mapping_rate
+        self.single = single
         self.mixing = mixing
         self.pictures_after = pictures_after
         self.watched = watched
@@ -194,7 +204,14 @@ class PriorStage(Stage):
 
     def configure_optimizers(self) -> list[Optimizer]:
         """Generator with encoder first, discriminator second."""
-        optimizers = [self.optimizer_g(self.prior.parameters())]
+        if self.mapping_rate == 1:
+            optimizers = [self.optimizer_g(self.prior.parameters())]
+        else:
+            mapping = list(self.prior.generator.style.parameters())
+            own = {id(parameter) for parameter in mapping}
+            others = [parameter for parameter in self.prior.parameters() if id(parameter) not in own]
+            optimizers = [self.optimizer_g([{"params": others}, {"params": mapping}])]
+            optimizers[0].param_groups[1]["lr"] *= self.mapping_rate
         if self.discriminator is not None:
             optimizers.append(self.optimizer_d(self.discriminator.parameters()))
         return optimizers
@@ -254,14 +271,16 @@ class PriorStage(Stage):
 
     def generator_terms(self, original: Tensor, batch: FaceBatch) -> tuple[dict[str, Tensor], Tensor]:
         """Named terms, and what was drawn for the discriminator to see; `original` as `self.original` gives it."""
-        output, codes = self.prior.drawn(original)
+        codes, _ = self.prior.encoder.with_features(original)
+        alone = round(self.single * len(codes))
+        output = self.prior.draw(first_row_alone(codes, alone))
         weight = None
         if batch.parsing is not None and self.part_emphasis and not self.on_latents:
             weight = part_weight(batch.parsing, self.bundle.part_classes, self.part_emphasis)
         streams = self.parallel.streams
         assert streams is not None
         z = streams.draw(partial(torch.randn, self.prior.generator.style_dim)).to(original)
-        layer = streams.draw(partial(torch.randint, codes.shape[1], ())).to(self.device)
+        layer = streams.draw(partial(torch.randint, 1 if self.single else codes.shape[1], ())).to(self.device)
         encoded = codes.detach()[torch.arange(len(codes), device=self.device), layer]
         # In full precision, since these numbers are sorted and compared one by one.
         with torch.autocast(self.device.type, enabled=False):
@@ -339,9 +358,11 @@ class PriorStage(Stage):
         mean = generator.mean_latent(4096, same)
         w = generator.mapping(z)[:, None].expand(-1, generator.n_latent, -1)
         half = generator.n_latent // 2
+        drawn, codes = self.ema.drawn(self.original(batch))
         return {
             "original": batch.image,
-            "reconstruction": self.ema(batch.image)[0],
+            "reconstruction": generator.decode(drawn),
+            "from the first row alone": generator.synthesis(codes[:, 0]),
             "sample": generator.synthesis(w),
             "truncated to .5": generator.synthesis(mean + 0.5 * (w - mean)),
             "fine rows of the next": generator.synthesis(torch.cat([w[:, :half], w.roll(-1, 0)[:, half:]], 1)),
@@ -392,7 +413,7 @@ class PriorStage(Stage):
         print(f"report: {page.resolve()}")
 
     def on_fit_end(self) -> None:
-        """Write the averaged weights where `export` says."""
+        """Write the averaged weights where `export` says, and of a prior of latents a bundle around them."""
         if self.export is None or not self.trainer.is_global_zero:
             return
         parts = {"generator": self.ema.generator, "encoder": self.ema.encoder, "discriminator": self.discriminator}
@@ -402,6 +423,17 @@ class PriorStage(Stage):
         generator = self.prior.generator
         average = torch.zeros(generator.n_latent, generator.style_dim)
         save_tensors(self.export / "latent_avg.safetensors", {"latent_avg": average})
+        if self.on_latents:
+            trained = {role: part for role, part in parts.items() if isinstance(part, nn.Module)}
+            compose_bundle(self.export, self.bundle, trained)
+
+
+def first_row_alone(codes: Tensor, count: int) -> Tensor:
+    """W+ codes `(B, L, D)`, of which the last `count` have their first row in all layers."""
+    if not count:
+        return codes
+    same = codes[-count:, :1].expand(-1, codes.shape[1], -1)
+    return torch.cat([codes[:-count], same])
 
 
 def _similarity(recogniser: Callable[[Tensor], Tensor], first: Tensor, second: Tensor) -> Tensor:

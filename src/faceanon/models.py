@@ -69,6 +69,22 @@ class Successor(Protocol):
         ...
 
 
+@runtime_checkable
+class Growing(Protocol):
+    """A backbone that may begin as a smaller model of its own kind, with layers that the smaller one has not."""
+
+    def grown_from(self, init_args: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with which this model counts as the same as one of `init_args`.
+
+        Args:
+            init_args: Arguments of the saved model.
+
+        Returns:
+            This model's own arguments where it is the saved one with more layers, else `init_args`.
+        """
+        ...
+
+
 def default_model() -> Path:
     """The trained backbone for photographs that ships with faceanon.
 
@@ -197,7 +213,8 @@ def _saved(card: dict[str, Any], tensors: dict[str, Tensor], digest: str, path: 
 def load_into(backbone: Backbone, path: str | Path) -> None:
     """Load an earlier stage's backbone strictly; class, arguments and bundle have to agree.
 
-    A backbone with a forerunner loads that one's stages too: of its arguments those that are shared have to agree.
+    A backbone with a forerunner loads that one's stages too: of its arguments those that are shared have to agree. One
+    that grows loads a smaller model; the layers that this one has not stay as they are.
 
     Raises:
         UserError: They do not; the message names both sides.
@@ -211,8 +228,14 @@ def load_into(backbone: Backbone, path: str | Path) -> None:
         found["init_args"] = {name: given.get(name) for name in own["init_args"]}
     elif saved.class_path == own["class_path"]:
         found["init_args"] = _with_defaults(saved.init_args, type(backbone))
+    tensors = dict(saved.tensors)
+    if isinstance(backbone, Growing):
+        arguments = backbone.grown_from(found["init_args"])
+        if arguments != found["init_args"]:
+            found["init_args"] = arguments
+            tensors = backbone.state_dict() | tensors
     _compare(found, own, f"init_from {saved.source}")
-    load_strictly(backbone, saved.tensors, saved.source)
+    load_strictly(backbone, tensors, saved.source)
 
 
 def check_fit(saved: dict[str, Any] | None, backbone: Backbone, source: str) -> None:

@@ -10,8 +10,10 @@ from faceanon.backbones.persona import CLEAR, Persona, soft_edge
 from faceanon.data.files import read_photo
 from faceanon.errors import UserError
 from faceanon.key import Secret
+from faceanon.models import load_into, save_backbone
 from faceanon.paths import checkpoints
 from faceanon.testing import check_backbone
+from faceanon.types import FaceBatch
 
 SHIPPED = checkpoints() / "photo128"
 SMALL = {"hidden": 32}
@@ -195,3 +197,108 @@ def test_layers_for_large_faces_leave_the_small_ones_as_they_were(persona, faces
 def test_faces_of_a_size_without_layers_are_refused():
     with pytest.raises(UserError, match=r"\(128, 256\) px, not of \[96\]"):
         Persona(**SMALL, sizes=[96])
+
+
+def test_a_model_for_small_faces_starts_one_for_both_sizes(persona, tmp_path):
+    save_backbone(persona, tmp_path / "small")
+    torch.manual_seed(1)
+    both = Persona(**SMALL, sizes=[128, 256])
+    before = {name: tensor.clone() for name, tensor in both.state_dict().items()}
+    load_into(both, tmp_path / "small")
+    own = persona.state_dict()
+    after = both.state_dict()
+    assert set(own) < set(after)
+    for name, tensor in after.items():
+        assert torch.equal(tensor, own.get(name, before[name])), name
+
+
+@pytest.mark.parametrize("settings", [{"hidden": 64, "sizes": [128, 256]}, {"hidden": 32, "sizes": [256]}])
+def test_a_model_of_other_arguments_starts_none(persona, tmp_path, settings):
+    save_backbone(persona, tmp_path / "small")
+    with pytest.raises(UserError, match="use the same configuration"):
+        load_into(Persona(**settings), tmp_path / "small")
+
+
+@torch.no_grad()
+def test_covered_cells_stay_as_they_are(persona, faces):
+    persona.train()
+    torch.manual_seed(0)
+    latents = persona.bundle.codec.encode(faces)
+    points, _ = persona.points(faces)
+    embedding = persona.bundle.recogniser(faces)
+    unknown = torch.full((4,), -1)
+    batch = FaceBatch(faces, unknown, unknown, latents=latents, mesh=points, embedding=embedding)
+    holes = 0
+    for _ in range(20):
+        codes = persona.encode_batch(batch)
+        whole = persona.face_mask(faces).float()
+        covered = whole - codes.mask
+        holes += int((covered.amax((1, 2, 3)) > 0).sum())
+        assert covered.min() == 0
+        assert torch.equal(persona.paint(codes) * covered, latents * covered)
+    persona.eval()
+    # A quarter of the pictures are covered, though not always where the face is.
+    assert 6 <= holes <= 32
+    assert torch.equal(persona.encode_batch(batch).mask, whole)
+
+
+def test_what_tells_painted_faces_from_photographs_learns_and_teaches(persona, faces):
+    readers = persona.build_readers()
+    persona.use_readers(readers)
+    points, _ = persona.points(faces)
+    latents = persona.bundle.codec.encode(faces)
+    unknown = torch.full((4,), -1)
+    batch = FaceBatch(faces, unknown, unknown, latents=latents, mesh=points, embedding=persona.bundle.recogniser(faces))
+    codes = persona.encode_batch(batch)
+    drawn = persona.drawn_view(codes.map(lambda item: item)).detach()
+    optimizer = torch.optim.Adam(readers["natural"].parameters(), 1e-3)
+    losses = []
+    for _ in range(12):
+        loss = persona.reader_terms(batch, codes, drawn)["natural_reader"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    # An untrained painter draws grey: a few steps are enough to tell.
+    assert losses[-1] < 0.6 * losses[0]
+    free = drawn.clone().requires_grad_()
+    terms = persona.disentangle_terms(batch, codes, free, torch.arange(4), {"natural", "kept"})
+    assert set(terms) == {"natural", "kept"}
+    terms["natural"].backward(retain_graph=True)
+    assert free.grad is not None
+    assert free.grad.abs().max() > 0
+    persona.use_readers(torch.nn.ModuleDict())
+
+
+def test_kept_is_small_where_the_face_is_its_own(persona, faces):
+    space = persona.identities
+    embedding = persona.bundle.recogniser(faces)
+    own = space.kept(space.code(embedding))
+    torch.testing.assert_close(own, persona.encode(faces).identity @ space.kept_basis, atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+def test_the_recognisers_maps_come_with_its_embedding(persona, faces):
+    recogniser = persona.bundle.recogniser
+    embedding, maps = recogniser.net.with_maps(faces)
+    torch.testing.assert_close(embedding, recogniser(faces))
+    assert [tuple(seen.shape[1:]) for seen in maps] == [
+        (32, 56, 56),
+        (32, 28, 28),
+        (32, 14, 14),
+        (64, 7, 7),
+        (128, 4, 4),
+    ]
+    assert [seen.shape[1] for seen in maps] == list(recogniser.net.net.widths)
+
+
+@torch.no_grad()
+def test_a_face_is_never_covered_whole(persona, faces):
+    latents = persona.bundle.codec.encode(faces)
+    points, _ = persona.points(faces)
+    embedding = persona.bundle.recogniser(faces)
+    whole = persona._codes(faces, latents, points, embedding)
+    all_covered = torch.ones_like(whole.mask)
+    none_left = persona._codes(faces, latents, points, embedding, all_covered)
+    assert torch.equal(none_left.mask, whole.mask)
+    assert torch.isfinite(none_left.attributes).all()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +43,7 @@ POSE = 3
 MAPS = 1 + DRAWINGS * FINE * FINE + 3  # mask, drawings folded to the cells, surface of colours
 SEEN = 1 + DRAWINGS  # what the discriminator is told: mask and drawings
 SIZES = (128, 256)  # sides of faces for which there is a painter
+LEAST = 0.4  # share of a face's cells that is painted at least, whatever covers it
 CLEAR = 0.5  # confidence of the mesh below which a picture shows no face that can be painted
 RANGE = 5.0  # normalised latents of photographs hardly ever lie beyond
 WATCHED = 6  # drawn faces of a batch that recogniser and mesh look at through the decoder
@@ -85,6 +87,7 @@ class Persona(Backbone):
         space = self.bundle.build("identity_space")
         assert isinstance(space, IdentitySpace)
         self.space = Frozen(space)
+        self.given_sizes = sizes
         self.sizes = sorted(sizes or [self.bundle.image_size])
         unknown = set(self.sizes) - set(SIZES)
         if unknown:
@@ -103,6 +106,13 @@ class Persona(Backbone):
     def face_sizes(self) -> tuple[int, ...]:
         """Sides of all the faces that it paints, rising."""
         return tuple(self.sizes)
+
+    def grown_from(self, init_args: dict[str, Any]) -> dict[str, Any]:
+        """A model that paints fewer sizes starts this one; see `faceanon.models.Growing`."""
+        smaller = set(init_args.get("sizes") or [self.bundle.image_size])
+        if smaller < set(self.sizes):
+            return {**init_args, "sizes": self.given_sizes}
+        return init_args
 
     @cached_property
     def mesh(self) -> FaceMesh:
@@ -171,7 +181,7 @@ class Persona(Backbone):
         cells = latents.shape[-1]
         lines, mask = drawings(mesh, image, cells)
         if covered is not None:
-            mask = mask * (1 - covered)
+            mask = _uncovered(mask, covered)
         light = fit_light(self.bundle.codec.preview(latents), mask)
         surface = light_surface(light, cells) * mask
         maps = torch.cat([mask, F.pixel_unshuffle(lines, FINE), surface], 1)
@@ -464,6 +474,13 @@ def soft_edge(mask: Tensor, side: int) -> Tensor:
     # A box of one cell that moves over the mask: one half on the border, 1 from half a cell within it on.
     share = F.avg_pool2d(pixels, span, stride=1, padding=span // 2, count_include_pad=False)
     return (2 * share - 1).clamp(0, 1) * pixels
+
+
+def _uncovered(mask: Tensor, covered: Tensor) -> Tensor:
+    """Masks `(B, 1, h, h)` without the covered cells; a face of which too little would be left keeps all its cells."""
+    left = mask * (1 - covered)
+    enough = left.sum((1, 2, 3), keepdim=True) >= LEAST * mask.sum((1, 2, 3), keepdim=True)
+    return torch.where(enough, left, mask)
 
 
 def _expression(mesh: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from jsonargparse import Namespace
 from bundles import make_tiny_bundle
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.persona import Persona
 from faceanon.errors import UserError
 from faceanon.stages.base import trainable_parameters
 from faceanon.testing import smooth_faces
@@ -68,6 +69,18 @@ def test_a_trainer_config_is_accepted_behind_a_stage(parse, name):
     assert config.trainer.max_epochs == 1
     accelerated = yaml.safe_load((CONFIGS / name).read_text()).get("acceleration", {})
     assert {key: config.acceleration[key] for key in accelerated} == accelerated
+
+
+@pytest.mark.parametrize("stage", ["persona_s1", "persona_s2"])
+def test_layers_for_large_faces_train_alone_behind_a_stage(parse, stage):
+    config = parse("--config", CONFIGS / f"{stage}.yaml", "--config", CONFIGS / "size/persona256.yaml")
+    assert config.model.init_args.backbone.init_args.sizes == [128, 256]
+    assert config.data.init_args.image_size == 256
+    backbone = Persona(hidden=32, sizes=[128, 256])
+    small = set(Persona(hidden=32).state_dict())
+    trained = trainable_parameters(backbone, config.model.init_args.trainable)
+    names_of = {id(weight): name for name, weight in backbone.named_parameters()}
+    assert {names_of[id(weight)] for weight in trained} == set(names_of.values()) - small
 
 
 @pytest.mark.parametrize("name", names("bundle"))

@@ -270,11 +270,34 @@ def test_what_tells_painted_faces_from_photographs_learns_and_teaches(persona, f
     persona.use_readers(torch.nn.ModuleDict())
 
 
-def test_kept_is_small_where_the_face_is_its_own(persona, faces):
+@torch.no_grad()
+def test_sex_and_age_come_from_what_the_picture_shows(persona, faces):
+    code = persona.encode(faces).identity
     space = persona.identities
-    embedding = persona.bundle.recogniser(faces)
-    own = space.kept(space.code(embedding))
-    torch.testing.assert_close(own, persona.encode(faces).identity @ space.kept_basis, atol=1e-4, rtol=0)
+    looks = persona.looks.read(persona.bundle.codec.encode(faces))
+    torch.testing.assert_close(space.kept(code)[:, :2], looks, atol=1e-3, rtol=0)
+    # All else is the embedding's.
+    embedded = space.code(persona.bundle.recogniser(faces))
+    torch.testing.assert_close(code @ space.free_basis, embedded @ space.free_basis, atol=1e-3, rtol=0)
+    torch.testing.assert_close(space.kept(code)[:, 2:], space.kept(embedded)[:, 2:], atol=1e-3, rtol=0)
+
+
+@torch.no_grad()
+def test_a_large_picture_shows_the_same_looks(faces):
+    both = Persona(**SMALL, sizes=[128, 256]).eval()
+    large = large_faces()
+    small = torch.nn.functional.interpolate(large, size=(128, 128), mode="area")
+    kept = both.identities.kept
+    torch.testing.assert_close(kept(both.encode(large).identity)[:, :2], kept(both.encode(small).identity)[:, :2])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("names", "sign"), [(("00005", "00009", "00023"), 1), (("00109", "00136", "00177"), -1)])
+def test_women_and_men_that_no_training_saw_look_like_it(persona, names, sign):
+    pictures = np.stack([read_photo(SHIPPED / "pictures" / f"faker_{name}.jpg", 128)[0] for name in names])
+    faces = torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 127.5 - 1
+    sex = persona.identities.kept(persona.encode(faces).identity)[:, 0]
+    assert (sign * sex).min() > 0.3
 
 
 @torch.no_grad()

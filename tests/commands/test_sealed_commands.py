@@ -1,5 +1,6 @@
 """`anonymize` and `recover` with sealed codes: wrong passwords, --deniable, --carry pixels."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -31,6 +32,9 @@ def faceanon(backbone, monkeypatch, capsys):
     monkeypatch.setattr(recover, "load_pipeline", lambda model, device: pipe)
     monkeypatch.setattr(anonymize, "_pipeline", lambda args, policy: pipe)
     monkeypatch.setattr(KdfParameters.__init__, "__defaults__", ("argon2id", 64, 1, 1, 19))
+    # The same keys in every run: some salts draw a stranger of these small networks very near the original.
+    salts = itertools.count(1)
+    monkeypatch.setattr("faceanon.key.new_salt", lambda: next(salts).to_bytes(16, "big"))
 
     def run(password, *words):
         monkeypatch.setenv("PW", password)
@@ -71,7 +75,7 @@ def test_a_deniable_recovery_says_the_same_of_both_passwords(faceanon, tmp_path)
         (tmp_path / "b.png").rename(tmp_path / f"{word}.png")
     assert said[0] == said[1]
     assert said[0][0] == 0
-    assert psnr(pixels(tmp_path / "right.png"), pixels(tmp_path / "wrong.png")) < 28
+    assert psnr(pixels(tmp_path / "right.png"), pixels(tmp_path / "wrong.png")) < 25
 
 
 def test_a_folder_names_the_files_that_do_not_open(faceanon, tmp_path):

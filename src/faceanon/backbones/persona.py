@@ -24,6 +24,7 @@ from faceanon.errors import UserError
 from faceanon.landmarks.covers import random_covers
 from faceanon.landmarks.drawings import DRAWINGS, EXPRESSION, FINE, drawings, pose
 from faceanon.landmarks.expression import expression_distance
+from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.losses.adversarial import discriminator_loss, generator_loss
 from faceanon.losses.light import fit_light, light_distance, light_surface
@@ -46,6 +47,7 @@ SIZES = (128, 256)  # sides of faces for which there is a painter
 LEAST = 0.4  # share of a face's cells that is painted at least, whatever covers it
 CLEAR = 0.5  # confidence of the mesh below which a picture shows no face that can be painted
 RANGE = 5.0  # normalised latents of photographs hardly ever lie beyond
+LOOKS_NOISE = 0.3  # deviation of the noise on painted latents whose looks are read
 WATCHED = 6  # drawn faces of a batch that recogniser and mesh look at through the decoder
 READ = 8  # drawn faces of a batch that the readers learn from in the same way
 
@@ -119,6 +121,11 @@ class Persona(Backbone):
         """The network that finds the 468 points."""
         return FaceMesh()
 
+    @cached_property
+    def looks(self) -> Looks:
+        """The network that reads sex and age."""
+        return Looks()
+
     @property
     def identities(self) -> IdentitySpace:
         """The space of the identity codes."""
@@ -188,13 +195,26 @@ class Persona(Backbone):
         shown = torch.cat([mask, F.avg_pool2d(lines, FINE)], 1)
         condition = torch.cat([light.flatten(1), pose(mesh)], 1)
         return Codes(
-            identity=self.identities.code(embedding.float()),
+            identity=self._identity(embedding.float(), latents, image),
             attributes=condition[:, None],
             features={cells: maps, 1: shown},
             image=image,
             latents=latents,
             mask=mask,
         )
+
+    def _identity(self, embedding: Tensor, latents: Tensor, image: Tensor) -> Tensor:
+        """Codes `(B, 64)` of embeddings, with sex and age as the pictures show them.
+
+        The recogniser was trained to tell persons apart: its embeddings tell sex and age of the invented people that
+        the space was fitted to, and nothing of real ones.
+        """
+        if latents.shape[-1] != self.looks.cells:
+            side = LatentCodec.shrink * self.looks.cells
+            with torch.no_grad():
+                latents = self.bundle.codec.encode(F.interpolate(image, size=(side, side), mode="area"))
+        looks = self.looks.read(latents.detach())
+        return self.identities.with_kept(self.identities.code(embedding), looks)
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """Turn codes `(B, 64)` by 90 degrees where they do not tell sex, age or skin."""
@@ -329,7 +349,7 @@ class Persona(Backbone):
         `mesh`        L1 between the mesh of the watched rows' pictures and the wanted one, eyes and mouth twice.
         `pose`        How far mouth, yaw and pitch of the same meshes are off, in standard deviations.
         `light`       Distance of the surfaces of colour.
-        `kept`        How far what the reader sees of sex, age and skin is off, in standard deviations.
+        `kept`        How far sex and age are off, as the pictures and the painted faces alone show them.
         `natural`     How clearly the recogniser's layers tell the watched rows' pictures from photographs.
         `bounds`      How far latents go beyond what photographs have.
         """
@@ -402,8 +422,6 @@ class Persona(Backbone):
         difference = ((painted - latents).abs() * mask).sum((1, 2, 3)) / mask.sum((1, 2, 3)) / painted.shape[1]
         preview = self.bundle.codec.preview(painted)
         wanted_light = fit_light(self.bundle.codec.preview(latents), mask)
-        kept = self.identities.kept(codes.identity)
-        kept_read = self.identities.kept(self.identities.code(readings))
         terms = {
             "itself": (difference * itself).sum() / itself.sum().clamp(min=1),
             "likeness": (1 - (readings * target).sum(1)).mean(),
@@ -414,11 +432,32 @@ class Persona(Backbone):
             "pose": expression_distance(points, points_wanted),
             "light": light_distance(preview, wanted_light, mask),
             "bounds": F.relu(painted.abs() - RANGE).square().mean(),
-            "kept": F.smooth_l1_loss(kept_read, kept),
+            "kept": self._looks_off(codes, painted, shown, watched),
         }
         if "natural" in readers:
             terms["natural"] = _mean([generator_loss(logits) for logits in readers["natural"](maps)])
         return terms
+
+    def _looks_off(self, codes: Codes, painted: Tensor, shown: Tensor, watched: Tensor) -> Tensor:
+        """How far sex and age of painted faces are off.
+
+        Args:
+            codes: Of the drawn faces.
+            painted: Their latents `(N, 32, h, h)`.
+            shown: Pictures of some of them.
+            watched: Numbers of these.
+        """
+        looks = self.identities.kept(codes.identity)[:, :2].detach()
+        side = LatentCodec.shrink * self.looks.cells
+        if painted.shape[-1] != self.looks.cells:
+            small = F.interpolate(shown, size=(side, side), mode="area")
+            return F.smooth_l1_loss(self.looks.read(self.bundle.codec.encode(small)), looks[watched])
+        assert codes.mask is not None
+        # Noise keeps the painter from drawing what the network alone takes for sex or age.
+        noisy = painted + LOOKS_NOISE * torch.randn_like(painted)
+        whole = self.looks.read(noisy)
+        face = self.looks.read(noisy * codes.mask)
+        return F.smooth_l1_loss(whole, looks) + F.smooth_l1_loss(face, looks)
 
     def _seen(self, image: Tensor) -> tuple[Tensor, list[Tensor]]:
         """What the recogniser sees in `(B, 3, S, S)`: embeddings `(B, E)`, and its maps where it has some."""

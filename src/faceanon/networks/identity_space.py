@@ -69,17 +69,21 @@ class IdentitySpace(nn.Module):
     def apart(self, code: Tensor) -> Tensor:
         """What a recogniser should see of new people: codes `(B, N)` -> embeddings `(B, E)` of unit length.
 
-        What all embeddings share is left out, and what tells sex, age and skin counts three quarters: both make
-        strangers look alike to a recogniser. With them, 8 % of the pairs of two keys would count as one person even if
-        every face were drawn as wanted; without what is shared 5 to 7 %, and so 2 % (36 real persons, a threshold with
-        a false accept rate of 1 %).
+        What all embeddings share is left out, and what a turn keeps: both make strangers look alike to a recogniser.
+        With them, 8 % of the pairs of two keys would count as one person even if every face were drawn as wanted;
+        without what is shared 5 to 7 % (36 real persons, a threshold with a false accept rate of 1 %).
         """
         kept = code @ self.kept_basis @ self.kept_basis.T
-        return F.normalize(((code - 0.25 * kept) * self.scale) @ self.basis)
+        return F.normalize(((code - kept) * self.scale) @ self.basis)
 
     def kept(self, code: Tensor) -> Tensor:
         """How old, of which sex and skin: codes `(B, N)` -> `(B, K)`, each about of variance 1."""
         return code @ self.kept_basis
+
+    def with_kept(self, code: Tensor, values: Tensor) -> Tensor:
+        """Codes `(B, N)` whose first k kept coordinates are `values` `(B, k)`."""
+        basis = self.kept_basis[:, : values.shape[1]]
+        return code + (values - code @ basis) @ basis.T
 
     def mixed(self, code: Tensor, other: Tensor) -> Tensor:
         """Sex, age and skin of `code`, all else of `other`; both `(B, N)`."""

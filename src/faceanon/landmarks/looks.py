@@ -1,0 +1,61 @@
+"""Sex and age as an aligned face shows them (`networks.looks`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load
+from torch import Tensor
+
+from faceanon.networks.looks import LooksNet
+from faceanon.weights.shipped import read_shipped
+
+FILE = "looks.safetensors"
+MOST = 2.0  # of either number: beyond it a person does not look more like a woman, only the latents stranger
+
+
+class Looks:
+    """The network for looks that ships.
+
+    Args:
+        folder: Where `looks.safetensors` lies; the shipped one when None.
+
+    Raises:
+        UserError: If the file is missing or damaged.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.landmarks.looks import Looks
+        >>> Looks().read(torch.zeros(2, 32, 16, 16)).shape
+        torch.Size([2, 2])
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        # Without storage of its own, the network draws no random numbers for weights that are replaced at once: a
+        # training that opens it after resuming must see the same random numbers as one that never stopped.
+        with torch.device("meta"):
+            self.net = LooksNet()
+        weights = {name: value.float() for name, value in load(read_shipped(FILE, folder)).items()}
+        self.net.load_state_dict(weights, assign=True)
+        self.net.eval().requires_grad_(False)
+
+    @property
+    def cells(self) -> int:
+        """Cells a side of the latents that it reads: those of a face of 128 px."""
+        return self.net.cells
+
+    def read(self, latents: Tensor) -> Tensor:
+        """Sex and youth of faces, with a gradient to their latents.
+
+        Args:
+            latents: Normalised, `(B, 32, 16, 16)`; of the whole picture, the face or what surrounds it, the rest 0.
+
+        Returns:
+            `(B, 2)` float32 in [-2, 2]: from man to woman, from old to young; 0 is undecided or middle-aged.
+        """
+        self.net.to(latents.device)
+        # In bfloat16 the gradient to the latents would be noise where a face is sure of its looks.
+        with torch.autocast(latents.device.type, enabled=False):
+            looks: Tensor = self.net(latents.float())
+        return looks.clamp(-MOST, MOST)

@@ -52,6 +52,70 @@ def make_sealed_bundle(folder: Path) -> Path:
     return folder
 
 
+LATENT_NETWORKS = {
+    "generator": (
+        "stylegan2.Generator",
+        {"size": 16, "style_dim": 16, "n_mlp": 2, "channels": {4: 16, 8: 16, 16: 16}, "latents": 32, "depth": 6},
+    ),
+    "encoder": (
+        "e4e.Encoder4Editing",
+        {
+            "stylegan_size": 16,
+            "depth": 6,
+            "style_dim": 16,
+            "input_size": 16,
+            "input_nc": 32,
+            "strides": [1, 1, 2, 2],
+            "widths": [8, 8, 16, 16, 16],
+            "units": [1, 1, 1, 1],
+        },
+    ),
+    "discriminator": ("cell_discriminator.CellDiscriminator", {"cells": 16, "channels": 32, "width": 16}),
+    "judge": ("critics.ConvRecogniser", {"image_size": 128, "widths": [4, 4, 8, 8], "embedding": 16}),
+    "parser": ("critics.UNetParser", {"n_classes": 10, "widths": [4, 4, 8]}),
+    "perceptual": ("latents.LatentMaps", {}),
+    "landmarks": ("mesh_landmarks.MeshLandmarks", {}),
+}
+
+
+def make_latent_bundle(folder: Path, without: tuple[str, ...] = (), encoder: str = "e4e.Encoder4Editing") -> Path:
+    """A bundle of photographs with everything that a method on W+ wants: photo128's codec, tiny untrained networks.
+
+    Args:
+        folder: Made where it is missing.
+        without: Roles that it is to lack.
+        encoder: Class of the encoder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    shipped = Bundle("photo128")
+    entries = {}
+    for role in ("recogniser", "codec"):
+        entry = shipped.entry(role)
+        shutil.copyfile(shipped.folder / entry["file"], folder / entry["file"])
+        entries[role] = {key: value for key, value in entry.items() if key != "sha256"}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for role, (name, init) in LATENT_NETWORKS.items():
+            path = f"faceanon.networks.{encoder if role == 'encoder' else name}"
+            entries[role] = {"name": f"tiny_{role}", "class": path, "init": init}
+            tensors = network_class(path)(**init).state_dict()
+            if tensors:
+                save_tensors(folder / f"{role}.safetensors", tensors)
+                entries[role]["file"] = f"{role}.safetensors"
+    # Untrained, its points would be anywhere; what ships is small.
+    shutil.copyfile(shipped.folder.parent / "photo_seers/mesh.safetensors", folder / "landmarks.safetensors")
+    save_tensors(folder / "latent_avg.safetensors", {"latent_avg": torch.zeros(14, 16)})
+    entries["encoder"]["latent_avg"] = "latent_avg.safetensors"
+    for role in without:
+        del entries[role]
+    spec = {"name": "tiny_photo128", "image_size": 128, "networks": entries}
+    if "parser" not in without:
+        spec["parsing"] = {"edited": list(range(10)), "face": [1], "head": [1, 2], "parts": [4, 5, 6, 7]}
+    (folder / "bundle.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+    assert write_checksums(folder) == []
+    return folder
+
+
 def make_tiny_bundle(folder: Path, seed: int = 0) -> Path:
     """Write the bundle into `folder`; deterministic from the seed."""
     entries = {}

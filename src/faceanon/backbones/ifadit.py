@@ -103,7 +103,7 @@ class IFADIT(Backbone):
         self.encoder = self.bundle.encoder().eval()
         dim = self.generator.style_dim
         self.layers = self.generator.n_latent
-        self.code_dim = int(self.bundle.entry("recogniser").get("init", {}).get("embedding", 512))
+        self.code_dim = self.bundle.embedding_length
         self.key_shape = (dim,)
         self.key_bits = min(8 * dim, 256)
         self.key_mapping = Frozen(self.bundle.generator().style)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faceanon.networks.irse import UNITS, WIDTHS, make_body, make_input_layer, run_trunk, stage_ends
+from faceanon.networks.latents import CodecUser
 from faceanon.networks.stylegan2_layers import EqualLinear
 from faceanon.networks.stylegan2_tables import layer_count
 
@@ -50,28 +52,36 @@ def upsample_add(x: Tensor, lateral: Tensor) -> Tensor:
     return F.interpolate(x, size=lateral.shape[-2:], mode="bilinear", align_corners=True) + lateral
 
 
-class PyramidEncoder(nn.Module, ABC):
+class PyramidEncoder(CodecUser, ABC):
     """What e4e and pSp share: IR-SE trunk, feature pyramid of three levels, one style block per row of the code.
 
     Subclasses say how rows become a code. Both have the same keys and shapes, so a file of one loads into the other and
     gives nonsense: the checkpoint's `opts["encoder_type"]` tells them apart. `with_features` is their common call. The
     defaults are the public 256 px networks; `latent_avg` is not added here.
 
+    An encoder on latents has their channels as `input_nc`, their cells as `input_size`, and `strides` that leave maps
+    of several cells. It is lent a codec by its bundle, and then takes pictures too.
+
     Args:
-        stylegan_size: Side of the generator's images; sets the number of rows L.
+        stylegan_size: Side of what the generator draws, in px or cells; sets the number of rows L.
         style_dim: Width D of a row.
-        input_size: Side of the encoder's images in px. A side of 16 times a power of two.
+        input_size: Side of the encoder's images in px, or of latents in cells. With the usual strides a side of 16
+            times a power of two.
         widths: Channels of the input layer, then of the four stages; the last is also the feature pyramid's width.
         units: Residual units per stage.
         coarse_ind: First row that is read from the middle level of the pyramid.
         middle_ind: First row that is read from the finest level.
         feature_taps: Body indices after which maps are returned (-1: the input layer), at most one per resolution;
             by default the ends of stages 2, 3 and 4, called c1, c2, c3 in the public code.
-        input_nc: Channels I of the input: 3, or what a public pSp file says in `opts` (labels or sketches to faces).
+        input_nc: Channels I of the input: 3, or what a public pSp file says in `opts` (labels or sketches to faces), or
+            those of latents.
+        strides: Stride of each stage, 2 in the public networks.
+        depth: Layers of each resolution of the generator from 8 up.
 
     Attributes:
         n_latent: Rows L of a code.
         feature_channels: Channels of the returned maps by side in px, for images of `input_size`.
+        init_args: Arguments that build it again, plain values.
     """
 
     def __init__(
@@ -85,27 +95,46 @@ class PyramidEncoder(nn.Module, ABC):
         middle_ind: int = 7,
         feature_taps: Sequence[int] | None = None,
         input_nc: int = 3,
+        strides: Sequence[int] = (2, 2, 2, 2),
+        depth: int = 2,
     ) -> None:
         super().__init__()
+        taps = feature_taps if feature_taps is None else list(feature_taps)
+        self.init_args: dict[str, Any] = {
+            "stylegan_size": stylegan_size,
+            "style_dim": style_dim,
+            "input_size": input_size,
+            "widths": list(widths),
+            "units": list(units),
+            "coarse_ind": coarse_ind,
+            "middle_ind": middle_ind,
+            "feature_taps": taps,
+            "input_nc": input_nc,
+            "strides": list(strides),
+            "depth": depth,
+        }
         self.stylegan_size = stylegan_size
         self.style_dim = style_dim
         self.input_size = input_size
         self.coarse_ind = coarse_ind
         self.middle_ind = middle_ind
-        self.n_latent = layer_count(stylegan_size)
+        self.input_nc = input_nc
+        self.n_latent = layer_count(stylegan_size, depth)
+        body = make_body(widths, units, strides)
         ends = stage_ends(units)
+        sides = _stage_sides(input_size, strides)
         self.pyramid_taps = ends[1:]
         self.feature_taps = tuple(ends[1:] if feature_taps is None else feature_taps)
-        self.feature_channels = _feature_channels(input_size, widths, ends, self.feature_taps)
+        self.feature_channels = _feature_channels(sides, widths, ends, self.feature_taps)
         self.input_layer = make_input_layer(widths[0])
         if input_nc != 3:
             self.input_layer[0] = nn.Conv2d(input_nc, widths[0], 3, 1, 1, bias=False)
-        self.body = make_body(widths, units)
+        self.body = body
         top = widths[-1]
         self.styles = nn.ModuleList()
         for row in range(self.n_latent):
-            # The levels' maps are a sixteenth, an eighth and a quarter of the picture's side.
-            self.styles.append(StyleBlock(top, style_dim, input_size >> (4 - self._level(row))))
+            # Each level reads the map of its stage, the coarsest for the first rows.
+            self.styles.append(StyleBlock(top, style_dim, sides[-1 - self._level(row)]))
         self.latlayer1 = nn.Conv2d(widths[-2], top, 1)
         self.latlayer2 = nn.Conv2d(widths[-3], top, 1)
 
@@ -113,7 +142,8 @@ class PyramidEncoder(nn.Module, ABC):
         """Encode aligned faces; the call that works for either encoder.
 
         Args:
-            image: `(B, I, input_size, input_size)`, faces in [-1, 1].
+            image: `(B, I, input_size, input_size)`, faces in [-1, 1]; or latents, and where there is a codec also
+                pictures of them `(B, 3, S, S)`.
 
         Returns:
             Codes `(B, L, D)`, before the average code is added, and the maps of `feature_taps` keyed by side in px.
@@ -121,6 +151,8 @@ class PyramidEncoder(nn.Module, ABC):
         Raises:
             ValueError: If the image is larger than `input_size`.
         """
+        if self.has_codec and image.shape[1] != self.input_nc:
+            image = self.codec.encode(image)
         maps = run_trunk(self.input_layer, self.body, image, (*self.pyramid_taps, *self.feature_taps))
         c1, c2, c3 = (maps[tap] for tap in self.pyramid_taps)
         codes = self._codes(c1, c2, c3)
@@ -181,10 +213,18 @@ class Encoder4Editing(PyramidEncoder):
         return torch.stack(rows, 1)  # (B, L, D)
 
 
+def _stage_sides(input_size: int, strides: Sequence[int]) -> list[int]:
+    """Sides of the maps of the input layer and after each stage."""
+    sides = [input_size]
+    for stride in strides:
+        sides.append(sides[-1] // stride)
+    return sides
+
+
 def _feature_channels(
-    input_size: int, widths: Sequence[int], ends: Sequence[int], taps: Sequence[int]
+    sides: Sequence[int], widths: Sequence[int], ends: Sequence[int], taps: Sequence[int]
 ) -> dict[int, int]:
-    """Channels by side in px of the maps after `taps`."""
+    """Channels by side of the maps after `taps`."""
     table: dict[int, int] = {}
     for tap in taps:
         if not -1 <= tap <= ends[-1]:
@@ -193,7 +233,7 @@ def _feature_channels(
             stage = 0
         else:
             stage = 1 + next(i for i, end in enumerate(ends) if tap <= end)
-        side = input_size >> stage
+        side = sides[stage]
         if side in table:
             raise ValueError(f"feature_taps {tuple(taps)} has two maps of {side} px")
         table[side] = widths[stage]

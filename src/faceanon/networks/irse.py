@@ -101,19 +101,23 @@ def make_input_layer(width: int) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.PReLU(width))
 
 
-def make_body(widths: Sequence[int], units: Sequence[int]) -> nn.Sequential:
-    """Units of every stage in one row; the first of each stage halves the map.
+def make_body(widths: Sequence[int], units: Sequence[int], strides: Sequence[int] | None = None) -> nn.Sequential:
+    """Units of every stage in one row.
 
     Args:
         widths: Channels of the input layer, then of each stage.
         units: Units per stage.
+        strides: Stride of the first unit of each stage: 2, or 1 where a stage keeps the resolution. None halves the map
+            in every stage.
     """
-    if len(widths) != len(units) + 1:
-        raise ValueError(f"widths {tuple(widths)} must have one entry more than units {tuple(units)}")
+    strides = strides or [2] * len(units)
+    if len(widths) != len(units) + 1 or len(strides) != len(units):
+        given = f"widths {tuple(widths)} must have one entry more than units {tuple(units)}"
+        raise ValueError(f"{given}, and strides {tuple(strides)} as many")
     body = []
     # `widths` has one entry more than the others.
-    for before, width, count in zip(widths, widths[1:], units, strict=False):
-        body.append(Unit(before, width, 2))
+    for before, width, count, stride in zip(widths, widths[1:], units, strides, strict=False):
+        body.append(Unit(before, width, stride))
         for _ in range(count - 1):
             body.append(Unit(width, width, 1))
     return nn.Sequential(*body)

@@ -4,35 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from faceanon.networks.discriminator import Discriminator
 from faceanon.networks.eager import one_by_one
+from faceanon.networks.latents import CodecUser
 from faceanon.networks.stylegan2_layers import ConstantInput, EqualLinear, PixelNorm, StyledConv, ToRGB
 from faceanon.networks.stylegan2_tables import channel_table, layer_count
 
 __all__ = ["Discriminator", "Generator", "Noise"]
 
+SMALL_START = 0.1  # of the weights that draw latents: at full strength an untrained generator drives its codec wild
 BATCHED = 32  # px up to which weights outweigh maps, so that a batch shares them
 Noise = Sequence[Tensor] | Literal["random"] | None
 
 
-class Generator(nn.Module):
-    """Draw faces from w+ codes.
+class Generator(CodecUser):
+    """Draw faces from w+ codes: pictures, or the latents of a codec that decodes them.
+
+    A generator of latents projects its last resolution alone, since enlarged latents are not the latents of an enlarged
+    picture.
 
     Args:
-        size: Side S of the image in px, a power of two from 8.
+        size: Side S of what is drawn, in px of the picture or in cells of the latents; a power of two from 8.
         style_dim: Width D of z and w.
         n_mlp: Layers of the mapping network.
         channel_multiplier: Widens the layers from 64 px up, 2 in the public checkpoints.
-        channels: Channels per resolution in px, instead of the public table.
+        channels: Channels per resolution, by its side, instead of the public table.
+        latents: Channels of the latents to draw; None draws pictures, as the public networks do.
+        depth: Layers of each resolution from 8 up, 2 in the public networks. Small latents want more, or a code has few
+            rows.
 
     Attributes:
         n_latent: Rows L of a w+ code.
-        channels: Channels per resolution in px.
+        channels: Channels per resolution, by its side.
+        init_args: Arguments that build it again, plain values.
 
     Examples:
         >>> import torch
@@ -41,6 +50,9 @@ class Generator(nn.Module):
         >>> z = torch.randn(2, 32)
         >>> generator(z).shape, generator.n_latent
         (torch.Size([2, 3, 16, 16]), 6)
+        >>> on_latents = Generator(size=16, style_dim=32, n_mlp=2, channels={4: 16, 8: 16, 16: 8}, latents=32, depth=6)
+        >>> on_latents.draw(on_latents.mapping(z)).shape, on_latents.n_latent
+        (torch.Size([2, 32, 16, 16]), 14)
     """
 
     def __init__(
@@ -50,12 +62,21 @@ class Generator(nn.Module):
         n_mlp: int = 8,
         channel_multiplier: int = 2,
         channels: Mapping[int, int] | None = None,
+        latents: int | None = None,
+        depth: int = 2,
     ) -> None:
         super().__init__()
+        if depth < 1:
+            raise ValueError(f"depth is {depth}; a resolution has at least one layer")
+        table = channel_table(size, channel_multiplier, channels)
+        self.init_args: dict[str, Any] = {"size": size, "style_dim": style_dim, "n_mlp": n_mlp, "channels": table}
+        self.init_args |= {"latents": latents, "depth": depth}
         self.size = size
         self.style_dim = style_dim
-        self.channels = channel_table(size, channel_multiplier, channels)
-        self.n_latent = layer_count(size)
+        self.channels = dict(table)
+        self.latents = latents
+        self.depth = depth
+        self.n_latent = layer_count(size, depth)
         sides = list(self.channels)
         layers = []
         for _ in range(n_mlp):
@@ -63,14 +84,20 @@ class Generator(nn.Module):
         self.style = nn.Sequential(PixelNorm(), *layers)
         self.input = ConstantInput(self.channels[4])
         self.conv1 = StyledConv(self.channels[4], self.channels[4], style_dim)
-        self.to_rgb1 = ToRGB(self.channels[4], style_dim, upsample=False)
+        if latents is None:
+            self.to_rgb1 = ToRGB(self.channels[4], style_dim, upsample=False)
         self.convs = nn.ModuleList()
         self.to_rgbs = nn.ModuleList()
         for before, side in pairwise(sides):
             width = self.channels[side]
             self.convs.append(StyledConv(self.channels[before], width, style_dim, upsample=True))
-            self.convs.append(StyledConv(width, width, style_dim))
-            self.to_rgbs.append(ToRGB(width, style_dim))
+            for _ in range(depth - 1):
+                self.convs.append(StyledConv(width, width, style_dim))
+            if latents is None:
+                self.to_rgbs.append(ToRGB(width, style_dim))
+        if latents is not None:
+            self.to_latents = ToRGB(self.channels[size], style_dim, upsample=False, channels=latents)
+            nn.init.normal_(self.to_latents.conv.weight, std=SMALL_START)
         # A module of its own gives the buffers the names that public checkpoints have.
         self.noises = nn.Module()
         for index, side in enumerate(self.noise_sides):
@@ -78,8 +105,11 @@ class Generator(nn.Module):
 
     @property
     def noise_sides(self) -> list[int]:
-        """Side in px of every layer's noise map."""
-        return [2 ** ((index + 5) // 2) for index in range(self.n_latent - 1)]
+        """Side of every layer's noise map."""
+        sides = [4]
+        for side in list(self.channels)[1:]:
+            sides += [side] * self.depth
+        return sides
 
     def mapping(self, z: Tensor, truncation: float = 1.0, mean_latent: Tensor | None = None) -> Tensor:
         """Map z `(B, D)` to w `(B, D)`, pulled towards `mean_latent` `(1, D)` or `(D,)` if `truncation` < 1.
@@ -107,30 +137,46 @@ class Generator(nn.Module):
             w_plus: `(B, L, D)`, or w `(B, D)` used in every layer.
             noise: None for the stored maps, "random" for fresh ones, or one `(B or 1, 1, r, r)` map per layer
                 (r from `noise_sides`).
-            features: Maps `(B, C or 1, r, r)` keyed by their side r in px, which take the place of the noise in both
-                layers of that resolution; C is `channels[r]`.
+            features: Maps `(B, C or 1, r, r)` keyed by their side r, which take the place of the noise in all layers
+                of that resolution; C is `channels[r]`.
 
         Returns:
-            `(B, 3, S, S)`, nominally in [-1, 1] and not clamped.
+            Pictures `(B, 3, S, S)`, nominally in [-1, 1] and not clamped; of a generator of latents what the codec
+            makes of them.
 
         Raises:
-            ValueError: If codes, noise or features do not fit this generator.
+            ValueError: If codes, noise or features do not fit this generator, or it draws latents and has no codec.
         """
-        return self._draw(w_plus, noise, features or {}, False)[0]
+        return self.decode(self.draw(w_plus, noise, features))
 
     def synthesis_features(
         self, w_plus: Tensor, noise: Noise = None, features: Mapping[int, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
         """As `synthesis`, with the activations of the last layer `(B, channels[S], S, S)` beside the image."""
-        return self._draw(w_plus, noise, features or {}, True)
+        drawn, last = self._draw(w_plus, noise, features or {}, True)
+        return self.decode(drawn), last
+
+    def draw(self, w_plus: Tensor, noise: Noise = None, features: Mapping[int, Tensor] | None = None) -> Tensor:
+        """As `synthesis`, before the codec: latents `(B, latents, S, S)`, or the pictures where there is no codec."""
+        return self._draw(w_plus, noise, features or {}, False)[0]
+
+    def decode(self, drawn: Tensor) -> Tensor:
+        """The pictures of what `draw` gives."""
+        if self.latents is None:
+            return drawn
+        return self.codec.decode(drawn)
 
     def _draw(self, w_plus: Tensor, noise: Noise, features: Mapping[int, Tensor], keep: bool) -> tuple[Tensor, Tensor]:
         """Image and last activations; the latter may be empty unless they are to be kept."""
         styles = self._styles(w_plus)
         maps = self._noise_maps(w_plus.shape[0], noise, features)
         x = self.conv1(self.input(w_plus.shape[0]), styles[0], maps[0])
-        image = self.to_rgb1(x, styles[1])
-        blocks = len(self.to_rgbs)
+        if self.latents is None:
+            image = self.to_rgb1(x, styles[1])
+        else:
+            # Nothing is drawn before the last resolution.
+            image = x[:, :0]
+        blocks = len(self.channels) - 1
         if one_by_one(x):
             shared = sum(side <= BATCHED for side in self.channels) - 1
         else:
@@ -153,17 +199,20 @@ class Generator(nn.Module):
     def _blocks(
         self, blocks: Iterable[int], image: Tensor, x: Tensor, styles: Sequence[Tensor], maps: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Run some resolutions, each of two layers and a projection."""
+        """Run some resolutions, each of `depth` layers and, where it draws, a projection."""
         for block in blocks:
             # ToRGB shares its row of w+ with the first layer of the next resolution.
-            row = 2 * block + 1
-            x = self.convs[row - 1](x, styles[row], maps[row])
-            x = self.convs[row](x, styles[row + 1], maps[row + 1])
-            image = self.to_rgbs[block](x, styles[row + 2], image)
+            first = self.depth * block + 1
+            for row in range(first, first + self.depth):
+                x = self.convs[row - 1](x, styles[row], maps[row])
+            if self.latents is None:
+                image = self.to_rgbs[block](x, styles[first + self.depth], image)
+            elif first + self.depth == self.n_latent - 1:
+                image = self.to_latents(x, styles[-1])
         return image, x
 
     def forward(self, z: Tensor) -> Tensor:
-        """Draw the faces of z `(B, D)` with the stored noise: `(B, 3, S, S)`."""
+        """Draw the faces of z `(B, D)` with the stored noise: pictures, as `synthesis`."""
         return self.synthesis(self.mapping(z))
 
     def _styles(self, w_plus: Tensor) -> tuple[Tensor, ...]:

@@ -233,17 +233,24 @@ class StyledConv(nn.Module):
 
 
 class ToRGB(nn.Module):
-    """Project features to RGB and add the up-sampled image of the previous resolution."""
+    """Project features to RGB and add the up-sampled image of the previous resolution.
 
-    def __init__(self, in_channels: int, style_dim: int, upsample: bool = True) -> None:
+    Args:
+        in_channels: Channels of the features.
+        style_dim: Width of the style.
+        upsample: Whether there is a previous resolution.
+        channels: Channels of the image: 3, or those of latents.
+    """
+
+    def __init__(self, in_channels: int, style_dim: int, upsample: bool = True, channels: int = 3) -> None:
         super().__init__()
         if upsample:
             self.upsample = Resample((2, 1), up=2, gain=4.0)
-        self.conv = ModulatedConv2d(in_channels, 3, 1, style_dim, demodulate=False)
-        self.bias = nn.Parameter(torch.zeros(1, 3, 1, 1))
+        self.conv = ModulatedConv2d(in_channels, channels, 1, style_dim, demodulate=False)
+        self.bias = nn.Parameter(torch.zeros(1, channels, 1, 1))
 
     def forward(self, x: Tensor, style: Tensor, skip: Tensor | None = None) -> Tensor:
-        """Draw `(B, 3, H, W)` from `(B, I, H, W)`, adding `skip` `(B, 3, H / 2, W / 2)`."""
+        """Draw `(B, channels, H, W)` from `(B, I, H, W)`, adding `skip` `(B, channels, H / 2, W / 2)`."""
         image: Tensor = self.conv(x, style) + self.bias
         if skip is not None:
             image = image + self.upsample(skip)

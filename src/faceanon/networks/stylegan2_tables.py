@@ -23,6 +23,11 @@ def channel_table(size: int, multiplier: int = 2, channels: Mapping[int, int] | 
     return {side: int(channels[side]) for side in sides}
 
 
-def layer_count(size: int) -> int:
-    """Rows of a w+ code for images of side `size`: 10 at 64 px, 14 at 256 px, 18 at 1024 px."""
-    return 2 * (size.bit_length() - 1) - 2
+def layer_count(size: int, depth: int = 2) -> int:
+    """Rows of a w+ code for images of side `size`: 10 at 64 px, 14 at 256 px, 18 at 1024 px.
+
+    Args:
+        size: Side in px, or in cells of latents.
+        depth: Layers of each resolution from 8 up.
+    """
+    return depth * (size.bit_length() - 3) + 2

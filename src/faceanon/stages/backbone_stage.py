@@ -20,7 +20,7 @@ from faceanon.models import check_fit, description, load_into, save_backbone
 from faceanon.networks.layout import channels_last
 from faceanon.optim import Ranger
 from faceanon.stages.base import Stage, average_copy, plain_sum, trainable_parameters, weighted_sum
-from faceanon.stages.samples import save_samples
+from faceanon.stages.samples import sample_faces, save_samples
 from faceanon.types import Codes, FaceBatch
 
 CALIBRATION_BATCHES = 100
@@ -259,13 +259,7 @@ class BackboneStage(Stage, Generic[Drawn]):
     def on_train_batch_end(self, outputs: object, batch: FaceBatch, batch_idx: int) -> None:
         """Draw the fixed sample sheet when it is due."""
         if self.samples_every and self.batches_seen % self.samples_every == 0 and self.trainer.is_global_zero:
-            save_samples(self, self.sample_rows(self._sample_batch()), self.sample_folder)
-
-    def _sample_batch(self) -> FaceBatch:
-        """The first eight validation faces, always the same."""
-        loader = self.trainer.datamodule.val_dataloader()  # type: ignore[attr-defined]
-        first: FaceBatch = next(iter(loader))
-        return first.map(lambda tensor: tensor[:8]).to(self.device)
+            save_samples(self, self.sample_rows(sample_faces(self)), self.sample_folder)
 
     def on_fit_end(self) -> None:
         """Write the averaged backbone where `export` says."""

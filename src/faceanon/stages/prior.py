@@ -1,7 +1,12 @@
-"""Train a bundle's generator and encoder together: the prior that every method stands on."""
+"""Train a bundle's generator and encoder together: the prior that every method stands on.
+
+A generator of latents learns on latents: those that prepared photographs bring, or the codec's. Only the terms that
+need a picture decode some.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,17 +28,19 @@ from faceanon.networks.layout import channels_last
 from faceanon.networks.stylegan2 import Generator
 from faceanon.report.page import write_report
 from faceanon.stages.base import Schedule, Stage, average_copy, plain_sum, weighted_sum
+from faceanon.stages.samples import sample_faces, save_samples
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
+from faceanon.weights.composed import compose_bundle
 
 
 @dataclass(frozen=True)
 class PriorWeights:
-    """Weights of the prior's terms.
+    """Weights of the prior's terms; 0 leaves `edges`, `perceptual` or `identity` out.
 
     Args:
-        pixel: L1 of the reconstruction.
-        edges: L1 of its gradients.
+        pixel: L1 of the reconstruction, in pixels or in latents.
+        edges: L1 of its gradients, likewise.
         perceptual: Distance of the bundle's perceptual net.
         identity: 1 - cos of the bundle's training recogniser.
         delta: e4e's delta regularisation.
@@ -55,7 +62,7 @@ class Prior(nn.Module):
 
     Args:
         generator: StyleGAN2 with its mapping network.
-        encoder: Pictures to W+.
+        encoder: Pictures, or latents, to W+.
     """
 
     def __init__(self, generator: Generator, encoder: PyramidEncoder) -> None:
@@ -65,8 +72,20 @@ class Prior(nn.Module):
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """`(B, 3, S, S)` -> its reconstruction and its codes `(B, L, D)`."""
-        codes, _ = self.encoder.with_features(image)
-        return self.generator.synthesis(codes), codes
+        drawn, codes = self.drawn(image)
+        return self.generator.decode(drawn), codes
+
+    def drawn(self, original: Tensor) -> tuple[Tensor, Tensor]:
+        """As `forward`, of pictures or latents, with the reconstruction as the generator draws it."""
+        codes, _ = self.encoder.with_features(original)
+        return self.draw(codes), codes
+
+    def draw(self, codes: Tensor) -> Tensor:
+        """Pictures of W+ codes `(B, L, D)`, or the latents of a generator that draws those."""
+        if self.generator.latents is None:
+            # Where training is compiled, this call is.
+            return self.generator.synthesis(codes)
+        return self.generator.draw(codes)
 
 
 def _open_noise_inputs(generator: nn.Module, strength: float = 0.1) -> None:
@@ -86,11 +105,24 @@ class PriorStage(Stage):
         bundle: Bundle whose recogniser and perceptual net the losses use.
         weights: Weights of the terms.
         adversarial_from: Part of the training after which the adversarial terms join, in [0, 1].
+        adversarial_after: The same as a number of batches, which counts in place of the part.
+        mapping_rate: Learning rate of the mapping network over that of the rest. Its layers take steps of a hundredth
+            (`lr_mul`), which is slow where the codes that it is to meet change with every batch.
+        single: Share of a batch that is drawn from the first row of its codes alone, in all layers, as the mapping's
+            people are. The mapping network then learns to meet first rows; with 0 any row.
+        mixing: Share of the samples for the discriminator whose w+ changes from one w to another at a random row, so
+            that rows learn to go together.
+        pictures_after: Batches after which `perceptual` and `identity` join. While drawn faces are grey these tell
+            nothing, and their gradients, steep through a codec's decoder, drown those of `pixel`.
+        watched: Most pictures of a batch, or of an equal part of it, that a generator on latents decodes for the terms
+            on pictures.
+        samples_every: Batches between two sample sheets in the log folder; 0 draws none.
         part_emphasis: Eyes, brows, nose and mouth count 1 + this in the pixel terms, where parsing is known.
         optimizer_g: Builds the optimizer of generator and encoder.
         optimizer_d: Builds the discriminator's.
         init_from: Folder with `generator.safetensors` and `encoder.safetensors` to start from.
-        export: Folder written when the training ends.
+        export: Folder written when the training ends. Of a generator of latents it is a whole bundle then: the new
+            networks with those of `bundle`.
         report: Folder of `faceanon test`'s report.
         r1_gamma: See `Stage`.
         r1_interval: See `Stage`.
@@ -110,6 +142,13 @@ class PriorStage(Stage):
         bundle: str = "synth64",
         weights: PriorWeights = PriorWeights(),
         adversarial_from: float = 0.7,
+        adversarial_after: int | None = None,
+        mapping_rate: float = 1.0,
+        single: float = 0.0,
+        mixing: float = 0.0,
+        pictures_after: int = 0,
+        watched: int = 8,
+        samples_every: int = 0,
         part_emphasis: float = 3.0,
         optimizer_g: OptimizerCallable = torch.optim.Adam,
         optimizer_d: OptimizerCallable = torch.optim.Adam,
@@ -133,11 +172,26 @@ class PriorStage(Stage):
         else:
             _open_noise_inputs(generator)
         channels_last(self.prior)
+        self.bundle = Bundle(bundle)
+        if generator.latents is not None:
+            self.bundle.require("codec")
+        # Before the averaged copy is taken, which then has it too.
+        self.bundle.lend_codec(self.prior)
         self.ema: Prior = average_copy(self.prior)
         self.discriminator = discriminator
-        self.bundle = Bundle(bundle)
+        if discriminator is not None:
+            self.bundle.lend_codec(discriminator)
         self.weights = weights
+        wanted = {"perceptual": weights.perceptual, "recogniser": weights.identity}
+        self.bundle.require(*(role for role, weight in wanted.items() if weight))
         self.adversarial_from = adversarial_from
+        self.adversarial_after = adversarial_after
+        self.mapping_rate = mapping_rate
+        self.single = single
+        self.mixing = mixing
+        self.pictures_after = pictures_after
+        self.watched = watched
+        self.samples_every = samples_every
         self.part_emphasis = part_emphasis
         self.optimizer_g = optimizer_g
         self.optimizer_d = optimizer_d
@@ -151,14 +205,28 @@ class PriorStage(Stage):
 
     def configure_optimizers(self) -> list[Optimizer]:
         """Generator with encoder first, discriminator second."""
-        optimizers = [self.optimizer_g(self.prior.parameters())]
+        if self.mapping_rate == 1:
+            optimizers = [self.optimizer_g(self.prior.parameters())]
+        else:
+            mapping = list(self.prior.generator.style.parameters())
+            own = {id(parameter) for parameter in mapping}
+            others = [parameter for parameter in self.prior.parameters() if id(parameter) not in own]
+            optimizers = [self.optimizer_g([{"params": others}, {"params": mapping}])]
+            optimizers[0].param_groups[1]["lr"] *= self.mapping_rate
         if self.discriminator is not None:
             optimizers.append(self.optimizer_d(self.discriminator.parameters()))
         return optimizers
 
     @property
+    def on_latents(self) -> bool:
+        """Whether the generator draws latents."""
+        return self.prior.generator.latents is not None
+
+    @property
     def adversarial(self) -> bool:
         """Whether the adversarial phase has begun."""
+        if self.adversarial_after is not None:
+            return self.discriminator is not None and self.batches_seen > self.adversarial_after
         return self.discriminator is not None and self.progress >= self.adversarial_from
 
     def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
@@ -169,11 +237,11 @@ class PriorStage(Stage):
 
         self.begin_step(optimizers[0])
         for shard in step:
-            image = shard.batch.image.contiguous(memory_format=torch.channels_last)
+            original = self.original(shard.batch)
             with self.toggled_optimizer(optimizers[0]):
-                terms, fake = self.generator_terms(image, shard.batch)
+                terms, fake = self.generator_terms(original, shard.batch)
                 self.add_gradients(shard, terms, weighted_sum(terms, self.weights))
-            # The discriminator trains on the pictures of the same step, without a way back into the generator.
+            # The discriminator trains on what was drawn in the same step, without a way back into the generator.
             fakes.append(fake.detach())
         means = self.take_step(optimizers[0])
 
@@ -181,9 +249,9 @@ class PriorStage(Stage):
             assert self.discriminator is not None
             self.begin_step(optimizers[1])
             for shard in step:
-                image = shard.batch.image.contiguous(memory_format=torch.channels_last)
+                original = self.original(shard.batch)
                 with self.toggled_optimizer(optimizers[1]):
-                    terms = self.discriminator_terms(self.discriminator, image, fakes[shard.index])
+                    terms = self.discriminator_terms(self.discriminator, original, fakes[shard.index])
                     self.add_gradients(shard, terms, plain_sum(terms))
             self.log_terms("train/d", self.take_step(optimizers[1]), len(batch))
 
@@ -191,58 +259,146 @@ class PriorStage(Stage):
         self.update_ema(self.ema, self.prior, step.images)
         self.log_terms("train/g", means, len(batch))
 
-    def generator_terms(self, image: Tensor, batch: FaceBatch) -> tuple[dict[str, Tensor], Tensor]:
-        """Named terms, and the drawn pictures the discriminator is to see."""
-        output, codes = self.prior(image)
+    @torch.no_grad()
+    def original(self, batch: FaceBatch) -> Tensor:
+        """What the generator is to draw again: the pictures, or their latents `(B, C, h, h)`."""
+        original = batch.image
+        if self.on_latents:
+            if batch.latents is None:
+                original = self.bundle.codec.encode(batch.image)
+            else:
+                original = batch.latents.float()
+        return original.contiguous(memory_format=torch.channels_last)
+
+    def generator_terms(self, original: Tensor, batch: FaceBatch) -> tuple[dict[str, Tensor], Tensor]:
+        """Named terms, and what was drawn for the discriminator to see; `original` as `self.original` gives it."""
+        codes, _ = self.prior.encoder.with_features(original)
+        alone = round(self.single * len(codes))
+        output = self.prior.draw(first_row_alone(codes, alone))
         weight = None
-        if batch.parsing is not None and self.part_emphasis:
+        if batch.parsing is not None and self.part_emphasis and not self.on_latents:
             weight = part_weight(batch.parsing, self.bundle.part_classes, self.part_emphasis)
         streams = self.parallel.streams
         assert streams is not None
-        z = streams.draw(partial(torch.randn, self.prior.generator.style_dim)).to(image)
-        w = self.prior.generator.mapping(z)
+        z = streams.draw(partial(torch.randn, self.prior.generator.style_dim)).to(original)
         # The mapping network gives one w for all layers, so a random layer of each code stands for it.
-        layer = streams.draw(partial(torch.randint, codes.shape[1], ())).to(self.device)
+        layer = streams.draw(partial(torch.randint, 1 if self.single else codes.shape[1], ())).to(self.device)
         encoded = codes.detach()[torch.arange(len(codes), device=self.device), layer]
-        terms = {
-            "pixel": pixel_loss(output, image, weight=weight),
-            "edges": gradient_loss(output, image, weight),
-            "perceptual": self.bundle.perceptual(output, image).mean(),
-            "identity": attract(self.bundle.recogniser(output), self.bundle.recogniser(image).detach()),
-            "delta": latent_regulariser(codes, "delta"),
-            "mapping": sliced_wasserstein(w, encoded),
-        }
+        # In full precision, since these numbers are sorted and compared one by one.
+        with torch.autocast(self.device.type, enabled=False):
+            w = self.prior.generator.mapping(z)
+            mapping = sliced_wasserstein(w, encoded.to(w.dtype))
+        terms = {"pixel": pixel_loss(output, original, weight=weight)}
+        if self.weights.edges:
+            terms["edges"] = gradient_loss(output, original, weight)
+        terms |= self.picture_terms(output, batch)
+        terms["delta"] = latent_regulariser(codes, "delta")
+        terms["mapping"] = mapping
         if self.adversarial and self.discriminator is not None:
-            half = len(image) // 2
-            samples = self.prior.generator.synthesis(w[:half, None].expand(-1, codes.shape[1], -1))
+            half = len(original) // 2
+            samples = self.prior.draw(self.mixed(w, half))
             output = torch.cat([samples, output[half:]])
             terms["adversarial"] = generator_loss(self.discriminator(output))
         return terms, output
 
+    def picture_terms(self, output: Tensor, batch: FaceBatch) -> dict[str, Tensor]:
+        """Terms that frozen networks measure on pictures; of drawn latents a few are decoded."""
+        terms: dict[str, Tensor] = {}
+        weights = self.weights
+        if not (weights.perceptual or weights.identity) or self.batches_seen <= self.pictures_after:
+            return terms
+        image = batch.image.contiguous(memory_format=torch.channels_last)
+        if self.on_latents:
+            image = image[: self.watched]
+            output = self.prior.generator.decode(output[: self.watched])
+        if weights.perceptual:
+            terms["perceptual"] = self.bundle.perceptual(output, image).mean()
+        if weights.identity:
+            wanted = self.bundle.recogniser(image).detach()
+            terms["identity"] = attract(self.bundle.recogniser(output), wanted)
+        return terms
+
+    def mixed(self, w: Tensor, count: int) -> Tensor:
+        """W+ codes `(count, L, D)` of the first rows of w `(B, D)`, some of which go on as another row's."""
+        rows = self.prior.generator.n_latent
+        codes = w[:count, None].expand(-1, rows, -1)
+        streams = self.parallel.streams
+        if not self.mixing or streams is None:
+            return codes
+        crossed = streams.draw(partial(torch.rand, ()))[:count] < self.mixing
+        start = streams.draw(partial(torch.randint, 1, rows, ()))[:count]
+        other = (torch.arange(rows) >= start[:, None]) & crossed[:, None]
+        partners = w.roll(-count, 0)[:count, None].expand(-1, rows, -1)
+        return torch.where(other[..., None].to(w.device), partners, codes)
+
     def on_fit_start(self) -> None:
         """Frozen networks follow the stage to its device."""
-        _ = self.bundle.recogniser, self.bundle.perceptual, self.bundle.judge
+        self._move_bundle()
+        self.sample_folder = Path(self.trainer.log_dir or self.trainer.default_root_dir) / "samples"
+
+    def _move_bundle(self) -> None:
+        # Built before the first step, so that a damaged or missing file is told at once.
+        roles = ["recogniser", "perceptual"]
+        if not self.on_latents:
+            roles.append("judge")
+        for role in roles:
+            if self.bundle.has(role):
+                getattr(self.bundle, role)
         self.bundle.to(self.device)
 
+    def on_train_batch_end(self, outputs: object, batch: FaceBatch, batch_idx: int) -> None:
+        """Draw the fixed sample sheet when it is due."""
+        if self.samples_every and self.batches_seen % self.samples_every == 0 and self.trainer.is_global_zero:
+            save_samples(self, self.sample_rows(sample_faces(self)), self.sample_folder)
+
+    @torch.no_grad()
+    def sample_rows(self, batch: FaceBatch) -> dict[str, Tensor]:
+        """Photographs, their reconstructions, and people of the mapping: as they come, truncated, and two mixed."""
+        generator = self.ema.generator
+        same = torch.Generator().manual_seed(self.seed)
+        z = torch.randn(len(batch), generator.style_dim, generator=same).to(batch.image)
+        mean = generator.mean_latent(4096, same)
+        w = generator.mapping(z)[:, None].expand(-1, generator.n_latent, -1)
+        half = generator.n_latent // 2
+        drawn, codes = self.ema.drawn(self.original(batch))
+        return {
+            "original": batch.image,
+            "reconstruction": generator.decode(drawn),
+            "from the first row alone": generator.synthesis(codes[:, 0]),
+            "sample": generator.synthesis(w),
+            "truncated to .5": generator.synthesis(mean + 0.5 * (w - mean)),
+            "fine rows of the next": generator.synthesis(torch.cat([w[:, :half], w.roll(-1, 0)[:, half:]], 1)),
+        }
+
     def on_validation_start(self) -> None:
-        """As `on_fit_start`, for `faceanon validate`."""
-        self.on_fit_start()
+        """Frozen networks follow the stage to its device, as before a training."""
+        self._move_bundle()
 
     def validation_step(self, batch: FaceBatch, batch_idx: int) -> None:
-        """PSNR, perceptual distance and the judge's self-similarity of reconstructions, by the averaged weights."""
-        output, _ = self.ema(batch.image)
-        output = output.clamp(-1, 1)
+        """PSNR, perceptual distance and self-similarity of reconstructions, by the averaged weights.
+
+        Similarity is the judge's; on photographs, whose judge is slow and may not be installed, the recogniser's.
+        """
+        drawn, _ = self.ema.drawn(self.original(batch))
+        output = self.ema.generator.decode(drawn).clamp(-1, 1)
         error = ((output - batch.image) / 2).square().mean((1, 2, 3))
-        figures = {
-            "val_psnr": psnr(error).mean(),
-            "val_lpips": self.bundle.perceptual(output, batch.image).mean(),
-            "val_judge_cos": (self.bundle.judge(output) * self.bundle.judge(batch.image)).sum(1).mean(),
-        }
+        figures = {"val_psnr": psnr(error).mean()}
+        if self.bundle.has("perceptual"):
+            figures["val_lpips"] = self.bundle.perceptual(output, batch.image).mean()
+        if self.on_latents:
+            figures["val_cos"] = _similarity(self.bundle.recogniser, output, batch.image)
+        else:
+            figures["val_judge_cos"] = _similarity(self.bundle.judge, output, batch.image)
         self.log_dict(figures, batch_size=len(batch), prog_bar=True, sync_dist=True)
 
     def on_test_start(self) -> None:
-        """Build the examination that the batches of the test are added to."""
-        self.on_fit_start()
+        """Begin a fresh examination.
+
+        Raises:
+            UserError: The bundle has no judge or no perceptual network.
+        """
+        self.bundle.require("judge", "perceptual")
+        self._move_bundle()
         self.exam = PriorExam(self.bundle, self.ema)
 
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
@@ -259,7 +415,7 @@ class PriorStage(Stage):
         print(f"report: {page.resolve()}")
 
     def on_fit_end(self) -> None:
-        """Write the averaged weights where `export` says."""
+        """Write the averaged weights where `export` says, and of a prior of latents a bundle around them."""
         if self.export is None or not self.trainer.is_global_zero:
             return
         parts = {"generator": self.ema.generator, "encoder": self.ema.encoder, "discriminator": self.discriminator}
@@ -269,3 +425,18 @@ class PriorStage(Stage):
         generator = self.prior.generator
         average = torch.zeros(generator.n_latent, generator.style_dim)
         save_tensors(self.export / "latent_avg.safetensors", {"latent_avg": average})
+        if self.on_latents:
+            trained = {role: part for role, part in parts.items() if isinstance(part, nn.Module)}
+            compose_bundle(self.export, self.bundle, trained)
+
+
+def first_row_alone(codes: Tensor, count: int) -> Tensor:
+    """W+ codes `(B, L, D)`, of which the last `count` have their first row in all layers."""
+    if not count:
+        return codes
+    same = codes[-count:, :1].expand(-1, codes.shape[1], -1)
+    return torch.cat([codes[:-count], same])
+
+
+def _similarity(recogniser: Callable[[Tensor], Tensor], first: Tensor, second: Tensor) -> Tensor:
+    return (recogniser(first) * recogniser(second)).sum(1).mean()

@@ -9,6 +9,14 @@ from lightning.pytorch.loggers import WandbLogger
 from torch import Tensor
 
 from faceanon.report.sheets import sheet
+from faceanon.types import FaceBatch
+
+
+def sample_faces(stage: L.LightningModule) -> FaceBatch:
+    """The first eight validation faces, always the same."""
+    loader = stage.trainer.datamodule.val_dataloader()  # type: ignore[attr-defined]
+    first: FaceBatch = next(iter(loader))
+    return first.map(lambda tensor: tensor[:8]).to(stage.device)
 
 
 def save_samples(stage: L.LightningModule, rows: dict[str, Tensor], folder: Path) -> Path:

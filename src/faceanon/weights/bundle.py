@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import inspect
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ from faceanon.networks.codec import LatentCodec
 from faceanon.networks.dlib_resnet import DlibResNet
 from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.frozen import Frozen
+from faceanon.networks.latents import CodecUser
 from faceanon.networks.layout import has_bfloat16
 from faceanon.networks.lpips_net import Lpips, LpipsDistance
 from faceanon.networks.onnx_recogniser import OnnxRecogniser
@@ -222,7 +224,17 @@ class Bundle:
         if weights:
             path = self.folder / entry.get("file", "")
             load_strictly(net, load_tensors(path, entry.get("sha256")), str(path))
+        self.lend_codec(net)
         return net
+
+    def lend_codec(self, net: nn.Module) -> None:
+        """Lend the bundle's codec, where it has one, to the parts of a network that work on latents."""
+        if not self.has("codec"):
+            return
+        for part in net.modules():
+            if isinstance(part, CodecUser):
+                # A function: the codec is built at its first use, and anew on another device.
+                part.lend(lambda: self.codec)
 
     def _constructed(self, kind: type[nn.Module], role: str) -> nn.Module:
         try:
@@ -337,6 +349,18 @@ class Bundle:
         return judges
 
     @property
+    def embedding_length(self) -> int:
+        """Length E of the training recogniser's embeddings; 512 where neither bundle.yaml nor its class says it."""
+        entry = self.entry("recogniser")
+        given: int | None = entry.get("init", {}).get("embedding")
+        if given is not None:
+            return given
+        parameter = inspect.signature(network_class(entry.get("class", ""))).parameters.get("embedding")
+        if parameter is None:
+            return 512
+        return int(parameter.default)
+
+    @property
     def recogniser_name(self) -> str:
         """Name of the training recogniser in logs and results."""
         return str(self.entry("recogniser")["name"])
@@ -359,7 +383,7 @@ class Bundle:
     @cached_property
     def perceptual(self) -> PerceptualDistance:
         """`(a, b)` -> `(B,)` distance; `.features(x)` -> `(B, F)` pooled features."""
-        net = self.build("perceptual")
+        net = self.build("perceptual", weights="file" in self.entry("perceptual"))
         distance = LpipsDistance(Frozen(net)) if isinstance(net, Lpips) else PerceptualDistance(Frozen(net))
         return distance.to(self.device)
 

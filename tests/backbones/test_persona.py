@@ -15,7 +15,7 @@ from faceanon.models import load_into, save_backbone
 from faceanon.paths import checkpoints
 from faceanon.sealed.coder import decode_cells
 from faceanon.testing import check_backbone
-from faceanon.types import FaceBatch
+from faceanon.types import Branches, FaceBatch
 
 SHIPPED = checkpoints() / "photo128"
 SMALL = {"hidden": 32}
@@ -384,3 +384,27 @@ def test_a_face_is_never_covered_whole(persona, faces):
     none_left = persona._codes(faces, latents, points, embedding, all_covered)
     assert torch.equal(none_left.mask, whole.mask)
     assert torch.isfinite(none_left.attributes).all()
+
+
+def test_the_hunter_sees_the_painted_face_alone(persona, faces):
+    readers = persona.build_readers().eval()
+    persona.use_readers(readers)
+    points, _ = persona.points(faces)
+    latents = persona.bundle.codec.encode(faces)
+    unknown = torch.full((4,), -1)
+    embedding = persona.bundle.recogniser(faces)
+    batch = FaceBatch(faces, unknown, unknown, latents=latents, mesh=points, embedding=embedding)
+    codes = persona.encode_batch(batch)
+    edited = persona.edit(codes, persona.sample_key(4))
+    drawn = persona.drawn_view(edited).detach()
+    around = drawn.clone()
+    around[:, :32] += torch.randn_like(around[:, :32]) * (1 - codes.mask)
+    inside = drawn.clone()
+    inside[:, :32] += torch.randn_like(inside[:, :32]) * codes.mask
+    values = []
+    for pictures in (drawn, around, inside):
+        branches = Branches(pictures, codes, edited, None, None, None)
+        values.append(persona.anonymize_terms(batch, branches, {"hunted"})["hunted"].item())
+    persona.use_readers(torch.nn.ModuleDict())
+    assert values[0] == pytest.approx(values[1], abs=1e-6)
+    assert values[0] != pytest.approx(values[2], abs=1e-6)

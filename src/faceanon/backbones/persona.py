@@ -351,7 +351,9 @@ class Persona(Backbone):
         seen = torch.cat([noisy, fresh])
         found = F.normalize(readers["identity"](seen).float())
         distance = 1 - (found * torch.cat([embedding, embedding_shown])).sum(1)
-        hunted = F.normalize(readers["hunter"](painted).float())
+        # The hunter sees the painted face alone. From hair and background it knows the training pictures by heart, and a
+        # painter can do nothing against that.
+        hunted = F.normalize(readers["hunter"](painted * mask.repeat(times, 1, 1, 1)).float())
         places = readers["expression"](seen).float()
         off = (places - torch.cat([_expression(mesh), places_shown])).abs().mean(1)
         terms = {
@@ -409,7 +411,8 @@ class Persona(Backbone):
         readings = F.normalize(self._readers()["identity"](painted).float())
         terms = self._drawing_terms(batch, codes, drawn, readings, target, nobody)
         if "hunted" in wanted:
-            found = F.normalize(self._readers()["hunter"](painted).float())
+            assert codes.mask is not None
+            found = F.normalize(self._readers()["hunter"](painted * codes.mask).float())
             terms["hunted"] = F.relu((found * self._embedding(batch).repeat(times, 1)).sum(1)).mean()
         if times == 2:
             first, second = readings.chunk(2)

@@ -351,8 +351,8 @@ class Persona(Backbone):
         seen = torch.cat([noisy, fresh])
         found = F.normalize(readers["identity"](seen).float())
         distance = 1 - (found * torch.cat([embedding, embedding_shown])).sum(1)
-        # The hunter sees the painted face alone. From hair and background it knows the training pictures by heart, and a
-        # painter can do nothing against that.
+        # The hunter sees the painted face alone. From hair and background it knows the training pictures by heart, and
+        # a painter can do nothing against that.
         hunted = F.normalize(readers["hunter"](painted * mask.repeat(times, 1, 1, 1)).float())
         places = readers["expression"](seen).float()
         off = (places - torch.cat([_expression(mesh), places_shown])).abs().mean(1)

@@ -21,7 +21,8 @@ QUIET = 0.1  # of the encoder's other rows at the start, so that they do not dro
 def fit_draft(generator: Generator, encoder: PyramidEncoder, latents: Tensor, seed: int = 0) -> Tensor:
     """Make the generator's draft and the encoder's `flat` the principal components of latents.
 
-    A code then holds one number for each component, of mean 0 and deviation 1 over the latents.
+    A code then holds one number for each component, of mean 0 and deviation 1 over the latents. Where there are fewer
+    latents than numbers, the last of these stay 0.
 
     Args:
         generator: Built with `draft`.
@@ -54,7 +55,9 @@ def fit_draft(generator: Generator, encoder: PyramidEncoder, latents: Tensor, se
         style.linear.weight.mul_(QUIET)
     left = 1 - energy.sum() / rows.square().sum()
     rank_zero_info(f"{count} principal components of {len(rows)} latents leave {left:.3f} of their variance")
-    return ((rows @ axes) / deviation)[:, : generator.style_dim].contiguous()
+    codes = torch.zeros(len(rows), generator.draft.in_features)
+    codes[:, :count] = rows @ axes / deviation
+    return codes[:, : generator.style_dim].contiguous()
 
 
 def fit_mapping(generator: Generator, wanted: Tensor, seed: int = 0) -> None:

@@ -108,7 +108,7 @@ class LayerTransformer(nn.Module):
 
     @torch.no_grad()
     def soften(self, share: float) -> None:
-        """Make an untrained network's attributes `share` as large, by the last layer of everything that adds to them."""
+        """Make an untrained network's attributes `share` as large, by each last layer that adds to them."""
         self.project.weight.mul_(share)
         self.project.bias.mul_(share)
         for block in self.blocks:

@@ -71,7 +71,8 @@ def fit_mapping(generator: Generator, wanted: Tensor, seed: int = 0) -> None:
     optimizer = torch.optim.Adam(generator.style.parameters(), lr=MAPPING_RATE, betas=(0.9, 0.99))
     batch = min(MAPPING_BATCH, len(wanted))
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
-        torch.manual_seed(seed)
+        # Not the training's own numbers, which the network's weights were drawn from.
+        torch.manual_seed(seed + 1)
         for step in range(MAPPING_STEPS):
             for group in optimizer.param_groups:
                 group["lr"] = MAPPING_RATE * (1 - step / MAPPING_STEPS)

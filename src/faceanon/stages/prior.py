@@ -35,6 +35,8 @@ from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.composed import compose_bundle
 
+SHEET_SEED = 7919  # added to the training's seed for the people of the sample sheets
+
 
 @dataclass(frozen=True)
 class PriorWeights:
@@ -375,7 +377,9 @@ class PriorStage(Stage):
     def sample_rows(self, batch: FaceBatch) -> dict[str, Tensor]:
         """Photographs, their reconstructions, and people of the mapping: as they come, truncated, and two mixed."""
         generator = self.ema.generator
-        same = torch.Generator().manual_seed(self.seed)
+        # Not `seed` itself: a training with that seed drew the mapping network's weights from the same numbers, and z
+        # that are equal to weights give w of twice the usual length.
+        same = torch.Generator().manual_seed(self.seed + SHEET_SEED)
         z = torch.randn(len(batch), generator.style_dim, generator=same).to(batch.image)
         mean = generator.mean_latent(4096, same)
         w = generator.mapping(z)[:, None].expand(-1, generator.n_latent, -1)

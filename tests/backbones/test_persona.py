@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+import faceanon.backbones.persona as module
 from covered_faces import images, whole_faces, with_masks
 from faceanon.backbones.persona import CLEAR, Persona, soft_edge
 from faceanon.data.files import read_photo
 from faceanon.errors import UserError
 from faceanon.key import Secret
-from faceanon.models import load_into, save_backbone
+from faceanon.models import load_backbone, load_into, save_backbone
 from faceanon.paths import checkpoints
 from faceanon.sealed.coder import decode_cells
 from faceanon.testing import check_backbone
@@ -61,6 +62,69 @@ def test_no_pixel_beyond_the_mask_changes_and_every_face_does(persona, faces):
     assert torch.equal(drawn[~inside], faces[~inside])
     assert ((drawn - faces).abs() * inside).amax((1, 2, 3)).min() > 0.1
     assert 0.1 < cells.float().mean() < 0.6
+
+
+def like(persona, drawn, faces):
+    return (persona.bundle.recogniser(drawn.clamp(-1, 1)) * persona.bundle.recogniser(faces)).sum(1)
+
+
+@torch.no_grad()
+def test_a_stranger_who_looks_like_the_person_is_drawn_again(faces, monkeypatch):
+    persona = load_backbone("persona_photo128")[0].eval()
+    key = persona.sample_key(1).expand(4, -1, -1)
+    monkeypatch.setattr(module, "ALIKE", 2.0)
+    unchecked = persona.anonymize(faces, key)
+    before = like(persona, unchecked, faces)
+    limit = float(before.median())
+    monkeypatch.setattr(module, "ALIKE", limit)
+    checked = persona.anonymize(faces, key)
+    after = like(persona, checked, faces)
+    suspicious = before >= limit
+    torch.testing.assert_close(checked[~suspicious], unchecked[~suspicious])
+    assert (after[suspicious] < before[suspicious]).any()
+    assert (after <= before + 1e-4).all()
+    assert torch.equal(checked, persona.anonymize(faces, key))
+
+
+@torch.no_grad()
+def test_every_other_stranger_has_nothing_of_the_person_either(persona):
+    torch.manual_seed(0)
+    space = persona.identities
+    identity = torch.randn(3, space.size)
+    key = persona.sample_key(3)
+    codes = [persona.transform(persona._another(identity, key, turn), key) for turn in range(module.STRANGERS)]
+    torch.testing.assert_close(codes[0], persona.transform(identity, key))
+    free = torch.stack([torch.nn.functional.normalize(code @ space.free_basis) for code in codes])
+    own = torch.nn.functional.normalize(identity @ space.free_basis)
+    assert (free * own).sum(2).abs().max() < 1e-4
+    for one in range(module.STRANGERS):
+        torch.testing.assert_close(space.kept(codes[one]), space.kept(identity), atol=1e-4, rtol=1e-4)
+        for other in range(one):
+            assert (free[one] * free[other]).sum(1).abs().max() < 0.6
+
+
+@torch.no_grad()
+def test_a_person_of_a_clip_gets_one_checked_code(faces, monkeypatch):
+    persona = load_backbone("persona_photo128")[0].eval()
+    key = persona.sample_key(1)
+    mean = persona.encode(faces[:1]).identity[0]
+    monkeypatch.setattr(module, "ALIKE", 2.0)
+    assert torch.equal(persona.unlike(faces[:1], mean, key), mean)
+    monkeypatch.setattr(module, "ALIKE", -2.0)
+    other = persona.unlike(faces[:1], mean, key)
+    before = like(persona, persona.anonymize_as(faces[:1], mean[None], key), faces[:1])
+    after = like(persona, persona.anonymize_as(faces[:1], other[None], key), faces[:1])
+    assert after <= before + 1e-4
+    assert persona.works_through_codes
+
+
+@torch.no_grad()
+def test_frames_without_a_face_are_nan_in_a_clip_too(persona, faces):
+    mixed = torch.cat([faces[:1], torch.full_like(faces[:1], 0.1)])
+    identity = persona.encode(mixed).identity
+    drawn = persona.anonymize_as(mixed, identity, persona.sample_key(2))
+    assert drawn[0].isfinite().all()
+    assert drawn[1].isnan().all()
 
 
 @torch.no_grad()

@@ -51,6 +51,8 @@ RANGE = 5.0  # normalised latents of photographs hardly ever lie beyond
 LOOKS_NOISE = 0.3  # deviation of the noise on painted latents whose looks are read
 WATCHED = 6  # drawn faces of a batch that recogniser and mesh look at through the decoder
 READ = 8  # drawn faces of a batch that the readers learn from in the same way
+ALIKE = 0.25  # cosine of embeddings from which a stranger is too much like the original, and another is drawn
+STRANGERS = 4  # that are drawn at most; the one least like the original is taken
 
 
 class Persona(Backbone):
@@ -153,14 +155,15 @@ class Persona(Backbone):
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
         """Replace the person in `(B, 3, S, S)`; not clamped. Where no face can be made out, the picture is NaN.
 
-        Whoever calls hides such a face in another way: what the mesh cannot find, nothing would be painted over.
+        Whoever calls hides such a face in another way: what the mesh cannot find, nothing would be painted over. A
+        stranger whom the recogniser still takes for the person is drawn again as somebody else.
         """
         return self._drawn(*self._look(image), key)
 
     def anonymize_with_codes(self, image: Tensor, key: Tensor) -> tuple[Tensor, list[bytes]]:
         """As `anonymize`, with the codes of the originals; codec and mesh look at each face once."""
-        codes, confidence = self._look(image)
-        drawn = self._drawn(codes, confidence, key)
+        codes, embedding, confidence = self._look(image)
+        drawn = self._drawn(codes, embedding, confidence, key)
         assert codes.latents is not None
         assert codes.mask is not None
         return drawn, codes_of_latents(codes.latents, codes.mask)
@@ -169,18 +172,76 @@ class Persona(Backbone):
         """Identity code `(B, 64)`, latents, mask, drawings, light and pose of `(B, 3, S, S)`."""
         return self._look(image)[0]
 
-    def _drawn(self, codes: Codes, confidence: Tensor, key: Tensor) -> Tensor:
-        """Pictures of others under keys; NaN where no face was made out."""
-        drawn = self.decode(self.edit(codes, key))
-        return torch.where((confidence >= CLEAR)[:, None, None, None], drawn, torch.nan)
+    def anonymize_as(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
+        """As in the base; where no face can be made out, the picture is NaN."""
+        codes, _, confidence = self._look(image)
+        drawn = self.decode(self.edit(codes.with_identity(identity), key))
+        return _clear(drawn, confidence)
 
-    def _look(self, image: Tensor) -> tuple[Codes, Tensor]:
-        """Codes of `(B, 3, S, S)`, and confidences `(B,)` that the pictures show a face."""
+    def unlike(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
+        """As in the base: up to four strangers are drawn, and the recogniser looks at each."""
+        codes, embedding, _ = self._look(image)
+        rows = len(image)
+        best = identity
+        least = None
+        for turn in range(STRANGERS):
+            other = self._another(identity[None], key, turn)
+            drawn = self.decode(self.edit(codes.with_identity(other.expand(rows, -1)), key.expand(rows, -1, -1)))
+            alike = float(self._alike(drawn, embedding).max())
+            if least is None or alike < least:
+                best = other[0]
+                least = alike
+            if alike < ALIKE:
+                break
+        return best
+
+    def _drawn(self, codes: Codes, embedding: Tensor, confidence: Tensor, key: Tensor) -> Tensor:
+        """Pictures of others under keys; NaN where no face was made out.
+
+        Args:
+            codes: Of the originals.
+            embedding: Of the originals, `(B, E)`.
+            confidence: That they show faces, `(B,)`.
+            key: `(B, K, K)`.
+        """
+        drawn = self.decode(self.edit(codes, key))
+        alike = self._alike(drawn, embedding)
+        for turn in range(1, STRANGERS):
+            again = (alike >= ALIKE).nonzero().flatten()
+            if len(again) == 0:
+                break
+            chosen = codes.map(lambda item, rows=again: item[rows])
+            other = chosen.with_identity(self._another(chosen.identity, key[again], turn))
+            redrawn = self.decode(self.edit(other, key[again]))
+            alike_now = self._alike(redrawn, embedding[again])
+            better = alike_now < alike[again]
+            drawn[again[better]] = redrawn[better]
+            alike[again[better]] = alike_now[better]
+        return _clear(drawn, confidence)
+
+    def _another(self, identity: Tensor, key: Tensor, turn: int) -> Tensor:
+        """Codes `(B, 64)` from which a key draws another stranger than from `identity`; the same for `turn` 0.
+
+        What the key makes of them is what its rows, moved on by `turn`, make of `identity`. So this stranger, too, has
+        nothing of the person in what a key turns.
+        """
+        if turn == 0:
+            return identity
+        other = self.transform(identity, key.roll(turn, -2))
+        return self.transform(other, key, inverse=True)
+
+    def _alike(self, drawn: Tensor, embedding: Tensor) -> Tensor:
+        """Cosines `(B,)` between what the recogniser sees in drawn faces as they would be saved, and embeddings."""
+        with torch.no_grad():
+            return (self.bundle.recogniser(drawn.detach().float().clamp(-1, 1)) * embedding).sum(1)
+
+    def _look(self, image: Tensor) -> tuple[Codes, Tensor, Tensor]:
+        """Codes of `(B, 3, S, S)`, embeddings `(B, E)`, and confidences `(B,)` that the pictures show a face."""
         with torch.no_grad():
             latents = self.bundle.codec.encode(image)
             embedding = self.bundle.recogniser(image.float())
         mesh, confidence = self.points(image)
-        return self._codes(image, latents, mesh, embedding), confidence
+        return self._codes(image, latents, mesh, embedding), embedding, confidence
 
     def encode_batch(self, batch: FaceBatch) -> Codes:
         """As `encode`, with what was prepared for a training batch."""
@@ -548,6 +609,11 @@ def soft_edge(mask: Tensor, side: int) -> Tensor:
     # A box of one cell that moves over the mask: one half on the border, 1 from half a cell within it on.
     share = F.avg_pool2d(pixels, span, stride=1, padding=span // 2, count_include_pad=False)
     return (2 * share - 1).clamp(0, 1) * pixels
+
+
+def _clear(drawn: Tensor, confidence: Tensor) -> Tensor:
+    """Pictures `(B, 3, S, S)`, NaN where the mesh made out no face."""
+    return torch.where((confidence >= CLEAR)[:, None, None, None], drawn, torch.nan)
 
 
 def _uncovered(mask: Tensor, covered: Tensor) -> Tensor:

@@ -260,6 +260,64 @@ def test_layers_for_large_faces_leave_the_small_ones_as_they_were(persona, faces
     torch.testing.assert_close(both.anonymize(faces, key), persona.anonymize(faces, key))
 
 
+@torch.no_grad()
+def test_a_large_face_is_painted_small_and_enlarged():
+    shipped = load_backbone("persona_photo128")[0].eval()
+    assert shipped.image_size == 128
+    assert shipped.face_sizes == (128, 256)
+    large = large_faces()
+    halved = torch.nn.functional.avg_pool2d(large, 2)
+    key = shipped.sample_key(len(large))
+    drawn, codes = shipped.anonymize_with_codes(large, key)
+    torch.testing.assert_close(drawn, shipped.anonymize(large, key))
+    assert codes == shipped.code_of(large)
+    small = shipped.anonymize(halved, key)
+    inside = shipped.face_mask(large).repeat_interleave(8, 2).repeat_interleave(8, 3).expand_as(large)
+    assert torch.equal(drawn[~inside], large[~inside])
+    # The same stranger, nearer to the small picture of her than to the original.
+    enlarged = torch.nn.functional.interpolate(small, scale_factor=2.0, mode="bicubic")
+    assert (drawn - enlarged)[inside].abs().mean() < (drawn - large)[inside].abs().mean() / 2
+    assert like(shipped, drawn, enlarged).min() > 0.6
+    assert psnr(shipped.recover_from(drawn, codes), large).min() > 26
+
+
+@torch.no_grad()
+def test_an_enlarged_face_has_details_that_the_small_one_lacks():
+    """Of invented people whom no training saw; the finest details, as the variance of the Laplacian."""
+    shipped = load_backbone("persona_photo128")[0].eval()
+    large = large_faces()
+    mask = shipped.face_mask(large).float()
+    latents = shipped.bundle.codec.encode(large)
+    small = shipped.bundle.codec.encode(torch.nn.functional.avg_pool2d(large, 2))
+    filled = shipped.enlarger.enlarge(small, latents, mask)
+    decoded = shipped.bundle.codec.decode
+    blurred = torch.nn.functional.interpolate(decoded(small), scale_factor=2.0, mode="bicubic")
+    inside = mask.repeat_interleave(8, 2).repeat_interleave(8, 3)
+    kernel = torch.tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]])[None, None]
+
+    def detail(picture):
+        edges = torch.nn.functional.conv2d(picture.mean(1, keepdim=True), kernel, padding=1)
+        return ((edges * inside).square().sum((1, 2, 3)) / inside.sum((1, 2, 3))).sqrt()
+
+    assert (detail(decoded(filled)) > 1.15 * detail(blurred)).all()
+    assert (detail(decoded(filled)) < 1.5 * detail(large)).all()
+
+
+@torch.no_grad()
+def test_a_large_picture_without_a_face_is_nan():
+    shipped = load_backbone("persona_photo128")[0].eval()
+    pictures = torch.cat([large_faces()[:1], torch.full((1, 3, 256, 256), 0.1)])
+    drawn, codes = shipped.anonymize_with_codes(pictures, shipped.sample_key(2))
+    assert drawn[0].isfinite().all()
+    assert drawn[1].isnan().all()
+    assert len(codes) == 2
+
+
+def test_a_model_may_do_without_enlarging():
+    assert Persona(**SMALL, enlarge=False).face_sizes == (128,)
+    assert Persona(**SMALL, sizes=[256]).face_sizes == (256,)
+
+
 def test_faces_of_a_size_without_layers_are_refused():
     with pytest.raises(UserError, match=r"\(128, 256\) px, not of \[96\]"):
         Persona(**SMALL, sizes=[96])

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load
 from torch import Tensor
 
 from faceanon.networks.boxes import cut_out
 from faceanon.networks.face_mesh import INPUT_SIZE, POINTS, FaceMeshNet
-from faceanon.weights.shipped import read_shipped
+from faceanon.weights.shipped import read_tensors
 
 FILE = "mesh.safetensors"
 # SHA-256 of the ONNX file that the tensors were taken from, without loss; prepared pictures are filed under it.
@@ -57,10 +56,7 @@ class FaceMesh:
         # training that opens it after resuming must see the same random numbers as one that never stopped.
         with torch.device("meta"):
             self.net = FaceMeshNet()
-        weights = {}
-        for name, value in load(read_shipped(FILE, folder)).items():
-            weights[name] = value.float()
-        self.net.load_state_dict(weights, assign=True)
+        self.net.load_state_dict(read_tensors(FILE, folder), assign=True)
         self.net.eval().requires_grad_(False)
 
     def points(self, faces: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -354,7 +354,7 @@ class Pipeline:
         # The last layer lies on top: it comes off first, as squares of different layers overlap.
         for layer in reversed(manifest.layers):
             if codes is not None:
-                bring_back_layer(pixels, layer, backbone.face_sizes, codes, self.from_codes, photo.name)
+                bring_back_layer(pixels, layer, codes, self.from_codes, photo.name)
                 continue
             failed = yield from change_layer(pixels, layer, backbone.face_sizes, backbone.sealed, {})
             # Of a sealed method these are other strangers. Where it cannot draw one, the first stays, and nothing is

@@ -100,6 +100,20 @@ def encode_cells(latents: NDArray[np.float32], mask: NDArray[np.bool_], step: fl
     return HEAD.pack(VERSION, number, rows, columns, units) + words.astype(WORD).tobytes()
 
 
+def rows_of_code(code: bytes) -> int:
+    """Cells along the height of the picture that a code belongs to.
+
+    Raises:
+        UserError: If it is no code.
+    """
+    if len(code) < HEAD.size:
+        raise UserError(DAMAGED)
+    rows: int = HEAD.unpack_from(code)[2]
+    if not 1 <= rows <= MOST_SIDE:
+        raise UserError(DAMAGED)
+    return rows
+
+
 def decode_cells(code: bytes) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """What `encode_cells` kept.
 

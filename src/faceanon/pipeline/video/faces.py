@@ -185,7 +185,7 @@ def _replace_batch(
     means: Mapping[int, Tensor],
     first: int,
 ) -> list[_Pair]:
-    size = change.pipeline.backbone.image_size
+    size = change.pipeline.backbone.face_sizes[0]
     faces = torch.stack([crop(frames[row], square, size) for row, _, square in batch])
     numbers = [first + row for row, _, _ in batch]
     drawn = change(faces, [track for _, track, _ in batch], numbers, means)

@@ -60,7 +60,7 @@ def mean_identities(video: Path, change: Change, record: VideoRecord, progress: 
     wanted = spread(record, MEANS_FROM)
     means = IdentityMeans(change)
     last = max(wanted)
-    size = change.pipeline.backbone.image_size
+    size = change.pipeline.backbone.face_sizes[0]
     for frame in read_frames(video):
         if places := wanted.get(frame.index):
             faces = torch.stack([crop(frame.pixels, square, size) for _, square in places])

@@ -53,7 +53,7 @@ class Probe:
         for index in chosen:
             wanted.setdefault(pairs[index][0], []).append(pairs[index][1])
         averaged = pipeline.backbone.works_through_codes and not pipeline.backbone.sealed
-        return cls(wanted, pipeline.backbone.image_size, averaged)
+        return cls(wanted, pipeline.backbone.face_sizes[0], averaged)
 
     def before(self, frame: int, track: int, face: Tensor) -> None:
         """Take in an original face `(3, S, S)`, if it is wanted."""

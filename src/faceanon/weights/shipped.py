@@ -15,7 +15,7 @@ from faceanon.paths import checkpoints
 
 SHA256 = {
     "covers.safetensors": "384cd0c11f0fe4111677c0a2fcc7ea4fd54220c1b9684dd19491558edcd6e69e",
-    "enlarger.safetensors": "8a7a502d5f5e22fd813c9c7cd9224b4a16a331fe98e3cc2c4cf02d01c46d7793",
+    "enlarger.safetensors": "8636cda18bbce85d15ea26c4f9598ff0901d04c1ab607bcf4f2386a1ae1ec3fa",
     "looks.safetensors": "294de257d7a66bd066e1db29c6a6c7b646229ea186f208b1e6067e2be1203545",
     "mesh.safetensors": "10ad4dbf0b967097a8007fb0ad082c7c66d98d7eea90d5b82e946036d65b392a",
     "yunet.onnx": "104ee26c71d5c270ce79a6b3dced91c91013260d29a6bf18f9296c5b8c4c2b12",

@@ -28,8 +28,28 @@ COMMANDS = {
 
 # Packages of the extra `train`: without them photos are anonymized and recovered by the model that ships.
 TRAIN = frozenset(
-    "torch torchvision lightning torchmetrics jsonargparse scipy sklearn matplotlib jinja2 av wandb lpips timm insightface "
-    "pytorch_optimizer mtcnn lz4 joblib torch_fidelity tqdm".split()
+    {
+        "torch",
+        "torchvision",
+        "lightning",
+        "torchmetrics",
+        "jsonargparse",
+        "scipy",
+        "sklearn",
+        "matplotlib",
+        "jinja2",
+        "av",
+        "wandb",
+        "lpips",
+        "timm",
+        "insightface",
+        "pytorch_optimizer",
+        "mtcnn",
+        "lz4",
+        "joblib",
+        "torch_fidelity",
+        "tqdm",
+    }
 )
 
 

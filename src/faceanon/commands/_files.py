@@ -240,14 +240,14 @@ def load_pipeline(files: FileOptions, torch_for: str | None = None) -> Pipeline:
     reason = _why_torch(files, torch_for)
     if engine != "torch" and reason is None:
         from faceanon.light.method import model_folder
-        from faceanon.light.networks import Unfit
+        from faceanon.light.networks import UnfitError
         from faceanon.pipeline.light import LightPipeline
 
         folder = model_folder(_model(files))
         assert folder is not None
         try:
             return LightPipeline.load(folder)
-        except Unfit as error:
+        except UnfitError as error:
             reason = str(error)
             if engine == "auto" and torch_installed():
                 print(f"faceanon: {reason}; torch runs it, which takes longer to start", file=sys.stderr)
@@ -297,14 +297,14 @@ def _why_torch(files: FileOptions, torch_for: str | None) -> str | None:
     if files.shared:
         return "--devices and --nodes need torch"
     from faceanon.light.method import is_persona, model_folder, read_card
-    from faceanon.light.networks import Unfit
+    from faceanon.light.networks import UnfitError
 
     folder = model_folder(_model(files))
     if folder is None:
         return f"the model {_model(files)} needs torch"
     try:
         card = read_card(folder)
-    except Unfit as error:
+    except UnfitError as error:
         return str(error)
     if not is_persona(card):
         return f"the model {folder.name} needs torch"

@@ -1,1 +1,1 @@
-"""Photographs without torch: the networks of the shipped method as ONNX graphs, and what stands around them in numpy."""
+"""Photographs without torch: the shipped method's networks as ONNX graphs, and what stands around them in numpy."""

@@ -32,7 +32,7 @@ from faceanon.landmarks.drawings import (
     draw_face,
     pupils,
 )
-from faceanon.light.networks import Array, Networks, Unfit, check_layout, open_graph
+from faceanon.light.networks import Array, Networks, UnfitError, check_layout, open_graph
 from faceanon.names import with_current_paths
 from faceanon.paths import checkpoints
 from faceanon.sealed.coder import decode_cells, encode_cells
@@ -80,7 +80,7 @@ class LightPersona:
         framing: Where the faces it knows lie; arguments of `photo.align.reframed`.
 
     Raises:
-        Unfit: If the graphs that ship do not describe this model.
+        UnfitError: If the graphs that ship do not describe this model.
         UserError: If a file is missing or damaged, or the bundle is not the one that the model was trained on.
     """
 
@@ -137,9 +137,9 @@ class LightPersona:
             entry = networks.get(role, {})
             known = with_current_paths({"class_path": entry.get("class", ""), "init_args": entry.get("init", {})})
             if known["class_path"] != kind or known["init_args"]:
-                raise Unfit(f"{self.bundle / 'bundle.yaml'} has another {role} than the graphs that ship")
+                raise UnfitError(f"{self.bundle / 'bundle.yaml'} has another {role} than the graphs that ship")
         if networks["recogniser"].get("input_size") != RECOGNISER_SIDE or "crop" not in networks["recogniser"]:
-            raise Unfit(f"{self.bundle / 'bundle.yaml'} crops faces for its recogniser in another way")
+            raise UnfitError(f"{self.bundle / 'bundle.yaml'} crops faces for its recogniser in another way")
 
     def _read(self, role: str) -> dict[str, Array]:
         entry = self.spec["networks"][role]
@@ -159,7 +159,7 @@ class LightPersona:
         weights = load_arrays(path, expected=self.weights)
         painter = _below(weights, "painter.")
         if len(painter) != len(weights):
-            raise Unfit(f"{path} holds more than a painter")
+            raise UnfitError(f"{path} holds more than a painter")
         check_layout("painter", painter, str(path))
         return painter
 
@@ -328,14 +328,14 @@ def read_card(folder: Path) -> dict[str, Any]:
     """What `model.yaml` says, with today's import paths.
 
     Raises:
-        Unfit: If it does not describe a backbone; torch's reader says what is wrong with it.
+        UnfitError: If it does not describe a backbone; torch's reader says what is wrong with it.
         UserError: If it cannot be read.
     """
     card = read_yaml(folder / CARD)
     kinds = {"class_path": str, "init_args": dict, "bundle": dict}
     for name, kind in kinds.items():
         if not isinstance(card.get(name), kind):
-            raise Unfit(f"{folder / CARD} does not describe a backbone")
+            raise UnfitError(f"{folder / CARD} does not describe a backbone")
     return {**card, **with_current_paths({"class_path": card["class_path"], "init_args": card["init_args"]})}
 
 
@@ -348,12 +348,14 @@ def check_card(card: Mapping[str, Any], folder: Path) -> None:
     """Refuse another method, and Personas that the graphs do not describe.
 
     Raises:
-        Unfit: If the model is one.
+        UnfitError: If the model is one.
     """
     if not is_persona(card):
-        raise Unfit(f"{folder.name} is of {card['class_path']}, for which there are no graphs")
+        raise UnfitError(f"{folder.name} is of {card['class_path']}, for which there are no graphs")
     if (card["init_args"].get("sizes") or [SIZE]) != [SIZE]:
-        raise Unfit(f"{folder.name} paints faces of {card['init_args']['sizes']} px, and the graphs that ship {SIZE}")
+        raise UnfitError(
+            f"{folder.name} paints faces of {card['init_args']['sizes']} px, and the graphs that ship {SIZE}"
+        )
 
 
 def _below(weights: Mapping[str, Array], prefix: str) -> dict[str, Array]:

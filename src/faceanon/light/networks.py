@@ -28,7 +28,7 @@ LAYOUTS = "layouts.json"
 OPENERS = 2  # sessions that are opened at once, beside whatever else the start of a command does
 
 
-class Unfit(UserError):
+class UnfitError(UserError):
     """The graphs that ship do not describe this model."""
 
 
@@ -63,10 +63,10 @@ def check_layout(graph: str, tensors: Mapping[str, Any], source: str) -> None:
     """Refuse weights of another network than a graph's.
 
     Raises:
-        Unfit: If a name or a shape differs.
+        UnfitError: If a name or a shape differs.
     """
     if layout(tensors) != layouts()[graph]["layout"]:
-        raise Unfit(f"{source} has another layout than the graph of the {graph} that ships")
+        raise UnfitError(f"{source} has another layout than the graph of the {graph} that ships")
 
 
 def open_graph(name: str, weights: Mapping[str, Array] | None = None) -> Callable[..., list[Array]]:

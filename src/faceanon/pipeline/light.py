@@ -70,7 +70,7 @@ class LightPipeline(Pipeline):
         """A pipeline from the folder of a trained model.
 
         Raises:
-            Unfit: If the graphs that ship do not describe this model.
+            UnfitError: If the graphs that ship do not describe this model.
             UserError: If a file is missing or damaged.
         """
         return cls(LightPersona(Path(path)), detector, batch)

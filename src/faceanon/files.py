@@ -243,7 +243,7 @@ def _scale_shape(shape: Sequence[int]) -> list[int]:
     return shape_of_scales
 
 
-def _widened(stored: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+def widened(stored: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """Tensors of a file by their own names, those in int8 as float32.
 
     Raises:
@@ -295,7 +295,7 @@ def load_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
     except Exception as error:  # also KeyError and RuntimeError, of types and shapes that torch does not have
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path} is not a readable safetensors file ({reason}); fetch or train it again") from error
-    return _widened(stored, path)
+    return widened(stored, path)
 
 
 def load_arrays(path: Path, data: bytes | None = None, expected: str | None = None) -> dict[str, NDArray[np.float32]]:

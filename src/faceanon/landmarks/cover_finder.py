@@ -10,12 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load
 from torch import Tensor
 
 from faceanon.landmarks.cover_cells import covered_cells
 from faceanon.networks.cover_finder import CoverFinderNet
-from faceanon.weights.shipped import read_shipped
+from faceanon.weights.shipped import read_tensors
 
 FILE = "covers.safetensors"
 
@@ -34,8 +33,7 @@ class CoverFinder:
         # On the meta device no random numbers are drawn for weights that are replaced at once (see FaceMesh).
         with torch.device("meta"):
             self.net = CoverFinderNet()
-        weights = {name: value.float() for name, value in load(read_shipped(FILE, folder)).items()}
-        self.net.load_state_dict(weights, assign=True)
+        self.net.load_state_dict(read_tensors(FILE, folder), assign=True)
         self.net.eval().requires_grad_(False)
 
     def covers(self, latents: Tensor, maps: Tensor, meshes: Tensor) -> Tensor:

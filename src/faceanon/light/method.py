@@ -7,6 +7,7 @@ same codes, draw the same stranger under the same password, and bring each other
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from faceanon.landmarks.drawings import (
 from faceanon.light.networks import Array, Networks, UnfitError, check_layout, open_graph
 from faceanon.names import with_current_paths
 from faceanon.paths import checkpoints
+from faceanon.sealed.coder import CELL as SHRINK
 from faceanon.sealed.coder import decode_cells, encode_cells
 from faceanon.weights.shipped import read_shipped
 from faceanon.weights.spec import bundle_path, fingerprint, read_spec
@@ -46,13 +48,15 @@ CLASSES = {
     "recogniser": "faceanon.networks.mobileface_v2.MobileFaceV2",
     "identity_space": "faceanon.networks.identity_space.IdentitySpace",
 }
-SIZE = 128  # side of the faces that the graphs were written for, in pixels
-SHRINK = 8  # pixels of the picture along one cell of the latents
+SIZE = 128  # side of the faces that the graphs paint, in pixels
+LARGE = 256  # ... and of those that they enlarge
 CELLS = SIZE // SHRINK
 REACH = 5  # pixels that the decoder's last layers look to each side, see `networks.taef2`
-NOISE = 8  # see `backbones.persona`, like the next two
+NOISE = 8  # see `backbones.persona`, like the next four
 LEAST = 0.4
 CLEAR = 0.5
+ALIKE = 0.2
+STRANGERS = 4
 MOST_LOOKS = 2.0  # see `landmarks.looks`
 STIFFNESS = (1e-4, 0.01, 0.01, 0.01, 0.01, 0.01)  # see `losses.light`
 MESH_BOX = (28 / 256, 44 / 256, 228 / 256, 244 / 256)  # see `landmarks.mesh`
@@ -67,6 +71,38 @@ PAINTING = ("encoder", "mesh", "painter", "recogniser", "looks", "covers", "draw
 Box = tuple[int, int, int, int]
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What is known of B faces before anybody is painted.
+
+    Args:
+        image: `(B, 3, 128, 128)` in [-1, 1].
+        latents: `(B, 32, 16, 16)` normalised.
+        mask: `(B, 1, 16, 16)` of 0 and 1, the cells to paint.
+        maps: `(B, 116, 16, 16)`: mask, drawings, surface of colours.
+        attributes: `(B, 21)`: light and pose.
+        code: `(B, 64)` of the persons.
+        embedding: `(B, E)` of the persons, of unit length.
+        confidence: `(B,)` that there is a face.
+    """
+
+    image: Array
+    latents: Array
+    mask: Array
+    maps: Array
+    attributes: Array
+    code: Array
+    embedding: Array
+    confidence: Array
+
+    def rows(self, chosen: NDArray[np.intp]) -> Seen:
+        """Some of the faces."""
+        parts = {}
+        for field in fields(self):
+            parts[field.name] = getattr(self, field.name)[chosen]
+        return Seen(**parts)
+
+
 class LightPersona:
     """The method for photographs, as `pipeline` uses it.
 
@@ -78,6 +114,7 @@ class LightPersona:
         weights: SHA-256 of its weights.
         formerly: Hashes that they had before they were stored anew.
         framing: Where the faces it knows lie; arguments of `photo.align.reframed`.
+        face_sizes: Sides of all the faces that it takes, rising.
 
     Raises:
         UnfitError: If the graphs that ship do not describe this model.
@@ -88,7 +125,6 @@ class LightPersona:
     sealed = True
     reversible = True
     image_size = SIZE
-    face_sizes = (SIZE,)
 
     def __init__(self, folder: Path) -> None:
         card = read_card(folder)
@@ -98,6 +134,8 @@ class LightPersona:
         self.weights = str(card["sha256"])
         self.formerly = former_hashes(card, folder / CARD)
         self.covers = bool(card["init_args"].get("covers", True))
+        enlarged = bool(card["init_args"].get("enlarge", True))
+        self.face_sizes: tuple[int, ...] = (SIZE, LARGE) if enlarged else (SIZE,)
         self.bundle = bundle_path(card["init_args"].get("bundle", "photo128"))
         self.spec = read_spec(self.bundle)
         self.framing: dict[str, float] = {"scale": 1.0, "right": 0.0, "down": 0.0} | self.spec.get("framing", {})
@@ -115,6 +153,7 @@ class LightPersona:
                 "mesh": partial(_open_shipped, "mesh"),
                 "looks": partial(_open_shipped, "looks"),
                 "covers": partial(_open_shipped, "covers"),
+                "enlarger": partial(_open_shipped, "enlarger"),
             }
         )
         # A model of another layout is to be found out before a photo is touched.
@@ -182,41 +221,42 @@ class LightPersona:
         return secret.normal("faceanon/Persona/key", (free, free))
 
     def anonymize_with_codes(self, image: Array, keys: Array) -> tuple[Array, list[bytes]]:
-        """As `Persona.anonymize_with_codes`: pictures `(B, 3, 128, 128)`, NaN where no face was made out, and codes."""
+        """As `Persona.anonymize_with_codes`: pictures `(B, 3, S, S)`, NaN where no face was made out, and codes."""
         self.run.open(PAINTING)
-        latents = self._encoded(image)
-        meshes, confidence = self._points(image)
-        lines, mask = _drawings(meshes, image)
-        shown = np.concatenate([mask, _cell_means(lines)], 1)
-        if self.covers:
-            mask = _uncovered(mask, self._covered(latents, shown, meshes))
-        light = _fit_light(self._preview(latents), mask)
-        maps = np.concatenate([mask, _folded(lines), _light_surface(light) * mask], 1)
-        code = self._identity(image, latents)
-        turned = self._turned(code, keys)
-        noise = np.zeros((len(image), NOISE), np.float32)
-        condition = np.concatenate([turned, light.reshape(len(image), -1), _pose(meshes), noise], 1)
-        painted = self.run("painter", latents=latents, mask=mask, maps=maps, condition=condition.astype(np.float32))[0]
-        picture = self._joined(image, painted, mask)
-        picture[confidence < CLEAR] = np.nan
+        if image.shape[-1] == SIZE:
+            seen = self._look(image)
+            picture = self._drawn(seen, keys)
+            latents = seen.latents
+            mask = seen.mask
+        else:
+            # The face is painted into the picture of half the size. Its mask, too, is found there.
+            seen = self._look(_halved(image))
+            small = self._drawn(seen, keys)
+            mask = seen.mask.repeat(2, -2).repeat(2, -1)
+            latents = self._encoded(image)
+            painted = self._encoded(np.nan_to_num(small).clip(-1, 1))
+            filled = self.run("enlarger", small=painted, large=latents, mask=mask)[0]
+            picture = self._joined(image, filled, mask)
+        picture[seen.confidence < CLEAR] = np.nan
         codes = []
         for face, cells in zip(latents, mask[:, 0] > 0.5, strict=True):
             codes.append(encode_cells(face, cells))
         return picture, codes
 
     def recover_from(self, image: Array, codes: Sequence[bytes]) -> Array:
-        """As `Persona.recover_from`: faces `(B, 3, 128, 128)` brought back from their codes.
+        """As `Persona.recover_from`: faces `(B, 3, S, S)` brought back from their codes.
 
         Raises:
             UserError: If a code is damaged, or of faces of another size.
         """
         self.run.open(RECOVERING)
         decoded = list(map(decode_cells, codes))
+        side = image.shape[-1]
         for _, kept in decoded:
-            if kept.shape != (CELLS, CELLS):
+            if kept.shape != (side // SHRINK, side // SHRINK):
                 theirs = f"{kept.shape[1] * SHRINK} x {kept.shape[0] * SHRINK}"
                 raise UserError(
-                    f"the code of a face is for faces of {theirs} px, and the model's are {SIZE} x {SIZE} px"
+                    f"the code of a face is for faces of {theirs} px, and the model's are {side} x {side} px"
                 )
         latents = np.stack([face for face, _ in decoded])
         cells = np.stack([kept for _, kept in decoded])[:, None]
@@ -234,8 +274,53 @@ class LightPersona:
 
     # The steps of the method
 
+    def _look(self, image: Array) -> Seen:
+        """What is to be known of `(B, 3, 128, 128)` before anybody is painted."""
+        latents = self._encoded(image)
+        meshes, confidence = self._points(image)
+        lines, mask = _drawings(meshes, image)
+        if self.covers:
+            shown = np.concatenate([mask, _cell_means(lines)], 1)
+            mask = _uncovered(mask, self._covered(latents, shown, meshes))
+        light = _fit_light(self._preview(latents), mask)
+        maps = np.concatenate([mask, _folded(lines), _light_surface(light) * mask], 1)
+        attributes = np.concatenate([light.reshape(len(image), -1), _pose(meshes)], 1)
+        embedding = self._embedding(image)
+        code = self._identity(embedding, latents)
+        return Seen(image, latents, mask, maps, attributes, code, embedding, confidence)
+
+    def _drawn(self, seen: Seen, keys: Array) -> Array:
+        """Pictures of others under keys, as `Persona._drawn`; a stranger too much like the person is drawn again."""
+        drawn = self._painted(seen, self._turned(seen.code, keys))
+        alike = self._alike(drawn, seen.embedding)
+        for turn in range(1, STRANGERS):
+            again = np.flatnonzero(alike >= ALIKE)
+            if len(again) == 0:
+                break
+            some = seen.rows(again)
+            # What the key makes of this code is what its rows, moved on, make of the person's: somebody else.
+            other = self._turned(some.code, np.roll(keys[again], turn, -2))
+            redrawn = self._painted(some, self._turned(self._turned(other, keys[again], inverse=True), keys[again]))
+            alike_now = self._alike(redrawn, some.embedding)
+            better = alike_now < alike[again]
+            drawn[again[better]] = redrawn[better]
+            alike[again[better]] = alike_now[better]
+        return drawn
+
+    def _painted(self, seen: Seen, code: Array) -> Array:
+        """Pictures `(B, 3, 128, 128)` with the faces of codes `(B, 64)`."""
+        noise = np.zeros((len(code), NOISE), np.float32)
+        condition = np.concatenate([code, seen.attributes, noise], 1).astype(np.float32)
+        painted = self.run("painter", latents=seen.latents, mask=seen.mask, maps=seen.maps, condition=condition)[0]
+        return self._joined(seen.image, painted, seen.mask)
+
+    def _alike(self, drawn: Array, embedding: Array) -> Array:
+        """Cosines `(B,)` between what the recogniser sees in drawn faces as they would be saved, and embeddings."""
+        alike: Array = (self._embedding(drawn.clip(-1, 1)) * embedding).sum(1)
+        return alike
+
     def _encoded(self, image: Array) -> Array:
-        """Normalised latents `(B, 32, 16, 16)`."""
+        """Normalised latents `(B, 32, S / 8, S / 8)`."""
         latents = self.run("encoder", unit=(image + 1) / 2)[0]
         codec = self._codec()
         return (latents - codec["mean"][:, None, None]) / codec["std"][:, None, None]
@@ -281,20 +366,23 @@ class LightPersona:
             found[row, 0] = covered_cells(chances[row, 0], shown[row, 0] > 0.5, meshes[row])
         return found
 
-    def _identity(self, image: Array, latents: Array) -> Array:
-        """Identity codes `(B, 64)`, with sex and age as the pictures show them."""
-        space = self._space()
+    def _embedding(self, image: Array) -> Array:
+        """The recogniser's embeddings `(B, E)` of unit length."""
         top, bottom, left, right = self.spec["networks"]["recogniser"]["crop"]
         rows = _bilinear_weights(SIZE, top * SIZE, bottom * SIZE, RECOGNISER_SIDE)
         columns = _bilinear_weights(SIZE, left * SIZE, right * SIZE, RECOGNISER_SIDE)
         embedding = self.run("recogniser", faces=rows @ image @ columns.T)[0]
-        embedding = embedding / np.maximum(np.linalg.norm(embedding, axis=1, keepdims=True), 1e-12)
+        return embedding / np.maximum(np.linalg.norm(embedding, axis=1, keepdims=True), 1e-12)
+
+    def _identity(self, embedding: Array, latents: Array) -> Array:
+        """Identity codes `(B, 64)`, with sex and age as the pictures show them."""
+        space = self._space()
         code = (embedding - space["mean"]) @ space["basis"].T / space["scale"]
         looks = self.run("looks", latents=latents)[0].clip(-MOST_LOOKS, MOST_LOOKS)
         basis = space["kept_basis"][:, : looks.shape[1]]
         return code + (looks - code @ basis) @ basis.T
 
-    def _turned(self, code: Array, keys: Array) -> Array:
+    def _turned(self, code: Array, keys: Array, inverse: bool = False) -> Array:
         """Codes `(B, 64)` of other persons, as `IdentitySpace.turned`."""
         space = self._space()
         frame = np.linalg.qr(keys.astype(np.float64))[0].astype(np.float32)
@@ -302,6 +390,8 @@ class LightPersona:
         free = np.einsum("bi,bij->bj", code @ space["free_basis"], frame)
         pairs = free.reshape(len(free), -1, 2)
         quarter = np.stack([-pairs[..., 1], pairs[..., 0]], -1).reshape(len(free), -1)
+        if inverse:
+            quarter = -quarter
         turned: Array = kept + np.einsum("bi,bji->bj", quarter, frame) @ space["free_basis"].T
         return turned
 
@@ -482,6 +572,16 @@ def _pose(meshes: Array) -> Array:
     return np.stack([yaw, pitch, roll], 1)
 
 
+def _halved(image: Array) -> Array:
+    """Pictures `(B, 3, S, S)` of half the size."""
+    # In torch's order: the last bit decides how a value between two bytes is rounded before the mesh looks at it.
+    total = image[..., ::2, ::2] + image[..., ::2, 1::2]
+    total = total + image[..., 1::2, ::2]
+    total = total + image[..., 1::2, 1::2]
+    halved: Array = total / np.float32(4)
+    return halved
+
+
 def _window(mask: NDArray[Any]) -> Box:
     """Top, bottom, left and right of the cells that masks cover together; the whole where they cover nothing."""
     rows = np.flatnonzero(mask.max((0, 1, 3)))
@@ -498,7 +598,7 @@ def _pixels(window: Box) -> tuple[slice, slice]:
 
 
 def _soft_edge(mask: Array) -> Array:
-    """As `backbones.persona.soft_edge`: `(B, 1, 128, 128)` in [0, 1]."""
+    """As `backbones.persona.soft_edge`: `(B, 1, S, S)` in [0, 1]."""
     pixels = mask.repeat(SHRINK, -2).repeat(SHRINK, -1)
     span = (2 * (SHRINK // 2) + 1,) * 2
     beyond = cv2.BORDER_CONSTANT

@@ -27,6 +27,7 @@ class _NoModel(Pipeline):
         self.batch = 1
         self.policy = Policy()
         self.people = None
+        self.largest = None
 
     @property
     def on_processor(self) -> bool:

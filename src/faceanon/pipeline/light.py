@@ -59,6 +59,7 @@ class LightPipeline(Pipeline):
         self.name = method.name
         self.batch = batch
         self.policy = policy or Policy()
+        self.largest = None
         self.people = None
         self.pictures = LightPictures()
         self._detector = detector

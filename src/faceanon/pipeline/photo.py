@@ -105,6 +105,8 @@ class Pipeline:
         self.policy = policy or Policy()
         # Hashes of the same weights before they were stored in fewer bytes.
         self.formerly: tuple[str, ...] = ()
+        # The largest side in pixels at which faces are painted; None: all that the method takes.
+        self.largest: int | None = None
         # Faces chosen by reference photos, beside the policy's numbers.
         self.people: People | None = None
         self._detector = detector
@@ -135,6 +137,23 @@ class Pipeline:
         pipeline = cls(backbone, detector, weights, Path(path).name, device, batch)
         pipeline.formerly = formerly(path)
         return pipeline
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Sides in pixels at which faces are painted, rising.
+
+        Raises:
+            UserError: `largest` lies below all of them, or recovery of the method would have to find the sizes again.
+        """
+        every = self.backbone.face_sizes
+        if self.largest is None:
+            return every
+        if not self.backbone.sealed:
+            raise UserError(f"the size of faces cannot be chosen for {self.name}: its recovery would not find it again")
+        sizes = tuple(size for size in every if size <= self.largest)
+        if not sizes:
+            raise UserError(f"{self.name} paints faces of {' or '.join(map(str, every))} px, not of {self.largest}")
+        return sizes
 
     @property
     def drawn_only(self) -> bool:
@@ -316,7 +335,7 @@ class Pipeline:
         done: list[list[CropGeometry]] = []
         codes: dict[CropGeometry, bytes] = {}
         for layer in layers:
-            failed = yield from change_layer(pixels, layer, backbone.face_sizes, backbone.sealed, codes, self.pictures)
+            failed = yield from change_layer(pixels, layer, self.sizes, backbone.sealed, codes, self.pictures)
             for geometry in failed:
                 spoilt = owners[geometry].hidden_by(self.policy.small, "the model failed on it")
                 refuse_hopeless([spoilt], photo.name)
@@ -376,9 +395,9 @@ class Pipeline:
         # The last layer lies on top: it comes off first, as squares of different layers overlap.
         for layer in reversed(manifest.layers):
             if codes is not None:
-                bring_back_layer(pixels, layer, backbone.face_sizes, codes, self.from_codes, photo.name, self.pictures)
+                bring_back_layer(pixels, layer, codes, self.from_codes, photo.name, self.pictures)
                 continue
-            failed = yield from change_layer(pixels, layer, backbone.face_sizes, backbone.sealed, {}, self.pictures)
+            failed = yield from change_layer(pixels, layer, self.sizes, backbone.sealed, {}, self.pictures)
             # Of a sealed method these are other strangers. Where it cannot draw one, the first stays, and nothing is
             # said.
             if failed and not backbone.sealed:

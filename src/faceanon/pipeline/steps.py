@@ -14,6 +14,7 @@ from faceanon.photo.align import whole_picture
 from faceanon.photo.file import LoadedPhoto
 from faceanon.photo.pictures import FEATHER, Faces, Pictures
 from faceanon.photo.policy import Face
+from faceanon.sealed.coder import CELL, rows_of_code
 
 MOST_FACES = 64  # of one photo held at once, however many a manifest claims
 ENLARGED = 1.25  # a face may be so much larger in the photo than the model's picture of it
@@ -96,7 +97,6 @@ def change_layer(
 def bring_back_layer(
     pixels: NDArray[np.uint8],
     layer: Sequence[CropGeometry],
-    sizes: Sequence[int],
     codes: Mapping[CropGeometry, bytes],
     from_codes: Callable[[Faces, Sequence[bytes]], Faces],
     name: str,
@@ -107,8 +107,8 @@ def bring_back_layer(
     Args:
         pixels: `(H, W, 3)` uint8, of the whole photo.
         layer: Squares of the faces.
-        sizes: Sides in pixels that a crop may have, rising.
-        codes: Of every square.
+        codes: Of every square. Each knows the size of the crop that it was made from: another release of the model may
+            take a face at another size.
         from_codes: Crops `(B, 3, S, S)` in [-1, 1] and their codes to the faces brought back, as many.
         name: Of the photo, for errors.
         pictures: How faces are taken out of the photo and put back.
@@ -116,20 +116,29 @@ def bring_back_layer(
     Raises:
         UserError: If a code is damaged.
     """
-    for size, part in parts_of_a_size(layer, sizes):
-        crops = pictures.crops(pixels, part, size)
+    by_size: dict[int, list[CropGeometry]] = {}
+    for geometry in layer:
         try:
-            recovered = from_codes(crops, [codes[geometry] for geometry in part])
+            size = rows_of_code(codes[geometry]) * CELL
         except UserError as error:
             raise UserError(f"{name}: {error}") from error
-        for before, face, geometry in zip(crops, recovered, part, strict=True):
-            _paste(pictures, pixels, face, geometry, pictures.changed_region(before, face))
+        by_size.setdefault(size, []).append(geometry)
+    for size, squares in sorted(by_size.items()):
+        for start in range(0, len(squares), MOST_FACES):
+            part = squares[start : start + MOST_FACES]
+            crops = pictures.crops(pixels, part, size)
+            try:
+                recovered = from_codes(crops, [codes[geometry] for geometry in part])
+            except UserError as error:
+                raise UserError(f"{name}: {error}") from error
+            for before, face, geometry in zip(crops, recovered, part, strict=True):
+                _paste(pictures, pixels, face, geometry, pictures.changed_region(before, face))
 
 
 def crop_size(geometry: CropGeometry, sizes: Sequence[int]) -> int:
     """Side in pixels of a face's crop: the smallest size that keeps what the photo shows of it, else the largest.
 
-    It follows from the square and the model alone, so recovery finds it again.
+    It follows from the square and the model alone, so recovery of a method without sealed codes finds it again.
     """
     for size in sizes:
         if geometry.side <= ENLARGED * size:

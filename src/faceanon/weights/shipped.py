@@ -6,14 +6,21 @@ import hashlib
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnxruntime
 
 from faceanon.errors import UserError
+from faceanon.files import widened
 from faceanon.paths import checkpoints
+
+# Light users of this module have no torch.
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SHA256 = {
     "covers.safetensors": "384cd0c11f0fe4111677c0a2fcc7ea4fd54220c1b9684dd19491558edcd6e69e",
+    "enlarger.safetensors": "8a7a502d5f5e22fd813c9c7cd9224b4a16a331fe98e3cc2c4cf02d01c46d7793",
     "looks.safetensors": "294de257d7a66bd066e1db29c6a6c7b646229ea186f208b1e6067e2be1203545",
     "mesh.safetensors": "10ad4dbf0b967097a8007fb0ad082c7c66d98d7eea90d5b82e946036d65b392a",
     "yunet.onnx": "104ee26c71d5c270ce79a6b3dced91c91013260d29a6bf18f9296c5b8c4c2b12",
@@ -57,6 +64,14 @@ def read_shipped(name: str, folder: Path | None = None) -> bytes:
     if hashlib.sha256(data).hexdigest() != SHA256[name]:
         raise UserError(f"{path} is damaged or another file (sha256 differs): install faceanon again")
     return data
+
+
+def read_tensors(name: str, folder: Path | None = None) -> dict[str, Tensor]:
+    """Float32 tensors of a shipped network by name, whatever they are stored in; errors as `read_shipped`."""
+    from safetensors.torch import load
+
+    stored = load(read_shipped(name, folder))
+    return {key: value.float() for key, value in widened(stored, Path(name)).items()}
 
 
 def open_shipped(name: str, threads: int, folder: Path | None = None) -> onnxruntime.InferenceSession:

@@ -15,7 +15,7 @@ import logging
 import warnings
 from collections import OrderedDict
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +49,14 @@ class Case:
         inputs: Examples by name; the first dimension may vary.
         outputs: Names.
         whole: The tensors whose names and shapes decide whether a model fits.
-        varying: Further dimensions of each input that may vary.
+        varying: Further dimensions of each input that may vary, each a multiple of some number.
     """
 
     net: nn.Module
     inputs: dict[str, Tensor]
     outputs: list[str]
     whole: dict[str, Tensor]
-    varying: tuple[int, ...] = ()
+    varying: dict[int, int] = field(default_factory=dict)
 
 
 class _Mesh(nn.Module):
@@ -92,22 +92,31 @@ def cases(method: Persona) -> dict[str, Case]:
         "maps": torch.zeros(2, MAPS, cells, cells),
         "condition": torch.zeros(2, int(condition)),
     }
-    unit = {"unit": torch.zeros(2, 3, method.image_size, method.image_size)}
+    # Sides that vary must differ from each other and from all else, or the exporter takes one for the other.
+    unit = {"unit": torch.zeros(2, 3, 104, 136)}
+    other = torch.zeros(2, codec.channels, 13, 17)
+    enlarging = {
+        "small": latents,
+        "large": torch.zeros(2, codec.channels, 2 * cells, 2 * cells),
+        "mask": torch.zeros(2, 1, 2 * cells, 2 * cells),
+    }
     covers = {"latents": latents, "maps": torch.zeros(2, 8, cells, cells)}
     mesh = _Mesh(method.mesh.net)
     looks = method.looks.net
     finder = method.finder.net
+    enlarger = method.enlarger.net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     return {
-        "encoder": Case(codec.encoder, unit, ["latents"], codec.encoder.state_dict()),
-        "draw": Case(_part(layers, 0, first), {"latents": latents}, ["maps"], decoder),
+        "encoder": Case(codec.encoder, unit, ["latents"], codec.encoder.state_dict(), {2: 8, 3: 8}),
+        "draw": Case(_part(layers, 0, first), {"latents": other}, ["maps"], decoder, {2: 1, 3: 1}),
         # Another size than any other dimension, so that none is taken for it.
         "finish": Case(
-            _part(layers, first, len(layers)), {"maps": torch.zeros(2, 64, 90, 98)}, ["unit"], decoder, (2, 3)
+            _part(layers, first, len(layers)), {"maps": torch.zeros(2, 64, 90, 98)}, ["unit"], decoder, {2: 1, 3: 1}
         ),
         "painter": Case(method.painter, painting, ["painted"], method.painter.state_dict()),
         "mesh": Case(mesh, {"crops": torch.zeros(2, 3, 192, 192)}, ["points", "confidence"], mesh.state_dict()),
         "recogniser": Case(recogniser, {"faces": torch.zeros(2, 3, 112, 112)}, ["embedding"], recogniser.state_dict()),
         "looks": Case(looks, {"latents": latents}, ["looks"], looks.state_dict()),
+        "enlarger": Case(enlarger, enlarging, ["filled"], enlarger.state_dict()),
         "covers": Case(finder, covers, ["logits"], finder.state_dict()),
     }
 
@@ -136,8 +145,8 @@ def graph_of(case: Case) -> tuple[bytes, list[str]]:
     shapes: list[dict[int, Any]] = []
     for _ in case.inputs:
         varying: dict[int, Any] = {0: batch}
-        for number in case.varying:
-            varying[number] = torch.export.Dim(f"side{number}", min=1, max=MOST)
+        for number, multiple in case.varying.items():
+            varying[number] = multiple * torch.export.Dim(f"side{number}", min=2, max=MOST)
         shapes.append(varying)
     logging.getLogger("onnxscript").setLevel(logging.ERROR)
     quiet = io.StringIO()

@@ -34,6 +34,7 @@ FLOORS = {
     "testing": "checks of a method, for plugins",
     "data": "training data",
     "photo": "photographs: decode, find, align, paste, write",
+    "light": "the shipped method without torch: graphs of onnxruntime, and numpy",
     "metrics": "figures of pictures and rates",
     "interop": "files of other programs: public checkpoints, ONNX",
     "models": "trained models: save, load, describe",

@@ -45,8 +45,6 @@ from faceanon.commands._video import (
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
-    import torch
-
     from faceanon.key import KdfParameters
     from faceanon.photo.detect import Detector
     from faceanon.photo.policy import Policy
@@ -264,25 +262,38 @@ def _policy(options: Options) -> Policy:
     return Policy(options.min_face, options.small_faces, select.numbers, exclude.numbers or frozenset())
 
 
-def _detector(name: str, min_face: float, device: torch.device) -> Detector:
+def _detector(name: str, min_face: float, device: str) -> Detector:
     """The detector that `--detector` names, for faces of `min_face` px and more."""
-    from faceanon.photo.detect import ScrfdDetector, shipped_detector
+    from faceanon.photo.detect import shipped_detector
 
     if name in ("mtcnn", "yunet"):
         return shipped_detector(name, min_face, device)
+    from faceanon.photo.scrfd import ScrfdDetector
+
     return ScrfdDetector(name, min_face, device)
+
+
+def _torch_for(options: Options, by_photo: bool) -> str | None:
+    """What was asked for that torch alone can do; None where nothing was."""
+    if is_video(options.files.input):
+        return "a video"
+    if by_photo:
+        return "a person chosen by a photo"
+    if options.detector not in (None, "yunet"):
+        return f"--detector {options.detector}"
+    return None
 
 
 def _pipeline(options: Options, policy: Policy) -> Pipeline:
     files = options.files
-    pipeline = load_pipeline(files.model, files.device)
+    select, exclude = options.choices()
+    pipeline = load_pipeline(files, _torch_for(options, bool(select.photos or exclude.photos)))
     pipeline.policy = policy
     if options.face_size is not None:
         pipeline.largest = options.face_size
         _ = pipeline.sizes  # says at once if there is no such size
     if options.detector is not None:
-        pipeline.detector = _detector(options.detector, policy.searched, pipeline.device)
-    select, exclude = options.choices()
+        pipeline.detector = _detector(options.detector, policy.searched, files.device)
     pipeline.people = people_of(select, exclude, options.people.likeness, files.model, pipeline)
     first = os.environ.get("LOCAL_RANK", "0") == "0"  # of the processes of --devices
     if pipeline.drawn_only and not options.list_faces and first:

@@ -19,7 +19,8 @@ from faceanon.metrics.cache import Originals, network_digest
 from faceanon.metrics.checks import check_image
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.saved import to_bytes
-from faceanon.photo.detect import Detection, Detector, MtcnnDetector, shipped_detector
+from faceanon.photo.detect import Detection, Detector, shipped_detector
+from faceanon.photo.mtcnn import MtcnnDetector
 
 SMALLEST = 12  # pixels; faces fill the picture, so anything small is no face
 

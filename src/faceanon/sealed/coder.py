@@ -24,6 +24,7 @@ HEAD = struct.Struct("<BBBBH")  # version, number of the statistics, rows, colum
 STEP_UNIT = 1024
 SMALLEST_STEP = 0.1
 LARGEST_STEP = 4.0
+CELL = 8  # pixels of the picture along one cell
 MOST_SIDE = 64  # cells; a face of 512 px
 MOST_BYTES = 64_000
 LARGEST = 127  # of a rounded coefficient, either way; at the smallest step five standard deviations

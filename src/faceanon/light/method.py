@@ -431,7 +431,7 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 def is_persona(card: Mapping[str, Any]) -> bool:
     """Whether a card is of the method that there are graphs for."""
-    return card["class_path"] == METHOD
+    return bool(card["class_path"] == METHOD)
 
 
 def check_card(card: Mapping[str, Any], folder: Path) -> None:

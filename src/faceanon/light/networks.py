@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from faceanon.errors import UserError
 from faceanon.weights.shipped import usual_threads
 
-Array = NDArray[np.float32]
+Array = NDArray[Any]
 GRAPHS = Path(__file__).with_name("graphs")
 LAYOUTS = "layouts.json"
 OPENERS = 2  # sessions that are opened at once, beside whatever else the start of a command does

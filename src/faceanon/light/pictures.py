@@ -150,7 +150,7 @@ def pixelated(face: Array, cells: int) -> Array:
     for row in range(cells):
         for column in range(cells):
             mean = face[:, starts[row] : stops[row], starts[column] : stops[column]].mean((1, 2))
-            inside = np.ix_(range(3), np.flatnonzero(owner == row), np.flatnonzero(owner == column))
+            inside = np.ix_(np.arange(3), np.flatnonzero(owner == row), np.flatnonzero(owner == column))
             shown[inside] = mean[:, None, None]
     return shown
 

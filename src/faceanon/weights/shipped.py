@@ -30,7 +30,7 @@ SHA256 = {
 def usual_threads() -> int:
     """Threads of a network where nobody says how many: torch's number, or what torch's would be were it imported."""
     torch = sys.modules.get("torch")
-    if hasattr(torch, "get_num_threads"):
+    if torch is not None and hasattr(torch, "get_num_threads"):
         return int(torch.get_num_threads())
     told = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     if told.isdigit() and int(told) > 0:

@@ -85,12 +85,14 @@ def cases(method: Persona) -> dict[str, Case]:
     cells = method.cells
     latents = torch.zeros(2, codec.channels, cells, cells)
     recogniser = method.bundle.trainable_recogniser().net.eval()
-    condition = method.painter.embed[0].in_features
+    first_layer = method.painter.embed[0]
+    assert isinstance(first_layer, nn.Linear)
+    condition = first_layer.in_features
     painting = {
         "latents": latents,
         "mask": torch.zeros(2, 1, cells, cells),
         "maps": torch.zeros(2, MAPS, cells, cells),
-        "condition": torch.zeros(2, int(condition)),
+        "condition": torch.zeros(2, condition),
     }
     # Sides that vary must differ from each other and from all else, or the exporter takes one for the other.
     unit = {"unit": torch.zeros(2, 3, 104, 136)}
@@ -104,7 +106,7 @@ def cases(method: Persona) -> dict[str, Case]:
     mesh = _Mesh(method.mesh.net)
     looks = method.looks.net
     finder = method.finder.net
-    enlarger = method.enlarger.net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    enlarger = method.enlarger.net.to(memory_format=torch.contiguous_format)
     return {
         "encoder": Case(codec.encoder, unit, ["latents"], codec.encoder.state_dict(), {2: 8, 3: 8}),
         "draw": Case(_part(layers, 0, first), {"latents": other}, ["maps"], decoder, {2: 1, 3: 1}),

@@ -62,7 +62,8 @@ class Change:
             carried = []
             for position in zip(frames, tracks, strict=True):
                 carried.append(self.codes[position])
-            return self.pipeline.from_codes(faces, carried).clamp(-1, 1)
+            brought_back: Tensor = self.pipeline.from_codes(faces, carried)
+            return brought_back.clamp(-1, 1)
         key = backbone.key_from_secret(self.secret, len(faces)).to(device)
         if all(track in means for track in tracks):
             codes_of_tracks = []

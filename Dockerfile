@@ -9,7 +9,7 @@ COPY pyproject.toml constraints.txt README.md LICENSE THIRD_PARTY.md ./
 COPY src ./src
 COPY configs ./configs
 COPY checkpoints ./checkpoints
-RUN pip install --no-cache-dir -c constraints.txt '.[onnx]' && rm -rf /opt/faceanon
+RUN pip install --no-cache-dir -c constraints.txt '.[train,onnx]' && rm -rf /opt/faceanon
 
 RUN useradd --create-home faceanon
 USER faceanon

@@ -28,7 +28,7 @@ $(BIN)/python:
 
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "[install] installing faceanon and its dependencies into $(VENV) (about 6 GB, a few minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,web,onnx,judge]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,dev,docs,web,onnx,judge]'
 	@touch $@
 	@echo "[install] done"
 
@@ -82,7 +82,7 @@ release-check: wheel ## install the wheel into a fresh environment (PYTHON, PINS
 	@echo "[release-check] $$($(PYTHON) --version), $(PINS)"
 	@rm -rf build/release && mkdir -p build/release/empty
 	@$(PYTHON) -m venv build/release/env
-	@build/release/env/bin/python -m pip install --quiet --disable-pip-version-check $(PINS) dist/*.whl
+	@build/release/env/bin/python -m pip install --quiet --disable-pip-version-check $(PINS) "$$(ls dist/*.whl)[train]"
 	@cd build/release/empty && ../env/bin/python ../../../tests/release/smoke.py
 
 clean: ## remove caches and build output; keeps .venv and runs/

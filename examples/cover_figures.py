@@ -22,7 +22,8 @@ from tqdm import tqdm
 
 from faceanon.data.files import list_photos, read_photo
 from faceanon.data.prepared import CLEAR
-from faceanon.landmarks.cover_finder import CoverFinder, eye_cells
+from faceanon.landmarks.cover_cells import eye_cells
+from faceanon.landmarks.cover_finder import CoverFinder
 from faceanon.landmarks.drawings import FINE, LEFT_EYE, RIGHT_EYE, drawings
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.weights.bundle import Bundle

@@ -30,7 +30,7 @@ from faceanon.data.files import list_photos, read_photo
 from faceanon.data.photo_jitter import PhotoJitter
 from faceanon.data.prepared import CLEAR, SHIPPED_FOLDER, SHIPPED_TABLE
 from faceanon.files import load_tensors, save_tensors
-from faceanon.landmarks.cover_finder import covered_cells
+from faceanon.landmarks.cover_cells import covered_cells
 from faceanon.landmarks.drawings import FINE, OUTLINE, drawings
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.networks.cover_finder import CoverFinderNet

@@ -81,7 +81,8 @@ def test_constraints_are_plain_pins_that_fit_the_project():
     assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9._!-]+", line)] == []
     pinned = {re.sub(r"[-_.]+", "-", line.split("==")[0]).lower() for line in lines}
     project = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = project["dependencies"] + project["optional-dependencies"]["dev"]
+    extras = project["optional-dependencies"]
+    wanted = project["dependencies"] + extras["train"] + extras["dev"]
     names = {re.sub(r"[-_.]+", "-", re.split(r"[\[<>=~! ]", line)[0]).lower() for line in wanted}
     assert names <= pinned
 

@@ -26,6 +26,33 @@ COMMANDS = {
 }
 
 
+# Packages of the extra `train`: without them photos are anonymized and recovered by the model that ships.
+TRAIN = frozenset(
+    {
+        "torch",
+        "torchvision",
+        "lightning",
+        "torchmetrics",
+        "jsonargparse",
+        "scipy",
+        "sklearn",
+        "matplotlib",
+        "jinja2",
+        "av",
+        "wandb",
+        "lpips",
+        "timm",
+        "insightface",
+        "pytorch_optimizer",
+        "mtcnn",
+        "lz4",
+        "joblib",
+        "torch_fidelity",
+        "tqdm",
+    }
+)
+
+
 def _usage() -> str:
     lines = ["usage: faceanon COMMAND [...]", "", "train and test (Lightning; see faceanon fit --help):"]
     for name in TRAINING:
@@ -80,6 +107,12 @@ def main(args: Sequence[str] | None = None) -> int:
             return _own_command(name, arguments[1:])
     except UserError as error:
         print(f"faceanon: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        package = (error.name or "").split(".")[0]
+        if package not in TRAIN:
+            raise
+        print(f"faceanon: {name} needs the package {package}: pip install 'faceanon[train]'", file=sys.stderr)
         return 2
     except RunError as error:
         print(f"faceanon: {error}", file=sys.stderr)

@@ -10,14 +10,17 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import torch
+import numpy as np
 import yaml
-from safetensors.torch import load_file, save
-from torch import Tensor, nn
+from numpy.typing import NDArray
 
 from faceanon.errors import NO_ROOM, UserError
+
+# What only reads and writes files needs no torch; those who handle tensors have it already.
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 CARD_BYTES = 4_000_000
 CARD_ENTRIES = 100_000
@@ -50,6 +53,8 @@ def state_sha256(module: nn.Module) -> str:
 
 def raw_bytes(tensor: Tensor) -> bytes:
     """A tensor as it lies in memory, row by row; of every dtype, bfloat16 included, which numpy does not know."""
+    import torch
+
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
@@ -172,6 +177,9 @@ def save_tensors(
         UserError: The folder cannot be written, a tensor has a reserved name, or int8 is asked for numbers that are
             not finite.
     """
+    import torch
+    from safetensors.torch import save
+
     reserved = []
     for name in tensors:
         if name.startswith((INT8, SCALE)):
@@ -210,6 +218,8 @@ def to_int8(tensor: Tensor) -> tuple[Tensor, Tensor]:
         `_scale_shape` says. A weight differs from step times scale by 1/254 of its channel's largest value at most,
         up to the precision of the scale.
     """
+    import torch
+
     value = tensor.float()
     shape = _scale_shape(value.shape)
     others = []
@@ -233,7 +243,7 @@ def _scale_shape(shape: Sequence[int]) -> list[int]:
     return shape_of_scales
 
 
-def _widened(stored: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+def widened(stored: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """Tensors of a file by their own names, those in int8 as float32.
 
     Raises:
@@ -255,6 +265,8 @@ def _widened(stored: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
 
 def _fits(steps: Tensor, scale: Tensor) -> bool:
     """Whether a scale is one of `to_int8` for these steps: else it could blow them up, or turn them into NaN."""
+    import torch
+
     typed = steps.dtype == torch.int8 and scale.dtype == torch.float32 and steps.ndim > 1
     shaped = typed and list(scale.shape) == _scale_shape(steps.shape)
     return shaped and bool(scale.isfinite().all()) and bool((scale > 0).all())
@@ -270,6 +282,8 @@ def load_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
     Raises:
         UserError: Missing, corrupt, or another file than expected.
     """
+    from safetensors.torch import load_file
+
     if not path.is_file():
         raise UserError(f"weights not found: {path}; check the path, or train them (docs/tutorials/train.md)")
     if expected is not None and sha256(path) != expected:
@@ -281,7 +295,48 @@ def load_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
     except Exception as error:  # also KeyError and RuntimeError, of types and shapes that torch does not have
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path} is not a readable safetensors file ({reason}); fetch or train it again") from error
-    return _widened(stored, path)
+    return widened(stored, path)
+
+
+def load_arrays(path: Path, data: bytes | None = None, expected: str | None = None) -> dict[str, NDArray[np.float32]]:
+    """As `load_tensors`, all numbers as float32 arrays of numpy; needs no torch.
+
+    Args:
+        path: The file; also where `data` was read, for messages.
+        data: Its bytes, where they are at hand and checked.
+        expected: Its sha256, checked when given.
+
+    Raises:
+        UserError: Missing, corrupt, or another file than expected; also if it holds bfloat16, which numpy has not.
+    """
+    from safetensors.numpy import load
+
+    if data is None:
+        if not path.is_file():
+            raise UserError(f"weights not found: {path}; check the path, or train them (docs/tutorials/train.md)")
+        data = path.read_bytes()
+    if expected is not None and hashlib.sha256(data).hexdigest() != expected:
+        raise UserError(
+            f"{path} is not the file its card describes (sha256 differs); restore it, e.g. with git checkout"
+        )
+    try:
+        stored = load(data)
+    except Exception as error:  # safetensors' own errors, and KeyError of types that numpy does not have
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path} is not a readable safetensors file ({reason}); fetch or train it again") from error
+    arrays = {}
+    for name, value in stored.items():
+        if name.startswith(SCALE):
+            continue
+        if not name.startswith(INT8):
+            arrays[name] = value.astype(np.float32)
+            continue
+        plain = name.removeprefix(INT8)
+        scale = stored.get(SCALE + plain)
+        if scale is None or value.dtype != np.int8 or list(scale.shape) != _scale_shape(value.shape):
+            raise UserError(f"{path}: the int8 scale of {plain!r:.60} is missing or damaged; fetch or train it again")
+        arrays[plain] = value.astype(np.float32) * scale
+    return arrays
 
 
 def load_strictly(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:

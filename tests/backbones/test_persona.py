@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+import faceanon.backbones.persona as module
 from covered_faces import images, whole_faces, with_masks
 from faceanon.backbones.persona import CLEAR, Persona, soft_edge
 from faceanon.data.files import read_photo
 from faceanon.errors import UserError
 from faceanon.key import Secret
-from faceanon.models import load_into, save_backbone
+from faceanon.models import load_backbone, load_into, save_backbone
 from faceanon.paths import checkpoints
 from faceanon.sealed.coder import decode_cells
 from faceanon.testing import check_backbone
@@ -61,6 +62,69 @@ def test_no_pixel_beyond_the_mask_changes_and_every_face_does(persona, faces):
     assert torch.equal(drawn[~inside], faces[~inside])
     assert ((drawn - faces).abs() * inside).amax((1, 2, 3)).min() > 0.1
     assert 0.1 < cells.float().mean() < 0.6
+
+
+def like(persona, drawn, faces):
+    return (persona.bundle.recogniser(drawn.clamp(-1, 1)) * persona.bundle.recogniser(faces)).sum(1)
+
+
+@torch.no_grad()
+def test_a_stranger_who_looks_like_the_person_is_drawn_again(faces, monkeypatch):
+    persona = load_backbone("persona_photo128")[0].eval()
+    key = persona.sample_key(1).expand(4, -1, -1)
+    monkeypatch.setattr(module, "ALIKE", 2.0)
+    unchecked = persona.anonymize(faces, key)
+    before = like(persona, unchecked, faces)
+    limit = float(before.median())
+    monkeypatch.setattr(module, "ALIKE", limit)
+    checked = persona.anonymize(faces, key)
+    after = like(persona, checked, faces)
+    suspicious = before >= limit
+    torch.testing.assert_close(checked[~suspicious], unchecked[~suspicious])
+    assert (after[suspicious] < before[suspicious]).any()
+    assert (after <= before + 1e-4).all()
+    assert torch.equal(checked, persona.anonymize(faces, key))
+
+
+@torch.no_grad()
+def test_every_other_stranger_has_nothing_of_the_person_either(persona):
+    torch.manual_seed(0)
+    space = persona.identities
+    identity = torch.randn(3, space.size)
+    key = persona.sample_key(3)
+    codes = [persona.transform(persona._another(identity, key, turn), key) for turn in range(module.STRANGERS)]
+    torch.testing.assert_close(codes[0], persona.transform(identity, key))
+    free = torch.stack([torch.nn.functional.normalize(code @ space.free_basis) for code in codes])
+    own = torch.nn.functional.normalize(identity @ space.free_basis)
+    assert (free * own).sum(2).abs().max() < 1e-4
+    for one in range(module.STRANGERS):
+        torch.testing.assert_close(space.kept(codes[one]), space.kept(identity), atol=1e-4, rtol=1e-4)
+        for other in range(one):
+            assert (free[one] * free[other]).sum(1).abs().max() < 0.6
+
+
+@torch.no_grad()
+def test_a_person_of_a_clip_gets_one_checked_code(faces, monkeypatch):
+    persona = load_backbone("persona_photo128")[0].eval()
+    key = persona.sample_key(1)
+    mean = persona.encode(faces[:1]).identity[0]
+    monkeypatch.setattr(module, "ALIKE", 2.0)
+    assert torch.equal(persona.unlike(faces[:1], mean, key), mean)
+    monkeypatch.setattr(module, "ALIKE", -2.0)
+    other = persona.unlike(faces[:1], mean, key)
+    before = like(persona, persona.anonymize_as(faces[:1], mean[None], key), faces[:1])
+    after = like(persona, persona.anonymize_as(faces[:1], other[None], key), faces[:1])
+    assert after <= before + 1e-4
+    assert persona.works_through_codes
+
+
+@torch.no_grad()
+def test_frames_without_a_face_are_nan_in_a_clip_too(persona, faces):
+    mixed = torch.cat([faces[:1], torch.full_like(faces[:1], 0.1)])
+    identity = persona.encode(mixed).identity
+    drawn = persona.anonymize_as(mixed, identity, persona.sample_key(2))
+    assert drawn[0].isfinite().all()
+    assert drawn[1].isnan().all()
 
 
 @torch.no_grad()
@@ -194,6 +258,67 @@ def test_layers_for_large_faces_leave_the_small_ones_as_they_were(persona, faces
     assert not unknown
     key = persona.sample_key(4)
     torch.testing.assert_close(both.anonymize(faces, key), persona.anonymize(faces, key))
+
+
+@torch.no_grad()
+def test_a_large_face_is_painted_small_and_enlarged():
+    shipped = load_backbone("persona_photo128")[0].eval()
+    assert shipped.image_size == 128
+    assert shipped.face_sizes == (128, 256)
+    large = large_faces()
+    halved = torch.nn.functional.avg_pool2d(large, 2)
+    key = shipped.sample_key(len(large))
+    drawn, codes = shipped.anonymize_with_codes(large, key)
+    torch.testing.assert_close(drawn, shipped.anonymize(large, key))
+    assert codes == shipped.code_of(large)
+    small = shipped.anonymize(halved, key)
+    inside = shipped.face_mask(large).repeat_interleave(8, 2).repeat_interleave(8, 3).expand_as(large)
+    assert torch.equal(drawn[~inside], large[~inside])
+    # The same stranger, nearer to the small picture of her than to the original.
+    enlarged = torch.nn.functional.interpolate(small, scale_factor=2.0, mode="bicubic")
+    assert (drawn - enlarged)[inside].abs().mean() < (drawn - large)[inside].abs().mean() / 2
+    assert like(shipped, drawn, enlarged).min() > 0.6
+    assert psnr(shipped.recover_from(drawn, codes), large).min() > 26
+
+
+@torch.no_grad()
+def test_an_enlarged_face_has_details_that_the_small_one_lacks(shared):
+    """A third of the details that the codec keeps of a photograph, and that are gone at half its size."""
+    files = sorted((shared / "photofaces" / "aligned256").iterdir())[20::300][:6]
+    pixels = np.stack([read_photo(file, 256)[0] for file in files])
+    large = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 127.5 - 1
+    shipped = load_backbone("persona_photo128")[0].eval()
+    mask = shipped.face_mask(large).float()
+    codec = shipped.bundle.codec
+    latents = codec.encode(large)
+    small = codec.encode(torch.nn.functional.avg_pool2d(large, 2))
+    inside = mask.repeat_interleave(8, 2).repeat_interleave(8, 3)
+    kernel = torch.tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]])[None, None]
+
+    def detail(picture):
+        edges = torch.nn.functional.conv2d(picture.mean(1, keepdim=True), kernel, padding=1)
+        return ((edges * inside).square().sum((1, 2, 3)) / inside.sum((1, 2, 3))).sqrt()
+
+    filled = detail(codec.decode(shipped.enlarger.enlarge(small, latents, mask)))
+    blurred = detail(torch.nn.functional.interpolate(codec.decode(small), scale_factor=2.0, mode="bicubic"))
+    whole = detail(codec.decode(latents))
+    assert ((filled - blurred) / (whole - blurred)).median() > 1 / 3
+    assert (filled < 1.3 * whole).all()
+
+
+@torch.no_grad()
+def test_a_large_picture_without_a_face_is_nan():
+    shipped = load_backbone("persona_photo128")[0].eval()
+    pictures = torch.cat([large_faces()[:1], torch.full((1, 3, 256, 256), 0.1)])
+    drawn, codes = shipped.anonymize_with_codes(pictures, shipped.sample_key(2))
+    assert drawn[0].isfinite().all()
+    assert drawn[1].isnan().all()
+    assert len(codes) == 2
+
+
+def test_a_model_may_do_without_enlarging():
+    assert Persona(**SMALL, enlarge=False).face_sizes == (128,)
+    assert Persona(**SMALL, sizes=[256]).face_sizes == (256,)
 
 
 def test_faces_of_a_size_without_layers_are_refused():

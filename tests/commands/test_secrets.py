@@ -46,7 +46,9 @@ def photos(tmp_path, monkeypatch):
 
 def use(monkeypatch, backbone):
     for command in (anonymize, recover):
-        monkeypatch.setattr(command, "load_pipeline", lambda model, device: Pipeline(backbone, FixedDetector([])))
+        monkeypatch.setattr(
+            command, "load_pipeline", lambda files, torch_for=None: Pipeline(backbone, FixedDetector([]))
+        )
 
 
 def forms(word=WORD):

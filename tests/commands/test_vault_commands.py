@@ -40,7 +40,7 @@ def traces(original, boxes):
 
 def test_outputs_hold_neither_password_nor_original_bytes(tmp_path, monkeypatch, capsys, pipe):
     for command in (anonymize, recover):
-        monkeypatch.setattr(command, "load_pipeline", lambda model, device: pipe)
+        monkeypatch.setattr(command, "load_pipeline", lambda files, torch_for=None: pipe)
     monkeypatch.setattr(anonymize, "_pipeline", lambda args, policy: pipe)
     monkeypatch.setattr(KdfParameters.__init__, "__defaults__", ("argon2id", 64, 1, 1, 19))
     monkeypatch.setenv("PW", WORD)
@@ -76,7 +76,7 @@ def zlib_parts(data):
 
 def test_folders_go_on_and_come_back(tmp_path, monkeypatch, capsys, pipe):
     for command in (anonymize, recover):
-        monkeypatch.setattr(command, "load_pipeline", lambda model, device: pipe)
+        monkeypatch.setattr(command, "load_pipeline", lambda files, torch_for=None: pipe)
     monkeypatch.setattr(anonymize, "_pipeline", lambda args, policy: pipe)
     monkeypatch.setattr(KdfParameters.__init__, "__defaults__", ("argon2id", 64, 1, 1, 19))
     monkeypatch.setenv("PW", WORD)

@@ -7,7 +7,8 @@ from torch.nn import functional as F
 
 from covered_faces import images, whole_faces, with_masks
 from faceanon.errors import UserError
-from faceanon.landmarks.cover_finder import FILE, CoverFinder, covered_cells, eye_cells
+from faceanon.landmarks.cover_cells import covered_cells, eye_cells
+from faceanon.landmarks.cover_finder import FILE, CoverFinder
 from faceanon.landmarks.drawings import FINE, LEFT_EYE, RIGHT_EYE, drawings
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.weights.bundle import Bundle

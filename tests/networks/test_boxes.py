@@ -42,6 +42,25 @@ def test_they_do_not_import_torchvision():
     assert run.stdout.strip() == "1"
 
 
+def test_the_same_box_of_every_picture():
+    pictures = torch.rand(3, 2, 16, 16)
+    wanted = torchvision.ops.roi_align(
+        pictures, [torch.tensor([[2.0, 4, 10, 12]])] * 3, (5, 5), sampling_ratio=-1, aligned=True
+    )
+    assert torch.equal(boxes.cut_out(pictures, (0.125, 0.25, 0.625, 0.75), 5), wanted)
+
+
+def test_nothing_that_anonymizes_photographs_imports_torchvision():
+    code = (
+        "import sys, torch; from faceanon.models import load_backbone; "
+        "method = load_backbone('persona_photo128')[0]; "
+        "torch.set_grad_enabled(False); method.anonymize(torch.zeros(1, 3, 128, 128), method.sample_key(1)); "
+        "print([name for name in ('torchvision', 'lightning', 'torch._dynamo', 'sympy') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
 def test_an_installation_of_another_build_is_imported(monkeypatch):
     monkeypatch.setattr(boxes, "LIBRARIES", ("no such library",))
     boxes._load.cache_clear()

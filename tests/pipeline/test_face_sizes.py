@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from faceanon.backbones.classical import Blur
 from faceanon.backbones.persona import Persona
 from faceanon.data.files import read_photo
+from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.manifest import CropGeometry, Manifest
 from faceanon.paths import checkpoints
@@ -79,3 +81,35 @@ def test_photos_of_earlier_shipped_weights_come_back(photo):
     back = pipeline.recover_photo(done.photo, secret, Manifest.from_json(done.photo.manifest))
     error = np.square(back.photo.pixels.astype(float) - photo.pixels).mean()
     assert 10 * np.log10(255**2 / error) > 30
+
+
+def test_photos_of_a_release_that_took_every_face_at_128_px_come_back(photo):
+    pipeline = Pipeline.load("persona_photo128")
+    secret = Secret.from_password("correct horse", b"0123456789abcdef")
+    earlier = Pipeline(Persona(enlarge=False), weights=pipeline.weights, name="persona_photo128")
+    done = earlier.anonymize_photo(photo, secret)
+    back = pipeline.recover_photo(done.photo, secret, Manifest.from_json(done.photo.manifest))
+    error = np.square(back.photo.pixels.astype(float) - photo.pixels).mean()
+    assert 10 * np.log10(255**2 / error) > 28
+
+
+def test_large_faces_may_be_painted_small(photo):
+    pipeline = Pipeline(Recording())
+    pipeline.largest = 128
+    secret = Secret.from_password("correct horse", b"0123456789abcdef")
+    done = pipeline.anonymize_photo(photo, secret)
+    assert [side for _, side in pipeline.backbone.seen] == [128]
+    back = pipeline.recover_photo(done.photo, secret, Manifest.from_json(done.photo.manifest))
+    error = np.square(back.photo.pixels.astype(float) - photo.pixels).mean()
+    assert 10 * np.log10(255**2 / error) > 28
+
+
+def test_a_size_that_a_method_does_not_have_is_refused():
+    pipeline = Pipeline(Persona(hidden=32))
+    pipeline.largest = 64
+    with pytest.raises(UserError, match="128 or 256 px, not of 64"):
+        _ = pipeline.sizes
+    other = Pipeline(Blur())
+    other.largest = 64
+    with pytest.raises(UserError, match="its recovery would not find it again"):
+        _ = other.sizes

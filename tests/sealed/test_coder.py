@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faceanon.errors import UserError
-from faceanon.sealed.coder import LARGEST_STEP, SMALLEST_STEP, decode_cells, default_step, encode_cells
+from faceanon.sealed.coder import (
+    LARGEST_STEP,
+    SMALLEST_STEP,
+    decode_cells,
+    default_step,
+    encode_cells,
+    rows_of_code,
+)
 from faceanon.sealed.statistics import NEIGHBOURS, fit, neighbours, save, shipped
 
 CHANNELS = 32
@@ -154,6 +161,15 @@ def test_a_code_with_more_behind_it_is_refused():
 def test_what_has_no_code_is_refused(latents, mask, step):
     with pytest.raises(ValueError, match=r"code|step"):
         encode_cells(latents, mask, step)
+
+
+def test_a_code_says_how_large_its_picture_was():
+    for side in (4, 16, 32):
+        code = encode_cells(np.zeros((32, side, side), np.float32), np.ones((side, side), bool))
+        assert rows_of_code(code) == side
+    for damaged in (b"", code[:3], code[:2] + b"\0" + code[3:], code[:2] + b"\xff" + code[3:]):
+        with pytest.raises(UserError, match="damaged"):
+            rows_of_code(damaged)
 
 
 def test_default_steps_are_coarser_for_larger_faces():

@@ -147,6 +147,38 @@ class Backbone(nn.Module, ABC):
         """Replace the person in `(B, 3, S, S)`; not clamped."""
         return self.decode(self.edit(self.encode(image), key))
 
+    def anonymize_as(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
+        """`anonymize`, with the identity code of a whole clip instead of each picture's own.
+
+        Args:
+            image: `(B, 3, S, S)`, frames of one clip.
+            identity: `(B, ...)` codes, each the mean over the frames of its person.
+            key: `(B, *key_shape)`.
+
+        Returns:
+            `(B, 3, S, S)`, not clamped.
+        """
+        return self.decode(self.edit(self.encode(image).with_identity(identity), key))
+
+    def unlike(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
+        """An identity code of whose stranger a method has made sure that it does not look like the person.
+
+        Args:
+            image: `(B, 3, S, S)`, some frames of the person.
+            identity: `(...)`, the mean of the person's codes.
+            key: `(1, *key_shape)`.
+
+        Returns:
+            A code like `identity`. Here it is `identity` itself: nothing is checked.
+        """
+        return identity
+
+    @property
+    def works_through_codes(self) -> bool:
+        """Whether the method anonymizes by editing an identity code, so that a clip can have one code a person."""
+        own = type(self)
+        return own.anonymize is Backbone.anonymize or own.anonymize_as is not Backbone.anonymize_as
+
     def recover(self, image: Tensor, key: Tensor) -> Tensor:
         """Bring the person back from an anonymized `(B, 3, S, S)`; not clamped.
 

@@ -24,6 +24,7 @@ from faceanon.errors import UserError
 from faceanon.landmarks.cover_finder import CoverFinder
 from faceanon.landmarks.covers import random_covers
 from faceanon.landmarks.drawings import DRAWINGS, EXPRESSION, FINE, drawings, pose
+from faceanon.landmarks.enlarger import Enlarger
 from faceanon.landmarks.expression import expression_distance
 from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
@@ -51,6 +52,8 @@ RANGE = 5.0  # normalised latents of photographs hardly ever lie beyond
 LOOKS_NOISE = 0.3  # deviation of the noise on painted latents whose looks are read
 WATCHED = 6  # drawn faces of a batch that recogniser and mesh look at through the decoder
 READ = 8  # drawn faces of a batch that the readers learn from in the same way
+ALIKE = 0.2  # cosine of embeddings from which a stranger is too much like the original, and another is drawn
+STRANGERS = 4  # that are drawn at most; the one least like the original is taken
 
 
 class Persona(Backbone):
@@ -63,6 +66,8 @@ class Persona(Backbone):
             method's `image_size`; for the smaller ones pictures of their size are given.
         covers: Whether what covers a part of the face (medical masks, hands, microphones, hair, dark glasses) stays;
             else the new face is painted over it.
+        enlarge: Whether it takes pictures of 256 px too, where its painter has no layers for them: it paints the face
+            at 128 px then, and a network that ships fills in what is missing to 256 px.
 
     Examples:
         >>> import numpy as np
@@ -86,10 +91,16 @@ class Persona(Backbone):
     licence = "Apache-2.0"
 
     def __init__(
-        self, bundle: str = "photo128", hidden: int = 320, sizes: list[int] | None = None, covers: bool = True
+        self,
+        bundle: str = "photo128",
+        hidden: int = 320,
+        sizes: list[int] | None = None,
+        covers: bool = True,
+        enlarge: bool = True,
     ) -> None:
         super().__init__()
         self.covers = covers
+        self.enlarge = enlarge
         self.bundle = Bundle(bundle)
         self.bundle.require("codec", "recogniser", "identity_space")
         space = self.bundle.build("identity_space")
@@ -112,7 +123,9 @@ class Persona(Backbone):
 
     @property
     def face_sizes(self) -> tuple[int, ...]:
-        """Sides of all the faces that it paints, rising."""
+        """Sides of all the faces that it takes, rising."""
+        if self.enlarge and self.sizes == [SIZES[0]]:
+            return SIZES
         return tuple(self.sizes)
 
     def grown_from(self, init_args: dict[str, Any]) -> dict[str, Any]:
@@ -137,6 +150,11 @@ class Persona(Backbone):
         """The network that reads sex and age."""
         return Looks()
 
+    @cached_property
+    def enlarger(self) -> Enlarger:
+        """The network that fills in the details of large faces."""
+        return Enlarger()
+
     @property
     def identities(self) -> IdentitySpace:
         """The space of the identity codes."""
@@ -153,14 +171,20 @@ class Persona(Backbone):
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
         """Replace the person in `(B, 3, S, S)`; not clamped. Where no face can be made out, the picture is NaN.
 
-        Whoever calls hides such a face in another way: what the mesh cannot find, nothing would be painted over.
+        Whoever calls hides such a face in another way: what the mesh cannot find, nothing would be painted over. A
+        stranger whom the recogniser still takes for the person is drawn again as somebody else.
         """
+        if self._is_large(image):
+            return self._anonymize_large(image, key)[0]
         return self._drawn(*self._look(image), key)
 
     def anonymize_with_codes(self, image: Tensor, key: Tensor) -> tuple[Tensor, list[bytes]]:
         """As `anonymize`, with the codes of the originals; codec and mesh look at each face once."""
-        codes, confidence = self._look(image)
-        drawn = self._drawn(codes, confidence, key)
+        if self._is_large(image):
+            drawn, latents, mask = self._anonymize_large(image, key)
+            return drawn, codes_of_latents(latents, mask)
+        codes, embedding, confidence = self._look(image)
+        drawn = self._drawn(codes, embedding, confidence, key)
         assert codes.latents is not None
         assert codes.mask is not None
         return drawn, codes_of_latents(codes.latents, codes.mask)
@@ -169,18 +193,96 @@ class Persona(Backbone):
         """Identity code `(B, 64)`, latents, mask, drawings, light and pose of `(B, 3, S, S)`."""
         return self._look(image)[0]
 
-    def _drawn(self, codes: Codes, confidence: Tensor, key: Tensor) -> Tensor:
-        """Pictures of others under keys; NaN where no face was made out."""
-        drawn = self.decode(self.edit(codes, key))
-        return torch.where((confidence >= CLEAR)[:, None, None, None], drawn, torch.nan)
+    def _is_large(self, image: Tensor) -> bool:
+        """Whether the painter has no layers for pictures so large, and their faces are enlarged."""
+        return image.shape[-1] > self.image_size
 
-    def _look(self, image: Tensor) -> tuple[Codes, Tensor]:
-        """Codes of `(B, 3, S, S)`, and confidences `(B,)` that the pictures show a face."""
+    def _anonymize_large(self, image: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """A large picture `(B, 3, 256, 256)` with a new face, its own latents, and the mask of the painted cells.
+
+        The face is painted into the picture of half the size. Its mask, too, is found there: one cell becomes four.
+        """
+        codes, embedding, confidence = self._look(_halved(image))
+        small = self._drawn(codes, embedding, confidence, key)
+        assert codes.mask is not None
+        mask = F.interpolate(codes.mask, scale_factor=2.0)
+        with torch.no_grad():
+            latents = self.bundle.codec.encode(image)
+            # Where no face was made out there is no picture to enlarge; it is NaN again below.
+            painted = self.bundle.codec.encode(small.nan_to_num().clamp(-1, 1))
+        filled = self.enlarger.enlarge(painted, latents, mask)
+        return _clear(self._joined(filled, mask, image), confidence), latents, mask
+
+    def anonymize_as(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
+        """As in the base; where no face can be made out, the picture is NaN."""
+        codes, _, confidence = self._look(image)
+        drawn = self.decode(self.edit(codes.with_identity(identity), key))
+        return _clear(drawn, confidence)
+
+    def unlike(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
+        """As in the base: up to four strangers are drawn, and the recogniser looks at each."""
+        codes, embedding, _ = self._look(image)
+        rows = len(image)
+        best = identity
+        least = None
+        for turn in range(STRANGERS):
+            other = self._another(identity[None], key, turn)
+            drawn = self.decode(self.edit(codes.with_identity(other.expand(rows, -1)), key.expand(rows, -1, -1)))
+            alike = float(self._alike(drawn, embedding).max())
+            if least is None or alike < least:
+                best = other[0]
+                least = alike
+            if alike < ALIKE:
+                break
+        return best
+
+    def _drawn(self, codes: Codes, embedding: Tensor, confidence: Tensor, key: Tensor) -> Tensor:
+        """Pictures of others under keys; NaN where no face was made out.
+
+        Args:
+            codes: Of the originals.
+            embedding: Of the originals, `(B, E)`.
+            confidence: That they show faces, `(B,)`.
+            key: `(B, K, K)`.
+        """
+        drawn = self.decode(self.edit(codes, key))
+        alike = self._alike(drawn, embedding)
+        for turn in range(1, STRANGERS):
+            again = (alike >= ALIKE).nonzero().flatten()
+            if len(again) == 0:
+                break
+            chosen = codes.map(lambda item, rows=again: item[rows])
+            other = chosen.with_identity(self._another(chosen.identity, key[again], turn))
+            redrawn = self.decode(self.edit(other, key[again]))
+            alike_now = self._alike(redrawn, embedding[again])
+            better = alike_now < alike[again]
+            drawn[again[better]] = redrawn[better]
+            alike[again[better]] = alike_now[better]
+        return _clear(drawn, confidence)
+
+    def _another(self, identity: Tensor, key: Tensor, turn: int) -> Tensor:
+        """Codes `(B, 64)` from which a key draws another stranger than from `identity`; the same for `turn` 0.
+
+        What the key makes of them is what its rows, moved on by `turn`, make of `identity`. So this stranger, too, has
+        nothing of the person in what a key turns.
+        """
+        if turn == 0:
+            return identity
+        other = self.transform(identity, key.roll(turn, -2))
+        return self.transform(other, key, inverse=True)
+
+    def _alike(self, drawn: Tensor, embedding: Tensor) -> Tensor:
+        """Cosines `(B,)` between what the recogniser sees in drawn faces as they would be saved, and embeddings."""
+        with torch.no_grad():
+            return (self.bundle.recogniser(drawn.detach().float().clamp(-1, 1)) * embedding).sum(1)
+
+    def _look(self, image: Tensor) -> tuple[Codes, Tensor, Tensor]:
+        """Codes of `(B, 3, S, S)`, embeddings `(B, E)`, and confidences `(B,)` that the pictures show a face."""
         with torch.no_grad():
             latents = self.bundle.codec.encode(image)
             embedding = self.bundle.recogniser(image.float())
         mesh, confidence = self.points(image)
-        return self._codes(image, latents, mesh, embedding), confidence
+        return self._codes(image, latents, mesh, embedding), embedding, confidence
 
     def encode_batch(self, batch: FaceBatch) -> Codes:
         """As `encode`, with what was prepared for a training batch."""
@@ -272,19 +374,21 @@ class Persona(Backbone):
         """The picture with the new face, softly joined; beyond the painted cells it is the old one."""
         assert codes.image is not None
         assert codes.mask is not None
-        window = _window(codes.mask, 0)
-        part = self.bundle.codec.decode_part(self.paint(codes), window)
+        return self._joined(self.paint(codes), codes.mask, codes.image)
+
+    def _joined(self, painted: Tensor, mask: Tensor, image: Tensor) -> Tensor:
+        """Pictures `(B, 3, S, S)` with painted latents `(B, 32, h, h)` in the cells of a mask `(B, 1, h, h)`."""
+        window = _window(mask, 0)
+        part = self.bundle.codec.decode_part(painted, window)
         rows, columns = _pixels(window)
-        edge = soft_edge(codes.mask, codes.image.shape[-1])[:, :, rows, columns]
-        picture = codes.image.float().clone()
+        edge = soft_edge(mask, image.shape[-1])[:, :, rows, columns]
+        picture = image.float().clone()
         picture[:, :, rows, columns] = picture[:, :, rows, columns] * (1 - edge) + part * edge
         return picture
 
     def face_mask(self, image: Tensor) -> Tensor:
-        """The cells that `decode` paints anew, `(B, 1, h, h)` bool."""
-        with torch.no_grad():
-            latents = self.bundle.codec.encode(image)
-        return self._mask(image, latents) > 0.5
+        """The cells that `anonymize` paints anew, `(B, 1, h, h)` bool."""
+        return self._mask(image) > 0.5
 
     def code_of(self, image: Tensor) -> list[bytes]:
         """As in the base; the codec looks at each picture once."""
@@ -292,8 +396,13 @@ class Persona(Backbone):
             latents = self.bundle.codec.encode(image.detach())
         return codes_of_latents(latents, self._mask(image, latents))
 
-    def _mask(self, image: Tensor, latents: Tensor) -> Tensor:
-        """The cells of `(B, 3, S, S)` that are painted anew, `(B, 1, h, h)` of 0 and 1."""
+    def _mask(self, image: Tensor, latents: Tensor | None = None) -> Tensor:
+        """The cells of `(B, 3, S, S)` that are painted anew, `(B, 1, h, h)` of 0 and 1; `latents` where known."""
+        if self._is_large(image):
+            return F.interpolate(self._mask(_halved(image)), scale_factor=2.0)
+        if latents is None:
+            with torch.no_grad():
+                latents = self.bundle.codec.encode(image)
         mesh = self.points(image)[0]
         lines, mask = drawings(mesh, image, latents.shape[-1])
         return _uncovered(mask, self._covered(latents, lines, mask, mesh))
@@ -548,6 +657,16 @@ def soft_edge(mask: Tensor, side: int) -> Tensor:
     # A box of one cell that moves over the mask: one half on the border, 1 from half a cell within it on.
     share = F.avg_pool2d(pixels, span, stride=1, padding=span // 2, count_include_pad=False)
     return (2 * share - 1).clamp(0, 1) * pixels
+
+
+def _halved(image: Tensor) -> Tensor:
+    """Pictures `(B, 3, S, S)` of half the size."""
+    return F.avg_pool2d(image.float(), 2)
+
+
+def _clear(drawn: Tensor, confidence: Tensor) -> Tensor:
+    """Pictures `(B, 3, S, S)`, NaN where the mesh made out no face."""
+    return torch.where((confidence >= CLEAR)[:, None, None, None], drawn, torch.nan)
 
 
 def _uncovered(mask: Tensor, covered: Tensor) -> Tensor:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import os
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
     from faceanon.pipeline.photo import Pipeline
 
 FORMATS = ("png", "jpg", "webp")
+DEFAULT_MODEL = "persona_photo128"
+ENGINES = ("auto", "light", "torch")
+ENGINE_VARIABLE = "FACEANON_ENGINE"
+INSTALL = "pip install 'faceanon[train]'"
 MODEL_HELP = (
     "folder of a trained model or of its ONNX export, or a .ckpt of your own training (default: persona_photo128, for "
     "photographs, which ships; dbaf_synth64 ships too and knows drawn faces of 64 px only)"
@@ -31,6 +38,7 @@ class FileOptions:
         output: File or folder to write; None where nothing is written.
         model: Folder, shipped name or .ckpt; None for the model that ships.
         device: Where it computes.
+        engine: `light` (onnxruntime), `torch`, or `auto`; None for what the environment says, else `auto`.
         overwrite: Whether outputs may exist.
         quality: Of JPEG and WebP; None for the usual one.
         format: Ending of the pictures that a folder gets.
@@ -45,6 +53,7 @@ class FileOptions:
     output: str | None
     model: str | None
     device: str
+    engine: str | None
     overwrite: bool
     quality: int | None
     format: str
@@ -87,6 +96,12 @@ def add_file_arguments(parser: argparse.ArgumentParser, what: str, output_needed
     )
     parser.add_argument("--model", metavar="PATH", help=MODEL_HELP)
     parser.add_argument("--device", default="cpu", help="where to compute: cpu, cuda, cuda:1, ... (default: cpu)")
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        help="what runs the networks: light (onnxruntime, starts at once, for the model of photographs that ships), "
+        f"torch, or auto, light where it can (default: {ENGINE_VARIABLE}, else auto)",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace outputs that exist, and start folders anew")
     parser.add_argument(
         "--quality",
@@ -211,8 +226,41 @@ def _check_unique(jobs: Sequence[Job]) -> None:
             raise UserError(f"{names} would all become {target}; rename all but one")
 
 
-def load_pipeline(model: str | None, device: str) -> Pipeline:
-    """The pipeline of `--model` on `--device`.
+def load_pipeline(files: FileOptions, torch_for: str | None = None) -> Pipeline:
+    """The pipeline of `--model` on `--device`, without torch where that is possible.
+
+    Args:
+        files: What was typed.
+        torch_for: What else was asked for that torch alone can do, as the subject of a sentence; None: nothing.
+
+    Raises:
+        UserError: If there is no such model, device or engine, or torch is needed and not installed.
+    """
+    engine = _engine(files)
+    reason = _why_torch(files, torch_for)
+    if engine != "torch" and reason is None:
+        from faceanon.light.method import model_folder
+        from faceanon.light.networks import UnfitError
+        from faceanon.pipeline.light import LightPipeline
+
+        folder = model_folder(_model(files))
+        assert folder is not None
+        try:
+            return LightPipeline.load(folder)
+        except UnfitError as error:
+            reason = str(error)
+            if engine == "auto" and torch_installed():
+                print(f"faceanon: {reason}; torch runs it, which takes longer to start", file=sys.stderr)
+    if engine == "light":
+        raise UserError(f"--engine light does not fit: {reason}; give --engine torch")
+    if not torch_installed():
+        why = reason or "--engine torch runs torch"
+        raise UserError(f"{why}; torch is not installed: {INSTALL}")
+    return load_with_torch(files.model, files.device)
+
+
+def load_with_torch(model: str | None, device: str) -> Pipeline:
+    """The pipeline of `--model` on `--device`, run by torch.
 
     Raises:
         UserError: If there is no such model or device.
@@ -222,3 +270,42 @@ def load_pipeline(model: str | None, device: str) -> Pipeline:
     from faceanon.pipeline.photo import Pipeline
 
     return Pipeline.load(default_model() if model is None else model, device=_methods.device(device))
+
+
+def torch_installed() -> bool:
+    """Whether torch can be imported; it is not, since that takes a second."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def _model(files: FileOptions) -> str:
+    return DEFAULT_MODEL if files.model is None else files.model
+
+
+def _engine(files: FileOptions) -> str:
+    engine = files.engine or os.environ.get(ENGINE_VARIABLE) or "auto"
+    if engine not in ENGINES:
+        raise UserError(f"{ENGINE_VARIABLE} is {engine!r:.40}; set it to {', '.join(ENGINES)}, or to nothing")
+    return engine
+
+
+def _why_torch(files: FileOptions, torch_for: str | None) -> str | None:
+    """Why the light way does not apply, as a sentence; None where it may."""
+    if torch_for is not None:
+        return f"{torch_for} needs torch"
+    if files.device != "cpu":
+        return f"--device {files.device} needs torch"
+    if files.shared:
+        return "--devices and --nodes need torch"
+    from faceanon.light.method import is_persona, model_folder, read_card
+    from faceanon.light.networks import UnfitError
+
+    folder = model_folder(_model(files))
+    if folder is None:
+        return f"the model {_model(files)} needs torch"
+    try:
+        card = read_card(folder)
+    except UnfitError as error:
+        return str(error)
+    if not is_persona(card):
+        return f"the model {folder.name} needs torch"
+    return None

@@ -138,10 +138,11 @@ def people_of(
     Raises:
         UserError: If a photo shows no face or several, or nobody knows when faces are alike.
     """
-    from faceanon.photo.people import People, read_reference
-
     if not (select.photos or exclude.photos):
         return None
+    # Faces are compared by torch's recogniser.
+    from faceanon.photo.people import People, read_reference
+
     measure = _likeness(likeness, model, pipeline)
     chosen = tuple(read_reference(photo, pipeline.detector, measure) for photo in select.photos)
     left = tuple(read_reference(photo, pipeline.detector, measure) for photo in exclude.photos)

@@ -45,8 +45,6 @@ from faceanon.commands._video import (
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
-    import torch
-
     from faceanon.key import KdfParameters
     from faceanon.photo.detect import Detector
     from faceanon.photo.policy import Policy
@@ -77,6 +75,7 @@ class Options:
         small_faces: What hides faces that the model cannot be applied to.
         list_faces: Whether faces are numbered and nothing is written.
         detector: Name or file of the detector; None for the model's own.
+        face_size: Largest side at which faces are painted, in pixels; None for what the model has.
     """
 
     files: FileOptions
@@ -92,6 +91,7 @@ class Options:
     small_faces: Literal["blur", "pixelate", "mask", "refuse"]
     list_faces: bool
     detector: str | None
+    face_size: int | None
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Options:
@@ -164,6 +164,13 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("blur", "pixelate", "mask", "refuse"),
         help="what hides, for good, faces that the model cannot be applied to; refuse: leave such photos undone "
         "(default: blur)",
+    )
+    group.add_argument(
+        "--face-size",
+        type=int,
+        metavar="PX",
+        help="paint faces at this size at most, e.g. 128: large faces become softer, and take a third of the time "
+        "(default: up to 256 px, by how large a face is in the photo)",
     )
     group.add_argument("--list-faces", action="store_true", help="number the faces and say what would be done; no OUT")
     add_people_arguments(group)
@@ -255,22 +262,38 @@ def _policy(options: Options) -> Policy:
     return Policy(options.min_face, options.small_faces, select.numbers, exclude.numbers or frozenset())
 
 
-def _detector(name: str, min_face: float, device: torch.device) -> Detector:
+def _detector(name: str, min_face: float, device: str) -> Detector:
     """The detector that `--detector` names, for faces of `min_face` px and more."""
-    from faceanon.photo.detect import ScrfdDetector, shipped_detector
+    from faceanon.photo.detect import shipped_detector
 
     if name in ("mtcnn", "yunet"):
         return shipped_detector(name, min_face, device)
+    from faceanon.photo.scrfd import ScrfdDetector
+
     return ScrfdDetector(name, min_face, device)
+
+
+def _torch_for(options: Options, by_photo: bool) -> str | None:
+    """What was asked for that torch alone can do; None where nothing was."""
+    if is_video(options.files.input):
+        return "a video"
+    if by_photo:
+        return "a person chosen by a photo"
+    if options.detector not in (None, "yunet"):
+        return f"--detector {options.detector}"
+    return None
 
 
 def _pipeline(options: Options, policy: Policy) -> Pipeline:
     files = options.files
-    pipeline = load_pipeline(files.model, files.device)
-    pipeline.policy = policy
-    if options.detector is not None:
-        pipeline.detector = _detector(options.detector, policy.searched, pipeline.device)
     select, exclude = options.choices()
+    pipeline = load_pipeline(files, _torch_for(options, bool(select.photos or exclude.photos)))
+    pipeline.policy = policy
+    if options.face_size is not None:
+        pipeline.largest = options.face_size
+        _ = pipeline.sizes  # says at once if there is no such size
+    if options.detector is not None:
+        pipeline.detector = _detector(options.detector, policy.searched, files.device)
     pipeline.people = people_of(select, exclude, options.people.likeness, files.model, pipeline)
     first = os.environ.get("LOCAL_RANK", "0") == "0"  # of the processes of --devices
     if pipeline.drawn_only and not options.list_faces and first:

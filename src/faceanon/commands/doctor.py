@@ -18,10 +18,6 @@ from importlib import metadata
 from faceanon import __version__
 
 NEEDED = {
-    "torch": "every network",
-    "torchvision": "face detection",
-    "lightning": "training and testing",
-    "jsonargparse": "training and testing",
     "numpy": "everything",
     "pillow": "pictures",
     "safetensors": "weights",
@@ -29,12 +25,16 @@ NEEDED = {
     "cryptography": "the scrambled region",
     "onnxruntime": "face detection in photographs; networks in ONNX files",
     "opencv-python": "face detection in photographs",
-    "mtcnn": "face detection for models of drawn faces",
-    "lz4": "weights of that detector",
-    "joblib": "weights of that detector",
     "rich": "progress and tables",
 }
 OPTIONAL = {
+    "torch": "training, videos, the web page, other models than the one that ships (pip install 'faceanon[train]')",
+    "torchvision": "likewise",
+    "lightning": "training and testing",
+    "jsonargparse": "training and testing",
+    "mtcnn": "face detection for models of drawn faces",
+    "lz4": "weights of that detector",
+    "joblib": "weights of that detector",
     "keyring": "--password-keyring: passwords from the system's keyring (pip install 'faceanon[keyring]')",
     "insightface": "--detector: SCRFD face detection, and recognisers to judge with",
     "dlib-bin": "dlib's recogniser, the judge of photographs (pip install 'faceanon[judge]')",

@@ -127,7 +127,7 @@ def _video(options: Options) -> int:
     check_shares(files, options.password, folder=False)
     paths = check_video(files)
     password = password_of(options.password, confirm=False)
-    pipeline = load_pipeline(files.model, files.device)
+    pipeline = load_pipeline(files, "a video")
     return recover_one(options.video, options.deniable, paths, pipeline, password)
 
 
@@ -145,7 +145,10 @@ def _photos(options: Options) -> int:
     folder = prepare_folder(files, options.password, jobs, _settings(options))
     like = None if options.like is None else manifest_like(Path(options.like))
     password = password_of(options.password, confirm=False)
-    pipeline = no_model() if options.exact else load_pipeline(files.model, files.device)
+    if options.exact:
+        pipeline = no_model()
+    else:
+        pipeline = load_pipeline(files)
 
     def make(picture: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
         if options.exact:

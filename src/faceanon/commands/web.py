@@ -21,7 +21,7 @@ import sys
 import threading
 from dataclasses import dataclass
 
-from faceanon.commands._files import MODEL_HELP, load_pipeline
+from faceanon.commands._files import MODEL_HELP, load_with_torch
 from faceanon.commands._run import quiet_pictures
 from faceanon.commands._typed import typed
 from faceanon.errors import UserError
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     _check(options)
     quiet_pictures()
     print("faceanon: loading the model and the page ...", file=sys.stderr, flush=True)
-    pipeline = load_pipeline(options.model, options.device)
+    pipeline = load_with_torch(options.model, options.device)
     from faceanon.web.server import Settings, serving
 
     if not _local(options.host):

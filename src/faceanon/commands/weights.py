@@ -214,7 +214,7 @@ def _verify(options: VerifyOptions) -> int:
 
 def _show(options: ShowOptions) -> int:
     from faceanon.interop.public.reading import read_public
-    from faceanon.weights.bundle import bundle_path
+    from faceanon.weights.spec import bundle_path
 
     path = Path(options.what)
     if path.is_file() or (path.is_dir() and not (path / "bundle.yaml").is_file()):

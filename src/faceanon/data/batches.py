@@ -57,11 +57,13 @@ def person_major(labels: Sequence[int], size: int) -> list[list[int]]:
 
 def _pieces(positions: Sequence[int], size: int, first: int) -> Iterator[Sequence[int]]:
     """Cut into pieces, the first of at most `first` and the rest of at most `size`, none of one picture alone."""
+    # One place left in a batch is of no use to a person with two pictures.
     room = first if first >= min(2, len(positions)) else size
     start = 0
     while start < len(positions):
         left = len(positions) - start
         take = min(room, left)
+        # Leave two for the next batch instead of one alone.
         if left - take == 1 and take > 2:
             take -= 1
         elif left - take == 1 and room < size:
@@ -104,6 +106,7 @@ class ShuffledBatches(DistributedSampler[list[Row]]):
     ) -> None:
         super().__init__(range(len(labels)), num_replicas=ranks, rank=rank, seed=seed)  # type: ignore[arg-type]
         self.count = len(labels)
+        # Every process needs a full batch, or the processes would wait for each other for ever.
         self.size = min(size, self.count // ranks)
         self.current_epoch = epoch
         self.mirror = mirror
@@ -112,6 +115,7 @@ class ShuffledBatches(DistributedSampler[list[Row]]):
             if len(rows) > 1:
                 groups[label] = rows
         self.groups: Mapping[int, list[int]] = groups
+        # Where nobody has two pictures there are no pairs to draw.
         self.pairs = int(pairs * self.size / 2) if self.groups else 0
 
     def __len__(self) -> int:

@@ -22,6 +22,7 @@ def feeding(trainer: Any, workers: int | None, in_memory: bool) -> dict[str, Any
     gpu = trainer is not None and trainer.strategy.root_device.type == "cuda"
     if workers is None:
         workers = GPU_WORKERS if gpu or not in_memory else 0
+    # Handing pictures from process to process takes longer than taking them from memory.
     elif in_memory and not gpu:
         workers = 0
     return {"num_workers": workers, "persistent_workers": workers > 0, "pin_memory": gpu}

@@ -104,6 +104,7 @@ def _looks_like_identities(photos: Sequence[Photo]) -> bool:
     for photo in photos:
         if (folder := _first_folder(photo.name)) is not None:
             folders.add(folder)
+    # FFHQ's own folders are no persons.
     return len(folders) > 1 and not all(map(_FFHQ_SHARD.fullmatch, folders))
 
 
@@ -141,6 +142,7 @@ def name_identities(photos: Sequence[Photo], table: Path) -> list[Photo]:
     for row in rows:
         if len(row) > 1 and row[1].strip():
             person[row[0].strip()] = row[1].strip()
+    # Two folders may hold a picture of the same name, and then the bare name does not say which is meant.
     uses: Counter[str] = Counter()
     for photo in photos:
         uses.update(_aliases(photo.name))
@@ -205,6 +207,7 @@ def _open(path: Path, wanted: Callable[[int, int], float] | None = None) -> Imag
         UnreadableError: It cannot be.
     """
     try:
+        # Pillow calls an empty file a picture of unknown format, which leads people astray.
         if path.stat().st_size == 0:
             raise UnreadableError(f"{path}: the file is empty")
         with Image.open(path) as image:
@@ -229,6 +232,7 @@ def _enough(size: int, crop: Box | None, width: int, height: int) -> float:
     sides = []
     for shape in ((width, height), (height, width)):
         sides.append(square_box(*shape, crop))
+    # Twice the size, so that what is reduced afterwards is still sharp.
     return min(1.0, 2 * size / min(right - left for left, _, right, _ in sides))
 
 
@@ -275,7 +279,9 @@ def read_mask(path: Path, size: int, crop: Box | None = None, order: Sequence[in
     if image.mode not in ("P", "L"):
         raise UnreadableError(f"{path}: a mask has one 8-bit class index a pixel, this one has mode {image.mode}")
     labels = np.asarray(
-        image.resize((size, size), Image.Resampling.NEAREST, box=square_box(*image.size, crop)), dtype=np.uint8
+        # Between two classes there is none: anything but the nearest pixel would invent one.
+        image.resize((size, size), Image.Resampling.NEAREST, box=square_box(*image.size, crop)),
+        dtype=np.uint8,
     )
     if order is None:
         return labels

@@ -171,6 +171,7 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
             if kept:
                 pixels = []
                 for photo in some:
+                    # Taken out, so that pictures do not lie in memory twice.
                     if (item := decoded.pop(photo)) is not None:
                         pixels.append(item)
             self.faces[split] = Faces(some, labels, self.read, pixels, self.mask_mirror)
@@ -184,6 +185,7 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
             persons.append(None if photo.identity is None else f"{number}/{photo.identity}")
         listed = []
         for photo, person in zip(photos, persons, strict=True):
+            # Two folders may name their persons alike and mean different ones.
             listed.append(replace(photo, name=f"{number}/{photo.name}", identity=person))
         return listed
 
@@ -195,6 +197,7 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
         decoded: dict[Photo, Pixels | None] = {}
         bad: list[str] = []
         cut = 0
+        # Decided before anything is read: what does not fit is read again batch by batch.
         keep = self._fits(len(photos))
         with ThreadPoolExecutor(max(1, self.workers)) as pool:
             for photo, result in zip(photos, pool.map(self._try, photos), strict=True):
@@ -246,6 +249,7 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
                 known.add(photo.identity)
         if not known and any(count is not None for count in self.counts):
             raise UserError(f"no person is known in {self._where()}: set val_fraction and test_fraction instead")
+        # A person is either trained on or tested on; of nobody known every picture counts as somebody.
         names = known or {photo.name for photo in photos}
         held = []
         for which in (0, 1):
@@ -292,6 +296,7 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
         fraction = self.fractions[which]
         if count is not None:
             return count
+        # A fraction that is wanted at all holds out somebody, however few there are.
         return max(round(fraction * total), int(fraction > 0 and total > 2))
 
     def _where(self) -> str:

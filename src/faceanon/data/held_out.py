@@ -58,6 +58,7 @@ class HeldOutLoaders:
         labels = self._labels("train")
         ranks = 1 if self.trainer is None else self.trainer.world_size
         rank = 0 if self.trainer is None else self.trainer.global_rank
+        # Without a picture for each process the first step would never end.
         if len(labels) < ranks:
             raise UserError(
                 f"{len(labels)} pictures to train on are too few for {ranks} processes; start fewer of them"

@@ -75,6 +75,7 @@ class CropJitter:
             return batch
         if len(batch) % group:
             raise ValueError(f"a batch of {len(batch)} rows does not hold whole groups of {group}")
+        # Drawn for all processes, each of which takes its own: one process trains the same.
         drawn = self.draw(places * len(batch) // group, generator).tensor_split(places)[place]
         crops = drawn.repeat_interleave(group, 0).to(batch.image.device)
         grid = F.affine_grid(crops, [len(batch), 1, *batch.image.shape[2:]], align_corners=False)
@@ -82,9 +83,11 @@ class CropJitter:
         parsing = batch.parsing
         landmarks = batch.landmarks
         if parsing is not None:
+            # Sampling takes floating point only; the nearest class stays a whole number.
             labels = parsing[:, None].to(grid.dtype)
             parsing = F.grid_sample(labels, grid, "nearest", "border", align_corners=False)[:, 0].to(parsing.dtype)
         if landmarks is not None:
+            # The grid says where a new pixel comes from, so points move the other way.
             landmarks = torch.linalg.solve(crops[:, :, :2], (landmarks - crops[:, None, :, 2]).mT).mT
         return replace(batch, image=image, parsing=parsing, landmarks=landmarks)
 

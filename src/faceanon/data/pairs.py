@@ -46,6 +46,7 @@ def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same
     swapped = _swap_exists(batch)
     others = torch.where(swapped.any(1, keepdim=True), swapped, ~(same_person & known))
     another = _pick(others & (rows[:, None] != rows[None]), rows.roll(1))
+    # A quarter draws itself, a quarter another picture of its person, half somebody else.
     choice = torch.rand(len(batch), device=batch.image.device)
     return torch.where(choice < 1 / 4, rows, torch.where(choice < 1 / 2, mate, another))
 
@@ -89,5 +90,6 @@ def _swap_exists(batch: FaceBatch) -> Tensor:
 
 def _pick(allowed: Tensor, otherwise: Tensor) -> Tensor:
     """A random allowed column for every row, or `otherwise` where none is."""
+    # The largest of random scores is a fair draw among the allowed, for all rows at once.
     score = torch.rand(allowed.shape, device=allowed.device) * allowed
     return torch.where(allowed.any(1), score.argmax(1), otherwise)

@@ -85,6 +85,7 @@ class PhotoJitter:
     def _lit(self, image: NDArray[np.uint8], random: np.random.Generator) -> NDArray[np.float32]:
         """In other light and colours, `(S, S, 3)` float32 in about [0, 1]."""
         light = (image.astype(np.float32) / 255) ** float(np.exp(random.normal(0, self.gamma)))
+        # Cameras disagree on what is white.
         light = light * (1 + random.normal(0, self.balance, 3)).astype(np.float32)
         grey = light.mean(2, keepdims=True)
         light = grey + (light - grey) * float(np.exp(random.normal(0, self.saturation)))

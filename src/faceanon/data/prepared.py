@@ -122,6 +122,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         self.bundle = Bundle(bundle)
         self.bundle.require("codec", "recogniser")
         self.image_size = image_size or self.bundle.image_size
+        # The picture that is jittered has 256 px: nothing larger would gain from it.
         if self.image_size % self.bundle.codec.shrink or not 0 < self.image_size <= SOURCE_SIDE:
             raise UserError(f"image_size is {image_size}: give a multiple of {self.bundle.codec.shrink}, at most 256")
         self.roots = _roots(root, self.bundle)
@@ -153,6 +154,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         to_read = []
         for _, part in missing:
             to_read.extend(part)
+        # All of them, before an hour of work ends at a damaged file.
         check_pictures(to_read)
         workshop = Workshop(self.bundle, self.jitter, self.seed, self.image_size)
         count = 0
@@ -184,6 +186,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
             by_split[split].append((_read(self._file(split, part)), part))
         for split, portions in by_split.items():
             self.splits[split] = _joined(portions, number)
+        # Whoever trains on other folders may have the shipped test pictures among them.
         if self.identities != self.bundle.folder / SHIPPED_TABLE:
             self.splits["train"] = self._without_shipped_test(self.splits["train"])
         train = self.splits["train"]
@@ -200,6 +203,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         test, threshold = shipped_test(self.bundle)
         if not len(test) or not len(train):
             return train
+        # By what they show: the same picture may have another name, size or compression.
         same = (train.tensors["embedding"] @ test.T > threshold).any(1)
         picture = train.tensors["picture"]
         out = torch.unique(picture[same])
@@ -253,6 +257,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
                 split = "test"
             else:
                 split = "train"
+            # The shipped pictures have their split in a table, so that figures of all trainings compare.
             if shipped is not None:
                 if photo.path.name not in shipped:
                     raise UserError(f"{photo.path} is not in {self.identities}: remove it or install faceanon again")
@@ -334,6 +339,7 @@ class Workshop:
         numbers: list[int] = []
         for number, photo in enumerate(photos):
             large = read_photo(photo.path, SOURCE_SIDE)[0]
+            # From the file's content: its name or place may change and its versions stay.
             start = int.from_bytes(_content(photo.path)[:8], "big")
             for version in versions:
                 pictures.append(self.jitter.version(large, version, [self.seed, start, version]))
@@ -350,10 +356,12 @@ class Workshop:
         with torch.inference_mode():
             for part in image.split(PORTION):  # type: ignore[no-untyped-call]
                 unit = part.float().div(127.5).sub(1)
+                # Half the memory; latents are normalised, so float16 keeps three digits of each.
                 latents.append(self.bundle.codec.encode(unit).half())
                 embeddings.append(self.bundle.recogniser(unit))
         channels = self.bundle.codec.channels
         cells = size // self.bundle.codec.shrink
+        # A portion without any face still has tensors of the right shape.
         width = self.bundle.recogniser(torch.zeros(1, 3, size, size)).shape[1]
         return {
             "image": image,

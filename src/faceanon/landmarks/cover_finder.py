@@ -8,25 +8,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import cv2
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from safetensors.torch import load
 from torch import Tensor
 
-from faceanon.landmarks.drawings import FINE, LEFT_EYE, RIGHT_EYE
+from faceanon.landmarks.cover_cells import covered_cells
 from faceanon.networks.cover_finder import CoverFinderNet
-from faceanon.weights.shipped import read_shipped
+from faceanon.weights.shipped import read_tensors
 
 FILE = "covers.safetensors"
-SURE = 0.7  # probability above which a cell is covered
-SURE_OF_EYES = 0.85  # ... on average over the cells of an eye, for any of them to be
-CORE = 0.92  # ... on average over the cells that hang together in a cover
-FEWEST = 0.03  # share of the face that hangs together in a cover; smaller ones do not count
-ONE_EYE = 0.15  # ... in a cover over one eye alone: a hand or hair, not one of two lenses
-MOST = 0.6  # share of the face that covers may take; beyond that none counts
-EYE_SHARE = 0.1  # a cell belongs to an eye where more than so much of it lies within the lids
 
 
 class CoverFinder:
@@ -43,8 +33,7 @@ class CoverFinder:
         # On the meta device no random numbers are drawn for weights that are replaced at once (see FaceMesh).
         with torch.device("meta"):
             self.net = CoverFinderNet()
-        weights = {name: value.float() for name, value in load(read_shipped(FILE, folder)).items()}
-        self.net.load_state_dict(weights, assign=True)
+        self.net.load_state_dict(read_tensors(FILE, folder), assign=True)
         self.net.eval().requires_grad_(False)
 
     def covers(self, latents: Tensor, maps: Tensor, meshes: Tensor) -> Tensor:
@@ -73,57 +62,3 @@ class CoverFinder:
         with torch.no_grad(), torch.autocast(latents.device.type, enabled=False):
             logits: Tensor = self.net(latents.float(), maps.float())
         return logits.sigmoid()
-
-
-def covered_cells(
-    chances: NDArray[np.float32], mask: NDArray[np.bool_], mesh: NDArray[np.float32]
-) -> NDArray[np.bool_]:
-    """Cells of one face that count as covered.
-
-    Args:
-        chances: `(h, h)` in [0, 1], how likely something covers a cell.
-        mask: `(h, h)`, the cells of the face.
-        mesh: `(468, 2)` points in [-1, 1] of the picture.
-
-    Returns:
-        `(h, h)`, some cells of the mask.
-    """
-    sure = (chances > SURE) & mask
-    eyes = [eye_cells(mesh, eye, len(mask)) & mask for eye in (LEFT_EYE, RIGHT_EYE)]
-    hidden = []
-    for cells in eyes:
-        hidden.append(bool(cells.any()) and bool(chances[cells].mean() > SURE_OF_EYES))
-        if hidden[-1]:
-            sure |= cells
-        else:
-            sure &= ~cells
-    count, areas = cv2.connectedComponents(sure.astype(np.uint8), connectivity=4)
-    for area in range(1, count):
-        cells = areas == area
-        fewest = FEWEST
-        if hidden[0] != hidden[1] and (cells & eyes[hidden.index(True)]).any():
-            fewest = ONE_EYE
-        if cells.sum() < fewest * mask.sum() or chances[cells].mean() < CORE:
-            sure &= ~cells
-    if sure.sum() > MOST * mask.sum():
-        return np.zeros_like(sure)
-    return sure
-
-
-def eye_cells(mesh: NDArray[np.float32], eye: tuple[int, ...], cells: int) -> NDArray[np.bool_]:
-    """The cells in which an eye lies.
-
-    Args:
-        mesh: `(468, 2)` points in [-1, 1] of the picture.
-        eye: Points of its lids, in the order in which they go round it.
-        cells: Cells a side.
-
-    Returns:
-        `(cells, cells)`.
-    """
-    side = FINE * cells
-    sheet = np.zeros((side, side), np.float32)
-    outline = (mesh[list(eye)] + 1) / 2 * side
-    cv2.fillPoly(sheet, [np.round(outline).astype(np.int32)], 1.0)
-    share = cv2.resize(sheet, (cells, cells), interpolation=cv2.INTER_AREA)
-    return np.asarray(share > EYE_SHARE)

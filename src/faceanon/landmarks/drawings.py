@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import cv2
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn import functional as F
+
+# Lines are drawn without torch; only what takes tensors needs it.
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Points of the 468-point mesh, in the order in which a line runs through them; left and right are the picture's.
 LEFT_EYE = (33, 7, 163, 144, 145, 153, 154, 155, 133, 173, 157, 158, 159, 160, 161, 246)
@@ -117,6 +120,9 @@ def drawings(meshes: Tensor, images: Tensor, cells: int) -> tuple[Tensor, Tensor
         Drawings `(B, 7, 4 cells, 4 cells)` in [0, 1], and masks `(B, 1, cells, cells)` of 0 and 1, 1 for the cells of
         the face; both on the device of `images`.
     """
+    import torch
+    from torch.nn import functional as F
+
     side = images.shape[-1]
     points = (meshes.detach().cpu().float().numpy() + 1) / 2
     pictures = ((images.detach().float().clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 1).cpu().numpy()
@@ -138,6 +144,9 @@ def pose(meshes: Tensor) -> Tensor:
     Returns:
         `(B, 3)`.
     """
+    import torch
+    from torch.nn import functional as F
+
     left = meshes[:, list(LEFT_EYE)].mean(1)
     right = meshes[:, list(RIGHT_EYE)].mean(1)
     middle = (left + right) / 2

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from safetensors.torch import load
 from torch import Tensor
 
 from faceanon.networks.looks import LooksNet
-from faceanon.weights.shipped import read_shipped
+from faceanon.weights.shipped import read_tensors
 
 FILE = "looks.safetensors"
 MOST = 2.0  # of either number: beyond it a person does not look more like a woman, only the latents stranger
@@ -36,8 +35,7 @@ class Looks:
         # training that opens it after resuming must see the same random numbers as one that never stopped.
         with torch.device("meta"):
             self.net = LooksNet()
-        weights = {name: value.float() for name, value in load(read_shipped(FILE, folder)).items()}
-        self.net.load_state_dict(weights, assign=True)
+        self.net.load_state_dict(read_tensors(FILE, folder), assign=True)
         self.net.eval().requires_grad_(False)
 
     @property

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load
 from torch import Tensor
-from torchvision.ops import roi_align
 
+from faceanon.networks.boxes import cut_out
 from faceanon.networks.face_mesh import INPUT_SIZE, POINTS, FaceMeshNet
-from faceanon.weights.shipped import read_shipped
+from faceanon.weights.shipped import read_tensors
 
 FILE = "mesh.safetensors"
 # SHA-256 of the ONNX file that the tensors were taken from, without loss; prepared pictures are filed under it.
@@ -57,10 +56,7 @@ class FaceMesh:
         # training that opens it after resuming must see the same random numbers as one that never stopped.
         with torch.device("meta"):
             self.net = FaceMeshNet()
-        weights = {}
-        for name, value in load(read_shipped(FILE, folder)).items():
-            weights[name] = value.float()
-        self.net.load_state_dict(weights, assign=True)
+        self.net.load_state_dict(read_tensors(FILE, folder), assign=True)
         self.net.eval().requires_grad_(False)
 
     def points(self, faces: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -116,7 +112,7 @@ class FaceMesh:
         if self._device != pictures.device:
             self.net.to(pictures.device)
         with self._exact():
-            points, _ = self.net(_boxes((pictures.float() + 1) / 2))
+            points, _ = self.net(cut_out((pictures.float() + 1) / 2, BOX, INPUT_SIZE))
         corner = pictures.new_tensor(BOX[:2], dtype=torch.float32)
         places: Tensor = points[..., :2] * ((BOX[2] - BOX[0]) / INPUT_SIZE) + corner
         return places * 2 - 1
@@ -132,17 +128,8 @@ class FaceMesh:
 
 def box_crops(faces: NDArray[np.uint8]) -> NDArray[np.float32]:
     """What the network sees of aligned faces `(B, S, S, 3)` uint8: `(B, 192, 192, 3)` in [0, 1]."""
-    crops = _boxes(torch.from_numpy(np.ascontiguousarray(faces)).permute(0, 3, 1, 2).float() / 255)
+    crops = cut_out(torch.from_numpy(np.ascontiguousarray(faces)).permute(0, 3, 1, 2).float() / 255, BOX, INPUT_SIZE)
     return np.ascontiguousarray(crops.permute(0, 2, 3, 1).numpy())
-
-
-def _boxes(pictures: Tensor) -> Tensor:
-    """The same of pictures `(B, 3, S, S)`: `(B, 3, 192, 192)`, in the pictures' range."""
-    box = torch.tensor([BOX], dtype=torch.float32, device=pictures.device) * pictures.shape[-1]
-    crops: Tensor = roi_align(
-        pictures, [box] * len(pictures), (INPUT_SIZE, INPUT_SIZE), sampling_ratio=-1, aligned=True
-    )
-    return crops
 
 
 def five_points(points: NDArray[np.float32]) -> NDArray[np.float32]:

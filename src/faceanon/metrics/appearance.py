@@ -64,6 +64,7 @@ class AppearanceSuite:
             images[f"recovered/{level}"] = image
         if versions.reconstruction is not None:
             images |= {"reconstruction/file": versions.reconstruction}
+        # Only methods with keys have a wrong one.
         if versions.wrong is not None:
             images |= {"wrong/file": versions.wrong}
         for what, image in images.items():
@@ -116,9 +117,11 @@ class AppearanceSuite:
         masks = {}
         if self.parts.face_classes:
             masks["face"] = torch.isin(labels, torch.tensor(self.parts.face_classes, device=labels.device))
+            # What a method has to leave alone: hair, clothes and background.
             masks["outside_face"] = ~masks["face"]
         if self.parts.head_classes:
             masks["background"] = ~torch.isin(labels, torch.tensor(self.parts.head_classes, device=labels.device))
+        # The parser was not trained on occluders, so only true labels tell where one is.
         if truth and self.parts.occluder_class is not None:
             masks["occluder"] = labels == self.parts.occluder_class
         return masks
@@ -165,6 +168,7 @@ class AppearanceSuite:
         return KernelDistance(self.kid_subsets, self.kid_subset_size, self.seed)
 
     def _copies(self, versions: Versions) -> None:
+        # A method that gives its input back unchanged would score well on every figure of similarity to it.
         change = (versions.recovered["file"] - versions.anonymized[0]).abs().mean((1, 2, 3)) / 2
         self._metric("recovery_copy_rate", Mean, change.device).update((change < COPY_DISTANCE).float())
 
@@ -179,6 +183,7 @@ class AppearanceSuite:
             elif name == "kid":
                 figures |= {"kid": float(value["mean"]), "kid_std": float(value["std"])}
                 self.ci["kid"] = kid_interval(value)
+            # One probe gives several figures, one a factor, for the changed picture and for the original.
             elif name.startswith("attribute/"):
                 figures |= attribute_figures(name.removeprefix("attribute/"), value)
             else:

@@ -76,6 +76,7 @@ class RecogniserExam(Examination):
         scores = self.verification.compute()
         genuine = scores["genuine"]
         impostor = scores["impostor"]
+        # Without a pair of each kind there is no rate to divide.
         if not (genuine.numel() and impostor.numel()):
             raise UserError("a recogniser is tested on several persons with two pictures each; the data hold none")
         figures = {f"auc/{self.name}": area_under_roc(genuine, impostor)}
@@ -88,6 +89,7 @@ class RecogniserExam(Examination):
 def area_under_roc(genuine: Tensor, impostor: Tensor) -> float:
     """Probability that a genuine score `(P,)` exceeds an impostor score `(Q,)`; ties count half."""
     impostor = impostor.sort().values
+    # The Mann-Whitney statistic: sorting is N log N where comparing every pair is N times M in memory.
     below = torch.searchsorted(impostor, genuine.contiguous())
     not_above = torch.searchsorted(impostor, genuine.contiguous(), right=True)
     return float((below + not_above).double().mean() / 2 / len(impostor))
@@ -147,6 +149,7 @@ class LandmarkExam(Examination):
         """Add the landmarks of `batch`."""
         truth = _needed(batch.landmarks, "landmarks")
         points = network(batch.image)
+        # How many landmarks there are is known with the first batch.
         self.each = self.each or [LandmarkDistance(self.image_size).to(points.device) for _ in range(truth.shape[1])]
         self.distance.to(points.device).update(points, truth)
         for point, metric in enumerate(self.each):

@@ -75,12 +75,14 @@ class FeatureCache:
         made = compute()
         kept = [item.detach().cpu() for item in made]
         self._keep(key, rows, kept)
+        # Reading such maps back from a disk takes as long as making them.
         if self.folder is not None and _size(kept) <= BULKY * rows:
             self.folder.write(key, kept)
         return made
 
     def _keep(self, key: str, rows: int, tensors: list[Tensor]) -> None:
         size = _size(tensors)
+        # Perceptual maps are the first to go: they take a thousand times the room of an embedding and little more time.
         limit = self.memory * (BULKY_SHARE if size > BULKY * rows else 1.0)
         if self.used + size <= limit:
             self._entries[key] = tensors
@@ -128,6 +130,7 @@ class Originals:
             compute: Makes the features of `(B, 3, S, S)`.
             what: Which of the network's features these are.
         """
+        # Within one batch each network is asked once, with or without a cache.
         name = network, what
         if name not in self._asked:
             digest = self.digests.get(network)
@@ -140,6 +143,7 @@ class Originals:
 
     def _fetch(self, network: str, compute: Callable[[Tensor], list[Tensor]]) -> list[Tensor]:
         assert self.cache is not None
+        # Hashed at the first question only: many batches are never looked up.
         self._pictures = self._pictures or picture_digest(self.image)
         key = hashlib.sha256(f"{self._pictures}/{network}/{circumstances(self.image)}".encode()).hexdigest()
         values = self.cache.fetch(key, len(self.image), lambda: compute(self.image))
@@ -168,6 +172,7 @@ def circumstances(image: Tensor) -> str:
     parts: list[object] = [code_digest(), torch.__version__, kind, image.stride(), torch.is_grad_enabled()]
     parts.append(torch.get_float32_matmul_precision())
     if kind == "cpu":
+        # Sums over another number of threads, or by other instructions, differ in their last bits.
         parts += [torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()]
     else:
         parts += [torch.cuda.get_device_name(image.device), torch.backends.cudnn.allow_tf32]
@@ -200,6 +205,7 @@ def network_digest(network: object) -> str | None:
 def _parts(network: nn.Module) -> Iterator[nn.Module]:
     for part in network.modules():
         yield part
+        # A frozen network is hidden from `modules()`, so that no optimizer finds it.
         if isinstance(part, Frozen):
             yield from _parts(part.net)
 

@@ -42,6 +42,7 @@ def check_image(name: str, image: Tensor, low: float = -1.0, high: float = 1.0) 
     if image.min() < low - TOLERANCE or image.max() > high + TOLERANCE:
         extent = f"[{image.min():.3g}, {image.max():.3g}]"
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {extent}; scale or clamp it first")
+    # What lies beyond by the tolerance is rounding, and PSNR or SSIM should not see it.
     return image.clamp(low, high)
 
 

@@ -57,6 +57,7 @@ class CodeAgreement(Metric):
         truth = wanted - wanted.mean(0)
         error = (read - wanted).square().mean() / truth.square().mean().clamp(min=1e-12)
         spread = around.norm(dim=0) * truth.norm(dim=0)
+        # An entry that is the same for all faces has no correlation.
         varies = spread > 1e-12
         per_entry = (around * truth).sum(0)[varies] / spread[varies]
         if varies.any():

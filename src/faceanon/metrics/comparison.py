@@ -60,6 +60,7 @@ def _kind(meta: Mapping[str, Any]) -> tuple[str, ...]:
     if not isinstance(followed, Mapping):
         return (NONE,)
     kind = (protocol_label(meta), str(followed.get("sha256")))
+    # Two tests that left the protocol compare only if they left it on the same pictures.
     if followed.get("deviations"):
         return (*kind, str(followed.get("pictures_sha256")))
     return kind

@@ -19,7 +19,8 @@ from faceanon.metrics.cache import Originals, network_digest
 from faceanon.metrics.checks import check_image
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.saved import to_bytes
-from faceanon.photo.detect import Detection, Detector, MtcnnDetector, shipped_detector
+from faceanon.photo.detect import Detection, Detector, shipped_detector
+from faceanon.photo.mtcnn import MtcnnDetector
 
 SMALLEST = 12  # pixels; faces fill the picture, so anything small is no face
 
@@ -55,6 +56,7 @@ class DlibDetector:
 
     def detect(self, image: NDArray[np.uint8]) -> list[Detection]:
         """Faces of an RGB photo `(H, W, 3)` uint8 with `(68, 2)` points, the largest first."""
+        # Enlarged once, as papers do: dlib looks for faces of 80 px and more.
         boxes, scores, _ = self._detector.run(image, 1, 0.0)
         detections = []
         for box, score in zip(boxes, scores, strict=True):
@@ -93,6 +95,7 @@ def pack(faces: Sequence[Detection | None]) -> Tensor:
     rows: list[list[float] | None] = []
     for face in faces:
         if face is None:
+            # Its row is filled with NaN below, once it is known how many points a face has.
             rows.append(None)
         else:
             rows.append([*face.box, face.score, *face.points.flatten().tolist()])
@@ -114,6 +117,7 @@ def unpack(rows: Tensor) -> list[Detection | None]:
     for row in rows.tolist():
         left, top, right, bottom, score, *points = row
         face = Detection((left, top, right, bottom), score, np.array(points).reshape(-1, 2))
+        # NaN is the only number that differs from itself.
         if left != left:
             faces.append(None)
         else:

@@ -75,6 +75,7 @@ class KeySpread(Metric):
         count = cosine.shape[1]
         apart = ~torch.eye(count, dtype=torch.bool, device=cosine.device)
         mean = 1 - cosine[:, apart].mean(1)
+        # A key is of no use if one other key gives the same stranger, however different all the rest are.
         nearest = 1 - cosine.masked_fill(~apart, -1).amax((1, 2))
         self.totals += torch.stack([mean.sum(), nearest.sum()])
         self.count += len(embedding)

@@ -223,6 +223,7 @@ class Evaluation:
     @property
     def meta(self) -> dict[str, Any]:
         """What the figures were made with, for the report; complete after `compute`."""
+        # The judge stands first and the training recogniser last: see `recognisers`.
         names = list(self.recognisers)
         return {
             "bundle": self.bundle.name,
@@ -250,11 +251,13 @@ class Evaluation:
         self._move(image.device)
         indices = row_numbers(batch)
         self.pictures.to(image.device).update(batch)
+        # Weights do not change during a test, so the first batch says whose they are.
         self.method_sha256 = self.method_sha256 or state_sha256(backbone)
         versions = self.maker.make(backbone, image, indices)
         self._codes_missing |= versions.reconstruction is None
         self._irreversible |= not backbone.reversible
         self._sealed |= backbone.sealed
+        # Without a cache nobody asks for hashes of the networks, and those take seconds.
         originals = Originals(image, {} if self.cache is None else self.digests, self.cache)
         for name, net in self.recognisers.items():
             embedded = originals.tensor(f"recogniser/{name}", net)
@@ -309,12 +312,14 @@ class Evaluation:
         self.ci = {}
         self.scores = {}
         self.skipped = self._missing()
+        # Of all processes together, where `seen` above counts the pictures of this one.
         self.total = self.pictures.seen()
         for suite in self.suites.values():
             verdict = suite.compute()
             self.figures |= verdict.figures
             self.ci |= verdict.ci
             self.skipped += verdict.skipped
+            # Plots show the judge's scores, and the judge is the first.
             self.scores = self.scores or verdict.scores
         self._appearance_figures()
         self.faults = find_faults(self.figures, next(iter(self.suites)), self.far)

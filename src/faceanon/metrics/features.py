@@ -182,6 +182,7 @@ class KernelDistance(Metric):
         if len(real) == len(fake) > 2:
             error = jackknife_error(*pairs)
         else:
+            # The jackknife needs pairs of rows, so as many real features as fake ones.
             error = nothing
         return {"mean": estimates.mean(), "std": estimates.std(correction=0), "error": error}
 

@@ -24,6 +24,7 @@ def bundle_hashes(bundle: Bundle) -> dict[str, str]:
     by_name: dict[str, str] = {}
     for role, entry in entries:
         if entry.get("sha256") is not None:
+            # The first hash stays the name of a network whose file was stored anew with the same numbers.
             hashes = [*entry.get("formerly", []), entry["sha256"]]
             by_name[role] = str(hashes[0])
     if "perceptual" in by_name:
@@ -37,6 +38,7 @@ def row_numbers(batch: FaceBatch) -> list[int]:
     Procedural pictures have one of their own. That of a photograph is its content; equal photographs get equal keys.
     """
     if batch.factors is not None and bool((batch.attribute >= SPLIT).all()):
+        # Held-out procedural pictures are numbered already; all others are known by their pixels.
         return [int(label) % SPLIT for label in batch.attribute.tolist()]
     numbers: list[int] = row_digests(to_bytes(batch.image)).tolist()
     return numbers

@@ -64,17 +64,21 @@ def rate_interval(
     people = people[known]
     if not len(values):
         return math.nan, math.nan
+    # Who is not known counts as a person of his own.
     own = np.where(people < 0, -np.arange(1, len(people) + 1), people)
     _, group = np.unique(own, return_inverse=True)
+    # One person alone cannot be drawn anew: take the pictures as independent.
     if group.max() == 0:
         group = np.arange(len(values))
     sums = np.bincount(group, values)
     counts = np.bincount(group)
+    # Where all agree, every bootstrap sample agrees too, and the interval would have no width.
     if values.min() == values.max() and values[0] in (0.0, 1.0):
         return wilson(float(values[0]) * len(counts), len(counts))
     rng = np.random.default_rng(seed)
     means = np.empty(draws)
     for start in range(0, draws, CHUNK):
+        # A person's pictures are alike, so whole people are drawn, not pictures.
         chosen = rng.integers(len(counts), size=(len(means[start : start + CHUNK]), len(counts)))
         means[start : start + CHUNK] = sums[chosen].sum(1) / counts[chosen].sum(1)
     low, high = np.quantile(means, [0.025, 0.975])

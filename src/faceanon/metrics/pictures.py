@@ -67,6 +67,7 @@ class PictureCheck(Metric):
             ValueError: Wrong shape or range, no picture, or NaN.
         """
         image = check_image("batch.image", batch.image)
+        # Coarse and summed up in float64: the same on every processor, whatever the batches were.
         self.totals += F.adaptive_avg_pool2d(image.double(), GRID).flatten(1).sum(0)
         self.digests.append(row_digests(to_bytes(image)).to(self.device))
         if batch.factors is None:
@@ -95,6 +96,7 @@ class PictureCheck(Metric):
         digests = dim_zero_cat(self.digests)
         identity = dim_zero_cat(self.identity)
         factors = dim_zero_cat(self.factor_digests)
+        # Pictures that were not made by factors all have the digest of an empty row.
         nothing = row_digests(torch.zeros(1, 0)).to(factors)
         return {
             "images": len(digests),
@@ -118,6 +120,7 @@ def row_digests(rows: Tensor) -> Tensor:
 
 def combined(digests: Tensor) -> str:
     """One hash of `(N,)` digests in any order."""
+    # Sorted, since processes see the pictures in an order of their own.
     return hashlib.sha256(" ".join(map(str, sorted(digests.tolist()))).encode()).hexdigest()
 
 

@@ -52,6 +52,7 @@ class PriorExam:
         """Add held-out faces, and draw as many samples."""
         image = batch.image
         perceptual = self.bundle.perceptual
+        # Beyond [-1, 1] no file could hold what is measured.
         output = self.prior(image)[0].clamp(-1, 1)
         z = torch.randn(len(image), self.prior.generator.style_dim, generator=self.generator).to(image)
         drawn = self.prior.generator(z).clamp(-1, 1)

@@ -82,6 +82,7 @@ class AttributeProbe(Metric):
         if len(labels) < 2 or len(factors) < LEAST_ROWS:
             return {}
         read = {"changed": torch.zeros_like(factors), "original": torch.zeros_like(factors)}
+        # Learnt on half of the people and read on the other half, then the other way round.
         for side in (0, 1):
             learn = half % 2 == side
             test = half % 2 != side
@@ -103,6 +104,7 @@ def ridge(points: Tensor, factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     centre = points.mean(0)
     mean = factors.mean(0)
     x = points - centre
+    # There may be more coordinates than pictures: without a penalty they would fit anything.
     penalty = RIDGE * x.square().sum() / x.shape[1]
     eye = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
     weights = torch.linalg.solve(x.T @ x + penalty.clamp(min=1e-12) * eye, x.T @ (factors - mean))

@@ -163,6 +163,7 @@ class Protocol:
         """Hash over every choice; an edited file with an old version number gives itself away."""
         content = {}
         for k, v in dataclasses.asdict(self).items():
+            # What explains a choice is not the choice.
             if k not in ("about", "unstated"):
                 content[k] = v
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -182,6 +183,7 @@ class Protocol:
                 differences.append(f"{count} {what} instead of {expected}")
         if asked.factors_sha256 is not None and seen.factors_sha256 != asked.factors_sha256:
             differences.append("other procedural faces (their factors differ)")
+        # An empty signature asks for nothing.
         pairs = zip(seen.signature, asked.signature, strict=False)
         if asked.signature and max(abs(a - b) for a, b in pairs) > TOLERANCE:
             differences.append("other pictures (their signature differs)")

@@ -259,6 +259,7 @@ class Identification(Metric):
         rows = []
         for start in range(0, len(probe), CHUNK):
             similarity = probe[start : start + CHUNK] @ gallery.T
+            # A changed picture that is found by its own original proves nothing of other pictures.
             own = torch.arange(len(similarity), device=probe.device)
             similarity[own, own + start] = -math.inf
             label = identity[start : start + CHUNK, None]
@@ -271,6 +272,7 @@ class Identification(Metric):
         """Per probe the place of the first picture of its person, 1 the best, NaN where there is none: `(N,)`."""
         ranks = []
         for similarity, same in self._rows():
+            # A tie counts as found, so that no attacker looks weaker than he is.
             best = similarity.masked_fill(~same, -math.inf).amax(1, keepdim=True)
             rank = 1 + ((similarity > best) & ~same).sum(1)
             ranks.append(rank.float().masked_fill(~same.any(1), math.nan))
@@ -299,6 +301,7 @@ class Identification(Metric):
             "impostor": [],
             "impostor_people": [],
         }
+        # Every so many pairs, since all of them would not fit into memory.
         step = max(1, len(identity) ** 2 // MAX_PAIRS)
         start = 0
         for similarity, same in self._rows():

@@ -81,6 +81,7 @@ def reconstruction(bundle: Bundle, faces: Tensor) -> Reconstruction:
     assert isinstance(encoder, PyramidEncoder)
     average = bundle.latent_avg
     drawn = torch.empty_like(faces)
+    # The same face for everybody: an encoder that is worth anything is nearer than that.
     same = generator.synthesis(average[None]).clamp(-1, 1)
     for row in range(len(faces)):
         code = encoder.with_features(_resized(faces[row : row + 1], encoder.input_size))[0] + average

@@ -78,6 +78,7 @@ class FeatureFolder:
         if not intact:
             _log.warning("features in %s are damaged and computed anew", path)
             return None
+        # What this test still needs must not make room for what it computes.
         self._asked.add(path.name)
         with contextlib.suppress(OSError):
             # Other processes, too, are to see that it is used.

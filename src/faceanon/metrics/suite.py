@@ -62,6 +62,7 @@ class RecognitionSuite:
         self.far = far
         self.seed = seed
         self.draws = draws
+        # The rate that sets the threshold comes first, and none twice.
         self.fars = tuple(dict.fromkeys((far, *fars)))
         self.ranks = tuple(ranks)
         own_readings = []
@@ -94,6 +95,7 @@ class RecognitionSuite:
         for what, embedding in embeddings.items():
             if what not in ("original", "anonymized"):
                 self._pair(what, embedding, original)
+        # A wrong key may give the original back, or leave the stranger as it was: both would help an attacker.
         if "wrong" in embeddings:
             self._pair("wrong_anonymized", embeddings["wrong"], first)
         if "recovered/file" in embeddings:
@@ -168,6 +170,7 @@ class RecognitionSuite:
         for far in fars:
             tars[f"tar/{far:g}"] = curve.tar_at(far)
         values = {"eer": curve.eer, "auc": curve.auc, **tars}
+        # Each sample draws a whole curve, which takes long, so 200 have to do.
         intervals = curve_intervals(pairs, fars, min(self.draws, 200), self.seed)
         for key, value in values.items():
             name = f"{key}/{self.name}/{what}"
@@ -187,6 +190,7 @@ class RecognitionSuite:
                 verdict.skipped.append(f"rank1/{self.name}/{what}: no person has a second picture")
                 continue
             for rank in self.ranks:
+                # Who has no other picture cannot be found among them, and is no failure to find either.
                 hits = (ranks <= rank).float().masked_fill(ranks.isnan(), math.nan)
                 self._rate(verdict, f"rank{rank}/{self.name}/{what}", hits, people)
             if what != "original":

@@ -109,6 +109,7 @@ def draw_keys(backbone: Backbone, seed: int, role: str, indices: range | list[in
     for index in indices:
         digest = hashlib.sha256(f"faceanon/evaluation/{seed}/{role}/{index}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+        # One by one, so that a picture's key does not depend on its batch.
         keys.append(backbone.sample_key(1, generator=generator))
     return torch.cat(keys)
 

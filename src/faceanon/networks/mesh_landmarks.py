@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torchvision.ops import roi_align
 
+from faceanon.networks.boxes import cut_out
 from faceanon.networks.face_mesh import INPUT_SIZE, FaceMeshNet
 
 # The place of a face in FFHQ's frame: left, top, right, bottom in sides of the picture; that of `landmarks.mesh`.
@@ -29,10 +29,7 @@ class MeshLandmarks(FaceMeshNet):
         """`(B, 3, S, S)` in [-1, 1] -> `(B, 468, 2)` float32, x and y in [-1, 1] of the picture."""
         # bfloat16 would round the points to a pixel of the crop and more.
         with torch.autocast(image.device.type, enabled=False):
-            box = torch.tensor([self.box], dtype=torch.float32, device=image.device)
-            pictures = (image.float() + 1) / 2
-            places = [box * image.shape[-1]] * len(image)
-            crops = roi_align(pictures, places, (INPUT_SIZE, INPUT_SIZE), sampling_ratio=-1, aligned=True)
+            crops = cut_out((image.float() + 1) / 2, self.box, INPUT_SIZE)
             points, _ = super().forward(crops)
         left, top, right, _ = self.box
         corner = image.new_tensor([left, top], dtype=torch.float32)

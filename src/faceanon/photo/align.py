@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn import functional
 
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
+
+# Squares and layers are plain numbers; only what cuts tensors out of photos needs torch.
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Box = tuple[int, int, int, int]
 MARGIN = 4  # pixels around the square: bicubic filters reach two, and a face smaller than the model's reaches more
@@ -126,6 +128,8 @@ def crop(photo: NDArray[np.uint8], geometry: CropGeometry, size: int) -> Tensor:
 
 def window_tensor(photo: NDArray[np.uint8], box: Box) -> Tensor:
     """A copy of the photo's pixels in `box` as `(3, h, w)` float32 in [-1, 1]."""
+    import torch
+
     left, top, right, bottom = box
     # A copy: torch would otherwise share the photo's memory, which pasting changes.
     pixels = np.array(photo[top:bottom, left:right])
@@ -144,6 +148,8 @@ def crop_grid(geometry: CropGeometry, box: Box, size: int) -> Tensor:
 
 def crop_steps(geometry: CropGeometry, size: int) -> Tensor:
     """Where a crop's samples lie along its side, `(n S,)` float64 in [-1, 1]."""
+    import torch
+
     count = size * samples(geometry.side / size)
     return (torch.arange(count, dtype=torch.float64) * 2 + 1) / count - 1
 
@@ -160,6 +166,8 @@ def places_in_window(geometry: CropGeometry, box: Box, right: Tensor, down: Tens
     Returns:
         `(..., 2)` float32.
     """
+    import torch
+
     left, top, right_edge, bottom = box
     x = geometry.center_x + geometry.axis_x * right - geometry.axis_y * down
     y = geometry.center_y + geometry.axis_y * right + geometry.axis_x * down
@@ -176,6 +184,8 @@ def samples(shrink: float) -> int:
 
 def crop_on_grid(window: Tensor, grid: Tensor, size: int) -> Tensor:
     """`crop` from a window `(3, h, w)` at the places of `crop_grid`."""
+    from torch.nn import functional
+
     # Some bicubic weights are negative, so edges overshoot the range: hence the clamp.
     fine = functional.grid_sample(window[None], grid, mode="bicubic", padding_mode="reflection", align_corners=False)
     return functional.avg_pool2d(fine, grid.shape[1] // size)[0].clamp(-1, 1)

@@ -12,10 +12,7 @@ from torch.nn import functional
 
 from faceanon.manifest import CropGeometry
 from faceanon.photo.align import Box, crop_steps, crop_window, places_in_window, samples, window_tensor
-
-FEATHER = 0.05
-PASSES = 4
-SEEN = 1 / 255  # of a change on [-1, 1]: half a step of 8 bits, below which a pixel stays what it was
+from faceanon.photo.pictures import FEATHER, PASSES, SEEN
 
 
 def paste(

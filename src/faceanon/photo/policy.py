@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from faceanon.backbones.classical import Blur, Irreversible, Mask, Pixelate
 from faceanon.errors import UserError
 from faceanon.manifest import MAX_SIDE, CropGeometry
-from faceanon.photo.align import crop, framed_square
+from faceanon.photo.align import framed_square
 from faceanon.photo.detect import CELL, Detection
-from faceanon.photo.paste import paste
+from faceanon.photo.pictures import Pictures, TorchPictures
 
 SmallFaces = Literal["blur", "pixelate", "mask", "refuse"]
 Treatment = Literal["model", "blur", "pixelate", "mask", "refuse", "left"]
@@ -28,6 +26,9 @@ LEAST_VISIBLE = 1 / 3  # of the square; below it most of what the model would be
 HIDDEN_SIZE = 64
 MARGIN = 1.5  # side of the hidden square over the longer side of the detector's box
 FEATHER = 0.1
+# Stronger than the methods' own defaults: a face here fills two thirds of the hidden square.
+BLUR = 0.12  # standard deviation, in sides of the square
+CELLS = 5  # of a pixelated square, along its side
 
 
 @dataclass(frozen=True)
@@ -206,25 +207,16 @@ def hidden_square(face: Face) -> CropGeometry:
     return CropGeometry((x1 + x2) / 2, (y1 + y2) / 2, half, 0.0)
 
 
-def hide(pixels: NDArray[np.uint8], face: Face) -> None:
-    """Make a face unrecognisable in place, for good, by its own treatment."""
+def hide(pixels: NDArray[np.uint8], face: Face, pictures: Pictures | None = None) -> None:
+    """Make a face unrecognisable in place, for good, by its own treatment; with torch unless `pictures` says how."""
+    pictures = pictures or TorchPictures()
     square = hidden_square(face)
     try:
-        patch = crop(pixels, square, HIDDEN_SIZE)
+        patch = pictures.crops(pixels, [square], HIDDEN_SIZE)[0]
     except UserError:  # it lies outside the photo: nothing of it is there to be seen
         return
     # No corrections: nothing has to be read back from a face that is hidden for good.
-    paste(pixels, _method(face.treatment).obscured(patch[None])[0], square, feather=FEATHER, passes=0)
-
-
-@cache
-def _method(name: str) -> Irreversible:
-    """Stronger than the methods' own defaults: a face here fills two thirds of the square."""
-    if name == "blur":
-        return Blur(region="picture", sigma=0.12)
-    if name == "pixelate":
-        return Pixelate(region="picture", cells=5)
-    return Mask(region="picture")
+    pictures.paste(pixels, pictures.obscured(patch, face.treatment), square, feather=FEATHER, passes=0)
 
 
 def _usable(

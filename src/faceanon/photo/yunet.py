@@ -8,13 +8,11 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from faceanon.errors import UserError
-from faceanon.networks.boxes import nms
 from faceanon.photo.detect import Detection
-from faceanon.weights.shipped import open_shipped
+from faceanon.weights.shipped import open_shipped, usual_threads
 
 STRIDES = (8, 16, 32)
 DIVISOR = 32  # the network takes sides that are multiples of this
@@ -73,7 +71,7 @@ class YunetDetector:
 
     Args:
         config: What to look for.
-        threads: Threads of one call; torch's number when None.
+        threads: Threads of one call; `weights.shipped.usual_threads` when None.
         folder: Where `yunet.onnx` lies; the shipped one when None.
 
     Raises:
@@ -92,7 +90,7 @@ class YunetDetector:
         self, config: YunetConfig | None = None, threads: int | None = None, folder: Path | None = None
     ) -> None:
         self.config = config or YunetConfig()
-        self._session = open_shipped("yunet.onnx", threads or torch.get_num_threads(), folder)
+        self._session = open_shipped("yunet.onnx", threads or usual_threads(), folder)
         self._outputs = [output.name for output in self._session.get_outputs()]
 
     def detect(self, image: NDArray[np.uint8]) -> list[Detection]:
@@ -155,9 +153,7 @@ class YunetDetector:
         down = rows / height
         candidates[:, [0, 2, *range(5, 15, 2)]] /= across
         candidates[:, [1, 3, *range(6, 15, 2)]] /= down
-        kept = nms(torch.from_numpy(candidates[:, :4]), torch.from_numpy(candidates[:, 4]), self.config.overlap)
-        best: NDArray[np.float64] = candidates[kept.numpy()]
-        return best
+        return candidates[_best(candidates[:, :4], candidates[:, 4], self.config.overlap)]
 
     def _agreed(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Rows of `view` with the view's number behind them -> one row a face, the best view's."""
@@ -175,6 +171,28 @@ class YunetDetector:
             if row[4] >= self.config.sure or (row[4] >= self.config.likely and seen_again):
                 kept.append(row)
         return np.array(kept).reshape(-1, 16)
+
+
+def _best(boxes: NDArray[np.float64], scores: NDArray[np.float64], overlap: float) -> NDArray[np.intp]:
+    """Numbers of the boxes `(N, 4)` that no better one covers by more than `overlap`, the best first.
+
+    As torchvision's `nms` of the same numbers in float64, which a test compares.
+    """
+    # Stable, so that boxes of one score keep their order on every machine.
+    order = np.argsort(-scores, kind="stable")
+    sides = boxes[:, 2:] - boxes[:, :2]
+    areas = sides[:, 0] * sides[:, 1]
+    kept = []
+    while len(order):
+        best = order[0]
+        kept.append(best)
+        rest = order[1:]
+        low = np.maximum(boxes[best, :2], boxes[rest, :2])
+        high = np.minimum(boxes[best, 2:], boxes[rest, 2:])
+        shared = np.clip(high - low, 0, None)
+        common = shared[:, 0] * shared[:, 1]
+        order = rest[common / (areas[best] + areas[rest] - common) <= overlap]
+    return np.array(kept, np.intp)
 
 
 def _padded(side: int) -> int:

@@ -5,27 +5,39 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from faceanon.backbones.pictures import WithoutCodes
 from faceanon.errors import UserError
 from faceanon.key import Password, Secret
 from faceanon.photo.file import LoadedPhoto, load_photo, read_manifest, read_vault, write_photo
 from faceanon.photo.metadata import is_lossless
+from faceanon.photo.policy import Policy
 from faceanon.photo.vault import Originals, unseal
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.steps import Outcome, Steps
 from faceanon.pipeline.tasks import Output
 
 
-class _NoMethod(WithoutCodes):
-    """Is asked for nothing but a key, which opens nothing."""
+class _NoModel(Pipeline):
+    """Is asked for no face, and needs no torch."""
 
-    key_shape = (1,)
-    reversible = False
+    def __init__(self) -> None:
+        # Not the base's, which builds on a backbone.
+        self.backbone = None  # type: ignore[assignment]
+        self.weights = "none"
+        self.name = "none"
+        self.batch = 1
+        self.policy = Policy()
+        self.people = None
+        self.largest = None
+
+    @property
+    def on_processor(self) -> bool:
+        """There is nothing to compute."""
+        return True
 
 
 def no_model() -> Pipeline:
     """What stands in the place of a model where none is needed."""
-    return Pipeline(_NoMethod(), weights="none", name="none")
+    return _NoModel()
 
 
 def check_exact(target: Path, output: Output) -> None:

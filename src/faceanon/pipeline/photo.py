@@ -19,26 +19,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
-from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
-from faceanon.files import state_sha256
 from faceanon.key import KdfParameters, Secret
 from faceanon.manifest import CropGeometry, HiddenFace, Manifest
 from faceanon.photo.align import arrange_layers, whole_picture
 from faceanon.photo.detect import Detector, shipped_detector
 from faceanon.photo.file import LoadedPhoto, Photo, check_size, load_photo, read_manifest, to_image
+from faceanon.photo.pictures import Faces, Pictures, TorchPictures
 from faceanon.photo.policy import SMALL_FACES, Face, Policy, check_aligned, decide, hide, refuse_hopeless, squares
 from faceanon.pipeline.steps import Layers, Outcome, Row, Steps, bring_back_layer, change_layer, count_coarse
 from faceanon.sealed.envelope import WrongPasswordError
 from faceanon.sealed.manifests import opened_codes, with_codes
-from faceanon.weights.bundle import Bundle
 
+# Where a photo is changed without torch (`pipeline.light`), nothing here may import it.
 if TYPE_CHECKING:
+    import torch
+
+    from faceanon.backbones.base import Backbone
     from faceanon.photo.people import People
 
 # A CPU is no faster with more, and stands idle until the first batch is found.
@@ -89,17 +89,24 @@ class Pipeline:
         batch: int | None = None,
         policy: Policy | None = None,
     ) -> None:
+        import torch
+
+        from faceanon.files import state_sha256
+
         self.device = torch.device(device)
         self.backbone = backbone.to(self.device).eval()
         if (bundle := getattr(backbone, "bundle", None)) is not None:
             # Frozen networks lie outside the module tree.
             bundle.to(self.device)
+        self.pictures: Pictures = TorchPictures()
         self.weights = weights or state_sha256(backbone)
         self.batch = batch or (CPU_BATCH if self.device.type == "cpu" else BATCH)
         self.name = name
         self.policy = policy or Policy()
         # Hashes of the same weights before they were stored in fewer bytes.
         self.formerly: tuple[str, ...] = ()
+        # The largest side in pixels at which faces are painted; None: all that the method takes.
+        self.largest: int | None = None
         # Faces chosen by reference photos, beside the policy's numbers.
         self.people: People | None = None
         self._detector = detector
@@ -132,6 +139,23 @@ class Pipeline:
         return pipeline
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Sides in pixels at which faces are painted, rising.
+
+        Raises:
+            UserError: `largest` lies below all of them, or recovery of the method would have to find the sizes again.
+        """
+        every = self.backbone.face_sizes
+        if self.largest is None:
+            return every
+        if not self.backbone.sealed:
+            raise UserError(f"the size of faces cannot be chosen for {self.name}: its recovery would not find it again")
+        sizes = tuple(size for size in every if size <= self.largest)
+        if not sizes:
+            raise UserError(f"{self.name} paints faces of {' or '.join(map(str, every))} px, not of {self.largest}")
+        return sizes
+
+    @property
     def drawn_only(self) -> bool:
         """Whether the model stands on the bundle that ships, whose networks have seen procedural faces only."""
         return getattr(getattr(self.backbone, "bundle", None), "name", "") == "synth64"
@@ -144,6 +168,8 @@ class Pipeline:
         bundle's `framing` was measured with its own.
         """
         if self._detector is None:
+            from faceanon.weights.bundle import Bundle
+
             bundle = getattr(self.backbone, "bundle", None)
             if isinstance(bundle, Bundle) and bundle.has("codec"):
                 name = "yunet"
@@ -155,6 +181,21 @@ class Pipeline:
     @detector.setter
     def detector(self, detector: Detector) -> None:
         self._detector = detector
+
+    @property
+    def on_processor(self) -> bool:
+        """Whether the backbone computes on the processor, where other threads take cores from it."""
+        return self.device.type == "cpu"
+
+    def keys(self, secrets: Sequence[Secret]) -> Faces:
+        """The keys `(B, *key_shape)` of B secrets, for `draw`."""
+        import torch
+
+        drawn = {}
+        for secret in secrets:
+            if id(secret) not in drawn:
+                drawn[id(secret)] = self.backbone.key_from_secret(secret, 1)
+        return torch.cat([drawn[id(secret)] for secret in secrets])
 
     def anonymize(self, photo: Photo, secret: Secret, aligned: bool = False) -> Image.Image | NDArray[np.uint8]:
         """The photo with every face replaced.
@@ -281,7 +322,7 @@ class Pipeline:
         for face in faces:
             if face.treatment in SMALL_FACES:
                 # Before anything is cropped: a small face can lie inside the square of a large one.
-                hide(pixels, face)
+                hide(pixels, face, self.pictures)
 
         # Align. The square of a face says what is cropped; squares that overlap lie in different layers.
         owners: dict[CropGeometry, Face] = {}
@@ -294,11 +335,11 @@ class Pipeline:
         done: list[list[CropGeometry]] = []
         codes: dict[CropGeometry, bytes] = {}
         for layer in layers:
-            failed = yield from change_layer(pixels, layer, backbone.face_sizes, backbone.sealed, codes)
+            failed = yield from change_layer(pixels, layer, self.sizes, backbone.sealed, codes, self.pictures)
             for geometry in failed:
                 spoilt = owners[geometry].hidden_by(self.policy.small, "the model failed on it")
                 refuse_hopeless([spoilt], photo.name)
-                hide(pixels, spoilt)
+                hide(pixels, spoilt, self.pictures)
                 faces[spoilt.number - 1] = spoilt
             # What the model failed on was hidden for good, and recovery must not look for it.
             changed = []
@@ -354,9 +395,9 @@ class Pipeline:
         # The last layer lies on top: it comes off first, as squares of different layers overlap.
         for layer in reversed(manifest.layers):
             if codes is not None:
-                bring_back_layer(pixels, layer, backbone.face_sizes, codes, self.from_codes, photo.name)
+                bring_back_layer(pixels, layer, codes, self.from_codes, photo.name, self.pictures)
                 continue
-            failed = yield from change_layer(pixels, layer, backbone.face_sizes, backbone.sealed, {})
+            failed = yield from change_layer(pixels, layer, self.sizes, backbone.sealed, {}, self.pictures)
             # Of a sealed method these are other strangers. Where it cannot draw one, the first stays, and nothing is
             # said.
             if failed and not backbone.sealed:
@@ -406,23 +447,23 @@ class Pipeline:
             except StopIteration as end:
                 outcome: Outcome = end.value
                 return outcome
-            keys = self.backbone.key_from_secret(secret, 1).expand(len(faces), *self.backbone.key_shape)
             rows: list[Row] = []
             for start in range(0, len(faces), self.batch):
-                part = slice(start, start + self.batch)
-                rows += self.draw(faces[part], keys[part], inverse)
+                part = faces[start : start + self.batch]
+                rows += self.draw(part, self.keys([secret] * len(part)), inverse)
             changed = rows
 
-    @torch.inference_mode()
-    def draw(self, faces: Tensor, keys: Tensor, inverse: bool = False) -> list[Row]:
+    def draw(self, faces: Faces, keys: Faces, inverse: bool = False) -> list[Row]:
         """As `change`, face by face; anonymizing by a sealed method each with the code of its original."""
+        import torch
+
         if inverse or not self.backbone.sealed:
             return [(face, None) for face in self.change(faces, keys, inverse)]
-        drawn, codes = self.backbone.anonymize_with_codes(faces.to(self.device), keys.to(self.device))
-        return list(zip(drawn.float().cpu(), codes, strict=True))
+        with torch.inference_mode():
+            drawn, codes = self.backbone.anonymize_with_codes(faces.to(self.device), keys.to(self.device))
+            return list(zip(drawn.float().cpu(), codes, strict=True))
 
-    @torch.inference_mode()
-    def change(self, faces: Tensor, keys: Tensor, inverse: bool = False) -> Tensor:
+    def change(self, faces: Faces, keys: Faces, inverse: bool = False) -> Faces:
         """One call of the backbone.
 
         Args:
@@ -434,20 +475,24 @@ class Pipeline:
         Returns:
             `(B, 3, S, S)` on the CPU, not clamped.
         """
+        import torch
+
         backward = inverse and not self.backbone.sealed
         if backward:
             method = self.backbone.recover
         else:
             method = self.backbone.anonymize
-        return method(faces.to(self.device), keys.to(self.device)).float().cpu()
+        with torch.inference_mode():
+            return method(faces.to(self.device), keys.to(self.device)).float().cpu()
 
-    @torch.inference_mode()
-    def codes_of_faces(self, faces: Tensor) -> list[bytes]:
+    def codes_of_faces(self, faces: Faces) -> list[bytes]:
         """Codes, not yet sealed, of faces `(B, 3, S, S)` in [-1, 1], on the CPU; at most a batch of them."""
-        return self.backbone.code_of(faces.to(self.device))
+        import torch
 
-    @torch.inference_mode()
-    def from_codes(self, faces: Tensor, codes: Sequence[bytes]) -> Tensor:
+        with torch.inference_mode():
+            return self.backbone.code_of(faces.to(self.device))
+
+    def from_codes(self, faces: Faces, codes: Sequence[bytes]) -> Faces:
         """Faces brought back from their codes.
 
         Args:
@@ -460,11 +505,15 @@ class Pipeline:
         Raises:
             UserError: If a code is damaged, or of faces of another size.
         """
+        import torch
+
         recovered = []
-        for start in range(0, len(faces), self.batch):
-            part = slice(start, start + self.batch)
-            recovered.append(self.backbone.recover_from(faces[part].to(self.device), list(codes[part])).float().cpu())
-        return torch.cat(recovered)
+        with torch.inference_mode():
+            for start in range(0, len(faces), self.batch):
+                part = slice(start, start + self.batch)
+                face = self.backbone.recover_from(faces[part].to(self.device), list(codes[part]))
+                recovered.append(face.float().cpu())
+            return torch.cat(recovered)
 
     def check(self, manifest: Manifest, name: str) -> None:
         """Refuse what this model cannot recover.

@@ -6,16 +6,15 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
-from faceanon.photo.align import crop, whole_picture
+from faceanon.photo.align import whole_picture
 from faceanon.photo.file import LoadedPhoto
-from faceanon.photo.paste import FEATHER, changed_region, paste
+from faceanon.photo.pictures import FEATHER, Faces, Pictures
 from faceanon.photo.policy import Face
+from faceanon.sealed.coder import CELL, rows_of_code
 
 MOST_FACES = 64  # of one photo held at once, however many a manifest claims
 ENLARGED = 1.25  # a face may be so much larger in the photo than the model's picture of it
@@ -48,10 +47,10 @@ class Outcome:
     kept: bool = False
 
 
-Row = tuple[Tensor, bytes | None]
+Row = tuple[Faces, bytes | None]
 """A changed face `(3, S, S)`, not clamped, and of a sealed method the code of its original."""
 
-Steps = Generator[Tensor, list[Row], Outcome]
+Steps = Generator[Faces, list[Row], Outcome]
 
 
 def change_layer(
@@ -60,7 +59,8 @@ def change_layer(
     sizes: Sequence[int],
     sealed: bool,
     codes: dict[CropGeometry, bytes],
-) -> Generator[Tensor, list[Row], set[CropGeometry]]:
+    pictures: Pictures,
+) -> Generator[Faces, list[Row], set[CropGeometry]]:
     """Crop the faces of one layer, have them changed, and paste them, in place.
 
     Args:
@@ -70,6 +70,7 @@ def change_layer(
         sealed: Whether the method's way back is a code. It leaves most of a crop as it is, and only the pixels that it
             changed are put back: what surrounds them stays as sharp as the photo is.
         codes: Gets the codes that come with the changed faces.
+        pictures: How faces are taken out of the photo and put back.
 
     Yields:
         Crops `(B, 3, S, S)` in [-1, 1], a few at a time; is to be sent as many changed ones.
@@ -79,55 +80,65 @@ def change_layer(
     """
     failed = set()
     for size, part in parts_of_a_size(layer, sizes):
-        crops = torch.stack([crop(pixels, geometry, size) for geometry in part])
+        crops = pictures.crops(pixels, part, size)
         changed = yield crops
         for before, (face, code), geometry in zip(crops, changed, part, strict=True):
             if code is not None:
                 codes[geometry] = code
             # Half precision can overflow; the original must not show where a face was to be replaced.
-            if not face.isfinite().all():
+            if not pictures.is_finite(face):
                 failed.add(geometry)
                 continue
-            region = changed_region(before, face) if sealed else None
-            _paste(pixels, face, geometry, region)
+            region = pictures.changed_region(before, face) if sealed else None
+            _paste(pictures, pixels, face, geometry, region)
     return failed
 
 
 def bring_back_layer(
     pixels: NDArray[np.uint8],
     layer: Sequence[CropGeometry],
-    sizes: Sequence[int],
     codes: Mapping[CropGeometry, bytes],
-    from_codes: Callable[[Tensor, Sequence[bytes]], Tensor],
+    from_codes: Callable[[Faces, Sequence[bytes]], Faces],
     name: str,
+    pictures: Pictures,
 ) -> None:
     """Bring the faces of one layer back from their opened codes, in place.
 
     Args:
         pixels: `(H, W, 3)` uint8, of the whole photo.
         layer: Squares of the faces.
-        sizes: Sides in pixels that a crop may have, rising.
-        codes: Of every square.
+        codes: Of every square. Each knows the size of the crop that it was made from: another release of the model may
+            take a face at another size.
         from_codes: Crops `(B, 3, S, S)` in [-1, 1] and their codes to the faces brought back, as many.
         name: Of the photo, for errors.
+        pictures: How faces are taken out of the photo and put back.
 
     Raises:
         UserError: If a code is damaged.
     """
-    for size, part in parts_of_a_size(layer, sizes):
-        crops = torch.stack([crop(pixels, geometry, size) for geometry in part])
+    by_size: dict[int, list[CropGeometry]] = {}
+    for geometry in layer:
         try:
-            recovered = from_codes(crops, [codes[geometry] for geometry in part])
+            size = rows_of_code(codes[geometry]) * CELL
         except UserError as error:
             raise UserError(f"{name}: {error}") from error
-        for before, face, geometry in zip(crops, recovered, part, strict=True):
-            _paste(pixels, face, geometry, changed_region(before, face))
+        by_size.setdefault(size, []).append(geometry)
+    for size, squares in sorted(by_size.items()):
+        for start in range(0, len(squares), MOST_FACES):
+            part = squares[start : start + MOST_FACES]
+            crops = pictures.crops(pixels, part, size)
+            try:
+                recovered = from_codes(crops, [codes[geometry] for geometry in part])
+            except UserError as error:
+                raise UserError(f"{name}: {error}") from error
+            for before, face, geometry in zip(crops, recovered, part, strict=True):
+                _paste(pictures, pixels, face, geometry, pictures.changed_region(before, face))
 
 
 def crop_size(geometry: CropGeometry, sizes: Sequence[int]) -> int:
     """Side in pixels of a face's crop: the smallest size that keeps what the photo shows of it, else the largest.
 
-    It follows from the square and the model alone, so recovery finds it again.
+    It follows from the square and the model alone, so recovery of a method without sealed codes finds it again.
     """
     for size in sizes:
         if geometry.side <= ENLARGED * size:
@@ -148,11 +159,13 @@ def parts_of_a_size(
             yield size, fitting[start : start + MOST_FACES]
 
 
-def _paste(pixels: NDArray[np.uint8], face: Tensor, geometry: CropGeometry, region: Tensor | None) -> None:
+def _paste(
+    pictures: Pictures, pixels: NDArray[np.uint8], face: Faces, geometry: CropGeometry, region: Faces | None
+) -> None:
     height, width = pixels.shape[:2]
     # Where the square is the whole picture there is no background, so no soft edge.
     alone = width == height and geometry == whole_picture(width, height)
-    paste(pixels, face, geometry, feather=0 if alone else FEATHER, region=region)
+    pictures.paste(pixels, face, geometry, feather=0 if alone else FEATHER, region=region)
 
 
 def count_coarse(layers: Layers, size: int) -> int:

@@ -24,6 +24,7 @@ HEAD = struct.Struct("<BBBBH")  # version, number of the statistics, rows, colum
 STEP_UNIT = 1024
 SMALLEST_STEP = 0.1
 LARGEST_STEP = 4.0
+CELL = 8  # pixels of the picture along one cell
 MOST_SIDE = 64  # cells; a face of 512 px
 MOST_BYTES = 64_000
 LARGEST = 127  # of a rounded coefficient, either way; at the smallest step five standard deviations
@@ -98,6 +99,20 @@ def encode_cells(latents: NDArray[np.float32], mask: NDArray[np.bool_], step: fl
     _push_mask(coder, mask)
     words: NDArray[np.uint32] = coder.get_compressed()
     return HEAD.pack(VERSION, number, rows, columns, units) + words.astype(WORD).tobytes()
+
+
+def rows_of_code(code: bytes) -> int:
+    """Cells along the height of the picture that a code belongs to.
+
+    Raises:
+        UserError: If it is no code.
+    """
+    if len(code) < HEAD.size:
+        raise UserError(DAMAGED)
+    rows: int = HEAD.unpack_from(code)[2]
+    if not 1 <= rows <= MOST_SIDE:
+        raise UserError(DAMAGED)
+    return rows
 
 
 def decode_cells(code: bytes) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:

@@ -274,8 +274,8 @@ def _line(text: str, kind: str) -> str:
 
 
 def _header(pipeline: Pipeline, drawn: bool) -> str:
-    size = pipeline.backbone.image_size
-    about = f"Model: <b>{html.escape(pipeline.name)}</b>, faces of {size} px."
+    sizes = " or ".join(map(str, pipeline.backbone.face_sizes))
+    about = f"Model: <b>{html.escape(pipeline.name)}</b>, faces of {sizes} px."
     note = f"{about} {DRAWN_NOTE}" if drawn else about
     return (
         '<header class="fa-head"><h1>faceanon</h1><p>Every face becomes a stranger\'s. The password, and nothing '

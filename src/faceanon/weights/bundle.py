@@ -6,7 +6,6 @@ classes of `faceanon.networks` are built, so a foreign bundle cannot name code o
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import inspect
 from collections.abc import Callable
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from faceanon.errors import UserError
-from faceanon.files import former_hashes, load_strictly, load_tensors, read_yaml, sha256
+from faceanon.files import load_strictly, load_tensors, sha256
 from faceanon.names import current_path
 from faceanon.networks.adapters import Normalised, PerceptualDistance
 from faceanon.networks.codec import LatentCodec
@@ -31,26 +30,8 @@ from faceanon.networks.lpips_net import Lpips, LpipsDistance
 from faceanon.networks.onnx_recogniser import OnnxRecogniser
 from faceanon.networks.stylegan2 import Generator
 from faceanon.paths import checkpoints
-from faceanon.weights.missing import missing_bundle, missing_roles
-
-_TEXTS = ("class", "file", "folder", "sha256", "latent_avg", "latent_avg_sha256")
-
-
-def bundle_path(name: str | Path) -> Path:
-    """Folder of a bundle, by name (in `checkpoints/`) or by path.
-
-    Raises:
-        UserError: There is no `bundle.yaml` in it.
-    """
-    for folder in (Path(name), checkpoints() / name):
-        if (folder / "bundle.yaml").is_file():
-            return folder
-    if advice := missing_bundle(name):
-        raise UserError(f"no bundle {str(name)!r} yet: {advice}")
-    known = sorted(path.parent.name for path in checkpoints().glob("*/bundle.yaml"))
-    raise UserError(
-        f"no bundle {str(name)!r}: give a folder with a bundle.yaml, or one of {', '.join(known) or 'none'}"
-    )
+from faceanon.weights.missing import missing_roles
+from faceanon.weights.spec import bundle_path, fingerprint, read_spec
 
 
 def network_class(name: str) -> type[nn.Module]:
@@ -69,38 +50,6 @@ def network_class(name: str) -> type[nn.Module]:
     if not isinstance(network, type) or not issubclass(network, nn.Module):  # else it could call what a file imports
         raise UserError(f"{name!r} is no network; fix bundle.yaml")
     return network
-
-
-def read_spec(folder: Path) -> dict[str, Any]:
-    """The content of a folder's bundle.yaml, with the entries that everything else relies on.
-
-    Raises:
-        UserError: It is damaged, or lacks one.
-    """
-    path = folder / "bundle.yaml"
-    spec = read_yaml(path)
-    size = spec.get("image_size")
-    networks = spec.get("networks")
-    # In Python True is an int too.
-    sized = "image_size" in spec and isinstance(size, int | None) and not isinstance(size, bool)
-    if not isinstance(spec.get("name"), str) or not sized:
-        raise UserError(f"{path}: name and image_size must be a text and a number; restore the file")
-    for section in (networks, spec.get("parts", {}), spec.get("packs", {})):
-        if not isinstance(section, dict):
-            raise UserError(f"{path}: networks must be entries by role; restore the file")
-        for role, entry in section.items():
-            if isinstance(entry, dict):
-                texts = [entry.get(key, "") for key in _TEXTS]
-            else:
-                texts = [None]
-            inner = []
-            if isinstance(entry, dict):
-                for key in ("init", "files", "source"):
-                    inner.append(entry.get(key, {}))
-            if not all(isinstance(text, str) for text in (role, *texts)) or not all(isinstance(i, dict) for i in inner):
-                raise UserError(f"{path}: the entry of {role!r:.40} is damaged; restore the file")
-            former_hashes(entry, path)
-    return spec
 
 
 class Bundle:
@@ -285,21 +234,11 @@ class Bundle:
         that were stored anew in fewer bytes (`formerly`) count by the first hash they had, so that models trained on
         them stay theirs.
         """
-        roles = ["generator", "encoder", "recogniser"]
-        if self.has("codec"):
-            own_roles = []
-            for role in (*roles, "codec"):
-                if self.has(role):
-                    own_roles.append(role)
-            roles = own_roles
-        parts = list(map(self._first_hash, roles))
-        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
-
-    def _first_hash(self, role: str) -> str:
-        former = former_hashes(self.entry(role), self.folder / "bundle.yaml")
-        if former:
-            return former[0]
-        return str(self.entry(role).get("sha256"))
+        for role in ("generator", "encoder", "recogniser"):
+            if not self.has("codec"):
+                # One message says what is lacking and how to get it.
+                self.require(role)
+        return fingerprint(self.spec, self.folder)
 
     def _normalised(self, role: str) -> Normalised:
         entry = self.entry(role)

@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnxruntime
 
 from faceanon.errors import UserError
+from faceanon.files import widened
 from faceanon.paths import checkpoints
+
+# Light users of this module have no torch.
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SHA256 = {
     "covers.safetensors": "384cd0c11f0fe4111677c0a2fcc7ea4fd54220c1b9684dd19491558edcd6e69e",
+    "enlarger.safetensors": "8636cda18bbce85d15ea26c4f9598ff0901d04c1ab607bcf4f2386a1ae1ec3fa",
     "looks.safetensors": "294de257d7a66bd066e1db29c6a6c7b646229ea186f208b1e6067e2be1203545",
     "mesh.safetensors": "10ad4dbf0b967097a8007fb0ad082c7c66d98d7eea90d5b82e946036d65b392a",
     "yunet.onnx": "104ee26c71d5c270ce79a6b3dced91c91013260d29a6bf18f9296c5b8c4c2b12",
 }
+
+
+def usual_threads() -> int:
+    """Threads of a network where nobody says how many: torch's number, or what torch's would be were it imported."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "get_num_threads"):
+        return int(torch.get_num_threads())
+    told = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    if told.isdigit() and int(told) > 0:
+        return int(told)
+    # The cores that this process may use, which in a container are fewer than there are.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def shipped_sha256(name: str) -> str:
@@ -41,6 +64,14 @@ def read_shipped(name: str, folder: Path | None = None) -> bytes:
     if hashlib.sha256(data).hexdigest() != SHA256[name]:
         raise UserError(f"{path} is damaged or another file (sha256 differs): install faceanon again")
     return data
+
+
+def read_tensors(name: str, folder: Path | None = None) -> dict[str, Tensor]:
+    """Float32 tensors of a shipped network by name, whatever they are stored in; errors as `read_shipped`."""
+    from safetensors.torch import load
+
+    stored = load(read_shipped(name, folder))
+    return {key: value.float() for key, value in widened(stored, Path(name)).items()}
 
 
 def open_shipped(name: str, threads: int, folder: Path | None = None) -> onnxruntime.InferenceSession:

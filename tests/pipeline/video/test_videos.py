@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from video_clips import FilmDetector, Tinted, face_at, film, write_clip
 
 from faceanon.errors import UserError
@@ -12,6 +13,7 @@ from faceanon.pipeline import NoFaceError, Pipeline
 from faceanon.pipeline.video import passes
 from faceanon.pipeline.video import record as records
 from faceanon.pipeline.video.anonymize import UncoveredError, VideoOptions, anonymize_video, describe_missing
+from faceanon.pipeline.video.faces import Change, IdentityMeans
 from faceanon.pipeline.video.frames import read_frames, read_info
 from faceanon.pipeline.video.record import sidecar_of
 from faceanon.pipeline.video.recover import recover_video
@@ -193,3 +195,43 @@ def test_only_a_few_frames_are_in_memory(clip, tmp_path, monkeypatch):
     monkeypatch.setattr(passes, "read_frames", counted)
     anonymize_video(pipeline(batch=2), clip, tmp_path / "a.mp4", password(), VideoOptions(probe=False))
     assert 2 <= most <= 5
+
+
+class Blind(Tinted):
+    """A method that gives no picture of the second face that it sees."""
+
+    def anonymize_as(self, image, identity, key):
+        drawn = super().anonymize_as(image, identity, key)
+        drawn[1::2] = float("nan")
+        return drawn
+
+    anonymize = anonymize_as
+
+
+def test_a_frame_of_which_the_method_gives_no_picture_is_blurred():
+    backbone = Blind()
+    change = Change(Pipeline(backbone, FilmDetector([])), password().secret())
+    faces = torch.rand(4, 3, 64, 64) * 2 - 1
+    means = {0: backbone.encode(faces).identity[0]}
+    drawn = change(faces, [0, 0, 0, 0], [0, 1, 2, 3], means)
+    assert drawn.isfinite().all()
+    for row in (1, 3):
+        assert drawn[row].std() < faces[row].std() / 4
+
+
+class Picky(Tinted):
+    """A method that finds a person's first stranger too much like the person."""
+
+    def unlike(self, image, identity, key):
+        self.shown = len(image)
+        return identity + 0.25
+
+
+def test_a_persons_code_is_checked_before_the_clip_is_drawn():
+    backbone = Picky()
+    change = Change(Pipeline(backbone, FilmDetector([])), password().secret())
+    faces = torch.rand(24, 3, 64, 64) * 2 - 1
+    means = IdentityMeans(change)
+    means.add(faces, [0] * 24)
+    torch.testing.assert_close(means.result()[0], backbone.encode(faces).identity.mean(0) + 0.25)
+    assert backbone.shown == 4

@@ -19,10 +19,11 @@ from faceanon.files import load_tensors, write_atomic
 from faceanon.interop.public.entries import CARD, Part, Staging, card, pack_name
 from faceanon.interop.public.reading import GENERATOR, PublicFile
 from faceanon.paths import checkpoints
-from faceanon.weights.bundle import network_class, read_spec
+from faceanon.weights.bundle import network_class
 from faceanon.weights.catalog import bundle_entries
 from faceanon.weights.layouts import Layout
 from faceanon.weights.pairing import check_pair, generator_fingerprint, origin, short
+from faceanon.weights.spec import read_spec
 
 SPEC = "bundle.yaml"
 DEFAULT_SIZE = 256

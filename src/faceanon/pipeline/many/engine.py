@@ -16,6 +16,7 @@ shared a call with: what a resumed run writes is what an uninterrupted one would
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -23,13 +24,13 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from faceanon.errors import UserError
+from faceanon.key import Secret
+from faceanon.photo.pictures import Faces
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.steps import Outcome, Row, Steps
 from faceanon.pipeline.tasks import Task
+from faceanon.weights.shipped import usual_threads
 
 MOST_WORKERS = 8
 MOST_PIXELS = 400_000_000  # decoded at once, about 2.4 GB with their copies
@@ -37,7 +38,14 @@ MOST_PIXELS = 400_000_000  # decoded at once, about 2.4 GB with their copies
 
 def _threads(name: str, count: int, each: int) -> ThreadPoolExecutor:
     """Threads in which torch uses so many cores each; by itself it would use all in every one."""
-    return ThreadPoolExecutor(count, name, initializer=torch.set_num_threads, initargs=(each,))
+    return ThreadPoolExecutor(count, name, initializer=_use_cores, initargs=(each,))
+
+
+def _use_cores(count: int) -> None:
+    """Have torch use so many cores in this thread, where the pipeline has brought it along."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(count)
 
 
 @dataclass
@@ -46,15 +54,15 @@ class _Flight:
 
     task: Task
     steps: Steps
-    key: Tensor  # (1, *key_shape)
+    secret: Secret
     pixels: int
-    faces: Tensor | None = None  # (B, 3, S, S), waiting for the backbone
+    faces: Faces | None = None  # (B, 3, S, S), waiting for the backbone
     changed: list[Row] = field(default_factory=list)
 
 
 def usual_workers() -> int:
-    """Threads where nobody says how many: as many as torch uses cores, but 2 to 8."""
-    return max(2, min(MOST_WORKERS, torch.get_num_threads()))
+    """Threads where nobody says how many: as many as a network uses cores, but 2 to 8."""
+    return max(2, min(MOST_WORKERS, usual_threads()))
 
 
 def run_tasks(
@@ -71,7 +79,7 @@ def run_tasks(
     Yields:
         Each task, in the order in which they end, with what was done or the user's mistake; other errors are raised.
     """
-    cores = torch.get_num_threads()
+    cores = usual_threads()
     engine = _Engine(pipeline, iter(tasks), workers, rows, cores)
     try:
         yield from engine.run()
@@ -79,7 +87,7 @@ def run_tasks(
         for pool in (engine.pool, engine.network):
             pool.shutdown(wait=True, cancel_futures=True)
         # Threads that others start later take over what was set last.
-        torch.set_num_threads(cores)
+        _use_cores(cores)
 
 
 class _Engine:
@@ -88,7 +96,7 @@ class _Engine:
         self.tasks = tasks
         self.rows = rows
         # On a CPU network and threads would take the same cores from each other.
-        self.turns = pipeline.device.type == "cpu"
+        self.turns = pipeline.on_processor
         self.pool = _threads("faceanon", workers, max(1, cores // workers))
         self.network = _threads("faceanon-network", 1, cores)
         self.call: Future[list[Row]] | None = None
@@ -169,8 +177,8 @@ class _Engine:
         for flight, row in filled:
             if flight.faces is not None:
                 faces_of_calls.append(flight.faces[row])
-        faces = torch.stack(faces_of_calls)
-        keys = torch.cat([flight.key for flight, _ in filled])
+        faces = self.pipeline.pictures.stacked(faces_of_calls)
+        keys = self.pipeline.keys([flight.secret for flight, _ in filled])
         self.taken = taken
         inverse = filled[0][0].task.inverse
         if self.turns:
@@ -189,7 +197,7 @@ class _Engine:
 
     def _start(self, task: Task) -> _Flight | Outcome:
         steps, secret = task.start()
-        flight = _Flight(task, steps, self.pipeline.backbone.key_from_secret(secret, 1), task.pixels)
+        flight = _Flight(task, steps, secret, task.pixels)
         return self._advance(flight)
 
     def _advance(self, flight: _Flight) -> _Flight | Outcome:
@@ -211,4 +219,4 @@ def _side(entry: tuple[_Flight, int]) -> int:
     """Side in pixels of a face that waits for the backbone."""
     faces = entry[0].faces
     assert faces is not None
-    return faces.shape[-1]
+    return int(faces.shape[-1])

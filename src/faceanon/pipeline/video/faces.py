@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faceanon.backbones.base import Backbone
+from faceanon.backbones.region import blurred
 from faceanon.key import Secret
 from faceanon.manifest import CropGeometry
 from faceanon.photo.align import arrange_layers, crop
@@ -21,6 +22,8 @@ from faceanon.types import Codes
 Places = Sequence[tuple[int, CropGeometry]]
 Seen = Callable[[int, int, Tensor, Tensor], None]
 _Pair = tuple[int, int, Tensor, Tensor]
+BLURRED = 0.06  # deviation of the blur, in sides of the square, where a method gives no picture
+EVERY = 6  # faces of a track from one on which its stranger is checked to the next
 
 
 @dataclass(frozen=True)
@@ -59,22 +62,31 @@ class Change:
             carried = []
             for position in zip(frames, tracks, strict=True):
                 carried.append(self.codes[position])
-            return self.pipeline.from_codes(faces, carried).clamp(-1, 1)
+            brought_back: Tensor = self.pipeline.from_codes(faces, carried)
+            return brought_back.clamp(-1, 1)
         key = backbone.key_from_secret(self.secret, len(faces)).to(device)
         if all(track in means for track in tracks):
             codes_of_tracks = []
             for track in tracks:
                 codes_of_tracks.append(means[track])
-            codes = self.encode(faces).with_identity(torch.stack(codes_of_tracks))
-            drawn = backbone.decode(backbone.edit(codes, key, self.inverse))
+            identity = torch.stack(codes_of_tracks)
+            if self.inverse:
+                codes = self.encode(faces).with_identity(identity)
+                drawn = backbone.decode(backbone.edit(codes, key, inverse=True))
+            else:
+                drawn = backbone.anonymize_as(faces.to(device), identity, key)
         else:
             drawn = (backbone.recover if self.inverse else backbone.anonymize)(faces.to(device), key)
-        return drawn.detach().float().cpu().clamp(-1, 1)
+        return _hidden_anyway(drawn.detach().float().cpu().clamp(-1, 1), faces)
 
 
-def works_through_codes(backbone: Backbone) -> bool:
-    """Whether the method anonymizes by editing an identity code, as the base class does."""
-    return type(backbone).anonymize is Backbone.anonymize
+def _hidden_anyway(drawn: Tensor, faces: Tensor) -> Tensor:
+    """Faces `(B, 3, S, S)`, blurred where the method gave no picture: the original must not show in any frame."""
+    finite = drawn.flatten(1).isfinite().all(1)
+    if finite.all():
+        return drawn
+    sigma = BLURRED * faces.shape[-1]
+    return torch.where(finite[:, None, None, None], drawn, blurred(faces, sigma, math.ceil(3 * sigma)))
 
 
 @dataclass
@@ -90,6 +102,7 @@ class IdentityMeans:
 
     change: Change
     _sums: dict[int, tuple[Tensor, int]] = field(default_factory=dict)
+    _faces: dict[int, list[Tensor]] = field(default_factory=dict)
 
     @torch.inference_mode()
     def add(self, faces: Tensor, tracks: Sequence[int]) -> None:
@@ -97,15 +110,24 @@ class IdentityMeans:
         codes = self.change.encode(faces)
         if codes.attributes is None:
             return
-        for track, identity in zip(tracks, codes.identity, strict=True):
+        for face, track, identity in zip(faces, tracks, codes.identity, strict=True):
             total, count = self._sums.get(track, (torch.zeros_like(identity), 0))
             self._sums[track] = total + identity, count + 1
+            if count % EVERY == 0:
+                self._faces.setdefault(track, []).append(face)
 
+    @torch.inference_mode()
     def result(self) -> dict[int, Tensor]:
-        """The means by track, without a batch dimension."""
+        """The codes by track, without a batch dimension; those whose stranger would look like the person are others."""
+        backbone = self.change.pipeline.backbone
+        device = self.change.pipeline.device
+        key = backbone.key_from_secret(self.change.secret, 1).to(device)
         averages = {}
         for track, (total, count) in self._sums.items():
-            averages[track] = total / count
+            mean = total / count
+            if not self.change.inverse:
+                mean = backbone.unlike(torch.stack(self._faces[track]).to(device), mean, key)
+            averages[track] = mean
         return averages
 
 
@@ -164,7 +186,7 @@ def _replace_batch(
     means: Mapping[int, Tensor],
     first: int,
 ) -> list[_Pair]:
-    size = change.pipeline.backbone.image_size
+    size = change.pipeline.backbone.face_sizes[0]
     faces = torch.stack([crop(frames[row], square, size) for row, _, square in batch])
     numbers = [first + row for row, _, _ in batch]
     drawn = change(faces, [track for _, track, _ in batch], numbers, means)

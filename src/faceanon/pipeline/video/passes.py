@@ -13,7 +13,7 @@ from torch import Tensor
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
 from faceanon.photo.align import crop
-from faceanon.pipeline.video.faces import Change, IdentityMeans, Seen, replace_faces, works_through_codes
+from faceanon.pipeline.video.faces import Change, IdentityMeans, Seen, replace_faces
 from faceanon.pipeline.video.frames import Frame, VideoInfo, read_frames
 from faceanon.pipeline.video.record import VideoRecord
 from faceanon.pipeline.video.writer import VideoWriter
@@ -55,12 +55,12 @@ def spread(record: VideoRecord, most: int) -> dict[int, list[tuple[int, CropGeom
 
 def mean_identities(video: Path, change: Change, record: VideoRecord, progress: Progress) -> dict[int, Tensor]:
     """Each track's mean identity code; empty for a method without such codes, or that recovers without them."""
-    if not works_through_codes(change.pipeline.backbone) or (change.inverse and change.pipeline.backbone.sealed):
+    if not change.pipeline.backbone.works_through_codes or (change.inverse and change.pipeline.backbone.sealed):
         return {}
     wanted = spread(record, MEANS_FROM)
     means = IdentityMeans(change)
     last = max(wanted)
-    size = change.pipeline.backbone.image_size
+    size = change.pipeline.backbone.face_sizes[0]
     for frame in read_frames(video):
         if places := wanted.get(frame.index):
             faces = torch.stack([crop(frame.pixels, square, size) for _, square in places])

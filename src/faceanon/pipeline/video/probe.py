@@ -14,7 +14,7 @@ from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
 from faceanon.photo.align import crop
 from faceanon.pipeline.photo import Pipeline
-from faceanon.pipeline.video.faces import Change, IdentityMeans, works_through_codes
+from faceanon.pipeline.video.faces import Change, IdentityMeans
 from faceanon.pipeline.video.frames import Frame, read_frames
 from faceanon.pipeline.video.passes import spread
 from faceanon.pipeline.video.record import VideoRecord
@@ -52,8 +52,8 @@ class Probe:
         wanted: dict[int, list[tuple[int, CropGeometry]]] = {}
         for index in chosen:
             wanted.setdefault(pairs[index][0], []).append(pairs[index][1])
-        averaged = works_through_codes(pipeline.backbone) and not pipeline.backbone.sealed
-        return cls(wanted, pipeline.backbone.image_size, averaged)
+        averaged = pipeline.backbone.works_through_codes and not pipeline.backbone.sealed
+        return cls(wanted, pipeline.backbone.face_sizes[0], averaged)
 
     def before(self, frame: int, track: int, face: Tensor) -> None:
         """Take in an original face `(3, S, S)`, if it is wanted."""

@@ -1,0 +1,249 @@
+"""Write the graphs of `faceanon.light`: the networks' structure as ONNX, without a single weight.
+
+    python -m faceanon.interop.onnx.light
+
+A graph names each weight as the model's state dict does, and has nothing that follows from its value: the weights are
+inputs while the exporter simplifies the graph. So the files stay right when the model is trained anew. They are
+tracked; a test compares what they compute with torch.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import warnings
+from collections import OrderedDict
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from faceanon.backbones.persona import MAPS, Persona
+from faceanon.errors import UserError
+from faceanon.files import write_atomic
+from faceanon.light.networks import GRAPHS, LAYOUTS, layout
+from faceanon.networks.codec import LatentCodec
+from faceanon.networks.face_mesh import FaceMeshNet
+from faceanon.networks.taef2 import LOCAL
+
+OPSET = 18
+MOST = 4096  # of a dimension that may vary
+SAMPLERS = {
+    "cubic_reflection": ("bicubic", "reflection"),
+    "cubic_border": ("bicubic", "border"),
+    "linear_border": ("bilinear", "border"),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One graph.
+
+    Args:
+        net: Whose forward it is.
+        inputs: Examples by name; the first dimension may vary.
+        outputs: Names.
+        whole: The tensors whose names and shapes decide whether a model fits.
+        varying: Further dimensions of each input that may vary, each a multiple of some number.
+    """
+
+    net: nn.Module
+    inputs: dict[str, Tensor]
+    outputs: list[str]
+    whole: dict[str, Tensor]
+    varying: dict[int, int] = field(default_factory=dict)
+
+
+class _Mesh(nn.Module):
+    """The mesh network for a batch of any size: its own forward reads the batch as a number."""
+
+    def __init__(self, net: FaceMeshNet) -> None:
+        super().__init__()
+        for name, child in net.named_children():
+            self.add_module(name, child)
+
+    def forward(self, crops: Tensor) -> tuple[Tensor, Tensor]:
+        stem = self.stem(F.pad(crops, (0, 1, 0, 1)))  # type: ignore[operator]
+        x = self.trunk(self.stem_activation(stem))  # type: ignore[operator]
+        points = self.points(x).flatten(1)  # type: ignore[operator]
+        return points, torch.sigmoid(self.face(x)).flatten(1)  # type: ignore[operator]
+
+
+def cases(method: Persona) -> dict[str, Case]:
+    """All graphs with weights, by name."""
+    codec = method.bundle.build("codec").eval()
+    assert isinstance(codec, LatentCodec)
+    codec.float().to(memory_format=torch.contiguous_format)
+    layers = list(codec.decoder)
+    first = len(layers) - LOCAL
+    decoder = codec.decoder.state_dict()
+    cells = method.cells
+    latents = torch.zeros(2, codec.channels, cells, cells)
+    recogniser = method.bundle.trainable_recogniser().net.eval()
+    first_layer = method.painter.embed[0]
+    assert isinstance(first_layer, nn.Linear)
+    condition = first_layer.in_features
+    painting = {
+        "latents": latents,
+        "mask": torch.zeros(2, 1, cells, cells),
+        "maps": torch.zeros(2, MAPS, cells, cells),
+        "condition": torch.zeros(2, condition),
+    }
+    # Sides that vary must differ from each other and from all else, or the exporter takes one for the other.
+    unit = {"unit": torch.zeros(2, 3, 104, 136)}
+    other = torch.zeros(2, codec.channels, 13, 17)
+    enlarging = {
+        "small": latents,
+        "large": torch.zeros(2, codec.channels, 2 * cells, 2 * cells),
+        "mask": torch.zeros(2, 1, 2 * cells, 2 * cells),
+    }
+    covers = {"latents": latents, "maps": torch.zeros(2, 8, cells, cells)}
+    mesh = _Mesh(method.mesh.net)
+    looks = method.looks.net
+    finder = method.finder.net
+    enlarger = method.enlarger.net.to(memory_format=torch.contiguous_format)
+    return {
+        "encoder": Case(codec.encoder, unit, ["latents"], codec.encoder.state_dict(), {2: 8, 3: 8}),
+        "draw": Case(_part(layers, 0, first), {"latents": other}, ["maps"], decoder, {2: 1, 3: 1}),
+        # Another size than any other dimension, so that none is taken for it.
+        "finish": Case(
+            _part(layers, first, len(layers)), {"maps": torch.zeros(2, 64, 90, 98)}, ["unit"], decoder, {2: 1, 3: 1}
+        ),
+        "painter": Case(method.painter, painting, ["painted"], method.painter.state_dict()),
+        "mesh": Case(mesh, {"crops": torch.zeros(2, 3, 192, 192)}, ["points", "confidence"], mesh.state_dict()),
+        "recogniser": Case(recogniser, {"faces": torch.zeros(2, 3, 112, 112)}, ["embedding"], recogniser.state_dict()),
+        "looks": Case(looks, {"latents": latents}, ["looks"], looks.state_dict()),
+        "enlarger": Case(enlarger, enlarging, ["filled"], enlarger.state_dict()),
+        "covers": Case(finder, covers, ["logits"], finder.state_dict()),
+    }
+
+
+def _part(layers: list[nn.Module], start: int, stop: int) -> nn.Sequential:
+    """Some layers under the names that they have in the whole."""
+    named = OrderedDict[str, nn.Module]()
+    for number in range(start, stop):
+        named[str(number)] = layers[number]
+    return nn.Sequential(named)
+
+
+def graph_of(case: Case) -> tuple[bytes, list[str]]:
+    """A graph without weights, and the names of the tensors that it takes.
+
+    Raises:
+        UserError: If a package is missing.
+    """
+    try:
+        import onnx
+        import onnxscript.optimizer
+    except ImportError as error:
+        raise UserError(f"the export needs the package {error.name}; run: pip install 'faceanon[onnx]'") from error
+    net = case.net.eval()
+    batch = torch.export.Dim("batch", min=1, max=MOST)
+    shapes: list[dict[int, Any]] = []
+    for _ in case.inputs:
+        varying: dict[int, Any] = {0: batch}
+        for number, multiple in case.varying.items():
+            varying[number] = multiple * torch.export.Dim(f"side{number}", min=2, max=MOST)
+        shapes.append(varying)
+    logging.getLogger("onnxscript").setLevel(logging.ERROR)
+    quiet = io.StringIO()
+    with torch.no_grad(), warnings.catch_warnings(), redirect_stdout(quiet), redirect_stderr(quiet):
+        warnings.simplefilter("ignore")
+        arguments = tuple(case.inputs.values())
+        program = torch.export.export(net, arguments, dynamic_shapes=tuple(shapes), strict=False)
+        made = torch.onnx.export(
+            program,
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=list(case.inputs),
+            output_names=case.outputs,
+            optimize=False,
+        )
+    assert made is not None
+    model = made.model_proto
+    own = net.state_dict()
+    weights = {}
+    constants = []
+    for stored in model.graph.initializer:
+        if stored.name in own:
+            weights[stored.name] = (stored.data_type, list(stored.dims))
+        else:
+            constants.append(stored)
+    # Inputs while the graph is simplified: what follows from a weight's value must not be computed now.
+    for name, (kind, dims) in weights.items():
+        model.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, dims))
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(constants)
+    model = onnxscript.optimizer.optimize(model)
+    inputs = [item for item in model.graph.input if item.name not in weights]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    used = set()
+    for node in model.graph.node:
+        used.update(node.input)
+    names = sorted(name for name in weights if name in used)
+    for name in names:
+        stored = model.graph.initializer.add()
+        stored.name = name
+        stored.data_type = weights[name][0]
+        stored.dims.extend(weights[name][1])
+        stored.data_location = onnx.TensorProto.EXTERNAL
+        place = stored.external_data.add()
+        place.key = "location"
+        place.value = "weights"
+    _bare(model)
+    data: bytes = model.SerializeToString(deterministic=True)
+    return data, names
+
+
+def _bare(model: Any) -> None:  # noqa: ANN401 - onnx's protobuf classes have no types
+    """Leave out what is only for people: notes of the exporter, types of what lies between."""
+    graph = model.graph
+    for part in (model, graph):
+        part.doc_string = ""
+        del part.metadata_props[:]
+    del graph.value_info[:]
+    del model.functions[:]
+    for part in (*graph.node, *graph.initializer, *graph.input, *graph.output):
+        part.doc_string = ""
+        del part.metadata_props[:]
+
+
+def sampler(mode: str, padding: str) -> bytes:
+    """A graph of GridSample alone: `picture` `(B, C, h, w)` at the places `grid` `(B, r, c, 2)`."""
+    import onnx
+
+    helper = onnx.helper
+    kind = onnx.TensorProto.FLOAT
+    node = helper.make_node(
+        "GridSample", ["picture", "grid"], ["fine"], mode=mode, padding_mode=padding, align_corners=0
+    )
+    picture = helper.make_tensor_value_info("picture", kind, ["b", "c", "h", "w"])
+    grid = helper.make_tensor_value_info("grid", kind, ["b", "rows", "columns", 2])
+    fine = helper.make_tensor_value_info("fine", kind, ["b", "c", "rows", "columns"])
+    graph = helper.make_graph([node], "sampler", [picture, grid], [fine])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+    data: bytes = model.SerializeToString(deterministic=True)
+    return data
+
+
+def write_graphs(method: Persona, folder: Path) -> None:
+    """Write all graphs and `layouts.json` into a folder."""
+    entries = {}
+    for name, case in cases(method).items():
+        data, names = graph_of(case)
+        write_atomic(folder / f"{name}.onnx", data)
+        entries[name] = {"layout": layout(case.whole), "names": names}
+    for name, (mode, padding) in SAMPLERS.items():
+        write_atomic(folder / f"{name}.onnx", sampler(mode, padding))
+    write_atomic(folder / LAYOUTS, (json.dumps(entries, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    # Untrained: nothing of a weight's value gets into a graph.
+    write_graphs(Persona().eval(), GRAPHS)

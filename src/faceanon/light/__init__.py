@@ -1,0 +1,1 @@
+"""Photographs without torch: the shipped method's networks as ONNX graphs, and what stands around them in numpy."""

@@ -1,0 +1,610 @@
+"""Persona without torch: what `backbones.persona` does when it is used, on arrays of numpy and onnxruntime's networks.
+
+The order of the steps and all numbers are those of `backbones.persona`, which explains them. The two write and read the
+same codes, draw the same stranger under the same password, and bring each other's photos back (`tests/light`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from faceanon.errors import UserError
+from faceanon.files import former_hashes, load_arrays, read_yaml
+from faceanon.key import Secret
+from faceanon.landmarks.cover_cells import covered_cells
+from faceanon.landmarks.drawings import (
+    COVERED,
+    DRAWINGS,
+    FINE,
+    LEFT_CHEEK,
+    LEFT_EYE,
+    MOUTH_CORNERS,
+    NOSE_TIP,
+    RIGHT_CHEEK,
+    RIGHT_EYE,
+    draw_face,
+    pupils,
+)
+from faceanon.light.networks import Array, Networks, UnfitError, check_layout, open_graph
+from faceanon.names import with_current_paths
+from faceanon.paths import checkpoints
+from faceanon.sealed.coder import CELL as SHRINK
+from faceanon.sealed.coder import decode_cells, encode_cells
+from faceanon.weights.shipped import read_shipped
+from faceanon.weights.spec import bundle_path, fingerprint, read_spec
+
+CARD = "model.yaml"
+METHOD = "faceanon.backbones.persona.Persona"
+CLASSES = {
+    "codec": "faceanon.networks.codec.LatentCodec",
+    "recogniser": "faceanon.networks.mobileface_v2.MobileFaceV2",
+    "identity_space": "faceanon.networks.identity_space.IdentitySpace",
+}
+SIZE = 128  # side of the faces that the graphs paint, in pixels
+LARGE = 256  # ... and of those that they enlarge
+CELLS = SIZE // SHRINK
+REACH = 5  # pixels that the decoder's last layers look to each side, see `networks.taef2`
+NOISE = 8  # see `backbones.persona`, like the next four
+LEAST = 0.4
+CLEAR = 0.5
+ALIKE = 0.2
+STRANGERS = 4
+MOST_LOOKS = 2.0  # see `landmarks.looks`
+STIFFNESS = (1e-4, 0.01, 0.01, 0.01, 0.01, 0.01)  # see `losses.light`
+MESH_BOX = (28 / 256, 44 / 256, 228 / 256, 244 / 256)  # see `landmarks.mesh`
+MESH_SIDE = 192
+RECOGNISER_SIDE = 112
+PASSES = 2  # see `sealed.faces`
+
+CODEC = ("encoder", "draw", "finish")
+RECOVERING = CODEC
+PAINTING = ("encoder", "mesh", "painter", "recogniser", "looks", "covers", "draw", "finish")
+
+Box = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known of B faces before anybody is painted.
+
+    Args:
+        image: `(B, 3, 128, 128)` in [-1, 1].
+        latents: `(B, 32, 16, 16)` normalised.
+        mask: `(B, 1, 16, 16)` of 0 and 1, the cells to paint.
+        maps: `(B, 116, 16, 16)`: mask, drawings, surface of colours.
+        attributes: `(B, 21)`: light and pose.
+        code: `(B, 64)` of the persons.
+        embedding: `(B, E)` of the persons, of unit length.
+        confidence: `(B,)` that there is a face.
+    """
+
+    image: Array
+    latents: Array
+    mask: Array
+    maps: Array
+    attributes: Array
+    code: Array
+    embedding: Array
+    confidence: Array
+
+    def rows(self, chosen: NDArray[np.intp]) -> Seen:
+        """Some of the faces."""
+        parts = {}
+        for field in fields(self):
+            parts[field.name] = getattr(self, field.name)[chosen]
+        return Seen(**parts)
+
+
+class LightPersona:
+    """The method for photographs, as `pipeline` uses it.
+
+    Args:
+        folder: Of the model: `model.yaml` and `weights.safetensors`.
+
+    Attributes:
+        name: Of the model.
+        weights: SHA-256 of its weights.
+        formerly: Hashes that they had before they were stored anew.
+        framing: Where the faces it knows lie; arguments of `photo.align.reframed`.
+        face_sizes: Sides of all the faces that it takes, rising.
+
+    Raises:
+        UnfitError: If the graphs that ship do not describe this model.
+        UserError: If a file is missing or damaged, or the bundle is not the one that the model was trained on.
+    """
+
+    method = METHOD
+    sealed = True
+    reversible = True
+    image_size = SIZE
+
+    def __init__(self, folder: Path) -> None:
+        card = read_card(folder)
+        check_card(card, folder)
+        self.folder = folder
+        self.name = folder.name
+        self.weights = str(card["sha256"])
+        self.formerly = former_hashes(card, folder / CARD)
+        self.covers = bool(card["init_args"].get("covers", True))
+        enlarged = bool(card["init_args"].get("enlarge", True))
+        self.face_sizes: tuple[int, ...] = (SIZE, LARGE) if enlarged else (SIZE,)
+        self.bundle = bundle_path(card["init_args"].get("bundle", "photo128"))
+        self.spec = read_spec(self.bundle)
+        self.framing: dict[str, float] = {"scale": 1.0, "right": 0.0, "down": 0.0} | self.spec.get("framing", {})
+        self._check_bundle(card)
+        # Weights are read with the graphs that need them; the codec's serve three of them.
+        self._codec = cache(self._read_codec)
+        self._space = cache(lambda: self._read("identity_space"))
+        self.run = Networks(
+            {
+                "encoder": partial(self._open_codec, "encoder"),
+                "draw": partial(self._open_codec, "draw"),
+                "finish": partial(self._open_codec, "finish"),
+                "painter": self._open_painter,
+                "recogniser": self._open_recogniser,
+                "mesh": partial(_open_shipped, "mesh"),
+                "looks": partial(_open_shipped, "looks"),
+                "covers": partial(_open_shipped, "covers"),
+                "enlarger": partial(_open_shipped, "enlarger"),
+            }
+        )
+        # A model of another layout is to be found out before a photo is touched.
+        self._painter: dict[str, Array] | None = self._read_painter()
+        check_layout("encoder", _below(self._codec(), "encoder."), str(self.bundle / "bundle.yaml"))
+        check_layout("draw", _below(self._codec(), "decoder."), str(self.bundle / "bundle.yaml"))
+
+    # Files
+
+    def _check_bundle(self, card: Mapping[str, Any]) -> None:
+        ours = fingerprint(self.spec, self.bundle)
+        theirs = card["bundle"].get("fingerprint")
+        if ours != theirs:
+            raise UserError(
+                f"{self.folder} was trained on another bundle ({str(theirs)[:12]}) than {self.bundle} ({ours[:12]}); "
+                "install that bundle"
+            )
+        networks = self.spec["networks"]
+        for role, kind in CLASSES.items():
+            entry = networks.get(role, {})
+            known = with_current_paths({"class_path": entry.get("class", ""), "init_args": entry.get("init", {})})
+            if known["class_path"] != kind or known["init_args"]:
+                raise UnfitError(f"{self.bundle / 'bundle.yaml'} has another {role} than the graphs that ship")
+        if networks["recogniser"].get("input_size") != RECOGNISER_SIDE or "crop" not in networks["recogniser"]:
+            raise UnfitError(f"{self.bundle / 'bundle.yaml'} crops faces for its recogniser in another way")
+
+    def _read(self, role: str) -> dict[str, Array]:
+        entry = self.spec["networks"][role]
+        return load_arrays(self.bundle / entry.get("file", ""), expected=entry.get("sha256"))
+
+    def _read_codec(self) -> dict[str, Array]:
+        return self._read("codec")
+
+    def _open_codec(self, graph: str) -> Callable[..., list[Array]]:
+        prefix = "encoder." if graph == "encoder" else "decoder."
+        weights = _below(self._codec(), prefix)
+        check_layout(graph, weights, str(self.bundle))
+        return open_graph(graph, weights)
+
+    def _read_painter(self) -> dict[str, Array]:
+        path = self.folder / "weights.safetensors"
+        weights = load_arrays(path, expected=self.weights)
+        painter = _below(weights, "painter.")
+        if len(painter) != len(weights):
+            raise UnfitError(f"{path} holds more than a painter")
+        check_layout("painter", painter, str(path))
+        return painter
+
+    def _open_painter(self) -> Callable[..., list[Array]]:
+        weights = self._painter or self._read_painter()
+        # 36 MB, which the session has from now on.
+        self._painter = None
+        return open_graph("painter", weights)
+
+    def _open_recogniser(self) -> Callable[..., list[Array]]:
+        weights = self._read("recogniser")
+        check_layout("recogniser", weights, str(self.bundle))
+        return open_graph("recogniser", weights)
+
+    # What the pipeline asks for
+
+    def key(self, secret: Secret) -> Array:
+        """The key of a password, `(F, F)`, F the free directions of an identity code."""
+        free = self._space()["free_basis"].shape[1]
+        return secret.normal("faceanon/Persona/key", (free, free))
+
+    def anonymize_with_codes(self, image: Array, keys: Array) -> tuple[Array, list[bytes]]:
+        """As `Persona.anonymize_with_codes`: pictures `(B, 3, S, S)`, NaN where no face was made out, and codes."""
+        self.run.open(PAINTING)
+        if image.shape[-1] == SIZE:
+            seen = self._look(image)
+            picture = self._drawn(seen, keys)
+            latents = seen.latents
+            mask = seen.mask
+        else:
+            # The face is painted into the picture of half the size. Its mask, too, is found there.
+            seen = self._look(_halved(image))
+            small = self._drawn(seen, keys)
+            mask = seen.mask.repeat(2, -2).repeat(2, -1)
+            latents = self._encoded(image)
+            painted = self._encoded(np.nan_to_num(small).clip(-1, 1))
+            filled = self.run("enlarger", small=painted, large=latents, mask=mask)[0]
+            picture = self._joined(image, filled, mask)
+        picture[seen.confidence < CLEAR] = np.nan
+        codes = []
+        for face, cells in zip(latents, mask[:, 0] > 0.5, strict=True):
+            codes.append(encode_cells(face, cells))
+        return picture, codes
+
+    def recover_from(self, image: Array, codes: Sequence[bytes]) -> Array:
+        """As `Persona.recover_from`: faces `(B, 3, S, S)` brought back from their codes.
+
+        Raises:
+            UserError: If a code is damaged, or of faces of another size.
+        """
+        self.run.open(RECOVERING)
+        decoded = list(map(decode_cells, codes))
+        side = image.shape[-1]
+        for _, kept in decoded:
+            if kept.shape != (side // SHRINK, side // SHRINK):
+                theirs = f"{kept.shape[1] * SHRINK} x {kept.shape[0] * SHRINK}"
+                raise UserError(
+                    f"the code of a face is for faces of {theirs} px, and the model's are {side} x {side} px"
+                )
+        latents = np.stack([face for face, _ in decoded])
+        cells = np.stack([kept for _, kept in decoded])[:, None]
+        pixels = cells.repeat(SHRINK, -2).repeat(SHRINK, -1)
+        window = _window(cells)
+        rows, columns = _pixels(window)
+        shown = image.copy()
+        for _ in range(PASSES):
+            around = self._encoded(shown.clip(-1, 1))
+            # Only what lies in the window is looked at, so nothing else is drawn.
+            drawn = self._decoded(np.where(cells, latents, around), window)
+            shown = image.copy()
+            shown[:, :, rows, columns] = np.where(pixels[:, :, rows, columns], drawn, image[:, :, rows, columns])
+        return shown
+
+    # The steps of the method
+
+    def _look(self, image: Array) -> Seen:
+        """What is to be known of `(B, 3, 128, 128)` before anybody is painted."""
+        latents = self._encoded(image)
+        meshes, confidence = self._points(image)
+        lines, mask = _drawings(meshes, image)
+        if self.covers:
+            shown = np.concatenate([mask, _cell_means(lines)], 1)
+            mask = _uncovered(mask, self._covered(latents, shown, meshes))
+        light = _fit_light(self._preview(latents), mask)
+        maps = np.concatenate([mask, _folded(lines), _light_surface(light) * mask], 1)
+        attributes = np.concatenate([light.reshape(len(image), -1), _pose(meshes)], 1)
+        embedding = self._embedding(image)
+        code = self._identity(embedding, latents)
+        return Seen(image, latents, mask, maps, attributes, code, embedding, confidence)
+
+    def _drawn(self, seen: Seen, keys: Array) -> Array:
+        """Pictures of others under keys, as `Persona._drawn`; a stranger too much like the person is drawn again."""
+        drawn = self._painted(seen, self._turned(seen.code, keys))
+        alike = self._alike(drawn, seen.embedding)
+        for turn in range(1, STRANGERS):
+            again = np.flatnonzero(alike >= ALIKE)
+            if len(again) == 0:
+                break
+            some = seen.rows(again)
+            # What the key makes of this code is what its rows, moved on, make of the person's: somebody else.
+            other = self._turned(some.code, np.roll(keys[again], turn, -2))
+            redrawn = self._painted(some, self._turned(self._turned(other, keys[again], inverse=True), keys[again]))
+            alike_now = self._alike(redrawn, some.embedding)
+            better = alike_now < alike[again]
+            drawn[again[better]] = redrawn[better]
+            alike[again[better]] = alike_now[better]
+        return drawn
+
+    def _painted(self, seen: Seen, code: Array) -> Array:
+        """Pictures `(B, 3, 128, 128)` with the faces of codes `(B, 64)`."""
+        noise = np.zeros((len(code), NOISE), np.float32)
+        condition = np.concatenate([code, seen.attributes, noise], 1).astype(np.float32)
+        painted = self.run("painter", latents=seen.latents, mask=seen.mask, maps=seen.maps, condition=condition)[0]
+        return self._joined(seen.image, painted, seen.mask)
+
+    def _alike(self, drawn: Array, embedding: Array) -> Array:
+        """Cosines `(B,)` between what the recogniser sees in drawn faces as they would be saved, and embeddings."""
+        alike: Array = (self._embedding(drawn.clip(-1, 1)) * embedding).sum(1)
+        return alike
+
+    def _encoded(self, image: Array) -> Array:
+        """Normalised latents `(B, 32, S / 8, S / 8)`."""
+        latents = self.run("encoder", unit=(image + 1) / 2)[0]
+        codec = self._codec()
+        return (latents - codec["mean"][:, None, None]) / codec["std"][:, None, None]
+
+    def _decoded(self, latents: Array, window: Box) -> Array:
+        """The pixels of a window of cells, as `LatentCodec.decode_part`."""
+        codec = self._codec()
+        public = latents * codec["std"][:, None, None] + codec["mean"][:, None, None]
+        maps = self.run("draw", latents=public.astype(np.float32))[0]
+        height, width = maps.shape[-2:]
+        top, bottom, left, right = (SHRINK * edge for edge in window)
+        above = max(top - REACH, 0)
+        before = max(left - REACH, 0)
+        part = maps[:, :, above : min(bottom + REACH, height), before : min(right + REACH, width)]
+        drawn = self.run("finish", maps=np.ascontiguousarray(part))[0]
+        return drawn[:, :, top - above : bottom - above, left - before : right - before] * 2 - 1
+
+    def _preview(self, latents: Array) -> Array:
+        """Colours `(B, 3, h, h)` of latents, as `LatentCodec.preview`."""
+        codec = self._codec()
+        colours = np.einsum("bchw,dc->bdhw", latents, codec["preview_weight"])
+        return colours + codec["preview_bias"][:, None, None]
+
+    def _points(self, image: Array) -> tuple[Array, Array]:
+        """Points `(B, 468, 2)` in [-1, 1], and confidences `(B,)`."""
+        bytes_ = np.rint((image.clip(-1, 1) + 1) * np.float32(127.5)) / np.float32(255)
+        left, top, right, bottom = MESH_BOX
+        rows = _roi_weights(SIZE, top, bottom)
+        columns = _roi_weights(SIZE, left, right)
+        crops = rows @ bytes_ @ columns.T
+        points, confidence = self.run("mesh", crops=crops)
+        found = points.reshape(len(image), -1, 3)[..., :2]
+        scale = np.float32((right - left) * SIZE / MESH_SIDE)
+        places = found * scale + np.array([left, top], np.float32) * SIZE
+        return places / np.float32(SIZE) * 2 - 1, confidence.reshape(-1)
+
+    def _covered(self, latents: Array, shown: Array, meshes: Array) -> Array:
+        """Cells `(B, 1, h, h)` that something covers, 0 or 1."""
+        logits = self.run("covers", latents=latents, maps=shown)[0]
+        chances = 1 / (1 + np.exp(-logits))
+        found = np.zeros_like(chances)
+        for row in range(len(chances)):
+            found[row, 0] = covered_cells(chances[row, 0], shown[row, 0] > 0.5, meshes[row])
+        return found
+
+    def _embedding(self, image: Array) -> Array:
+        """The recogniser's embeddings `(B, E)` of unit length."""
+        top, bottom, left, right = self.spec["networks"]["recogniser"]["crop"]
+        rows = _bilinear_weights(SIZE, top * SIZE, bottom * SIZE, RECOGNISER_SIDE)
+        columns = _bilinear_weights(SIZE, left * SIZE, right * SIZE, RECOGNISER_SIDE)
+        embedding = self.run("recogniser", faces=rows @ image @ columns.T)[0]
+        return embedding / np.maximum(np.linalg.norm(embedding, axis=1, keepdims=True), 1e-12)
+
+    def _identity(self, embedding: Array, latents: Array) -> Array:
+        """Identity codes `(B, 64)`, with sex and age as the pictures show them."""
+        space = self._space()
+        code = (embedding - space["mean"]) @ space["basis"].T / space["scale"]
+        looks = self.run("looks", latents=latents)[0].clip(-MOST_LOOKS, MOST_LOOKS)
+        basis = space["kept_basis"][:, : looks.shape[1]]
+        return code + (looks - code @ basis) @ basis.T
+
+    def _turned(self, code: Array, keys: Array, inverse: bool = False) -> Array:
+        """Codes `(B, 64)` of other persons, as `IdentitySpace.turned`."""
+        space = self._space()
+        frame = np.linalg.qr(keys.astype(np.float64))[0].astype(np.float32)
+        kept = code @ space["kept_basis"] @ space["kept_basis"].T
+        free = np.einsum("bi,bij->bj", code @ space["free_basis"], frame)
+        pairs = free.reshape(len(free), -1, 2)
+        quarter = np.stack([-pairs[..., 1], pairs[..., 0]], -1).reshape(len(free), -1)
+        if inverse:
+            quarter = -quarter
+        turned: Array = kept + np.einsum("bi,bji->bj", quarter, frame) @ space["free_basis"].T
+        return turned
+
+    def _joined(self, image: Array, painted: Array, mask: Array) -> Array:
+        """The picture with the new face, softly joined, as `Persona.decode`."""
+        window = _window(mask)
+        part = self._decoded(painted, window)
+        rows, columns = _pixels(window)
+        edge = _soft_edge(mask)[:, :, rows, columns]
+        picture = image.astype(np.float32, copy=True)
+        picture[:, :, rows, columns] = picture[:, :, rows, columns] * (1 - edge) + part * edge
+        return picture
+
+
+def model_folder(model: str | Path) -> Path | None:
+    """The folder of a trained model by path or shipped name; None where there is none with a card."""
+    for folder in (Path(model), checkpoints() / model):
+        if folder.exists():
+            return folder if (folder / CARD).is_file() else None
+    return None
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    """What `model.yaml` says, with today's import paths.
+
+    Raises:
+        UnfitError: If it does not describe a backbone; torch's reader says what is wrong with it.
+        UserError: If it cannot be read.
+    """
+    card = read_yaml(folder / CARD)
+    kinds = {"class_path": str, "init_args": dict, "bundle": dict}
+    for name, kind in kinds.items():
+        if not isinstance(card.get(name), kind):
+            raise UnfitError(f"{folder / CARD} does not describe a backbone")
+    return {**card, **with_current_paths({"class_path": card["class_path"], "init_args": card["init_args"]})}
+
+
+def is_persona(card: Mapping[str, Any]) -> bool:
+    """Whether a card is of the method that there are graphs for."""
+    return bool(card["class_path"] == METHOD)
+
+
+def check_card(card: Mapping[str, Any], folder: Path) -> None:
+    """Refuse another method, and Personas that the graphs do not describe.
+
+    Raises:
+        UnfitError: If the model is one.
+    """
+    if not is_persona(card):
+        raise UnfitError(f"{folder.name} is of {card['class_path']}, for which there are no graphs")
+    if (card["init_args"].get("sizes") or [SIZE]) != [SIZE]:
+        raise UnfitError(
+            f"{folder.name} paints faces of {card['init_args']['sizes']} px, and the graphs that ship {SIZE}"
+        )
+
+
+def _below(weights: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    """The tensors whose names begin with `prefix`, without it."""
+    below = {}
+    for name, value in weights.items():
+        if name.startswith(prefix):
+            below[name.removeprefix(prefix)] = value
+    return below
+
+
+def _open_shipped(name: str) -> Callable[..., list[Array]]:
+    file = f"{name}.safetensors"
+    weights = load_arrays(Path(file), read_shipped(file))
+    check_layout(name, weights, file)
+    return open_graph(name, weights)
+
+
+@cache
+def _bilinear_weights(side: int, start: float, stop: float, count: int) -> Array:
+    """As `networks.adapters.bilinear_weights`: `(count, side)`."""
+    steps = np.arange(count, dtype=np.float32)
+    centres = (np.float32(start) + (steps + 0.5) * np.float32(stop - start) / count - 0.5).clip(0, side - 1)
+    distance = centres[:, None] - np.arange(side, dtype=np.float32)
+    weights: Array = (1 - np.abs(distance)).clip(0, None).astype(np.float32)
+    return weights
+
+
+@cache
+def _roi_weights(side: int, start: float, stop: float) -> Array:
+    """What torchvision's `roi_align` (aligned, adaptive sampling) takes of each pixel along a side: `(192, side)`."""
+    first = start * side
+    step = (stop - start) * side / MESH_SIDE
+    count = int(np.ceil(step))
+    weights = np.zeros((MESH_SIDE, side), np.float64)
+    for number in range(MESH_SIDE):
+        for sample in range(count):
+            place = first - 0.5 + number * step + (sample + 0.5) * step / count
+            place = min(max(place, 0.0), side - 1.0)
+            low = min(int(place), side - 1)
+            high = min(low + 1, side - 1)
+            share = place - low
+            weights[number, low] += (1 - share) / count
+            weights[number, high] += share / count
+    return weights.astype(np.float32)
+
+
+def _drawings(meshes: Array, images: Array) -> tuple[Array, Array]:
+    """Drawings `(B, 7, 64, 64)` in [0, 1] and masks `(B, 1, 16, 16)`, as `landmarks.drawings.drawings`."""
+    side = images.shape[-1]
+    points = (meshes + 1) / 2
+    pictures = np.rint((images.clip(-1, 1) + 1) * np.float32(127.5)).astype(np.uint8).transpose(0, 2, 3, 1)
+    sheets = []
+    for mesh, picture in zip(points, pictures, strict=True):
+        eyes = (pupils(np.ascontiguousarray(picture), mesh * side) / side).astype(np.float32)
+        sheets.append(draw_face(mesh, eyes, CELLS))
+    drawn = np.stack(sheets).astype(np.float32) / 255
+    mask = (_cell_means(drawn[:, DRAWINGS:]) > COVERED).astype(np.float32)
+    return drawn[:, :DRAWINGS], mask
+
+
+def _cell_means(drawn: Array) -> Array:
+    """Means over the cells: `(B, C, 64, 64)` -> `(B, C, 16, 16)`."""
+    batch, channels, height, width = drawn.shape
+    blocks = drawn.reshape(batch, channels, height // FINE, FINE, width // FINE, FINE)
+    means: Array = blocks.mean((3, 5), dtype=np.float32)
+    return means
+
+
+def _folded(drawn: Array) -> Array:
+    """As torch's `pixel_unshuffle` by 4: `(B, C, 64, 64)` -> `(B, 16 C, 16, 16)`."""
+    batch, channels, height, width = drawn.shape
+    blocks = drawn.reshape(batch, channels, height // FINE, FINE, width // FINE, FINE)
+    return blocks.transpose(0, 1, 3, 5, 2, 4).reshape(batch, -1, height // FINE, width // FINE)
+
+
+def _uncovered(mask: Array, covered: Array) -> Array:
+    """As `backbones.persona`: masks without the covered cells, unless too little of the face would be left."""
+    left = mask * (1 - covered)
+    enough = left.sum((1, 2, 3), keepdims=True) >= LEAST * mask.sum((1, 2, 3), keepdims=True)
+    return np.where(enough, left, mask)
+
+
+@cache
+def _polynomials() -> Array:
+    """As `losses.light.polynomials`: `(256, 6)`."""
+    steps = (np.arange(CELLS, dtype=np.float32) + 0.5) / CELLS * 2 - 1
+    y, x = np.meshgrid(steps, steps, indexing="ij")
+    return np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], -1).reshape(-1, len(STIFFNESS))
+
+
+def _fit_light(colours: Array, mask: Array) -> Array:
+    """As `losses.light.fit_light`: coefficients `(B, 6, 3)`."""
+    terms = _polynomials()
+    area = mask.sum((1, 2, 3))[:, None, None]
+    masked = terms * mask.reshape(len(mask), 1, -1).transpose(0, 2, 1)
+    system = masked.transpose(0, 2, 1) @ terms / area + np.diag(np.array(STIFFNESS, np.float32))
+    target = masked.transpose(0, 2, 1) @ colours.reshape(len(mask), 3, -1).transpose(0, 2, 1) / area
+    solution: Array = np.linalg.solve(system, target).astype(np.float32)
+    return solution
+
+
+def _light_surface(coefficients: Array) -> Array:
+    """As `losses.light.light_surface`: `(B, 3, 16, 16)`."""
+    colours = _polynomials() @ coefficients
+    return colours.transpose(0, 2, 1).reshape(len(coefficients), 3, CELLS, CELLS)
+
+
+def _pose(meshes: Array) -> Array:
+    """As `landmarks.drawings.pose`: `(B, 3)`."""
+    left = meshes[:, list(LEFT_EYE)].mean(1)
+    right = meshes[:, list(RIGHT_EYE)].mean(1)
+    middle = (left + right) / 2
+    across = right - left
+    across = across / np.maximum(np.linalg.norm(across, axis=1, keepdims=True), 1e-12)
+    down = np.stack([-across[:, 1], across[:, 0]], 1)
+    mouth = meshes[:, list(MOUTH_CORNERS)].mean(1)
+    nose = meshes[:, NOSE_TIP] - middle
+    width = np.linalg.norm(meshes[:, RIGHT_CHEEK] - meshes[:, LEFT_CHEEK], axis=1)
+    height = ((mouth - middle) * down).sum(1).clip(2 / 256, None)
+    yaw = (nose * across).sum(1) / width * 8
+    pitch = ((nose * down).sum(1) / height - 0.55) * 8
+    roll = np.arctan2(across[:, 1], across[:, 0]) * 4
+    return np.stack([yaw, pitch, roll], 1)
+
+
+def _halved(image: Array) -> Array:
+    """Pictures `(B, 3, S, S)` of half the size."""
+    # In torch's order: the last bit decides how a value between two bytes is rounded before the mesh looks at it.
+    total = image[..., ::2, ::2] + image[..., ::2, 1::2]
+    total = total + image[..., 1::2, ::2]
+    total = total + image[..., 1::2, 1::2]
+    halved: Array = total / np.float32(4)
+    return halved
+
+
+def _window(mask: NDArray[Any]) -> Box:
+    """Top, bottom, left and right of the cells that masks cover together; the whole where they cover nothing."""
+    rows = np.flatnonzero(mask.max((0, 1, 3)))
+    columns = np.flatnonzero(mask.max((0, 1, 2)))
+    if len(rows) == 0:
+        return 0, mask.shape[-1], 0, mask.shape[-1]
+    return int(rows[0]), int(rows[-1]) + 1, int(columns[0]), int(columns[-1]) + 1
+
+
+def _pixels(window: Box) -> tuple[slice, slice]:
+    """Rows and columns of a picture that lie in a window of cells."""
+    top, bottom, left, right = (SHRINK * edge for edge in window)
+    return slice(top, bottom), slice(left, right)
+
+
+def _soft_edge(mask: Array) -> Array:
+    """As `backbones.persona.soft_edge`: `(B, 1, S, S)` in [0, 1]."""
+    pixels = mask.repeat(SHRINK, -2).repeat(SHRINK, -1)
+    span = (2 * (SHRINK // 2) + 1,) * 2
+    beyond = cv2.BORDER_CONSTANT
+    ones = cv2.boxFilter(np.ones(pixels.shape[-2:], np.float32), -1, span, normalize=False, borderType=beyond)
+    edges = np.empty_like(pixels)
+    for row, picture in enumerate(pixels[:, 0]):
+        share = cv2.boxFilter(np.ascontiguousarray(picture), -1, span, normalize=False, borderType=beyond) / ones
+        edges[row, 0] = (2 * share - 1).clip(0, 1) * picture
+    return edges

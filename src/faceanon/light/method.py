@@ -336,7 +336,8 @@ class LightPersona:
         before = max(left - REACH, 0)
         part = maps[:, :, above : min(bottom + REACH, height), before : min(right + REACH, width)]
         drawn = self.run("finish", maps=np.ascontiguousarray(part))[0]
-        return drawn[:, :, top - above : bottom - above, left - before : right - before] * 2 - 1
+        wanted: Array = drawn[:, :, top - above : bottom - above, left - before : right - before] * 2 - 1
+        return wanted
 
     def _preview(self, latents: Array) -> Array:
         """Colours `(B, 3, h, h)` of latents, as `LatentCodec.preview`."""

@@ -249,8 +249,8 @@ def _firm(size: int, feather: float) -> Array:
     """`(S, S)`: 1 where the face is opaque."""
     steps = (np.arange(size, dtype=np.float32) * 2 + 1) / np.float32(size) - 1
     depth = (1 - np.maximum(np.abs(steps)[:, None], np.abs(steps)[None, :])) / 2
-    opaque: Array = (depth >= np.float32(feather)).astype(np.float32)
-    return opaque
+    firm: Array = (depth >= np.float32(feather)).astype(np.float32)
+    return firm
 
 
 def _cells_of(grid: Array, chosen: NDArray[np.intp], times: int) -> Array:

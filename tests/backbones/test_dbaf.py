@@ -142,3 +142,13 @@ def test_keys_are_those_of_the_class_that_both_once_were(tiny_bundle):
 def test_a_keyed_method_reads_attributes(tiny_bundle):
     with pytest.raises(UserError, match="cid_depth of at least 1"):
         Keyed(str(tiny_bundle), cid_depth=0)
+
+
+def test_a_small_start_of_cid_leaves_the_identity_the_whole_code(tiny_bundle, images):
+    torch.manual_seed(0)
+    usual = DBAF(tiny_bundle, **SMALL).eval().encode(images)
+    torch.manual_seed(0)
+    small = DBAF(tiny_bundle, cid_start=0.05, **SMALL).eval().encode(images)
+    whole = usual.identity + usual.attributes
+    torch.testing.assert_close(small.identity + small.attributes, whole)
+    assert small.attributes.square().mean() < 0.01 * usual.attributes.square().mean()

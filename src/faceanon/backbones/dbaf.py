@@ -81,6 +81,8 @@ class DBAF(Backbone):
         cid_mlp_ratio: Hidden width of its feed-forward part, in code widths.
         cid_dropout: Its dropout.
         cid_axis: What it attends across: the `layers` of a picture (paper), or the `batch` (released code).
+        cid_start: Size of its first attributes as a share of the usual. Small, a training begins with the whole face of
+            the identity source, not with a mixture that no person has.
         maar: Whether encoder features reach the generator; off is an ablation.
         blend: Draw only inside the parser's face and neck, softly widened; elsewhere the input's own pixels stay.
 
@@ -112,6 +114,7 @@ class DBAF(Backbone):
         cid_axis: AttentionAxis = "layers",
         maar: bool = True,
         blend: bool = False,
+        cid_start: float = 1.0,
     ) -> None:
         super().__init__()
         self.bundle = Bundle(bundle)
@@ -125,6 +128,8 @@ class DBAF(Backbone):
         cid = None
         if cid_depth:
             cid = LayerTransformer(layers, dim, cid_depth, *widths, cid_dropout, cid_axis)
+            if cid_start != 1:
+                cid.soften(cid_start)
         self.cid = cid
         self.maar = MAAR(self.encoder.feature_channels, self.generator.channels) if maar else None
         self.blend = blend

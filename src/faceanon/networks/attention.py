@@ -106,6 +106,19 @@ class LayerTransformer(nn.Module):
         self.position = nn.Parameter(torch.randn(layers, 1, dim) * 0.02)
         self.blocks = nn.Sequential(*(Block(dim, heads, head_dim, mlp_dim, dropout) for _ in range(depth)))
 
+    @torch.no_grad()
+    def soften(self, share: float) -> None:
+        """Make an untrained network's attributes `share` as large, by each last layer that adds to them."""
+        self.project.weight.mul_(share)
+        self.project.bias.mul_(share)
+        for block in self.blocks:
+            for part in block.children():
+                last = [layer for layer in part.modules() if isinstance(layer, nn.Linear)]
+                for layer in last[-1:]:
+                    layer.weight.mul_(share)
+                    if layer.bias is not None:
+                        layer.bias.mul_(share)
+
     def forward(self, codes: Tensor) -> Tensor:
         """`(B, L, D)` -> attribute codes `(B, L, D)`."""
         x: Tensor = self.project(codes) + self.position[:, 0]

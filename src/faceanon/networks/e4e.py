@@ -77,6 +77,8 @@ class PyramidEncoder(CodecUser, ABC):
             those of latents.
         strides: Stride of each stage, 2 in the public networks.
         depth: Layers of each resolution of the generator from 8 up.
+        flat: Rows of a code to which a linear function of the whole input is added, the first among them; what the
+            first gets, all rows get. For latents: it is what a generator with a `draft` of these rows is read by.
 
     Attributes:
         n_latent: Rows L of a code.
@@ -97,6 +99,7 @@ class PyramidEncoder(CodecUser, ABC):
         input_nc: int = 3,
         strides: Sequence[int] = (2, 2, 2, 2),
         depth: int = 2,
+        flat: Sequence[int] = (),
     ) -> None:
         super().__init__()
         taps = feature_taps if feature_taps is None else list(feature_taps)
@@ -113,6 +116,9 @@ class PyramidEncoder(CodecUser, ABC):
             "strides": list(strides),
             "depth": depth,
         }
+        if flat:
+            self.init_args["flat"] = list(flat)
+            self.flat = nn.Linear(input_nc * input_size**2, len(flat) * style_dim)
         self.stylegan_size = stylegan_size
         self.style_dim = style_dim
         self.input_size = input_size
@@ -156,11 +162,21 @@ class PyramidEncoder(CodecUser, ABC):
         maps = run_trunk(self.input_layer, self.body, image, (*self.pyramid_taps, *self.feature_taps))
         c1, c2, c3 = (maps[tap] for tap in self.pyramid_taps)
         codes = self._codes(c1, c2, c3)
+        if "flat" in self.init_args:
+            codes = codes + self._flat_rows(image)
         features = [maps[tap] for tap in self.feature_taps]
         by_side = {}
         for feature in features:
             by_side[feature.shape[-1]] = feature
         return codes, by_side
+
+    def _flat_rows(self, image: Tensor) -> Tensor:
+        """What the linear function adds to every row, `(B, L, D)`."""
+        base, *others = self.flat(image.flatten(1)).split(self.style_dim, 1)
+        rows = [base] * self.n_latent
+        for row, other in zip(self.init_args["flat"][1:], others, strict=True):
+            rows[row] = base + other
+        return torch.stack(rows, 1)
 
     def pyramid(self, c1: Tensor, c2: Tensor, c3: Tensor, levels: int = 3) -> list[Tensor]:
         """The first `levels` maps of the feature pyramid, coarse to fine: c3, p2, p1."""

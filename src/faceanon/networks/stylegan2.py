@@ -37,6 +37,9 @@ class Generator(CodecUser):
         latents: Channels of the latents to draw; None draws pictures, as the public networks do.
         depth: Layers of each resolution from 8 up, 2 in the public networks. Small latents want more, or a code has few
             rows.
+        draft: Rows of w+ that a generator of latents starts a linear draft from, the first row among them; its layers
+            see the draft at the last resolution and correct it. Of the other rows it takes what they add to the first,
+            so that a single w draws from the first alone. A principal component of latents is one column of it.
 
     Attributes:
         n_latent: Rows L of a w+ code.
@@ -64,13 +67,18 @@ class Generator(CodecUser):
         channels: Mapping[int, int] | None = None,
         latents: int | None = None,
         depth: int = 2,
+        draft: Sequence[int] = (),
     ) -> None:
         super().__init__()
         if depth < 1:
             raise ValueError(f"depth is {depth}; a resolution has at least one layer")
+        if draft and (latents is None or list(draft) != sorted(set(draft)) or draft[0] != 0):
+            raise ValueError("draft is for a generator of latents: rows in order, the first of them 0")
         table = channel_table(size, channel_multiplier, channels)
         self.init_args: dict[str, Any] = {"size": size, "style_dim": style_dim, "n_mlp": n_mlp, "channels": table}
         self.init_args |= {"latents": latents, "depth": depth}
+        if draft:
+            self.init_args["draft"] = list(draft)
         self.size = size
         self.style_dim = style_dim
         self.channels = dict(table)
@@ -98,10 +106,27 @@ class Generator(CodecUser):
         if latents is not None:
             self.to_latents = ToRGB(self.channels[size], style_dim, upsample=False, channels=latents)
             nn.init.normal_(self.to_latents.conv.weight, std=SMALL_START)
+        if draft:
+            assert latents is not None
+            self.draft = nn.Linear(len(draft) * style_dim, latents * size**2)
+            self.see_draft = nn.Conv2d(latents, self.channels[size], 3, 1, 1)
         # A module of its own gives the buffers the names that public checkpoints have.
         self.noises = nn.Module()
         for index, side in enumerate(self.noise_sides):
             self.noises.register_buffer(f"noise_{index}", torch.randn(1, 1, side, side))
+
+    @property
+    def drafts(self) -> list[int]:
+        """Rows that its linear draft is made of; none where it has no draft."""
+        rows: list[int] = self.init_args.get("draft", [])
+        return rows
+
+    def _drafted(self, styles: Sequence[Tensor]) -> Tensor:
+        """Latents `(B, latents, S, S)` as a linear function of the code."""
+        parts = [styles[0]]
+        for row in self.drafts[1:]:
+            parts.append(styles[row] - styles[0])
+        return self.draft(torch.cat(parts, 1)).view(len(parts[0]), -1, self.size, self.size)
 
     @property
     def noise_sides(self) -> list[int]:
@@ -205,10 +230,15 @@ class Generator(CodecUser):
             first = self.depth * block + 1
             for row in range(first, first + self.depth):
                 x = self.convs[row - 1](x, styles[row], maps[row])
+                if row == first and self.drafts and first + self.depth == self.n_latent - 1:
+                    draft = self._drafted(styles)
+                    x = x + self.see_draft(draft)
             if self.latents is None:
                 image = self.to_rgbs[block](x, styles[first + self.depth], image)
             elif first + self.depth == self.n_latent - 1:
                 image = self.to_latents(x, styles[-1])
+                if self.drafts:
+                    image = image + draft
         return image, x
 
     def forward(self, z: Tensor) -> Tensor:

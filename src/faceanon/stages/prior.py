@@ -16,6 +16,7 @@ from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from faceanon.errors import UserError
 from faceanon.files import load_strictly, load_tensors, save_tensors
 from faceanon.losses.adversarial import generator_loss
 from faceanon.losses.identity import attract
@@ -28,10 +29,13 @@ from faceanon.networks.layout import channels_last
 from faceanon.networks.stylegan2 import Generator
 from faceanon.report.page import write_report
 from faceanon.stages.base import Schedule, Stage, average_copy, plain_sum, weighted_sum
+from faceanon.stages.draft import fit_draft, fit_mapping, freeze_draft
 from faceanon.stages.samples import sample_faces, save_samples
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.composed import compose_bundle
+
+SHEET_SEED = 7919  # added to the training's seed for the people of the sample sheets
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,9 @@ class PriorStage(Stage):
             self._load(init_from)
         else:
             _open_noise_inputs(generator)
+        if generator.drafts:
+            freeze_draft(generator, encoder)
+        self.init_from = init_from
         channels_last(self.prior)
         self.bundle = Bundle(bundle)
         if generator.latents is not None:
@@ -332,9 +339,24 @@ class PriorStage(Stage):
         return torch.where(other[..., None].to(w.device), partners, codes)
 
     def on_fit_start(self) -> None:
-        """Frozen networks follow the stage to its device."""
+        """Frozen networks follow the stage to its device; a new prior with a draft gets its components."""
         self._move_bundle()
+        if self.prior.generator.drafts and self.init_from is None and self.trainer.ckpt_path is None:
+            self._start_draft()
         self.sample_folder = Path(self.trainer.log_dir or self.trainer.default_root_dir) / "samples"
+
+    def _start_draft(self) -> None:
+        """The principal components of the training pictures' latents.
+
+        Raises:
+            UserError: The data bring no prepared latents.
+        """
+        faces = getattr(self.trainer.datamodule, "splits", {}).get("train")
+        if faces is None:
+            raise UserError("a generator with a draft starts from prepared latents: train on data/photo128.yaml")
+        first = fit_draft(self.prior.generator, self.prior.encoder, faces.tensors["latents"], self.seed)
+        fit_mapping(self.prior.generator, first, self.seed)
+        self.ema.load_state_dict(self.prior.state_dict())
 
     def _move_bundle(self) -> None:
         # Built before the first step, so that a damaged or missing file is told at once.
@@ -355,7 +377,9 @@ class PriorStage(Stage):
     def sample_rows(self, batch: FaceBatch) -> dict[str, Tensor]:
         """Photographs, their reconstructions, and people of the mapping: as they come, truncated, and two mixed."""
         generator = self.ema.generator
-        same = torch.Generator().manual_seed(self.seed)
+        # Not `seed` itself: a training with that seed drew the mapping network's weights from the same numbers, and z
+        # that are equal to weights give w of twice the usual length.
+        same = torch.Generator().manual_seed(self.seed + SHEET_SEED)
         z = torch.randn(len(batch), generator.style_dim, generator=same).to(batch.image)
         mean = generator.mean_latent(4096, same)
         w = generator.mapping(z)[:, None].expand(-1, generator.n_latent, -1)

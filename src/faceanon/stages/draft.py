@@ -1,0 +1,91 @@
+"""The linear start of a prior of latents: principal components that its generator draws and its encoder reads."""
+
+from __future__ import annotations
+
+import torch
+from lightning.pytorch.utilities import rank_zero_info
+from torch import Tensor
+
+from faceanon.losses.latent import sliced_wasserstein
+from faceanon.networks.e4e import PyramidEncoder
+from faceanon.networks.stylegan2 import Generator
+
+MOST = 4096  # latents that are looked at
+MAPPING_STEPS = 400
+MAPPING_BATCH = 256
+MAPPING_RATE = 0.3  # of weights that are stored a hundred times as large as they act
+QUIET = 0.1  # of the encoder's other rows at the start, so that they do not drown the components
+
+
+@torch.no_grad()
+def fit_draft(generator: Generator, encoder: PyramidEncoder, latents: Tensor, seed: int = 0) -> Tensor:
+    """Make the generator's draft and the encoder's `flat` the principal components of latents.
+
+    A code then holds one number for each component, of mean 0 and deviation 1 over the latents. Where there are fewer
+    latents than numbers, the last of these stay 0.
+
+    Args:
+        generator: Built with `draft`.
+        encoder: Built with `flat` of the same rows.
+        latents: `(N, C, h, h)` of training pictures, any floating type.
+        seed: Start of the random numbers.
+
+    Returns:
+        First rows `(M, D)` of the codes of some of the latents, which the mapping network is to give.
+    """
+    order = torch.randperm(len(latents), generator=torch.Generator().manual_seed(seed))[:MOST]
+    rows = latents[order].float().flatten(1)
+    mean = rows.mean(0)
+    rows -= mean
+    count = min(generator.draft.in_features, len(rows) - 1)
+    # The rows' products are fewer numbers than the covariance of all channels of all cells.
+    energy, turns = torch.linalg.eigh(rows @ rows.T)
+    energy = energy.flip(0)[:count].clamp(min=1e-6)
+    turns = turns.flip(1)[:, :count]
+    axes = rows.T @ turns / energy.sqrt()
+    deviation = (energy / (len(rows) - 1)).sqrt().clamp(min=1e-3)
+    generator.draft.weight.zero_()
+    encoder.flat.weight.zero_()
+    encoder.flat.bias.zero_()
+    generator.draft.weight[:, :count] = axes * deviation
+    generator.draft.bias.copy_(mean)
+    encoder.flat.weight[:count] = (axes / deviation).T
+    encoder.flat.bias[:count] = -(mean @ axes) / deviation
+    for style in encoder.styles:
+        style.linear.weight.mul_(QUIET)
+    left = 1 - energy.sum() / rows.square().sum()
+    rank_zero_info(f"{count} principal components of {len(rows)} latents leave {left:.3f} of their variance")
+    codes = torch.zeros(len(rows), generator.draft.in_features)
+    codes[:, :count] = rows @ axes / deviation
+    return codes[:, : generator.style_dim].contiguous()
+
+
+def fit_mapping(generator: Generator, wanted: Tensor, seed: int = 0) -> None:
+    """Train the mapping network alone until its w lie as some codes do: a batch of a training is too few to tell.
+
+    Args:
+        generator: Whose mapping network it is.
+        wanted: Codes `(M, D)`.
+        seed: Start of the random numbers.
+    """
+    optimizer = torch.optim.Adam(generator.style.parameters(), lr=MAPPING_RATE, betas=(0.9, 0.99))
+    batch = min(MAPPING_BATCH, len(wanted))
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        # Not the training's own numbers, which the network's weights were drawn from.
+        torch.manual_seed(seed + 1)
+        for step in range(MAPPING_STEPS):
+            for group in optimizer.param_groups:
+                group["lr"] = MAPPING_RATE * (1 - step / MAPPING_STEPS)
+            z = torch.randn(batch, generator.style_dim)
+            few = wanted[torch.randperm(len(wanted))[:batch]]
+            distance = sliced_wasserstein(generator.mapping(z), few, MAPPING_BATCH)
+            optimizer.zero_grad()
+            distance.backward()
+            optimizer.step()
+    rank_zero_info(f"the mapping network's w are at a sliced distance of {distance.item():.4f} from the codes")
+
+
+def freeze_draft(generator: Generator, encoder: PyramidEncoder) -> None:
+    """Keep both linear layers as they are: a step that suits the other weights would undo them."""
+    generator.draft.requires_grad_(False)
+    encoder.flat.requires_grad_(False)

@@ -1,0 +1,102 @@
+"""The linear start of a prior of latents."""
+
+import pytest
+import torch
+
+from faceanon.losses.latent import sliced_wasserstein
+from faceanon.networks.e4e import Encoder4Editing
+from faceanon.networks.stylegan2 import Generator
+from faceanon.stages.draft import fit_draft, fit_mapping, freeze_draft
+
+CELLS = 16
+CHANNELS = 4
+DRAFT = [0, 7]
+
+
+@pytest.fixture(scope="module")
+def networks():
+    torch.manual_seed(0)
+    sides = {4: 8, 8: 8, 16: 8}
+    generator = Generator(size=CELLS, style_dim=12, n_mlp=2, channels=sides, latents=CHANNELS, depth=6, draft=DRAFT)
+    shape = {"input_size": CELLS, "input_nc": CHANNELS, "strides": [1, 1, 2, 2]}
+    small = {"widths": [16] * 5, "units": [1] * 4}
+    encoder = Encoder4Editing(stylegan_size=CELLS, style_dim=12, depth=6, flat=DRAFT, **shape, **small)
+    return generator, encoder.eval()
+
+
+@pytest.fixture(scope="module")
+def latents():
+    """Latents of 20 directions around a mean."""
+    torch.manual_seed(1)
+    directions = torch.randn(20, CHANNELS * CELLS**2)
+    return (torch.randn(200, 20) @ directions + 1).view(-1, CHANNELS, CELLS, CELLS)
+
+
+@pytest.fixture(scope="module")
+def fitted(networks, latents):
+    generator, encoder = networks
+    return fit_draft(generator, encoder, latents)
+
+
+def read(encoder, latents):
+    """Codes by the linear function alone."""
+    with torch.no_grad():
+        return encoder._flat_rows(latents)
+
+
+def drafted(generator, codes):
+    with torch.no_grad():
+        return generator._drafted(codes.unbind(1))
+
+
+@pytest.mark.usefixtures("fitted")
+def test_as_many_components_as_there_are_directions_draw_every_latent_again(networks, latents):
+    generator, encoder = networks
+    torch.testing.assert_close(drafted(generator, read(encoder, latents)), latents, rtol=1e-3, atol=1e-2)
+
+
+def test_a_code_has_one_component_a_number_of_deviation_1(networks, latents, fitted):
+    codes = read(networks[1], latents)
+    torch.testing.assert_close(codes[:, 0].std(0), torch.ones(12), rtol=0.05, atol=0)
+    assert codes[:, 0].mean(0).abs().max() < 0.05
+    assert fitted.shape == (200, 12)
+
+
+@pytest.mark.usefixtures("fitted")
+def test_a_single_w_draws_from_the_components_of_the_first_row_alone(networks, latents):
+    generator, encoder = networks
+    codes = read(encoder, latents)
+    one = codes[:, :1].expand(-1, 14, -1)
+    error = (drafted(generator, one) - latents).square().mean()
+    whole = (drafted(generator, codes) - latents).square().mean()
+    spread = latents.var(0).mean()
+    assert whole < 0.01 * error < 0.5 * error < 0.5 * spread
+
+
+def test_the_mapping_network_comes_near_the_codes(networks, fitted):
+    generator, _ = networks
+    torch.manual_seed(2)
+    z = torch.randn(200, 12)
+    wanted = 3 + fitted
+    with torch.no_grad():
+        before = sliced_wasserstein(generator.mapping(z), wanted, 256)
+    fit_mapping(generator, wanted)
+    with torch.no_grad():
+        after = sliced_wasserstein(generator.mapping(z), wanted, 256)
+    assert after < 0.25 * before
+
+
+def test_training_leaves_both_as_they_are(networks):
+    freeze_draft(*networks)
+    generator, encoder = networks
+    codes = encoder.with_features(torch.randn(2, CHANNELS, CELLS, CELLS))[0]
+    generator.draw(codes).square().mean().backward()
+    assert generator.draft.weight.grad is None
+    assert encoder.flat.weight.grad is None
+    assert generator.see_draft.weight.grad is not None
+
+
+@pytest.mark.parametrize("given", [{"draft": [0]}, {"latents": 4, "draft": [7]}, {"latents": 4, "draft": [0, 0]}])
+def test_a_draft_needs_latents_and_the_first_row(given):
+    with pytest.raises(ValueError, match="rows in order"):
+        Generator(size=CELLS, style_dim=12, n_mlp=1, channels={4: 8, 8: 8, 16: 8}, depth=6, **given)

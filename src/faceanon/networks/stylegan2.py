@@ -126,7 +126,8 @@ class Generator(CodecUser):
         parts = [styles[0]]
         for row in self.drafts[1:]:
             parts.append(styles[row] - styles[0])
-        return self.draft(torch.cat(parts, 1)).view(len(parts[0]), -1, self.size, self.size)
+        drafted: Tensor = self.draft(torch.cat(parts, 1))
+        return drafted.view(len(drafted), -1, self.size, self.size)
 
     @property
     def noise_sides(self) -> list[int]:

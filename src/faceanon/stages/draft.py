@@ -7,7 +7,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
 from faceanon.losses.latent import sliced_wasserstein
-from faceanon.networks.e4e import PyramidEncoder
+from faceanon.networks.e4e import PyramidEncoder, StyleBlock
 from faceanon.networks.stylegan2 import Generator
 
 MOST = 4096  # latents that are looked at
@@ -52,6 +52,7 @@ def fit_draft(generator: Generator, encoder: PyramidEncoder, latents: Tensor, se
     encoder.flat.weight[:count] = (axes / deviation).T
     encoder.flat.bias[:count] = -(mean @ axes) / deviation
     for style in encoder.styles:
+        assert isinstance(style, StyleBlock)
         style.linear.weight.mul_(QUIET)
     left = 1 - energy.sum() / rows.square().sum()
     rank_zero_info(f"{count} principal components of {len(rows)} latents leave {left:.3f} of their variance")
@@ -80,7 +81,7 @@ def fit_mapping(generator: Generator, wanted: Tensor, seed: int = 0) -> None:
             few = wanted[torch.randperm(len(wanted))[:batch]]
             distance = sliced_wasserstein(generator.mapping(z), few, MAPPING_BATCH)
             optimizer.zero_grad()
-            distance.backward()
+            distance.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     rank_zero_info(f"the mapping network's w are at a sliced distance of {distance.item():.4f} from the codes")
 

@@ -351,7 +351,7 @@ class PriorStage(Stage):
         Raises:
             UserError: The data bring no prepared latents.
         """
-        faces = getattr(self.trainer.datamodule, "splits", {}).get("train")
+        faces = getattr(getattr(self.trainer, "datamodule", None), "splits", {}).get("train")
         if faces is None:
             raise UserError("a generator with a draft starts from prepared latents: train on data/photo128.yaml")
         first = fit_draft(self.prior.generator, self.prior.encoder, faces.tensors["latents"], self.seed)

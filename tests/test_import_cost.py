@@ -54,4 +54,5 @@ def test_the_help_of_a_command_loads_no_network_library(command):
 def test_the_check_sees_what_is_loaded(bare):
     assert "numpy" in loaded("import numpy")
     assert not bare & HEAVY
-    assert {"torch", "numpy", "PIL"} <= loaded("import faceanon; faceanon.Pipeline")
+    assert {"numpy", "PIL"} <= loaded("import faceanon; faceanon.Pipeline")
+    assert "torch" in loaded("from faceanon.backbones.base import Backbone")

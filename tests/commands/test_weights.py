@@ -12,9 +12,9 @@ MARKS = "<!-- table: faceanon.weights.catalog.markdown_table -->", "<!-- end of 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """A checkpoints folder of its own."""
-    from faceanon.weights import bundle
+    from faceanon.weights import bundle, spec
 
-    for module in (bundle, importing, catalog):
+    for module in (bundle, importing, catalog, spec):
         monkeypatch.setattr(module, "checkpoints", lambda: tmp_path / "checkpoints")
     (tmp_path / "checkpoints").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -141,9 +141,9 @@ def test_one_step_of_stage_one_at_full_size(shared, room):
 
 
 def test_a_missing_bundle_of_the_papers_is_one_message(capsys, monkeypatch, tmp_path):
-    from faceanon.weights import bundle
+    from faceanon.weights import spec
 
-    monkeypatch.setattr(bundle, "checkpoints", lambda: tmp_path)
+    monkeypatch.setattr(spec, "checkpoints", lambda: tmp_path)
     config = ["--config", str(REPO / "configs/dbaf_s1.yaml"), "--config", str(REPO / "configs/bundle/ffhq256.yaml")]
     assert cli.main(["fit", *config]) == 2
     said = capsys.readouterr().err

@@ -251,7 +251,7 @@ class Persona(Backbone):
             again = (alike >= ALIKE).nonzero().flatten()
             if len(again) == 0:
                 break
-            chosen = codes.map(lambda item, rows=again: item[rows])
+            chosen = _rows_of(codes, again)
             other = chosen.with_identity(self._another(chosen.identity, key[again], turn))
             redrawn = self.decode(self.edit(other, key[again]))
             alike_now = self._alike(redrawn, embedding[again])
@@ -657,6 +657,11 @@ def soft_edge(mask: Tensor, side: int) -> Tensor:
     # A box of one cell that moves over the mask: one half on the border, 1 from half a cell within it on.
     share = F.avg_pool2d(pixels, span, stride=1, padding=span // 2, count_include_pad=False)
     return (2 * share - 1).clamp(0, 1) * pixels
+
+
+def _rows_of(codes: Codes, rows: Tensor) -> Codes:
+    """The codes of some faces of a batch."""
+    return codes.map(lambda item: item[rows])
 
 
 def _halved(image: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ class Enlarger:
         with torch.device("meta"):
             self.net = LatentEnlarger()
         self.net.load_state_dict(read_tensors(FILE, folder), assign=True)
-        self.net.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.net.eval().requires_grad_(False).to(memory_format=torch.channels_last)
 
     @torch.no_grad()
     def enlarge(self, small: Tensor, large: Tensor, mask: Tensor) -> Tensor:

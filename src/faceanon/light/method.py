@@ -336,13 +336,15 @@ class LightPersona:
         before = max(left - REACH, 0)
         part = maps[:, :, above : min(bottom + REACH, height), before : min(right + REACH, width)]
         drawn = self.run("finish", maps=np.ascontiguousarray(part))[0]
-        return drawn[:, :, top - above : bottom - above, left - before : right - before] * 2 - 1
+        wanted: Array = drawn[:, :, top - above : bottom - above, left - before : right - before] * 2 - 1
+        return wanted
 
     def _preview(self, latents: Array) -> Array:
         """Colours `(B, 3, h, h)` of latents, as `LatentCodec.preview`."""
         codec = self._codec()
         colours = np.einsum("bchw,dc->bdhw", latents, codec["preview_weight"])
-        return colours + codec["preview_bias"][:, None, None]
+        preview: Array = colours + codec["preview_bias"][:, None, None]
+        return preview
 
     def _points(self, image: Array) -> tuple[Array, Array]:
         """Points `(B, 468, 2)` in [-1, 1], and confidences `(B,)`."""
@@ -372,7 +374,8 @@ class LightPersona:
         rows = _bilinear_weights(SIZE, top * SIZE, bottom * SIZE, RECOGNISER_SIDE)
         columns = _bilinear_weights(SIZE, left * SIZE, right * SIZE, RECOGNISER_SIDE)
         embedding = self.run("recogniser", faces=rows @ image @ columns.T)[0]
-        return embedding / np.maximum(np.linalg.norm(embedding, axis=1, keepdims=True), 1e-12)
+        unit: Array = embedding / np.maximum(np.linalg.norm(embedding, axis=1, keepdims=True), 1e-12)
+        return unit
 
     def _identity(self, embedding: Array, latents: Array) -> Array:
         """Identity codes `(B, 64)`, with sex and age as the pictures show them."""

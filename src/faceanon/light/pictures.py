@@ -42,7 +42,8 @@ class LightPictures:
 
     def changed_region(self, before: Array, after: Array) -> Array:
         """Where two pictures of a face differ visibly, `(S, S)` of 0 and 1."""
-        return (np.abs(after.clip(-1, 1) - before).max(0) > SEEN).astype(np.float32)
+        region: Array = (np.abs(after.clip(-1, 1) - before).max(0) > SEEN).astype(np.float32)
+        return region
 
     def is_finite(self, face: Array) -> bool:
         """Whether a face is a picture at all."""
@@ -248,7 +249,8 @@ def _firm(size: int, feather: float) -> Array:
     """`(S, S)`: 1 where the face is opaque."""
     steps = (np.arange(size, dtype=np.float32) * 2 + 1) / np.float32(size) - 1
     depth = (1 - np.maximum(np.abs(steps)[:, None], np.abs(steps)[None, :])) / 2
-    return (depth >= np.float32(feather)).astype(np.float32)
+    firm: Array = (depth >= np.float32(feather)).astype(np.float32)
+    return firm
 
 
 def _cells_of(grid: Array, chosen: NDArray[np.intp], times: int) -> Array:

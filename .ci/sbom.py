@@ -37,14 +37,17 @@ def licence(package: Distribution) -> str:
 
 
 def needs(package: Distribution) -> list[Requirement]:
-    """What a package requires here, without its extras."""
+    """What a package requires here, without its extras; this project with all of them, as `make install` does."""
+    extras = [""]
+    if canonicalize_name(package.metadata["Name"]) == PROJECT:
+        extras += package.metadata.get_all("Provides-Extra") or []
     found = []
     for text in package.requires or []:
         try:
             wanted = Requirement(text)
         except InvalidRequirement:
             continue  # of an age before the standard
-        if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
+        if wanted.marker is None or any(wanted.marker.evaluate({"extra": extra}) for extra in extras):
             found.append(wanted)
     return found
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.region import face_hole, softened
-from faceanon.networks.attention import CBAM, AttentionAxis, LayerTransformer
+from faceanon.networks.attention import MAAR, AttentionAxis, LayerTransformer
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.stylegan2_layers import EqualLinear
 from faceanon.types import Codes
@@ -49,25 +49,6 @@ class KRIA(nn.Module):
         """Edit `(B, l, D)` under the mapped key `(B, D)`."""
         edited: Tensor = self.net(torch.cat([identity, key[:, None].expand_as(identity)], -1))
         return edited
-
-
-class MAAR(nn.Module):
-    """A 1x1 convolution to the generator's width, then CBAM, per resolution.
-
-    Args:
-        inputs: Channels of the encoder's maps by side in px.
-        outputs: Channels of the generator by side in px.
-    """
-
-    def __init__(self, inputs: dict[int, int], outputs: dict[int, int]) -> None:
-        super().__init__()
-        self.levels = nn.ModuleDict()
-        for side, width in inputs.items():
-            self.levels[str(side)] = nn.Sequential(nn.Conv2d(width, outputs[side], 1), CBAM(outputs[side]))
-
-    def forward(self, maps: dict[int, Tensor]) -> dict[int, Tensor]:
-        """Maps by side -> maps for the generator's noise inputs by side."""
-        return {side: self.levels[str(side)](item) for side, item in maps.items()}
 
 
 class DBAF(Backbone):
@@ -131,11 +112,19 @@ class DBAF(Backbone):
             if cid_start != 1:
                 cid.soften(cid_start)
         self.cid = cid
-        self.maar = MAAR(self.encoder.feature_channels, self.generator.channels) if maar else None
+        self.maar = self._feature_maps() if maar else None
         self.blend = blend
         # Lightning does not call `train` when a fit starts.
         self.encoder.eval()
         self._add_key_edit(dim)
+
+    def _feature_maps(self) -> MAAR:
+        """The bundle's, where its generator has learnt to draw from encoder features, else an untrained one."""
+        if self.bundle.has("maar"):
+            trained = self.bundle.build("maar")
+            assert isinstance(trained, MAAR)
+            return trained
+        return MAAR(self.encoder.feature_channels, self.generator.channels)
 
     def _add_key_edit(self, dim: int) -> None:
         """The parts by which a key edits the identity; a method that is built on this one may have others."""

@@ -1,4 +1,4 @@
-"""The attention blocks of DBAF: CBAM over encoder features (MAAR) and a small transformer over W+ layers (CID)."""
+"""The attention blocks of DBAF: MAAR, which is CBAM over encoder features, and a small transformer over W+ layers (CID)."""
 
 from __future__ import annotations
 
@@ -32,6 +32,30 @@ class CBAM(nn.Module):
         x = x * gate[:, :, None, None]
         pooled = torch.cat([x.amax(1, keepdim=True), x.mean(1, keepdim=True)], 1)
         return x * torch.sigmoid(self.spatial(pooled))
+
+
+class MAAR(nn.Module):
+    """A 1x1 convolution to the generator's width, then CBAM, per resolution.
+
+    Args:
+        inputs: Channels of the encoder's maps by side in px.
+        outputs: Channels of the generator by side in px; sides that `inputs` lacks are left out.
+
+    Attributes:
+        init_args: Arguments that build it again, plain values.
+    """
+
+    def __init__(self, inputs: dict[int, int], outputs: dict[int, int]) -> None:
+        super().__init__()
+        used = {side: outputs[side] for side in inputs}
+        self.init_args = {"inputs": dict(inputs), "outputs": used}
+        self.levels = nn.ModuleDict()
+        for side, width in inputs.items():
+            self.levels[str(side)] = nn.Sequential(nn.Conv2d(width, outputs[side], 1), CBAM(outputs[side]))
+
+    def forward(self, maps: dict[int, Tensor]) -> dict[int, Tensor]:
+        """Maps by side -> maps for the generator's noise inputs by side."""
+        return {side: self.levels[str(side)](item) for side, item in maps.items()}
 
 
 class Attention(nn.Module):

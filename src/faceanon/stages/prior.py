@@ -24,6 +24,7 @@ from faceanon.losses.latent import latent_regulariser, sliced_wasserstein
 from faceanon.losses.reconstruction import gradient_loss, part_weight, pixel_loss
 from faceanon.metrics.prior import PriorExam
 from faceanon.metrics.quality import psnr
+from faceanon.networks.attention import MAAR
 from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.layout import channels_last
 from faceanon.networks.stylegan2 import Generator
@@ -35,6 +36,7 @@ from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.composed import compose_bundle
 
+MAAR_FILE = "maar.safetensors"
 SHEET_SEED = 7919  # added to the training's seed for the people of the sample sheets
 
 
@@ -67,12 +69,15 @@ class Prior(nn.Module):
     Args:
         generator: StyleGAN2 with its mapping network.
         encoder: Pictures, or latents, to W+.
+        features: Whether encoder features may reach the generator, through a network `maar` as methods on w+ codes have.
     """
 
-    def __init__(self, generator: Generator, encoder: PyramidEncoder) -> None:
+    def __init__(self, generator: Generator, encoder: PyramidEncoder, features: bool = False) -> None:
         super().__init__()
         self.generator = generator
         self.encoder = encoder
+        if features:
+            self.maar = MAAR(encoder.feature_channels, generator.channels)
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """`(B, 3, S, S)` -> its reconstruction and its codes `(B, L, D)`."""
@@ -83,6 +88,11 @@ class Prior(nn.Module):
         """As `forward`, of pictures or latents, with the reconstruction as the generator draws it."""
         codes, _ = self.encoder.with_features(original)
         return self.draw(codes), codes
+
+    def drawn_with_features(self, original: Tensor) -> Tensor:
+        """The reconstruction of pictures or latents from codes and encoder features, as the generator draws it."""
+        codes, maps = self.encoder.with_features(original)
+        return self.generator.draw(codes, features=self.maar(maps))
 
     def draw(self, codes: Tensor) -> Tensor:
         """Pictures of W+ codes `(B, L, D)`, or the latents of a generator that draws those."""
@@ -97,6 +107,13 @@ def _open_noise_inputs(generator: nn.Module, strength: float = 0.1) -> None:
     for name, parameter in generator.named_parameters():
         if name.endswith("noise.weight"):
             nn.init.constant_(parameter, strength)
+
+
+def _open_to_features(generator: Generator, strength: float = 0.5) -> None:
+    """Leave the noise inputs to features: random maps only disturb a reconstruction, so that it closes the inputs."""
+    for stored in generator.noises.buffers():
+        stored.zero_()
+    _open_noise_inputs(generator, strength)
 
 
 class PriorStage(Stage):
@@ -114,6 +131,9 @@ class PriorStage(Stage):
             (`lr_mul`), which is slow where the codes that it is to meet change with every batch.
         single: Share of a batch that is drawn from the first row of its codes alone, in all layers, as the mapping's
             people are. The mapping network then learns to meet first rows; with 0 any row.
+        features: Share of a batch that is drawn with the encoder's features in place of the noise, by a network `maar`
+            that learns along. Methods that feed features into the frozen generator begin from it: a generator that never
+            met features cannot use them. Shares `single` and `features` are of different rows.
         mixing: Share of the samples for the discriminator whose w+ changes from one w to another at a random row, so
             that rows learn to go together.
         pictures_after: Batches after which `perceptual` and `identity` join. While drawn faces are grey these tell
@@ -149,6 +169,7 @@ class PriorStage(Stage):
         adversarial_after: int | None = None,
         mapping_rate: float = 1.0,
         single: float = 0.0,
+        features: float = 0.0,
         mixing: float = 0.0,
         pictures_after: int = 0,
         watched: int = 8,
@@ -170,11 +191,15 @@ class PriorStage(Stage):
     ) -> None:
         super().__init__(r1_gamma, r1_interval, ema_half_life, gradient_clip, schedule, warmup, accumulate, seed)
         self.save_hyperparameters(ignore=["generator", "encoder", "discriminator"])
-        self.prior = Prior(generator, encoder)
+        if not 0 <= single + features <= 1:
+            raise UserError(f"single {single} and features {features} are shares of one batch: at most 1 together")
+        self.prior = Prior(generator, encoder, features > 0)
         if init_from is not None:
             self._load(init_from)
         else:
             _open_noise_inputs(generator)
+        if features and not (init_from is not None and (init_from / MAAR_FILE).is_file()):
+            _open_to_features(generator)
         if generator.drafts:
             freeze_draft(generator, encoder)
         self.init_from = init_from
@@ -195,6 +220,7 @@ class PriorStage(Stage):
         self.adversarial_after = adversarial_after
         self.mapping_rate = mapping_rate
         self.single = single
+        self.features = features
         self.mixing = mixing
         self.pictures_after = pictures_after
         self.watched = watched
@@ -209,6 +235,10 @@ class PriorStage(Stage):
         for role in ("generator", "encoder"):
             path = folder / f"{role}.safetensors"
             load_strictly(getattr(self.prior, role), load_tensors(path), str(path))
+        # A prior that trained without features has none.
+        path = folder / MAAR_FILE
+        if hasattr(self.prior, "maar") and path.is_file():
+            load_strictly(self.prior.maar, load_tensors(path), str(path))
 
     def configure_optimizers(self) -> list[Optimizer]:
         """Generator with encoder first, discriminator second."""
@@ -279,9 +309,9 @@ class PriorStage(Stage):
 
     def generator_terms(self, original: Tensor, batch: FaceBatch) -> tuple[dict[str, Tensor], Tensor]:
         """Named terms, and what was drawn for the discriminator to see; `original` as `self.original` gives it."""
-        codes, _ = self.prior.encoder.with_features(original)
+        codes, maps = self.prior.encoder.with_features(original)
         alone = round(self.single * len(codes))
-        output = self.prior.draw(first_row_alone(codes, alone))
+        output = self.draw_rows(first_row_alone(codes, alone), maps)
         weight = None
         if batch.parsing is not None and self.part_emphasis and not self.on_latents:
             weight = part_weight(batch.parsing, self.bundle.part_classes, self.part_emphasis)
@@ -298,7 +328,7 @@ class PriorStage(Stage):
         terms = {"pixel": pixel_loss(output, original, weight=weight)}
         if self.weights.edges:
             terms["edges"] = gradient_loss(output, original, weight)
-        terms |= self.picture_terms(output, batch)
+        terms |= self.picture_terms(output, batch, len(codes) - alone)
         terms["delta"] = latent_regulariser(codes, "delta")
         terms["mapping"] = mapping
         if self.adversarial and self.discriminator is not None:
@@ -308,16 +338,37 @@ class PriorStage(Stage):
             terms["adversarial"] = generator_loss(self.discriminator(output))
         return terms, output
 
-    def picture_terms(self, output: Tensor, batch: FaceBatch) -> dict[str, Tensor]:
-        """Terms that frozen networks measure on pictures; of drawn latents a few are decoded."""
+    def draw_rows(self, codes: Tensor, maps: dict[int, Tensor]) -> Tensor:
+        """Draw W+ codes `(B, L, D)`: the first rows from encoder features `maps` too, the others from codes alone."""
+        fed = round(self.features * len(codes))
+        if not fed:
+            return self.prior.draw(codes)
+        first = {side: item[:fed] for side, item in maps.items()}
+        parts = [self.prior.generator.draw(codes[:fed], features=self.prior.maar(first))]
+        if fed < len(codes):
+            parts.append(self.prior.draw(codes[fed:]))
+        return torch.cat(parts)
+
+    def picture_terms(self, output: Tensor, batch: FaceBatch, whole: int) -> dict[str, Tensor]:
+        """Terms that frozen networks measure on pictures; of drawn latents a few are decoded.
+
+        Args:
+            output: What was drawn of `batch`.
+            batch: Faces.
+            whole: Its first rows that were drawn from all rows of their codes; with features, the few are spread over
+                these.
+        """
         terms: dict[str, Tensor] = {}
         weights = self.weights
         if not (weights.perceptual or weights.identity) or self.batches_seen <= self.pictures_after:
             return terms
         image = batch.image.contiguous(memory_format=torch.channels_last)
         if self.on_latents:
-            image = image[: self.watched]
-            output = self.prior.generator.decode(output[: self.watched])
+            few = slice(self.watched)
+            if self.features:
+                few = slice(0, whole, -(-whole // self.watched))
+            image = image[few]
+            output = self.prior.generator.decode(output[few])
         if weights.perceptual:
             terms["perceptual"] = self.bundle.perceptual(output, image).mean()
         if weights.identity:
@@ -384,10 +435,12 @@ class PriorStage(Stage):
         mean = generator.mean_latent(4096, same)
         w = generator.mapping(z)[:, None].expand(-1, generator.n_latent, -1)
         half = generator.n_latent // 2
-        drawn, codes = self.ema.drawn(self.original(batch))
-        return {
-            "original": batch.image,
-            "reconstruction": generator.decode(drawn),
+        original = self.original(batch)
+        drawn, codes = self.ema.drawn(original)
+        rows = {"original": batch.image, "reconstruction": generator.decode(drawn)}
+        if self.features:
+            rows["with encoder features"] = generator.decode(self.ema.drawn_with_features(original))
+        return rows | {
             "from the first row alone": generator.synthesis(codes[:, 0]),
             "sample": generator.synthesis(w),
             "truncated to .5": generator.synthesis(mean + 0.5 * (w - mean)),
@@ -401,9 +454,11 @@ class PriorStage(Stage):
     def validation_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """PSNR, perceptual distance and self-similarity of reconstructions, by the averaged weights.
 
-        Similarity is the judge's; on photographs, whose judge is slow and may not be installed, the recogniser's.
+        Similarity is the judge's; on photographs, whose judge is slow and may not be installed, the recogniser's. With
+        `features`, PSNR and the recogniser's similarity of reconstructions from features too.
         """
-        drawn, _ = self.ema.drawn(self.original(batch))
+        original = self.original(batch)
+        drawn, _ = self.ema.drawn(original)
         output = self.ema.generator.decode(drawn).clamp(-1, 1)
         error = ((output - batch.image) / 2).square().mean((1, 2, 3))
         figures = {"val_psnr": psnr(error).mean()}
@@ -413,6 +468,10 @@ class PriorStage(Stage):
             figures["val_cos"] = _similarity(self.bundle.recogniser, output, batch.image)
         else:
             figures["val_judge_cos"] = _similarity(self.bundle.judge, output, batch.image)
+        if self.features:
+            fed = self.ema.generator.decode(self.ema.drawn_with_features(original)).clamp(-1, 1)
+            figures["val_psnr_features"] = psnr(((fed - batch.image) / 2).square().mean((1, 2, 3))).mean()
+            figures["val_cos_features"] = _similarity(self.bundle.recogniser, fed, batch.image)
         self.log_dict(figures, batch_size=len(batch), prog_bar=True, sync_dist=True)
 
     def on_test_start(self) -> None:
@@ -443,6 +502,8 @@ class PriorStage(Stage):
         if self.export is None or not self.trainer.is_global_zero:
             return
         parts = {"generator": self.ema.generator, "encoder": self.ema.encoder, "discriminator": self.discriminator}
+        if self.features:
+            parts["maar"] = self.ema.maar
         for role, part in parts.items():
             if isinstance(part, nn.Module):
                 save_tensors(self.export / f"{role}.safetensors", part.state_dict(), half=True)

@@ -1,4 +1,4 @@
-"""The attention blocks of DBAF: MAAR, which is CBAM over encoder features, and a small transformer over W+ layers (CID)."""
+"""The attention blocks of DBAF: CBAM over encoder features, MAAR, and a small transformer over W+ layers (CID)."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from faceanon.networks.discriminator import Discriminator
 from faceanon.networks.eager import one_by_one
 from faceanon.networks.latents import CodecUser
+from faceanon.networks.mixture_mapping import MixtureMapping
 from faceanon.networks.stylegan2_layers import ConstantInput, EqualLinear, PixelNorm, StyledConv, ToRGB
 from faceanon.networks.stylegan2_tables import channel_table, layer_count
 
@@ -40,6 +41,7 @@ class Generator(CodecUser):
         draft: Rows of w+ that a generator of latents starts a linear draft from, the first row among them; its layers
             see the draft at the last resolution and correct it. Of the other rows it takes what they add to the first,
             so that a single w draws from the first alone. A principal component of latents is one column of it.
+        mixture: Clusters and factors of a `MixtureMapping` in place of the mapping network; then `n_mlp` is not used.
 
     Attributes:
         n_latent: Rows L of a w+ code.
@@ -68,6 +70,7 @@ class Generator(CodecUser):
         latents: int | None = None,
         depth: int = 2,
         draft: Sequence[int] = (),
+        mixture: Sequence[int] = (),
     ) -> None:
         super().__init__()
         if depth < 1:
@@ -79,6 +82,8 @@ class Generator(CodecUser):
         self.init_args |= {"latents": latents, "depth": depth}
         if draft:
             self.init_args["draft"] = list(draft)
+        if mixture:
+            self.init_args["mixture"] = list(mixture)
         self.size = size
         self.style_dim = style_dim
         self.channels = dict(table)
@@ -86,10 +91,14 @@ class Generator(CodecUser):
         self.depth = depth
         self.n_latent = layer_count(size, depth)
         sides = list(self.channels)
-        layers = []
-        for _ in range(n_mlp):
-            layers.append(EqualLinear(style_dim, style_dim, lr_mul=0.01, activate=True))
-        self.style = nn.Sequential(PixelNorm(), *layers)
+        self.style: nn.Module
+        if mixture:
+            self.style = MixtureMapping(style_dim, *mixture)
+        else:
+            layers = []
+            for _ in range(n_mlp):
+                layers.append(EqualLinear(style_dim, style_dim, lr_mul=0.01, activate=True))
+            self.style = nn.Sequential(PixelNorm(), *layers)
         self.input = ConstantInput(self.channels[4])
         self.conv1 = StyledConv(self.channels[4], self.channels[4], style_dim)
         if latents is None:

@@ -8,9 +8,12 @@ from torch import Tensor
 
 from faceanon.losses.latent import sliced_wasserstein
 from faceanon.networks.e4e import PyramidEncoder, StyleBlock
+from faceanon.networks.mixture_mapping import MixtureMapping
 from faceanon.networks.stylegan2 import Generator
 
 MOST = 4096  # latents that are looked at
+MIXTURE_MOST = 2048
+MIXTURE_BATCH = 64
 MAPPING_STEPS = 400
 MAPPING_BATCH = 256
 MAPPING_RATE = 0.3  # of weights that are stored a hundred times as large as they act
@@ -84,6 +87,29 @@ def fit_mapping(generator: Generator, wanted: Tensor, seed: int = 0) -> None:
             distance.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     rank_zero_info(f"the mapping network's w are at a sliced distance of {distance.item():.4f} from the codes")
+
+
+@torch.no_grad()
+def fit_mixture(generator: Generator, encoder: PyramidEncoder, latents: Tensor, seed: int = 0) -> None:
+    """Make a generator's `MixtureMapping` follow the first rows of photographs' codes.
+
+    Args:
+        generator: Built with `mixture`.
+        encoder: Of the same codes.
+        latents: `(N, C, h, h)` of training pictures, any floating type, on the CPU.
+        seed: Start of the random numbers.
+    """
+    assert isinstance(generator.style, MixtureMapping)
+    device = generator.input.input.device
+    order = torch.randperm(len(latents), generator=torch.Generator().manual_seed(seed))[:MIXTURE_MOST]
+    first = []
+    for few in latents[order].split(MIXTURE_BATCH):
+        codes, _ = encoder.with_features(few.float().to(device))
+        first.append(codes[:, 0].float())
+    strength = None
+    if generator.drafts:
+        strength = generator.draft.weight[:, : generator.style_dim].norm(dim=0)
+    generator.style.fit(torch.cat(first), strength, seed)
 
 
 def freeze_draft(generator: Generator, encoder: PyramidEncoder) -> None:

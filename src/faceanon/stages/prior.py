@@ -27,10 +27,11 @@ from faceanon.metrics.quality import psnr
 from faceanon.networks.attention import MAAR
 from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.layout import channels_last
+from faceanon.networks.mixture_mapping import MixtureMapping
 from faceanon.networks.stylegan2 import Generator
 from faceanon.report.page import write_report
 from faceanon.stages.base import Schedule, Stage, average_copy, plain_sum, weighted_sum
-from faceanon.stages.draft import fit_draft, fit_mapping, freeze_draft
+from faceanon.stages.draft import fit_draft, fit_mapping, fit_mixture, freeze_draft
 from faceanon.stages.samples import sample_faces, save_samples
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
@@ -69,7 +70,7 @@ class Prior(nn.Module):
     Args:
         generator: StyleGAN2 with its mapping network.
         encoder: Pictures, or latents, to W+.
-        features: Whether encoder features may reach the generator, through a network `maar` as methods on w+ codes have.
+        features: Whether encoder features may reach the generator, through a network `maar` as in methods on w+ codes.
     """
 
     def __init__(self, generator: Generator, encoder: PyramidEncoder, features: bool = False) -> None:
@@ -132,8 +133,8 @@ class PriorStage(Stage):
         single: Share of a batch that is drawn from the first row of its codes alone, in all layers, as the mapping's
             people are. The mapping network then learns to meet first rows; with 0 any row.
         features: Share of a batch that is drawn with the encoder's features in place of the noise, by a network `maar`
-            that learns along. Methods that feed features into the frozen generator begin from it: a generator that never
-            met features cannot use them. Shares `single` and `features` are of different rows.
+            that learns along; the stored noise is 0 then. Methods that feed features into the frozen generator begin
+            from it, since a generator that never met features cannot use them. `single` counts other rows.
         mixing: Share of the samples for the discriminator whose w+ changes from one w to another at a random row, so
             that rows learn to go together.
         pictures_after: Batches after which `perceptual` and `identity` join. While drawn faces are grey these tell
@@ -234,7 +235,13 @@ class PriorStage(Stage):
     def _load(self, folder: Path) -> None:
         for role in ("generator", "encoder"):
             path = folder / f"{role}.safetensors"
-            load_strictly(getattr(self.prior, role), load_tensors(path), str(path))
+            tensors = load_tensors(path)
+            if role == "generator" and self.mixed_mapping and "style.means" not in tensors:
+                # Of a prior with a mapping network; its own mixture is fitted before the first batch.
+                kept = {name: tensor for name, tensor in tensors.items() if not name.startswith("style.")}
+                own = self.prior.generator.style.state_dict(prefix="style.")
+                tensors = kept | own
+            load_strictly(getattr(self.prior, role), tensors, str(path))
         # A prior that trained without features has none.
         path = folder / MAAR_FILE
         if hasattr(self.prior, "maar") and path.is_file():
@@ -242,7 +249,7 @@ class PriorStage(Stage):
 
     def configure_optimizers(self) -> list[Optimizer]:
         """Generator with encoder first, discriminator second."""
-        if self.mapping_rate == 1:
+        if self.mapping_rate == 1 or self.mixed_mapping:
             optimizers = [self.optimizer_g(self.prior.parameters())]
         else:
             mapping = list(self.prior.generator.style.parameters())
@@ -258,6 +265,11 @@ class PriorStage(Stage):
     def on_latents(self) -> bool:
         """Whether the generator draws latents."""
         return self.prior.generator.latents is not None
+
+    @property
+    def mixed_mapping(self) -> bool:
+        """Whether the generator's mapping is a mixture, which is fitted."""
+        return isinstance(self.prior.generator.style, MixtureMapping)
 
     @property
     def adversarial(self) -> bool:
@@ -324,6 +336,7 @@ class PriorStage(Stage):
         # In full precision, since these numbers are sorted and compared one by one.
         with torch.autocast(self.device.type, enabled=False):
             w = self.prior.generator.mapping(z)
+            # Of a mixture this is a figure to watch: it has nothing that learns.
             mapping = sliced_wasserstein(w, encoded.to(w.dtype))
         terms = {"pixel": pixel_loss(output, original, weight=weight)}
         if self.weights.edges:
@@ -394,6 +407,9 @@ class PriorStage(Stage):
         self._move_bundle()
         if self.prior.generator.drafts and self.init_from is None and self.trainer.ckpt_path is None:
             self._start_draft()
+        if self.mixed_mapping and self.trainer.ckpt_path is None:
+            self._fit_mixture(self.prior)
+            self.ema.load_state_dict(self.prior.state_dict())
         self.sample_folder = Path(self.trainer.log_dir or self.trainer.default_root_dir) / "samples"
 
     def _start_draft(self) -> None:
@@ -402,12 +418,28 @@ class PriorStage(Stage):
         Raises:
             UserError: The data bring no prepared latents.
         """
+        first = fit_draft(self.prior.generator, self.prior.encoder, self._training_latents(), self.seed)
+        if not self.mixed_mapping:
+            fit_mapping(self.prior.generator, first, self.seed)
+        self.ema.load_state_dict(self.prior.state_dict())
+
+    def _training_latents(self) -> Tensor:
         faces = getattr(getattr(self.trainer, "datamodule", None), "splits", {}).get("train")
         if faces is None:
-            raise UserError("a generator with a draft starts from prepared latents: train on data/photo128.yaml")
-        first = fit_draft(self.prior.generator, self.prior.encoder, faces.tensors["latents"], self.seed)
-        fit_mapping(self.prior.generator, first, self.seed)
-        self.ema.load_state_dict(self.prior.state_dict())
+            raise UserError("a generator with a draft or a mixture starts from prepared latents: data/photo128.yaml")
+        latents: Tensor = faces.tensors["latents"]
+        return latents
+
+    def _fit_mixture(self, prior: Prior) -> None:
+        """The mixture of the training pictures' codes, by the encoder as it stands.
+
+        Raises:
+            UserError: The data bring no prepared latents.
+        """
+        learning = prior.training
+        prior.eval()
+        fit_mixture(prior.generator, prior.encoder, self._training_latents(), self.seed)
+        prior.train(learning)
 
     def _move_bundle(self) -> None:
         # Built before the first step, so that a damaged or missing file is told at once.
@@ -498,9 +530,14 @@ class PriorStage(Stage):
         print(f"report: {page.resolve()}")
 
     def on_fit_end(self) -> None:
-        """Write the averaged weights where `export` says, and of a prior of latents a bundle around them."""
+        """Write the averaged weights where `export` says, and of a prior of latents a bundle around them.
+
+        A mixture is fitted to what the encoder has become.
+        """
         if self.export is None or not self.trainer.is_global_zero:
             return
+        if self.mixed_mapping:
+            self._fit_mixture(self.ema)
         parts = {"generator": self.ema.generator, "encoder": self.ema.encoder, "discriminator": self.discriminator}
         if self.features:
             parts["maar"] = self.ema.maar

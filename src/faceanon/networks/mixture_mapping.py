@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 
 LOCAL = 0.8  # of a cluster's deviations; the full ones draw contrasts that no photograph has
+MEMBERS = 16  # codes of a cluster at least, on average
+LARGEST = 10.0  # of the numbers of a normal distribution
 ROUNDS = 20  # of k-means
 
 
@@ -21,7 +23,7 @@ class MixtureMapping(nn.Module):
         factors: Directions R inside each, less than D.
 
     Attributes:
-        reach: `(K,)`; upper end of the share of [0, 1] that picks a cluster, 1 for the last.
+        edges: `(K - 1,)`, rising; the first number of z between two of them picks a cluster.
         means: `(K, D)`.
         factors: `(K, R, D)`; each of the length of one deviation.
 
@@ -34,7 +36,7 @@ class MixtureMapping(nn.Module):
         torch.Size([4, 8])
     """
 
-    reach: Tensor
+    edges: Tensor
     means: Tensor
     factors: Tensor
 
@@ -42,16 +44,13 @@ class MixtureMapping(nn.Module):
         super().__init__()
         if clusters < 1 or not 0 <= factors < dim:
             raise ValueError(f"{clusters} clusters with {factors} factors: at least 1, and fewer than {dim}")
-        self.register_buffer("reach", torch.arange(1, clusters + 1) / clusters)
+        self.register_buffer("edges", _edges(torch.ones(clusters)))
         self.register_buffer("means", torch.zeros(clusters, dim))
         self.register_buffer("factors", torch.zeros(clusters, factors, dim))
 
     def forward(self, z: Tensor) -> Tensor:
         """Z `(B, D)` of a normal distribution to w `(B, D)`."""
-        # In full precision, since a share in half of it may miss a cluster.
-        share = torch.special.ndtr(z[:, 0].float())
-        # The largest z have a share of 1, at which no cluster begins.
-        picked = torch.searchsorted(self.reach.float(), share, right=True).clamp(max=len(self.reach) - 1)
+        picked = (z[:, :1] >= self.edges).sum(1)
         inside = z[:, 1 : 1 + self.factors.shape[1]]
         return self.means[picked] + torch.einsum("br,brd->bd", inside.to(self.factors.dtype), self.factors[picked])
 
@@ -60,22 +59,21 @@ class MixtureMapping(nn.Module):
         """Become the mixture of some codes.
 
         Args:
-            codes: `(M, D)` of photographs, at least as many as clusters.
+            codes: `(M, D)` of photographs. Of few codes fewer clusters are made, so that none is a single photograph.
             strength: `(D,)`; how much a number of a code changes the picture. Clusters are near by that.
             seed: Start of the random numbers.
         """
         clusters, count, _ = self.factors.shape
-        if len(codes) < clusters:
-            raise ValueError(f"{len(codes)} codes are fewer than {clusters} clusters")
+        used = max(1, min(clusters, len(codes) // MEMBERS))
         codes = codes.float()
         near = codes if strength is None else codes * strength
-        labels = _k_means(near, clusters, seed)
+        labels = _k_means(near, used, seed)
         self.factors.zero_()
         sizes = torch.bincount(labels, minlength=clusters)
         for index in range(clusters):
             members = codes[labels == index]
             if not len(members):
-                # Its share is 0, so nothing is drawn from it.
+                # Its edges are equal, so nothing is drawn from it.
                 continue
             mean = members.mean(0)
             self.means[index] = mean
@@ -83,7 +81,14 @@ class MixtureMapping(nn.Module):
             kept = min(count, len(lengths))
             scaled = directions[:kept] * lengths[:kept, None] / len(members) ** 0.5
             self.factors[index, :kept] = LOCAL * scaled
-        self.reach.copy_(sizes.double().cumsum(0) / len(codes))
+        self.edges.copy_(_edges(sizes))
+
+
+def _edges(sizes: Tensor) -> Tensor:
+    """Where a normal distribution is cut into parts `(K,)` of these sizes."""
+    shares = sizes.double().cumsum(0)[:-1] / sizes.sum()
+    # No z is beyond; a file holds finite numbers.
+    return torch.special.ndtri(shares).clamp(-LARGEST, LARGEST).float()
 
 
 def _k_means(points: Tensor, clusters: int, seed: int) -> Tensor:

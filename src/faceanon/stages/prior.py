@@ -192,8 +192,8 @@ class PriorStage(Stage):
     ) -> None:
         super().__init__(r1_gamma, r1_interval, ema_half_life, gradient_clip, schedule, warmup, accumulate, seed)
         self.save_hyperparameters(ignore=["generator", "encoder", "discriminator"])
-        if not 0 <= single + features <= 1:
-            raise UserError(f"single {single} and features {features} are shares of one batch: at most 1 together")
+        if min(single, features) < 0 or single + features > 1:
+            raise UserError(f"single {single} and features {features} are shares of one batch: 0 to 1, and together")
         self.prior = Prior(generator, encoder, features > 0)
         if init_from is not None:
             self._load(init_from)

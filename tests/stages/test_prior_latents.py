@@ -80,7 +80,9 @@ def test_four_batches_with_pictures_and_an_adversary_become_roles_of_a_bundle(da
     loaded = made.generator()
     for name, value in stage.ema.generator.state_dict().items():
         torch.testing.assert_close(loaded.state_dict()[name], value, rtol=1e-3, atol=1e-7, msg=name)  # float16
-    assert any(not torch.equal(loaded.state_dict()[name], value) for name, value in before.items())
+    # The untrained one has a mapping network in place of the mixture.
+    shared = before.keys() & loaded.state_dict().keys()
+    assert any(not torch.equal(loaded.state_dict()[name], before[name]) for name in shared)
     with torch.no_grad():
         picture = torch.rand(1, 3, 128, 128) * 2 - 1
         codes, _ = made.encoder().eval().with_features(picture)

@@ -41,6 +41,9 @@ class Generator(CodecUser):
         draft: Rows of w+ that a generator of latents starts a linear draft from, the first row among them; its layers
             see the draft at the last resolution and correct it. Of the other rows it takes what they add to the first,
             so that a single w draws from the first alone. A principal component of latents is one column of it.
+        yielding: Share of its draft that a generator starts to keep, for each channel of the latents, where encoder
+            features are given at its last resolution; it learns the shares. The rest is the features' to draw. None
+            keeps the whole draft: its layers then have to take away what the features know better.
         mixture: Clusters and factors of a `MixtureMapping` in place of the mapping network; then `n_mlp` is not used.
 
     Attributes:
@@ -71,6 +74,7 @@ class Generator(CodecUser):
         depth: int = 2,
         draft: Sequence[int] = (),
         mixture: Sequence[int] = (),
+        yielding: float | None = None,
     ) -> None:
         super().__init__()
         if depth < 1:
@@ -84,6 +88,12 @@ class Generator(CodecUser):
             self.init_args["draft"] = list(draft)
         if mixture:
             self.init_args["mixture"] = list(mixture)
+        if yielding is not None:
+            if not draft:
+                raise ValueError("yielding is for a generator with a draft")
+            assert latents is not None
+            self.init_args["yielding"] = yielding
+            self.kept = nn.Parameter(torch.full((latents, 1, 1), yielding))
         self.size = size
         self.style_dim = style_dim
         self.channels = dict(table)
@@ -137,6 +147,13 @@ class Generator(CodecUser):
             parts.append(styles[row] - styles[0])
         drafted: Tensor = self.draft(torch.cat(parts, 1))
         return drafted.view(len(drafted), -1, self.size, self.size)
+
+    def _kept_draft(self, draft: Tensor, last: Tensor) -> Tensor:
+        """The part of the draft that stays beside the last layer's noise or features `(B or 1, C or 1, S, S)`."""
+        # Noise has one channel.
+        if "yielding" in self.init_args and last.shape[1] > 1:
+            return draft * self.kept
+        return draft
 
     @property
     def noise_sides(self) -> list[int]:
@@ -248,7 +265,7 @@ class Generator(CodecUser):
             elif first + self.depth == self.n_latent - 1:
                 image = self.to_latents(x, styles[-1])
                 if self.drafts:
-                    image = image + draft
+                    image = image + self._kept_draft(draft, maps[-1])
         return image, x
 
     def forward(self, z: Tensor) -> Tensor:

@@ -241,6 +241,9 @@ class PriorStage(Stage):
                 kept = {name: tensor for name, tensor in tensors.items() if not name.startswith("style.")}
                 own = self.prior.generator.style.state_dict(prefix="style.")
                 tensors = kept | own
+            if role == "generator" and "yielding" in self.prior.generator.init_args:
+                # Of a prior whose draft did not yield.
+                tensors = {"kept": self.prior.generator.kept.detach()} | tensors
             load_strictly(getattr(self.prior, role), tensors, str(path))
         # A prior that trained without features has none.
         path = folder / MAAR_FILE

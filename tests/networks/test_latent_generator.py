@@ -205,3 +205,27 @@ def test_landmarks_are_the_mesh_that_ships():
     torch.testing.assert_close(points, mesh.seen(picture))
     (gradient,) = torch.autograd.grad(points.square().sum(), picture)
     assert gradient.abs().sum() > 0
+
+
+def test_a_draft_yields_to_features_at_the_last_resolution_alone():
+    torch.manual_seed(0)
+    shape = {"style_dim": 8, "n_mlp": 1, "channels": {4: 8, 8: 8, 16: 8}, "latents": 4, "draft": [0]}
+    generator = Generator(size=16, **shape, yielding=0.25)
+    whole = Generator(size=16, **shape)
+    kept = {name: tensor for name, tensor in generator.state_dict().items() if name != "kept"}
+    whole.load_state_dict(kept)
+    w = torch.randn(2, generator.n_latent, 8)
+    near = {8: torch.randn(2, 8, 8, 8)}
+    last = near | {16: torch.randn(2, 8, 16, 16)}
+    with torch.no_grad():
+        assert torch.equal(generator.draw(w), whole.draw(w))
+        assert torch.equal(generator.draw(w, features=near), whole.draw(w, features=near))
+        gone = whole.draw(w, features=last) - generator.draw(w, features=last)
+        torch.testing.assert_close(gone, 0.75 * whole._drafted(w.unbind(1)), rtol=1e-3, atol=1e-5)
+    generator.draw(w, features=last).square().mean().backward()
+    assert generator.kept.grad.abs().min() > 0
+
+
+def test_only_a_draft_can_yield():
+    with pytest.raises(ValueError, match="with a draft"):
+        Generator(size=16, style_dim=8, n_mlp=1, channels={4: 8, 8: 8, 16: 8}, latents=4, yielding=0.5)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from faceanon.pipeline.photo import Pipeline
 
 FORMATS = ("png", "jpg", "webp")
+# Not `models.default_model`, which would import torch.
 DEFAULT_MODEL = "persona_photo128"
 ENGINES = ("auto", "light", "torch")
 ENGINE_VARIABLE = "FACEANON_ENGINE"
@@ -167,6 +168,7 @@ def plan(source: Path, target: Path, suffixes: frozenset[str], overwrite: bool, 
             check_beside(jobs[0][1])
     else:
         raise UserError(f"no such file or folder: {source}")
+    # Two photos, a.jpg and a.webp, would both become a.png.
     _check_unique(jobs)
     for _, output in jobs:
         check_suffix(output)
@@ -179,6 +181,7 @@ def check_target(source: Path, target: Path, overwrite: bool) -> None:
     Raises:
         UserError: It is the input itself, or it exists and `overwrite` is off.
     """
+    # Even with --overwrite: the original exists only once.
     if target.exists() and target.samefile(source):
         raise UserError(f"{target} is the input itself; write to another file")
     if target.exists() and not overwrite:
@@ -204,6 +207,7 @@ def pictures(source: Path, suffixes: frozenset[str]) -> list[Path]:
     """
     photos = []
     for path in source.rglob("*"):
+        # Hidden files look like pictures by their ending: macOS writes ._a.jpg beside a.jpg on foreign disks.
         if path.suffix.lower() in suffixes and not path.name.startswith(".") and path.is_file():
             photos.append(path)
     ordered = sorted(photos)
@@ -244,6 +248,7 @@ def load_pipeline(files: FileOptions, torch_for: str | None = None) -> Pipeline:
         from faceanon.pipeline.light import LightPipeline
 
         folder = model_folder(_model(files))
+        # `_why_torch` answers None only where there is a folder.
         assert folder is not None
         try:
             return LightPipeline.load(folder)
@@ -296,6 +301,7 @@ def _why_torch(files: FileOptions, torch_for: str | None) -> str | None:
         return f"--device {files.device} needs torch"
     if files.shared:
         return "--devices and --nodes need torch"
+    # The card is read last: what was typed answers most questions without a file.
     from faceanon.light.method import is_persona, model_folder, read_card
     from faceanon.light.networks import UnfitError
 

@@ -223,9 +223,11 @@ def _photos(options: Options, policy: Policy) -> int:
     files = options.files
     output = Output(files.quality, options.sidecar, options.vault, options.carry == "pixels")
     jobs = plan(files.source, files.target, SUFFIXES, files.overwrite, f".{files.format}")
+    # A format that cannot hold what was asked for is refused before a password is asked for.
     for _, target in jobs:
         output.encoding(target)
     folder = prepare_folder(files, options.password, jobs, _settings(options))
+    # Once all arguments are known to be right, and before the model, which takes longer than a typing error should.
     password = password_of(options.password, confirm=True)
     pipeline = _pipeline(options, policy)
 
@@ -294,6 +296,7 @@ def _pipeline(options: Options, policy: Policy) -> Pipeline:
         _ = pipeline.sizes  # says at once if there is no such size
     if options.detector is not None:
         pipeline.detector = _detector(options.detector, policy.searched, files.device)
+    # After the detector was chosen: it looks for the face in the reference photos too.
     pipeline.people = people_of(select, exclude, options.people.likeness, files.model, pipeline)
     first = os.environ.get("LOCAL_RANK", "0") == "0"  # of the processes of --devices
     if pipeline.drawn_only and not options.list_faces and first:

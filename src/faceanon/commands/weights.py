@@ -151,6 +151,7 @@ def run(args: argparse.Namespace) -> int:
 def _print(text: str) -> None:
     from rich.console import Console
 
+    # As it is: brackets in a name are no markup, and a path that is folded cannot be copied.
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -163,6 +164,7 @@ def _list(options: ListOptions) -> int:
     here = on_disk()
     shown = []
     for entry in catalog():
+        # InsightFace's packs have two roles, in one text.
         if options.role is None or options.role in entry.role.split(", "):
             shown.append(entry)
     if not shown:
@@ -217,6 +219,7 @@ def _show(options: ShowOptions) -> int:
     from faceanon.weights.spec import bundle_path
 
     path = Path(options.what)
+    # A folder without bundle.yaml can only be a pack of InsightFace's.
     if path.is_file() or (path.is_dir() and not (path / "bundle.yaml").is_file()):
         _show_file(read_public(path))
     else:

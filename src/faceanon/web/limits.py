@@ -46,6 +46,7 @@ class RateLimit:
         """0 if this request may pass, which counts it; else the whole seconds after which to try again."""
         now = self._clock()
         with self._lock:
+            # All clients, not this one alone: otherwise every address that ever came would stay in memory.
             for name, times in list(self._seen.items()):
                 while times and times[0] <= now - self.seconds:
                     times.popleft()
@@ -71,6 +72,7 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
+        # Web sockets and the server's own start and end carry no uploads.
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -82,6 +84,8 @@ class Gate:
                     own.append((name.encode(), value.encode()))
                 kept = []
                 for pair in message["headers"]:
+                    # The framework's value of a header must not stand beside ours: browsers differ in which of two they
+                    # follow.
                     if pair[0].decode("latin-1").lower() not in HEADERS:
                         kept.append(pair)
                 message = {**message, "headers": kept + own}

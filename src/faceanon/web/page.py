@@ -71,6 +71,7 @@ class Look:
 
 def build_page(desk: Desk, look: Look) -> gr.Blocks:
     """The page, not yet served; nothing in it writes or fetches anything by itself."""
+    # `delete_cache`: how often Gradio looks, and from which age on it deletes, in seconds.
     page = gr.Blocks(title="faceanon", analytics_enabled=False, delete_cache=(60, FORGET_SECONDS))
     with page:
         gr.HTML(_header(desk.pipelines[OWN], look.drawn), padding=False)

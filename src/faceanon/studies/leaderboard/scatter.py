@@ -97,6 +97,7 @@ def scatter(title: str, points: Sequence[Point], lower: bool) -> Scatter | None:
     values = [point.y for point in kept]
     log = min(values) > 0 and max(values) / min(values) > LOG_FROM
     ends = _ends([math.log10(value) for value in values] if log else values)
+    # From the next lower step of 5 %, but never less than the last tenth: an axis must not blow up a hair's breadth.
     span = min(math.floor(20 * min(point.x for point in kept)) / 20, 0.9), 1.0
     for point in kept:
         height = (math.log10(point.y) if log else point.y, *ends)
@@ -112,6 +113,7 @@ def scatter(title: str, points: Sequence[Point], lower: bool) -> Scatter | None:
 def _ends(values: Sequence[float]) -> tuple[float, float]:
     low = min(values)
     high = max(values)
+    # Equal values need some room too, and so does zero.
     room = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
     return low - room, high + room
 
@@ -136,6 +138,7 @@ def _ticks(low: float, high: float, log: bool) -> list[float]:
             return ticks
     step = 10 ** math.floor(math.log10((high - low) / 3))
     step = next(step * factor for factor in (5, 2, 1) if (high - low) / (step * factor) >= 3)
+    # A tick at the very end may miss it by rounding.
     return [step * n for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 

@@ -82,6 +82,7 @@ def visible(points: Tensor, mask: Tensor) -> Tensor:
     size = mask.shape[-1]
     pixel = ((points + 1) * size / 2).floor().long()
     inside = ((pixel >= 0) & (pixel < size)).all(-1)
+    # Clamped so that each can be looked up; `inside` leaves out those beyond the border.
     column, row = pixel.clamp(0, size - 1).unbind(-1)
     return inside & ~mask[torch.arange(len(mask), device=mask.device)[:, None], row, column]
 
@@ -151,6 +152,7 @@ def _change(figures: Mapping[str, float], ci: Mapping[str, tuple[float, float]],
     return [
         (
             names[0],
+            # Above one half the check of the level has said it already.
             deid - hidden > 0.1 and low > hidden and deid <= 0.5,
             f"{kind} undoes anonymity: {deid:.0%} are still accepted as the original, without it {hidden:.0%}",
         ),

@@ -160,6 +160,7 @@ def add_statistic(
     for _ in range(DRAWS):
         chosen = rng.integers(len(owned), size=len(owned))
         drawn.append(statistic(rows[np.concatenate([owned[number] for number in chosen])]))
+    # Some draws of persons offer no such figure, as a ratio to nothing.
     known = []
     for value in drawn:
         if math.isfinite(value):

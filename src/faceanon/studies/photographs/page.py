@@ -136,6 +136,7 @@ def _row(results: Results, line: Line, label: str, figure: str, white_box: bool)
 
 def _text(value: float, kind: Kind) -> str:
     if not math.isfinite(value):
+        # Where nothing differs, the ratio is infinite.
         if kind == "dB" and value > 0:
             return "exact"
         return "-"

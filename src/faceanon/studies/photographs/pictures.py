@@ -120,6 +120,7 @@ def cache_name(pipeline: Pipeline, setting: Setting) -> str:
     """Name of the cache's folder: it changes with the model and with the pictures' side, not with the passwords."""
     bundle = getattr(pipeline.backbone, "bundle", None)
     paired = "" if bundle is None else bundle.fingerprint
+    # The version of faceanon too, since another one may draw other pictures.
     facts = [CACHE_VERSION, __version__, pipeline.backbone.method, pipeline.weights, paired, setting.side]
     return hashlib.sha256(" ".join(map(str, facts)).encode()).hexdigest()[:16]
 
@@ -157,6 +158,7 @@ class Passwords:
         for number in range(count):
             salts.append(hashlib.sha256(f"faceanon/study/photographs/{number}".encode()).digest())
         self.right = [Password(f"right password {number}", salt[:16], KDF) for number, salt in enumerate(salts)]
+        # Without a salt: whoever guesses takes that of the file.
         self.wrong = [Password(f"wrong password {number}") for number in range(count)]
 
 

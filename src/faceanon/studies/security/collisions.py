@@ -104,6 +104,7 @@ def collisions(target: Target) -> Collisions:
     secrets = list(map(Secret.random, range(target.budget.keys)))
     streams = np.stack([np.frombuffer(s.stream("faceanon/attack/collision", BYTES), np.uint8) for s in secrets])
     bits = torch.from_numpy(np.unpackbits(streams, axis=1)).float()
+    # Between rows of -1 and 1 the squared distance is four times the number of bits that differ.
     equal, nearest, _ = nearest_pair(2 * bits - 1)
     keys = torch.cat([target.backbone.key_from_secret(secret, 1) for secret in secrets])
     alike, faces = strangers(target, keys[: target.budget.strangers])
@@ -127,6 +128,7 @@ def _codes(target: Target, keys: Tensor) -> tuple[int | None, float | None, floa
     same = code.to(target.device).expand(target.budget.batch, *code.shape[1:])
     codes = target.batched(lambda k: _short(target.backbone.transform(same[: len(k)], k)), keys, title="codes")
     equal, nearest, median = nearest_pair(codes)
+    # All keys give one code, so there is no usual distance to compare with.
     if median == 0:
         return equal, 0.0, 0.0
     _, ideal, ideal_median = nearest_pair(_like(codes))

@@ -218,10 +218,12 @@ def measure(name: str, inside: Tensor, outside: Tensor, tests: int = 1) -> Signa
     """
     one = inside.double().numpy()
     other = outside.double().numpy()
+    # A tie is half a win, as in the area under the curve.
     wins = (one[:, None] > other) + 0.5 * (one[:, None] == other)
     draw = np.random.default_rng(0)
     rows = draw.integers(0, len(one), (ROUNDS, len(one)))
     columns = draw.integers(0, len(other), (ROUNDS, len(other)))
+    # Drawing people again is weighing them by how often they came: the wins are compared once only.
     weight = np.stack([np.bincount(row, minlength=len(one)) for row in rows]) / len(one)
     against = np.stack([np.bincount(row, minlength=len(other)) for row in columns]) / len(other)
     areas = ((weight @ wins) * against).sum(1)

@@ -161,6 +161,7 @@ def procedural(backbone: Backbone, budget: Budget, options: Options) -> Faces:
         rows = SyntheticSet(roll, side, f"drawing {split} faces")
         return rows[list(range(len(rows)))]
 
+    # Far from the attacker's labels, so that no person of the test can be one of his.
     test = drawn(pictures.split, pictures.people, 2_000_000_000)
     if side == pictures.image_size:
         label = protocol.label

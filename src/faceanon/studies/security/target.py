@@ -70,6 +70,7 @@ class Target:
         self.training = training
         if self.device.type != "cpu":
             backbone.to(self.device)
+            # Frozen networks are outside of the module tree, so the method does not take them along.
             backbone.bundle.to(self.device)
         judge = network_or_none(backbone.bundle, "judge")
         if judge is None:

@@ -27,6 +27,7 @@ def print_table(filled: FilledTable, facts: Sequence[str] = (), console: Console
     for block in filled.blocks:
         drawn = _rich(filled, block)
         wanted = console.measure(drawn, options=console.options.update(max_width=10_000)).maximum
+        # A pipe has no width, and rich takes 80 columns for it.
         if console.width < wanted and not console.is_terminal:
             console.width = wanted
         console.print(drawn)

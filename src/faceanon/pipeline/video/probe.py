@@ -12,6 +12,7 @@ from torch import Tensor
 
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
+from faceanon.metrics.quality import psnr
 from faceanon.photo.align import crop
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.video.faces import Change, IdentityMeans
@@ -100,5 +101,5 @@ class Probe:
             back = change(torch.stack([faces[position] for position in batch]), tracks, frames, known)
             wanted = torch.stack([self.originals[position] for position in batch])
             errors += (back - wanted).square().mean((1, 2, 3)).tolist()
-        # Pixels range over 2, whose square is 4; the bound keeps a perfect copy finite.
-        return float(10 * np.log10(4 / max(float(np.mean(errors)), 1e-9)))
+        # Of pictures in [-1, 1]: on [0, 1] squares are a quarter.
+        return float(psnr(torch.tensor(errors, dtype=torch.float64).mean() / 4))

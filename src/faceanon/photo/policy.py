@@ -1,4 +1,4 @@
-"""What is to be done with each face that was found: the model, a classical method, or nothing because it was asked."""
+"""What happens to each face that was found, also to a small one: the model, a classical method, nothing if asked."""
 
 from __future__ import annotations
 

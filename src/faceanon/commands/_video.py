@@ -215,9 +215,13 @@ def summary(outcome: VideoOutcome, target: Path) -> Iterator[str]:
     from faceanon.pipeline.video.anonymize import describe_missing
 
     for report in outcome.tracks:
-        track, flicker = report.track, report.flicker
-        first, last = (track.segments[0].start, track.segments[-1].stop - 1) if track.segments else (0, 0)
-        figure = "" if flicker is None else f", flicker {flicker:.2f}"
+        track = report.track
+        first = 0
+        last = 0
+        if track.segments:
+            first = track.segments[0].start
+            last = track.segments[-1].stop - 1
+        figure = "" if report.flicker is None else f", flicker {report.flicker:.2f}"
         yield f"face {track.number}: {track.covered} frame(s), {first} to {last}, seen in {len(track.seen)}{figure}"
     tracks = tuple(report.track for report in outcome.tracks)
     if any(track.missing for track in tracks):

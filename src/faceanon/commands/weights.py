@@ -178,7 +178,8 @@ def _list(options: ListOptions) -> int:
     for entry in shown:
         sizes = str(entry.resolution or "any")
         digest = entry.sha256[:12] if entry.sha256 else "unknown"
-        files, where = "\n".join(entry.files), entry.published.removeprefix("https://")
+        files = "\n".join(entry.files)
+        where = entry.published.removeprefix("https://")
         bundles = ", ".join(here.get(entry.id, [])) or "-"
         cells = (entry.role, entry.title, sizes, files, entry.licence, entry.commercial, entry.size, digest, where)
         table.add_row(*cells, bundles)

@@ -65,14 +65,18 @@ class Desk:
     def __init__(
         self, pipelines: Mapping[str, Pipeline], folder: Path, limit: RateLimit, handover: float = HANDOVER
     ) -> None:
-        self.pipelines, self.folder, self.limit, self.handover = dict(pipelines), folder, limit, handover
+        self.pipelines = dict(pipelines)
+        self.folder = folder
+        self.limit = limit
+        self.handover = handover
 
     def anonymize(self, source: str | None, password: str, method: str, client: str) -> Reply:
         """Hide the faces of the uploaded picture `source`."""
 
         def work(path: Path, place: Path) -> Reply:
             pipeline = self.pipelines[method]
-            start, target = time.perf_counter(), place / f"{_plain(path.stem)}_anon.png"
+            start = time.perf_counter()
+            target = place / f"{_plain(path.stem)}_anon.png"
             outcome = anonymize_file(pipeline, path, target, Password(password))
             return Reply(_hidden(outcome, pipeline, time.perf_counter() - start), target)
 
@@ -83,7 +87,8 @@ class Desk:
 
         def work(path: Path, place: Path) -> Reply:
             pipeline = self._made_by(path)
-            start, target = time.perf_counter(), place / f"{_plain(path.stem).removesuffix('_anon')}_back.png"
+            start = time.perf_counter()
+            target = place / f"{_plain(path.stem).removesuffix('_anon')}_back.png"
             # The file of a visitor says what a guess costs: without a limit it could ask for all the memory there is.
             outcome = recover_file(pipeline, path, target, Password(password, most=DEAREST))
             return Reply(_shown(outcome, time.perf_counter() - start), target)

@@ -38,7 +38,9 @@ class RateLimit:
     """
 
     def __init__(self, count: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.count, self.seconds, self._clock = count, seconds, clock
+        self.count = count
+        self.seconds = seconds
+        self._clock = clock
         self._seen: dict[str, deque[float]] = {}
         self._lock = threading.Lock()
 
@@ -68,7 +70,8 @@ class Gate:
     """
 
     def __init__(self, app: Application, limit: RateLimit) -> None:
-        self.app, self.limit = app, limit
+        self.app = app
+        self.limit = limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

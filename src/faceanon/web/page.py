@@ -93,11 +93,8 @@ def build_page(desk: Desk, look: Look) -> gr.Blocks:
 
 def theme() -> gr.themes.Base:
     """Colours and the system's own fonts: nothing is fetched."""
-    sans, mono = (
-        ["system-ui", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"],
-        ["ui-monospace", "monospace"],
-    )
-    return gr.themes.Soft(primary_hue="teal", neutral_hue="slate", font=sans, font_mono=mono)
+    sans = ["system-ui", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
+    return gr.themes.Soft(primary_hue="teal", neutral_hue="slate", font=sans, font_mono=["ui-monospace", "monospace"])
 
 
 def show_strength(password: str | None, rate: float) -> str:

@@ -187,9 +187,15 @@ def _replace_batch(
     first: int,
 ) -> list[_Pair]:
     size = change.pipeline.backbone.face_sizes[0]
-    faces = torch.stack([crop(frames[row], square, size) for row, _, square in batch])
-    numbers = [first + row for row, _, _ in batch]
-    drawn = change(faces, [track for _, track, _ in batch], numbers, means)
+    crops = []
+    tracks = []
+    numbers = []
+    for row, track, square in batch:
+        crops.append(crop(frames[row], square, size))
+        tracks.append(track)
+        numbers.append(first + row)
+    faces = torch.stack(crops)
+    drawn = change(faces, tracks, numbers, means)
     for before, after, (row, _, square) in zip(faces, drawn, batch, strict=True):
         region = None
         if change.pipeline.backbone.sealed:

@@ -105,8 +105,11 @@ def scatter(title: str, points: Sequence[Point], lower: bool) -> Scatter | None:
         point.at = point.true
     _spread(kept)
     plot = Scatter(f"{title}, logarithmic" if log else title, lower, kept)
-    plot.ticks_x = [(_place(tick, *span, LEFT, RIGHT), f"{100 * tick:.3g} %") for tick in _ticks(*span, log=False)]
-    plot.ticks_y = [(_height(tick, *ends, lower), f"{10**tick if log else tick:.3g}") for tick in _ticks(*ends, log)]
+    for tick in _ticks(*span, log=False):
+        plot.ticks_x.append((_place(tick, *span, LEFT, RIGHT), f"{100 * tick:.3g} %"))
+    for tick in _ticks(*ends, log):
+        label = 10**tick if log else tick
+        plot.ticks_y.append((_height(tick, *ends, lower), f"{label:.3g}"))
     return plot
 
 

@@ -135,7 +135,12 @@ def known_pairs(target: Target) -> KnownPairs:
 
 
 def _columns(found: Sequence[tuple[float, float]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    return tuple(one for one, _ in found), tuple(other for _, other in found)
+    cosines = []
+    shares = []
+    for cosine, share in found:
+        cosines.append(cosine)
+        shares.append(share)
+    return tuple(cosines), tuple(shares)
 
 
 def _standardised(known: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:

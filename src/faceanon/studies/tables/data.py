@@ -130,7 +130,11 @@ def _photographs(
         else:
             labels.append(names.index(photo.identity))
     faces = Faces(chosen, labels, Reader(image_size), None, None)
-    return (faces[[(row, False) for row in rows]] for rows in person_major(labels, batch_size))
+    batches = []
+    for rows in person_major(labels, batch_size):
+        # False: a test mirrors nobody.
+        batches.append(faces[[(row, False) for row in rows]])
+    return iter(batches)
 
 
 def _files(roots: Sequence[Path]) -> list[Path]:

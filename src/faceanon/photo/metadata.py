@@ -165,6 +165,7 @@ def embedded(image: Image.Image) -> str | None:
     if text is not None:
         return str(text)
     xmp = image.info.get("xmp")
+    # Pillow's readers differ by format: some give text, some bytes.
     if isinstance(xmp, str):
         xmp = xmp.encode()
     if not isinstance(xmp, bytes):

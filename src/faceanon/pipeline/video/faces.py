@@ -161,11 +161,13 @@ def replace_faces(
             for square in layer:
                 faces.append((tracks[square], square))
             arranged.append(faces)
+        # Faces that overlap come off in the order opposite to the one in which they were pasted.
         if change.inverse:
             orders.append(arranged[::-1])
         else:
             orders.append(arranged)
     pairs: list[_Pair] = []
+    # Depth by depth: a face that lies over another is cut out once that one is pasted.
     for depth in range(max(map(len, orders), default=0)):
         flat = []
         for number, layers_of_frame in enumerate(orders):

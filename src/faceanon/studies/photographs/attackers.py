@@ -197,6 +197,7 @@ def attack_figures(
     bundle = getattr(backbone, "bundle", None)
     if bundle is None or not bundle.has("recogniser"):
         raise UserError(f"{pipeline.name} comes without a training recogniser, so no attacker can fine-tune it")
+    # What the figures depend on: with any of it different, the attackers train again.
     facts = [bundle.entry("recogniser").get("sha256"), backbone.image_size, judge.name, judge.digest, budget, seed]
     for person in people:
         for picture in person.pictures:

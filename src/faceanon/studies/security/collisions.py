@@ -154,6 +154,7 @@ def _like(rows: Tensor) -> Tensor:
 
 def nearest_pair(rows: Tensor) -> tuple[int, float, float]:
     """Pairs of equal rows of `(N, D)` (up to rounding), distance of the nearest pair, and a median distance."""
+    # In float64 and around the mean: a distance is the small difference of large squares.
     double = rows.double() - rows.double().mean(0)
     squares = double.square().sum(1)
     equal = 0
@@ -162,9 +163,11 @@ def nearest_pair(rows: Tensor) -> tuple[int, float, float]:
     for start in tqdm(range(0, len(rows), CHUNK), desc="pairs of keys", delay=2, leave=False):
         part = double[start : start + CHUNK]
         distance = (squares[start : start + CHUNK, None] + squares - 2 * part @ double.T).clamp(min=0)
+        # Every pair once, and no row with itself.
         later = torch.arange(len(rows)) > torch.arange(start, start + len(part))[:, None]
         equal += int((later & (distance <= ROUNDING * squares.mean())).sum())
         nearest = min(nearest, float(distance.masked_fill(~later, math.inf).min()))
+        # A median of the pieces' medians is near enough, and holds no more than a piece in memory.
         medians.append(float(distance.median()))
     return equal, math.sqrt(nearest), math.sqrt(sorted(medians)[len(medians) // 2])
 
@@ -172,6 +175,7 @@ def nearest_pair(rows: Tensor) -> tuple[int, float, float]:
 def strangers(target: Target, keys: Tensor, faces: int = 2) -> tuple[float, int]:
     """Share of pairs of keys whose pictures of one face the judge takes for one person, and faces tried."""
     rates = []
+    # Every second picture, since those of one person stand side by side.
     for image in target.probes.image[: 2 * faces : 2]:
         drawn = target.anonymize(image.expand(len(keys), *image.shape), keys, title="strangers")
         embedding = target.embed(drawn)

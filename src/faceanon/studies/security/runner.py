@@ -160,5 +160,6 @@ def load(path: Path, attack: Attack, mark: Mapping[str, Any]) -> Done | None:
         else:
             finding = typed(attack.finding, text["finding"], path.name)
         return Done(attack, finding, str(text["reason"]), float(text["seconds"]), int(text["people"]))
+    # Whatever is wrong with the file: the attack is run again.
     except (OSError, ValueError, TypeError, KeyError, RecursionError, UserError):
         return None

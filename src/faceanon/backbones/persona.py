@@ -37,6 +37,7 @@ from faceanon.networks.face_painter import FacePainter, LatentReader, PaintingDi
 from faceanon.networks.feature_discriminator import FeatureDiscriminator
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.identity_space import IdentitySpace
+from faceanon.networks.layout import has_bfloat16
 from faceanon.sealed.faces import codes_of_latents
 from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
@@ -55,7 +56,7 @@ WATCHED = 6  # drawn faces of a batch that recogniser and mesh look at through t
 READ = 8  # drawn faces of a batch that the readers learn from in the same way
 STRANGERS = 4  # that are painted for each face, of whom one is taken
 ALIKE = 0.2  # cosine of embeddings from which a stranger is too much like the original, and the next one is looked at
-MARGIN = 0.04  # of oddness, for the first stranger: photos of one person keep one stranger where all look as natural
+MARGIN = 0.06  # of oddness, for the first stranger: photos of one person keep one stranger where all look as natural
 
 
 class Persona(Backbone):
@@ -395,7 +396,13 @@ class Persona(Backbone):
         if self.training:
             noise = torch.randn_like(noise)
         condition = torch.cat([codes.identity, codes.attributes[:, 0], noise], 1)
-        painted: Tensor = self.painter(latents, mask, codes.features[latents.shape[-1]], condition)
+        maps = codes.features[latents.shape[-1]]
+        # As the codec does. In training Lightning's precision rules, in validation too.
+        if not self.training and latents.device.type == "cpu" and has_bfloat16():
+            with torch.autocast("cpu", torch.bfloat16):
+                painted: Tensor = self.painter(latents, mask, maps, condition)
+        else:
+            painted = self.painter(latents, mask, maps, condition)
         return painted.float()
 
     def drawn_view(self, codes: Codes) -> Tensor:

@@ -227,7 +227,7 @@ def _photos(options: Options, policy: Policy) -> int:
         output.encoding(target)
     folder = prepare_folder(files, options.password, jobs, _settings(options))
     password = password_of(options.password, confirm=True)
-    pipeline = _pipeline(options, policy)
+    pipeline = _pipeline(options, policy, len(jobs))
 
     def make(photo: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
         return AnonymizeTask(pipeline, photo, file, password, salt, kdf, options.aligned, output)
@@ -284,10 +284,10 @@ def _torch_for(options: Options, by_photo: bool) -> str | None:
     return None
 
 
-def _pipeline(options: Options, policy: Policy) -> Pipeline:
+def _pipeline(options: Options, policy: Policy, photos: int = 1) -> Pipeline:
     files = options.files
     select, exclude = options.choices()
-    pipeline = load_pipeline(files, _torch_for(options, bool(select.photos or exclude.photos)))
+    pipeline = load_pipeline(files, _torch_for(options, bool(select.photos or exclude.photos)), photos)
     pipeline.policy = policy
     if options.face_size is not None:
         pipeline.largest = options.face_size

@@ -229,7 +229,7 @@ def _photos(options: Options, policy: Policy) -> int:
     folder = prepare_folder(files, options.password, jobs, _settings(options))
     # Once all arguments are known to be right, and before the model, which takes longer than a typing error should.
     password = password_of(options.password, confirm=True)
-    pipeline = _pipeline(options, policy)
+    pipeline = _pipeline(options, policy, len(jobs))
 
     def make(photo: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
         return AnonymizeTask(pipeline, photo, file, password, salt, kdf, options.aligned, output)
@@ -286,10 +286,10 @@ def _torch_for(options: Options, by_photo: bool) -> str | None:
     return None
 
 
-def _pipeline(options: Options, policy: Policy) -> Pipeline:
+def _pipeline(options: Options, policy: Policy, photos: int = 1) -> Pipeline:
     files = options.files
     select, exclude = options.choices()
-    pipeline = load_pipeline(files, _torch_for(options, bool(select.photos or exclude.photos)))
+    pipeline = load_pipeline(files, _torch_for(options, bool(select.photos or exclude.photos)), photos)
     pipeline.policy = policy
     if options.face_size is not None:
         pipeline.largest = options.face_size

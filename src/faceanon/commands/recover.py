@@ -150,7 +150,7 @@ def _photos(options: Options) -> int:
     if options.exact:
         pipeline = no_model()
     else:
-        pipeline = load_pipeline(files)
+        pipeline = load_pipeline(files, photos=len(jobs))
 
     def make(picture: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
         if options.exact:

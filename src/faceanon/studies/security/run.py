@@ -200,7 +200,7 @@ def photographs(backbone: Backbone, budget: Budget, options: Options) -> Faces:
     data.setup("test")
     for half in ("test", "train"):
         faces = data.faces.get(half)
-        known_people = set()
+        known_people: set[int] = set()
         if faces is not None:
             known_people.update(label for label in faces.labels if label >= 0)
         if len(known_people) < 2:

@@ -16,7 +16,7 @@ from faceanon.models import load_backbone, load_into, save_backbone
 from faceanon.paths import checkpoints
 from faceanon.sealed.coder import decode_cells
 from faceanon.testing import check_backbone
-from faceanon.types import Branches, FaceBatch
+from faceanon.types import Branches, Codes, FaceBatch
 
 SHIPPED = checkpoints() / "photo128"
 SMALL = {"hidden": 32}
@@ -108,6 +108,28 @@ def test_of_the_strangers_the_most_natural_one_is_taken(faces, monkeypatch):
     monkeypatch.setattr(module, "MARGIN", margin)
     kept = (persona.anonymize(faces, key) - first).abs().amax((1, 2, 3)) < 1e-3
     assert kept.tolist() == (odd[0] - odd.min(0).values <= margin).tolist()
+
+
+@torch.no_grad()
+def test_less_variety_moves_strangers_towards_the_mean_person(persona):
+    torch.manual_seed(0)
+    space = persona.identities
+    codes = Codes(identity=torch.randn(3, space.size))
+    key = persona.sample_key(3)
+    whole = persona.transform(codes.identity, key)
+    plain = Persona(**SMALL, variety=1.0).eval()
+    torch.testing.assert_close(plain.edit(codes, key).identity, whole)
+    nearer = persona.edit(codes, key).identity
+    torch.testing.assert_close(space.kept(nearer), space.kept(whole))
+    torch.testing.assert_close(nearer @ space.free_basis, persona.variety * (whole @ space.free_basis))
+    assert 0 < persona.variety < 1
+    # A training sees the whole range.
+    persona.train()
+    torch.testing.assert_close(persona.edit(codes, key).identity, whole)
+    persona.eval()
+    for wrong in (0.0, 1.5, -1.0):
+        with pytest.raises(UserError, match=r"variety is above 0 and at most 1"):
+            Persona(**SMALL, variety=wrong)
 
 
 @torch.no_grad()

@@ -34,6 +34,7 @@ from faceanon.photo.yunet import _best
 from faceanon.pipeline.light import LightPipeline
 from faceanon.pipeline.photo import Pipeline
 from faceanon.sealed.envelope import WrongPasswordError
+from faceanon.types import Codes
 
 MODEL = checkpoints() / "persona_photo128"
 SECRET = Secret.random(5)
@@ -168,6 +169,17 @@ def test_boxes_are_thinned_out_as_torchvision_does():
     scores = draw.integers(0, 20, 300) / 20
     wanted = nms(torch.from_numpy(boxes), torch.from_numpy(scores), 0.3).numpy()
     assert np.array_equal(_best(boxes, scores, 0.3), wanted)
+
+
+def test_the_card_s_variety_holds_for_both_engines(method):
+    quick = LightPersona(MODEL)
+    assert quick.variety == method.variety
+    codes = torch.randn(2, method.identities.size, generator=torch.Generator().manual_seed(4))
+    keys = method.sample_key(2)
+    turned = quick._nearer_to_mean(quick._turned(codes.numpy(), keys.numpy()))
+    with torch.no_grad():
+        wanted = method.edit(Codes(identity=codes), keys).identity.numpy()
+    np.testing.assert_allclose(turned, wanted, atol=1e-4)
 
 
 def test_weights_of_another_layout_are_refused_in_one_line():

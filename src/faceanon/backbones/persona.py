@@ -71,6 +71,8 @@ class Persona(Backbone):
             else the new face is painted over it.
         enlarge: Whether it takes pictures of 256 px too, where its painter has no layers for them: it paints the face
             at 128 px then, and a network that ships fills in what is missing to 256 px.
+        variety: How far strangers lie from the mean person, in (0, 1]: the share of what a key makes of an identity
+            code that the painter gets in use. Less gives strangers who look more natural, and more like each other.
 
     Examples:
         >>> import numpy as np
@@ -100,8 +102,12 @@ class Persona(Backbone):
         sizes: list[int] | None = None,
         covers: bool = True,
         enlarge: bool = True,
+        variety: float = 0.7,
     ) -> None:
         super().__init__()
+        if not 0 < variety <= 1:
+            raise UserError(f"Persona's variety is above 0 and at most 1, not {variety}: set it in init_args")
+        self.variety = variety
         self.covers = covers
         self.enlarge = enlarge
         self.bundle = Bundle(bundle)
@@ -375,6 +381,16 @@ class Persona(Backbone):
                 latents = self.bundle.codec.encode(F.interpolate(image, size=(side, side), mode="area"))
         looks = self.looks.read(latents.detach())
         return self.identities.with_kept(self.identities.code(embedding), looks)
+
+    def edit(self, codes: Codes, key: Tensor, inverse: bool = False) -> Codes:
+        """As in the base; in use a stranger's code moves towards the mean person, as `variety` says.
+
+        In training it does not: the painter has to learn the whole range.
+        """
+        edited = super().edit(codes, key, inverse)
+        if self.training or inverse:
+            return edited
+        return edited.with_identity(self.identities.nearer_to_mean(edited.identity, self.variety))
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """Turn codes `(B, 64)` by 90 degrees where they do not tell sex, age or skin."""

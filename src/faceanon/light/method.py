@@ -58,6 +58,7 @@ CLEAR = 0.5
 STRANGERS = 4
 ALIKE = 0.2
 MARGIN = 0.06
+VARIETY = 0.7  # where the card says nothing
 BLOCK = 2  # see `landmarks.typical`
 MOST_LOOKS = 2.0  # see `landmarks.looks`
 STIFFNESS = (1e-4, 0.01, 0.01, 0.01, 0.01, 0.01)  # see `losses.light`
@@ -131,6 +132,7 @@ class LightPersona:
         self.weights = str(card["sha256"])
         self.formerly = former_hashes(card, folder / CARD)
         self.covers = bool(card["init_args"].get("covers", True))
+        self.variety = float(card["init_args"].get("variety", VARIETY))
         enlarged = bool(card["init_args"].get("enlarge", True))
         self.face_sizes: tuple[int, ...] = (SIZE, LARGE) if enlarged else (SIZE,)
         self.bundle = bundle_path(card["init_args"].get("bundle", "photo128"))
@@ -297,7 +299,7 @@ class LightPersona:
                 # What the key makes of this code is what its rows, moved on, make of the person's: somebody else.
                 other = self._turned(seen.code, np.roll(keys, turn, -2))
                 code = self._turned(other, keys, inverse=True)
-            latents = self._painted(seen, self._turned(code, keys))
+            latents = self._painted(seen, self._nearer_to_mean(self._turned(code, keys)))
             painted.append(latents)
             odd.append(self._oddness(latents, seen.mask))
         odd[0] = odd[0] - np.float32(MARGIN)
@@ -417,6 +419,12 @@ class LightPersona:
             quarter = -quarter
         turned: Array = kept + np.einsum("bi,bji->bj", quarter, frame) @ space["free_basis"].T
         return turned
+
+    def _nearer_to_mean(self, code: Array) -> Array:
+        """Codes `(B, 64)` nearer to the mean person, as `IdentitySpace.nearer_to_mean`."""
+        space = self._space()
+        free: Array = code @ space["free_basis"] @ space["free_basis"].T
+        return code - np.float32(1 - self.variety) * free
 
     def _joined(self, image: Array, painted: Array, mask: Array) -> Array:
         """The picture with the new face, softly joined, as `Persona.decode`."""

@@ -102,7 +102,7 @@ class Persona(Backbone):
         sizes: list[int] | None = None,
         covers: bool = True,
         enlarge: bool = True,
-        variety: float = 0.7,
+        variety: float = 0.85,
     ) -> None:
         super().__init__()
         if not 0 < variety <= 1:

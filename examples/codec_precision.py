@@ -9,12 +9,14 @@ pictures rounded to 8 bits as in a file.
 from __future__ import annotations
 
 import csv
+import math
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from faceanon.data.files import read_photo
+from faceanon.metrics.quality import psnr
 from faceanon.networks.codec import LatentCodec
 from faceanon.paths import checkpoints
 from faceanon.weights.bundle import Bundle
@@ -39,9 +41,9 @@ def through(codec: LatentCodec, pictures: Tensor) -> Tensor:
     return ((kept.clamp(-1, 1) + 1) * 127.5).round()
 
 
-def psnr(one: Tensor, other: Tensor) -> Tensor:
+def decibels(one: Tensor, other: Tensor) -> Tensor:
     """`(N,)` dB of pairs of pictures from 0 to 255."""
-    return 10 * torch.log10(255**2 / (one - other).square().mean((1, 2, 3)))
+    return psnr(((one - other) / 255).square().mean((1, 2, 3)), ceiling=math.inf)
 
 
 def described(values: Tensor) -> str:
@@ -58,11 +60,11 @@ def main() -> None:
     codec = codec.eval().requires_grad_(False)
     full = through(codec, pictures)
     half = through(codec.bfloat16(), pictures)
-    loss = psnr(full, shown) - psnr(half, shown)
+    loss = decibels(full, shown) - decibels(half, shown)
     print(f"{len(pictures)} test pictures of {SIDE} px, through the codec and back")
-    print(f"float32 against the picture   {described(psnr(full, shown))}")
-    print(f"bfloat16 against the picture  {described(psnr(half, shown))}")
-    print(f"bfloat16 against float32      {described(psnr(half, full))}")
+    print(f"float32 against the picture   {described(decibels(full, shown))}")
+    print(f"bfloat16 against the picture  {described(decibels(half, shown))}")
+    print(f"bfloat16 against float32      {described(decibels(half, full))}")
     print(f"lost to bfloat16              {loss.mean():.3f} dB, at most {loss.max():.3f} dB")
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from faceanon.landmarks.drawings import drawings
 from faceanon.landmarks.mesh import FaceMesh
+from faceanon.metrics.quality import psnr
 from faceanon.networks.codec import LatentCodec
 from faceanon.sealed.coder import default_step
 from faceanon.sealed.envelope import sealed_size
@@ -62,14 +63,14 @@ def measure(images: Tensor, latents: Tensor, masks: Tensor, codec: LatentCodec) 
     strangers = torch.where(covered, images.roll(1, 0), images)
     recovered = torch.cat([faces_of_cells(codec, strangers[i : i + 1], codes[i : i + 1]) for i in range(len(images))])
     saved = ((recovered.clamp(-1, 1) + 1) * 127.5).round() / 127.5 - 1
-    psnr = 10 * torch.log10(4 / (saved - images).square().mean((1, 2, 3)))
+    decibels = psnr(((saved - images) / 2).square().mean((1, 2, 3)))
     sizes = [len(code) for code in codes]
     sealed = [sealed_size(size) for size in sizes]
     what = f"{side} px, step {default_step(side // codec.shrink)}, {masks.sum((1, 2, 3)).mean():.0f} cells"
     cost = (
         f"code {np.mean(sizes):.0f} bytes (at most {max(sizes)}), sealed {np.mean(sealed):.0f} (at most {max(sealed)})"
     )
-    return f"{what}: {cost}, PSNR {psnr.mean():.1f} dB (at least {psnr.min():.1f})"
+    return f"{what}: {cost}, PSNR {decibels.mean():.1f} dB (at least {decibels.min():.1f})"
 
 
 def main() -> None:

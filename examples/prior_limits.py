@@ -11,16 +11,17 @@ import torch
 from torch import Tensor
 
 from faceanon.data.synthetic.datamodule import SyntheticFaces
+from faceanon.metrics.quality import psnr
 from faceanon.metrics.recognition import threshold_at_far
 from faceanon.weights.bundle import Bundle
 
 PICTURES = 40
 
 
-def psnr(drawn: Tensor, image: Tensor) -> float:
+def fidelity(drawn: Tensor, image: Tensor) -> float:
     """Mean PSNR in dB of pictures in [-1, 1]."""
     error = ((drawn.clamp(-1, 1) - image) / 2).square().flatten(1).mean(1)
-    return float((-10 * error.log10()).mean())
+    return float(psnr(error).mean())
 
 
 def main() -> None:
@@ -40,7 +41,7 @@ def main() -> None:
 
     def report(name: str, drawn: Tensor) -> None:
         same = (bundle.judge(drawn) * bundle.judge(image)).sum(1) > threshold
-        print(f"{name:<28} {psnr(drawn, image):.1f} dB, self-verification {same.float().mean():.3f}", flush=True)
+        print(f"{name:<28} {fidelity(drawn, image):.1f} dB, self-verification {same.float().mean():.3f}", flush=True)
 
     with torch.no_grad():
         report("encoder", generator.synthesis(codes))

@@ -10,7 +10,19 @@ import torch
 SRC = Path(__file__).resolve().parents[1] / "src/faceanon"
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 # Rooms that users and researchers call, and how many examples each has at least.
-LEAST = {"key.py": 4, "types.py": 3, "manifest.py": 2, "losses": 20, "metrics": 15, "backbones": 12, "networks": 5}
+LEAST = {
+    "key.py": 4,
+    "types.py": 3,
+    "manifest.py": 2,
+    "files.py": 4,
+    "losses": 28,
+    "sealed": 9,
+    "photo": 16,
+    "data": 12,
+    "metrics": 36,
+    "backbones": 12,
+    "networks": 22,
+}
 
 
 def docstrings():

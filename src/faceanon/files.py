@@ -128,7 +128,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def is_bounded(value: object, limit: int = CARD_ENTRIES) -> bool:
-    """Whether plain nested values unfold to at most `limit` entries: aliases of YAML may make a few lines endless."""
+    """Whether plain nested values unfold to at most `limit` entries: aliases of YAML may make a few lines endless.
+
+    Examples:
+        >>> from faceanon.files import is_bounded
+        >>> row = [0] * 4
+        >>> table = [row] * 4  # one row under four names, as an alias of YAML gives it
+        >>> is_bounded(table, limit=21), is_bounded(table, limit=20)
+        (True, False)
+    """
     queue: list[object] = [value]
     while queue and limit >= 0:
         limit = limit - 1
@@ -217,6 +225,17 @@ def to_int8(tensor: Tensor) -> tuple[Tensor, Tensor]:
         Steps from -127 to 127 of the tensor's shape, and the size of a step for each channel, shaped as
         `_scale_shape` says. A weight differs from step times scale by 1/254 of its channel's largest value at most,
         up to the precision of the scale.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.files import to_int8
+        >>> weight = torch.tensor([[0.5, -1.0], [100.0, 25.0]])  # each row with a scale of its own
+        >>> steps, scale = to_int8(weight)
+        >>> steps
+        tensor([[  64, -127],
+                [ 127,   32]], dtype=torch.int8)
+        >>> torch.allclose(steps * scale, weight, rtol=0.01)
+        True
     """
     import torch
 
@@ -281,6 +300,17 @@ def load_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
 
     Raises:
         UserError: Missing, corrupt, or another file than expected.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> import torch
+        >>> from faceanon.files import load_tensors, save_tensors
+        >>> digest = save_tensors(Path("weights.safetensors"), {"bias": torch.tensor([0.5, 2.0])})
+        >>> load_tensors(Path("weights.safetensors"), digest)
+        {'bias': tensor([0.5000, 2.0000])}
+        >>> load_tensors(Path("weights.safetensors"), "0" * 64)
+        Traceback (most recent call last):
+        faceanon.errors.UserError: weights.safetensors is not the file its card describes (sha256 differs); ...
     """
     from safetensors.torch import load_file
 

@@ -212,6 +212,7 @@ def _checked(card: object, source: str | Path) -> dict[str, Any]:
         odd = ["bundle"]
     if odd:
         raise UserError(f"{source} does not describe a backbone: {odd[0]} is missing or damaged; export it again")
+    # Cards of former versions name classes by where they lay then.
     return {**entries, **with_current_paths({name: entries[name] for name in ("class_path", "init_args")})}
 
 
@@ -266,6 +267,7 @@ def _compare(saved: dict[str, Any], own: dict[str, Any], source: str) -> None:
     arguments = []
     for card in (saved, own):
         arguments.append(_without_bundle(card["init_args"]))
+    # In this order: a difference of class or bundle usually explains one of arguments.
     for what, theirs, mine in (
         ("backbone", saved["class_path"], own["class_path"]),
         ("bundle", saved["bundle"], own["bundle"]),

@@ -52,6 +52,7 @@ def git_commit() -> str | None:
     """Commit of the checkout that this package runs from; None when it is installed, or git is missing."""
     package = Path(faceanon.__file__).resolve().parent
     top = package.parents[1]
+    # A package that is installed inside another project's checkout must not take that one's commit for its own.
     if package != top / "src" / "faceanon" or not (top / ".git").exists():
         return None
     try:
@@ -64,6 +65,7 @@ def git_commit() -> str | None:
 
 def run_meta() -> dict[str, Any]:
     """Versions, command and precision of float32 products of this process."""
+    # Here: whoever only reads results needs no torch.
     import torch
 
     here = str(Path.cwd()) + "/"

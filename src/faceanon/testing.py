@@ -155,10 +155,12 @@ def check_backbone(backbone: Backbone, image: Tensor | None = None, leave_out: C
     """
     if unknown := sorted(set(leave_out) - set(CHECKS)):
         raise ValueError(f"no checks {', '.join(unknown)}; there are {', '.join(CHECKS)}")
+    # Module by module: parts of a method may stay in eval mode while the rest trains.
     training = []
     for module in backbone.modules():
         training.append((module, module.training))
     failed: dict[str, str] = {}
+    # The checks set seeds; whoever calls keeps his random numbers.
     with torch.random.fork_rng():
         subject = Subject(backbone.eval(), smooth_faces(backbone.image_size) if image is None else image)
         for name, check in CHECKS.items():
@@ -302,6 +304,7 @@ def _batch(subject: Subject) -> None:
     alone = []
     for i in range(FACES):
         alone.append(subject.anonymize(subject.image[i : i + 1], subject.keys[i : i + 1]))
+    # Other sizes of a batch take other kernels, whose sums round differently.
     scale = float(subject.anonymized.abs().max())
     _equal(subject.anonymized, torch.cat(alone), "a result changes with the other pictures of the batch", 1e-3 * scale)
 
@@ -373,6 +376,7 @@ def _sealed(subject: Subject) -> None:
 
 def _ensure_all_back(subject: Subject, recovered: Tensor) -> None:
     """Every pixel that was changed must be among those that recovery changes."""
+    # Less than that is the rounding to 8 bits.
     touched = (subject.saved - subject.image).abs().amax(1) > 2 / 255
     redrawn = (recovered - subject.saved).abs().amax(1) > 0
     left = (touched & ~redrawn).float().mean()

@@ -16,7 +16,7 @@ from faceanon.models import load_backbone, load_into, save_backbone
 from faceanon.paths import checkpoints
 from faceanon.sealed.coder import decode_cells
 from faceanon.testing import check_backbone
-from faceanon.types import Branches, FaceBatch
+from faceanon.types import Branches, Codes, FaceBatch
 
 SHIPPED = checkpoints() / "photo128"
 SMALL = {"hidden": 32}
@@ -49,6 +49,7 @@ def psnr(one, other):
 def test_the_contract_of_a_backbone(faces, monkeypatch):
     # The recogniser's embedding moves by 1e-7 with the size of a batch; bfloat16 turns that into a visible step.
     monkeypatch.setattr("faceanon.weights.bundle.has_bfloat16", lambda: False)
+    monkeypatch.setattr(module, "has_bfloat16", lambda: False)
     torch.manual_seed(0)
     check_backbone(Persona(), image=faces)
 
@@ -84,6 +85,51 @@ def test_a_stranger_who_looks_like_the_person_is_drawn_again(faces, monkeypatch)
     assert (after[suspicious] < before[suspicious]).any()
     assert (after <= before + 1e-4).all()
     assert torch.equal(checked, persona.anonymize(faces, key))
+
+
+@torch.no_grad()
+def test_of_the_strangers_the_most_natural_one_is_taken(faces, monkeypatch):
+    persona = load_backbone("persona_photo128")[0].eval()
+    key = persona.sample_key(1).expand(4, -1, -1)
+    monkeypatch.setattr(module, "ALIKE", 2.0)
+    monkeypatch.setattr(module, "MARGIN", 100.0)
+    first = persona.anonymize(faces, key)
+    torch.testing.assert_close(first, persona.decode(persona.edit(persona.encode(faces), key)))
+    monkeypatch.setattr(module, "MARGIN", 0.0)
+    chosen = persona.anonymize(faces, key)
+    codes = persona.encode(faces)
+    identities = [persona._another(codes.identity, key, turn) for turn in range(module.STRANGERS)]
+    painted, odd = persona._strangers(codes, identities, key)
+    assert len(set(odd.argmin(0).tolist())) > 1
+    for face, turn in enumerate(odd.argmin(0).tolist()):
+        wanted = persona._join(painted[turn], codes)[face]
+        torch.testing.assert_close(chosen[face], wanted, atol=2e-2, rtol=0)
+    margin = float((odd[0] - odd.min(0).values).median())
+    monkeypatch.setattr(module, "MARGIN", margin)
+    kept = (persona.anonymize(faces, key) - first).abs().amax((1, 2, 3)) < 1e-3
+    assert kept.tolist() == (odd[0] - odd.min(0).values <= margin).tolist()
+
+
+@torch.no_grad()
+def test_less_variety_moves_strangers_towards_the_mean_person(persona):
+    torch.manual_seed(0)
+    space = persona.identities
+    codes = Codes(identity=torch.randn(3, space.size))
+    key = persona.sample_key(3)
+    whole = persona.transform(codes.identity, key)
+    plain = Persona(**SMALL, variety=1.0).eval()
+    torch.testing.assert_close(plain.edit(codes, key).identity, whole)
+    nearer = persona.edit(codes, key).identity
+    torch.testing.assert_close(space.kept(nearer), space.kept(whole))
+    torch.testing.assert_close(nearer @ space.free_basis, persona.variety * (whole @ space.free_basis))
+    assert 0 < persona.variety < 1
+    # A training sees the whole range.
+    persona.train()
+    torch.testing.assert_close(persona.edit(codes, key).identity, whole)
+    persona.eval()
+    for wrong in (0.0, 1.5, -1.0):
+        with pytest.raises(UserError, match=r"variety is above 0 and at most 1"):
+            Persona(**SMALL, variety=wrong)
 
 
 @torch.no_grad()

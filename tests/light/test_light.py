@@ -10,17 +10,20 @@ import pytest
 import torch
 from PIL import Image
 
+from faceanon.backbones import persona
 from faceanon.backbones.persona import Persona
 from faceanon.commands import _files
 from faceanon.errors import UserError
 from faceanon.interop.onnx.light import cases, graph_of
 from faceanon.key import Secret
 from faceanon.light import pictures as light
+from faceanon.light import processor
 from faceanon.light.method import LightPersona
 from faceanon.light.networks import UnfitError, check_layout, layout, layouts, open_graph
 from faceanon.manifest import CropGeometry
 from faceanon.models import load_backbone
 from faceanon.networks.boxes import nms
+from faceanon.networks.layout import has_bfloat16 as asked_of_torch
 from faceanon.paths import checkpoints
 from faceanon.photo.file import load_photo, read_manifest
 from faceanon.photo.obscuring import obscuring
@@ -31,6 +34,7 @@ from faceanon.photo.yunet import _best
 from faceanon.pipeline.light import LightPipeline
 from faceanon.pipeline.photo import Pipeline
 from faceanon.sealed.envelope import WrongPasswordError
+from faceanon.types import Codes
 
 MODEL = checkpoints() / "persona_photo128"
 SECRET = Secret.random(5)
@@ -48,7 +52,9 @@ def pipelines(method):
     heavy = Pipeline(method, weights=LightPersona(MODEL).weights, name=MODEL.name)
     # Anew: once rounded to bfloat16, weights do not come back.
     method.bundle.__dict__["codec"] = method.bundle.build("codec").eval().requires_grad_(False)
-    return heavy, LightPipeline.load(MODEL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(persona, "has_bfloat16", lambda: False)
+        yield heavy, LightPipeline.load(MODEL)
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +171,17 @@ def test_boxes_are_thinned_out_as_torchvision_does():
     assert np.array_equal(_best(boxes, scores, 0.3), wanted)
 
 
+def test_the_card_s_variety_holds_for_both_engines(method):
+    quick = LightPersona(MODEL)
+    assert quick.variety == method.variety
+    codes = torch.randn(2, method.identities.size, generator=torch.Generator().manual_seed(4))
+    keys = method.sample_key(2)
+    turned = quick._nearer_to_mean(quick._turned(codes.numpy(), keys.numpy()))
+    with torch.no_grad():
+        wanted = method.edit(Codes(identity=codes), keys).identity.numpy()
+    np.testing.assert_allclose(turned, wanted, atol=1e-4)
+
+
 def test_weights_of_another_layout_are_refused_in_one_line():
     weights = {name: np.zeros((2, 2)) for name in layouts()["painter"]["names"]}
     with pytest.raises(UnfitError, match=r"^here has another layout than the graph of the painter that ships$"):
@@ -265,6 +282,44 @@ def test_the_environment_chooses_the_engine(monkeypatch):
     monkeypatch.setenv("FACEANON_ENGINE", "steam")
     with pytest.raises(UserError, match="FACEANON_ENGINE is 'steam'"):
         _files.load_pipeline(files())
+
+
+def test_many_photos_go_to_torch_where_it_is_installed_and_faster(monkeypatch):
+    monkeypatch.delenv("FACEANON_ENGINE", raising=False)
+    monkeypatch.setattr(_files, "load_with_torch", lambda model, device: "torch")
+    monkeypatch.setattr(_files, "has_bfloat16", lambda: True)
+    assert _files.load_pipeline(files(), photos=_files.MANY) == "torch"
+    assert isinstance(_files.load_pipeline(files(), photos=_files.MANY - 1), LightPipeline)
+    assert isinstance(_files.load_pipeline(files(engine="light"), photos=_files.MANY), LightPipeline)
+    monkeypatch.setattr(_files, "has_bfloat16", lambda: False)
+    assert isinstance(_files.load_pipeline(files(), photos=_files.MANY), LightPipeline)
+    monkeypatch.setattr(_files, "has_bfloat16", lambda: True)
+    monkeypatch.setattr(_files, "torch_installed", lambda: False)
+    assert isinstance(_files.load_pipeline(files(), photos=_files.MANY), LightPipeline)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("processor : 0\nflags\t\t: fpu sse amx_bf16 avx2\n", True),
+        ("flags : avx512f avx512_bf16\n", True),
+        ("flags : avx2 fma\n", False),
+        ("Features : fp asimd\n", False),
+        ("", False),
+    ],
+)
+def test_what_the_processor_says_of_bfloat16(tmp_path, monkeypatch, text, found):
+    told = tmp_path / "cpuinfo"
+    told.write_text(text)
+    monkeypatch.setattr(processor, "CPUINFO", told)
+    assert processor.has_bfloat16() is found
+    monkeypatch.setattr(processor, "CPUINFO", tmp_path / "none")
+    assert processor.has_bfloat16() is False
+
+
+@pytest.mark.skipif(not processor.CPUINFO.is_file(), reason="the system does not say what its processor can do")
+def test_torch_says_the_same_of_the_processor():
+    assert processor.has_bfloat16() == asked_of_torch()
 
 
 def files(engine=None):

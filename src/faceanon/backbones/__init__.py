@@ -1,0 +1,1 @@
+"""Methods, one a file: `base` says what each has to do, `presets` lists them, `persona` is the one for photographs."""

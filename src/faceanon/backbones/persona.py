@@ -28,6 +28,7 @@ from faceanon.landmarks.enlarger import Enlarger
 from faceanon.landmarks.expression import expression_distance
 from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
+from faceanon.landmarks.typical import TypicalFaces
 from faceanon.losses.adversarial import discriminator_loss, generator_loss
 from faceanon.losses.light import fit_light, light_distance, light_surface
 from faceanon.networks.adapters import LayeredRecogniser
@@ -36,6 +37,7 @@ from faceanon.networks.face_painter import FacePainter, LatentReader, PaintingDi
 from faceanon.networks.feature_discriminator import FeatureDiscriminator
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.identity_space import IdentitySpace
+from faceanon.networks.layout import has_bfloat16
 from faceanon.sealed.faces import codes_of_latents
 from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
@@ -52,8 +54,9 @@ RANGE = 5.0  # normalised latents of photographs hardly ever lie beyond
 LOOKS_NOISE = 0.3  # deviation of the noise on painted latents whose looks are read
 WATCHED = 6  # drawn faces of a batch that recogniser and mesh look at through the decoder
 READ = 8  # drawn faces of a batch that the readers learn from in the same way
-ALIKE = 0.2  # cosine of embeddings from which a stranger is too much like the original, and another is drawn
-STRANGERS = 4  # that are drawn at most; the one least like the original is taken
+STRANGERS = 4  # that are painted for each face, of whom one is taken
+ALIKE = 0.2  # cosine of embeddings from which a stranger is too much like the original, and the next one is looked at
+MARGIN = 0.06  # of oddness, for the first stranger: photos of one person keep one stranger where all look as natural
 
 
 class Persona(Backbone):
@@ -68,6 +71,8 @@ class Persona(Backbone):
             else the new face is painted over it.
         enlarge: Whether it takes pictures of 256 px too, where its painter has no layers for them: it paints the face
             at 128 px then, and a network that ships fills in what is missing to 256 px.
+        variety: How far strangers lie from the mean person, in (0, 1]: the share of what a key makes of an identity
+            code that the painter gets in use. Less gives strangers who look more natural, and more like each other.
 
     Examples:
         >>> import numpy as np
@@ -97,8 +102,12 @@ class Persona(Backbone):
         sizes: list[int] | None = None,
         covers: bool = True,
         enlarge: bool = True,
+        variety: float = 0.85,
     ) -> None:
         super().__init__()
+        if not 0 < variety <= 1:
+            raise UserError(f"Persona's variety is above 0 and at most 1, not {variety}: set it in init_args")
+        self.variety = variety
         self.covers = covers
         self.enlarge = enlarge
         self.bundle = Bundle(bundle)
@@ -155,6 +164,11 @@ class Persona(Backbone):
         """The network that fills in the details of large faces."""
         return Enlarger()
 
+    @cached_property
+    def typical(self) -> TypicalFaces:
+        """What latents of photographs are like."""
+        return TypicalFaces()
+
     @property
     def identities(self) -> IdentitySpace:
         """The space of the identity codes."""
@@ -171,8 +185,8 @@ class Persona(Backbone):
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
         """Replace the person in `(B, 3, S, S)`; not clamped. Where no face can be made out, the picture is NaN.
 
-        Whoever calls hides such a face in another way: what the mesh cannot find, nothing would be painted over. A
-        stranger whom the recogniser still takes for the person is drawn again as somebody else.
+        Whoever calls hides such a face in another way: what the mesh cannot find, nothing would be painted over. Of
+        four strangers the most natural one is taken whom the recogniser does not take for the person.
         """
         if self._is_large(image):
             return self._anonymize_large(image, key)[0]
@@ -220,17 +234,19 @@ class Persona(Backbone):
         return _clear(drawn, confidence)
 
     def unlike(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
-        """As in the base: up to four strangers are drawn, and the recogniser looks at each."""
+        """As in the base: of four strangers the most natural one whom the recogniser does not take for the person."""
         codes, embedding, _ = self._look(image)
-        rows = len(image)
+        keys = key.expand(len(image), -1, -1)
+        identities = []
+        for turn in range(STRANGERS):
+            identities.append(self._another(identity[None], key, turn))
+        painted, odd = self._strangers(codes, [item.expand(len(image), -1) for item in identities], keys)
         best = identity
         least = None
-        for turn in range(STRANGERS):
-            other = self._another(identity[None], key, turn)
-            drawn = self.decode(self.edit(codes.with_identity(other.expand(rows, -1)), key.expand(rows, -1, -1)))
-            alike = float(self._alike(drawn, embedding).max())
+        for turn in odd.mean(1).argsort().tolist():
+            alike = float(self._alike(self._join(painted[turn], codes), embedding).max())
             if least is None or alike < least:
-                best = other[0]
+                best = identities[turn][0]
                 least = alike
             if alike < ALIKE:
                 break
@@ -245,20 +261,50 @@ class Persona(Backbone):
             confidence: That they show faces, `(B,)`.
             key: `(B, K, K)`.
         """
-        drawn = self.decode(self.edit(codes, key))
+        identities = []
+        for turn in range(STRANGERS):
+            identities.append(self._another(codes.identity, key, turn))
+        painted, odd = self._strangers(codes, identities, key)
+        order = odd.argsort(0)
+        faces = torch.arange(len(key), device=odd.device)
+        drawn = self._join(painted[order[0], faces], codes)
         alike = self._alike(drawn, embedding)
-        for turn in range(1, STRANGERS):
+        for turns in order[1:]:
             again = (alike >= ALIKE).nonzero().flatten()
             if len(again) == 0:
                 break
-            chosen = _rows_of(codes, again)
-            other = chosen.with_identity(self._another(chosen.identity, key[again], turn))
-            redrawn = self.decode(self.edit(other, key[again]))
+            redrawn = self._join(painted[turns[again], again], _rows_of(codes, again))
             alike_now = self._alike(redrawn, embedding[again])
             better = alike_now < alike[again]
             drawn[again[better]] = redrawn[better]
             alike[again[better]] = alike_now[better]
         return _clear(drawn, confidence)
+
+    def _strangers(self, codes: Codes, identities: list[Tensor], key: Tensor) -> tuple[Tensor, Tensor]:
+        """Latents `(T, B, 32, h, h)` of T strangers for each of B faces, and how odd they are, `(T, B)`.
+
+        The first one is taken for less odd than it is, by `MARGIN`.
+
+        Args:
+            codes: Of the originals.
+            identities: T identity codes `(B, 64)`, which the key makes strangers of.
+            key: `(B, K, K)`.
+        """
+        assert codes.mask is not None
+        painted = []
+        odd = []
+        for identity in identities:
+            latents = self.paint(self.edit(codes.with_identity(identity), key))
+            painted.append(latents)
+            odd.append(self._oddness(latents, codes.mask))
+        odd[0] = odd[0] - MARGIN
+        return torch.stack(painted), torch.stack(odd)
+
+    def _oddness(self, painted: Tensor, mask: Tensor) -> Tensor:
+        """How odd painted latents `(B, 32, h, h)` are, `(B,)`; 0 for faces of a size for which nothing is known."""
+        if painted.shape[-1] != self.typical.cells:
+            return painted.new_zeros(len(painted))
+        return self.typical.oddness(painted, mask)
 
     def _another(self, identity: Tensor, key: Tensor, turn: int) -> Tensor:
         """Codes `(B, 64)` from which a key draws another stranger than from `identity`; the same for `turn` 0.
@@ -336,6 +382,16 @@ class Persona(Backbone):
         looks = self.looks.read(latents.detach())
         return self.identities.with_kept(self.identities.code(embedding), looks)
 
+    def edit(self, codes: Codes, key: Tensor, inverse: bool = False) -> Codes:
+        """As in the base; in use a stranger's code moves towards the mean person, as `variety` says.
+
+        In training it does not: the painter has to learn the whole range.
+        """
+        edited = super().edit(codes, key, inverse)
+        if self.training or inverse:
+            return edited
+        return edited.with_identity(self.identities.nearer_to_mean(edited.identity, self.variety))
+
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """Turn codes `(B, 64)` by 90 degrees where they do not tell sex, age or skin."""
         return self.identities.turned(identity, key, inverse)
@@ -356,7 +412,13 @@ class Persona(Backbone):
         if self.training:
             noise = torch.randn_like(noise)
         condition = torch.cat([codes.identity, codes.attributes[:, 0], noise], 1)
-        painted: Tensor = self.painter(latents, mask, codes.features[latents.shape[-1]], condition)
+        maps = codes.features[latents.shape[-1]]
+        # As the codec does. In training Lightning's precision rules, in validation too.
+        if not self.training and latents.device.type == "cpu" and has_bfloat16():
+            with torch.autocast("cpu", torch.bfloat16):
+                painted: Tensor = self.painter(latents, mask, maps, condition)
+        else:
+            painted = self.painter(latents, mask, maps, condition)
         return painted.float()
 
     def drawn_view(self, codes: Codes) -> Tensor:
@@ -372,9 +434,13 @@ class Persona(Backbone):
 
     def decode(self, codes: Codes) -> Tensor:
         """The picture with the new face, softly joined; beyond the painted cells it is the old one."""
+        return self._join(self.paint(codes), codes)
+
+    def _join(self, painted: Tensor, codes: Codes) -> Tensor:
+        """Pictures `(B, 3, S, S)` of painted latents `(B, 32, h, h)` within the pictures of the codes."""
         assert codes.image is not None
         assert codes.mask is not None
-        return self._joined(self.paint(codes), codes.mask, codes.image)
+        return self._joined(painted, codes.mask, codes.image)
 
     def _joined(self, painted: Tensor, mask: Tensor, image: Tensor) -> Tensor:
         """Pictures `(B, 3, S, S)` with painted latents `(B, 32, h, h)` in the cells of a mask `(B, 1, h, h)`."""

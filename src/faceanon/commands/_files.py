@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faceanon.errors import UserError
+from faceanon.light.processor import has_bfloat16
 
 if TYPE_CHECKING:
     from faceanon.pipeline.many.folder import Job
     from faceanon.pipeline.photo import Pipeline
 
 FORMATS = ("png", "jpg", "webp")
+# Not `models.default_model`, which would import torch.
 DEFAULT_MODEL = "persona_photo128"
 ENGINES = ("auto", "light", "torch")
 ENGINE_VARIABLE = "FACEANON_ENGINE"
+MANY = 8  # photos from which torch, which takes three seconds longer to start, is done sooner
 INSTALL = "pip install 'faceanon[train]'"
 MODEL_HELP = (
     "folder of a trained model or of its ONNX export, or a .ckpt of your own training (default: persona_photo128, for "
@@ -100,7 +103,8 @@ def add_file_arguments(parser: argparse.ArgumentParser, what: str, output_needed
         "--engine",
         choices=ENGINES,
         help="what runs the networks: light (onnxruntime, starts at once, for the model of photographs that ships), "
-        f"torch, or auto, light where it can (default: {ENGINE_VARIABLE}, else auto)",
+        f"torch (starts later, and is faster for {MANY} photos and more on processors with bfloat16), or auto, which "
+        f"chooses (default: {ENGINE_VARIABLE}, else auto)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace outputs that exist, and start folders anew")
     parser.add_argument(
@@ -167,6 +171,7 @@ def plan(source: Path, target: Path, suffixes: frozenset[str], overwrite: bool, 
             check_beside(jobs[0][1])
     else:
         raise UserError(f"no such file or folder: {source}")
+    # Two photos, a.jpg and a.webp, would both become a.png.
     _check_unique(jobs)
     for _, output in jobs:
         check_suffix(output)
@@ -179,6 +184,7 @@ def check_target(source: Path, target: Path, overwrite: bool) -> None:
     Raises:
         UserError: It is the input itself, or it exists and `overwrite` is off.
     """
+    # Even with --overwrite: the original exists only once.
     if target.exists() and target.samefile(source):
         raise UserError(f"{target} is the input itself; write to another file")
     if target.exists() and not overwrite:
@@ -204,6 +210,7 @@ def pictures(source: Path, suffixes: frozenset[str]) -> list[Path]:
     """
     photos = []
     for path in source.rglob("*"):
+        # Hidden files look like pictures by their ending: macOS writes ._a.jpg beside a.jpg on foreign disks.
         if path.suffix.lower() in suffixes and not path.name.startswith(".") and path.is_file():
             photos.append(path)
     ordered = sorted(photos)
@@ -226,24 +233,28 @@ def _check_unique(jobs: Sequence[Job]) -> None:
             raise UserError(f"{names} would all become {target}; rename all but one")
 
 
-def load_pipeline(files: FileOptions, torch_for: str | None = None) -> Pipeline:
-    """The pipeline of `--model` on `--device`, without torch where that is possible.
+def load_pipeline(files: FileOptions, torch_for: str | None = None, photos: int = 1) -> Pipeline:
+    """The pipeline of `--model` on `--device`, without torch where that is possible and sooner done.
 
     Args:
         files: What was typed.
         torch_for: What else was asked for that torch alone can do, as the subject of a sentence; None: nothing.
+        photos: How many there are.
 
     Raises:
         UserError: If there is no such model, device or engine, or torch is needed and not installed.
     """
     engine = _engine(files)
     reason = _why_torch(files, torch_for)
+    if engine == "auto" and photos >= MANY and has_bfloat16() and torch_installed():
+        return load_with_torch(files.model, files.device)
     if engine != "torch" and reason is None:
         from faceanon.light.method import model_folder
         from faceanon.light.networks import UnfitError
         from faceanon.pipeline.light import LightPipeline
 
         folder = model_folder(_model(files))
+        # `_why_torch` answers None only where there is a folder.
         assert folder is not None
         try:
             return LightPipeline.load(folder)
@@ -296,6 +307,7 @@ def _why_torch(files: FileOptions, torch_for: str | None) -> str | None:
         return f"--device {files.device} needs torch"
     if files.shared:
         return "--devices and --nodes need torch"
+    # The card is read last: what was typed answers most questions without a file.
     from faceanon.light.method import is_persona, model_folder, read_card
     from faceanon.light.networks import UnfitError
 

@@ -34,9 +34,11 @@ def todays_name(words: Sequence[str]) -> str | None:
     name = words[0]
     options = []
     for word in words[1:]:
+        # argparse takes `--option=value` as one word.
         options.append(word.partition("=")[0])
     if name == "quickstart":
         return "quickstart has a new name; use: faceanon demo ..."
+    # Today's demo has none of these options, so they tell that the page was meant.
     if name == "demo" and PAGE_OPTIONS.intersection(options):
         return "the web page has a command of its own; use: faceanon web ..."
     if name in HAD_CHECKPOINT and "--checkpoint" in options:
@@ -47,6 +49,7 @@ def todays_name(words: Sequence[str]) -> str | None:
 
 
 def _todays_report(words: Sequence[str], options: Sequence[str]) -> str | None:
+    # Here: the reports import their studies, which no other command has to wait for.
     from faceanon.commands.report import REPORTS
 
     if not words or words[0] in REPORTS:
@@ -54,6 +57,7 @@ def _todays_report(words: Sequence[str], options: Sequence[str]) -> str | None:
     for option in options:
         if option in REPORT_FLAGS:
             return f"report {option} is a command of its own; use: faceanon report {REPORT_FLAGS[option]}"
+    # Former versions compared results without a word for it: a path or one of these options came first.
     if options[0] in ("--out", "--across-protocols") or Path(words[0]).exists():
         return "to compare results has a command of its own; use: faceanon report compare RESULTS..."
     return None

@@ -56,6 +56,7 @@ class Choice:
             digests = []
             for photo in self.photos:
                 digests.append(f"{photo.name} {sha256(photo)[:12]}")
+            # None where there are no photos: that is how journals of before there was the option read.
             return sorted(digests) or None
         except OSError as error:
             raise UserError(f"cannot read the reference photo {error.filename}: {error.strerror}") from error
@@ -114,6 +115,7 @@ def _choice(values: Sequence[str] | None, option: str) -> Choice:
     photos: list[Path] = []
     for value in values or ():
         try:
+            # Numbers first: whoever means a file called 12 can write ./12.
             numbers |= set(map(int, value.split(",")))
         except ValueError as error:
             if not Path(value).is_file():

@@ -80,6 +80,7 @@ class Tally:
         for line in lines:
             console.print(_printable(line), markup=False, highlight=False, soft_wrap=True)
         parts = [f"{verb} {self.faces} face(s) in {self.photos} photo(s) -> {target}"]
+        # With a vault nothing is gone: recover --exact brings hidden faces back as well.
         how = "otherwise" if self.kept else "for good instead"
         counted = (
             (self.coarse, "smaller than the model's faces, so recovered less exactly"),
@@ -163,6 +164,7 @@ def run_jobs(
     if folder is not None:
         return _run_folder(files, folder, pipeline, password, make, verb)
     tally = Tally()
+    # A single photo draws a salt of its own; only a folder has one to share.
     tally.add(run_task(make(*jobs[0], None, None)))
     tally.look_back(pipeline)
     tally.report(Console(), verb, files.target)
@@ -192,9 +194,11 @@ def _run_folder(
         if not files.shared:
             _work(run, tally, stop)
             tally.look_back(pipeline)
+        # The processes hand failures over as lines. The first one stands for the run, as it would in one process.
         elif stop and tally.failures:
             raise UserError(tally.failures[0])
     finally:
+        # In `finally`: a run that stops at a bad file, or by Ctrl+C, leaves the table of what it has done too.
         if run.anything_done or files.csv:
             _write_table(run, Path(files.csv) if files.csv else plan.target / TABLE_NAME)
     tally.report(Console(), verb, plan.target)
@@ -204,6 +208,7 @@ def _run_folder(
 def _work(run: FolderRun, tally: Tally, stop: bool) -> None:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn()
     with (
+        # On standard error, so that a pipe gets the summary alone.
         Progress(*columns, console=Console(stderr=True), transient=True, disable=len(run.todo) < 2) as progress,
         closing(run.results()) as results,
     ):
@@ -221,6 +226,7 @@ def _work(run: FolderRun, tally: Tally, stop: bool) -> None:
 def _write_table(run: FolderRun, path: Path) -> None:
     from faceanon.pipeline.many.table import write_table
 
+    # Results came as threads finished; the table keeps the folder's order.
     names = []
     for source, _ in run.plan.jobs:
         names.append(run.plan.name(source))

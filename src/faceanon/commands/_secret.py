@@ -170,12 +170,15 @@ def _from_environment(name: str) -> str:
 def _from_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
+            # One byte more than may be shows that the file is too long; the rest of it may be a whole disk.
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UserError(f"cannot read the password file {path}: {error.strerror}") from None
     if len(data) > MAX_BYTES:
         raise UserError(f"the password file {path} is longer than {MAX_BYTES} bytes; is it the right file?")
     try:
+        # Editors on Windows put a mark in front and \r\n behind, which nobody typed. Other spaces may be meant and
+        # stay.
         return data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:  # its own message would show a part of the password
         raise UserError(f"the password file {path} is not UTF-8 text; save it as UTF-8") from None

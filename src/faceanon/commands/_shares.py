@@ -70,6 +70,7 @@ def share(files: FileOptions, run: FolderRun, own: Tally, stop: bool) -> Tally |
         return own
 
     trainer = folder_trainer(files.devices, files.nodes, files.device)
+    # Every process comes by here; one of them speaks for all.
     if is_first(trainer):
         print(f"{len(run.todo)} photo(s) for {files.devices * files.nodes} processes", file=sys.stderr)
     summaries = run_shares(trainer, run, report, summary)

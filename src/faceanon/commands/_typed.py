@@ -21,6 +21,7 @@ def typed(kind: type[T], args: argparse.Namespace, **groups: DataclassInstance) 
         groups: Fields that stand for several arguments each, filled already.
     """
     values: dict[str, Any] = dict(groups)
+    # Field by field, since argparse's namespace also holds the command's name and the options of the other groups.
     for field in fields(kind):
         if field.name not in groups:
             values[field.name] = getattr(args, field.name)

@@ -98,6 +98,7 @@ def settled(args: argparse.Namespace) -> argparse.Namespace:
     kind, others = ("photos", PHOTOS_ONLY) if is_video(args.input) else ("videos", VIDEOS_ONLY)
     typed = []
     for name in others:
+        # An option of `store_true` that nobody typed is False, every other one None.
         if (value := getattr(args, name, None)) is not None and value is not False:
             typed.append(name)
     if typed:
@@ -186,6 +187,7 @@ def anonymize_one(
         with _progress() as told:
             outcome = anonymize_video(pipeline, *paths, password, options, told)
     except UncoveredError as error:
+        # Exit code 1, not 2: neither the video nor an option is wrong.
         print(f"faceanon: {error}; raise --max-gap, or leave --strict away and look there", file=sys.stderr)
         return 1
     for line in summary(outcome, paths[1]):
@@ -213,15 +215,20 @@ def summary(outcome: VideoOutcome, target: Path) -> Iterator[str]:
     from faceanon.pipeline.video.anonymize import describe_missing
 
     for report in outcome.tracks:
-        track, flicker = report.track, report.flicker
-        first, last = (track.segments[0].start, track.segments[-1].stop - 1) if track.segments else (0, 0)
-        figure = "" if flicker is None else f", flicker {flicker:.2f}"
+        track = report.track
+        first = 0
+        last = 0
+        if track.segments:
+            first = track.segments[0].start
+            last = track.segments[-1].stop - 1
+        figure = "" if report.flicker is None else f", flicker {report.flicker:.2f}"
         yield f"face {track.number}: {track.covered} frame(s), {first} to {last}, seen in {len(track.seen)}{figure}"
     tracks = tuple(report.track for report in outcome.tracks)
     if any(track.missing for track in tracks):
         yield f"warning: {describe_missing(tracks)}; look there, or raise --max-gap"
     if outcome.recovery is not None:
         before, after = outcome.recovery
+        # Compression can come out ahead by a hair, and a negative loss would read as a mistake.
         loss = max(before - after, 0)
         yield f"recovery: {after:.1f} dB PSNR from this file, {loss:.1f} dB less than without compression"
     if outcome.dropped:
@@ -243,6 +250,7 @@ def _progress() -> Iterator[Told]:
 
         def told(stage: str, done: int, total: int) -> None:
             if stage not in known:
+                # Not every file says how many frames it has; 0 stands for that.
                 known[stage] = bars.add_task(stage, total=total or None)
             bars.update(known[stage], completed=done)
 

@@ -223,11 +223,13 @@ def _photos(options: Options, policy: Policy) -> int:
     files = options.files
     output = Output(files.quality, options.sidecar, options.vault, options.carry == "pixels")
     jobs = plan(files.source, files.target, SUFFIXES, files.overwrite, f".{files.format}")
+    # A format that cannot hold what was asked for is refused before a password is asked for.
     for _, target in jobs:
         output.encoding(target)
     folder = prepare_folder(files, options.password, jobs, _settings(options))
+    # Once all arguments are known to be right, and before the model, which takes longer than a typing error should.
     password = password_of(options.password, confirm=True)
-    pipeline = _pipeline(options, policy)
+    pipeline = _pipeline(options, policy, len(jobs))
 
     def make(photo: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
         return AnonymizeTask(pipeline, photo, file, password, salt, kdf, options.aligned, output)
@@ -284,16 +286,17 @@ def _torch_for(options: Options, by_photo: bool) -> str | None:
     return None
 
 
-def _pipeline(options: Options, policy: Policy) -> Pipeline:
+def _pipeline(options: Options, policy: Policy, photos: int = 1) -> Pipeline:
     files = options.files
     select, exclude = options.choices()
-    pipeline = load_pipeline(files, _torch_for(options, bool(select.photos or exclude.photos)))
+    pipeline = load_pipeline(files, _torch_for(options, bool(select.photos or exclude.photos)), photos)
     pipeline.policy = policy
     if options.face_size is not None:
         pipeline.largest = options.face_size
         _ = pipeline.sizes  # says at once if there is no such size
     if options.detector is not None:
         pipeline.detector = _detector(options.detector, policy.searched, files.device)
+    # After the detector was chosen: it looks for the face in the reference photos too.
     pipeline.people = people_of(select, exclude, options.people.likeness, files.model, pipeline)
     first = os.environ.get("LOCAL_RANK", "0") == "0"  # of the processes of --devices
     if pipeline.drawn_only and not options.list_faces and first:

@@ -97,6 +97,7 @@ def save(name: str, folder: Path) -> str:
     from faceanon.models import save_backbone
 
     presets = {}
+    # The shipped ones last: a package that announces one of their names must not take its place.
     for listed in (*announced(), *shipped()):
         presets[listed.name] = listed
     if name not in presets:

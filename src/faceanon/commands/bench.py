@@ -124,6 +124,7 @@ def run(args: argparse.Namespace) -> int:
     if options.list:
         print(*_listing(cases), sep="\n")
         return 0
+    # Before anything is measured: a damaged baseline should not cost minutes.
     former = load(options.baseline) if options.baseline else None
     measured = (
         load(options.read) if options.read else _measured(choose(options.cases, cases), _settings(options), options)
@@ -176,6 +177,7 @@ def _settings(options: Options) -> Settings:
         channels_last=options.channels_last,
         tf32=options.tf32,
     )
+    # Only so that a device that is not there is refused here; each case runs in a process of its own.
     device(options.device)
     return settings
 
@@ -208,6 +210,7 @@ def _write_page(page: Path, found: Run, source: str | None, former: Run | None) 
     from faceanon.files import write_atomic
     from faceanon.studies.bench.page import markdown
 
+    # A page names the command that made it; whoever calls from Python typed none.
     command = shlex.join(["faceanon", *sys.argv[1:]]) if sys.argv[1:2] == ["bench"] else "faceanon bench"
     try:
         write_atomic(page, markdown(found, command, source, former).encode())

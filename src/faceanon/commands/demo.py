@@ -90,6 +90,7 @@ def _photographs(options: Options) -> int:
     train(["fit", *_photograph_stage("persona_s2", options, second), *again])
     print("[3/4] test on synthetic persons that were not trained on", flush=True)
     model = [f"--model.init_args.init_from={second / 'model'}", f"--model.init_args.report={report}"]
+    # The config's logger and callbacks are those of a training; a test writes its report and nothing else.
     quiet = ["--trainer.logger=false", "--trainer.callbacks=null"]
     train(["test", *_photograph_stage("persona_s2", options, second), *model, *quiet])
     print("[4/4] anonymize and recover photographs", flush=True)
@@ -105,6 +106,7 @@ def _photograph_stage(config: str, options: Options, folder: Path) -> list[str]:
         "seed_everything": options.seed,
         "model.init_args.seed": options.seed,
         "model.init_args.export": folder / "model",
+        # At the end alone: so short a training has little to show before.
         "model.init_args.samples_every": max(1, options.batches),
         "model.init_args.head_start": _head_start(config, options),
         "model.init_args.backbone.init_args.bundle": options.bundle,
@@ -126,6 +128,7 @@ def _head_start(config: str, options: Options) -> int:
     """Batches in which only the discriminator and the readers learn; none where the painter is new as well."""
     if options.from_scratch and config == "persona_s1":
         return 0
+    # At most a third, so that a short demo trains the painter too.
     return min(100, options.batches // 3)
 
 

@@ -83,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the findings, group by group."""
     print(f"faceanon {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     findings = list(examine())
+    # Not a set, which would shuffle the groups.
     for group in dict.fromkeys(finding.group for finding in findings):
         print(f"{group}:")
         for finding in findings:
@@ -115,6 +116,7 @@ def _version(name: str) -> str:
 
 
 def _codecs() -> Iterator[Finding]:
+    # That Pillow is missing was said among the packages.
     if importlib.util.find_spec("PIL") is None:
         return
     from PIL import features

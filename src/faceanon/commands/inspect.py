@@ -65,10 +65,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _json(manifest: Manifest, vault: int | None) -> str:
     text = manifest.to_json()
+    # Added to the text: the manifest is shown byte for byte as the file has it.
     return text if vault is None else f'{text[:-1]},"vault_bytes":{vault}}}'
 
 
 def _text(name: str, manifest: Manifest, where: str, vault: int | None) -> str:
+    # A vault brings back hidden faces as well.
     how = "for good" if vault is None else "otherwise"
     rows = {
         "recovery data": where,
@@ -98,5 +100,6 @@ def _key(manifest: Manifest) -> str:
     if manifest.salt is None or manifest.kdf is None:
         return "a secret of its own, not a password"
     kdf = manifest.kdf
+    # Whole MiB read best, but a cost below one would show as 0.
     cost = f"{kdf.memory_kib // 1024 or kdf.memory_kib / 1024:g} MiB, {kdf.iterations} passes, {kdf.lanes} lanes"
     return f"a password with salt {manifest.salt.hex()}, by {kdf.name} ({cost})"

@@ -111,6 +111,7 @@ def run(args: argparse.Namespace) -> int:
     """
     options = Options.of(args)
     files = options.files
+    # The arguments of --exact are checked first, which needs imports.
     if not options.exact:
         check_password(files, options.password)
     from faceanon.pipeline.many.memory import keep_memory
@@ -143,12 +144,13 @@ def _photos(options: Options) -> int:
     if options.exact:
         _check_exact(options, jobs, output)
     folder = prepare_folder(files, options.password, jobs, _settings(options))
+    # A wrong --like is named before the password is asked for.
     like = None if options.like is None else manifest_like(Path(options.like))
     password = password_of(options.password, confirm=False)
     if options.exact:
         pipeline = no_model()
     else:
-        pipeline = load_pipeline(files)
+        pipeline = load_pipeline(files, photos=len(jobs))
 
     def make(picture: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
         if options.exact:

@@ -75,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
     quiet_pictures()
     print("faceanon: loading the model and the page ...", file=sys.stderr, flush=True)
     pipeline = load_with_torch(options.model, options.device)
+    # Here: what it imports comes with the extra `web`, whose absence `_check` has named by now.
     from faceanon.web.server import Settings, serving
 
     if not _local(options.host):
@@ -83,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
             "pictures and passwords travel unencrypted",
             file=sys.stderr,
         )
+    # An event rather than KeyboardInterrupt: SIGTERM then closes the page and removes its folder just as Ctrl+C does.
     stop = threading.Event()
     settings = Settings(options.host, options.port, options.max_upload, options.rate)
     with serving(pipeline, settings) as address:
@@ -112,4 +114,5 @@ def _local(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
+        # Of names, this one alone is surely this machine.
         return host == "localhost"

@@ -151,6 +151,7 @@ def run(args: argparse.Namespace) -> int:
 def _print(text: str) -> None:
     from rich.console import Console
 
+    # As it is: brackets in a name are no markup, and a path that is folded cannot be copied.
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -163,6 +164,7 @@ def _list(options: ListOptions) -> int:
     here = on_disk()
     shown = []
     for entry in catalog():
+        # InsightFace's packs have two roles, in one text.
         if options.role is None or options.role in entry.role.split(", "):
             shown.append(entry)
     if not shown:
@@ -176,7 +178,8 @@ def _list(options: ListOptions) -> int:
     for entry in shown:
         sizes = str(entry.resolution or "any")
         digest = entry.sha256[:12] if entry.sha256 else "unknown"
-        files, where = "\n".join(entry.files), entry.published.removeprefix("https://")
+        files = "\n".join(entry.files)
+        where = entry.published.removeprefix("https://")
         bundles = ", ".join(here.get(entry.id, [])) or "-"
         cells = (entry.role, entry.title, sizes, files, entry.licence, entry.commercial, entry.size, digest, where)
         table.add_row(*cells, bundles)
@@ -217,6 +220,7 @@ def _show(options: ShowOptions) -> int:
     from faceanon.weights.spec import bundle_path
 
     path = Path(options.what)
+    # A folder without bundle.yaml can only be a pack of InsightFace's.
     if path.is_file() or (path.is_dir() and not (path / "bundle.yaml").is_file()):
         _show_file(read_public(path))
     else:

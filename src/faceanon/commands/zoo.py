@@ -99,11 +99,13 @@ def run(args: argparse.Namespace) -> int:
     from faceanon.studies.zoo.run import run_zoo
     from faceanon.studies.zoo.train import Settings
 
+    # Training data come in whole groups of four, and a method of two stages needs a step for each.
     if options.steps < 2 or options.batch < 4 or options.batch % 4:
         raise UserError(f"--steps {options.steps} --batch {options.batch}: give 2 steps or more and a multiple of 4")
     if options.jobs < 1:
         raise UserError(f"--jobs {options.jobs}: give 1 or more")
     methods = find_methods(options.methods) if options.methods or not options.ablations else []
+    # A preset that stands in an ablation table and was named as well is trained once.
     given = {method.name for method in methods}
     for method in find_ablations(options.ablations or []):
         if method.name not in given:

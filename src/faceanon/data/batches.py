@@ -12,14 +12,30 @@ Row = tuple[int, bool]  # index of a picture, and whether it is mirrored
 
 
 def hold_out(names: Sequence[str], val: int, test: int, seed: int) -> tuple[set[str], set[str]]:
-    """Choose `val` and `test` of the names, disjoint; it depends on the names and the seed, not on their order."""
+    """Choose `val` and `test` of the names, disjoint; it depends on the names and the seed, not on their order.
+
+    Examples:
+        >>> from faceanon.data.batches import hold_out
+        >>> names = ["anna", "bert", "cleo", "dora", "emil"]
+        >>> val, test = hold_out(names, val=1, test=2, seed=0)
+        >>> len(val), len(test), val & test
+        (1, 2, set())
+        >>> hold_out(names[::-1], val=1, test=2, seed=0) == (val, test)
+        True
+    """
     # Ranked by a hash, so that a new name moves few others from one split to another.
     ranked = sorted(set(names), key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
     return set(ranked[test : test + val]), set(ranked[:test])
 
 
 def by_person(labels: Sequence[int]) -> dict[int, list[int]]:
-    """Positions of every known label (>= 0), in order of label."""
+    """Positions of every known label (>= 0), in order of label.
+
+    Examples:
+        >>> from faceanon.data.batches import by_person
+        >>> by_person([7, 3, -1, 7])
+        {3: [1], 7: [0, 3]}
+    """
     groups: dict[int, list[int]] = {}
     for position, label in enumerate(labels):
         if label >= 0:
@@ -33,6 +49,11 @@ def person_major(labels: Sequence[int], size: int) -> list[list[int]]:
     Args:
         labels: Person of every picture; -1 where unknown (those come last).
         size: Most pictures a batch.
+
+    Examples:
+        >>> from faceanon.data.batches import person_major
+        >>> person_major([0, 1, 0, 1, -1, 1], size=4)
+        [[0, 2], [1, 3, 5, 4]]
     """
     batches: list[list[int]] = [[]]
     for positions in by_person(labels).values():

@@ -46,11 +46,16 @@ class Reader:
 
 def stack(pixels: Sequence[Pixels]) -> tuple[Tensor, Tensor | None]:
     """Pictures `(N, S, S, 3)` and masks `(N, S, S)` or None, uint8."""
+    pictures = []
     masks = []
-    for _, mask in pixels:
+    for picture, mask in pixels:
+        pictures.append(picture)
         if mask is not None:
             masks.append(mask)
-    return torch.from_numpy(np.stack([p for p, _ in pixels])), torch.from_numpy(np.stack(masks)) if masks else None
+    stacked = torch.from_numpy(np.stack(pictures))
+    if not masks:
+        return stacked, None
+    return stacked, torch.from_numpy(np.stack(masks))
 
 
 class Faces(Dataset[FaceBatch]):

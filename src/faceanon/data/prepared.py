@@ -482,8 +482,10 @@ def _joined(portions: Iterable[tuple[dict[str, Tensor], list[Photo]]], number: d
         first += len(photos)
     if not parts:
         return Versions({"picture": torch.zeros(0, dtype=torch.int64)}, [])
-    names = parts[0].keys()
-    return Versions({name: torch.cat([part[name] for part in parts]) for name in names}, labels)
+    whole = {}
+    for name in parts[0]:
+        whole[name] = torch.cat([part[name] for part in parts])
+    return Versions(whole, labels)
 
 
 def _siblings(picture: Tensor) -> Tensor:

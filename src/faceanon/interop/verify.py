@@ -47,6 +47,7 @@ def verify(path: str | Path, faces: Path | None = None) -> Iterator[Check]:
         sound = sound and check.verdict != "FAILED"
         yield check
     yield from _files(bundle)
+    # A pair of which one half is damaged says nothing of the pairing.
     if not sound or not (bundle.has("generator") and bundle.has("encoder")):
         return
     pair = _pair(bundle)
@@ -109,6 +110,7 @@ def _is(path: Path, digest: str) -> bool:
 def _pair(bundle: Bundle) -> Check:
     generator = bundle.entry("generator")
     encoder = bundle.entry("encoder")
+    # From the file, not from bundle.yaml: somebody may have exchanged the one without the other.
     fingerprint = generator_fingerprint(load_tensors(bundle.folder / generator["file"]))
     if generator.get("fingerprint", fingerprint) != fingerprint:
         recorded = short(generator["fingerprint"])

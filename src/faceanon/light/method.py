@@ -7,7 +7,7 @@ same codes, draw the same stranger under the same password, and bring each other
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -52,11 +52,14 @@ SIZE = 128  # side of the faces that the graphs paint, in pixels
 LARGE = 256  # ... and of those that they enlarge
 CELLS = SIZE // SHRINK
 REACH = 5  # pixels that the decoder's last layers look to each side, see `networks.taef2`
-NOISE = 8  # see `backbones.persona`, like the next four
+NOISE = 8  # see `backbones.persona`, like the next five
 LEAST = 0.4
 CLEAR = 0.5
-ALIKE = 0.2
 STRANGERS = 4
+ALIKE = 0.2
+MARGIN = 0.06
+VARIETY = 0.85  # where the card says nothing
+BLOCK = 2  # see `landmarks.typical`
 MOST_LOOKS = 2.0  # see `landmarks.looks`
 STIFFNESS = (1e-4, 0.01, 0.01, 0.01, 0.01, 0.01)  # see `losses.light`
 MESH_BOX = (28 / 256, 44 / 256, 228 / 256, 244 / 256)  # see `landmarks.mesh`
@@ -67,6 +70,8 @@ PASSES = 2  # see `sealed.faces`
 CODEC = ("encoder", "draw", "finish")
 RECOVERING = CODEC
 PAINTING = ("encoder", "mesh", "painter", "recogniser", "looks", "covers", "draw", "finish")
+
+TYPICAL = "typical.safetensors"
 
 Box = tuple[int, int, int, int]
 
@@ -94,13 +99,6 @@ class Seen:
     code: Array
     embedding: Array
     confidence: Array
-
-    def rows(self, chosen: NDArray[np.intp]) -> Seen:
-        """Some of the faces."""
-        parts = {}
-        for field in fields(self):
-            parts[field.name] = getattr(self, field.name)[chosen]
-        return Seen(**parts)
 
 
 class LightPersona:
@@ -134,6 +132,7 @@ class LightPersona:
         self.weights = str(card["sha256"])
         self.formerly = former_hashes(card, folder / CARD)
         self.covers = bool(card["init_args"].get("covers", True))
+        self.variety = float(card["init_args"].get("variety", VARIETY))
         enlarged = bool(card["init_args"].get("enlarge", True))
         self.face_sizes: tuple[int, ...] = (SIZE, LARGE) if enlarged else (SIZE,)
         self.bundle = bundle_path(card["init_args"].get("bundle", "photo128"))
@@ -143,6 +142,7 @@ class LightPersona:
         # Weights are read with the graphs that need them; the codec's serve three of them.
         self._codec = cache(self._read_codec)
         self._space = cache(lambda: self._read("identity_space"))
+        self._typical = cache(lambda: load_arrays(Path(TYPICAL), read_shipped(TYPICAL)))
         self.run = Networks(
             {
                 "encoder": partial(self._open_codec, "encoder"),
@@ -290,29 +290,51 @@ class LightPersona:
         return Seen(image, latents, mask, maps, attributes, code, embedding, confidence)
 
     def _drawn(self, seen: Seen, keys: Array) -> Array:
-        """Pictures of others under keys, as `Persona._drawn`; a stranger too much like the person is drawn again."""
-        drawn = self._painted(seen, self._turned(seen.code, keys))
+        """Pictures of others under keys, as `Persona._drawn`: the most natural of four strangers unlike the person."""
+        painted = []
+        odd = []
+        for turn in range(STRANGERS):
+            code = seen.code
+            if turn > 0:
+                # What the key makes of this code is what its rows, moved on, make of the person's: somebody else.
+                other = self._turned(seen.code, np.roll(keys, turn, -2))
+                code = self._turned(other, keys, inverse=True)
+            latents = self._painted(seen, self._nearer_to_mean(self._turned(code, keys)))
+            painted.append(latents)
+            odd.append(self._oddness(latents, seen.mask))
+        odd[0] = odd[0] - np.float32(MARGIN)
+        order = np.argsort(np.stack(odd), 0, kind="stable")
+        strangers = np.stack(painted)
+        drawn = self._joined(seen.image, strangers[order[0], np.arange(len(keys))], seen.mask)
         alike = self._alike(drawn, seen.embedding)
-        for turn in range(1, STRANGERS):
+        for turns in order[1:]:
             again = np.flatnonzero(alike >= ALIKE)
             if len(again) == 0:
                 break
-            some = seen.rows(again)
-            # What the key makes of this code is what its rows, moved on, make of the person's: somebody else.
-            other = self._turned(some.code, np.roll(keys[again], turn, -2))
-            redrawn = self._painted(some, self._turned(self._turned(other, keys[again], inverse=True), keys[again]))
-            alike_now = self._alike(redrawn, some.embedding)
+            redrawn = self._joined(seen.image[again], strangers[turns[again], again], seen.mask[again])
+            alike_now = self._alike(redrawn, seen.embedding[again])
             better = alike_now < alike[again]
             drawn[again[better]] = redrawn[better]
             alike[again[better]] = alike_now[better]
         return drawn
 
     def _painted(self, seen: Seen, code: Array) -> Array:
-        """Pictures `(B, 3, 128, 128)` with the faces of codes `(B, 64)`."""
+        """Latents `(B, 32, 16, 16)` with the faces of codes `(B, 64)`."""
         noise = np.zeros((len(code), NOISE), np.float32)
         condition = np.concatenate([code, seen.attributes, noise], 1).astype(np.float32)
-        painted = self.run("painter", latents=seen.latents, mask=seen.mask, maps=seen.maps, condition=condition)[0]
-        return self._joined(seen.image, painted, seen.mask)
+        return self.run("painter", latents=seen.latents, mask=seen.mask, maps=seen.maps, condition=condition)[0]
+
+    def _oddness(self, latents: Array, mask: Array) -> Array:
+        """How odd painted faces are, `(B,)`, as `landmarks.typical`."""
+        typical = self._typical()
+        away = latents - typical["mean"]
+        rows, channels, height, width = away.shape
+        blocks = away.reshape(rows, channels, height // BLOCK, BLOCK, width // BLOCK, BLOCK)
+        vectors = blocks.transpose(2, 4, 1, 0, 3, 5).reshape(height // BLOCK, width // BLOCK, channels, -1)
+        white = np.square(typical["whitening"] @ vectors).mean(2)
+        by_cell = white.reshape(height // BLOCK, width // BLOCK, rows, BLOCK, BLOCK).transpose(2, 0, 3, 1, 4)
+        odd: Array = (by_cell.reshape(mask.shape) * mask).sum((1, 2, 3)) / mask.sum((1, 2, 3)).clip(1)
+        return odd
 
     def _alike(self, drawn: Array, embedding: Array) -> Array:
         """Cosines `(B,)` between what the recogniser sees in drawn faces as they would be saved, and embeddings."""
@@ -397,6 +419,12 @@ class LightPersona:
             quarter = -quarter
         turned: Array = kept + np.einsum("bi,bji->bj", quarter, frame) @ space["free_basis"].T
         return turned
+
+    def _nearer_to_mean(self, code: Array) -> Array:
+        """Codes `(B, 64)` nearer to the mean person, as `IdentitySpace.nearer_to_mean`."""
+        space = self._space()
+        free: Array = code @ space["free_basis"] @ space["free_basis"].T
+        return code - np.float32(1 - self.variety) * free
 
     def _joined(self, image: Array, painted: Array, mask: Array) -> Array:
         """The picture with the new face, softly joined, as `Persona.decode`."""

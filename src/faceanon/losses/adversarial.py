@@ -55,6 +55,15 @@ def discriminator_share(logits: Tensor, rows: Tensor, real: int, count: int) -> 
         rows: `(n,)` their numbers among all pictures, the real ones first.
         real: Number of real pictures.
         count: Number of all pictures.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.adversarial import discriminator_loss, discriminator_share
+        >>> logits = torch.tensor([[2.0], [1.0], [-1.0]])  # of one real picture and two drawn ones
+        >>> first = discriminator_share(logits[:2], torch.tensor([0, 1]), real=1, count=3)
+        >>> second = discriminator_share(logits[2:], torch.tensor([2]), real=1, count=3)
+        >>> torch.allclose(first + second, discriminator_loss(logits[:1], logits[1:]))
+        True
     """
     is_real = rows < real
     sign = torch.ones_like(logits[:, 0]).masked_fill(is_real, -1)

@@ -51,7 +51,19 @@ def fit_light(colours: Tensor, mask: Tensor) -> Tensor:
 
 
 def light_surface(coefficients: Tensor, cells: int) -> Tensor:
-    """The surface of coefficients `(B, 6, 3)` at the cells: `(B, 3, cells, cells)`."""
+    """The surface of coefficients `(B, 6, 3)` at the cells: `(B, 3, cells, cells)`.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.light import light_surface
+        >>> coefficients = torch.zeros(1, 6, 3)
+        >>> coefficients[:, 1] = 1  # brighter to the right
+        >>> light_surface(coefficients, cells=4)[0, 0]
+        tensor([[-0.7500, -0.2500,  0.2500,  0.7500],
+                [-0.7500, -0.2500,  0.2500,  0.7500],
+                [-0.7500, -0.2500,  0.2500,  0.7500],
+                [-0.7500, -0.2500,  0.2500,  0.7500]])
+    """
     colours = polynomials(cells, coefficients.device) @ coefficients
     return colours.transpose(1, 2).view(len(coefficients), 3, cells, cells)
 

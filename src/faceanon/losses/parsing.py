@@ -22,5 +22,14 @@ def parse_loss(output_logits: Tensor, target_logits: Tensor, classes: tuple[int,
 
 
 def parse_losses(output_logits: Tensor, target_part: Tensor, classes: tuple[int, ...]) -> Tensor:
-    """`parse_loss` of every picture, `(B,)`; `target_part` `(B, len(classes), S, S)` holds those classes alone."""
+    """`parse_loss` of every picture, `(B,)`; `target_part` `(B, len(classes), S, S)` holds those classes alone.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.parsing import parse_losses
+        >>> logits = torch.zeros(2, 5, 8, 8)
+        >>> logits[1, 4] = 3  # the second picture has more of class 4 than it should
+        >>> parse_losses(logits, target_part=torch.zeros(2, 2, 8, 8), classes=(0, 4))
+        tensor([0.0000, 4.5000])
+    """
     return (output_logits[:, list(classes)] - target_part).square().mean((1, 2, 3))

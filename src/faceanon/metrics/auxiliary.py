@@ -87,7 +87,15 @@ class RecogniserExam(Examination):
 
 
 def area_under_roc(genuine: Tensor, impostor: Tensor) -> float:
-    """Probability that a genuine score `(P,)` exceeds an impostor score `(Q,)`; ties count half."""
+    """Probability that a genuine score `(P,)` exceeds an impostor score `(Q,)`; ties count half.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.auxiliary import area_under_roc
+        >>> genuine = torch.tensor([0.9, 0.6])
+        >>> area_under_roc(genuine, impostor=torch.tensor([0.6, 0.1]))  # three of four pairs are right, one is a tie
+        0.875
+    """
     impostor = impostor.sort().values
     # The Mann-Whitney statistic: sorting is N log N where comparing every pair is N times M in memory.
     below = torch.searchsorted(impostor, genuine.contiguous())

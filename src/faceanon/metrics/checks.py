@@ -35,6 +35,13 @@ def check_image(name: str, image: Tensor, low: float = -1.0, high: float = 1.0) 
 
     Raises:
         ValueError: Another shape, no row, NaN or infinite values, or values outside [low, high].
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.checks import check_image
+        >>> check_image("image", torch.full((1, 3, 8, 8), 255.0))
+        Traceback (most recent call last):
+        ValueError: image must lie in [-1, 1], got [255, 255]; scale or clamp it first
     """
     if image.ndim != 4 or image.shape[1] != 3:
         raise ValueError(f"{name} must have the shape (B, 3, H, W), got {tuple(image.shape)}")

@@ -106,6 +106,14 @@ def frechet(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covarian
 
     The root's trace is that of (R C2 R)^(1/2) with R = C1^(1/2), which is symmetric: no complex numbers, and singular
     covariances (fewer pictures than features) do no harm.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.features import frechet
+        >>> mean = torch.zeros(2)
+        >>> spread = torch.eye(2)
+        >>> frechet(mean, spread, mean, spread), frechet(mean, spread, mean + torch.tensor([3.0, 4.0]), spread)
+        (tensor(0.), tensor(25.))
     """
     values, vectors = torch.linalg.eigh(covariance)
     root = vectors @ (values.clamp(min=0).sqrt()[:, None] * vectors.T)

@@ -44,7 +44,15 @@ def find_faults(figures: Mapping[str, float], judge: str, far: float) -> dict[st
 
 
 def few_pairs(pairs: int, far: float) -> str | None:
-    """A sentence where so few impostor pairs that hardly one is accepted set the judge's threshold, else None."""
+    """A sentence where so few impostor pairs that hardly one is accepted set the judge's threshold, else None.
+
+    Examples:
+        >>> from faceanon.metrics.guards import few_pairs
+        >>> few_pairs(190, far=0.01)
+        "few people: 190 impostor pairs set the judge's threshold; test with more faces"
+        >>> few_pairs(100_000, far=0.01) is None
+        True
+    """
     if pairs >= FEWEST / far:
         return None
     return f"few people: {pairs} impostor pairs set the judge's threshold; test with more faces"

@@ -118,7 +118,16 @@ def apply_ridge(fitted: tuple[Tensor, Tensor, Tensor], points: Tensor) -> Tensor
 
 
 def determination(found: Tensor, truth: Tensor) -> Tensor:
-    """R^2 `(F,)`: 1 minus squared error over variance; 0 where the truth does not vary."""
+    """R^2 `(F,)`: 1 minus squared error over variance; 0 where the truth does not vary.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.probe import determination
+        >>> truth = torch.tensor([[0.0, 1.0], [1.0, 2.0], [2.0, 6.0]])
+        >>> guess = torch.stack([truth[:, 0], truth[:, 1].mean().expand(3)], 1)
+        >>> determination(guess, truth)  # all of the first factor, and nothing of the second
+        tensor([1., 0.])
+    """
     spread = (truth - truth.mean(0)).square().sum(0)
     error = (found - truth).square().sum(0)
     return torch.where(spread > 1e-12, 1 - error / spread.clamp(min=1e-12), torch.zeros_like(spread))

@@ -13,16 +13,23 @@ PSNR_CEILING = 100.0
 WINDOW = 11
 
 
-def psnr(mse: Tensor) -> Tensor:
-    """Decibels of mean squared errors on [0, 1], at most 100: equal pictures must not make a mean infinite.
+def psnr(mse: Tensor, ceiling: float = PSNR_CEILING) -> Tensor:
+    """Decibels of mean squared errors on [0, 1], of the same shape.
+
+    Args:
+        mse: Mean squared errors; of pictures in [-1, 1] a quarter of theirs.
+        ceiling: Decibels of equal pictures, which must not make a mean infinite; `math.inf` keeps the ratio as it is.
 
     Examples:
+        >>> import math
         >>> import torch
         >>> from faceanon.metrics.quality import psnr
         >>> psnr(torch.tensor([0.01, 0.0]))
         tensor([ 20., 100.])
+        >>> psnr(torch.tensor([0.01, 0.0]), ceiling=math.inf)
+        tensor([20., inf])
     """
-    return -10 * torch.log10(mse.clamp_min(10 ** (-PSNR_CEILING / 10)))
+    return -10 * torch.log10(mse.clamp_min(10 ** (-ceiling / 10)))
 
 
 def ssim(image: Tensor, reference: Tensor) -> Tensor:

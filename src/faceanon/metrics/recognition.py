@@ -47,6 +47,13 @@ def genuine_pairs(identity: Tensor) -> Tensor:
 
     Args:
         identity: `(N,)`; -1 where unknown.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.recognition import genuine_pairs
+        >>> genuine_pairs(torch.tensor([7, 7, 8, 7, -1]))
+        tensor([[0, 0, 1],
+                [1, 3, 3]])
     """
     pairs = [identity.new_zeros(2, 0)]
     for label in torch.unique(identity[identity >= 0]):
@@ -62,6 +69,13 @@ def impostor_pairs(identity: Tensor, max_pairs: int = MAX_PAIRS, seed: int = 0) 
         identity: `(N,)`; -1 where unknown.
         max_pairs: Above this number of pairs, as many are drawn at random instead.
         seed: Of that draw.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.recognition import impostor_pairs
+        >>> impostor_pairs(torch.tensor([7, 8, -1, 7]))
+        tensor([[0, 1],
+                [1, 3]])
     """
     known = torch.nonzero(identity >= 0).squeeze(1)
     count = len(known)

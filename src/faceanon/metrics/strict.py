@@ -25,6 +25,19 @@ def typed(cls: type[T], data: object, where: str) -> T:
 
     Raises:
         UserError: An entry is unknown, missing, or of another type; the message names file and place.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> from faceanon.metrics.strict import typed
+        >>> @dataclass
+        ... class Choice:
+        ...     far: float
+        ...     detector: str = "mtcnn"
+        >>> typed(Choice, {"far": 0.01}, "eval.yaml")
+        Choice(far=0.01, detector='mtcnn')
+        >>> typed(Choice, {"far": 0.01, "detectr": "yunet"}, "eval.yaml")
+        Traceback (most recent call last):
+        faceanon.errors.UserError: eval.yaml: unknown entry 'detectr'; known are far, detector
     """
     if not isinstance(data, Mapping):
         raise UserError(f"{where}: expected entries `name: value`, got {reprlib.repr(data)}")

@@ -212,7 +212,13 @@ def as_pairs(found: Mapping[str, Tensor]) -> Pairs:
 
 
 def rate_name(what: str, recogniser: str) -> str:
-    """Metric name of the match rate of one kind of pair."""
+    """Metric name of the match rate of one kind of pair.
+
+    Examples:
+        >>> from faceanon.metrics.suite import rate_name
+        >>> rate_name("anonymized", "conv_judge"), rate_name("recovered/file", "conv_judge")
+        ('deid_rate/conv_judge', 'recovery_rate/conv_judge/file')
+    """
     if what.startswith("recovered/"):
         return f"recovery_rate/{recogniser}/{what.removeprefix('recovered/')}"
     stems = {

@@ -91,7 +91,13 @@ def open_wrongly(backbone: Backbone, anonymized: Tensor, wrong: Tensor) -> Tenso
 
 
 def carried_bytes(codes: list[bytes] | None, faces: int) -> Tensor:
-    """Bytes beside each of so many pictures, `(faces,)`: of the sealed codes with everything around them, or 0."""
+    """Bytes beside each of so many pictures, `(faces,)`: of the sealed codes with everything around them, or 0.
+
+    Examples:
+        >>> from faceanon.metrics.versions import carried_bytes
+        >>> carried_bytes([bytes(700), bytes(900)], faces=2), carried_bytes(None, faces=2)
+        (tensor([ 768., 1024.]), tensor([0., 0.]))
+    """
     if codes is None:
         return torch.zeros(faces)
     sizes = []

@@ -99,6 +99,14 @@ def bilinear_weights(image: Tensor, start: float, stop: float, count: int) -> Te
         start: First edge, in pixels; samples beyond the picture repeat its border.
         stop: Last edge.
         count: Number of samples.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.networks.adapters import bilinear_weights
+        >>> bilinear_weights(torch.zeros(1, 3, 4, 4), start=1, stop=3, count=3)
+        tensor([[0.1667, 0.8333, 0.0000, 0.0000],
+                [0.0000, 0.5000, 0.5000, 0.0000],
+                [0.0000, 0.0000, 0.8333, 0.1667]])
     """
     side = image.shape[-1]
     steps = torch.arange(count, device=image.device, dtype=torch.float32)

@@ -24,6 +24,13 @@ def nms(boxes: Tensor, scores: Tensor, overlap: float) -> Tensor:
 
     Returns:
         The numbers of those that stay.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.networks.boxes import nms
+        >>> boxes = torch.tensor([[0.0, 0.0, 10.0, 10.0], [1.0, 1.0, 11.0, 11.0], [50.0, 50.0, 60.0, 60.0]])
+        >>> nms(boxes, torch.tensor([0.8, 0.9, 0.7]), overlap=0.5)
+        tensor([1, 2])
     """
     _load()
     kept: Tensor = torch.ops.torchvision.nms(boxes, scores, overlap)

@@ -16,7 +16,15 @@ def mlp(*widths: int, slope: float = 0.2) -> nn.Sequential:
 
 
 def correction(*widths: int) -> nn.Sequential:
-    """An `mlp` whose last layer is zero, so that what it is added to starts out unchanged."""
+    """An `mlp` whose last layer is zero, so that what it is added to starts out unchanged.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.networks.compensation import correction
+        >>> code = torch.randn(2, 8)
+        >>> torch.equal(code + correction(8, 32, 8)(code), code)
+        True
+    """
     net = mlp(*widths)
     last = net[-1]
     assert isinstance(last, nn.Linear)

@@ -53,6 +53,14 @@ def minibatch_stddev(x: Tensor, largest: int = 4) -> Tensor:
 
     The group is the largest divisor of B up to `largest`. For B below 5 or divisible by 4 that is the public network's
     group; other batches, which the public network refuses, work too.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.networks.discriminator import minibatch_stddev
+        >>> alike = torch.ones(4, 8, 4, 4)
+        >>> different = torch.randn(4, 8, 4, 4)
+        >>> bool(minibatch_stddev(alike)[:, 8].max() < 0.001), bool(minibatch_stddev(different)[:, 8].min() > 0.5)
+        (True, True)
     """
     batch, channels, height, width = x.shape
     divisors = []

@@ -116,6 +116,7 @@ class PyramidEncoder(CodecUser, ABC):
             "strides": list(strides),
             "depth": depth,
         }
+        # Only where there is one, so that models from before there was `flat` have the same arguments as now.
         if flat:
             self.init_args["flat"] = list(flat)
             self.flat = nn.Linear(input_nc * input_size**2, len(flat) * style_dim)

@@ -68,6 +68,7 @@ class CellAttention(nn.Module):
         self.norm = nn.GroupNorm(GROUPS, channels)
         self.query_key_value = nn.Linear(channels, 3 * channels)
         self.project = nn.Linear(channels, channels)
+        # Zeros, so that at first the attention adds nothing.
         nn.init.zeros_(self.project.weight)
         nn.init.zeros_(self.project.bias)
 
@@ -273,6 +274,7 @@ class PaintingDiscriminator(nn.Module):
         fine_logits: Tensor = self.fine_head(fine).flatten(1)
         middle_logits: Tensor = self.middle_head(middle).flatten(1)
         places = fine_logits.shape[1]
+        # Repeated, so that each of the three looks has the same weight in a mean over all logits.
         repeated = middle_logits.repeat_interleave(places // middle_logits.shape[1], 1)
         return torch.cat([fine_logits, repeated, whole.expand(-1, places)], 1)
 

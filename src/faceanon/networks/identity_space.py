@@ -90,6 +90,10 @@ class IdentitySpace(nn.Module):
         kept = code @ self.kept_basis @ self.kept_basis.T
         return kept + other @ self.free_basis @ self.free_basis.T
 
+    def nearer_to_mean(self, code: Tensor, share: float) -> Tensor:
+        """Codes `(B, N)` with a `share` in [0, 1] of all but sex, age and skin; 0 is the mean of such people."""
+        return code - (1 - share) * (code @ self.free_basis @ self.free_basis.T)
+
     def turned(self, code: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """Turn codes by 90 degrees under keys.
 

@@ -35,6 +35,11 @@ def class_numbers(names: tuple[str, ...], order: tuple[str, ...] = CELEBAMASK_HQ
 
     Raises:
         ValueError: The order has no such class.
+
+    Examples:
+        >>> from faceanon.networks.parsing_classes import BISENET, class_numbers
+        >>> class_numbers(("nose", "hair")), class_numbers(("nose", "hair"), BISENET)
+        ((2, 13), (10, 17))
     """
     unknown = []
     for name in names:
@@ -51,5 +56,13 @@ def bisenet_logits_to_celebamask_hq(logits: Tensor) -> Tensor:
 
 
 def bisenet_labels_to_celebamask_hq(labels: Tensor) -> Tensor:
-    """Integer class maps of any shape in CelebAMask-HQ's order, from BiSeNet's."""
+    """Integer class maps of any shape in CelebAMask-HQ's order, from BiSeNet's.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.networks.parsing_classes import BISENET, CELEBAMASK_HQ, bisenet_labels_to_celebamask_hq
+        >>> labels = torch.tensor([BISENET.index("hair"), BISENET.index("nose")])
+        >>> [CELEBAMASK_HQ[number] for number in bisenet_labels_to_celebamask_hq(labels)]
+        ['hair', 'nose']
+    """
     return torch.tensor(CELEBAMASK_HQ_OF_BISENET, device=labels.device)[labels.long()]

@@ -84,6 +84,7 @@ class Generator(CodecUser):
         table = channel_table(size, channel_multiplier, channels)
         self.init_args: dict[str, Any] = {"size": size, "style_dim": style_dim, "n_mlp": n_mlp, "channels": table}
         self.init_args |= {"latents": latents, "depth": depth}
+        # Only where there is one, so that generators from before there was a draft have the same arguments as now.
         if draft:
             self.init_args["draft"] = list(draft)
         if mixture:

@@ -16,7 +16,14 @@ EPS = 1e-8
 
 
 class PixelNorm(nn.Module):
-    """Divide `(B, D)` by its root mean square over dimension 1."""
+    """Divide `(B, D)` by its root mean square over dimension 1.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.networks.stylegan2_layers import PixelNorm
+        >>> PixelNorm()(torch.tensor([[3.0, 4.0, 0.0, 0.0]]))
+        tensor([[1.2000, 1.6000, 0.0000, 0.0000]])
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """Scale every row of `(B, D)` to a root mean square of 1."""

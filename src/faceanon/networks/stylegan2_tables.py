@@ -10,6 +10,11 @@ def channel_table(size: int, multiplier: int = 2, channels: Mapping[int, int] | 
 
     Raises:
         ValueError: If `size` is not a power of two from 8, or a resolution is missing from `channels`.
+
+    Examples:
+        >>> from faceanon.networks.stylegan2_tables import channel_table
+        >>> channel_table(128)
+        {4: 512, 8: 512, 16: 512, 32: 512, 64: 512, 128: 256}
     """
     if size < 8 or size & (size - 1):
         raise ValueError(f"size {size} is not a power of two from 8 up")
@@ -29,5 +34,10 @@ def layer_count(size: int, depth: int = 2) -> int:
     Args:
         size: Side in px, or in cells of latents.
         depth: Layers of each resolution from 8 up.
+
+    Examples:
+        >>> from faceanon.networks.stylegan2_tables import layer_count
+        >>> layer_count(64), layer_count(256), layer_count(16, depth=6)
+        (10, 14, 14)
     """
     return depth * (size.bit_length() - 3) + 2

@@ -27,6 +27,13 @@ def upfirdn2d(
 
     Returns:
         `(B, C, H', W')` with H' = (H * up + y0 + y1 - kH) // down + 1.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.networks.upfirdn import upfirdn2d
+        >>> row = torch.tensor([[[[1.0, 2.0, 3.0]]]])
+        >>> upfirdn2d(row, kernel=torch.ones(1, 2), up=(2, 1), pad=(1, 0, 0, 0))  # every sample twice
+        tensor([[[[1., 1., 2., 2., 3., 3.]]]])
     """
     up_x, up_y = (up, up) if isinstance(up, int) else up
     if isinstance(down, int):

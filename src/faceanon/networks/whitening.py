@@ -37,6 +37,7 @@ class Whitening(nn.Module):
         """Measure mean and covariance of codes `(N, K)`."""
         centred = codes - codes.mean(0)
         values, vectors = torch.linalg.eigh(centred.T @ centred / len(codes))
+        # Directions in which codes hardly vary would be blown up without end.
         values = values.clamp(min=1e-4 * float(values[-1]))
         self.mean.copy_(codes.mean(0))
         self.whiten.copy_(vectors @ torch.diag(values.rsqrt()) @ vectors.T)

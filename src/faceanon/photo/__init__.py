@@ -1,1 +1,1 @@
-"""What looks at photographs: the detector and the mesh that ship in `checkpoints/photo_seers`."""
+"""Photographs: faces found (`detect`), decided on (`policy`), cut out (`align`), pasted (`paste`), written (`file`)."""

@@ -57,6 +57,13 @@ def reframed(geometry: CropGeometry, scale: float, right: float, down: float) ->
         scale: Side of the wanted square over this one's.
         right: How far the wanted middle lies towards the face's right edge, in sides of this square.
         down: How far towards the chin, likewise.
+
+    Examples:
+        >>> from faceanon.manifest import CropGeometry
+        >>> from faceanon.photo.align import reframed
+        >>> square = CropGeometry(100.0, 80.0, 20.0, 0.0)
+        >>> reframed(square, scale=1.5, right=0.0, down=0.25)  # a quarter of its side of 40 px towards the chin
+        CropGeometry(center_x=100.0, center_y=90.0, axis_x=30.0, axis_y=0.0)
     """
     # One side to the right; down is that, turned: (-y, x).
     x = 2 * geometry.axis_x
@@ -79,6 +86,11 @@ def whole_picture(width: int, height: int) -> CropGeometry:
 
     Raises:
         UserError: If the picture is not square.
+
+    Examples:
+        >>> from faceanon.photo.align import whole_picture
+        >>> whole_picture(256, 256)
+        CropGeometry(center_x=128.0, center_y=128.0, axis_x=128.0, axis_y=0.0)
     """
     if width != height:
         raise UserError(f"an aligned face must be square, not {width}x{height} px; crop it, or leave --aligned away")
@@ -90,6 +102,12 @@ def crop_window(geometry: CropGeometry, width: int, height: int) -> Box:
 
     Raises:
         UserError: If the square lies outside the photo.
+
+    Examples:
+        >>> from faceanon.manifest import CropGeometry
+        >>> from faceanon.photo.align import crop_window
+        >>> crop_window(CropGeometry(30.0, 100.0, 40.0, 0.0), width=300, height=200)  # cut off at the photo's left edge
+        (0, 56, 74, 144)
     """
     reach = geometry.reach + MARGIN
     left = math.floor(geometry.center_x - reach)
@@ -178,7 +196,13 @@ def places_in_window(geometry: CropGeometry, box: Box, right: Tensor, down: Tens
 
 
 def samples(shrink: float) -> int:
-    """Samples across a pixel of a picture that is shrunk so many times; up to 1.25 times bicubic alone will do."""
+    """Samples across a pixel of a picture that is shrunk so many times; up to 1.25 times bicubic alone will do.
+
+    Examples:
+        >>> from faceanon.photo.align import samples
+        >>> samples(0.5), samples(1.2), samples(3.0)
+        (1, 1, 3)
+    """
     return max(1, math.ceil(shrink - 0.25))
 
 
@@ -196,6 +220,15 @@ def arrange_layers(geometries: Sequence[CropGeometry]) -> tuple[tuple[CropGeomet
 
     A layer is one batch. Pasting layer after layer and taking them off in the opposite order brings overlapping
     neighbours back, as a single pass would not.
+
+    Examples:
+        >>> from faceanon.manifest import CropGeometry
+        >>> from faceanon.photo.align import arrange_layers
+        >>> left = CropGeometry(100.0, 100.0, 40.0, 0.0)
+        >>> close = CropGeometry(150.0, 100.0, 40.0, 0.0)
+        >>> far = CropGeometry(400.0, 100.0, 40.0, 0.0)
+        >>> arrange_layers([left, close, far]) == ((left, far), (close,))
+        True
     """
     layers: list[list[CropGeometry]] = []
     for geometry in geometries:

@@ -25,6 +25,12 @@ class Detection:
         box: x1, y1, x2, y2 in pixels; may stick out of the photo.
         score: Probability of being a face.
         points: `(5, 2)` float64 x, y: eye at the photo's left, eye at its right, nose, mouth corner left, right.
+
+    Examples:
+        >>> import numpy as np
+        >>> from faceanon.photo.detect import Detection
+        >>> Detection(box=(10.0, 20.0, 50.0, 110.0), score=0.99, points=np.zeros((5, 2))).size
+        60.0
     """
 
     box: tuple[float, float, float, float]

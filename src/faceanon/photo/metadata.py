@@ -43,7 +43,14 @@ _SEGMENT_LIMIT = 65533  # what the two bytes of a JPEG segment's length leave
 
 
 def sidecar_of(path: Path) -> Path:
-    """Where the manifest of `path` lies when it is not in the file."""
+    """Where the manifest of `path` lies when it is not in the file.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from faceanon.photo.metadata import sidecar_of
+        >>> sidecar_of(Path("out") / "party.png").name
+        'party.png.faceanon.json'
+    """
     return path.with_name(path.name + SIDECAR_SUFFIX)
 
 
@@ -73,6 +80,14 @@ def check_suffix(path: Path) -> None:
 
     Raises:
         UserError: If the name does not end in .png, .jpg, .jpeg or .webp.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from faceanon.photo.metadata import check_suffix
+        >>> check_suffix(Path("party.webp"))
+        >>> check_suffix(Path("party.gif"))
+        Traceback (most recent call last):
+        faceanon.errors.UserError: party.gif: the output must be a .png or .webp, which keep pixels exact, ...
     """
     if path.suffix.lower() not in WRITABLE:
         raise UserError(
@@ -81,7 +96,14 @@ def check_suffix(path: Path) -> None:
 
 
 def is_lossless(path: Path, quality: int | None) -> bool:
-    """Whether `path`, written at `quality`, keeps every pixel."""
+    """Whether `path`, written at `quality`, keeps every pixel.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from faceanon.photo.metadata import is_lossless
+        >>> is_lossless(Path("party.webp"), quality=None), is_lossless(Path("party.webp"), quality=90)
+        (True, False)
+    """
     kind = WRITABLE.get(path.suffix.lower())
     return kind == "PNG" or (kind == "WEBP" and quality is None)
 
@@ -143,6 +165,7 @@ def embedded(image: Image.Image) -> str | None:
     if text is not None:
         return str(text)
     xmp = image.info.get("xmp")
+    # Pillow's readers differ by format: some give text, some bytes.
     if isinstance(xmp, str):
         xmp = xmp.encode()
     if not isinstance(xmp, bytes):

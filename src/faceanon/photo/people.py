@@ -90,6 +90,7 @@ class People:
             faces: Everybody in it, as decided with nobody chosen.
             policy: What else was asked for.
         """
+        # A face that is too small for the model is too small to tell anybody apart, too.
         clear = []
         for face in faces:
             if face.treatment == "model":
@@ -146,6 +147,7 @@ def likeness_of(bundle: Bundle, threshold: float) -> Likeness:
         UserError: If it has neither.
     """
     if not bundle.has("recogniser") and not bundle.has("judge"):
+        # Raises, and says how to get one.
         bundle.require("recogniser")
     if bundle.has("recogniser"):
         embed = bundle.recogniser

@@ -62,7 +62,7 @@ class TorchPictures:
     """On torch's tensors, on the CPU."""
 
     def crops(self, photo: NDArray[np.uint8], squares: Sequence[CropGeometry], size: int) -> Faces:
-        """As in `Pictures`."""
+        """The faces in some squares, a tensor `(B, 3, S, S)` in [-1, 1]."""
         from faceanon.photo.align import crop
 
         return self.stacked([crop(photo, square, size) for square in squares])
@@ -76,29 +76,29 @@ class TorchPictures:
         passes: int = PASSES,
         region: Faces | None = None,
     ) -> None:
-        """As in `Pictures`."""
+        """Replace a square of a photo by a face `(3, S, S)`, in place."""
         from faceanon.photo.paste import paste
 
         paste(photo, face, geometry, feather, passes, region)
 
     def changed_region(self, before: Faces, after: Faces) -> Faces:
-        """As in `Pictures`."""
+        """Where two faces `(3, S, S)` differ by what 8 bits show, a tensor `(S, S)` of 0 and 1."""
         from faceanon.photo.paste import changed_region
 
         return changed_region(before, after)
 
     def is_finite(self, face: Faces) -> bool:
-        """As in `Pictures`."""
+        """Whether all numbers of a face are finite."""
         return bool(face.isfinite().all())
 
     def obscured(self, face: Faces, how: str) -> Faces:
-        """As in `Pictures`."""
+        """A face `(3, S, S)` under a classical method: `blur`, `pixelate` or `mask`."""
         from faceanon.photo.obscuring import obscuring
 
         return obscuring(how).obscured(face[None])[0]
 
     def stacked(self, faces: Sequence[Faces]) -> Faces:
-        """As in `Pictures`."""
+        """Faces `(3, S, S)` as one tensor `(B, 3, S, S)`."""
         import torch
 
         return torch.stack(list(faces))

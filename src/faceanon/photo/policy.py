@@ -1,4 +1,4 @@
-"""What is to be done with each face that was found: the model, a classical method, or nothing because it was asked."""
+"""What happens to each face that was found, also to a small one: the model, a classical method, nothing if asked."""
 
 from __future__ import annotations
 
@@ -171,6 +171,13 @@ def check_aligned(width: int, height: int, name: str) -> None:
 
     Raises:
         UserError: If the picture is not square, or too small for anybody to be seen.
+
+    Examples:
+        >>> from faceanon.photo.policy import check_aligned
+        >>> check_aligned(256, 256, "face.png")
+        >>> check_aligned(300, 256, "face.png")
+        Traceback (most recent call last):
+        faceanon.errors.UserError: face.png: an aligned face must be square, not 300x256 px; ...
     """
     if width != height:
         advice = "crop it, or leave --aligned away"

@@ -83,7 +83,7 @@ class LightPipeline(Pipeline):
 
     @property
     def on_processor(self) -> bool:
-        """Always."""
+        """True: onnxruntime runs these graphs on the CPU, whatever else the machine has."""
         return True
 
     @property
@@ -115,7 +115,7 @@ class LightPipeline(Pipeline):
         return super().anonymizing(photo, secret, aligned, salt, kdf, encoding)
 
     def recovering(self, photo: LoadedPhoto, manifest: Manifest, secret: Secret, deniable: bool = False) -> Steps:
-        """As in `Pipeline`."""
+        """As in `Pipeline`; the networks that recovery takes are opened first."""
         self.persona.run.open(RECOVERING)
         return super().recovering(photo, manifest, secret, deniable)
 

@@ -108,6 +108,7 @@ class AnonymizeTask:
     def start(self) -> tuple[Steps, Secret]:
         """Decode the photo and derive the secret; nothing is written yet."""
         photo = load_photo(self.source)
+        # For a vault alone: large photos should not lie in memory twice.
         self._original = photo if self.output.vault else None
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
         salt = self.salt or self.password.salt
@@ -178,6 +179,7 @@ class RecoverTask:
         """Decode the photo and read, or make up for, its manifest."""
         photo = load_photo(self.source)
         if photo.manifest is None:
+            # Somebody has stripped the metadata, but the pixels may carry the same.
             photo = load_carried(self.source) or photo
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
         # Called for its check: a name that cannot be written is refused before the model works.

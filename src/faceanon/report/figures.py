@@ -226,6 +226,7 @@ def explain(name: str) -> Explanation:
 
 def better(name: str) -> Better:
     """Which direction is good for one figure."""
+    # One family with two directions: an anonymized face should not be found, an original or recovered one should.
     if name.startswith("rank"):
         if name.endswith("/anonymized"):
             return "lower"
@@ -234,6 +235,7 @@ def better(name: str) -> Better:
         if name.startswith("auc/"):
             return "lower"
         return "higher"
+    # How far the picture of a wrong key lies from the original is neither good nor bad.
     if name.startswith(("psnr", "ssim")) and "/wrong/" in name:
         return ""
     return explain(name).better

@@ -63,6 +63,7 @@ def summary(runs: Sequence[Mapping[str, float]], columns: Sequence[Column]) -> d
     for column in columns:
         values = []
         for run in runs:
+            # One NaN in a mean would hide what the other seeds found.
             if column.name in run and math.isfinite(run[column.name]):
                 values.append(run[column.name])
         if values:

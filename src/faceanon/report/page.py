@@ -28,6 +28,7 @@ def render(template: str, package: str = "faceanon.report", /, **values: object)
         values: What the template shows, by name.
     """
     loader = jinja2.ChoiceLoader(list(map(jinja2.PackageLoader, (package, "faceanon.report"))))
+    # Strict: a name that a template does not get is a mistake, not an empty place.
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -112,6 +113,7 @@ def write_report(
     """
     folder = Path(directory)
     results = Results(dict(figures), dict(ci or {}), {**run_meta(), **meta}, list(warnings), list(skipped))
+    # Drawn before anything is written: samples that cannot be drawn leave no half report.
     png = png_bytes(sheet(samples)) if samples else None
     write_atomic(folder / FILE_NAME, dumps(results))
     if png is not None:

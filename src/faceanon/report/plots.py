@@ -24,6 +24,7 @@ PAIRS = {
 def to_svg(figure: Figure, prefix: str) -> str:
     """An `<svg>` element without the XML head; ids get a prefix, since several plots stand in one page."""
     file = io.StringIO()
+    # Without the date, so that the same figures give the same file.
     figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
     text = file.getvalue()
     return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", text[text.index("<svg") :])
@@ -62,6 +63,7 @@ def similarity_plot(scores: Mapping[str, Tensor | Sequence[float]], threshold: f
 
 def _histogram(axis: Axes, kind: str, array: np.ndarray, edges: np.ndarray, threshold: float | None) -> None:
     label, colour = PAIRS[kind]
+    # Rounding puts cosines a hair above 1, which would fall out of the last bin.
     axis.hist(np.clip(array, edges[0], 1.0), bins=edges.tolist(), color=colour)
     if threshold is not None and math.isfinite(threshold):
         axis.axvline(threshold, color="black", linestyle="--", linewidth=1)

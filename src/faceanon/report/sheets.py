@@ -32,6 +32,7 @@ def sheet(rows: Mapping[str, Tensor], scale: int = 2) -> Image.Image:
     for label, row in rows.items():
         if row.ndim != 4 or row.shape[1] != 3:
             raise ValueError(f"row {label!r} must have the shape (N, 3, S, S), got {tuple(row.shape)}")
+    # Pillow's own font, so that sheets look the same on every machine.
     font = ImageFont.load_default(13)
     widths = []
     for row in rows.values():

@@ -40,6 +40,11 @@ def default_step(cells: int) -> float:
     """Rounding step for latents of so many cells a side, in standard deviations of the latents.
 
     A face of 128 px takes some 1.0 kB then, one of 256 px 3.0 kB; the codec itself loses more than the rounding.
+
+    Examples:
+        >>> from faceanon.sealed.coder import default_step
+        >>> default_step(16), default_step(32)  # of faces of 128 and 256 px
+        (0.35, 0.5)
     """
     if cells <= 16:
         return 0.35
@@ -106,6 +111,13 @@ def rows_of_code(code: bytes) -> int:
 
     Raises:
         UserError: If it is no code.
+
+    Examples:
+        >>> import numpy as np
+        >>> from faceanon.sealed.coder import encode_cells, rows_of_code
+        >>> code = encode_cells(np.zeros((32, 16, 16), np.float32), mask=np.ones((16, 16), dtype=bool))
+        >>> rows_of_code(code)
+        16
     """
     if len(code) < HEAD.size:
         raise UserError(DAMAGED)

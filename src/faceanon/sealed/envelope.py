@@ -39,6 +39,11 @@ def sealed_size(code: int) -> int:
 
     Raises:
         ValueError: If there is no such size.
+
+    Examples:
+        >>> from faceanon.sealed.envelope import sealed_size
+        >>> sealed_size(700), sealed_size(900), sealed_size(1000)
+        (768, 1024, 1280)
     """
     for size in SIZES:
         if code + OVERHEAD <= size:
@@ -52,6 +57,14 @@ def binding_of(weights: str, place: Sequence[float]) -> bytes:
     Args:
         weights: SHA-256 of the model's weights, 64 hex digits.
         place: Whatever says which face of which picture it is, such as its square and the picture's size.
+
+    Examples:
+        >>> from faceanon.sealed.envelope import binding_of
+        >>> here = binding_of("ab" * 32, place=[100, 80, 32, 0])
+        >>> here == binding_of("ab" * 32, place=[100.0, 80.0, 32.0, 0.0])
+        True
+        >>> here == binding_of("ab" * 32, place=[101, 80, 32, 0])
+        False
     """
     # Whole numbers and floats of one value are one place: JSON keeps no difference after a round trip.
     values = list(map(float, place))
@@ -96,6 +109,15 @@ def check_sealed(sealed: bytes, name: str) -> None:
 
     Raises:
         UserError: If its version is unknown, or its length is none that `seal` writes.
+
+    Examples:
+        >>> from faceanon.key import Secret
+        >>> from faceanon.sealed.envelope import check_sealed, seal
+        >>> sealed = seal(b"latents of a face", Secret.random(0), b"binding")
+        >>> check_sealed(sealed, "photo.png")  # needs no password
+        >>> check_sealed(sealed[:-1], "photo.png")
+        Traceback (most recent call last):
+        faceanon.errors.UserError: photo.png: the sealed code of a face is damaged or cut short; ...
     """
     if sealed[:1] != VERSION:
         raise UserError(

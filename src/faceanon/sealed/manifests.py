@@ -51,6 +51,18 @@ def opened_codes(manifest: Manifest, secret: Secret, name: str) -> dict[CropGeom
     Raises:
         WrongPasswordError: If one does not open.
         UserError: If the manifest carries none, or one is damaged.
+
+    Examples:
+        >>> from faceanon.key import Secret
+        >>> from faceanon.manifest import CropGeometry, Manifest
+        >>> from faceanon.sealed.manifests import opened_codes, with_codes
+        >>> face = CropGeometry(100.0, 80.0, 32.0, 0.0)
+        >>> manifest = Manifest("package.Method", "model", "ab" * 32, 64, 640, 480, layers=((face,),))
+        >>> carrying = with_codes(manifest, {face: b"latents of a face"}, Secret.random(0))
+        >>> carrying.carried  # bytes, encrypted
+        256
+        >>> opened_codes(carrying, Secret.random(0), "photo.png")[face]
+        b'latents of a face'
     """
     faces = faces_of(manifest)
     if len(manifest.codes) != len(faces):

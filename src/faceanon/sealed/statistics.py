@@ -96,6 +96,17 @@ def neighbours(values: NDArray[Any]) -> NDArray[Any]:
     """For each of `NEIGHBOURS` the values `(..., h, w)` moved so that a cell holds its neighbour's: `(4, ..., h, w)`.
 
     Outside the picture lie zeros.
+
+    Examples:
+        >>> import numpy as np
+        >>> from faceanon.sealed.statistics import NEIGHBOURS, neighbours
+        >>> cells = np.array([[1, 2], [3, 4]])
+        >>> for place, values in zip(NEIGHBOURS, neighbours(cells), strict=True):
+        ...     print(place, values.tolist())
+        (0, -1) [[0, 1], [0, 3]]
+        (-1, 0) [[0, 0], [1, 2]]
+        (-1, -1) [[0, 0], [0, 1]]
+        (-1, 1) [[0, 0], [2, 0]]
     """
     height, width = values.shape[-2:]
     padded = np.pad(values, [(0, 0)] * (values.ndim - 2) + [(1, 0), (1, 1)])

@@ -1,4 +1,4 @@
-"""The only Lightning modules."""
+"""Training steps as Lightning modules: stage 1 (`disentangle`), stage 2 (`anonymize`), `prior` and `auxiliary`."""
 
 from faceanon.stages.anonymize import AnonymizeStage
 from faceanon.stages.auxiliary import AuxiliaryStage

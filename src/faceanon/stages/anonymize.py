@@ -275,15 +275,13 @@ class AnonymizeStage(BackboneStage[Branches]):
             # Where the adversary does no better than a guess, there is nothing to escape from.
             terms["hunted"] = nats.clamp(min=0).mean()
         if self.weights.latent:
-            drawn = []
+            regularised = []
             for codes in (branches.edited, branches.recovered):
-                if codes is not None:
-                    drawn.append(codes)
-            latents = []
-            for code in map(self.backbone.w_plus, drawn):
-                if code is not None:
-                    latents.append(code)
-            terms["latent"] = torch.stack([latent_regulariser(code, self.latent_norm) for code in latents]).mean()
+                # Without a way back there are no recovered codes, and a method without w+ has nothing to regularise.
+                latent = None if codes is None else self.backbone.w_plus(codes)
+                if latent is not None:
+                    regularised.append(latent_regulariser(latent, self.latent_norm))
+            terms["latent"] = torch.stack(regularised).mean()
         return terms | self._anchors(batch.image, branches)
 
     def _anchors(self, image: Tensor, branches: Branches) -> dict[str, Tensor]:
@@ -294,16 +292,20 @@ class AnonymizeStage(BackboneStage[Branches]):
         strangers = {name: item for name, item in strangers.items() if getattr(self.weights, name)}
         if not strangers:
             return {}
-        wanted = torch.cat([codes.identity.detach() for codes, _ in strangers.values()])
+        identities = []
+        drawn = []
+        lengths = []
+        for edited, pictures in strangers.values():
+            identities.append(edited.identity.detach())
+            drawn.append(pictures)
+            lengths.append(len(pictures))
+        wanted = torch.cat(identities)
         with torch.no_grad():
             times = len(wanted) // len(image)
             codes = self.teacher[0].encode(image).map(lambda item: repeat(item, times))
             # Identities come from the backbone that trains, pictures from the teacher: how a face is drawn is held.
             before = self.teacher[0].decode(codes.with_identity(wanted))
-        parts = before.split([len(pictures) for _, pictures in strangers.values()])  # type: ignore[no-untyped-call]
-        drawn = []
-        for _, pictures in strangers.values():
-            drawn.append(pictures)
+        parts = before.split(lengths)  # type: ignore[no-untyped-call]
         terms = {}
         for name, pair in zip(strangers, zip(drawn, parts, strict=True), strict=True):
             terms[name] = pixel_loss(*pair)

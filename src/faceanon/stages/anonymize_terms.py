@@ -142,8 +142,12 @@ class AnonymizeTerms:
             original = self.bundle.recogniser(fast_layout(image))
         first, *others = drawn
         if branches.recovered is None:
-            pairs = [(first, original), *((second, original) for second in others), *((first, s) for s in others)]
-            return {"identity": torch.stack([repel(a, b, self.margin) for a, b in pairs]).mean()}
+            pairs = [(first, original)]
+            for second in others:
+                pairs.append((second, original))
+            for second in others:
+                pairs.append((first, second))
+            return {"identity": self._apart(pairs)}
         if len(others) == 1:
             (recovered,) = others
             different = [(first, original)]
@@ -155,12 +159,17 @@ class AnonymizeTerms:
         back = attract(recovered, original)
         if self.clamp_recovery:
             back = back.clamp(min=self.margin)
-        apart = torch.stack([repel(a, b, self.margin) for a, b in different]).mean()
-        apart_from_wrong = torch.stack([repel(a, b, self.margin) for a, b in wrong]).mean()
-        terms = {"identity": apart + apart_from_wrong + back}
+        terms = {"identity": self._apart(different) + self._apart(wrong) + back}
         if self.weights.recovered_identity:
             terms["recovered_identity"] = back
         return terms
+
+    def _apart(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """Mean over pairs of embeddings `(B, E)` of what pushes their persons apart."""
+        pushes = []
+        for one, other in pairs:
+            pushes.append(repel(one, other, self.margin))
+        return torch.stack(pushes).mean()
 
     def _recovery(self, batch: FaceBatch, branches: Branches) -> dict[str, Tensor]:
         """What the paper lacks: pixels and edges of the recovered picture alone."""

@@ -43,6 +43,7 @@ class Reply:
 def methods(pipeline: Pipeline) -> dict[str, Pipeline]:
     """The model and three classical methods, which are cheap and give nothing back; all share the detector."""
     bundle = getattr(pipeline.backbone, "bundle", None)
+    # An exported model has no bundle; of the bundle only the size of the pictures matters here.
     where = "synth64" if bundle is None else str(bundle.folder)
     classical = {"blur": Blur(where, sigma=0.12), "pixelate": Pixelate(where, cells=5), "mask": Mask(where)}
     others = {}
@@ -64,14 +65,18 @@ class Desk:
     def __init__(
         self, pipelines: Mapping[str, Pipeline], folder: Path, limit: RateLimit, handover: float = HANDOVER
     ) -> None:
-        self.pipelines, self.folder, self.limit, self.handover = dict(pipelines), folder, limit, handover
+        self.pipelines = dict(pipelines)
+        self.folder = folder
+        self.limit = limit
+        self.handover = handover
 
     def anonymize(self, source: str | None, password: str, method: str, client: str) -> Reply:
         """Hide the faces of the uploaded picture `source`."""
 
         def work(path: Path, place: Path) -> Reply:
             pipeline = self.pipelines[method]
-            start, target = time.perf_counter(), place / f"{_plain(path.stem)}_anon.png"
+            start = time.perf_counter()
+            target = place / f"{_plain(path.stem)}_anon.png"
             outcome = anonymize_file(pipeline, path, target, Password(password))
             return Reply(_hidden(outcome, pipeline, time.perf_counter() - start), target)
 
@@ -82,7 +87,9 @@ class Desk:
 
         def work(path: Path, place: Path) -> Reply:
             pipeline = self._made_by(path)
-            start, target = time.perf_counter(), place / f"{_plain(path.stem).removesuffix('_anon')}_back.png"
+            start = time.perf_counter()
+            target = place / f"{_plain(path.stem).removesuffix('_anon')}_back.png"
+            # The file of a visitor says what a guess costs: without a limit it could ask for all the memory there is.
             outcome = recover_file(pipeline, path, target, Password(password, most=DEAREST))
             return Reply(_shown(outcome, time.perf_counter() - start), target)
 
@@ -95,18 +102,21 @@ class Desk:
             return Reply("Type a password first.")
         if len(password) > MOST_CHARACTERS:
             return Reply(f"The password is longer than {MOST_CHARACTERS} characters; take a shorter one.")
+        # After the checks that cost nothing: an empty form uses up none of a visitor's pictures.
         if seconds := self.limit.wait(client):
             many = f"{self.limit.count} pictures in {self.limit.seconds:g} s"
             return Reply(f"Too many requests, at most {many}: try again in {seconds} s.")
         path = Path(source)
         if not path.is_file():
             return Reply("The page has already forgotten this picture; choose it again.")
+        # A folder for each answer: files of two visitors may have one name.
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         try:
             return work(path, folder)
         except NoFaceError:
             return Reply(f"No face found in {path.name}; choose a picture in which a face is clearly to be seen.")
         except UserError as error:
+            # Where the folders of this machine lie is nothing for a visitor.
             return Reply(str(error).replace(f"{path.parent}/", "").replace(f"{folder}/", ""))
         except Exception:  # a bug, or too little memory: the visitor gets a line, and who runs the page the rest
             traceback.print_exc(file=sys.stderr)
@@ -133,12 +143,14 @@ class Desk:
     def _forget(self, place: Path) -> None:
         """Remove a result once the page has had the time to copy it."""
         timer = threading.Timer(self.handover, shutil.rmtree, (place,), {"ignore_errors": True})
+        # A daemon, or the program would wait for it at its end, when the whole folder goes anyway.
         timer.daemon = True
         timer.start()
 
 
 def _plain(stem: str) -> str:
     letters = []
+    # A visitor chose the name, and it becomes a part of a path.
     for letter in stem:
         if letter.isalnum() or letter in "-_ ":
             letters.append(letter)

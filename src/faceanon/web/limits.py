@@ -38,7 +38,9 @@ class RateLimit:
     """
 
     def __init__(self, count: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.count, self.seconds, self._clock = count, seconds, clock
+        self.count = count
+        self.seconds = seconds
+        self._clock = clock
         self._seen: dict[str, deque[float]] = {}
         self._lock = threading.Lock()
 
@@ -46,6 +48,7 @@ class RateLimit:
         """0 if this request may pass, which counts it; else the whole seconds after which to try again."""
         now = self._clock()
         with self._lock:
+            # All clients, not this one alone: otherwise every address that ever came would stay in memory.
             for name, times in list(self._seen.items()):
                 while times and times[0] <= now - self.seconds:
                     times.popleft()
@@ -67,10 +70,12 @@ class Gate:
     """
 
     def __init__(self, app: Application, limit: RateLimit) -> None:
-        self.app, self.limit = app, limit
+        self.app = app
+        self.limit = limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
+        # Web sockets and the server's own start and end carry no uploads.
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -82,6 +87,8 @@ class Gate:
                     own.append((name.encode(), value.encode()))
                 kept = []
                 for pair in message["headers"]:
+                    # The framework's value of a header must not stand beside ours: browsers differ in which of two they
+                    # follow.
                     if pair[0].decode("latin-1").lower() not in HEADERS:
                         kept.append(pair)
                 message = {**message, "headers": kept + own}

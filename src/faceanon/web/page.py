@@ -71,6 +71,7 @@ class Look:
 
 def build_page(desk: Desk, look: Look) -> gr.Blocks:
     """The page, not yet served; nothing in it writes or fetches anything by itself."""
+    # `delete_cache`: how often Gradio looks, and from which age on it deletes, in seconds.
     page = gr.Blocks(title="faceanon", analytics_enabled=False, delete_cache=(60, FORGET_SECONDS))
     with page:
         gr.HTML(_header(desk.pipelines[OWN], look.drawn), padding=False)
@@ -92,11 +93,8 @@ def build_page(desk: Desk, look: Look) -> gr.Blocks:
 
 def theme() -> gr.themes.Base:
     """Colours and the system's own fonts: nothing is fetched."""
-    sans, mono = (
-        ["system-ui", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"],
-        ["ui-monospace", "monospace"],
-    )
-    return gr.themes.Soft(primary_hue="teal", neutral_hue="slate", font=sans, font_mono=mono)
+    sans = ["system-ui", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
+    return gr.themes.Soft(primary_hue="teal", neutral_hue="slate", font=sans, font_mono=["ui-monospace", "monospace"])
 
 
 def show_strength(password: str | None, rate: float) -> str:

@@ -77,8 +77,10 @@ def _launch(page: Blocks, settings: Settings) -> str:
     try:
         _, address, _ = page.launch(
             server_name=settings.host,
+            # None lets Gradio take the first free one from 7860 on.
             server_port=settings.port or None,
             max_file_size=f"{settings.megabytes}mb",
+            # FastAPI's pages of documentation would load their scripts from elsewhere.
             app_kwargs={"middleware": [_gate()], "docs_url": None, "redoc_url": None, "openapi_url": None},
             theme=theme(),
             css_paths=STYLE,
@@ -126,6 +128,7 @@ def _tame(uploads: Path) -> None:
         "GRADIO_SHARE": "False",
         "HF_HUB_OFFLINE": "1",
     }
+    # Whoever uses Gradio otherwise may have these set: they would open other folders, or another address.
     for name in ("GRADIO_ALLOWED_PATHS", "GRADIO_ROOT_PATH", "GRADIO_SERVER_PORT", "GRADIO_SERVER_NAME"):
         os.environ.pop(name, None)
 

@@ -14,7 +14,9 @@ Level = Literal["very weak", "weak", "fair", "strong"]
 MACHINES = 1000  # an attacker with money
 LAPTOP = 10.0  # guesses a second at the default cost
 MOST_JUDGED = 72  # characters; zxcvbn's time grows fast with the length, and what follows only makes it better
-HOUR, DAY, YEAR = 3600.0, 86400.0, 31_557_600.0
+HOUR = 3600.0
+DAY = 86400.0
+YEAR = 31_557_600.0
 BOUNDS: tuple[tuple[float, Level], ...] = ((DAY, "very weak"), (YEAR, "weak"), (100 * YEAR, "fair"))
 UNITS = (("second", 1.0), ("minute", 60.0), ("hour", HOUR), ("day", DAY), ("month", YEAR / 12), ("year", YEAR))
 
@@ -37,7 +39,8 @@ class Strength:
 
     def describe(self) -> str:
         """One line for people."""
-        alone, many = duration(self.seconds * MACHINES), duration(self.seconds)
+        alone = duration(self.seconds * MACHINES)
+        many = duration(self.seconds)
         when = f"{alone} for one computer like this, {many} for {MACHINES:,} of them"
         if alone == many:
             when = f"{many}, even for {MACHINES:,} computers like this"
@@ -50,7 +53,8 @@ def guess_rate(kdf: KdfParameters | None = None) -> float:
 
     A busy machine would measure a price that an attacker does not pay.
     """
-    salt, times = new_salt(), []
+    salt = new_salt()
+    times = []
     for _ in range(3):
         start = time.perf_counter()
         Secret.from_password("measure", salt, kdf)

@@ -55,6 +55,7 @@ def compact(folder: Path, precision: str, roles: list[str]) -> list[str]:
         digest = str(entry["sha256"])
         tensors = load_tensors(path, digest)
         fresh = save_tensors(path, tensors, half=True, int8=precision == "int8")
+        # A second call stores the same bytes, whose hash must not become a former one of itself.
         if fresh != digest:
             _rewrite(card, digest, fresh, (*former_hashes(entry, card), digest))
         lines.append(f"{path}: {before} -> {path.stat().st_size} bytes, sha256 {fresh}")

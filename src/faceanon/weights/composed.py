@@ -65,6 +65,7 @@ def compose_bundle(folder: Path, base: Bundle, trained: Mapping[str, nn.Module])
             entry["latent_avg"] = "latent_avg.safetensors"
             entry["latent_avg_sha256"] = sha256(folder / "latent_avg.safetensors")
         networks[role] = entry
+    # The copied networks stay under the terms of the bundle they are from.
     for licence in base.folder.glob("LICENSE*"):
         shutil.copyfile(licence, folder / licence.name)
     spec = {**base.spec, "name": f"{base.name}_prior", "networks": networks}

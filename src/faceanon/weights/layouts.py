@@ -102,6 +102,7 @@ def _trunk(state: State) -> Init:
 def _recogniser(state: State) -> Init:
     trunk = _trunk(state)
     embedding, flat = state["output_layer.3.weight"].shape
+    # The last layer is dense over a square map, so its length is width x side x side.
     side = round((flat / trunk["widths"][-1]) ** 0.5)
     return {"input_size": side << len(trunk["units"]), **trunk, "embedding": embedding, "dropout": 0.6}
 
@@ -111,6 +112,7 @@ def _encoder(state: State) -> Init:
     depths = []
     for row in range(rows):
         depths.append(count(state, f"styles.{row}.convs.#.weight"))
+    # Rows of the coarse, middle and fine group differ by one convolution each.
     starts = []
     for level in (0, 1):
         starts.append(next((row for row in range(rows) if depths[row] > depths[0] + level), rows))
@@ -133,6 +135,7 @@ def _bisenet(state: State) -> Init:
     return {
         "n_classes": state["conv_out.conv_out.weight"].shape[0],
         "width": state["cp.resnet.conv1.weight"].shape[0],
+        # The side at which it was trained; no tensor tells it.
         "working_size": 512,
     }
 

@@ -56,6 +56,7 @@ def column_labels(paths: list[Path]) -> list[str]:
     full = [path.resolve() for path in paths]
     folders = []
     for path in full:
+        # `a` and `a/results.json` are the same results.
         folders.append(path.parent if path.name == "results.json" else path)
     if len(set(folders)) < len(folders):
         raise UserError("the same results were given twice; name each once")

@@ -146,6 +146,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(options: Options) -> None:
+    # A person needs another one to be told from, and a second picture to be recognised by.
     for option, value in (("--people", options.people), ("--limit", options.limit)):
         if value is not None and value < 2:
             raise UserError(f"{option} {value}: give 2 or more")

@@ -27,6 +27,7 @@ from faceanon.metrics.quality import psnr
 from faceanon.metrics.reconstruction import sample_faces
 
 OPSET = 18  # the lowest that torch's exporter writes without converting, so the one most runtimes read
+# One face and several: a batch that the exporter took for a constant fails at one of them.
 BATCHES = (1, 3)
 TOLERANCE = 1 / 255  # half a step of an 8-bit picture, on the scale of [-1, 1]
 MOST_FACES = 1024
@@ -149,6 +150,7 @@ def quantized(exported: Exported) -> Exported:
     hidden = _picture(exact.anonymize(faces, key))
     figures = exported.card.figures | {"psnr_int8/anonymize": _psnr(_picture(rough.anonymize(faces, key)), hidden)}
     if exact.reversible:
+        # Both start from the same hidden picture, so that the figure is of recovery alone.
         figures["psnr_int8/recover"] = _psnr(_picture(rough.recover(hidden, key)), _picture(exact.recover(hidden, key)))
     return Exported(replace(exported.card, graphs=_entries(graphs), precision="int8", figures=figures), graphs)
 
@@ -220,6 +222,7 @@ def _graph(backbone: Backbone, way: Direction, size: int) -> bytes:
     for node in model.graph.node:
         if node.op_type.startswith(("Random", "Bernoulli")):
             random_nodes.add(node.op_type)
+    # Such a graph could neither be compared with torch nor bring anybody back.
     if drawn := sorted(random_nodes):
         raise UserError(f"{type(backbone).__name__} draws random numbers in {way} ({', '.join(drawn)}): not exported")
     data: bytes = model.SerializeToString()
@@ -242,6 +245,7 @@ def _errors(backbone: Backbone, method: OnnxMethod) -> dict[str, float]:
             pairs.append(("recover", recovered, method.recover(shown, method.key(secret, batch))))
         for way, ours, theirs in pairs:
             error = float(np.abs(ours - theirs).max())
+            # `max` would let a NaN pass: it compares as not larger.
             if np.isfinite(error):
                 errors[way] = max(errors.get(way, 0.0), error)
             else:
@@ -251,6 +255,7 @@ def _errors(backbone: Backbone, method: OnnxMethod) -> dict[str, float]:
 
 def _faces(size: int, count: int) -> Faces:
     faces: Faces = sample_faces(None, size)[:count].numpy()
+    # numpy's function repeats the faces where too few ship; the method of arrays would fill up with zeros.
     return np.resize(faces, (count, *faces.shape[1:]))
 
 

@@ -96,6 +96,7 @@ def average_rows(average: Tensor, rows: int, source: str) -> Tensor:
     Raises:
         UserError: Another shape.
     """
+    # A number without an axis would make `shape[-1]` raise; it is refused below.
     if average.ndim:
         flat = average.detach().float().reshape(-1, average.shape[-1])
     else:

@@ -168,6 +168,7 @@ class Staging:
             average = None
         else:
             average = average_rows(network.latent_avg, rows, str(part.file.path))
+        # The options first: with this one off, the public code adds no average even where the file carries one.
         if not network.start_from_latent_avg:
             average = network.tensors["styles.0.linear.bias"].new_zeros(rows, network.init["style_dim"]).float()
             notes.append("codes are no offsets from an average (opts), so latent_avg is zero")
@@ -188,6 +189,7 @@ class Staging:
 
     def _generator_average(self) -> Tensor:
         entry = self.spec["networks"]["generator"]
+        # A generator of this import still lies in the temporary folder.
         if (self.folder / entry["latent_avg"]).is_file():
             folder = self.folder
         else:
@@ -209,6 +211,7 @@ def _usage(part: Part) -> dict[str, Any]:
     if kind == "facenet":
         return {"input_size": 160, "crop": list(FRAMING)}
     order = _ORDERS.get(kind)
+    # Another number of classes is another order of them, which nothing here knows.
     if order is None or init["n_classes"] != len(order):
         return {}
     numbers = {"face": _FACE, "edited": (*_FACE, "neck"), "head": _HEAD, "parts": PARTS}
@@ -221,6 +224,7 @@ def _usage(part: Part) -> dict[str, Any]:
 def _source(file: PublicFile, title: str, known: Published | None, notes: list[str]) -> dict[str, Any]:
     """Where an entry is from and on which terms."""
     exact = by_sha256(file.sha256)
+    # Nothing is recognised by its name, but a known name with another hash is worth a note.
     named = None
     for item in catalog():
         if item.sha256 and item.files[0] == file.path.name:

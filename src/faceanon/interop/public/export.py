@@ -70,6 +70,7 @@ def _named(network: object) -> str:
 def generator_content(parts: Exportable) -> dict[str, Any]:
     """What rosinality's `convert_weight.py` writes: `g_ema`, and `latent_avg` `(D,)`, the mean of our rows."""
     rows = parts.latent_avg
+    # The mean of equal rows may differ from them in the last bit.
     if bool((rows == rows[0]).all()):
         average = rows[0]
     else:
@@ -103,6 +104,7 @@ def encoder_content(parts: Exportable) -> dict[str, Any]:
 
 def has_public_widths(parts: Exportable) -> bool:
     """Whether every shape is that of the public networks at this size; tools that build theirs fixed need that."""
+    # Without memory or weights: names and shapes are all that is compared.
     with torch.device("meta"):
         pairs: list[tuple[nn.Module, nn.Module]] = [(parts.generator, Generator(parts.generator.size))]
         pairs += [(parts.encoder, type(parts.encoder)(stylegan_size=parts.generator.size))]

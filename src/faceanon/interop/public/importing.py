@@ -80,6 +80,7 @@ def import_files(files: Sequence[PublicFile], bundle: str, overwrite: bool = Fal
     # All of this before anything is written: a refusal leaves no trace.
     parts = _one_generator(_parts(files), folder, old, overwrite)
     parts, lines = _with_roles(parts, old, overwrite)
+    # A copy: at the end both are compared, to see which files no longer belong to the bundle.
     spec = copy.deepcopy(old)
     _settle_size(spec, parts)
     packs, more = _new_packs(files, old, overwrite)
@@ -141,6 +142,7 @@ def _one_generator(parts: list[Part], folder: Path, spec: dict[str, Any], overwr
     for part in parts:
         if part.role == "generator":
             generators.append(part)
+    # False comes before True: a generator that came by itself stands first.
     generators.sort(key=lambda part: id(part.file) in encoders)
     if not generators:
         return parts
@@ -204,6 +206,7 @@ def _with_roles(parts: list[Part], spec: dict[str, Any], overwrite: bool) -> tup
             raise UserError(
                 f"{spec['name']} has a {role} already, {origin(present)}; give --replace to put {part} in its place"
             )
+        # Two files of one import may want the same role.
         taken[role] = {"name": name, "file": part.file.path.name}
         kept.append(replace(part, role=role))
     return kept, lines
@@ -251,6 +254,7 @@ def _settle_size(spec: dict[str, Any], parts: Sequence[Part]) -> None:
             spec["image_size"] = sized[0].found.size
         else:
             spec["image_size"] = DEFAULT_SIZE
+    # Recognisers and parsers have no size: a bundle of them alone had the assumed one.
     elif sized and not {"generator", "encoder", "discriminator"} & set(spec["networks"]):
         spec["image_size"] = sized[0].found.size
     for part in sized:
@@ -306,11 +310,13 @@ def _commit(temporary: Path, folder: Path, old: dict[str, Any], spec: dict[str, 
                 written.append(item)
         for path in sorted(written):
             target = folder / path.relative_to(temporary)
+            # The name holds the hash of the content, so a file that is there already is the same.
             if not target.exists():
                 target.parent.mkdir(exist_ok=True)
                 moved.append(target)
                 path.replace(target)
         write_atomic(folder / SPEC, text.encode())
+    # Ctrl+C too must leave nothing of an unfinished import.
     except BaseException:
         for path in moved:
             path.unlink(missing_ok=True)

@@ -73,6 +73,7 @@ def read_nvidia_pickle(path: Path) -> dict[str, dict[str, Tensor]]:
 def _networks(content: Any, path: Path) -> dict[str, Record]:  # noqa: ANN401 - whatever the file holds
     if isinstance(content, TensorFlowNetwork):
         return {"G_ema": content}
+    # TensorFlow's files are a tuple without names: G, D and the running average of G.
     if isinstance(content, tuple | list) and len(content) == len(ROLES):
         content = dict(zip(ROLES, content, strict=True))
     records: dict[str, Record] = {}
@@ -98,6 +99,7 @@ def _convert(role: str, record: Record, source: str) -> dict[str, Tensor]:
             rate = MAPPING_RATE
     if role == "D":
         return discriminator_state(tensors, source)
+    # Our layers scale by a fixed rate: under another one the same weights draw other faces.
     if abs(float(rate) - MAPPING_RATE) > 1e-9:
         raise UserError(f"{source}: its mapping network learns at {rate} times the rate, ours at {MAPPING_RATE}")
     return generator_state(tensors, source)
@@ -109,6 +111,7 @@ def _modules(record: Record) -> Iterator[tuple[str, Record]]:
     seen = set()
     while waiting:
         name, module = waiting.pop()
+        # A hostile file can make a module contain itself.
         if id(module) in seen or not isinstance(module, Record):
             continue
         seen.add(id(module))
@@ -138,6 +141,7 @@ def _tf_variables(record: Record) -> Iterator[tuple[str, Tensor]]:
         seen.add(id(network))
         for name, value in network.state.get("variables") or []:
             array = value.value if isinstance(value, Array) else value
+            # Components are named G_mapping and G_synthesis there.
             yield f"{prefix}{name}".replace("G_", "", 1), torch.tensor(array, dtype=torch.float32)
         for name, item in (network.state.get("components") or {}).items():
             waiting.append((f"{prefix}{name}/", item))

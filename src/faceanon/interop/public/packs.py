@@ -97,6 +97,7 @@ def _names(path: Path) -> set[str]:
         names_inside = set()
         for name in archive.namelist():
             if not name.endswith("/"):
+                # Packs are zipped with a folder around the files and without one.
                 names_inside.add(PurePosixPath(name).name)
         return names_inside
 
@@ -108,6 +109,7 @@ def _read(source: Path, name: str) -> bytes:
         return source.read_bytes()
     with zipfile.ZipFile(source) as archive:
         info = next(item for item in archive.infolist() if PurePosixPath(item.filename).name == name)
+        # The directory of a .zip says how large a file becomes; a few kilobytes can unpack to more than the memory.
         if info.file_size > _LARGEST:
             raise ValueError(f"it would be {info.file_size} bytes")
         return archive.read(info)
@@ -125,6 +127,7 @@ def _digest(path: Path, files: dict[str, str]) -> str:
 
 def is_onnx(data: bytes) -> bool:
     """Whether bytes are one whole ONNX model: a ModelProto's fields up to exactly the end, a graph among them."""
+    # Read by hand: a truncated file shows in the lengths of its fields, and the package onnx is not needed to run it.
     at = 0
     fields = set()
     try:

@@ -141,6 +141,7 @@ def _tensors(value: object) -> dict[str, Tensor] | None:
         return None
     if not all(isinstance(name, str) and isinstance(item, Tensor) for name, item in value.items()):
         return None
+    # The prefix of torch's DataParallel, which every key has or none.
     wrapped = all(name.startswith("module.") for name in value)
     state = {}
     for name, item in value.items():
@@ -154,6 +155,7 @@ def _networks(content: dict[str, Any], opts: dict[str, Any], path: Path) -> list
         average = average.detach().float()
     else:
         average = None
+    # StyleGAN2 trainings save several networks in one file; all others wrap one.
     if any(_tensors(content.get(part)) for part in _PARTS):
         return _stylegan2(content, average, path)
     for wrapper in _WRAPPERS:
@@ -197,6 +199,7 @@ def _state(state: dict[str, Tensor], opts: dict[str, Any], average: Tensor | Non
             encoder[name.removeprefix("encoder.")] = item
         elif name.startswith("decoder."):
             decoder[name.removeprefix("decoder.")] = item
+    # Trainings of e4e and pSp save encoder and decoder under these prefixes; a bare encoder has none.
     if encoder or all(mark in state for mark in ENCODER_MARKS):
         networks = [_encoder(encoder or state, opts, average, path)]
         if decoder:
@@ -228,6 +231,7 @@ def _encoder(state: State, opts: dict[str, Any], average: Tensor | None, path: P
     # From our own export.
     if isinstance(opts.get("feature_taps"), list):
         network = replace(network, init={**network.init, "feature_taps": opts["feature_taps"]})
+    # Where the options are silent, the defaults of the two trainings: on for e4e, off for pSp.
     offset = bool(opts.get("start_from_latent_avg", kind == "Encoder4Editing"))
     return replace(network, latent_avg=average, start_from_latent_avg=offset)
 

@@ -66,6 +66,7 @@ class DType:
         self.code = code
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
+        # The second entry of numpy's state is the byte order; other marks than these mean that of the machine.
         if state[1] in ("<", ">"):
             self.code = state[1] + self.code.lstrip("<>=|")
 

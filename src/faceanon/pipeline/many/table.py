@@ -30,6 +30,7 @@ def write_table(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     for line in lines:
         table.writerows(_rows(line))
     clear_unfinished(path)
+    # Names of files need not be valid text.
     write_atomic(path, text.getvalue().encode("utf-8", "backslashreplace"))
 
 

@@ -110,6 +110,7 @@ def anonymize_video(
     options = options or VideoOptions()
     info = read_info(source)
     tracks, frames = find_tracks(pipeline, source, info, options.follow, progress)
+    # Here, before the passes that take longest.
     if options.strict and any(track.missing for track in tracks):
         raise UncoveredError(f"{source}: {describe_missing(tracks)}; nothing was written (--strict)")
     shared = pipeline.manifest(info.width, info.height)

@@ -161,11 +161,13 @@ def replace_faces(
             for square in layer:
                 faces.append((tracks[square], square))
             arranged.append(faces)
+        # Faces that overlap come off in the order opposite to the one in which they were pasted.
         if change.inverse:
             orders.append(arranged[::-1])
         else:
             orders.append(arranged)
     pairs: list[_Pair] = []
+    # Depth by depth: a face that lies over another is cut out once that one is pasted.
     for depth in range(max(map(len, orders), default=0)):
         flat = []
         for number, layers_of_frame in enumerate(orders):
@@ -187,9 +189,15 @@ def _replace_batch(
     first: int,
 ) -> list[_Pair]:
     size = change.pipeline.backbone.face_sizes[0]
-    faces = torch.stack([crop(frames[row], square, size) for row, _, square in batch])
-    numbers = [first + row for row, _, _ in batch]
-    drawn = change(faces, [track for _, track, _ in batch], numbers, means)
+    crops = []
+    tracks = []
+    numbers = []
+    for row, track, square in batch:
+        crops.append(crop(frames[row], square, size))
+        tracks.append(track)
+        numbers.append(first + row)
+    faces = torch.stack(crops)
+    drawn = change(faces, tracks, numbers, means)
     for before, after, (row, _, square) in zip(faces, drawn, batch, strict=True):
         region = None
         if change.pipeline.backbone.sealed:

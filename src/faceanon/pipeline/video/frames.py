@@ -65,6 +65,7 @@ def read_info(path: Path) -> VideoInfo:
     with _opened(path) as container:
         stream = video_of(container, path)
         with readable(path):
+            # Only a decoded frame shows that the file can be read, and how it is turned.
             first = next(container.decode(stream), None)
         if first is None:
             raise UserError(f"{path} has no frame that can be shown; the file is damaged or cut short")
@@ -95,6 +96,7 @@ def read_frames(path: Path) -> Iterator[Frame]:
     with _opened(path) as container, readable(path):
         stream = video_of(container, path)
         stream.thread_type = "AUTO"
+        # MPEG's clock, where the file names none.
         unit = stream.time_base or Fraction(1, 90_000)
         step = max(1, round(1 / (Fraction(_rate(stream)).limit_denominator(100_000) * unit)))
         last = None

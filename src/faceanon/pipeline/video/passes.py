@@ -46,10 +46,15 @@ def spread(record: VideoRecord, most: int) -> dict[int, list[tuple[int, CropGeom
         frames: list[int] = []
         for segment in parts:
             frames.extend(range(segment.start, segment.stop))
-        chosen = sorted({frames[round(at)] for at in np.linspace(0, len(frames) - 1, min(most, len(frames)))})
-        for frame in chosen:
-            part = next(part for part in parts if part.start <= frame < part.stop)
-            wanted.setdefault(frame, []).append((track, part.at(frame)))
+        # A set, since of few frames rounding takes some twice.
+        chosen = set()
+        for at in np.linspace(0, len(frames) - 1, min(most, len(frames))):
+            chosen.add(frames[round(at)])
+        for frame in sorted(chosen):
+            for part in parts:
+                if part.start <= frame < part.stop:
+                    wanted.setdefault(frame, []).append((track, part.at(frame)))
+                    break
     return wanted
 
 
@@ -63,8 +68,12 @@ def mean_identities(video: Path, change: Change, record: VideoRecord, progress: 
     size = change.pipeline.backbone.face_sizes[0]
     for frame in read_frames(video):
         if places := wanted.get(frame.index):
-            faces = torch.stack([crop(frame.pixels, square, size) for _, square in places])
-            means.add(faces, [track for track, _ in places])
+            faces = []
+            tracks = []
+            for track, square in places:
+                faces.append(crop(frame.pixels, square, size))
+                tracks.append(track)
+            means.add(torch.stack(faces), tracks)
         progress("identities", frame.index + 1, last + 1)
         if frame.index == last:
             break
@@ -99,10 +108,15 @@ def write_changed(
     count = 0
     for chunk in _chunks(read_frames(source), change.pipeline.batch, writer.info):
         changed = []
+        pixels = []
+        places = []
         for frame in chunk:
-            changed.append(replace(frame, pixels=frame.pixels.copy()))
-        places = [record.at(frame.index) for frame in chunk]
-        replace_faces(change, [frame.pixels for frame in changed], places, means, seen, chunk[0].index)
+            own = frame.pixels.copy()
+            changed.append(replace(frame, pixels=own))
+            pixels.append(own)
+            places.append(record.at(frame.index))
+        # Faces are pasted into the copies, which the changed frames hold.
+        replace_faces(change, pixels, places, means, seen, chunk[0].index)
         for frame in changed:
             done(frame)
             writer.write(frame)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
+from faceanon.metrics.quality import psnr
 from faceanon.photo.align import crop
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.video.faces import Change, IdentityMeans
@@ -91,14 +92,22 @@ class Probe:
         batches = []
         for at in range(0, len(places), change.pipeline.batch):
             batches.append(places[at : at + change.pipeline.batch])
-        for batch in batches if self.averaged else ():
-            means.add(torch.stack([faces[position] for position in batch]), [track for _, track in batch])
+        if self.averaged:
+            for batch in batches:
+                shown = torch.stack([faces[position] for position in batch])
+                means.add(shown, [track for _, track in batch])
         known = means.result()
         for batch in batches:
-            frames = [frame for frame, _ in batch]
-            tracks = [track for _, track in batch]
-            back = change(torch.stack([faces[position] for position in batch]), tracks, frames, known)
-            wanted = torch.stack([self.originals[position] for position in batch])
-            errors += (back - wanted).square().mean((1, 2, 3)).tolist()
-        # Pixels range over 2, whose square is 4; the bound keeps a perfect copy finite.
-        return float(10 * np.log10(4 / max(float(np.mean(errors)), 1e-9)))
+            frames = []
+            tracks = []
+            shown_faces = []
+            originals = []
+            for frame, track in batch:
+                frames.append(frame)
+                tracks.append(track)
+                shown_faces.append(faces[frame, track])
+                originals.append(self.originals[frame, track])
+            back = change(torch.stack(shown_faces), tracks, frames, known)
+            errors += (back - torch.stack(originals)).square().mean((1, 2, 3)).tolist()
+        # Of pictures in [-1, 1]: on [0, 1] squares are a quarter.
+        return float(psnr(torch.tensor(errors, dtype=torch.float64).mean() / 4))

@@ -152,15 +152,20 @@ class VideoRecord:
             heads.append(list(map(int, head)))
         if not isinstance(frames, int) or not 0 < frames <= MAX_FRAMES or not heads:
             raise ValueError("frames or segments")
-        if any(track < 0 or start < 0 or n < 1 or start + n > frames for track, start, n in heads):
-            raise ValueError("a segment lies outside the video")
-        places = _unpack(base64.b64decode(values["places"], validate=True), [n for _, _, n in heads])
+        counts = []
+        for track, start, count in heads:
+            if track < 0 or start < 0 or count < 1 or start + count > frames:
+                raise ValueError("a segment lies outside the video")
+            counts.append(count)
+        places = _unpack(base64.b64decode(values["places"], validate=True), counts)
         # A photo's record needs a face; any will do here, since the squares are checked on their own.
         stand_in = {"layers": [[{"center_x": 1, "center_y": 1, "axis_x": 1, "axis_y": 0}]]}
         shared = Manifest.from_json(json.dumps(values["shared"] | stand_in))
-        segments = (Segment(t, start, part) for (t, start, _), part in zip(heads, places, strict=True))
+        segments = []
+        for (track, start, _), part in zip(heads, places, strict=True):
+            segments.append(Segment(track, start, part))
         codes = _split(values["codes"], values["sizes"])
-        if len(codes) not in (0, sum(n for _, _, n in heads)):
+        if len(codes) not in (0, sum(counts)):
             raise ValueError("not one code for each face")
         return cls(shared, frames, tuple(segments), codes)
 
@@ -168,10 +173,14 @@ class VideoRecord:
 def _split(joined: str, sizes: str) -> tuple[bytes, ...]:
     """Sealed codes from their bytes one after the other, and the number of each one's size among `SIZES`."""
     data = base64.b64decode(joined, validate=True)
-    ends = np.cumsum([SIZES[number] for number in base64.b64decode(sizes, validate=True)]).tolist()
-    if (ends[-1] if ends else 0) != len(data):
+    codes = []
+    start = 0
+    for number in base64.b64decode(sizes, validate=True):
+        codes.append(data[start : start + SIZES[number]])
+        start += SIZES[number]
+    if start != len(data):
         raise ValueError("codes of another length")
-    return tuple(data[start:end] for start, end in zip([0, *ends], ends, strict=False))
+    return tuple(codes)
 
 
 def _pack(parts: list[NDArray[np.int32]]) -> bytes:

@@ -62,6 +62,7 @@ def recover_video(
     record = read_record(source, info.comment)
     shared = record.shared
     pipeline.check(shared, str(source))
+    # The squares are in pixels of the frames as they were written.
     if (shared.width, shared.height) != (info.width, info.height):
         was = f"{shared.width}x{shared.height}"
         raise UserError(f"{source} is {info.width}x{info.height} px but was anonymized at {was}; give the unscaled one")
@@ -85,4 +86,5 @@ def _opened(change: Change, record: VideoRecord, name: str, deniable: bool) -> C
     except WrongPasswordError:
         if not deniable:
             raise
+        # Under a wrong key the method draws as at anonymizing: another stranger.
         return replace(change, inverse=False)

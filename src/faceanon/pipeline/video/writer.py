@@ -155,6 +155,7 @@ class VideoWriter:
 
     def _copy_sound(self, until: float | None) -> None:
         """Copy the sound up to this second, or what is left of it."""
+        # Sound and pictures alternate in the file, so that a player need not read ahead.
         while (packet := self._waiting) is not None:
             unit = packet.time_base
             if until is not None and packet.dts is not None and float(packet.dts * unit) > until:
@@ -189,6 +190,7 @@ class VideoWriter:
         """Close everything; a file that was not published goes."""
         for container in (getattr(self, "_out", None), self._input):
             if container is not None:
+                # An unfinished file may not close; why it is unfinished was said before.
                 with suppress(av.FFmpegError, OSError, ValueError):
                     container.close()
         self.temporary.unlink(missing_ok=True)

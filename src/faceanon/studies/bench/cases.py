@@ -89,6 +89,7 @@ class Case:
     def module(self) -> str:
         """The module whose import registers it."""
         function: object = self.build
+        # The module of a partial itself would be functools.
         while isinstance(function, partial):
             function = function.func
         return str(function.__module__)

@@ -61,6 +61,7 @@ def differences(now: Run, then: Run) -> list[str]:
     pairs = []
     for one in fields(now.settings):
         pairs.append((one.name, getattr(now.settings, one.name), getattr(then.settings, one.name)))
+    # The load differs between any two runs, and each is divided by the peak under its own.
     names = sorted((now.machine.keys() | then.machine.keys()) - {"load"})
     for name in names:
         pairs.append((name, now.machine.get(name), then.machine.get(name)))

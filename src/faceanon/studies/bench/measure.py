@@ -63,6 +63,7 @@ def measure(
         for case in peaks(settings):
             base.append(_Peak(case, make(case, settings, warmup), stack))
         for group in groups(cases, together):
+            # Processes of a group end before the next one starts: they hold memory, even while they wait.
             with ExitStack() as inner:
                 ready = _prepared(group, figures, lambda case: make(case, settings, warmup), inner, steps)
                 for number in range(rounds):
@@ -133,6 +134,7 @@ def _blank(case: Case, settings: Settings) -> Figure:
             asked.append(one.name)
     ignored = []
     for name in asked:
+        # These are set in every process, whatever runs in it.
         if name not in case.uses | {"threads", "seed", "tf32"}:
             ignored.append(name)
     if settings.cuda and "device" not in case.uses:
@@ -170,6 +172,7 @@ def _round(
     ready: dict[str, Runner], base: Sequence[_Peak], figures: dict[str, Figure], number: int, steps: _Steps
 ) -> None:
     """One sample of each case of a group."""
+    # A copy, since a case that fails leaves the later rounds.
     for name, runner in list(ready.items()):
         steps.next(f"{name}: round {number + 1}")
         for peak in base:

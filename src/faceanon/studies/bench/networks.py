@@ -55,6 +55,7 @@ def generator_training(settings: Settings, batch: int) -> Work:
     def call() -> None:
         net.zero_grad(set_to_none=True)
         with settings.autocast():
+            # Any loss will do, since the cost of the gradients does not depend on it.
             loss = draw(codes).float().square().mean()
         torch.autograd.backward(loss)
 
@@ -97,6 +98,7 @@ def discriminator_training(settings: Settings, batch: int, r1: bool) -> Work:
         net.zero_grad(set_to_none=True)
         with settings.autocast():
             logits = scores(image)
+            # One batch plays both sides, so that the figure is of as many pictures as the name says.
             loss = discriminator_loss(logits, -logits)
         if r1:
             # Compiled code has no second derivatives.

@@ -82,6 +82,7 @@ def facts(run: Run) -> list[str]:
         if (value := figure.peak(run.clock)) is not None:
             peaks.append(f"{value:.0f}")
     if peaks:
+        # As texts, 90 would be larger than 100.
         low = min(peaks, key=float)
         high = max(peaks, key=float)
         unit = "GFLOP per CPU-second"

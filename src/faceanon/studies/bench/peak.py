@@ -8,9 +8,11 @@ from torch.nn import functional as F
 from faceanon.studies.bench.cases import Case, Work, register
 from faceanon.studies.bench.settings import Settings
 
+# Large enough to keep the whole machine busy; of smaller ones one would measure the calls around them.
 SIDE = 2048
 CHANNELS = 256
 MAP = 128
+# A GPU has done a smaller one almost before it has started.
 SIDE_BF16 = 8192
 
 
@@ -33,6 +35,7 @@ def matmul_bf16(settings: Settings) -> Work:
     return Work(lambda: one @ other)
 
 
+# The peak is the machine's: precision and layout of a run must not change it.
 OWN = frozenset({"device"})
 MATMUL = Case(
     "peak-matmul", f"float32 product of two {SIDE} x {SIDE} matrices", matmul, "product", uses=OWN, usual=False

@@ -116,6 +116,7 @@ def sample(work: Work, settings: Settings, memory: Memory, repeats: int = 1) -> 
         if peak is None or start is None:
             above.append(None)
         else:
+            # Memory that is freed meanwhile can put the peak below the start.
             above.append(max(0.0, peak - start))
     return Sample(wall / repeats, cpu / repeats, *above)
 

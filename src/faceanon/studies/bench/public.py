@@ -49,6 +49,7 @@ def network_table(size: int = PUBLIC, narrow: int = 1) -> Table:
         "discriminator": ("stylegan2.Discriminator", {"size": size, "channels": channels}, {}),
         "recogniser": recogniser,
         "judge": recogniser,
+        # The public parser takes faces of 256 px at 512.
         "parser": ("unet.UNetParser", {"working_size": 2 * size}, {}),
         "perceptual": ("lpips_net.Lpips", {"net": "alex"}, {}),
     }
@@ -70,6 +71,7 @@ def write_bundle(folder: Path, table: Table, files: bool = True, seed: int = 0) 
         file = f"{role}.safetensors"
         entries[role] = {"name": f"random_{role}", "class": path, "init": init, "file": file, **more}
         if files:
+            # What a case draws later must not depend on whether weights were written before.
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 save_tensors(folder / file, network_class(path)(**init).state_dict())

@@ -297,6 +297,7 @@ def _figure(content: Mapping[str, Any]) -> Figure:
     make: Callable[..., Figure] = Figure
     own = {}
     for name, value in content.items():
+        # Derived figures are for readers; they follow anew from the samples.
         if name != "summary":
             own[name] = value
     samples = []

@@ -24,10 +24,13 @@ def reference_modulated(conv: ModulatedConv2d, x: Tensor, style: Tensor) -> Tens
     weight = conv.scale * conv.weight * conv.modulation(style).view(batch, 1, inputs, 1, 1)
     if conv.demodulate:
         weight = weight * torch.rsqrt(weight.square().sum((2, 3, 4)) + EPS).view(batch, outputs, 1, 1, 1)
+    # The samples stand side by side as channels of one picture, so that a grouped convolution gives each its own
+    # weight.
     x = x.reshape(1, batch * inputs, height, width)
     if not conv.upsample:
         x = F.conv2d(x, weight.view(batch * outputs, inputs, side, side), padding=conv.padding, groups=batch)
         return x.view(batch, outputs, height, width)
+    # The transposed convolution wants inputs first.
     weight = weight.transpose(1, 2).reshape(batch * inputs, outputs, side, side)
     x = F.conv_transpose2d(x, weight, stride=2, groups=batch)
     blurred: Tensor = conv.blur(x.view(batch, outputs, *x.shape[-2:]))

@@ -46,11 +46,13 @@ class Pair:
         """The step of batch `number` with what `seed` draws; the calls of its `training_step`."""
         stage = self.stage
         optimizer_g, optimizer_d = self.optimizers
+        # The reference starts from the same seed, so both draw the same keys.
         torch.manual_seed(seed)
         with _at(stage, number):
             drawn = stage.draw_shard(batch)
             adversarial = stage.discriminator_terms(self.discriminator, batch.image, drawn.pictures)
             update(optimizer_d, torch.stack(list(adversarial.values())).sum())
+            # The generator's loss goes through the discriminator and must leave no gradients in it.
             self.discriminator.requires_grad_(False)
             terms = stage.shard_terms(batch, drawn)
             update(optimizer_g, weighted_sum(terms, stage.weights))
@@ -61,6 +63,7 @@ class Pair:
         """As the released trainer calls the same networks, with the same keys."""
         torch.manual_seed(seed)
         backbone: Backbone = self.stage.backbone
+        # As the stage draws them: two right and two wrong keys a face.
         keys = backbone.sample_key(4 * len(batch)).to(batch.image)
         return run_reference(reference_of(self.stage, number), batch, keys, self.optimizers)
 

@@ -84,6 +84,7 @@ class Apart:
         self.case = case
         self.settings = settings
         self.warmup = warmup
+        # A file, not a pipe: nobody reads while the case runs, and a full pipe would stop it.
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         # OpenMP reads its threads when torch is imported, before `Settings.start`.
         environment = {**os.environ, "OMP_NUM_THREADS": str(settings.threads)}
@@ -133,6 +134,7 @@ class Apart:
 
     def close(self) -> None:
         """End the other process; kill it if it does not end within 20 seconds."""
+        # The worker's loop over its input ends with the pipe.
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()

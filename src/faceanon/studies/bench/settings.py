@@ -84,6 +84,7 @@ class Settings:
 
     def picture(self, *shape: int) -> torch.Tensor:
         """Random pictures of a shape in [-1, 1], in the memory layout."""
+        # On the CPU, so that every device sees the same pictures.
         image = torch.rand(shape, generator=torch.Generator().manual_seed(self.seed)) * 2 - 1
         image = image.to(self.device)
         if self.channels_last:

@@ -63,6 +63,7 @@ class Repeated(Dataset[FaceBatch]):
         self.batch = batch
 
     def __len__(self) -> int:
+        # More than anybody measures: the end of an epoch would fall into a sample.
         return 1_000_000
 
     def __getitem__(self, index: int) -> FaceBatch:
@@ -88,7 +89,6 @@ def build_stage(recipe: Recipe, folder: Path, **changes: Any) -> BackboneStage[A
     arguments = dict(method.get("init_args") or {})
     start = None
     if recipe.size == 64:
-        start = None
         if recipe.preset == "dbaf_keyed":
             start = drawn_model()
     else:
@@ -99,6 +99,7 @@ def build_stage(recipe: Recipe, folder: Path, **changes: Any) -> BackboneStage[A
         if name in config:
             config[name] = _optimizer(config[name])
     config["weights"] = weights(**config.get("weights", {}))
+    # A measured training leaves nothing behind.
     for name in ("export", "report"):
         config.pop(name, None)
     stage = kind(backbone=backbone, **{**config, "init_from": start, "samples_every": 0, **changes})
@@ -170,6 +171,7 @@ class Training:
         options |= {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
         trainer = L.Trainer(**{**options, "callbacks": [self.gate], **kwargs})
         loader = DataLoader(Repeated(batch), batch_size=None)
+        # A daemon, so that a training that hangs cannot keep the process.
         self.thread = threading.Thread(target=self._run, args=(trainer, stage, loader), daemon=True)
         self.thread.start()
 

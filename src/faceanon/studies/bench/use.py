@@ -98,6 +98,7 @@ def _folder(settings: Settings, pipeline: Pipeline, pictures: Sequence[Image.Ima
             for source in sources
         )
         for task, result in run_tasks(pipeline, tasks, max(1, settings.threads), pipeline.batch):
+            # A photo that was refused would look fast.
             if isinstance(result, UserError):
                 raise UserError(f"{task.source.name}: {result}")
 

@@ -43,6 +43,7 @@ class Bench:
         # Building may have moved threads and seed.
         settings.start()
         seconds = [self._seconds(self._count), *(self._seconds(self.work.call) for _ in range(warmup))]
+        # By the fastest call: the first ones also compile, and count FLOPs.
         self.repeats = max(1, min(MOST_REPEATS, round(LEAST / max(min(seconds), 1e-6))))
 
     def _count(self) -> None:

@@ -60,6 +60,7 @@ class Entry:
 
 
 def _warned(run: Results) -> list[str]:
+    # A warning begins with what is wrong; figures behind the colon may be printed otherwise today.
     known = {text.split(":")[0] for text in run.warnings}
     now = find_faults(run.figures, str(run.meta.get("judge")), float(run.meta.get("far") or math.nan)).values()
     added = []
@@ -88,6 +89,7 @@ def find_entries(folders: Sequence[Path]) -> list[Entry]:
     seen: set[Path] = set()
     for folder in folders:
         for path in _files(folder):
+            # A folder may lie in another one that was named as well.
             if path.resolve() in seen:
                 continue
             seen.add(path.resolve())
@@ -133,6 +135,7 @@ def _names(keys: Sequence[tuple[Path, tuple[str, ...]]]) -> list[str]:
     longer = []
     longest = []
     for root, parts in keys:
+        # That is what `faceanon test` calls its folder, whatever the method.
         kept = parts[:-1] if parts[-1:] == ("report",) else parts
         if root.name == "report" and not kept:
             top = root.parent
@@ -179,6 +182,7 @@ def _costs(root: Path, path: Path) -> dict[str, float]:
     inner: tuple[str, ...] = ()
     if root.is_dir():
         inner = path.resolve().relative_to(root.resolve()).parts
+    # The zoo puts results into NAME/seedN/report.
     if len(inner) < 3 or not table.is_file():
         return {}
     try:
@@ -209,6 +213,7 @@ def read_sheet(path: Path) -> bytes:
     """
     content = io.BytesIO()
     try:
+        # One decoder only, since the file may come from anywhere.
         with Image.open(path, formats=("PNG",)) as image:
             image.convert("RGB").save(content, "WEBP", quality=SHEET_QUALITY, method=6)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:

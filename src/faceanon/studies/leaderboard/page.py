@@ -211,6 +211,7 @@ def _mark_best(cells: Sequence[Cell], direction: Better) -> None:
     for cell in cells:
         if cell.value is not None:
             values.append(cell.value)
+    # Alone, nobody is best.
     if len(values) > 1 and direction:
         best = min(values) if direction == "lower" else max(values)
         for cell in cells:

@@ -97,6 +97,7 @@ def scatter(title: str, points: Sequence[Point], lower: bool) -> Scatter | None:
     values = [point.y for point in kept]
     log = min(values) > 0 and max(values) / min(values) > LOG_FROM
     ends = _ends([math.log10(value) for value in values] if log else values)
+    # From the next lower step of 5 %, but never less than the last tenth: an axis must not blow up a hair's breadth.
     span = min(math.floor(20 * min(point.x for point in kept)) / 20, 0.9), 1.0
     for point in kept:
         height = (math.log10(point.y) if log else point.y, *ends)
@@ -104,14 +105,18 @@ def scatter(title: str, points: Sequence[Point], lower: bool) -> Scatter | None:
         point.at = point.true
     _spread(kept)
     plot = Scatter(f"{title}, logarithmic" if log else title, lower, kept)
-    plot.ticks_x = [(_place(tick, *span, LEFT, RIGHT), f"{100 * tick:.3g} %") for tick in _ticks(*span, log=False)]
-    plot.ticks_y = [(_height(tick, *ends, lower), f"{10**tick if log else tick:.3g}") for tick in _ticks(*ends, log)]
+    for tick in _ticks(*span, log=False):
+        plot.ticks_x.append((_place(tick, *span, LEFT, RIGHT), f"{100 * tick:.3g} %"))
+    for tick in _ticks(*ends, log):
+        label = 10**tick if log else tick
+        plot.ticks_y.append((_height(tick, *ends, lower), f"{label:.3g}"))
     return plot
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:
     low = min(values)
     high = max(values)
+    # Equal values need some room too, and so does zero.
     room = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
     return low - room, high + room
 
@@ -136,6 +141,7 @@ def _ticks(low: float, high: float, log: bool) -> list[float]:
             return ticks
     step = 10 ** math.floor(math.log10((high - low) / 3))
     step = next(step * factor for factor in (5, 2, 1) if (high - low) / (step * factor) >= 3)
+    # A tick at the very end may miss it by rounding.
     return [step * n for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 

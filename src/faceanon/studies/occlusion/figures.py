@@ -142,6 +142,7 @@ class OcclusionTest:
         """
         plain = check_image("batch.plain.image", batch.plain.image)
         people = check_labels("batch.plain.identity", batch.plain.identity, len(plain)).cpu()
+        # Once: the weights do not change between batches.
         self.method_sha256 = self.method_sha256 or state_sha256(backbone)
         self.reversible = backbone.reversible
         self.seen = self.seen + len(plain)
@@ -149,6 +150,7 @@ class OcclusionTest:
             if kind not in self.kinds:
                 self.kinds.append(kind)
         empty = torch.zeros(len(plain), *plain.shape[2:], dtype=torch.bool, device=plain.device)
+        # Always of the bare originals: the person is looked for, not the occluder.
         reference = self.networks[str(self.role)](plain).cpu()
         moved: Tensor | None = None
         for kind, worn in {NONE: Occlusion(plain, empty), **batch.worn}.items():

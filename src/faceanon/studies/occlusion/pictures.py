@@ -168,6 +168,7 @@ def _frame(image: Tensor, points: Tensor, style: Tensor) -> _Frame:
     left, right, nose, mouth_left, mouth_right = points.unbind(1)
     eyes = (left + right) / 2
     across = right - left
+    # Two eyes in one place would have no direction.
     scale = across.norm(dim=1).clamp_min(1e-3)
     right_way = across / scale[:, None]
     down_way = torch.stack([-right_way[:, 1], right_way[:, 0]], 1)
@@ -180,6 +181,7 @@ def _frame(image: Tensor, points: Tensor, style: Tensor) -> _Frame:
     offset = torch.stack([along, down]) - eyes[:, :, None, None]  # (B, 2, S, S)
     u = (offset * right_way[:, :, None, None]).sum(1) / scale[:, None, None]
     v = (offset * down_way[:, :, None, None]).sum(1) / height[:, None, None]
+    # Three places, since any single one may lie in a beard or in a shadow.
     cheeks = torch.stack([(left + mouth_left) / 2, (right + mouth_right) / 2, nose], 1)
     skin = functional.grid_sample(image, cheeks[:, :, None], padding_mode="border", align_corners=False)
     return _Frame(u, v, scale[:, None, None], style, (skin.mean((2, 3))[:, :, None, None] + 1) / 2)

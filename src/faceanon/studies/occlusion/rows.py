@@ -82,6 +82,7 @@ def visible(points: Tensor, mask: Tensor) -> Tensor:
     size = mask.shape[-1]
     pixel = ((points + 1) * size / 2).floor().long()
     inside = ((pixel >= 0) & (pixel < size)).all(-1)
+    # Clamped so that each can be looked up; `inside` leaves out those beyond the border.
     column, row = pixel.clamp(0, size - 1).unbind(-1)
     return inside & ~mask[torch.arange(len(mask), device=mask.device)[:, None], row, column]
 
@@ -129,33 +130,35 @@ def _level(figures: Mapping[str, float], judge: str, kind: str) -> list[Check]:
         where = "without an occluder"
     else:
         where = f"under {kind}"
-    names = []
-    for name in ("deid_rate", "wrong_key_rate"):
-        names.append(f"{name}/{judge}/{kind}")
-    deid, wrong = (figures.get(name, math.nan) for name in names)
+    accepts = f"deid_rate/{judge}/{kind}"
+    opens = f"wrong_key_rate/{judge}/{kind}"
+    deid = figures.get(accepts, math.nan)
+    wrong = figures.get(opens, math.nan)
     return [
-        (names[0], deid > 0.5, f"nothing is anonymized {where}: {deid:.0%} are still accepted as the original"),
-        (names[1], wrong > 0.5, f"the lock is open {where}: {wrong:.0%} of the faces come back under a wrong key"),
+        (accepts, deid > 0.5, f"nothing is anonymized {where}: {deid:.0%} are still accepted as the original"),
+        (opens, wrong > 0.5, f"the lock is open {where}: {wrong:.0%} of the faces come back under a wrong key"),
     ]
 
 
 def _change(figures: Mapping[str, float], ci: Mapping[str, tuple[float, float]], judge: str, kind: str) -> list[Check]:
     """What the occluder makes worse."""
-    names = []
-    for name in ("deid_rate", "recovery_rate"):
-        names.append(f"{name}/{judge}/{kind}")
-    deid, recovered = (figures.get(name, math.nan) for name in names)
-    hidden, back = (figures.get(f"{name}/{judge}/none", math.nan) for name in ("deid_rate", "recovery_rate"))
-    low = ci.get(names[0], (math.nan, math.nan))[0]
-    high = ci.get(names[1], (math.nan, math.nan))[1]
+    accepts = f"deid_rate/{judge}/{kind}"
+    recovers = f"recovery_rate/{judge}/{kind}"
+    deid = figures.get(accepts, math.nan)
+    recovered = figures.get(recovers, math.nan)
+    hidden = figures.get(f"deid_rate/{judge}/none", math.nan)
+    back = figures.get(f"recovery_rate/{judge}/none", math.nan)
+    low = ci.get(accepts, (math.nan, math.nan))[0]
+    high = ci.get(recovers, (math.nan, math.nan))[1]
     return [
         (
-            names[0],
+            accepts,
+            # Above one half the check of the level has said it already.
             deid - hidden > 0.1 and low > hidden and deid <= 0.5,
             f"{kind} undoes anonymity: {deid:.0%} are still accepted as the original, without it {hidden:.0%}",
         ),
         (
-            names[1],
+            recovers,
             back - recovered > 0.2 and high < back,
             f"recovery does not survive {kind}: {recovered:.0%}, without it {back:.0%}",
         ),

@@ -77,6 +77,7 @@ def run_occlusion(options: Options) -> int:
         source = "procedural"
     meta = {**run_meta(), "method": type(backbone).__name__, "model": options.model, "source": source, **test.meta}
     results = Results(figures, test.ci, meta, list(test.faults.values()), [*test.skipped, *left_out])
+    # Sheets of real persons are not ours to spread.
     page, table = write_occlusion(options.out, results, {} if options.photos else test.samples)
     warnings = []
     for text in results.warnings:

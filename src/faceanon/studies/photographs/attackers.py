@@ -147,6 +147,7 @@ class AsShown(WithoutCodes):
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
         """`(B, 3, S, S)`, all of it finite."""
         shown = self.inner.anonymize(image, key)
+        # NaN is how a method says that it has no picture.
         drawn = shown.flatten(1).isfinite().all(1)[:, None, None, None]
         return torch.where(drawn, shown, self.blur.anonymize(image, key))
 
@@ -196,6 +197,7 @@ def attack_figures(
     bundle = getattr(backbone, "bundle", None)
     if bundle is None or not bundle.has("recogniser"):
         raise UserError(f"{pipeline.name} comes without a training recogniser, so no attacker can fine-tune it")
+    # What the figures depend on: with any of it different, the attackers train again.
     facts = [bundle.entry("recogniser").get("sha256"), backbone.image_size, judge.name, judge.digest, budget, seed]
     for person in people:
         for picture in person.pictures:
@@ -214,6 +216,7 @@ def attack_figures(
         if path.is_file():
             attacked = _load(path)
         else:
+            # Read once, and only where something is left to train.
             faces = faces or _halves(people, backbone.image_size, seed)
             attacked = _attack(method, judge, *faces, BUDGETS[budget], seed, pipeline.device)
             write_atomic(path, json.dumps(asdict(attacked)).encode())

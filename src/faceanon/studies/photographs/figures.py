@@ -160,6 +160,7 @@ def add_statistic(
     for _ in range(DRAWS):
         chosen = rng.integers(len(owned), size=len(owned))
         drawn.append(statistic(rows[np.concatenate([owned[number] for number in chosen])]))
+    # Some draws of persons offer no such figure, as a ratio to nothing.
     known = []
     for value in drawn:
         if math.isfinite(value):
@@ -183,8 +184,11 @@ def mesh_figures(measured: Measured, figures: Figures) -> None:
         before = expression(original)
         after = list(map(expression, versions))
         for name, values in before.items():
-            pairs = torch.stack([torch.stack([values, one[name]], 1) for one in after], 1).double().numpy()
-            add_statistic(figures, f"correlation/{name}{suffix}", pairs, person, _correlation)
+            pairs = []
+            for one in after:
+                pairs.append(torch.stack([values, one[name]], 1))
+            rows = torch.stack(pairs, 1).double().numpy()
+            add_statistic(figures, f"correlation/{name}{suffix}", rows, person, _correlation)
 
 
 def _correlation(pairs: Array) -> float:

@@ -49,6 +49,7 @@ class Judge:
         """Scores `(N, M)` of `(N, E)` against `(M, E)`; NaN where an embedding is."""
         if self.similarity == "cosine":
             return F.normalize(some) @ F.normalize(others).T
+        # The quick way, by matrix products, loses small distances, and those decide.
         return -torch.cdist(some, others, compute_mode="donot_use_mm_for_euclid_dist")
 
     def compare_rows(self, some: Tensor, others: Tensor) -> Tensor:
@@ -60,6 +61,7 @@ class Judge:
     def impostors(self, embedding: Tensor, person: Tensor) -> Tensor:
         """Scores of pairs of different persons, `(P,)`, of embeddings `(N, E)` and labels `(N,)`."""
         first, second = impostor_pairs(person)
+        # In pieces: thousands of pictures make millions of pairs.
         parts = zip(first.split(CHUNK * CHUNK), second.split(CHUNK * CHUNK), strict=True)
         scores = []
         for one, other in parts:

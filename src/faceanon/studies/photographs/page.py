@@ -117,8 +117,8 @@ def _row(results: Results, line: Line, label: str, figure: str, white_box: bool)
     value = results.figures[figure]
     text = _text(value, line.kind)
     if figure in results.ci:
-        low, high = (_text(end, line.kind) for end in results.ci[figure])
-        text = f"{text} ({low} to {high})"
+        low, high = results.ci[figure]
+        text = f"{text} ({_text(low, line.kind)} to {_text(high, line.kind)})"
     bound = line.least if line.most is None else line.most
     # A recogniser that the model was trained against proves nothing in its favour, so nothing is asked of it.
     if bound is None or white_box:
@@ -136,6 +136,7 @@ def _row(results: Results, line: Line, label: str, figure: str, white_box: bool)
 
 def _text(value: float, kind: Kind) -> str:
     if not math.isfinite(value):
+        # Where nothing differs, the ratio is infinite.
         if kind == "dB" and value > 0:
             return "exact"
         return "-"

@@ -54,6 +54,7 @@ def find_people(folder: Path, most_people: int | None = None, most_pictures: int
             owners[photo.identity].append(photo)
     chosen = []
     for _, photos in sorted(owners.items()):
+        # Counted after the limit: with one picture nobody can be recognised in another.
         if len(photos[:most_pictures]) > 1:
             chosen.append(photos[:most_pictures])
     if len(chosen) < 2:

@@ -7,12 +7,14 @@ so an interrupted study resumes where it was.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -25,6 +27,7 @@ from faceanon.data.files import read_photo
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.key import KdfParameters, Password
+from faceanon.metrics.quality import psnr
 from faceanon.photo.file import load_photo, read_manifest
 from faceanon.pipeline.many.engine import run_tasks, usual_workers
 from faceanon.pipeline.photo import Pipeline
@@ -120,6 +123,7 @@ def cache_name(pipeline: Pipeline, setting: Setting) -> str:
     """Name of the cache's folder: it changes with the model and with the pictures' side, not with the passwords."""
     bundle = getattr(pipeline.backbone, "bundle", None)
     paired = "" if bundle is None else bundle.fingerprint
+    # The version of faceanon too, since another one may draw other pictures.
     facts = [CACHE_VERSION, __version__, pipeline.backbone.method, pipeline.weights, paired, setting.side]
     return hashlib.sha256(" ".join(map(str, facts)).encode()).hexdigest()[:16]
 
@@ -157,6 +161,7 @@ class Passwords:
         for number in range(count):
             salts.append(hashlib.sha256(f"faceanon/study/photographs/{number}".encode()).digest())
         self.right = [Password(f"right password {number}", salt[:16], KDF) for number, salt in enumerate(salts)]
+        # Without a salt: whoever guesses takes that of the file.
         self.wrong = [Password(f"wrong password {number}") for number in range(count)]
 
 
@@ -301,9 +306,9 @@ def file_figures(cache: Path, picture: Picture, setting: Setting) -> dict[str, N
         if not path.is_file():
             fidelity.append(np.nan)
             continue
-        error = np.square(read_pixels(path) - original).mean()
-        with np.errstate(divide="ignore"):
-            fidelity.append(10 * np.log10(255**2 / error))
+        error = np.square((read_pixels(path) - original) / 255).mean()
+        # What came back bit for bit stays infinite, which the table calls exact.
+        fidelity.append(float(psnr(torch.tensor(error), ceiling=math.inf)))
     return {
         "carried": np.array([manifest.carried for manifest in manifests], np.float64),
         "hidden": np.array([len(manifest.hidden) for manifest in manifests], np.float64),

@@ -85,6 +85,7 @@ def judge_reading(judge: Judge, setting: Setting) -> Reading:
     versions = []
     for kind in KINDS:
         versions += setting.versions(kind)
+    # The digest too: other weights must not find what these have read.
     return Reading(f"{judge.name} {judge.digest}", (ORIGINAL, *versions), look)
 
 
@@ -123,6 +124,7 @@ def read_person(person: Person, readings: Sequence[Reading], cache: Path) -> Non
             for version in reading.versions:
                 if place(cache, picture, version).is_file():
                     versions.append(version)
+            # All versions of such a picture are read anew, since a file of readings is written whole.
             if any(version not in known for version in versions):
                 missing.append((picture, versions))
         _look(reading, missing, cache)
@@ -130,6 +132,7 @@ def read_person(person: Person, readings: Sequence[Reading], cache: Path) -> Non
 
 def _look(reading: Reading, missing: Sequence[tuple[Picture, list[str]]], cache: Path) -> None:
     """Look at all versions of these pictures, in batches, and keep what was read."""
+    # Across pictures, so that batches are full.
     jobs = []
     for picture, versions in missing:
         for version in versions:
@@ -155,6 +158,7 @@ def _load(cache: Path, picture: Picture, reading: Reading) -> dict[str, Array]:
     if not path.is_file():
         return {}
     with np.load(path) as stored:
+        # Read now: numpy fetches an array when it is asked for, and the file is closed by then.
         return {name: stored[name] for name in stored.files}
 
 
@@ -228,6 +232,7 @@ def _nothing(faces: NDArray[np.uint8]) -> Array:
 
 def _stack(rows: Sequence[dict[str, Array]], names: Sequence[str]) -> Tensor:
     """`(K, N, ...)` of the versions `names` of N pictures; NaN where a picture lacks the version."""
+    # Any reading tells the shape; the wanted versions may all be absent.
     like = next(value for row in rows for value in row.values())
     absent = np.full(like.shape, np.nan, np.float32)
     by_name = []

@@ -212,6 +212,7 @@ def _shared(
 def _pool(make_tools: MakeTools, setting: Setting, cache: Path, jobs: int) -> Iterator[ProcessPoolExecutor]:
     threads = max(1, torch.get_num_threads() // jobs)
     begin = partial(_begin, make_tools, setting, cache, threads)
+    # Not forked: a child would inherit torch's threads in the middle of their work, and hang.
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=begin)
     try:
         yield pool

@@ -118,6 +118,7 @@ def telling_figures(
     real = _scores(net, held_out.real)
     figures.values["told_apart"] = area_under_roc(drawn, real)
     figures.intervals["told_apart"] = _interval(drawn, real, held_out.person, seed)
+    # The curve as well: it shows whether the network had learnt enough by the end.
     for step, value in curve.items():
         figures.values[f"told_apart/choosing/{step}"] = value
 
@@ -155,6 +156,7 @@ def _train(known: Pairs, choosing: Pairs, steps: int, device: torch.device) -> t
         rows = torch.randint(len(known.person), (BATCH,))
         # Both kinds are of the same originals, so nothing but the drawing differs.
         pictures = torch.cat([known.drawn[rows], known.real[rows]]).to(device)
+        # Each picture by itself, so that no direction goes with one of the kinds.
         mirrored = torch.rand(len(pictures), device=device)[:, None, None, None] < 0.5
         pictures = torch.where(mirrored, pictures.flip(3), pictures)
         labels = torch.cat([torch.ones(BATCH), torch.zeros(BATCH)]).to(device)

@@ -60,11 +60,13 @@ def _pipeline(choice: Choice) -> Pipeline:
     from faceanon.pipeline.photo import Pipeline
 
     chosen_device = device(choice.device)
+    # A folder, here or among the shipped ones, goes before a preset of its name.
     for path in (Path(choice.model), checkpoints() / choice.model):
         if path.exists():
             return Pipeline.load(path, device=chosen_device)
     if choice.model in presets():
         return Pipeline(untrained(choice.model), name=choice.model, device=chosen_device)
+    # It is neither, and the loader says what there is.
     return Pipeline.load(choice.model, device=chosen_device)
 
 
@@ -94,6 +96,7 @@ def _round_trip(pipeline: Pipeline) -> Pipeline:
         bundle = own
     else:
         bundle = Bundle("photo128")
+    # Only a sealed method says which cells it repaints.
     model = pipeline.backbone if pipeline.backbone.sealed else None
     trip = RoundTrip(bundle, pipeline.backbone.image_size, model).eval()
     return Pipeline(trip, name="codec", device=pipeline.device)

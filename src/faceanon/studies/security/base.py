@@ -97,6 +97,7 @@ class DoesNotApplyError(Exception):
 
 def graded(value: float, holds: float, partly: float) -> Outcome:
     """The outcome of a figure that should be low: up to `holds`, up to `partly`, above."""
+    # A share that meets its bound exactly counts, whatever rounding made of its last bits.
     if value <= holds + 1e-6:
         return "holds"
     if value <= partly + 1e-6:
@@ -113,4 +114,5 @@ def cautious(verdict: Verdict, people: int) -> Verdict:
 
 def worst(*outcomes: Outcome) -> Outcome:
     """The worst of several outcomes."""
+    # What cannot be told is the worst: no other verdict may hide it.
     return max(outcomes, key=("holds", "partly", "fails", "open").index)

@@ -104,6 +104,7 @@ def collisions(target: Target) -> Collisions:
     secrets = list(map(Secret.random, range(target.budget.keys)))
     streams = np.stack([np.frombuffer(s.stream("faceanon/attack/collision", BYTES), np.uint8) for s in secrets])
     bits = torch.from_numpy(np.unpackbits(streams, axis=1)).float()
+    # Between rows of -1 and 1 the squared distance is four times the number of bits that differ.
     equal, nearest, _ = nearest_pair(2 * bits - 1)
     keys = torch.cat([target.backbone.key_from_secret(secret, 1) for secret in secrets])
     alike, faces = strangers(target, keys[: target.budget.strangers])
@@ -127,6 +128,7 @@ def _codes(target: Target, keys: Tensor) -> tuple[int | None, float | None, floa
     same = code.to(target.device).expand(target.budget.batch, *code.shape[1:])
     codes = target.batched(lambda k: _short(target.backbone.transform(same[: len(k)], k)), keys, title="codes")
     equal, nearest, median = nearest_pair(codes)
+    # All keys give one code, so there is no usual distance to compare with.
     if median == 0:
         return equal, 0.0, 0.0
     _, ideal, ideal_median = nearest_pair(_like(codes))
@@ -152,6 +154,7 @@ def _like(rows: Tensor) -> Tensor:
 
 def nearest_pair(rows: Tensor) -> tuple[int, float, float]:
     """Pairs of equal rows of `(N, D)` (up to rounding), distance of the nearest pair, and a median distance."""
+    # In float64 and around the mean: a distance is the small difference of large squares.
     double = rows.double() - rows.double().mean(0)
     squares = double.square().sum(1)
     equal = 0
@@ -160,9 +163,11 @@ def nearest_pair(rows: Tensor) -> tuple[int, float, float]:
     for start in tqdm(range(0, len(rows), CHUNK), desc="pairs of keys", delay=2, leave=False):
         part = double[start : start + CHUNK]
         distance = (squares[start : start + CHUNK, None] + squares - 2 * part @ double.T).clamp(min=0)
+        # Every pair once, and no row with itself.
         later = torch.arange(len(rows)) > torch.arange(start, start + len(part))[:, None]
         equal += int((later & (distance <= ROUNDING * squares.mean())).sum())
         nearest = min(nearest, float(distance.masked_fill(~later, math.inf).min()))
+        # A median of the pieces' medians is near enough, and holds no more than a piece in memory.
         medians.append(float(distance.median()))
     return equal, math.sqrt(nearest), math.sqrt(sorted(medians)[len(medians) // 2])
 
@@ -170,6 +175,7 @@ def nearest_pair(rows: Tensor) -> tuple[int, float, float]:
 def strangers(target: Target, keys: Tensor, faces: int = 2) -> tuple[float, int]:
     """Share of pairs of keys whose pictures of one face the judge takes for one person, and faces tried."""
     rates = []
+    # Every second picture, since those of one person stand side by side.
     for image in target.probes.image[: 2 * faces : 2]:
         drawn = target.anonymize(image.expand(len(keys), *image.shape), keys, title="strangers")
         embedding = target.embed(drawn)

@@ -125,6 +125,7 @@ def disturbance(target: Target) -> Disturbed:
     cosines = []
     decibels = []
     for name, change in DISTURBANCES.items():
+        # Saved once more, as by whoever changed the file.
         face = target.recover(saved(change(hidden)), key, title=name)
         cosine = (target.embed(face) * target.gallery[:count]).sum(1)
         rates.append(float((cosine > target.threshold).float().mean()))

@@ -114,6 +114,7 @@ def kdf_cost(target: Target, price: float = PRICE, advantage: float = ADVANTAGE)
     cost = KdfParameters()
     walls = []
     cores = []
+    # The median of fewer would be a single measurement.
     for number in range(max(3, target.budget.trials)):
         wall = time.perf_counter()
         core = time.process_time()

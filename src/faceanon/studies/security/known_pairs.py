@@ -107,10 +107,12 @@ def known_pairs(target: Target) -> KnownPairs:
     goal_new = new.flatten(1).float()
     x, x_new = _standardised(x, x_new)
     goal, goal_new = _standardised(goal, goal_new)
+    # Pictures come person by person, and the first few would show one or two people only.
     order = torch.randperm(len(x))
     x = x[order]
     goal = goal[order]
     counts = []
+    # Besides the usual numbers those at which least squares have as many equations as unknowns, and twice as many.
     for n in sorted({*COUNTS, x.shape[1] + 1, 2 * x.shape[1], len(x)}):
         if n <= len(x):
             counts.append(n)
@@ -121,6 +123,7 @@ def known_pairs(target: Target) -> KnownPairs:
     for n in counts:
         if n >= min(SMALLEST_MLP, len(x)):
             enough.append(n)
+    # Each of these takes a training, so the largest numbers alone.
     large = enough[-3:]
     mlp = []
     for n in large:
@@ -132,7 +135,12 @@ def known_pairs(target: Target) -> KnownPairs:
 
 
 def _columns(found: Sequence[tuple[float, float]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    return tuple(one for one, _ in found), tuple(other for _, other in found)
+    cosines = []
+    shares = []
+    for cosine, share in found:
+        cosines.append(cosine)
+        shares.append(share)
+    return tuple(cosines), tuple(shares)
 
 
 def _standardised(known: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:

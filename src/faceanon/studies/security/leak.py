@@ -108,10 +108,12 @@ def leak(target: Target) -> Leak:
     known = parts(target, target.known, "codes of the attacker's pictures")
     mean = known["raw identity"].mean(0)
     own = parts(target, target.probes, "codes of the probes")
+    # Pictures of a person are neighbours, so half a turn away is somebody else.
     other = own["raw identity"].roll(len(identity) // 2, 0)
     goal = target.embed(target.known.image)
     sources = []
     for name in known:
+        # What is drawn from needs its full shape; the probe reads the same code pooled.
         if name != "raw identity":
             sources.append(name)
 
@@ -148,6 +150,7 @@ def parts(target: Target, batch: FaceBatch, title: str) -> dict[str, Tensor]:
     def collect(image: Tensor) -> Tensor:
         for name, part in _views(target.codes(image)).items():
             rows.setdefault(name, []).append(part.cpu())
+        # The parts differ in shape and are collected on the side; `batched` only needs rows to join.
         return image[:, 0, 0, 0]
 
     target.batched(collect, batch.image, title=title)
@@ -181,6 +184,7 @@ def read(points: Tensor, goal: Tensor, new: Tensor) -> Tensor:
     points = (points - mean) / spread
     new = (new - mean) / spread
     if points.shape[1] > MOST:
+        # The points are centred already.
         _, _, axes = torch.pca_lowrank(points, min(MOST, len(points)), center=False)
         points = points @ axes
         new = new @ axes

@@ -102,6 +102,7 @@ def linkability(target: Target) -> Linkability:
     apart = target.embed(target.hidden)
     one = genuine_pairs(identity)
     two = impostor_pairs(identity)
+    # Of two people, the pairs that happen to share a key.
     together = two[:, group[two[0]] == group[two[1]]]
 
     def rate(embedding: Tensor, pairs: Tensor) -> float:

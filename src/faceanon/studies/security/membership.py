@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -126,12 +127,14 @@ def membership(target: Target, source: str = "") -> Membership:
     inside = _signals(target, members)
     outside = _signals(target, outsiders)
     together = _together(torch.stack(list(inside.values()), 1), torch.stack(list(outside.values()), 1))
-    pairs = {name: (inside[name], outside[name]) for name in inside} | {TOGETHER: together}
+    pairs = {}
+    for name, scores in inside.items():
+        pairs[name] = (scores, outside[name])
+    pairs[TOGETHER] = together
     signals = []
-    for name, scores in pairs.items():
-        signals.append(measure(name, *scores, tests=len(pairs)))
-    measured = tuple(signals)
-    return Membership(measured, *map(len, together))
+    for name, (own, others) in pairs.items():
+        signals.append(measure(name, own, others, tests=len(pairs)))
+    return Membership(tuple(signals), *map(len, together))
 
 
 def _signals(target: Target, batch: FaceBatch) -> dict[str, Tensor]:
@@ -218,13 +221,13 @@ def measure(name: str, inside: Tensor, outside: Tensor, tests: int = 1) -> Signa
     """
     one = inside.double().numpy()
     other = outside.double().numpy()
+    # A tie is half a win, as in the area under the curve.
     wins = (one[:, None] > other) + 0.5 * (one[:, None] == other)
     draw = np.random.default_rng(0)
     rows = draw.integers(0, len(one), (ROUNDS, len(one)))
     columns = draw.integers(0, len(other), (ROUNDS, len(other)))
-    weight = np.stack([np.bincount(row, minlength=len(one)) for row in rows]) / len(one)
-    against = np.stack([np.bincount(row, minlength=len(other)) for row in columns]) / len(other)
-    areas = ((weight @ wins) * against).sum(1)
+    # Drawing people again is weighing them by how often they came: the wins are compared once only.
+    areas = ((_shares(rows, len(one)) @ wins) * _shares(columns, len(other))).sum(1)
     # Outsiders that may lie above.
     allowed = int(FAR * len(other))
     threshold = np.sort(other[columns], 1)[:, len(other) - 1 - allowed]
@@ -235,3 +238,11 @@ def measure(name: str, inside: Tensor, outside: Tensor, tests: int = 1) -> Signa
         limits.append(tuple(map(float, np.quantile(values, tail))))
     share = float((inside > threshold_at_far(outside, FAR)).double().mean())
     return Signal(name, float(wins.mean()), (limits[0][0], limits[0][1]), share, (limits[1][0], limits[1][1]))
+
+
+def _shares(drawn: NDArray[np.int64], people: int) -> NDArray[np.float64]:
+    """How often each person stands in each row of drawn numbers `(R, N)`, over all in the row: `(R, people)`."""
+    counts = []
+    for row in drawn:
+        counts.append(np.bincount(row, minlength=people))
+    return np.stack(counts) / people

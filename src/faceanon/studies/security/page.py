@@ -9,7 +9,7 @@ from typing import Any
 from faceanon.files import write_atomic
 from faceanon.report.page import render
 from faceanon.results import run_meta, to_json
-from faceanon.studies.security.base import Outcome, Row, Verdict
+from faceanon.studies.security.base import Finding, Outcome, Row, Verdict
 from faceanon.studies.security.plots import plot
 from faceanon.studies.security.runner import Done, content
 
@@ -44,18 +44,24 @@ def format_row(row: Row) -> str:
 
 def by_outcome(done: Sequence[Done]) -> dict[Outcome, list[tuple[Done, Verdict]]]:
     """All verdicts, the worst outcome first, with their attacks."""
-    pairs = []
-    for one in done:
-        for verdict in one.verdicts:
-            pairs.append((one, verdict))
     grouped = {}
     for outcome in WORDS:
-        grouped[outcome] = [pair for pair in pairs if pair[1].outcome == outcome]
-    used = {}
-    for outcome, pairs_of_outcome in grouped.items():
-        if pairs_of_outcome:
-            used[outcome] = pairs_of_outcome
-    return used
+        pairs = []
+        for one in done:
+            for verdict in one.verdicts:
+                if verdict.outcome == outcome:
+                    pairs.append((one, verdict))
+        if pairs:
+            grouped[outcome] = pairs
+    return grouped
+
+
+def _cells(finding: Finding) -> list[tuple[str, str]]:
+    """Label and figure of every row of a finding."""
+    cells = []
+    for row in finding.rows():
+        cells.append((row.label, format_row(row)))
+    return cells
 
 
 def as_text(done: Sequence[Done]) -> str:
@@ -68,9 +74,7 @@ def as_text(done: Sequence[Done]) -> str:
             continue
         for verdict in one.verdicts:
             lines.append(f"  [{WORDS[verdict.outcome]}] {verdict.text}")
-        rows = []
-        for row in one.finding.rows():
-            rows.append((row.label, format_row(row)))
+        rows = _cells(one.finding)
         left = max(len(cells[0]) for cells in rows)
         right = max(len(cells[1]) for cells in rows)
         for label, value in rows:
@@ -115,7 +119,7 @@ def write_security(
         sections.append(
             {
                 "done": one,
-                "rows": [] if one.finding is None else [(row.label, format_row(row)) for row in one.finding.rows()],
+                "rows": [] if one.finding is None else _cells(one.finding),
                 "plot": "" if one.finding is None else plot(one.attack.name, one.finding),
             }
         )

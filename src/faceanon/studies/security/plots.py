@@ -101,11 +101,21 @@ def _bars(finding: Finding) -> tuple[Mapping[str, float], Mapping[str, tuple[flo
     if isinstance(finding, Parrot):
         parts = {"anonymized": finding.before, "after the attack": finding.after}
         parts |= {"blurred": finding.control_before, "blur after the attack": finding.control_after}
-        return {n: r.same for n, r in parts.items()}, {n: r.same_interval for n, r in parts.items()}
+        shares = {}
+        intervals = {}
+        for name, one in parts.items():
+            shares[name] = one.same
+            intervals[name] = one.same_interval
+        return shares, intervals
     ranks = _ranks(finding)
     if not ranks:
         return None
-    return {n: r.rank1 for n, r in ranks.items()}, {n: r.rank1_interval for n, r in ranks.items()}
+    shares = {}
+    intervals = {}
+    for name, one in ranks.items():
+        shares[name] = one.rank1
+        intervals[name] = one.rank1_interval
+    return shares, intervals
 
 
 def _ranks(finding: Finding) -> dict[str, Recognised] | None:
@@ -125,8 +135,8 @@ def _shares(shares: Mapping[str, float], intervals: Mapping[str, Sequence[float]
     axis.barh(list(shares), [100 * value for value in shares.values()], color=GOOD)
     for row, label in enumerate(shares):
         if label in intervals:
-            low, high = (100 * end for end in intervals[label])
-            axis.plot([low, high], [row, row], color="black", linewidth=1.2)
+            low, high = intervals[label]
+            axis.plot([100 * low, 100 * high], [row, row], color="black", linewidth=1.2)
     axis.set_xlim(0, 100)
     axis.invert_yaxis()
     axis.set_xlabel("%")

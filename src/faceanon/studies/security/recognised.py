@@ -63,6 +63,7 @@ def recognised(probe: Tensor, gallery: Tensor, identity: Tensor, threshold: floa
     """
     similarity = probe @ gallery.T
     own = similarity.diagonal().clone()
+    # Whoever has no name (a label below 0) is the same as nobody.
     person = (identity[:, None] == identity) & (identity[:, None] >= 0)
     alone = torch.eye(len(identity), dtype=torch.bool)
     other = person & ~alone
@@ -70,6 +71,7 @@ def recognised(probe: Tensor, gallery: Tensor, identity: Tensor, threshold: floa
     best = similarity.masked_fill(~other, -math.inf).amax(1)
     # A tie finds nobody.
     hits = (best > similarity.masked_fill(~others, -math.inf).amax(1)).float()
+    # Where there is no other picture of the person, nobody could be found.
     hits[~other.any(1)] = math.nan
     people = identity.numpy()
     accepted = (own > threshold).float()

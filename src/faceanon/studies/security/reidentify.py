@@ -91,6 +91,7 @@ def reidentify(target: Target) -> Reidentified:
     if not pairs.numel():
         raise DoesNotApplyError("the attacker's pictures show nobody twice")
     wanted = F.normalize(target.batched(teacher, known.image, title="the attacker's originals").float())
+    # Both ways round: either picture of a pair may be the anonymized one.
     student = _tuned(target, wanted, torch.cat([pairs, pairs.flip(0)], 1))
     probes = target.probes
     gallery = F.normalize(target.batched(teacher, probes.image).float())
@@ -129,6 +130,7 @@ def _tuned(target: Target, wanted: Tensor, pairs: Tensor) -> nn.Module:
         first, second = pairs[:, rows]
         logits = F.normalize(student(hidden[first].to(target.device))).cpu() @ wanted[second].T / TEMPERATURE
         same = identity[first][:, None] == identity[second]
+        # Another picture of the same person in the batch is no wrong answer.
         others = same & ~torch.eye(len(rows), dtype=torch.bool)
         return F.cross_entropy(logits.masked_fill(others, -1e4), torch.arange(len(rows)))
 

@@ -61,6 +61,7 @@ class Restorer(nn.Module):
         """`(B, 3, S, S)` in [-1, 1] -> `(B, 3, S, S)`, not clamped."""
         patches = self.cut(image).flatten(2).mT  # (B, T, 3 p^2)
         mixed = self.blocks(self.enter(patches) + self.place)
+        # The patches go around the blocks as well, so that fine detail need not pass through them.
         change = self.leave(torch.cat([mixed, patches], -1)).mT.unflatten(2, (self.side, self.side))
         changed: Tensor = image + self.paste(change)
         return changed

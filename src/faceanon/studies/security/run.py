@@ -161,6 +161,7 @@ def procedural(backbone: Backbone, budget: Budget, options: Options) -> Faces:
         rows = SyntheticSet(roll, side, f"drawing {split} faces")
         return rows[list(range(len(rows)))]
 
+    # Far from the attacker's labels, so that no person of the test can be one of his.
     test = drawn(pictures.split, pictures.people, 2_000_000_000)
     if side == pictures.image_size:
         label = protocol.label
@@ -197,9 +198,15 @@ def photographs(backbone: Backbone, budget: Budget, options: Options) -> Faces:
         identities=listed,
     )
     data.setup("test")
-    halves = [data.faces.get("test"), data.faces.get("train")]
-    if any(half is None or len({label for label in half.labels if label >= 0}) < 2 for half in halves):
-        raise UserError(f"{options.photos} shows too few people: the attacks need four or more with two pictures each")
+    for half in ("test", "train"):
+        faces = data.faces.get(half)
+        known_people: set[int] = set()
+        if faces is not None:
+            known_people.update(label for label in faces.labels if label >= 0)
+        if len(known_people) < 2:
+            raise UserError(
+                f"{options.photos} shows too few people: the attacks need four or more with two pictures each"
+            )
     known = _some(_all(data.train_dataloader()), budget.known_people)
     about: dict[str, Any] = {"protocol": "photographs of one's own"}
     about["attacker"] = f"other photographs in {options.photos.name}"

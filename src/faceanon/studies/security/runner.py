@@ -127,6 +127,7 @@ def run_attacks(
 def _run(attack: Attack, target: Target, given: Mapping[str, Any]) -> Done:
     """Run one attack, under random numbers of its own."""
     start = time.monotonic()
+    # From the name: leaving an attack out must not change what the others find.
     digest = hashlib.sha256(f"faceanon/attack/{target.seed}/{attack.name}".encode()).digest()
     finding: Finding | None = None
     reason = ""
@@ -151,6 +152,7 @@ def load(path: Path, attack: Attack, mark: Mapping[str, Any]) -> Done | None:
     try:
         text = json.loads(path.read_text(encoding="utf-8"))
         fits = text["schema"] == SCHEMA and text["attack"] == attack.name
+        # Both as JSON, which knows no tuples.
         if not fits or text["stamp"] != json.loads(to_json(mark)):
             return None
         if text["finding"] is None:
@@ -158,5 +160,6 @@ def load(path: Path, attack: Attack, mark: Mapping[str, Any]) -> Done | None:
         else:
             finding = typed(attack.finding, text["finding"], path.name)
         return Done(attack, finding, str(text["reason"]), float(text["seconds"]), int(text["people"]))
+    # Whatever is wrong with the file: the attack is run again.
     except (OSError, ValueError, TypeError, KeyError, RecursionError, UserError):
         return None

@@ -70,6 +70,7 @@ class Target:
         self.training = training
         if self.device.type != "cpu":
             backbone.to(self.device)
+            # Frozen networks are outside of the module tree, so the method does not take them along.
             backbone.bundle.to(self.device)
         judge = network_or_none(backbone.bundle, "judge")
         if judge is None:
@@ -88,9 +89,12 @@ class Target:
         """`function` over batches of rows, without gradients, under a progress bar where it takes long."""
         size = self.budget.batch
         starts = tqdm(range(0, len(rows[0]), size), desc=title, delay=2, leave=False, disable=title is None)
+        results = []
         with torch.no_grad():
-            chunks = ([row[start : start + size].to(self.device) for row in rows] for start in starts)
-            return torch.cat([function(*chunk).cpu() for chunk in chunks])
+            for start in starts:
+                chunk = [row[start : start + size].to(self.device) for row in rows]
+                results.append(function(*chunk).cpu())
+        return torch.cat(results)
 
     def anonymize(self, image: Tensor, key: Tensor, title: str = "anonymizing") -> Tensor:
         """`(B, 3, S, S)` anonymized, as read back from a PNG."""

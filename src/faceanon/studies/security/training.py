@@ -35,6 +35,7 @@ def fit(
     order = torch.randperm(rows)
     for _ in tqdm(range(steps), desc=title, delay=2, leave=False):
         if len(order) < min(batch, rows):
+            # What is left of the last order comes first: all rows are seen equally often.
             order = torch.cat([order, torch.randperm(rows)])
         chosen = order[:batch]
         order = order[batch:]
@@ -64,6 +65,7 @@ class Detector:
         def closure() -> Tensor:
             optimizer.zero_grad()
             error = F.binary_cross_entropy_with_logits(x @ self.weight, labels.float())
+            # All weights but the first: an offset need not be small.
             loss = error + penalty * self.weight[1:].square().sum() / 2
             torch.autograd.backward(loss)
             return loss
@@ -72,6 +74,7 @@ class Detector:
 
     def _scaled(self, features: Tensor) -> Tensor:
         scaled = (features - self.mean) / self.spread
+        # New people may lie far outside of what was learnt from.
         return torch.cat([torch.ones(len(scaled), 1), scaled.clamp(-10, 10)], 1)
 
     def score(self, features: Tensor) -> Tensor:
@@ -86,5 +89,6 @@ def least_squares(x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
     y = y.double()
     centre = x.mean(0)
     mean = y.mean(0)
+    # Directions in which known codes hardly vary would be blown up without end.
     weights = torch.linalg.pinv(x - centre, rtol=1e-6) @ (y - mean)
     return lambda rows: ((rows.double() - centre) @ weights + mean).float()

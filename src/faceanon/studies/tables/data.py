@@ -40,6 +40,7 @@ class TestPictures:
         image = torch.cat([batch.image for batch in self.batches])
         people = torch.cat([batch.identity for batch in self.batches]).tolist()
         first = {}
+        # Backwards, so that the first row of a person is what stays.
         for row, person in reversed(list(enumerate(people))):
             first[person] = row
         return image[sorted(first.values())[:count]]
@@ -129,7 +130,11 @@ def _photographs(
         else:
             labels.append(names.index(photo.identity))
     faces = Faces(chosen, labels, Reader(image_size), None, None)
-    return (faces[[(row, False) for row in rows]] for rows in person_major(labels, batch_size))
+    batches = []
+    for rows in person_major(labels, batch_size):
+        # False: a test mirrors nobody.
+        batches.append(faces[[(row, False) for row in rows]])
+    return iter(batches)
 
 
 def _files(roots: Sequence[Path]) -> list[Path]:
@@ -149,6 +154,7 @@ def spread(photos: Sequence[Photo], count: int) -> list[Photo]:
     counts: dict[str | None, int] = {}
     rank: list[tuple[int, int]] = []
     for position, photo in enumerate(photos):
+        # In twos: the next person's pair comes before a third picture of this one.
         number = counts[photo.identity] = counts.get(photo.identity, -1) + 1
         rank.append((number // 2, position))
     positions = []

@@ -126,6 +126,7 @@ def _fits(meta: Mapping[str, Any], backbone: Backbone, setting: Setting) -> bool
     extra = meta.get("tables")
     detectors = sorted(setting.detectors or {})
     if extra is None:
+        # Methods without weights all have one hash, which tells nothing of their arguments.
         of_method = bool(backbone.state_dict()) and meta.get("method_sha256") == state_sha256(backbone)
         return of_method and not (setting.needs_readings or setting.keys > setting.protocol.kffa_keys or detectors)
     enough = extra.get("kffa_keys", 0) >= setting.keys and set(detectors) <= set(extra.get("detectors", []))
@@ -179,6 +180,7 @@ def count_readings(evaluation: Evaluation) -> tuple[dict[str, float], dict[str, 
             if what.startswith("recovered/"):
                 recovered.append(what)
         for what in ("anonymized", *recovered):
+            # Rounding can carry a cosine past 1.
             cosine = suite.pairs[what].compute().reshape(-1).clamp(-1, 1).cpu()
             for reading in readings(recogniser):
                 metric = RecognitionRate(reading.distance, reading.threshold)

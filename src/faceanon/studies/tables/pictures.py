@@ -52,6 +52,7 @@ def key_embeddings(
         codes = [judge(face[None])]
         for start in range(0, keys, CHUNK):
             count = min(CHUNK, keys - start)
+            # Numbered over all faces, so that keys do not depend on the size of the pieces.
             indices = []
             for position in range(count):
                 indices.append(number * keys + start + position)
@@ -79,6 +80,7 @@ def project(embedding: Tensor, seed: int = 0) -> NDArray[np.float32]:
     faces, keys, width = embedding.shape
     if faces * keys < 5:
         raise ValueError(f"t-SNE needs at least 5 points, got {faces * keys}")
+    # scikit-learn refuses as many neighbours as there are points.
     perplexity = min(PERPLEXITY, (faces * keys - 1) / 3)
     points = embedding.reshape(-1, width).double().numpy()
     projected = TSNE(perplexity=perplexity, metric="cosine", init="random", random_state=seed).fit_transform(points)
@@ -114,6 +116,7 @@ def tsne_png(embeddings: Mapping[str, Tensor], judge: str, seed: int = 0) -> byt
     title = f"{faces} faces x {keys - 1} keys; stars: the originals\nt-SNE of {judge}'s embeddings, seed {seed}"
     figure.suptitle(title, fontsize=9)
     file = io.BytesIO()
+    # Else the version of matplotlib would make equal pictures different files.
     figure.savefig(file, format="png", dpi=110, metadata={"Software": None})
     return file.getvalue()
 

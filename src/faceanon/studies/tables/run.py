@@ -154,6 +154,7 @@ def run_tables(options: Options) -> int:
     chosen_device = device(options.device)
     given = parse_methods(options.methods)
     bundle = Bundle(options.bundle)
+    # All are built before the first one is tested: a wrong name at the end must not cost what came before.
     methods = {}
     for one in given:
         methods[one.name] = build(one, bundle)

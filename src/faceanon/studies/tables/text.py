@@ -27,6 +27,7 @@ def print_table(filled: FilledTable, facts: Sequence[str] = (), console: Console
     for block in filled.blocks:
         drawn = _rich(filled, block)
         wanted = console.measure(drawn, options=console.options.update(max_width=10_000)).maximum
+        # A pipe has no width, and rich takes 80 columns for it.
         if console.width < wanted and not console.is_terminal:
             console.width = wanted
         console.print(drawn)
@@ -49,7 +50,11 @@ def _rich(filled: FilledTable, block: FilledBlock) -> Table:
 
 def _remarks(filled: FilledTable) -> list[str]:
     """Remarks on rows, each once."""
-    lines = (f"{row.title}: {remark}" for block in filled.blocks for row in block.rows for remark in row.remarks)
+    lines = []
+    for block in filled.blocks:
+        for row in block.rows:
+            for remark in row.remarks:
+                lines.append(f"{row.title}: {remark}")
     return list(dict.fromkeys(lines))
 
 
@@ -62,7 +67,7 @@ def markdown(filled: FilledTable, facts: Sequence[str] = ()) -> str:
     """
     lines = [f"# {filled.spec.paper}: {filled.spec.title}", ""]
     if facts:
-        lines += [*(f"{fact}" for fact in facts), ""]
+        lines += [*facts, ""]
     for block in filled.blocks:
         heads = []
         for head, arrow in zip(filled.heads, block.arrows, strict=True):

@@ -44,6 +44,7 @@ def run_at_once(tasks: Sequence[Task], jobs: int, out: Path, settings: Settings)
         try:
             _follow(running, len(tasks))
         except KeyboardInterrupt:
+            # Whoever stops the command does not want to wait for the trainings that run.
             for process in active_children():
                 process.terminate()
             raise
@@ -72,6 +73,7 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     import torch
 
     threads = max(1, torch.get_num_threads() // jobs)
+    # Not forked: torch's threads do not survive that.
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_begin, initargs=(threads,))
     try:
         yield pool
@@ -121,6 +123,7 @@ def _into(log: Path) -> Iterator[None]:
     log.parent.mkdir(parents=True, exist_ok=True)
     kept = {}
     for stream in (sys.stdout, sys.stderr):
+        # By file descriptor, since libraries print past Python's own streams.
         kept[stream.fileno()] = os.dup(stream.fileno())
     try:
         with log.open("ab") as file:

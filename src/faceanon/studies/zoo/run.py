@@ -31,9 +31,11 @@ def run_zoo(methods: Sequence[Method], seeds: Sequence[int], settings: Settings,
     from faceanon.studies.zoo.jobs import run_at_once
     from faceanon.studies.zoo.train import faces
 
+    # Before anything is trained, so that a folder of other settings is refused at once.
     settings.keep(out)
     wanted = {}
     for method in methods:
+        # Without a training all seeds give the same.
         wanted[method.name] = list(seeds) if method.stages else [0]
     if jobs > 1:
         tasks = []
@@ -44,6 +46,7 @@ def run_zoo(methods: Sequence[Method], seeds: Sequence[int], settings: Settings,
     image = faces(settings)
     rows: dict[str, dict[str, Tensor]] = {}
     figures: dict[str, dict[int, dict[str, float]]] = {}
+    # What the processes have trained and tested is read here; costs are measured now, with the machine to themselves.
     for method in methods:
         name = method.name
         figures[name], rows[name] = _one(method, wanted[name], out, settings, image)

@@ -70,8 +70,10 @@ def prepare(method: Method, seed: int, out: Path, settings: Settings) -> Path:
         save_backbone(backbone_class(listed.class_path)(**{**listed.init_args, "bundle": settings.bundle}), model)
         return model
     for number, stage in enumerate(method.stages):
+        # A remainder goes to the first stages.
         batches = settings.steps // len(method.stages) + (number < settings.steps % len(method.stages))
         folder = _place(stage, seed, out)
+        # Written last, so it tells that the training came to its end.
         if not (folder / "cost.json").is_file():
             print(f"[zoo] {method.name}, seed {seed}: {stage.name}, {batches} batches", flush=True)
             _fit(stage, seed, folder, settings, batches, model if number else None)
@@ -92,6 +94,7 @@ def _fit(stage: Stage, seed: int, place: Path, settings: Settings, batches: int,
     """Train one stage, and note what it cost when it is done."""
     from faceanon.training.cli import run as train
 
+    # Faces of an epoch are drawn into memory, so a long training takes several epochs.
     epochs = -(-batches * settings.batch // (GROUP * MOST_GROUPS))
     an_epoch = -(-batches // epochs)
     options: dict[str, Any] = {
@@ -223,6 +226,7 @@ def measure(model: Path, image: Tensor) -> tuple[dict[str, float], dict[str, Ten
     with torch.no_grad():
         # Networks that are built on first use.
         backbone.anonymize(image[:1], first[:1])
+        # Processor time: the machine may be at other work as well.
         start = time.process_time()
         hidden = saved(backbone.anonymize(image, first))
         spent = time.process_time() - start

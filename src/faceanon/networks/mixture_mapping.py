@@ -88,7 +88,8 @@ def _edges(sizes: Tensor) -> Tensor:
     """Where a normal distribution is cut into parts `(K,)` of these sizes."""
     shares = sizes.double().cumsum(0)[:-1] / sizes.sum()
     # No z is beyond; a file holds finite numbers.
-    return torch.special.ndtri(shares).clamp(-LARGEST, LARGEST).float()
+    edges: Tensor = torch.special.ndtri(shares)
+    return edges.clamp(-LARGEST, LARGEST).float()
 
 
 def _k_means(points: Tensor, clusters: int, seed: int) -> Tensor:

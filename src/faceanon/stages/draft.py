@@ -103,8 +103,8 @@ def fit_mixture(generator: Generator, encoder: PyramidEncoder, latents: Tensor, 
     device = generator.input.input.device
     order = torch.randperm(len(latents), generator=torch.Generator().manual_seed(seed))[:MIXTURE_MOST]
     first = []
-    for few in latents[order].split(MIXTURE_BATCH):
-        codes, _ = encoder.with_features(few.float().to(device))
+    for few in order.split(MIXTURE_BATCH):  # type: ignore[no-untyped-call]
+        codes, _ = encoder.with_features(latents[few].float().to(device))
         first.append(codes[:, 0].float())
     strength = None
     if generator.drafts:

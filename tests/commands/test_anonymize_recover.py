@@ -21,7 +21,7 @@ from fakes import FixedDetector, KeyedTint
 @pytest.fixture(autouse=True)
 def tiny_model(monkeypatch):
     """A model that needs no file, and a derivation that costs nothing."""
-    monkeypatch.setattr(_files, "load_pipeline", lambda files, torch_for=None: Pipeline(KeyedTint(), FixedDetector([])))
+    monkeypatch.setattr(_files, "load_pipeline", lambda *asked, **more: Pipeline(KeyedTint(), FixedDetector([])))
     for command in (anonymize, recover):
         monkeypatch.setattr(command, "load_pipeline", _files.load_pipeline)
     monkeypatch.setattr(
@@ -93,7 +93,7 @@ def found_faces(monkeypatch):
     big = Detection((12, 12, 52, 52), 0.9, shape * 12 + np.array([32, 26]))
     tiny = Detection((52, 52, 62, 62), 0.8, shape * 3 + np.array([57, 55]))
     detector = FixedDetector([big, tiny])
-    monkeypatch.setattr(anonymize, "load_pipeline", lambda files, torch_for=None: Pipeline(KeyedTint(), detector))
+    monkeypatch.setattr(anonymize, "load_pipeline", lambda *asked, **more: Pipeline(KeyedTint(), detector))
 
 
 def test_list_faces_numbers_them_and_writes_nothing(tmp_path, capsys, monkeypatch):

@@ -29,8 +29,8 @@ def backbone(sealed_bundle):
 def faceanon(backbone, monkeypatch, capsys):
     """Run a command in this process under a password; gives exit code, output and error output."""
     pipe = Pipeline(backbone, FixedDetector(ALONE))
-    monkeypatch.setattr(recover, "load_pipeline", lambda files, torch_for=None: pipe)
-    monkeypatch.setattr(anonymize, "_pipeline", lambda args, policy: pipe)
+    monkeypatch.setattr(recover, "load_pipeline", lambda *asked, **more: pipe)
+    monkeypatch.setattr(anonymize, "_pipeline", lambda *asked: pipe)
     monkeypatch.setattr(KdfParameters.__init__, "__defaults__", ("argon2id", 64, 1, 1, 19))
     # The same keys in every run: some salts draw a stranger of these small networks very near the original.
     salts = itertools.count(1)

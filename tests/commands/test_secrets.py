@@ -46,9 +46,7 @@ def photos(tmp_path, monkeypatch):
 
 def use(monkeypatch, backbone):
     for command in (anonymize, recover):
-        monkeypatch.setattr(
-            command, "load_pipeline", lambda files, torch_for=None: Pipeline(backbone, FixedDetector([]))
-        )
+        monkeypatch.setattr(command, "load_pipeline", lambda *asked, **more: Pipeline(backbone, FixedDetector([])))
 
 
 def forms(word=WORD):

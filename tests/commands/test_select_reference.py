@@ -86,9 +86,7 @@ def bundle():
 @pytest.fixture
 def world(tmp_path, monkeypatch, bundle):
     world = World(tmp_path)
-    monkeypatch.setattr(
-        anonymize, "load_pipeline", lambda files, torch_for=None: Pipeline(Tint(bundle), world.detector)
-    )
+    monkeypatch.setattr(anonymize, "load_pipeline", lambda *asked, **more: Pipeline(Tint(bundle), world.detector))
     monkeypatch.setattr(
         Secret, "from_password", lambda text, salt, kdf: Secret.random(int.from_bytes(salt + text.encode(), "big"))
     )

@@ -40,8 +40,8 @@ def traces(original, boxes):
 
 def test_outputs_hold_neither_password_nor_original_bytes(tmp_path, monkeypatch, capsys, pipe):
     for command in (anonymize, recover):
-        monkeypatch.setattr(command, "load_pipeline", lambda files, torch_for=None: pipe)
-    monkeypatch.setattr(anonymize, "_pipeline", lambda args, policy: pipe)
+        monkeypatch.setattr(command, "load_pipeline", lambda *asked, **more: pipe)
+    monkeypatch.setattr(anonymize, "_pipeline", lambda *asked: pipe)
     monkeypatch.setattr(KdfParameters.__init__, "__defaults__", ("argon2id", 64, 1, 1, 19))
     monkeypatch.setenv("PW", WORD)
     make_photo(tmp_path / "in/a.png", 0)
@@ -76,8 +76,8 @@ def zlib_parts(data):
 
 def test_folders_go_on_and_come_back(tmp_path, monkeypatch, capsys, pipe):
     for command in (anonymize, recover):
-        monkeypatch.setattr(command, "load_pipeline", lambda files, torch_for=None: pipe)
-    monkeypatch.setattr(anonymize, "_pipeline", lambda args, policy: pipe)
+        monkeypatch.setattr(command, "load_pipeline", lambda *asked, **more: pipe)
+    monkeypatch.setattr(anonymize, "_pipeline", lambda *asked: pipe)
     monkeypatch.setattr(KdfParameters.__init__, "__defaults__", ("argon2id", 64, 1, 1, 19))
     monkeypatch.setenv("PW", WORD)
     monkeypatch.setenv("WRONG", "hush")
@@ -208,7 +208,7 @@ def test_exact_recovery_reads_no_model(tmp_path, monkeypatch, pipe):
 
 @pytest.mark.parametrize("beside", ["b.png.faceanon.vault", "b.png.faceanon.json"])
 def test_recovery_data_of_another_picture_are_not_lost(tmp_path, monkeypatch, capsys, pipe, beside):
-    monkeypatch.setattr(anonymize, "_pipeline", lambda args, policy: pipe)
+    monkeypatch.setattr(anonymize, "_pipeline", lambda *asked: pipe)
     monkeypatch.setattr(KdfParameters.__init__, "__defaults__", ("argon2id", 64, 1, 1, 19))
     monkeypatch.setenv("PW", WORD)
     source = make_photo(tmp_path / "in/b.png")

@@ -141,9 +141,7 @@ def test_a_photo_is_searched_at_every_side(tmp_path):
 
 
 def test_the_command_takes_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(
-        anonymize, "load_pipeline", lambda files, torch_for=None: Pipeline(KeyedTint(), FixedDetector([]))
-    )
+    monkeypatch.setattr(anonymize, "load_pipeline", lambda *asked, **more: Pipeline(KeyedTint(), FixedDetector([])))
     monkeypatch.setattr(Secret, "from_password", lambda text, salt, kdf: Secret.random(1))
     monkeypatch.setenv("PW", "hush")
     photo = np.full((256, 256, 3), 90, np.uint8)

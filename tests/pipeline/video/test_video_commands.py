@@ -15,7 +15,7 @@ GAP = [[face_at(x, y, 16)] if not 2 <= i < 14 else [] for i, (x, y) in enumerate
 def tiny_model(monkeypatch):
     """A model that needs no file, and a derivation that costs nothing."""
     monkeypatch.setattr(anonymize, "_pipeline", lambda args, policy: Pipeline(KeyedTint(), FilmDetector(GAP)))
-    monkeypatch.setattr(recover, "load_pipeline", lambda files, torch_for=None: Pipeline(KeyedTint()))
+    monkeypatch.setattr(recover, "load_pipeline", lambda *asked, **more: Pipeline(KeyedTint()))
     monkeypatch.setattr(
         Secret, "from_password", lambda text, salt, kdf: Secret.random(int.from_bytes(salt + text.encode(), "big"))
     )

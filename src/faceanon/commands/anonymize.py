@@ -169,7 +169,7 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
         "--face-size",
         type=int,
         metavar="PX",
-        help="paint faces at this size at most, e.g. 128: large faces become softer, and take a third of the time "
+        help="paint faces at this size at most, e.g. 128: large faces become softer, and take half of the time "
         "(default: up to 256 px, by how large a face is in the photo)",
     )
     group.add_argument("--list-faces", action="store_true", help="number the faces and say what would be done; no OUT")

@@ -98,8 +98,7 @@ def test_of_the_strangers_the_most_natural_one_is_taken(faces, monkeypatch):
     monkeypatch.setattr(module, "MARGIN", 0.0)
     chosen = persona.anonymize(faces, key)
     codes = persona.encode(faces)
-    identities = [persona._another(codes.identity, key, turn) for turn in range(module.STRANGERS)]
-    painted, odd = persona._strangers(codes, identities, key)
+    painted, odd = persona._strangers(codes, key)
     assert len(set(odd.argmin(0).tolist())) > 1
     for face, turn in enumerate(odd.argmin(0).tolist()):
         wanted = persona._join(painted[turn], codes)[face]

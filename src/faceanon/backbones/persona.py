@@ -236,17 +236,14 @@ class Persona(Backbone):
     def unlike(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
         """As in the base: of four strangers the most natural one whom the recogniser does not take for the person."""
         codes, embedding, _ = self._look(image)
-        keys = key.expand(len(image), -1, -1)
-        identities = []
-        for turn in range(STRANGERS):
-            identities.append(self._another(identity[None], key, turn))
-        painted, odd = self._strangers(codes, [item.expand(len(image), -1) for item in identities], keys)
+        rows = len(image)
+        painted, odd = self._strangers(codes.with_identity(identity.expand(rows, -1)), key.expand(rows, -1, -1))
         best = identity
         least = None
         for turn in odd.mean(1).argsort().tolist():
             alike = float(self._alike(self._join(painted[turn], codes), embedding).max())
             if least is None or alike < least:
-                best = identities[turn][0]
+                best = self._another(identity[None], key, turn)[0]
                 least = alike
             if alike < ALIKE:
                 break
@@ -261,10 +258,7 @@ class Persona(Backbone):
             confidence: That they show faces, `(B,)`.
             key: `(B, K, K)`.
         """
-        identities = []
-        for turn in range(STRANGERS):
-            identities.append(self._another(codes.identity, key, turn))
-        painted, odd = self._strangers(codes, identities, key)
+        painted, odd = self._strangers(codes, key)
         order = odd.argsort(0)
         faces = torch.arange(len(key), device=odd.device)
         drawn = self._join(painted[order[0], faces], codes)
@@ -280,21 +274,21 @@ class Persona(Backbone):
             alike[again[better]] = alike_now[better]
         return _clear(drawn, confidence)
 
-    def _strangers(self, codes: Codes, identities: list[Tensor], key: Tensor) -> tuple[Tensor, Tensor]:
+    def _strangers(self, codes: Codes, key: Tensor) -> tuple[Tensor, Tensor]:
         """Latents `(T, B, 32, h, h)` of T strangers for each of B faces, and how odd they are, `(T, B)`.
 
-        The first one is taken for less odd than it is, by `MARGIN`.
+        The key with its rows moved on gives another stranger, at 90 degrees to the person as well. The first one is
+        taken for less odd than it is, by `MARGIN`.
 
         Args:
             codes: Of the originals.
-            identities: T identity codes `(B, 64)`, which the key makes strangers of.
             key: `(B, K, K)`.
         """
         assert codes.mask is not None
         painted = []
         odd = []
-        for identity in identities:
-            latents = self.paint(self.edit(codes.with_identity(identity), key))
+        for turn in range(STRANGERS):
+            latents = self.paint(self.edit(codes, key.roll(turn, -2)))
             painted.append(latents)
             odd.append(self._oddness(latents, codes.mask))
         odd[0] = odd[0] - MARGIN

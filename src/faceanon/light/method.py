@@ -294,12 +294,9 @@ class LightPersona:
         painted = []
         odd = []
         for turn in range(STRANGERS):
-            code = seen.code
-            if turn > 0:
-                # What the key makes of this code is what its rows, moved on, make of the person's: somebody else.
-                other = self._turned(seen.code, np.roll(keys, turn, -2))
-                code = self._turned(other, keys, inverse=True)
-            latents = self._painted(seen, self._nearer_to_mean(self._turned(code, keys)))
+            # With its rows moved on, the key gives somebody else.
+            code = self._turned(seen.code, np.roll(keys, turn, -2))
+            latents = self._painted(seen, self._nearer_to_mean(code))
             painted.append(latents)
             odd.append(self._oddness(latents, seen.mask))
         odd[0] = odd[0] - np.float32(MARGIN)
@@ -407,7 +404,7 @@ class LightPersona:
         basis = space["kept_basis"][:, : looks.shape[1]]
         return code + (looks - code @ basis) @ basis.T
 
-    def _turned(self, code: Array, keys: Array, inverse: bool = False) -> Array:
+    def _turned(self, code: Array, keys: Array) -> Array:
         """Codes `(B, 64)` of other persons, as `IdentitySpace.turned`."""
         space = self._space()
         frame = np.linalg.qr(keys.astype(np.float64))[0].astype(np.float32)
@@ -415,8 +412,6 @@ class LightPersona:
         free = np.einsum("bi,bij->bj", code @ space["free_basis"], frame)
         pairs = free.reshape(len(free), -1, 2)
         quarter = np.stack([-pairs[..., 1], pairs[..., 0]], -1).reshape(len(free), -1)
-        if inverse:
-            quarter = -quarter
         turned: Array = kept + np.einsum("bi,bji->bj", quarter, frame) @ space["free_basis"].T
         return turned
 

@@ -195,6 +195,30 @@ def places_in_window(geometry: CropGeometry, box: Box, right: Tensor, down: Tens
     return places
 
 
+def box_around(rows: tuple[int, int], columns: tuple[int, int], size: int, geometry: CropGeometry, box: Box) -> Box:
+    """The upright box of the photo around some pixels of a face, within `box`.
+
+    Args:
+        rows: The first and the last of the pixels' rows.
+        columns: The same of their columns.
+        size: Side of the face in pixels.
+        geometry: Where the face lies.
+        box: What the box may not exceed.
+    """
+    # A pixel of the face reaches as far as the middles of its neighbours.
+    edges_down = [(rows[0] - 1) * 2 / size - 1, (rows[1] + 2) * 2 / size - 1]
+    edges_right = [(columns[0] - 1) * 2 / size - 1, (columns[1] + 2) * 2 / size - 1]
+    x = []
+    y = []
+    for right in edges_right:
+        for down in edges_down:
+            x.append(geometry.center_x + geometry.axis_x * right - geometry.axis_y * down)
+            y.append(geometry.center_y + geometry.axis_y * right + geometry.axis_x * down)
+    left = max(box[0], math.floor(min(x)) - 1)
+    top = max(box[1], math.floor(min(y)) - 1)
+    return left, top, min(box[2], math.ceil(max(x)) + 1), min(box[3], math.ceil(max(y)) + 1)
+
+
 def samples(shrink: float) -> int:
     """Samples across a pixel of a picture that is shrunk so many times; up to 1.25 times bicubic alone will do.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -11,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from faceanon.manifest import CropGeometry
-from faceanon.photo.align import Box, crop_steps, crop_window, places_in_window, samples, window_tensor
+from faceanon.photo.align import Box, box_around, crop_steps, crop_window, places_in_window, samples, window_tensor
 from faceanon.photo.pictures import FEATHER, PASSES, SEEN
 
 
@@ -159,18 +157,7 @@ def _around(region: Tensor, geometry: CropGeometry, box: Box) -> Box:
     columns = region.amax(0).nonzero().flatten()
     if len(rows) == 0:
         return box[0], box[1], box[0], box[1]
-    # A pixel of the face reaches as far as the middles of its neighbours.
-    edges_down = [(int(rows[0]) - 1) * 2 / size - 1, (int(rows[-1]) + 2) * 2 / size - 1]
-    edges_right = [(int(columns[0]) - 1) * 2 / size - 1, (int(columns[-1]) + 2) * 2 / size - 1]
-    x = []
-    y = []
-    for right in edges_right:
-        for down in edges_down:
-            x.append(geometry.center_x + geometry.axis_x * right - geometry.axis_y * down)
-            y.append(geometry.center_y + geometry.axis_y * right + geometry.axis_x * down)
-    left = max(box[0], math.floor(min(x)) - 1)
-    top = max(box[1], math.floor(min(y)) - 1)
-    return left, top, min(box[2], math.ceil(max(x)) + 1), min(box[3], math.ceil(max(y)) + 1)
+    return box_around((int(rows[0]), int(rows[-1])), (int(columns[0]), int(columns[-1])), size, geometry, box)
 
 
 def _cells_of(grid: Tensor, chosen: Tensor, times: int) -> Tensor:

@@ -101,20 +101,22 @@ def _bars(finding: Finding) -> tuple[Mapping[str, float], Mapping[str, tuple[flo
     if isinstance(finding, Parrot):
         parts = {"anonymized": finding.before, "after the attack": finding.after}
         parts |= {"blurred": finding.control_before, "blur after the attack": finding.control_after}
-        shares = {}
-        intervals = {}
-        for name, one in parts.items():
-            shares[name] = one.same
-            intervals[name] = one.same_interval
-        return shares, intervals
+        return _apart({name: (one.same, one.same_interval) for name, one in parts.items()})
     ranks = _ranks(finding)
     if not ranks:
         return None
+    return _apart({name: (one.rank1, one.rank1_interval) for name, one in ranks.items()})
+
+
+def _apart(
+    bars: Mapping[str, tuple[float, tuple[float, float]]],
+) -> tuple[Mapping[str, float], Mapping[str, tuple[float, float]]]:
+    """Shares by label, and intervals by label, of both together."""
     shares = {}
     intervals = {}
-    for name, one in ranks.items():
-        shares[name] = one.rank1
-        intervals[name] = one.rank1_interval
+    for name, (share, interval) in bars.items():
+        shares[name] = share
+        intervals[name] = interval
     return shares, intervals
 
 

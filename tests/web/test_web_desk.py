@@ -189,6 +189,36 @@ def test_the_gate_counts_uploads_and_forbids_other_places():
     assert headers[b"content-security-policy"].startswith(b"default-src 'self';")
 
 
+def taken_by_the_gate(messages):
+    """What the page gets of an upload, message by message."""
+    taken = []
+
+    async def inner(scope, receive, send):
+        for _ in messages:
+            taken.append((await receive())["type"])
+
+    async def receive():
+        return left.pop(0)
+
+    left = list(messages)
+    scope = {"type": "http", "method": "POST", "path": "/gradio_api/upload", "client": ("1.2.3.4", 5), "headers": []}
+    asyncio.run(Gate(inner, RateLimit(1, 60))(scope, receive, None))
+    return taken
+
+
+def test_an_upload_that_breaks_off_is_a_malformed_form():
+    from starlette.formparsers import MultiPartException
+
+    half = {"type": "http.request", "body": b"half", "more_body": True}
+    rest = {"type": "http.request", "body": b"rest", "more_body": False}
+    gone = {"type": "http.disconnect"}
+    # Whoever has sent everything may go before the answer.
+    assert taken_by_the_gate([half, rest, gone]) == ["http.request", "http.request", "http.disconnect"]
+    for messages in ([half, gone], [gone]):
+        with pytest.raises(MultiPartException, match="broke off"):
+            taken_by_the_gate(messages)
+
+
 def test_strength_follows_the_guesses_and_echoes_nothing():
     found = [judge_password(word, 8.0) for word in ("password", "rover1987", "Kf8#pq2!", RIGHT)]
     assert [one.level for one in found][:1] == ["very weak"]

@@ -64,6 +64,8 @@ class RateLimit:
 class Gate:
     """ASGI middleware: uploads of one client are counted, and every answer forbids requests to other places.
 
+    Of an upload that breaks off nothing stays on the disk, and nothing is said in the terminal.
+
     Args:
         app: What it stands before.
         limit: Of uploads.
@@ -98,8 +100,31 @@ class Gate:
         client = (scope.get("client") or ("unknown",))[0]
         if upload and (seconds := self.limit.wait(client)):
             await _refuse(guarded, seconds)
+        elif upload:
+            await self.app(scope, _whole(receive), guarded)
         else:
             await self.app(scope, receive, guarded)
+
+
+def _whole(receive: Receive) -> Receive:
+    """The messages of an upload; one that breaks off ends as a malformed form.
+
+    For a client that hangs up the framework would leave what it has of the picture on the disk, and print the whole
+    stack. For a malformed form it removes the file and answers in one line.
+    """
+    from starlette.formparsers import MultiPartException  # here: it comes with the extra `web`
+
+    complete = False
+
+    async def message() -> Scope:
+        nonlocal complete
+        got = await receive()
+        if got["type"] == "http.disconnect" and not complete:
+            raise MultiPartException("the upload broke off")
+        complete = complete or not got.get("more_body", False)
+        return got
+
+    return message
 
 
 async def _refuse(send: Send, seconds: int) -> None:

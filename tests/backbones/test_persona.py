@@ -164,6 +164,21 @@ def test_a_person_of_a_clip_gets_one_checked_code(faces, monkeypatch):
 
 
 @torch.no_grad()
+def test_faces_of_a_clip_come_with_the_codes_of_their_originals(persona, faces, monkeypatch):
+    identity = persona.encode(faces).identity
+    key = persona.sample_key(len(faces))
+    wanted = persona.decode(persona.edit(persona.encode(faces).with_identity(identity), key))
+    looks = []
+    encode = persona.bundle.codec.encode
+    monkeypatch.setattr(persona.bundle.codec, "encode", lambda image: (looks.append(1), encode(image))[1])
+    monkeypatch.setattr(persona.bundle, "recogniser", None)
+    drawn, codes = persona.anonymize_as_with_codes(faces, identity, key)
+    assert len(looks) == 1
+    assert codes == persona.code_of(faces)
+    torch.testing.assert_close(drawn, wanted, equal_nan=True)
+
+
+@torch.no_grad()
 def test_frames_without_a_face_are_nan_in_a_clip_too(persona, faces):
     mixed = torch.cat([faces[:1], torch.full_like(faces[:1], 0.1)])
     identity = persona.encode(mixed).identity

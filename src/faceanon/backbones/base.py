@@ -160,6 +160,20 @@ class Backbone(nn.Module, ABC):
         """
         return self.decode(self.edit(self.encode(image).with_identity(identity), key))
 
+    def anonymize_as_with_codes(self, image: Tensor, identity: Tensor, key: Tensor) -> tuple[Tensor, list[bytes]]:
+        """`anonymize_as`, and of a sealed method the codes of the originals; a method may share work between the two.
+
+        Args:
+            image: `(B, 3, S, S)`, frames of one clip.
+            identity: `(B, ...)` codes, as of `anonymize_as`.
+            key: `(B, *key_shape)`.
+
+        Returns:
+            `(B, 3, S, S)`, not clamped, and B codes, or none of a method that is not sealed.
+        """
+        drawn = self.anonymize_as(image, identity, key)
+        return drawn, self.code_of(image) if self.sealed else []
+
     def unlike(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
         """An identity code of whose stranger a method has made sure that it does not look like the person.
 

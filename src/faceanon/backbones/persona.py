@@ -229,9 +229,17 @@ class Persona(Backbone):
 
     def anonymize_as(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
         """As in the base; where no face can be made out, the picture is NaN."""
-        codes, _, confidence = self._look(image)
-        drawn = self.decode(self.edit(codes.with_identity(identity), key))
-        return _clear(drawn, confidence)
+        return self.anonymize_as_with_codes(image, identity, key)[0]
+
+    def anonymize_as_with_codes(self, image: Tensor, identity: Tensor, key: Tensor) -> tuple[Tensor, list[bytes]]:
+        """As in the base; codec and mesh look at each face once, and the recogniser at none: its code is given."""
+        with torch.no_grad():
+            latents = self.bundle.codec.encode(image)
+        mesh, confidence = self.points(image)
+        codes = self._codes(image, latents, mesh, identity)
+        drawn = self.decode(self.edit(codes, key))
+        assert codes.mask is not None
+        return _clear(drawn, confidence), codes_of_latents(latents, codes.mask)
 
     def unlike(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
         """As in the base: of four strangers the most natural one whom the recogniser does not take for the person."""
@@ -322,7 +330,8 @@ class Persona(Backbone):
             latents = self.bundle.codec.encode(image)
             embedding = self.bundle.recogniser(image.float())
         mesh, confidence = self.points(image)
-        return self._codes(image, latents, mesh, embedding), embedding, confidence
+        identity = self._identity(embedding.float(), latents, image)
+        return self._codes(image, latents, mesh, identity), embedding, confidence
 
     def encode_batch(self, batch: FaceBatch) -> Codes:
         """As `encode`, with what was prepared for a training batch."""
@@ -332,10 +341,11 @@ class Persona(Backbone):
         covered = None
         if self.training:
             covered = random_covers(len(latents), latents.shape[-1], latents.device)
-        return self._codes(batch.image, latents, batch.mesh, batch.embedding, covered)
+        identity = self._identity(batch.embedding.float(), latents, batch.image)
+        return self._codes(batch.image, latents, batch.mesh, identity, covered)
 
     def _codes(
-        self, image: Tensor, latents: Tensor, mesh: Tensor, embedding: Tensor, covered: Tensor | None = None
+        self, image: Tensor, latents: Tensor, mesh: Tensor, identity: Tensor, covered: Tensor | None = None
     ) -> Codes:
         """Codes of pictures; `covered` `(B, 1, h, h)` is 1 in cells that are not to be painted, None finds them."""
         cells = latents.shape[-1]
@@ -349,7 +359,7 @@ class Persona(Backbone):
         shown = _maps_shown(mask, lines)
         condition = torch.cat([light.flatten(1), pose(mesh)], 1)
         return Codes(
-            identity=self._identity(embedding.float(), latents, image),
+            identity=identity,
             attributes=condition[:, None],
             features={cells: maps, 1: shown},
             image=image,

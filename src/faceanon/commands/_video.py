@@ -31,10 +31,14 @@ VIDEOS_ONLY: dict[str, Any] = {
     "crf": 10,
     "full_colour": False,
     "lossless": False,
-    "every": 1,
+    "every": None,
     "max_gap": 1.0,
     "strict": False,
 }
+EVERY_HELP = (
+    "look for faces on every Nth frame and follow them in between (default: 8 times a second, and oftener where they "
+    "move fast)"
+)
 PHOTOS_ONLY: dict[str, Any] = {
     "list_faces": False,
     "aligned": False,
@@ -74,12 +78,12 @@ class FollowOptions:
     """How faces are followed through a video.
 
     Args:
-        every: Faces are looked for on every so many frames.
+        every: Faces are looked for on every so many frames; None for eight times a second and oftener where needed.
         max_gap: Seconds for which a face that is lost and found again stays covered.
         strict: Whether nothing is written if a followed face is uncovered in some frame.
     """
 
-    every: int
+    every: int | None
     max_gap: float
     strict: bool
 
@@ -131,7 +135,7 @@ def add_video_arguments(parser: argparse.ArgumentParser, follow: bool) -> None:
     group.add_argument("--lossless", action="store_true", help="keep every pixel exactly; large files")
     if not follow:
         return
-    group.add_argument("--every", type=int, metavar="N", help="look for faces on every Nth frame only (default: 1)")
+    group.add_argument("--every", type=int, metavar="N", help=EVERY_HELP)
     group.add_argument(
         "--max-gap",
         type=float,

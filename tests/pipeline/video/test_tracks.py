@@ -12,7 +12,7 @@ RATE = 25.0
 
 def follow(paths, frames=30, shots=None, rate=RATE, **options):
     """Tracks of faces given as functions of the frame number to (x, y, eyes), or None where unseen."""
-    tracker, asked = Tracker(rate, TrackOptions(**options)), []
+    tracker, asked = Tracker(rate, TrackOptions(**{"every": 1, **options})), []
     for frame in range(frames):
         if tracker.wants(frame, GREY if shots is None else shots[frame]):
             asked.append(frame)
@@ -44,7 +44,7 @@ def test_fast_face_is_met_where_its_speed_brings_it():
 
 def test_order_of_detections_is_idle():
     one, other = (lambda f: (30, 60, 10)), (lambda f: (90, 60, 10))
-    tracker = Tracker(RATE, TrackOptions())
+    tracker = Tracker(RATE, TrackOptions(every=1))
     for frame in range(10):
         found = [face_at(*path(frame)) for path in ((one, other) if frame % 2 else (other, one))]
         tracker.add(frame, found, [geometry_from_points(face.points) for face in found])

@@ -127,7 +127,7 @@ def test_batches_and_chunks_do_not_change_a_pixel(clip, tmp_path, monkeypatch):
 
 def test_uncovered_frames_are_named_and_strict_refuses(clip, tmp_path):
     faces = [[face_at(x, y, 16)] if not 3 <= i < 13 else [] for i, (x, y) in enumerate(WHERE)]
-    follow = TrackOptions(max_gap=0.2, hold=0.05)
+    follow = TrackOptions(every=1, max_gap=0.2, hold=0.05)
     options = VideoOptions(follow=follow, quality=Quality(lossless=True))
     with pytest.raises(UncoveredError, match=r"1 face\(s\) not covered in 8 frame\(s\): 4-11 \(face 0\)"):
         anonymize_video(pipeline(faces=faces), clip, tmp_path / "a.mp4", password(), replace(options, strict=True))
@@ -136,7 +136,7 @@ def test_uncovered_frames_are_named_and_strict_refuses(clip, tmp_path):
     assert "4-11" in describe_missing(tuple(report.track for report in outcome.tracks))
     changed = np.abs(stack(clip) - stack(tmp_path / "a.mp4")).mean((1, 2, 3)) > 0.5
     np.testing.assert_array_equal(changed, [i < 4 or i > 11 for i in range(16)])
-    filled = replace(options, follow=TrackOptions(), strict=True)
+    filled = replace(options, follow=TrackOptions(every=1), strict=True)
     anonymize_video(pipeline(faces=faces), clip, tmp_path / "b.mp4", password(), filled)
     assert (np.abs(stack(clip) - stack(tmp_path / "b.mp4")).mean((1, 2, 3)) > 0.5).all()
 

@@ -14,11 +14,12 @@ from torch import Tensor
 from faceanon.files import write_atomic
 from faceanon.key import Password
 from faceanon.photo.align import framed_square
+from faceanon.photo.detect import Detection
 from faceanon.photo.metadata import sidecar_of
 from faceanon.pipeline.photo import NoFaceError, Pipeline
 from faceanon.pipeline.video.faces import Change
 from faceanon.pipeline.video.flicker import FlickerMeter
-from faceanon.pipeline.video.frames import VideoInfo, read_frames, read_info
+from faceanon.pipeline.video.frames import Frame, VideoInfo, read_frames, read_info
 from faceanon.pipeline.video.passes import Progress, ignore_frame, mean_identities, silent, write_changed
 from faceanon.pipeline.video.probe import Probe
 from faceanon.pipeline.video.record import VideoRecord, fits_inside
@@ -131,10 +132,10 @@ def anonymize_video(
     if options.probe and pipeline.backbone.reversible:
         probe = Probe.of(record, pipeline)
 
-    def seen(frame: int, track: int, before: Tensor, after: Tensor) -> None:
+    def seen(frame: int, track: int, before: Tensor, after: Tensor, code: bytes | None) -> None:
         meter.add(track, frame, before, after)
-        if sealed:
-            codes[frame, track] = pipeline.codes_of_faces(before[None])[0]
+        if code is not None:
+            codes[frame, track] = code
         if probe is not None:
             probe.before(frame, track, before)
 
@@ -169,14 +170,26 @@ def find_tracks(
     tracker = Tracker(info.rate, options)
     frames = 0
     framing = pipeline.backbone.framing
+
+    def add(frame: Frame, found: list[Detection]) -> None:
+        squares = []
+        for face in found:
+            squares.append(framed_square(face.points, framing))
+        tracker.add(frame.index, found, squares)
+
+    # Frames since the last one that was looked at, while it may turn out that they have to be looked at as well.
+    skipped: list[Frame] = []
     for frame in read_frames(source):
         frames = frame.index + 1
         if tracker.wants(frame.index, frame.pixels):
             found = pipeline.detector.detect(frame.pixels)
-            squares = []
-            for face in found:
-                squares.append(framed_square(face.points, framing))
-            tracker.add(frame.index, found, squares)
+            if skipped and not tracker.steady(frame.index, found):
+                for earlier in skipped:
+                    add(earlier, pipeline.detector.detect(earlier.pixels))
+            add(frame, found)
+            skipped = []
+        elif options.every is None:
+            skipped.append(frame)
         progress("detection", frames, info.frames)
     tracks = tracker.finish(frames, info.width, info.height)
     if not any(track.segments for track in tracks):

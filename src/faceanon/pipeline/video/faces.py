@@ -20,8 +20,8 @@ from faceanon.pipeline.photo import Pipeline
 from faceanon.types import Codes
 
 Places = Sequence[tuple[int, CropGeometry]]
-Seen = Callable[[int, int, Tensor, Tensor], None]
-_Pair = tuple[int, int, Tensor, Tensor]
+Seen = Callable[[int, int, Tensor, Tensor, bytes | None], None]
+_Replaced = tuple[int, int, Tensor, Tensor, bytes | None]
 BLURRED = 0.06  # deviation of the blur, in sides of the square, where a method gives no picture
 EVERY = 6  # faces of a track from one on which its stranger is checked to the next
 
@@ -56,15 +56,22 @@ class Change:
         Returns:
             `(B, 3, S, S)` on the CPU, in [-1, 1].
         """
+        return self.with_codes(faces, tracks, frames, means)[0]
+
+    @torch.inference_mode()
+    def with_codes(
+        self, faces: Tensor, tracks: Sequence[int], frames: Sequence[int], means: Mapping[int, Tensor]
+    ) -> tuple[Tensor, list[bytes]]:
+        """As a call, with the codes of the originals, not yet sealed; none of recovery and of methods without codes."""
         backbone = self.pipeline.backbone
         device = self.pipeline.device
         if self.inverse and backbone.sealed:
             carried = []
             for position in zip(frames, tracks, strict=True):
                 carried.append(self.codes[position])
-            brought_back: Tensor = self.pipeline.from_codes(faces, carried)
-            return brought_back.clamp(-1, 1)
+            return self.pipeline.from_codes(faces, carried).clamp(-1, 1), []
         key = backbone.key_from_secret(self.secret, len(faces)).to(device)
+        codes_made: list[bytes] = []
         if all(track in means for track in tracks):
             codes_of_tracks = []
             for track in tracks:
@@ -74,10 +81,12 @@ class Change:
                 codes = self.encode(faces).with_identity(identity)
                 drawn = backbone.decode(backbone.edit(codes, key, inverse=True))
             else:
-                drawn = backbone.anonymize_as(faces.to(device), identity, key)
+                drawn, codes_made = backbone.anonymize_as_with_codes(faces.to(device), identity, key)
+        elif self.inverse:
+            drawn = backbone.recover(faces.to(device), key)
         else:
-            drawn = (backbone.recover if self.inverse else backbone.anonymize)(faces.to(device), key)
-        return _hidden_anyway(drawn.detach().float().cpu().clamp(-1, 1), faces)
+            drawn, codes_made = backbone.anonymize_with_codes(faces.to(device), key)
+        return _hidden_anyway(drawn.detach().float().cpu().clamp(-1, 1), faces), codes_made
 
 
 def _hidden_anyway(drawn: Tensor, faces: Tensor) -> Tensor:
@@ -146,7 +155,8 @@ def replace_faces(
         frames: RGB `(H, W, 3)` uint8 each.
         places: Track and square of every face, for each frame.
         means: Mean identity code by track; may be empty.
-        seen: Told the number of the frame, the track, and the face `(3, S, S)` before and after; frame after frame.
+        seen: Told the number of the frame, the track, the face `(3, S, S)` before and after, and the code of the
+            original or None; frame after frame.
         first: Number of the first of these frames.
     """
     orders = []
@@ -166,7 +176,7 @@ def replace_faces(
             orders.append(arranged[::-1])
         else:
             orders.append(arranged)
-    pairs: list[_Pair] = []
+    replaced: list[_Replaced] = []
     # Depth by depth: a face that lies over another is cut out once that one is pasted.
     for depth in range(max(map(len, orders), default=0)):
         flat = []
@@ -175,10 +185,10 @@ def replace_faces(
                 for track, square in layers_of_frame[depth]:
                     flat.append((number, track, square))
         for start in range(0, len(flat), change.pipeline.batch):
-            pairs += _replace_batch(change, frames, flat[start : start + change.pipeline.batch], means, first)
+            replaced += _replace_batch(change, frames, flat[start : start + change.pipeline.batch], means, first)
     # Depth by depth is not frame by frame.
-    for pair in sorted(pairs, key=lambda pair: pair[:2]):
-        seen(*pair)
+    for face in sorted(replaced, key=lambda face: face[:2]):
+        seen(*face)
 
 
 def _replace_batch(
@@ -187,7 +197,7 @@ def _replace_batch(
     batch: Sequence[tuple[int, int, CropGeometry]],
     means: Mapping[int, Tensor],
     first: int,
-) -> list[_Pair]:
+) -> list[_Replaced]:
     size = change.pipeline.backbone.face_sizes[0]
     crops = []
     tracks = []
@@ -197,13 +207,14 @@ def _replace_batch(
         tracks.append(track)
         numbers.append(first + row)
     faces = torch.stack(crops)
-    drawn = change(faces, tracks, numbers, means)
+    drawn, codes = change.with_codes(faces, tracks, numbers, means)
     for before, after, (row, _, square) in zip(faces, drawn, batch, strict=True):
         region = None
         if change.pipeline.backbone.sealed:
             region = changed_region(before, after)
         paste(frames[row], after, square, region=region)
-    replaced = []
-    for (row, track, _), *pair in zip(batch, faces, drawn, strict=True):
-        replaced.append((first + row, track, *pair))
+    replaced: list[_Replaced] = []
+    for index, (row, track, _) in enumerate(batch):
+        code = codes[index] if codes else None
+        replaced.append((first + row, track, faces[index], drawn[index], code))
     return replaced

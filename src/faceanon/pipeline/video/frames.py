@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -87,8 +87,13 @@ def read_info(path: Path) -> VideoInfo:
         )
 
 
-def read_frames(path: Path) -> Iterator[Frame]:
+def read_frames(path: Path, wanted: Container[int] | None = None) -> Iterator[Frame]:
     """The frames of a video, turned upright, with strictly rising times.
+
+    Args:
+        path: The video.
+        wanted: Numbers of the frames to give; None for all. The others are decoded, which those after them need, but
+            not converted.
 
     Raises:
         UserError: If the file is damaged, or its frames change their size.
@@ -104,19 +109,21 @@ def read_frames(path: Path) -> Iterator[Frame]:
         for index, frame in enumerate(container.decode(stream)):
             if frame.is_corrupt:
                 raise UserError(f"{path} is damaged at frame {index}; repair or cut it first")
+            if shape not in (None, (frame.height, frame.width)):
+                raise UserError(f"{path} changes its picture size at frame {index}; convert it to one size first")
+            shape = (frame.height, frame.width)
+            if frame.pts is not None:
+                time = frame.pts
+            elif last is None:
+                time = 0
+            else:
+                time = last + step
+            # Containers refuse times that do not rise.
+            last = time if last is None else max(time, last + 1)
+            if wanted is not None and index not in wanted:
+                continue
             # `rot90` gives a view of negative strides, which torch does not take.
             pixels = np.ascontiguousarray(np.rot90(frame.to_ndarray(format="rgb24"), _turns(frame)), dtype=np.uint8)
-            if shape not in (None, pixels.shape):
-                raise UserError(f"{path} changes its picture size at frame {index}; convert it to one size first")
-            if frame.pts is not None:
-                wanted = frame.pts
-            elif last is None:
-                wanted = 0
-            else:
-                wanted = last + step
-            # Containers refuse times that do not rise.
-            last = wanted if last is None else max(wanted, last + 1)
-            shape = pixels.shape
             yield Frame(index, pixels, last, unit)
 
 

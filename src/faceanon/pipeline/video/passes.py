@@ -31,7 +31,7 @@ def ignore_frame(frame: Frame) -> None:
     """A changed frame of which nobody wants to know."""
 
 
-def ignore_face(frame: int, track: int, before: Tensor, after: Tensor) -> None:
+def ignore_face(frame: int, track: int, before: Tensor, after: Tensor, code: bytes | None) -> None:
     """A changed face of which nobody wants to know."""
 
 
@@ -66,14 +66,13 @@ def mean_identities(video: Path, change: Change, record: VideoRecord, progress: 
     means = IdentityMeans(change)
     last = max(wanted)
     size = change.pipeline.backbone.face_sizes[0]
-    for frame in read_frames(video):
-        if places := wanted.get(frame.index):
-            faces = []
-            tracks = []
-            for track, square in places:
-                faces.append(crop(frame.pixels, square, size))
-                tracks.append(track)
-            means.add(torch.stack(faces), tracks)
+    for frame in read_frames(video, wanted):
+        faces = []
+        tracks = []
+        for track, square in wanted[frame.index]:
+            faces.append(crop(frame.pixels, square, size))
+            tracks.append(track)
+        means.add(torch.stack(faces), tracks)
         progress("identities", frame.index + 1, last + 1)
         if frame.index == last:
             break
@@ -98,7 +97,7 @@ def write_changed(
         change: What to do.
         record: Where the faces are.
         means: Mean identity codes by track.
-        seen: Told frame, track, and the face before and after.
+        seen: Told frame, track, the face before and after, and the code of the original or None.
         done: Told every changed frame.
         progress: Told how far it is.
 

@@ -73,7 +73,7 @@ class Probe:
         """
         written_faces: dict[tuple[int, int], Tensor] = {}
         last = max(self.wanted)
-        for frame in read_frames(written):
+        for frame in read_frames(written, self.wanted):
             self._cut(frame, written_faces)
             if frame.index == last:
                 break

@@ -21,6 +21,8 @@ from faceanon.photo.detect import Detection
 
 UNIT = 16  # squares are kept in sixteenths of a pixel, so that what the file says is exactly what was done
 LEAST_OVERLAP = 0.0  # distance-IoU of a match; two equal boxes that touch at an edge have about -0.2
+KEY_FRAMES = 8.0  # a second, in which faces are looked for where nobody says how often
+STEADY = 0.25  # of its box's side: how far a face may move, and its side change, from one key frame to the next
 CUT = 30.0  # mean difference of two frames' thumbnails, of 255, from which they count as different scenes
 THUMBNAIL = 32
 Floats = NDArray[np.float64]
@@ -31,7 +33,8 @@ class TrackOptions:
     """How faces are followed; times in seconds.
 
     Args:
-        every: Detect on every Nth frame and on the first one after a cut.
+        every: Detect on every Nth frame and on the first one after a cut. None: on `KEY_FRAMES` frames a second, and
+            on all frames between two of these where the faces came, went or moved far.
         max_gap: Longest time without a sighting that is filled in.
         memory: Longest time after which a face at the same place still belongs to its track.
         hold: How long a face is covered before its first and after its last sighting.
@@ -41,14 +44,14 @@ class TrackOptions:
         UserError: If a number is out of range.
     """
 
-    every: int = 1
+    every: int | None = None
     max_gap: float = 1.0
     memory: float = 3.0
     hold: float = 0.2
     smooth: float = 0.3
 
     def __post_init__(self) -> None:
-        if self.every < 1:
+        if self.every is not None and self.every < 1:
             raise UserError(f"faces can be looked for on every 1st, 2nd, 3rd ... frame, not on every {self.every}th")
         for name in ("max_gap", "memory", "hold", "smooth"):
             if not 0 <= getattr(self, name) <= 3600:
@@ -131,6 +134,8 @@ class Tracker:
     def __init__(self, rate: float, options: TrackOptions) -> None:
         self.rate = rate
         self.options = options
+        self.every = options.every or max(1, round(rate / KEY_FRAMES))
+        self._last = 0
         self._scene = 0
         self._tracks: list[_Sightings] = []
         self._thumbnail: NDArray[np.int16] | None = None
@@ -150,10 +155,11 @@ class Tracker:
         self._thumbnail = thumbnail
         if last is not None and np.abs(thumbnail - last).mean() > CUT:
             self._end_scene(frame)
-        return (frame - self._scene) % self.options.every == 0
+        return (frame - self._scene) % self.every == 0
 
     def add(self, frame: int, found: Sequence[Detection], squares: Sequence[CropGeometry]) -> None:
-        """Put the detections of one frame, each with its square, to their tracks."""
+        """Put the detections of one frame, each with its square, to their tracks; frames come in order."""
+        self._last = frame
         boxes = []
         for face in found:
             boxes.append(np.array(face.box, dtype=np.float64))
@@ -175,6 +181,38 @@ class Tracker:
             track.boxes.append(box)
             track.places.append(np.array([square.center_x, square.center_y, square.axis_x, square.axis_y]))
 
+    def steady(self, frame: int, found: Sequence[Detection]) -> bool:
+        """Whether straight lines will do from the last frame that was looked at to this one.
+
+        They will where the scene, the number of faces and, roughly, places and sizes are the same. To be asked after
+        `wants` and before `add`.
+
+        Args:
+            frame: Its number.
+            found: The detections in it.
+        """
+        if self._scene == frame:
+            # What lies before a cut belongs to tracks that have ended, which `hold` covers to their end.
+            return True
+        last = []
+        for track in self._tracks:
+            if track.scene == (self._scene, None) and track.frames[-1] == self._last:
+                last.append(track.boxes[-1])
+        boxes = []
+        for face in found:
+            boxes.append(np.array(face.box, dtype=np.float64))
+        matches = _match(last, boxes)
+        if not len(last) == len(boxes) == len(matches):
+            return False
+        for index, other in matches:
+            before = last[other]
+            after = boxes[index]
+            side = float(max(before[2:] - before[:2]))
+            # Of a box every edge moves with the face, and one of them further where it grows or shrinks.
+            if np.abs(after - before).max() > STEADY * side:
+                return False
+        return True
+
     def finish(self, frames: int, width: int, height: int) -> tuple[Track, ...]:
         """The tracks of a video with this many frames of this size."""
         self._end_scene(frames)
@@ -182,7 +220,7 @@ class Tracker:
 
     def _remembers(self, track: _Sightings, frame: int) -> bool:
         age = frame - track.frames[-1]
-        return track.scene == (self._scene, None) and age <= max(self.options.memory * self.rate, self.options.every)
+        return track.scene == (self._scene, None) and age <= max(self.options.memory * self.rate, self.every)
 
     def _end_scene(self, frame: int) -> None:
         for track in self._tracks:
@@ -193,8 +231,8 @@ class Tracker:
 
     def _track(self, number: int, track: _Sightings, size: tuple[int, int]) -> Track:
         # Where only every n-th frame is looked at, a face goes unseen for n - 1 frames without being gone.
-        gap = max(round(self.options.max_gap * self.rate), self.options.every)
-        hold = max(round(self.options.hold * self.rate), self.options.every - 1)
+        gap = max(round(self.options.max_gap * self.rate), self.every)
+        hold = max(round(self.options.hold * self.rate), self.every - 1)
         window = round(self.options.smooth * self.rate)
         segments: list[Segment] = []
         missing: list[tuple[int, int]] = []

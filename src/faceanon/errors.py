@@ -23,6 +23,10 @@ class UserError(Exception):
     """
 
 
+class NoRoomError(UserError):
+    """The disk is full, or the user's share of it: whatever is written next fails as well."""
+
+
 class RunError(Exception):
     """A run that failed or was stopped, through nobody's typing; one line, and the exit code that says which.
 

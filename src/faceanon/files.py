@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -16,7 +17,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from faceanon.errors import NO_ROOM, UserError
+from faceanon.errors import NO_ROOM, NoRoomError, UserError
 
 # What only reads and writes files needs no torch; those who handle tensors have it already.
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Write `data` as `whole_file` does.
 
     Raises:
-        UserError: The folder cannot be written, or the disk is full.
+        NoRoomError: The disk is full.
+        UserError: The folder cannot be written.
 
     Examples:
         >>> from faceanon.files import write_atomic
@@ -104,7 +106,11 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
             file.write(data)
     except OSError as error:
         reason = NO_ROOM.get(error.errno or 0) or error.strerror or str(error)
-        raise UserError(f"cannot write {path}: {reason}; free some space or choose another folder") from error
+        line = f"cannot write {path}: {reason}; free some space or choose another folder"
+        # A file that is too large says nothing of the next one.
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise NoRoomError(line) from error
+        raise UserError(line) from error
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

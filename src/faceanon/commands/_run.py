@@ -16,7 +16,7 @@ from rich.text import Text
 from faceanon.commands._files import FileOptions
 from faceanon.commands._secret import PasswordOptions
 from faceanon.commands._shares import check_shares, share
-from faceanon.errors import UserError
+from faceanon.errors import NoRoomError, UserError
 
 if TYPE_CHECKING:
     from faceanon.key import Password
@@ -190,6 +190,7 @@ def _run_folder(
         if shared is None:
             return 0  # another process reports
         tally = shared
+    full = False
     try:
         if not files.shared:
             _work(run, tally, stop)
@@ -197,9 +198,13 @@ def _run_folder(
         # The processes hand failures over as lines. The first one stands for the run, as it would in one process.
         elif stop and tally.failures:
             raise UserError(tally.failures[0])
+    except NoRoomError:
+        # The table would find no room either, and its error would hide this one.
+        full = True
+        raise
     finally:
         # In `finally`: a run that stops at a bad file, or by Ctrl+C, leaves the table of what it has done too.
-        if run.anything_done or files.csv:
+        if not full and (run.anything_done or files.csv):
             _write_table(run, Path(files.csv) if files.csv else plan.target / TABLE_NAME)
     tally.report(Console(), verb, plan.target)
     return 0 if tally.photos or tally.before else 2

@@ -1,6 +1,7 @@
 """A run over a folder that is killed anywhere and gone on with ends as if it had never been interrupted."""
 
 import csv
+import errno
 import json
 import os
 import random
@@ -12,7 +13,7 @@ import pytest
 from PIL import Image
 
 from faceanon import files
-from faceanon.errors import UserError
+from faceanon.errors import NoRoomError, UserError
 from faceanon.key import KdfParameters, Password
 from faceanon.photo.file import load_photo
 from faceanon.pipeline import Pipeline
@@ -285,6 +286,29 @@ def test_a_full_disk_ends_a_run_and_harms_no_journal(photos, tmp_path, monkeypat
     assert 0 < len(read_journal(tmp_path / JOURNAL_NAME)[0].last) < 10
     list(start(photos, tmp_path).results())
     assert len(list(tmp_path.rglob("*.png"))) == 10
+
+
+def test_a_disk_without_room_for_a_photo_ends_the_run_and_fails_no_photo(photos, uninterrupted, tmp_path, monkeypatch):
+    real = files.Path.replace
+    written = []
+
+    def full(self, other):
+        written.append(other)
+        if len(written) > 3:
+            raise OSError(errno.ENOSPC, "full")
+        return real(self, other)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.Path, "replace", full)
+        with pytest.raises(NoRoomError, match=r"no space left on the disk; .*; the same command then goes on"):
+            list(start(photos, tmp_path).results())
+    check_nothing_is_half(tmp_path)
+    last = read_journal(tmp_path / JOURNAL_NAME)[0].last
+    failed = [name for name, line in last.items() if line["event"] == "failed"]
+    assert set(failed) <= {"b/broken.png"}
+    assert len(list(tmp_path.rglob("[0-9]*.png"))) == 3
+    assert len(run_all(photos, tmp_path)) == 8
+    assert tree(tmp_path) == uninterrupted
 
 
 def test_what_a_kill_left_of_the_table_goes_with_the_next_one(tmp_path):

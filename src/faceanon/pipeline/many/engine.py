@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import chain
@@ -67,7 +67,7 @@ def usual_workers() -> int:
 
 def run_tasks(
     pipeline: Pipeline, tasks: Iterable[Task], workers: int, rows: int
-) -> Iterator[tuple[Task, Outcome | UserError]]:
+) -> Generator[tuple[Task, Outcome | UserError], None, None]:
     """Do tasks of one kind, several at a time.
 
     Args:

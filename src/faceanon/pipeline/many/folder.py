@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from faceanon.errors import UserError
+from faceanon.errors import NoRoomError, UserError
 from faceanon.key import KdfParameters, Password, Secret
 from faceanon.photo.decode import decode_bytes
 from faceanon.photo.file import load_photo
@@ -166,7 +167,8 @@ class FolderRun:
         """Do what is left; every finished photo is in the journal before it is yielded.
 
         Raises:
-            UserError: If the run is resumed under another password, or the journal cannot be written.
+            UserError: If the run is resumed under another password, or the journal or a photo cannot be written for
+                lack of room.
         """
         with self.open() as journal:
             try:
@@ -196,15 +198,24 @@ class FolderRun:
         return journal
 
     def work(self, journal: Journal, jobs: Sequence[Job]) -> Generator[tuple[Task, Outcome | UserError], None, None]:
-        """Do some of the photos; every finished one is in `journal` before it is yielded."""
+        """Do some of the photos; every finished one is in `journal` before it is yielded.
+
+        Raises:
+            NoRoomError: At the first photo for which the disk has no room. It is not noted as failed: nothing is wrong
+                with it, and all that come after it would be lost in the same way.
+        """
         rows = min(self.pipeline.batch, len(self.plan.jobs))  # of all, so that a share's results are those of the whole
         # One by one: the engine takes a task when there is room for its photo.
         tasks = (_Noted(self._task(job), self, journal) for job in jobs)
-        for task, result in run_tasks(self.pipeline, tasks, self.workers, rows):
-            if isinstance(result, UserError):
-                name = self.plan.name(task.source)
-                self.note(journal, {"event": "failed", "source": name, "error": str(result)})
-            yield task, result
+        # Closed at once, so that after an error no thread goes on with photos that nobody waits for.
+        with closing(run_tasks(self.pipeline, tasks, self.workers, rows)) as finished:
+            for task, result in finished:
+                if isinstance(result, NoRoomError):
+                    raise NoRoomError(f"{result}; the same command then goes on with what is left") from result
+                if isinstance(result, UserError):
+                    name = self.plan.name(task.source)
+                    self.note(journal, {"event": "failed", "source": name, "error": str(result)})
+                yield task, result
 
     def adopt(self, head: dict[str, Any]) -> None:
         """Take salt and cost from another process of the same run.

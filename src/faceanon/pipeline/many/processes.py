@@ -15,7 +15,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch.utils.data import DataLoader
 
-from faceanon.errors import UserError
+from faceanon.errors import NoRoomError, UserError
 from faceanon.pipeline.many.folder import FolderRun
 from faceanon.pipeline.many.journal import PART_NAME, Journal
 from faceanon.pipeline.steps import Outcome
@@ -74,11 +74,16 @@ class FolderStage(LightningModule):
         jobs = []
         for number in batch:
             jobs.append(self.run.todo[number])
-        with closing(self.run.work(self.journal, jobs)) as results:
-            for _, result in results:
-                if not self.report(result):
-                    self._stopped = True
-                    break
+        try:
+            with closing(self.run.work(self.journal, jobs)) as results:
+                for _, result in results:
+                    if not self.report(result):
+                        self._stopped = True
+                        break
+        except NoRoomError as error:
+            # Not raised: the other processes would wait for this one's summary.
+            self.report(error)
+            self._stopped = True
         return len(batch)
 
 

@@ -190,7 +190,7 @@ def check(source: Path, target: Path, kinds: dict[str, str]) -> list[str]:
         name = path.relative_to(target).as_posix()
         if path.is_file() and name not in expected and path.name != JOURNAL_NAME:
             faults.append(f"{name}: nobody asked for this file")
-    done_events = collections.Counter()
+    done_events: collections.Counter[str] = collections.Counter()
     for line in (target / JOURNAL_NAME).read_text(encoding="utf-8").splitlines():
         event = json.loads(line)
         if event.get("event") == "done":

@@ -69,11 +69,31 @@ PASSES = 2  # see `sealed.faces`
 
 CODEC = ("encoder", "draw", "finish")
 RECOVERING = CODEC
+FINDING = ("encoder", "mesh", "covers")
 PAINTING = ("encoder", "mesh", "painter", "recogniser", "looks", "covers", "draw", "finish")
 
 TYPICAL = "typical.safetensors"
 
 Box = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where B faces are.
+
+    Args:
+        latents: `(B, 32, 16, 16)` normalised.
+        meshes: `(B, 468, 2)` in [-1, 1].
+        lines: `(B, 7, 64, 64)` in [0, 1], drawings of eyes, brows, lips, nose and outline.
+        mask: `(B, 1, 16, 16)` of 0 and 1, the cells to paint.
+        confidence: `(B,)` that there is a face.
+    """
+
+    latents: Array
+    meshes: Array
+    lines: Array
+    mask: Array
+    confidence: Array
 
 
 @dataclass(frozen=True)
@@ -232,16 +252,22 @@ class LightPersona:
             # The face is painted into the picture of half the size. Its mask, too, is found there.
             seen = self._look(_halved(image))
             small = self._drawn(seen, keys)
-            mask = seen.mask.repeat(2, -2).repeat(2, -1)
+            mask = _doubled(seen.mask)
             latents = self._encoded(image)
             painted = self._encoded(np.nan_to_num(small).clip(-1, 1))
             filled = self.run("enlarger", small=painted, large=latents, mask=mask)[0]
             picture = self._joined(image, filled, mask)
         picture[seen.confidence < CLEAR] = np.nan
-        codes = []
-        for face, cells in zip(latents, mask[:, 0] > 0.5, strict=True):
-            codes.append(encode_cells(face, cells))
-        return picture, codes
+        return picture, _codes(latents, mask)
+
+    def code_of(self, image: Array) -> list[bytes]:
+        """As `Persona.code_of`: the codes of faces `(B, 3, S, S)`, of which nothing is painted."""
+        self.run.open(FINDING)
+        if image.shape[-1] == SIZE:
+            place = self._place(image)
+            return _codes(place.latents, place.mask)
+        mask = _doubled(self._place(_halved(image)).mask)
+        return _codes(self._encoded(image), mask)
 
     def recover_from(self, image: Array, codes: Sequence[bytes]) -> Array:
         """As `Persona.recover_from`: faces `(B, 3, S, S)` brought back from their codes.
@@ -274,20 +300,27 @@ class LightPersona:
 
     # The steps of the method
 
-    def _look(self, image: Array) -> Seen:
-        """What is to be known of `(B, 3, 128, 128)` before anybody is painted."""
+    def _place(self, image: Array) -> Place:
+        """Which cells of `(B, 3, 128, 128)` are to be painted."""
         latents = self._encoded(image)
         meshes, confidence = self._points(image)
         lines, mask = _drawings(meshes, image)
         if self.covers:
             shown = np.concatenate([mask, _cell_means(lines)], 1)
             mask = _uncovered(mask, self._covered(latents, shown, meshes))
+        return Place(latents, meshes, lines, mask, confidence)
+
+    def _look(self, image: Array) -> Seen:
+        """What is to be known of `(B, 3, 128, 128)` before anybody is painted."""
+        place = self._place(image)
+        latents = place.latents
+        mask = place.mask
         light = _fit_light(self._preview(latents), mask)
-        maps = np.concatenate([mask, _folded(lines), _light_surface(light) * mask], 1)
-        attributes = np.concatenate([light.reshape(len(image), -1), _pose(meshes)], 1)
+        maps = np.concatenate([mask, _folded(place.lines), _light_surface(light) * mask], 1)
+        attributes = np.concatenate([light.reshape(len(image), -1), _pose(place.meshes)], 1)
         embedding = self._embedding(image)
         code = self._identity(embedding, latents)
-        return Seen(image, latents, mask, maps, attributes, code, embedding, confidence)
+        return Seen(image, latents, mask, maps, attributes, code, embedding, place.confidence)
 
     def _drawn(self, seen: Seen, keys: Array) -> Array:
         """Pictures of others under keys, as `Persona._drawn`: the most natural of four strangers unlike the person."""
@@ -472,6 +505,19 @@ def check_card(card: Mapping[str, Any], folder: Path) -> None:
         raise UnfitError(
             f"{folder.name} paints faces of {card['init_args']['sizes']} px, and the graphs that ship {SIZE}"
         )
+
+
+def _codes(latents: Array, mask: Array) -> list[bytes]:
+    """Codes of the masked cells `(B, 1, h, h)` of latents `(B, 32, h, h)`, one for each face."""
+    codes = []
+    for face, cells in zip(latents, mask[:, 0] > 0.5, strict=True):
+        codes.append(encode_cells(face, cells))
+    return codes
+
+
+def _doubled(mask: Array) -> Array:
+    """Masks `(B, 1, h, h)` for pictures of twice the size: one cell becomes four."""
+    return mask.repeat(2, -2).repeat(2, -1)
 
 
 def _below(weights: Mapping[str, Array], prefix: str) -> dict[str, Array]:

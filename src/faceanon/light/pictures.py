@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from faceanon.light.networks import Array, open_graph
 from faceanon.manifest import CropGeometry
 from faceanon.photo.align import Box, box_around, crop_window, samples
-from faceanon.photo.pictures import FEATHER, PASSES, SEEN
-from faceanon.photo.policy import BLUR, CELLS
+from faceanon.photo.pictures import BLUR, CELLS, FEATHER, PASSES, SEEN
 
 
 class LightPictures:

@@ -505,6 +505,7 @@ class Persona(Backbone):
         mask = codes.mask
         assert latents is not None
         assert mask is not None
+        # What follows the latents is mask and drawings, see `drawn_view`.
         painted = drawn[:, :-SEEN].detach()
         rows = torch.arange(min(READ, len(drawn)), device=drawn.device)
         fresh = painted[rows]
@@ -558,6 +559,7 @@ class Persona(Backbone):
         """
         rows = torch.arange(len(batch), device=drawn.device)
         same_person = (batch.identity == batch.identity[source]) & (batch.identity >= 0)
+        # Another photo of the same person lends the same identity.
         itself = (source == rows) | same_person
         target = torch.where(itself[:, None], self._embedding(batch), self.identities.apart(codes.identity))
         readings = F.normalize(self._readers()["identity"](drawn[:, :-SEEN]).float())

@@ -195,6 +195,7 @@ class LightPersona:
         for role, kind in CLASSES.items():
             entry = networks.get(role, {})
             known = with_current_paths({"class_path": entry.get("class", ""), "init_args": entry.get("init", {})})
+            # Any setting would make another network of the class: the graphs are of its defaults.
             if known["class_path"] != kind or known["init_args"]:
                 raise UnfitError(f"{self.bundle / 'bundle.yaml'} has another {role} than the graphs that ship")
         if networks["recogniser"].get("input_size") != RECOGNISER_SIDE or "crop" not in networks["recogniser"]:
@@ -333,6 +334,7 @@ class LightPersona:
             painted.append(latents)
             odd.append(self._oddness(latents, seen.mask))
         odd[0] = odd[0] - np.float32(MARGIN)
+        # Stable: of equally odd strangers every machine takes the same.
         order = np.argsort(np.stack(odd), 0, kind="stable")
         strangers = np.stack(painted)
         drawn = self._joined(seen.image, strangers[order[0], np.arange(len(keys))], seen.mask)
@@ -384,6 +386,7 @@ class LightPersona:
         maps = self.run("draw", latents=public.astype(np.float32))[0]
         height, width = maps.shape[-2:]
         top, bottom, left, right = (SHRINK * edge for edge in window)
+        # The last layers look beyond the window, so a wider part is drawn and the margin cut off.
         above = max(top - REACH, 0)
         before = max(left - REACH, 0)
         part = maps[:, :, above : min(bottom + REACH, height), before : min(right + REACH, width)]

@@ -170,6 +170,7 @@ def _window(photo: NDArray[np.uint8], box: Box) -> Array:
 
 def _crop_steps(geometry: CropGeometry, size: int) -> NDArray[np.float64]:
     """Where a crop's samples lie along its side, `(n S,)` in [-1, 1]."""
+    # Doubles, as in `photo.align`: float32 has few digits left for parts of a pixel in a large photo.
     count = size * samples(geometry.side / size)
     return (np.arange(count, dtype=np.float64) * 2 + 1) / count - 1
 

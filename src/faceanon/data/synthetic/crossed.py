@@ -52,6 +52,7 @@ class Roll:
 
 def stream(*names: object) -> torch.Generator:
     """A generator of its own for each combination of names, e.g. `stream(seed, "train", "identity")`."""
+    # Hashed: streams whose names differ in a number alone must have nothing in common.
     digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 

@@ -13,7 +13,8 @@ from torch.utils.data import DataLoader, DistributedSampler
 from faceanon.data.feeding import GPU_WORKERS, feeding
 from faceanon.data.jitter import EXACT, CropJitter, JitteredTraining
 from faceanon.data.loader import ResumableLoader
-from faceanon.data.synthetic.crossed import GROUP, SyntheticSet, crossed_roll, held_out_roll, stream
+from faceanon.data.streams import stream
+from faceanon.data.synthetic.crossed import GROUP, SyntheticSet, crossed_roll, held_out_roll
 from faceanon.errors import UserError
 from faceanon.types import FaceBatch
 

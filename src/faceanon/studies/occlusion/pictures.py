@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from faceanon.data.faces import Reader
 from faceanon.data.files import Photo, UnreadableError
-from faceanon.data.synthetic.crossed import FACTORS, held_out_roll, render_in_chunks, stream
+from faceanon.data.streams import stream
+from faceanon.data.synthetic.crossed import FACTORS, held_out_roll, render_in_chunks
 from faceanon.data.synthetic.factors import IDENTITY, OCCLUDERS
 from faceanon.data.synthetic.ground_truth import LANDMARKS, OCCLUDER
 from faceanon.data.synthetic.shapes import Canvas, capsule, flat, hsv

@@ -162,6 +162,7 @@ def draw(kind: str, image: Tensor, points: Tensor, numbers: Sequence[int], seed:
     for number in numbers:
         rows.append(torch.rand(4, generator=stream("occlusion", seed, kind, number)))
     DRAWN[kind](canvas, _frame(image, points, torch.stack(rows).to(image)))
+    # To 8 bits, as a file would hold the picture.
     return Occlusion((canvas.image * 255).round() / 127.5 - 1, canvas.parsing > 0)
 
 

@@ -486,6 +486,7 @@ class Persona(Backbone):
                 "expression": LatentReader(2 * len(EXPRESSION), self.cells),
             }
         )
+        # A discriminator on the maps of a trained network learns from few pictures.
         recogniser = self.bundle.trainable_recogniser().net
         if isinstance(recogniser, LayeredRecogniser):
             readers["natural"] = FeatureDiscriminator(recogniser.widths)

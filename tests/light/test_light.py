@@ -123,9 +123,10 @@ def test_codes_are_those_of_anonymizing_and_nobody_is_painted_for_them(pipelines
     wanted = [code for _, code in quick.draw(crops, quick.keys([SECRET] * len(crops)))]
 
     def paint(*args):
-        pytest.fail("a stranger was painted")
+        pytest.fail("a stranger was painted or put on")
 
-    monkeypatch.setattr(LightPersona, "_painted", paint)
+    for step in ("_painted", "_put_on"):
+        monkeypatch.setattr(LightPersona, step, paint)
     assert quick.codes_of_faces(crops) == wanted
 
 
@@ -136,6 +137,9 @@ CONSTANTS = [
     ("LEAST", persona.LEAST),
     ("CLEAR", persona.CLEAR),
     ("STRANGERS", persona.STRANGERS),
+    ("TRIES", persona.TRIES),
+    ("UNLIKE", persona.UNLIKE),
+    ("STEP", persona.STEP),
     ("ALIKE", persona.ALIKE),
     ("MARGIN", persona.MARGIN),
     ("VARIETY", inspect.signature(Persona).parameters["variety"].default),

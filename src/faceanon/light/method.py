@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from faceanon.errors import UserError
 from faceanon.files import former_hashes, load_arrays, read_yaml
 from faceanon.key import Secret
+from faceanon.landmarks.cast import Cast
 from faceanon.landmarks.cover_cells import covered_cells
 from faceanon.landmarks.drawings import (
     COVERED,
@@ -33,6 +34,7 @@ from faceanon.landmarks.drawings import (
     draw_face,
     pupils,
 )
+from faceanon.landmarks.swap import skin_tone, swap_face
 from faceanon.light.networks import Array, Networks, UnfitError, check_layout, open_graph
 from faceanon.names import with_current_paths
 from faceanon.paths import checkpoints
@@ -52,10 +54,13 @@ SIZE = 128  # side of the faces that the graphs paint, in pixels
 LARGE = 256  # ... and of those that they enlarge
 CELLS = SIZE // SHRINK
 REACH = 5  # pixels that the decoder's last layers look to each side, see `networks.taef2`
-NOISE = 8  # see `backbones.persona`, like the next five
+NOISE = 8  # see `backbones.persona`, like the next eight
 LEAST = 0.4
 CLEAR = 0.5
 STRANGERS = 4
+TRIES = 8
+UNLIKE = 0.1
+STEP = 0.05
 ALIKE = 0.2
 MARGIN = 0.06
 VARIETY = 0.85  # where the card says nothing
@@ -70,7 +75,8 @@ PASSES = 2  # see `sealed.faces`
 CODEC = ("encoder", "draw", "finish")
 RECOVERING = CODEC
 FINDING = ("encoder", "mesh", "covers")
-PAINTING = ("encoder", "mesh", "painter", "recogniser", "looks", "covers", "draw", "finish")
+LOOKING = ("encoder", "mesh", "recogniser", "looks", "covers")
+PAINTING = (*LOOKING, "painter", "draw", "finish")
 
 TYPICAL = "typical.safetensors"
 
@@ -83,14 +89,14 @@ class Place:
 
     Args:
         latents: `(B, 32, 16, 16)` normalised.
-        meshes: `(B, 468, 2)` in [-1, 1].
+        mesh: `(B, 468, 3)`: x and y with the picture's edges at -1 and 1, and depth in the same unit.
         lines: `(B, 7, 64, 64)` in [0, 1], drawings of eyes, brows, lips, nose and outline.
         mask: `(B, 1, 16, 16)` of 0 and 1, the cells to paint.
         confidence: `(B,)` that there is a face.
     """
 
     latents: Array
-    meshes: Array
+    mesh: Array
     lines: Array
     mask: Array
     confidence: Array
@@ -109,6 +115,7 @@ class Seen:
         code: `(B, 64)` of the persons.
         embedding: `(B, E)` of the persons, of unit length.
         confidence: `(B,)` that there is a face.
+        mesh: `(B, 468, 3)`: x and y with the picture's edges at -1 and 1, and depth in the same unit.
     """
 
     image: Array
@@ -119,6 +126,7 @@ class Seen:
     code: Array
     embedding: Array
     confidence: Array
+    mesh: Array
 
 
 class LightPersona:
@@ -153,7 +161,9 @@ class LightPersona:
         self.formerly = former_hashes(card, folder / CARD)
         self.covers = bool(card["init_args"].get("covers", True))
         self.variety = float(card["init_args"].get("variety", VARIETY))
-        enlarged = bool(card["init_args"].get("enlarge", True))
+        self.with_cast = bool(card["init_args"].get("cast", False))
+        self.cast = cache(Cast)
+        enlarged = self.with_cast or bool(card["init_args"].get("enlarge", True))
         self.face_sizes: tuple[int, ...] = (SIZE, LARGE) if enlarged else (SIZE,)
         self.bundle = bundle_path(card["init_args"].get("bundle", "photo128"))
         self.spec = read_spec(self.bundle)
@@ -243,8 +253,18 @@ class LightPersona:
 
     def anonymize_with_codes(self, image: Array, keys: Array) -> tuple[Array, list[bytes]]:
         """As `Persona.anonymize_with_codes`: pictures `(B, 3, S, S)`, NaN where no face was made out, and codes."""
-        self.run.open(PAINTING)
-        if image.shape[-1] == SIZE:
+        self.run.open(self.networks)
+        if self.with_cast:
+            large = image.shape[-1] == LARGE
+            seen = self._look(_halved(image) if large else image)
+            picture, donors = self._with_donors(seen, keys)
+            latents = seen.latents
+            mask = seen.mask
+            if large:
+                picture = self._put_on(image, seen.mesh, mask, donors)
+                latents = self._encoded(image)
+                mask = _doubled(mask)
+        elif image.shape[-1] == SIZE:
             seen = self._look(image)
             picture = self._drawn(seen, keys)
             latents = seen.latents
@@ -269,6 +289,13 @@ class LightPersona:
             return _codes(place.latents, place.mask)
         mask = _doubled(self._place(_halved(image)).mask)
         return _codes(self._encoded(image), mask)
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """Names of the graphs that anonymize with."""
+        if self.with_cast:
+            return LOOKING
+        return PAINTING
 
     def recover_from(self, image: Array, codes: Sequence[bytes]) -> Array:
         """As `Persona.recover_from`: faces `(B, 3, S, S)` brought back from their codes.
@@ -304,12 +331,13 @@ class LightPersona:
     def _place(self, image: Array) -> Place:
         """Which cells of `(B, 3, 128, 128)` are to be painted."""
         latents = self._encoded(image)
-        meshes, confidence = self._points(image)
+        solid, confidence = self._points(image)
+        meshes = np.ascontiguousarray(solid[..., :2])
         lines, mask = _drawings(meshes, image)
         if self.covers:
             shown = np.concatenate([mask, _cell_means(lines)], 1)
             mask = _uncovered(mask, self._covered(latents, shown, meshes))
-        return Place(latents, meshes, lines, mask, confidence)
+        return Place(latents, solid, lines, mask, confidence)
 
     def _look(self, image: Array) -> Seen:
         """What is to be known of `(B, 3, 128, 128)` before anybody is painted."""
@@ -318,10 +346,48 @@ class LightPersona:
         mask = place.mask
         light = _fit_light(self._preview(latents), mask)
         maps = np.concatenate([mask, _folded(place.lines), _light_surface(light) * mask], 1)
-        attributes = np.concatenate([light.reshape(len(image), -1), _pose(place.meshes)], 1)
+        attributes = np.concatenate([light.reshape(len(image), -1), _pose(place.mesh[..., :2])], 1)
         embedding = self._embedding(image)
         code = self._identity(embedding, latents)
-        return Seen(image, latents, mask, maps, attributes, code, embedding, place.confidence)
+        return Seen(image, latents, mask, maps, attributes, code, embedding, place.confidence, place.mesh)
+
+    def _with_donors(self, seen: Seen, keys: Array) -> tuple[Array, list[int]]:
+        """Pictures of others under keys, and the numbers of their donors, as `Persona._with_donors`."""
+        turned = self._nearer_to_mean(self._turned(seen.code, keys))
+        space = self._space()
+        meshes = _in_pixels(seen.mesh, SIZE)
+        orders = []
+        for code, mesh, picture in zip(turned, meshes, _bytes(seen.image), strict=True):
+            tone = skin_tone(picture, mesh)
+            orders.append(self.cast().chosen(code, tone, space["kept_basis"], space["free_basis"]))
+        donors = [int(order[0]) for order in orders]
+        drawn = self._put_on(seen.image, seen.mesh, seen.mask, donors)
+        alike = _steps(self._alike(drawn, seen.embedding))
+        for turn in range(1, TRIES):
+            again = np.flatnonzero(alike)
+            if len(again) == 0:
+                break
+            others = [int(orders[row][turn]) for row in again]
+            redrawn = self._put_on(seen.image[again], seen.mesh[again], seen.mask[again], others)
+            alike_now = _steps(self._alike(redrawn, seen.embedding[again]))
+            for place, row in enumerate(again):
+                if alike_now[place] < alike[row]:
+                    drawn[row] = redrawn[place]
+                    alike[row] = alike_now[place]
+                    donors[row] = others[place]
+        return drawn, donors
+
+    def _put_on(self, image: Array, mesh: Array, mask: Array, donors: Sequence[int]) -> Array:
+        """Pictures `(B, 3, S, S)` with the faces of donors, as `Persona._put_on`."""
+        cast = self.cast()
+        side = image.shape[-1]
+        drawn = []
+        faces = zip(_bytes(image), _in_pixels(mesh, side), mask[:, 0] > 0, donors, strict=True)
+        for picture, points, cells, number in faces:
+            donor = cast.donor(number, side)
+            drawn.append(swap_face(picture, points, cells, donor, cast.mouth(points, side), cast.triangles))
+        pictures: Array = np.stack(drawn).transpose(0, 3, 1, 2).astype(np.float32) / np.float32(127.5) - 1
+        return pictures
 
     def _drawn(self, seen: Seen, keys: Array) -> Array:
         """Pictures of others under keys, as `Persona._drawn`: the most natural of four strangers unlike the person."""
@@ -402,17 +468,19 @@ class LightPersona:
         return preview
 
     def _points(self, image: Array) -> tuple[Array, Array]:
-        """Points `(B, 468, 2)` in [-1, 1], and confidences `(B,)`."""
+        """Points `(B, 468, 3)`, x and y in [-1, 1] and depth in the same unit, and confidences `(B,)`."""
         bytes_ = np.rint((image.clip(-1, 1) + 1) * np.float32(127.5)) / np.float32(255)
         left, top, right, bottom = MESH_BOX
         rows = _roi_weights(SIZE, top, bottom)
         columns = _roi_weights(SIZE, left, right)
         crops = rows @ bytes_ @ columns.T
         points, confidence = self.run("mesh", crops=crops)
-        found = points.reshape(len(image), -1, 3)[..., :2]
+        found = points.reshape(len(image), -1, 3)
         scale = np.float32((right - left) * SIZE / MESH_SIDE)
-        places = found * scale + np.array([left, top], np.float32) * SIZE
-        return places / np.float32(SIZE) * 2 - 1, confidence.reshape(-1)
+        places = found * scale + np.array([left, top, 0], np.float32) * SIZE
+        places = places / np.float32(SIZE) * 2
+        places[..., :2] -= 1
+        return places, confidence.reshape(-1)
 
     def _covered(self, latents: Array, shown: Array, meshes: Array) -> Array:
         """Cells `(B, 1, h, h)` that something covers, 0 or 1."""
@@ -572,10 +640,10 @@ def _drawings(meshes: Array, images: Array) -> tuple[Array, Array]:
     """Drawings `(B, 7, 64, 64)` in [0, 1] and masks `(B, 1, 16, 16)`, as `landmarks.drawings.drawings`."""
     side = images.shape[-1]
     points = (meshes + 1) / 2
-    pictures = np.rint((images.clip(-1, 1) + 1) * np.float32(127.5)).astype(np.uint8).transpose(0, 2, 3, 1)
+    pictures = _bytes(images)
     sheets = []
     for mesh, picture in zip(points, pictures, strict=True):
-        eyes = (pupils(np.ascontiguousarray(picture), mesh * side) / side).astype(np.float32)
+        eyes = (pupils(picture, mesh * side) / side).astype(np.float32)
         sheets.append(draw_face(mesh, eyes, CELLS))
     drawn = np.stack(sheets).astype(np.float32) / 255
     mask = (_cell_means(drawn[:, DRAWINGS:]) > COVERED).astype(np.float32)
@@ -645,6 +713,25 @@ def _pose(meshes: Array) -> Array:
     pitch = ((nose * down).sum(1) / height - 0.55) * 8
     roll = np.arctan2(across[:, 1], across[:, 0]) * 4
     return np.stack([yaw, pitch, roll], 1)
+
+
+def _steps(alike: Array) -> Array:
+    """As `backbones.persona`: how many steps cosines `(B,)` lie above what counts as unlike."""
+    steps: Array = np.floor((alike - np.float32(UNLIKE)) / np.float32(STEP) + 1).clip(0)
+    return steps
+
+
+def _bytes(image: Array) -> NDArray[np.uint8]:
+    """Pictures `(B, 3, S, S)` in [-1, 1] as `(B, S, S, 3)` uint8."""
+    bytes_ = np.rint((image.clip(-1, 1) + 1) * np.float32(127.5)).astype(np.uint8)
+    return np.ascontiguousarray(bytes_.transpose(0, 2, 3, 1))
+
+
+def _in_pixels(mesh: Array, side: int) -> Array:
+    """Points `(B, 468, 3)` in pixels of a picture of a side, of those in [-1, 1]."""
+    points = mesh * np.float32(side / 2)
+    points[..., :2] += np.float32(side / 2)
+    return points
 
 
 def _halved(image: Array) -> Array:

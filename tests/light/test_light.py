@@ -110,6 +110,17 @@ def test_both_engines_draw_the_same_and_bring_each_other_s_photos_back(pipelines
         assert np.square(by_light.astype(float) - photo.pixels)[changed].mean() < far / 4
 
 
+def test_painted_strangers_are_the_same_too(pipelines, photo):
+    heavy, quick = pipelines
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heavy.backbone, "with_cast", False)
+        patch.setattr(quick.persona, "with_cast", False)
+        hidden = [pipeline.anonymize_photo(photo, SECRET).photo.pixels.astype(int) for pipeline in pipelines]
+    difference = np.abs(hidden[0] - hidden[1])
+    assert difference.mean() < 0.1
+    assert difference.max() <= 8
+
+
 def test_another_password_opens_nothing_and_draws_another_stranger_when_asked(pipelines, photo):
     quick = pipelines[1]
     hidden = quick.anonymize_photo(photo, SECRET).photo

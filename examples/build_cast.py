@@ -40,22 +40,24 @@ def read_pictures(folders: list[Path]) -> NDArray[np.uint8]:
             found = [folder / row["file"] for folder in folders if (folder / row["file"]).is_file()]
             if not found:
                 raise SystemExit(f"{row['file']} lies in none of the folders: name the one that holds it")
-            picture = cv2.cvtColor(cv2.imread(str(found[0])), cv2.COLOR_BGR2RGB)
-            if picture.shape != (SIDE, SIDE, 3):
-                raise SystemExit(f"{found[0]} is not {SIDE} x {SIDE} px: align it first")
-            pictures.append(picture)
+            picture = cv2.imread(str(found[0]))
+            if picture is None or picture.shape != (SIDE, SIDE, 3):
+                raise SystemExit(f"{found[0]} is no picture of {SIDE} x {SIDE} px: align it first")
+            pictures.append(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB))
     return np.stack(pictures).astype(np.uint8)
 
 
-def codes_of(pictures: NDArray[np.uint8]) -> Tensor:
-    """Identity codes `(N, 64)` of the persons, as Persona sees them at 128 px."""
+def persons_in(pictures: NDArray[np.uint8]) -> tuple[Tensor, Tensor]:
+    """Identity codes `(N, 64)` and embeddings `(N, E)` of the persons, as Persona sees them at 128 px."""
     method = Persona().eval()
     faces = torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 127.5 - 1
     codes = []
+    embeddings = []
     with torch.no_grad():
-        for part in F.avg_pool2d(faces, 2).split(16):
+        for part in torch.split(F.avg_pool2d(faces, 2), 16):
             codes.append(method.encode(part).identity)
-    return torch.cat(codes)
+            embeddings.append(method.bundle.recogniser(part))
+    return torch.cat(codes), torch.cat(embeddings)
 
 
 def triangles_of(points: NDArray[np.float32]) -> NDArray[np.int32]:
@@ -87,12 +89,14 @@ def main() -> None:
         shifted.append(mesh - np.array([left, top, 0], np.float32))
         looks.append(pupils(picture, mesh[:, :2]) - np.array([left, top], np.float32))
         tones.append(skin_tone(picture, mesh))
+    codes, embeddings = persons_in(pictures)
     tensors = {
         "pictures": torch.from_numpy(np.concatenate(cut)),
         "starts": torch.tensor([0, *np.cumsum([len(part) for part in cut])], dtype=torch.int32),
         "points": torch.from_numpy(np.stack(shifted)).half(),
         "pupils": torch.from_numpy(np.stack(looks)).half(),
-        "codes": codes_of(pictures).half(),
+        "codes": codes.half(),
+        "embeddings": embeddings.half(),
         "tones": torch.from_numpy(np.stack(tones)).half(),
         "triangles": torch.from_numpy(triangles_of(points)).short(),
     }

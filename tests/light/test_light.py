@@ -167,6 +167,17 @@ def test_the_graphs_are_for_the_classes_of_the_shipped_bundle(method):
     assert spec["recogniser"]["input_size"] == light_method.RECOGNISER_SIDE
 
 
+def test_painted_strangers_are_the_same_too(pipelines, photo):
+    heavy, quick = pipelines
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heavy.backbone, "with_cast", False)
+        patch.setattr(quick.persona, "with_cast", False)
+        hidden = [pipeline.anonymize_photo(photo, SECRET).photo.pixels.astype(int) for pipeline in pipelines]
+    difference = np.abs(hidden[0] - hidden[1])
+    assert difference.mean() < 0.1
+    assert difference.max() <= 8
+
+
 def test_another_password_opens_nothing_and_draws_another_stranger_when_asked(pipelines, photo):
     quick = pipelines[1]
     hidden = quick.anonymize_photo(photo, SECRET).photo

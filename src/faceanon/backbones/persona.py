@@ -35,7 +35,7 @@ from faceanon.landmarks.enlarger import Enlarger
 from faceanon.landmarks.expression import expression_distance
 from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
-from faceanon.landmarks.swap import skin_tone, swap_face
+from faceanon.landmarks.swap import Target, put_on, skin_tone, target_of
 from faceanon.landmarks.typical import TypicalFaces
 from faceanon.losses.adversarial import discriminator_loss, generator_loss
 from faceanon.losses.light import fit_light, light_distance, light_surface
@@ -270,10 +270,11 @@ class Persona(Backbone):
         with torch.no_grad():
             latents = self.bundle.codec.encode(image)
         mask = F.interpolate(codes.mask, scale_factor=2.0)
-        return _clear(self._put_on(image, codes, donors), confidence), latents, mask
+        drawn = self._put_on(image, self._targets(image, codes), donors)
+        return _clear(drawn, confidence), latents, mask
 
-    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Pictures with the faces of donors unlike the persons, and the donors' numbers `(B,)`.
+    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[int]]:
+        """Pictures with the faces of donors unlike the persons, and the donors' numbers.
 
         Args:
             image: `(B, 3, S, S)`.
@@ -281,66 +282,74 @@ class Persona(Backbone):
             embedding: Theirs, `(B, E)`.
             key: `(B, K, K)`.
         """
-        orders = self._donors(self.edit(codes, key), image)
-        donors = orders[:, 0].clone()
-        drawn = self._put_on(image, codes, donors)
+        targets = self._targets(image, codes)
+        orders = self._donors(targets, self.edit(codes, key).identity, embedding)
+        donors = [order[0] for order in orders]
+        drawn = self._put_on(image, targets, donors)
         alike = _steps(self._alike(drawn, embedding))
         for turn in range(1, TRIES):
             again = alike.nonzero().flatten()
             if len(again) == 0:
                 break
-            others = orders[again.cpu(), turn]
-            redrawn = self._put_on(image[again], _rows_of(codes, again), others)
+            rows = again.tolist()
+            others = [orders[row][turn] for row in rows]
+            redrawn = self._put_on(image[again], [targets[row] for row in rows], others)
             alike_now = _steps(self._alike(redrawn, embedding[again]))
-            better = alike_now < alike[again]
-            drawn[again[better]] = redrawn[better]
-            alike[again[better]] = alike_now[better]
-            donors[again[better].cpu()] = others[better.cpu()]
+            for place, row in enumerate(rows):
+                if alike_now[place] < alike[row]:
+                    drawn[row] = redrawn[place]
+                    alike[row] = alike_now[place]
+                    donors[row] = others[place]
         return drawn, donors
 
-    def _donors(self, codes: Codes, image: Tensor) -> Tensor:
-        """Numbers of donors for keyed codes, `(B, TRIES)` int64 on the CPU, the first one first.
+    def _targets(self, image: Tensor, codes: Codes) -> list[Target]:
+        """What is to be known of faces `(B, 3, S, S)` before others are put on them.
 
         Args:
-            codes: Turned by keys.
-            image: `(B, 3, S, S)` the originals, whose skin a donor has to fit.
-        """
-        assert codes.mesh is not None
-        kept = self.identities.kept_basis.cpu().numpy()
-        free = self.identities.free_basis.cpu().numpy()
-        rows = []
-        meshes = _in_pixels(codes.mesh, image.shape[-1])
-        for code, mesh, picture in zip(codes.identity.detach().cpu().numpy(), meshes, _bytes(image), strict=True):
-            chosen = self.cast.chosen(code, skin_tone(picture, mesh), kept, free)
-            rows.append(torch.from_numpy(chosen[:TRIES]))
-        return torch.stack(rows)
-
-    def _put_on(self, image: Tensor, codes: Codes, donors: Tensor) -> Tensor:
-        """Pictures `(B, 3, S, S)` with the faces of donors.
-
-        Args:
-            image: `(B, 3, S, S)` the originals.
-            codes: Of the originals, or of the same at half the size.
-            donors: `(B,)` their numbers.
+            image: The originals.
+            codes: Theirs, or those of the same at half the size.
         """
         assert codes.mesh is not None
         assert codes.mask is not None
         side = image.shape[-1]
-        meshes = _in_pixels(codes.mesh, side)
+        points = codes.mesh.detach().float().cpu().numpy() * np.float32(side / 2)
+        points[..., :2] += np.float32(side / 2)
         masks = (codes.mask[:, 0] > 0).cpu().numpy()
+        return [target_of(*face) for face in zip(_bytes(image), points, masks, strict=True)]
+
+    def _donors(self, targets: list[Target], turned: Tensor, embedding: Tensor) -> list[list[int]]:
+        """Numbers of `TRIES` donors for each of B faces, the first one first.
+
+        Args:
+            targets: The faces.
+            turned: `(B, 64)` their codes, turned by keys.
+            embedding: `(B, E)` of the persons.
+        """
+        kept = self.identities.kept_basis.cpu().numpy()
+        free = self.identities.free_basis.cpu().numpy()
+        orders = []
+        for target, code, own in zip(targets, _numbers(turned), _numbers(embedding), strict=True):
+            tone = skin_tone(target.picture, target.mesh)
+            orders.append(self.cast.chosen(code, own, tone, kept, free)[:TRIES].tolist())
+        return orders
+
+    def _put_on(self, image: Tensor, targets: list[Target], donors: list[int]) -> Tensor:
+        """Pictures `(B, 3, S, S)` with the faces of donors; `image` gives side and device."""
+        side = image.shape[-1]
         drawn = []
-        for picture, mesh, mask, number in zip(_bytes(image), meshes, masks, donors.tolist(), strict=True):
-            donor = self.cast.donor(number, side)
-            drawn.append(swap_face(picture, mesh, mask, donor, self.cast.mouth(mesh, side), self.cast.triangles))
+        for target, number in zip(targets, donors, strict=True):
+            mouth = self.cast.mouth(target.mesh, side)
+            drawn.append(put_on(target, self.cast.donor(number, side), mouth, self.cast.triangles))
         pictures = torch.from_numpy(np.stack(drawn)).to(image.device).permute(0, 3, 1, 2)
         return pictures.float() / 127.5 - 1
 
     def anonymize_as(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
         """As in the base; where no face can be made out, the picture is NaN."""
         if self.with_cast:
-            codes, _, confidence = self._look(_halved(image) if self._is_large(image) else image)
-            donors = self._donors(self.edit(codes.with_identity(identity), key), image)
-            return _clear(self._put_on(image, codes, donors[:, 0]), confidence)
+            codes, embedding, confidence = self._look(_halved(image) if self._is_large(image) else image)
+            targets = self._targets(image, codes)
+            orders = self._donors(targets, self.edit(codes.with_identity(identity), key).identity, embedding)
+            return _clear(self._put_on(image, targets, [order[0] for order in orders]), confidence)
         codes, _, confidence = self._look(image)
         drawn = self.decode(self.edit(codes.with_identity(identity), key))
         return _clear(drawn, confidence)
@@ -369,21 +378,21 @@ class Persona(Backbone):
         The free part of the code is the donor's own, turned back; that donor is then chosen whatever a frame's light.
         """
         rows = len(image)
-        turned = self.edit(codes, key.expand(rows, -1, -1))
-        donors = self._donors(turned, image)[0]
-        best = int(donors[0])
+        targets = self._targets(image, codes)
+        turned = self.edit(codes, key.expand(rows, -1, -1)).identity
+        best = -1
         least = None
-        for number in donors.tolist():
-            drawn = self._put_on(image, codes, torch.full((rows,), number))
-            alike = float(self._alike(drawn, embedding).max())
+        for number in self._donors(targets, turned, embedding)[0]:
+            drawn = self._put_on(image, targets, [number] * rows)
+            alike = float(_steps(self._alike(drawn, embedding)).max())
             if least is None or alike < least:
                 best = number
                 least = alike
-            if alike < UNLIKE:
+            if alike == 0:
                 break
         space = self.identities
         donor = torch.from_numpy(self.cast.codes[best]).to(image.device)[None]
-        return self.transform(space.mixed(turned.identity[:1], donor), key, inverse=True)[0]
+        return self.transform(space.mixed(turned[:1], donor), key, inverse=True)[0]
 
     def _drawn(self, codes: Codes, embedding: Tensor, confidence: Tensor, key: Tensor) -> Tensor:
         """Pictures of others under keys; NaN where no face was made out.
@@ -875,11 +884,9 @@ def _bytes(image: Tensor) -> NDArray[np.uint8]:
     return bytes_.permute(0, 2, 3, 1).contiguous().cpu().numpy()
 
 
-def _in_pixels(mesh: Tensor, side: int) -> NDArray[np.float32]:
-    """Points `(B, 468, 3)` in pixels of a picture of a side, of those in [-1, 1]."""
-    points = mesh.detach().float().cpu().numpy() * np.float32(side / 2)
-    points[..., :2] += np.float32(side / 2)
-    return points
+def _numbers(rows: Tensor) -> NDArray[np.float32]:
+    """Rows as an array."""
+    return rows.detach().float().cpu().numpy()
 
 
 def _halved(image: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ LIPS = tuple(
 )
 MOVING = (LEFT_EYE, RIGHT_EYE, LEFT_BROW, RIGHT_BROW, LIPS)  # parts that an expression moves
 SHIFT = 0.035  # how far points move towards the donor's shape on average, in distances between the eyes
-UPRIGHT = 0.3  # share of that along the face: more of it would read as another pitch of the head
+UPRIGHT = 0.1  # share of that along the face: more of it would read as another pitch of the head
 NEAR_EDGE = 0.25  # points nearer to the outline than this do not move freely, in distances between the eyes
 SMOOTH = 0.12  # reach of the smoothing of these moves, in distances between the eyes
 DARKEST = 8.0  # added to colours before their logarithm, so that black stays finite
@@ -53,6 +53,7 @@ OPEN = 0.035  # height of the gap between the lips, in distances between the eye
 WITHIN = 0.97  # of the outline, around its middle: what lies beyond is hair, neck and background
 INSET = 0.06  # share by which a donor's points at the outline move inwards: just beyond them are hair and background
 TURNED_INSET = 0.14  # ... and so much more on a face in profile, where that rim becomes wide
+LEAST_SKIN = 50  # pixels from which light can be told
 LEAST_AREA = 0.02  # square pixels; triangles that are seen from their edge are left out
 
 
@@ -81,43 +82,75 @@ class Donor:
         return replace(self, picture=small, points=self.points * scale, pupils=self.pupils * scale[:2])
 
 
-def swap_face(
-    picture: Pixels,
-    mesh: Array,
-    painted: NDArray[np.bool_],
-    donor: Donor,
-    mouth: Donor | None,
-    triangles: NDArray[np.int32],
-) -> Pixels:
-    """A picture with another person's face.
+@dataclass(frozen=True)
+class Target:
+    """A face on which others can be put, and all that does not depend on who they are.
+
+    Args:
+        picture: `(S, S, 3)`.
+        mesh: `(468, 3)` points of its face.
+        looks: `(2, 2)` pupils.
+        area: `(S, S)` bool, the pixels that may change.
+        edge: `(S, S, 1)` in [0, 1], how much of each pixel the new face takes.
+        skin: `(S, S)` bool, pixels of `area` that show skin, in the light that most of it is in.
+        free: `(468, 1)` in [0, 1], how freely a point moves towards another shape.
+        blur: `(468, 468)` matrix that smooths moves of points.
+    """
+
+    picture: Pixels
+    mesh: Array
+    looks: Array
+    area: NDArray[np.bool_]
+    edge: Array
+    skin: NDArray[np.bool_]
+    free: Array
+    blur: Array
+
+
+def target_of(picture: Pixels, mesh: Array, painted: NDArray[np.bool_]) -> Target:
+    """What is to be known of a face before others are put on it.
 
     Args:
         picture: `(S, S, 3)`.
         mesh: `(468, 3)` points of its face.
         painted: `(h, h)` cells that may change; S is a multiple of h.
-        donor: Whose face it becomes, at the picture's scale.
-        mouth: Whose inner lips it gets where its mouth is open, at the same scale; None leaves the donor's.
-        triangles: `(T, 3)` numbers of points.
-
-    Returns:
-        `(S, S, 3)`; beyond `painted` it is `picture`.
     """
     side = len(picture)
     allowed = painted.repeat(side // len(painted), 0).repeat(side // len(painted), 1)
-    area = _filled(_around(mesh[list(OUTLINE), :2], WITHIN), side) & allowed
-    if not area.any():
-        return picture.copy()
-    shape = fitted_shape(mesh, donor.points)
-    warped = _warped(donor, shape, mesh[:, 2], pupils(picture, mesh[:, :2]), triangles, side)
     tone = skin_tone(picture, mesh)
-    area &= ~_fringe(picture, mesh[:, :2], tone)
-    skin = _skin(mesh[:, :2], shape, side) & area
-    lit = _in_light_of(warped, picture, skin & ~_unlike_skin(picture, tone))
-    if mouth is not None and openness(mesh) > OPEN:
-        lit = _with_mouth(lit, mouth, shape, picture, skin)
-    edge = _soft(area)[..., None]
-    blended = picture * (1 - edge) + lit * edge
-    result: Pixels = np.where(area[..., None], blended.round(), picture).astype(np.uint8)
+    odd = _unlike_skin(picture, tone)
+    area = _filled(_around(mesh[list(OUTLINE), :2], WITHIN), side) & allowed & ~_fringe(odd, mesh[:, :2])
+    free, blur = _elasticity(mesh)
+    return Target(
+        picture=picture,
+        mesh=mesh,
+        looks=pupils(picture, mesh[:, :2]),
+        area=area,
+        edge=_soft(area)[..., None],
+        skin=_skin(mesh[:, :2], side) & area & ~odd,
+        free=free,
+        blur=blur,
+    )
+
+
+def put_on(target: Target, donor: Donor, mouth: Donor | None, triangles: NDArray[np.int32]) -> Pixels:
+    """A picture with another person's face, `(S, S, 3)`.
+
+    Args:
+        target: The face that is hidden; beyond its `area` nothing changes.
+        donor: Whose face it becomes, at the picture's scale.
+        mouth: Whose inner lips it gets where its mouth is open, at the same scale; None leaves the donor's.
+        triangles: `(T, 3)` numbers of points.
+    """
+    if not target.area.any():
+        return target.picture.copy()
+    shape = fitted_shape(target, donor.points)
+    warped = _warped(donor, shape, target, triangles)
+    lit = _in_light_of(warped, target)
+    if mouth is not None and openness(target.mesh) > OPEN:
+        lit = _with_mouth(lit, mouth, shape, target)
+    blended = target.picture * (1 - target.edge) + lit * target.edge
+    result: Pixels = np.where(target.area[..., None], blended.round(), target.picture).astype(np.uint8)
     return result
 
 
@@ -142,18 +175,16 @@ def skin_tone(picture: Pixels, mesh: Array) -> Array:
     return tone
 
 
-def fitted_shape(mesh: Array, donor: Array) -> Array:
-    """Where the points of a face lie once it has some of the donor's shape, in its own pose and expression.
+def fitted_shape(target: Target, donor: Array) -> Array:
+    """Where the points of a face lie once it has some of a donor's shape, in its own pose and expression, `(468, 2)`.
 
     Outline and expression stay; eyes, brows and mouth move as wholes.
 
     Args:
-        mesh: `(468, 3)`.
+        target: The face.
         donor: `(468, 3)` at any size and pose.
-
-    Returns:
-        `(468, 2)`.
     """
+    mesh = target.mesh
     steady = np.ones(len(mesh), bool)
     for part in MOVING:
         steady[list(part)] = False
@@ -162,19 +193,32 @@ def fitted_shape(mesh: Array, donor: Array) -> Array:
     for part in MOVING:
         move[list(part)] = move[list(part)].mean(0)
     across = mesh[EYE_CORNERS[1], :2] - mesh[EYE_CORNERS[0], :2]
-    distance = eye_distance(mesh)
     across = across / max(float(np.linalg.norm(across)), 1e-3)
     along = (move @ across)[:, None] * across
     move = along + UPRIGHT * (move - along)
-    places = mesh[:, :2]
-    outline = places[list(OUTLINE)]
-    gaps = np.sqrt(((places[:, None] - outline[None]) ** 2).sum(-1)).min(1)
-    free = (gaps / (NEAR_EDGE * distance)).clip(0, 1)[:, None]
-    near = np.exp(-((places[:, None] - places[None]) ** 2).sum(-1) / (2 * (SMOOTH * distance) ** 2))
-    move = (near / near.sum(1, keepdims=True)) @ (move * free) * free
-    average = float(np.linalg.norm(move, axis=1).mean()) / distance
-    moved: Array = (places + move * (SHIFT / max(average, 1e-3))).astype(np.float32)
+    move = target.blur @ (move * target.free) * target.free
+    average = float(np.linalg.norm(move, axis=1).mean()) / eye_distance(mesh)
+    moved: Array = (mesh[:, :2] + move * (SHIFT / max(average, 1e-3))).astype(np.float32)
     return moved
+
+
+def _elasticity(mesh: Array) -> tuple[Array, Array]:
+    """How freely points `(468, 3)` move, `(468, 1)`, and the matrix `(468, 468)` that smooths their moves."""
+    distance = eye_distance(mesh)
+    places = mesh[:, :2].astype(np.float32)
+    outline = places[list(OUTLINE)]
+    gaps = np.sqrt(_squares(places, outline)).min(1)
+    free = (gaps / (NEAR_EDGE * distance)).clip(0, 1)[:, None].astype(np.float32)
+    near = np.exp(-_squares(places, places) / np.float32(2 * (SMOOTH * distance) ** 2))
+    return free, near / near.sum(1, keepdims=True)
+
+
+def _squares(some: Array, others: Array) -> Array:
+    """Squares of the distances of points `(N, 2)` to others `(M, 2)`, `(N, M)`."""
+    across = some[:, None, 0] - others[None, :, 0]
+    down = some[:, None, 1] - others[None, :, 1]
+    squares: Array = across * across + down * down
+    return squares
 
 
 def aligned(points: Array, target: Array, rows: NDArray[np.bool_]) -> Array:
@@ -191,14 +235,15 @@ def aligned(points: Array, target: Array, rows: NDArray[np.bool_]) -> Array:
     return posed
 
 
-def _warped(donor: Donor, shape: Array, depth: Array, looks: Array, triangles: NDArray[np.int32], side: int) -> Pixels:
-    """The donor's picture with its points moved to `shape` and its pupils to `looks`, `(side, side, 3)`."""
+def _warped(donor: Donor, shape: Array, target: Target, triangles: NDArray[np.int32]) -> Pixels:
+    """The donor's picture with its points moved to `shape` and its pupils to the target's, `(S, S, 3)`."""
+    side = len(target.picture)
     corners = shape[triangles]
     first = corners[:, 1] - corners[:, 0]
     second = corners[:, 2] - corners[:, 0]
     area = np.abs(first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0])
     # Far ones first: the nose's side covers the cheek behind it.
-    order = np.argsort(-depth[triangles].mean(1), kind="stable")
+    order = np.argsort(-target.mesh[triangles, 2].mean(1), kind="stable")
     order = order[area[order] > LEAST_AREA]
     numbers = np.full((side, side), -1, np.int32)
     eighths = np.round((corners - 0.5) * 8).astype(np.int32)
@@ -220,7 +265,7 @@ def _warped(donor: Donor, shape: Array, depth: Array, looks: Array, triangles: N
     gaps = (numbers < 0).astype(np.uint8)
     _, nearest = cv2.distanceTransformWithLabels(gaps, cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL)
     field = field[gaps == 0][nearest - 1]
-    _look_like(field, shape, looks, donor.pupils)
+    _look_like(field, shape, target.looks, donor.pupils)
     warped: Pixels = cv2.remap(
         donor.picture, field[..., 0] - 0.5, field[..., 1] - 0.5, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REFLECT
     ).astype(np.uint8)
@@ -238,7 +283,7 @@ def _turn(shape: Array) -> float:
 def _inset(points: Array, most: float) -> Array:
     """A donor's points `(468, 2)`, those near the outline moved towards the middle, by a share of `most`."""
     outline = points[list(OUTLINE)]
-    gaps = np.sqrt(((points[:, None] - outline[None]) ** 2).sum(-1)).min(1)
+    gaps = np.sqrt(_squares(points, outline)).min(1)
     share = 1 - (gaps / (NEAR_EDGE * eye_distance(points))).clip(0, 1)[:, None]
     inset: Array = points + np.float32(most) * share * (outline.mean(0) - points)
     return inset
@@ -258,29 +303,30 @@ def _look_like(field: Array, shape: Array, looks: Array, donor: Array) -> None:
         field += weight[..., None] * (given - place)
 
 
-def _in_light_of(warped: Pixels, picture: Pixels, skin: NDArray[np.bool_]) -> Array:
+def _in_light_of(warped: Pixels, target: Target) -> Array:
     """Colours of the warped face as if the light and the skin were the picture's, `(S, S, 3)` in [0, 255].
 
     A plane over the face, in the logarithm of the colours, is what the two differ by.
     """
-    rows, columns = np.nonzero(skin)
-    if len(rows) < 50:
+    rows, columns = np.nonzero(target.skin)
+    if len(rows) < LEAST_SKIN:
         return warped.astype(np.float32)
-    side = len(picture)
+    side = len(warped)
     places = np.stack([np.ones(len(rows)), columns / side, rows / side], 1)
-    ours = np.log(picture[rows, columns] + DARKEST)
+    ours = np.log(target.picture[rows, columns] + DARKEST)
     theirs = np.log(warped[rows, columns] + DARKEST)
     plane = np.linalg.lstsq(places, ours - theirs, rcond=None)[0]
-    y, x = np.mgrid[:side, :side] / side
-    change = plane[0] + x[..., None] * plane[1] + y[..., None] * plane[2]
+    plane = plane.astype(np.float32)
+    steps = (np.arange(side, dtype=np.float32) / side)[:, None]
+    change = (plane[0] + steps * plane[1])[None] + (steps * plane[2])[:, None]
     brightness = change.mean(-1, keepdims=True)
     tint = (change - brightness).clip(-MOST_TINT, MOST_TINT)
-    lit = (warped + DARKEST) * np.exp(brightness.clip(-MOST_LIGHT, MOST_LIGHT) + tint) - DARKEST
+    lit = (warped + np.float32(DARKEST)) * np.exp(brightness.clip(-MOST_LIGHT, MOST_LIGHT) + tint) - DARKEST
     clipped: Array = lit.clip(0, 255).astype(np.float32)
     return clipped
 
 
-def _with_mouth(face: Array, mouth: Donor, shape: Array, picture: Pixels, skin: NDArray[np.bool_]) -> Array:
+def _with_mouth(face: Array, mouth: Donor, shape: Array, target: Target) -> Array:
     """A face with what shows between the lips of another donor, stretched to its own lips."""
     side = len(face)
     lips = shape[list(INNER_LIPS)]
@@ -289,8 +335,8 @@ def _with_mouth(face: Array, mouth: Donor, shape: Array, picture: Pixels, skin: 
     stretch = np.linalg.lstsq(places, lips, rcond=None)[0].T
     inner = cv2.warpAffine(mouth.picture, stretch, (side, side), flags=cv2.INTER_AREA, borderMode=cv2.BORDER_REFLECT)
     tone = skin_tone(mouth.picture, mouth.points)
-    if skin.any():
-        brightness = float(np.log(picture[skin] + DARKEST).mean() - tone.mean())
+    if target.skin.any():
+        brightness = float(np.log(target.picture[target.skin] + DARKEST).mean() - tone.mean())
     else:
         brightness = 0.0
     inner = (inner * np.exp(np.clip(brightness, -MOST_LIGHT, MOST_LIGHT))).clip(0, 255)
@@ -299,39 +345,42 @@ def _with_mouth(face: Array, mouth: Donor, shape: Array, picture: Pixels, skin: 
     return whole
 
 
-def _skin(mesh: Array, shape: Array, side: int) -> NDArray[np.bool_]:
-    """Pixels that are skin before and after, without eyes, brows and lips."""
+def _skin(mesh: Array, side: int) -> NDArray[np.bool_]:
+    """Pixels of a face `(468, 2)` well away from outline, eyes, brows and lips."""
     step = max(side // 28, 1) | 1
     skin = cv2.erode(_filled(_around(mesh[list(OUTLINE)], WITHIN), side).astype(np.uint8), np.ones((step, step)))
-    others = np.zeros_like(skin)
-    for points in (mesh, shape):
-        for part in (LEFT_EYE, RIGHT_EYE, LEFT_BROW, RIGHT_BROW, OUTER_LIPS):
-            others |= _filled(points[list(part)], side)
-    wide: NDArray[np.bool_] = (skin > 0) & (cv2.dilate(others, np.ones((step, step))) == 0)
+    others = np.zeros((side, side), np.uint8)
+    for part in (LEFT_EYE, RIGHT_EYE, LEFT_BROW, RIGHT_BROW, OUTER_LIPS):
+        others[_filled(mesh[list(part)], side)] = 1
+    # A donor's eyes and lips lie a little elsewhere.
+    wide: NDArray[np.bool_] = (skin > 0) & (cv2.dilate(others, np.ones((step + 2, step + 2))) == 0)
     return wide
 
 
-def _fringe(picture: Pixels, mesh: Array, tone: Array) -> NDArray[np.bool_]:
-    """Pixels of hair that falls over the forehead, `(S, S)`: above the brows, of another colour than the skin."""
-    side = len(picture)
+def _fringe(odd: NDArray[np.bool_], mesh: Array) -> NDArray[np.bool_]:
+    """Pixels of hair that falls over the forehead, `(S, S)`: those above the brows of another colour than the skin."""
+    side = len(odd)
     brows = mesh[[*LEFT_BROW, *RIGHT_BROW]]
     # Straight up, whichever way the head is tilted: from the middle between the brows away from the mouth.
     up = brows.mean(0) - mesh[list(INNER_LIPS)].mean(0)
     up = up / max(float(np.linalg.norm(up)), 1e-3)
     highest = (brows @ up).max()
-    y, x = np.mgrid[:side, :side] + 0.5
-    forehead = x * up[0] + y * up[1] > highest + 0.03 * side
+    steps = np.arange(side, dtype=np.float32) + 0.5
+    forehead = steps[None] * up[0] + steps[:, None] * up[1] > highest + 0.03 * side
     step = max(side // 50, 1) | 1
-    hair = (_unlike_skin(picture, tone) & forehead).astype(np.uint8)
+    hair = (odd & forehead).astype(np.uint8)
     # Single dark pixels are no hair, and hair has gaps.
     hair = cv2.morphologyEx(hair, cv2.MORPH_OPEN, np.ones((3, 3)))
-    wide: NDArray[np.bool_] = cv2.dilate(hair, np.ones((step, step))) > 0
-    return wide & forehead
+    wide: NDArray[np.bool_] = (cv2.dilate(hair, np.ones((step, step))) > 0) & forehead
+    return wide
 
 
 def _unlike_skin(picture: Pixels, tone: Array) -> NDArray[np.bool_]:
     """Pixels whose colour is far from the skin's, `(S, S)`."""
-    unlike: NDArray[np.bool_] = np.abs(np.log(picture + np.float32(DARKEST)) - tone).max(-1) > HAIR
+    # Between two colours a channel: as the difference of logarithms, without a logarithm a pixel.
+    least = np.exp(tone - HAIR) - DARKEST
+    most = np.exp(tone + HAIR) - DARKEST
+    unlike: NDArray[np.bool_] = ((picture < least) | (picture > most)).any(-1)
     return unlike
 
 
@@ -341,14 +390,15 @@ def _soft(area: NDArray[np.bool_]) -> Array:
     step = max(side // 20, 1) | 1
     # What lies beyond the picture counts as the face: one that reaches out of it has no edge there.
     within = cv2.erode(area.astype(np.float32), np.ones((step, step)), borderType=cv2.BORDER_REPLICATE)
-    soft: Array = cv2.GaussianBlur(within, (0, 0), side / 51, borderType=cv2.BORDER_REPLICATE)
-    return soft
+    soft = cv2.GaussianBlur(within, (0, 0), side / 51, borderType=cv2.BORDER_REPLICATE)
+    return soft.astype(np.float32)
 
 
 def _around(points: Array, share: float) -> Array:
     """Points moved towards their middle."""
     middle = points.mean(0)
-    return middle + (points - middle) * np.float32(share)
+    moved: Array = middle + (points - middle) * np.float32(share)
+    return moved
 
 
 def _filled(points: Array, height: int, width: int | None = None) -> NDArray[np.bool_]:

@@ -34,7 +34,7 @@ from faceanon.landmarks.drawings import (
     draw_face,
     pupils,
 )
-from faceanon.landmarks.swap import skin_tone, swap_face
+from faceanon.landmarks.swap import Target, put_on, skin_tone, target_of
 from faceanon.light.networks import Array, Networks, UnfitError, check_layout, open_graph
 from faceanon.names import with_current_paths
 from faceanon.paths import checkpoints
@@ -261,7 +261,7 @@ class LightPersona:
             latents = seen.latents
             mask = seen.mask
             if large:
-                picture = self._put_on(image, seen.mesh, mask, donors)
+                picture = self._put_on(_targets(image, seen), donors)
                 latents = self._encoded(image)
                 mask = _doubled(mask)
         elif image.shape[-1] == SIZE:
@@ -355,37 +355,36 @@ class LightPersona:
         """Pictures of others under keys, and the numbers of their donors, as `Persona._with_donors`."""
         turned = self._nearer_to_mean(self._turned(seen.code, keys))
         space = self._space()
-        meshes = _in_pixels(seen.mesh, SIZE)
+        targets = _targets(seen.image, seen)
         orders = []
-        for code, mesh, picture in zip(turned, meshes, _bytes(seen.image), strict=True):
-            tone = skin_tone(picture, mesh)
-            orders.append(self.cast().chosen(code, tone, space["kept_basis"], space["free_basis"]))
-        donors = [int(order[0]) for order in orders]
-        drawn = self._put_on(seen.image, seen.mesh, seen.mask, donors)
+        for target, code, own in zip(targets, turned, seen.embedding, strict=True):
+            tone = skin_tone(target.picture, target.mesh)
+            order = self.cast().chosen(code, own, tone, space["kept_basis"], space["free_basis"])
+            orders.append(order[:TRIES].tolist())
+        donors = [order[0] for order in orders]
+        drawn = self._put_on(targets, donors)
         alike = _steps(self._alike(drawn, seen.embedding))
         for turn in range(1, TRIES):
-            again = np.flatnonzero(alike)
-            if len(again) == 0:
+            rows = np.flatnonzero(alike).tolist()
+            if not rows:
                 break
-            others = [int(orders[row][turn]) for row in again]
-            redrawn = self._put_on(seen.image[again], seen.mesh[again], seen.mask[again], others)
-            alike_now = _steps(self._alike(redrawn, seen.embedding[again]))
-            for place, row in enumerate(again):
+            others = [orders[row][turn] for row in rows]
+            redrawn = self._put_on([targets[row] for row in rows], others)
+            alike_now = _steps(self._alike(redrawn, seen.embedding[rows]))
+            for place, row in enumerate(rows):
                 if alike_now[place] < alike[row]:
                     drawn[row] = redrawn[place]
                     alike[row] = alike_now[place]
                     donors[row] = others[place]
         return drawn, donors
 
-    def _put_on(self, image: Array, mesh: Array, mask: Array, donors: Sequence[int]) -> Array:
+    def _put_on(self, targets: Sequence[Target], donors: Sequence[int]) -> Array:
         """Pictures `(B, 3, S, S)` with the faces of donors, as `Persona._put_on`."""
         cast = self.cast()
-        side = image.shape[-1]
         drawn = []
-        faces = zip(_bytes(image), _in_pixels(mesh, side), mask[:, 0] > 0, donors, strict=True)
-        for picture, points, cells, number in faces:
-            donor = cast.donor(number, side)
-            drawn.append(swap_face(picture, points, cells, donor, cast.mouth(points, side), cast.triangles))
+        for target, number in zip(targets, donors, strict=True):
+            side = len(target.picture)
+            drawn.append(put_on(target, cast.donor(number, side), cast.mouth(target.mesh, side), cast.triangles))
         pictures: Array = np.stack(drawn).transpose(0, 3, 1, 2).astype(np.float32) / np.float32(127.5) - 1
         return pictures
 
@@ -727,11 +726,12 @@ def _bytes(image: Array) -> NDArray[np.uint8]:
     return np.ascontiguousarray(bytes_.transpose(0, 2, 3, 1))
 
 
-def _in_pixels(mesh: Array, side: int) -> Array:
-    """Points `(B, 468, 3)` in pixels of a picture of a side, of those in [-1, 1]."""
-    points = mesh * np.float32(side / 2)
+def _targets(image: Array, seen: Seen) -> list[Target]:
+    """As `Persona._targets`: of pictures `(B, 3, S, S)`, and what is known of them or of the same at half the size."""
+    side = image.shape[-1]
+    points = seen.mesh * np.float32(side / 2)
     points[..., :2] += np.float32(side / 2)
-    return points
+    return [target_of(*face) for face in zip(_bytes(image), points, seen.mask[:, 0] > 0, strict=True)]
 
 
 def _halved(image: Array) -> Array:

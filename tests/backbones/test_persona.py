@@ -443,6 +443,16 @@ def test_a_model_for_small_faces_starts_one_for_both_sizes(persona, tmp_path):
         assert torch.equal(tensor, own.get(name, before[name])), name
 
 
+def test_a_model_that_is_used_otherwise_starts_a_training(persona, tmp_path):
+    save_backbone(Persona(**SMALL, cast=True, variety=0.7), tmp_path / "used")
+    fresh = Persona(**SMALL)
+    load_into(fresh, tmp_path / "used")
+    saved = load_backbone(tmp_path / "used")[0]
+    for name, tensor in fresh.state_dict().items():
+        assert torch.equal(tensor, saved.state_dict()[name]), name
+    assert not fresh.with_cast
+
+
 @pytest.mark.parametrize("settings", [{"hidden": 64, "sizes": [128, 256]}, {"hidden": 32, "sizes": [256]}])
 def test_a_model_of_other_arguments_starts_none(persona, tmp_path, settings):
     save_backbone(persona, tmp_path / "small")

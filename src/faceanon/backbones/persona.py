@@ -55,6 +55,7 @@ LIGHT = 18  # coefficients of the surface of colours
 POSE = 3
 MAPS = 1 + DRAWINGS * FINE * FINE + 3  # mask, drawings folded to the cells, surface of colours
 SEEN = 1 + DRAWINGS  # what the discriminator is told: mask and drawings
+USED = ("covers", "enlarge", "variety", "cast")  # settings that say how a model is used, and nothing of its training
 SIZES = (128, 256)  # sides of faces for which there is a painter
 LEAST = 0.4  # share of a face's cells that is painted at least, whatever covers it
 CLEAR = 0.5  # confidence of the mesh below which a picture shows no face that can be painted
@@ -153,11 +154,14 @@ class Persona(Backbone):
         return tuple(self.sizes)
 
     def grown_from(self, init_args: dict[str, Any]) -> dict[str, Any]:
-        """A model that paints fewer sizes starts this one; see `faceanon.models.Growing`."""
+        """A model that paints fewer sizes starts this one, and one that is used otherwise; see `models.Growing`."""
+        same = dict(init_args)
+        for name in USED:
+            same[name] = self.init_args[name]
         smaller = set(init_args.get("sizes") or [self.bundle.image_size])
         if smaller < set(self.sizes):
-            return {**init_args, "sizes": self.given_sizes}
-        return init_args
+            same["sizes"] = self.given_sizes
+        return same
 
     @cached_property
     def mesh(self) -> FaceMesh:

@@ -24,7 +24,7 @@ SIDE = 256  # side of the pictures that the donors' photographs were cut from; t
 LAUGHING = 0.06  # height of the gap between a donor's lips, in distances between the eyes, from which teeth show
 FITTING = 30  # donors who fit a person at most, of whom a key chooses
 FEWEST = 12  # ... and at least
-UNLIKE_SHARE = 0.5  # of those who fit, who are least like the person and may be taken
+UNLIKE_SHARE = 0.75  # of those who fit, who are least like the person and may be taken
 MISFIT = 2.5  # cost above the best one's from which a donor does not fit, if there are enough others
 # How much differences of sex, age, brightness and colour between a person and a donor count; the first two as
 # `landmarks.looks` reads them, the others in natural logarithms. A face of another skin would keep its white lips.

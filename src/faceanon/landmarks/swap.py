@@ -41,7 +41,7 @@ LIPS = tuple(
     }
 )
 MOVING = (LEFT_EYE, RIGHT_EYE, LEFT_BROW, RIGHT_BROW, LIPS)  # parts that an expression moves
-SHIFT = 0.035  # how far points move towards the donor's shape on average, in distances between the eyes
+SHIFT = 0.028  # how far points move towards the donor's shape on average, in distances between the eyes
 UPRIGHT = 0.1  # share of that along the face: more of it would read as another pitch of the head
 NEAR_EDGE = 0.25  # points nearer to the outline than this do not move freely, in distances between the eyes
 SMOOTH = 0.12  # reach of the smoothing of these moves, in distances between the eyes

@@ -159,7 +159,7 @@ def test_a_small_start_of_cid_leaves_the_identity_the_whole_code(tiny_bundle, im
 @torch.no_grad()
 def test_encoder_features_stay_outside_of_the_face_oval(tiny_bundle, images):
     torch.manual_seed(0)
-    oval = (0.5, 0.5, 0.25, 0.25)
+    oval = [0.5, 0.5, 0.25, 0.25]
     everywhere = DBAF(str(tiny_bundle), **SMALL).eval()
     masked = DBAF(str(tiny_bundle), face_oval=oval, **SMALL).eval()
     masked.load_state_dict(everywhere.state_dict())
@@ -178,6 +178,7 @@ def test_encoder_features_stay_outside_of_the_face_oval(tiny_bundle, images):
     assert not torch.allclose(alone, full)
 
 
-def test_a_face_oval_has_a_height_and_a_width(tiny_bundle):
+@pytest.mark.parametrize("oval", [[0.5, 0.5, 0.0, 0.3], [0.5, 0.5, 0.3]])
+def test_a_face_oval_has_a_centre_a_height_and_a_width(tiny_bundle, oval):
     with pytest.raises(UserError, match="face_oval"):
-        DBAF(str(tiny_bundle), face_oval=(0.5, 0.5, 0.0, 0.3), **SMALL)
+        DBAF(str(tiny_bundle), face_oval=oval, **SMALL)

@@ -72,7 +72,7 @@ class DBAF(Backbone):
             (paper); a generator that draws whole faces from features then draws the attribute source's face.
 
     Raises:
-        UserError: `face_oval` has no height or no width.
+        UserError: `face_oval` is not four numbers, or has no height or no width.
 
     Examples:
         >>> from faceanon.backbones.dbaf import DBAF
@@ -103,11 +103,11 @@ class DBAF(Backbone):
         maar: bool = True,
         blend: bool = False,
         cid_start: float = 1.0,
-        face_oval: tuple[float, float, float, float] | None = None,
+        face_oval: list[float] | None = None,
     ) -> None:
         super().__init__()
-        if face_oval is not None and min(face_oval[2:]) <= 0:
-            raise UserError(f"face_oval is {list(face_oval)}; its last two numbers, height and width, must be positive")
+        if face_oval is not None and (len(face_oval) != 4 or min(face_oval[2:]) <= 0):
+            raise UserError(f"face_oval is {face_oval}; it takes four numbers, of which height and width are positive")
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()
         self.encoder = self.bundle.encoder()

@@ -29,7 +29,7 @@ def face_hole(bundle: Bundle, image: Tensor) -> Tensor:
     return wide
 
 
-def inside_oval(oval: tuple[float, float, float, float], like: Tensor) -> Tensor:
+def inside_oval(oval: Sequence[float], like: Tensor) -> Tensor:
     """Cells whose middle lies in an oval.
 
     Args:
@@ -42,7 +42,7 @@ def inside_oval(oval: tuple[float, float, float, float], like: Tensor) -> Tensor
     Examples:
         >>> import torch
         >>> from faceanon.backbones.region import inside_oval
-        >>> int(inside_oval((0.5, 0.5, 0.25, 0.25), torch.zeros(1, 1, 4, 4)).sum())
+        >>> int(inside_oval([0.5, 0.5, 0.25, 0.25], torch.zeros(1, 1, 4, 4)).sum())
         4
     """
     height, width = like.shape[-2:]

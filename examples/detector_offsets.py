@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from faceanon.data.synthetic.crossed import stream
+from faceanon.data.streams import stream
 from faceanon.data.synthetic.factors import sample_attributes, sample_identity
 from faceanon.data.synthetic.render import render
 from faceanon.photo.align import geometry_from_points

@@ -30,7 +30,7 @@ import yaml
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningCLI
 
-from faceanon.data.synthetic.crossed import stream
+from faceanon.data.streams import stream
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.types import FaceBatch
 

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from faceanon.data.synthetic.crossed import stream
+from faceanon.data.streams import stream
 from faceanon.data.synthetic.factors import sample_attributes, sample_identity
 from faceanon.data.synthetic.ground_truth import CLASSES
 from faceanon.data.synthetic.render import render

@@ -47,7 +47,7 @@ def help_of(command):
 
 @pytest.mark.parametrize("command", [*sorted(cli.COMMANDS), *(f"report {name}" for name in REPORTS)])
 def test_the_help_of_a_command_loads_no_network_library(command):
-    allowed = {"numpy", "rich"}  # key derivation and progress bars
+    allowed = {"rich"}  # progress bars
     assert not loaded(help_of(command)) & (HEAVY - allowed)
 
 

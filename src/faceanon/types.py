@@ -88,6 +88,8 @@ class Codes:
         mask: `(B, 1, S, S)` in [0, 1], where `decode` draws anew and where it keeps `image`, or None; of a method on
             latents `(B, 1, h, h)`.
         latents: `(B, C, h, h)` normalised latents of the picture, of a method whose bundle has a codec, or None.
+        mesh: `(B, 468, 3)` float32 points of the face mesh: x and y with the picture's edges at -1 and 1, and the depth
+            away from the viewer in the same unit, or None.
 
     Examples:
         >>> import torch
@@ -105,6 +107,7 @@ class Codes:
     latent: Tensor | None = None
     mask: Tensor | None = None
     latents: Tensor | None = None
+    mesh: Tensor | None = None
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Codes:
         """Apply `function` to every tensor, e.g. to repeat or slice along the batch."""

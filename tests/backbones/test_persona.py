@@ -65,13 +65,20 @@ def test_no_pixel_beyond_the_mask_changes_and_every_face_does(persona, faces):
     assert 0.1 < cells.float().mean() < 0.6
 
 
+def painting():
+    """The model that ships, with painted strangers."""
+    persona = load_backbone("persona_photo128")[0].eval()
+    persona.with_cast = False
+    return persona
+
+
 def like(persona, drawn, faces):
     return (persona.bundle.recogniser(drawn.clamp(-1, 1)) * persona.bundle.recogniser(faces)).sum(1)
 
 
 @torch.no_grad()
 def test_a_stranger_who_looks_like_the_person_is_drawn_again(faces, monkeypatch):
-    persona = load_backbone("persona_photo128")[0].eval()
+    persona = painting()
     key = persona.sample_key(1).expand(4, -1, -1)
     monkeypatch.setattr(module, "ALIKE", 2.0)
     unchecked = persona.anonymize(faces, key)
@@ -89,7 +96,7 @@ def test_a_stranger_who_looks_like_the_person_is_drawn_again(faces, monkeypatch)
 
 @torch.no_grad()
 def test_of_the_strangers_the_most_natural_one_is_taken(faces, monkeypatch):
-    persona = load_backbone("persona_photo128")[0].eval()
+    persona = painting()
     key = persona.sample_key(1).expand(4, -1, -1)
     monkeypatch.setattr(module, "ALIKE", 2.0)
     monkeypatch.setattr(module, "MARGIN", 100.0)
@@ -150,7 +157,7 @@ def test_every_other_stranger_has_nothing_of_the_person_either(persona):
 
 @torch.no_grad()
 def test_a_person_of_a_clip_gets_one_checked_code(faces, monkeypatch):
-    persona = load_backbone("persona_photo128")[0].eval()
+    persona = painting()
     key = persona.sample_key(1)
     mean = persona.encode(faces[:1]).identity[0]
     monkeypatch.setattr(module, "ALIKE", 2.0)
@@ -307,7 +314,7 @@ def test_layers_for_large_faces_leave_the_small_ones_as_they_were(persona, faces
 
 @torch.no_grad()
 def test_a_large_face_is_painted_small_and_enlarged():
-    shipped = load_backbone("persona_photo128")[0].eval()
+    shipped = painting()
     assert shipped.image_size == 128
     assert shipped.face_sizes == (128, 256)
     large = large_faces()
@@ -361,8 +368,60 @@ def test_a_large_picture_without_a_face_is_nan():
     assert len(codes) == 2
 
 
+@torch.no_grad()
+def test_the_cast_s_faces_are_unlike_the_person_and_unlike_each_other(faces, monkeypatch):
+    shipped = load_backbone("persona_photo128")[0].eval()
+    assert shipped.with_cast
+    first = shipped.anonymize(faces, shipped.sample_key(1).expand(4, -1, -1))
+    second = shipped.anonymize(faces, shipped.sample_key(1).expand(4, -1, -1))
+    assert like(shipped, first, faces).max() < 0.3
+    assert like(shipped, first, second).mean() < like(shipped, first, first).mean() - 0.2
+    monkeypatch.setattr(module, "TRIES", 1)
+    key = shipped.sample_key(1).expand(4, -1, -1)
+    unchecked = like(shipped, shipped.anonymize(faces, key), faces)
+    monkeypatch.setattr(module, "TRIES", 8)
+    assert (like(shipped, shipped.anonymize(faces, key), faces) <= unchecked + module.STEP).all()
+
+
+@torch.no_grad()
+def test_a_face_of_the_cast_is_the_same_alone_in_a_batch_and_at_both_sizes(monkeypatch):
+    # Embeddings move by 1e-7 with the size of a batch, which may change who is unlike.
+    monkeypatch.setattr(module, "UNLIKE", 2.0)
+    shipped = load_backbone("persona_photo128")[0].eval()
+    large = large_faces()
+    key = shipped.sample_key(1)
+    together, codes = shipped.anonymize_with_codes(large, key.expand(len(large), -1, -1))
+    alone = shipped.anonymize(large[1:2], key)
+    torch.testing.assert_close(alone[0], together[1], atol=0.1, rtol=0)
+    small = shipped.anonymize(torch.nn.functional.avg_pool2d(large, 2), key.expand(len(large), -1, -1))
+    halved = torch.nn.functional.avg_pool2d(together, 2)
+    assert (small - halved).abs().mean() < 0.04
+    assert psnr(shipped.recover_from(together, codes), large).min() > 26
+    # Only cells of the mask change.
+    inside = shipped.face_mask(large).repeat_interleave(8, 2).repeat_interleave(8, 3).expand_as(large)
+    assert torch.allclose(together[~inside], large[~inside], atol=1 / 127)
+
+
+@torch.no_grad()
+def test_a_clip_keeps_its_donor_when_the_light_changes(faces):
+    shipped = load_backbone("persona_photo128")[0].eval()
+    key = shipped.sample_key(1)
+    mean = shipped.encode(faces[:1]).identity[0]
+    checked = shipped.unlike(faces[:1], mean, key)
+    darker = (faces[:1] + 1) * 0.6 - 1
+    numbers = []
+    for frame in (faces[:1], darker):
+        codes, embedding, _ = shipped._look(frame)
+        turned = shipped.edit(codes.with_identity(checked[None]), key).identity
+        numbers.append(shipped._donors(shipped._targets(frame, codes), turned, embedding)[0][0])
+    assert numbers[0] == numbers[1]
+    drawn = shipped.anonymize_as(faces[:1], checked[None], key)
+    assert like(shipped, drawn, faces[:1]).max() < 0.3
+
+
 def test_a_model_may_do_without_enlarging():
     assert Persona(**SMALL, enlarge=False).face_sizes == (128,)
+    assert Persona(**SMALL, enlarge=False, cast=True).face_sizes == (128, 256)
     assert Persona(**SMALL, sizes=[256]).face_sizes == (256,)
 
 
@@ -382,6 +441,16 @@ def test_a_model_for_small_faces_starts_one_for_both_sizes(persona, tmp_path):
     assert set(own) < set(after)
     for name, tensor in after.items():
         assert torch.equal(tensor, own.get(name, before[name])), name
+
+
+def test_a_model_that_is_used_otherwise_starts_a_training(persona, tmp_path):
+    save_backbone(Persona(**SMALL, cast=True, variety=0.7), tmp_path / "used")
+    fresh = Persona(**SMALL)
+    load_into(fresh, tmp_path / "used")
+    saved = load_backbone(tmp_path / "used")[0]
+    for name, tensor in fresh.state_dict().items():
+        assert torch.equal(tensor, saved.state_dict()[name]), name
+    assert not fresh.with_cast
 
 
 @pytest.mark.parametrize("settings", [{"hidden": 64, "sizes": [128, 256]}, {"hidden": 32, "sizes": [256]}])

@@ -5,7 +5,8 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 
 from faceanon.data.jitter import CropJitter
-from faceanon.data.synthetic.crossed import GROUP, stream
+from faceanon.data.streams import stream
+from faceanon.data.synthetic.crossed import GROUP
 from faceanon.data.synthetic.datamodule import SyntheticFaces
 from faceanon.errors import UserError
 from faceanon.types import FaceBatch

@@ -1,5 +1,6 @@
 """The light engine does what torch's does, and does it without torch."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -16,23 +17,27 @@ from faceanon.commands import _files
 from faceanon.errors import UserError
 from faceanon.interop.onnx.light import cases, graph_of
 from faceanon.key import Secret
+from faceanon.landmarks import looks, mesh, typical
+from faceanon.light import method as light_method
 from faceanon.light import pictures as light
 from faceanon.light import processor
 from faceanon.light.method import LightPersona
 from faceanon.light.networks import UnfitError, check_layout, layout, layouts, open_graph
+from faceanon.losses import light as surfaces
 from faceanon.manifest import CropGeometry
 from faceanon.models import load_backbone
+from faceanon.networks import face_mesh, taef2
 from faceanon.networks.boxes import nms
 from faceanon.networks.layout import has_bfloat16 as asked_of_torch
 from faceanon.paths import checkpoints
 from faceanon.photo.file import load_photo, read_manifest
-from faceanon.photo.obscuring import obscuring
 from faceanon.photo.party import photo_party
 from faceanon.photo.pictures import TorchPictures
 from faceanon.photo.policy import Policy
 from faceanon.photo.yunet import _best
 from faceanon.pipeline.light import LightPipeline
 from faceanon.pipeline.photo import Pipeline
+from faceanon.sealed import faces as sealed_faces
 from faceanon.sealed.envelope import WrongPasswordError
 from faceanon.types import Codes
 
@@ -110,6 +115,69 @@ def test_both_engines_draw_the_same_and_bring_each_other_s_photos_back(pipelines
         assert np.square(by_light.astype(float) - photo.pixels)[changed].mean() < far / 4
 
 
+@pytest.mark.parametrize("side", [128, 256])
+def test_codes_are_those_of_anonymizing_and_nobody_is_painted_for_them(pipelines, photo, side, monkeypatch):
+    quick = pipelines[1]
+    squares = [face.geometry for face in quick.faces(photo)]
+    crops = quick.pictures.crops(photo.pixels, squares, side)
+    wanted = [code for _, code in quick.draw(crops, quick.keys([SECRET] * len(crops)))]
+
+    def paint(*args):
+        pytest.fail("a stranger was painted or put on")
+
+    for step in ("_painted", "_put_on"):
+        monkeypatch.setattr(LightPersona, step, paint)
+    assert quick.codes_of_faces(crops) == wanted
+
+
+CONSTANTS = [
+    ("SIZE", persona.SIZES[0]),
+    ("LARGE", persona.SIZES[1]),
+    ("NOISE", persona.NOISE),
+    ("LEAST", persona.LEAST),
+    ("CLEAR", persona.CLEAR),
+    ("STRANGERS", persona.STRANGERS),
+    ("TRIES", persona.TRIES),
+    ("UNLIKE", persona.UNLIKE),
+    ("STEP", persona.STEP),
+    ("ALIKE", persona.ALIKE),
+    ("MARGIN", persona.MARGIN),
+    ("VARIETY", inspect.signature(Persona).parameters["variety"].default),
+    ("BLOCK", typical.BLOCK),
+    ("MOST_LOOKS", looks.MOST),
+    ("STIFFNESS", surfaces.STIFFNESS),
+    ("MESH_BOX", mesh.BOX),
+    ("MESH_SIDE", face_mesh.INPUT_SIZE),
+    ("PASSES", sealed_faces.PASSES),
+    ("REACH", taef2.REACH),
+    ("SHRINK", taef2.SHRINK),
+]
+"""Numbers that stand in both engines, since the light one must not import torch's modules."""
+
+
+@pytest.mark.parametrize(("name", "value"), CONSTANTS)
+def test_a_number_is_the_same_in_both_engines(name, value):
+    assert getattr(light_method, name) == value
+
+
+def test_the_graphs_are_for_the_classes_of_the_shipped_bundle(method):
+    assert f"{Persona.__module__}.{Persona.__qualname__}" == light_method.METHOD
+    spec = method.bundle.spec["networks"]
+    assert {role: spec[role]["class"] for role in light_method.CLASSES} == light_method.CLASSES
+    assert spec["recogniser"]["input_size"] == light_method.RECOGNISER_SIDE
+
+
+def test_painted_strangers_are_the_same_too(pipelines, photo):
+    heavy, quick = pipelines
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heavy.backbone, "with_cast", False)
+        patch.setattr(quick.persona, "with_cast", False)
+        hidden = [pipeline.anonymize_photo(photo, SECRET).photo.pixels.astype(int) for pipeline in pipelines]
+    difference = np.abs(hidden[0] - hidden[1])
+    assert difference.mean() < 0.1
+    assert difference.max() <= 8
+
+
 def test_another_password_opens_nothing_and_draws_another_stranger_when_asked(pipelines, photo):
     quick = pipelines[1]
     hidden = quick.anonymize_photo(photo, SECRET).photo
@@ -148,7 +216,7 @@ def test_crop_and_paste_agree_with_torch(side):
 @pytest.mark.parametrize("how", ["blur", "pixelate", "mask"])
 def test_small_faces_are_hidden_alike(how):
     face = np.random.default_rng(2).uniform(-1, 1, (3, 64, 64)).astype(np.float32)
-    theirs = obscuring(how).obscured(torch.from_numpy(face)[None])[0].numpy()
+    theirs = TorchPictures().obscured(torch.from_numpy(face), how).numpy()
     assert np.abs(light.LightPictures().obscured(face, how) - theirs).max() < 1e-4
 
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from stage_probes import REPO, losses, words
 
-from faceanon.data.synthetic.crossed import stream
+from faceanon.data.streams import stream
 from faceanon.data.synthetic.factors import sample_attributes, sample_identity
 from faceanon.data.synthetic.render import render
 

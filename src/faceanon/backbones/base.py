@@ -87,6 +87,7 @@ class Backbone(nn.Module, ABC):
         @functools.wraps(original)
         def remembering(self: Backbone, *args: object, **arguments: object) -> None:
             bound = signature.bind(self, *args, **arguments)
+            # Defaults too: a later release may have others, and a saved model must stay what it is.
             bound.apply_defaults()
             original(self, *args, **arguments)
             # A subclass's constructor calls this one as well, and only its own arguments rebuild it.
@@ -176,6 +177,7 @@ class Backbone(nn.Module, ABC):
     @property
     def works_through_codes(self) -> bool:
         """Whether the method anonymizes by editing an identity code, so that a clip can have one code a person."""
+        # A method with an `anonymize` of its own may edit no code, unless it says how one is given.
         own = type(self)
         return own.anonymize is Backbone.anonymize or own.anonymize_as is not Backbone.anonymize_as
 
@@ -308,6 +310,7 @@ class Backbone(nn.Module, ABC):
     @property
     def key_label(self) -> str:
         """The stream of a `Secret` from which this method's keys are drawn."""
+        # By the class: one password gives each method a key that tells nothing of the others'.
         return f"faceanon/{type(self).__name__}/key"
 
     def disentangle_terms(

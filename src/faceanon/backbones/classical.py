@@ -229,6 +229,7 @@ class Scramble(Classical):
 
     @torch.no_grad()
     def _through(self, image: Tensor, key: Tensor, inverse: bool) -> Tensor:
+        # The regions that are left follow from the size alone, so one mask is every row's.
         inside = self.mask(image)[0, 0].bool().expand(3, -1, -1).cpu()
         result = image.detach().clone()
         for row, secret in zip(result, key, strict=True):

@@ -139,6 +139,7 @@ class FALCO(WithoutCodes):
         It needs gradients inside, and takes them also where the caller has switched them off.
         """
         device = image.device.type
+        # Pipelines and tests call in inference mode, in which nothing can be searched for by gradients.
         with torch.inference_mode(False), torch.autocast(device, enabled=False), torch.no_grad():
             # Copies, since a tensor that was made in inference mode can take no part in a backward pass.
             picture = image.detach().clone().float()
@@ -195,6 +196,7 @@ class FALCO(WithoutCodes):
         for _ in range(self.steps):
             drawn = self._drawer.synthesis(self._with_rows(latent, rows))
             optimizer.zero_grad()
+            # A sum: each face's gradient is its own, however many stand beside it.
             torch.autograd.backward(self.objective(drawn, identity, attributes).sum())
             optimizer.step()
         return rows.detach()

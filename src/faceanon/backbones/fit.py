@@ -34,6 +34,7 @@ from faceanon.key import Secret
 from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
+# Bits are -1/2 and 1/2, so that the inverse password is the negative one.
 HALF = 0.5
 
 

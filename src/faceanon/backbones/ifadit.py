@@ -105,6 +105,7 @@ class IFADIT(Backbone):
         self.layers = self.generator.n_latent
         self.code_dim = self.bundle.embedding_length
         self.key_shape = (dim,)
+        # A byte an entry; a secret has 32 bytes, and longer keys are expanded from it.
         self.key_bits = min(8 * dim, 256)
         self.key_mapping = Frozen(self.bundle.generator().style)
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
@@ -125,6 +126,7 @@ class IFADIT(Backbone):
 
     def encode(self, image: Tensor) -> Codes:
         """Codes of `(B, 3, S, S)`: identity `(B, E)`, attributes `(B, L, D)`; in eval mode the mask too."""
+        # Embeddings have unit length: this gives their entries a mean square of 1.
         identity = self.code_dim**0.5 * self.bundle.recogniser(image)
         attributes, _ = self.encoder.with_features(image if self.encoder_range == "signed" else (image + 1) / 2)
         if self.training or self.background == "none":

@@ -40,6 +40,7 @@ class Inpainting(Backbone):
         self.bundle.require("parser")
         if len(widths) < 2 or any(width < 4 or width % 4 for width in widths):
             raise UserError(f"widths are {widths}; give at least two, multiples of 4")
+        # Each further width halves the maps.
         if self.image_size % (1 << (len(widths) - 1)):
             raise UserError(f"{len(widths)} widths need pictures of a multiple of {1 << (len(widths) - 1)} px")
 

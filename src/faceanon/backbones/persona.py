@@ -6,21 +6,28 @@
 
 What lies in front of the face (hands, medical masks, hair) is taken out of the mask and stays. The painter never sees
 the old face, apart from drawings, pose and a surface of its colours (light and skin); so the picture cannot show the
-person. What brings the person back is the sealed code of the face's latents that the file carries (`faceanon.sealed`).
+person. With `cast`, as the model that ships is set, the new code chooses among photographs of people who do not exist
+instead, and the face of one of them is put on: `landmarks.cast`, `landmarks.swap`.
+
+What brings the person back is the sealed code of the face's latents that the file carries (`faceanon.sealed`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
+from faceanon.landmarks.cast import Cast
 from faceanon.landmarks.cover_finder import CoverFinder
 from faceanon.landmarks.covers import random_covers
 from faceanon.landmarks.drawings import DRAWINGS, EXPRESSION, FINE, drawings, pose
@@ -28,6 +35,7 @@ from faceanon.landmarks.enlarger import Enlarger
 from faceanon.landmarks.expression import expression_distance
 from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
+from faceanon.landmarks.swap import Target, put_on, skin_tone, target_of
 from faceanon.landmarks.typical import TypicalFaces
 from faceanon.losses.adversarial import discriminator_loss, generator_loss
 from faceanon.losses.light import fit_light, light_distance, light_surface
@@ -47,6 +55,7 @@ LIGHT = 18  # coefficients of the surface of colours
 POSE = 3
 MAPS = 1 + DRAWINGS * FINE * FINE + 3  # mask, drawings folded to the cells, surface of colours
 SEEN = 1 + DRAWINGS  # what the discriminator is told: mask and drawings
+USED = ("covers", "enlarge", "variety", "cast")  # settings that say how a model is used, and nothing of its training
 SIZES = (128, 256)  # sides of faces for which there is a painter
 LEAST = 0.4  # share of a face's cells that is painted at least, whatever covers it
 CLEAR = 0.5  # confidence of the mesh below which a picture shows no face that can be painted
@@ -56,6 +65,9 @@ WATCHED = 6  # drawn faces of a batch that recogniser and mesh look at through t
 READ = 8  # drawn faces of a batch that the readers learn from in the same way
 STRANGERS = 4  # that are painted for each face, of whom one is taken
 ALIKE = 0.2  # cosine of embeddings from which a stranger is too much like the original, and the next one is looked at
+TRIES = 8  # donors who are put on a face at most, until one is unlike the original
+UNLIKE = 0.1  # cosine of embeddings from which a donor's face on the original is too much like it
+STEP = 0.05  # differences of that cosine below which the key decides between two donors, not the likeness
 MARGIN = 0.06  # of oddness, for the first stranger: photos of one person keep one stranger where all look as natural
 
 
@@ -73,6 +85,8 @@ class Persona(Backbone):
             at 128 px then, and a network that ships fills in what is missing to 256 px.
         variety: How far strangers lie from the mean person, in (0, 1]: the share of what a key makes of an identity
             code that the painter gets in use. Less gives strangers who look more natural, and more like each other.
+        cast: Whether faces of invented people's photographs are put on in use, instead of painted ones. Training trains
+            the painter all the same.
 
     Examples:
         >>> import numpy as np
@@ -103,6 +117,7 @@ class Persona(Backbone):
         covers: bool = True,
         enlarge: bool = True,
         variety: float = 0.85,
+        cast: bool = False,
     ) -> None:
         super().__init__()
         if not 0 < variety <= 1:
@@ -110,6 +125,7 @@ class Persona(Backbone):
         self.variety = variety
         self.covers = covers
         self.enlarge = enlarge
+        self.with_cast = cast
         self.bundle = Bundle(bundle)
         self.bundle.require("codec", "recogniser", "identity_space")
         space = self.bundle.build("identity_space")
@@ -133,16 +149,19 @@ class Persona(Backbone):
     @property
     def face_sizes(self) -> tuple[int, ...]:
         """Sides of all the faces that it takes, rising."""
-        if self.enlarge and self.sizes == [SIZES[0]]:
+        if self.sizes == [SIZES[0]] and (self.enlarge or self.with_cast):
             return SIZES
         return tuple(self.sizes)
 
     def grown_from(self, init_args: dict[str, Any]) -> dict[str, Any]:
-        """A model that paints fewer sizes starts this one; see `faceanon.models.Growing`."""
+        """A model that paints fewer sizes starts this one, and one that is used otherwise; see `models.Growing`."""
+        same = dict(init_args)
+        for name in USED:
+            same[name] = self.init_args[name]
         smaller = set(init_args.get("sizes") or [self.bundle.image_size])
         if smaller < set(self.sizes):
-            return {**init_args, "sizes": self.given_sizes}
-        return init_args
+            same["sizes"] = self.given_sizes
+        return same
 
     @cached_property
     def mesh(self) -> FaceMesh:
@@ -169,6 +188,11 @@ class Persona(Backbone):
         """What latents of photographs are like."""
         return TypicalFaces()
 
+    @cached_property
+    def cast(self) -> Cast:
+        """The invented people whose faces are put on."""
+        return Cast()
+
     @property
     def identities(self) -> IdentitySpace:
         """The space of the identity codes."""
@@ -177,9 +201,14 @@ class Persona(Backbone):
 
     def points(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """Points `(B, 468, 2)` in [-1, 1] of pictures `(B, 3, S, S)`, and confidences `(B,)` that they show a face."""
-        bytes_ = ((image.detach().float().clamp(-1, 1) + 1) * 127.5).round().byte()
-        points, confidence = self.mesh.points(bytes_.permute(0, 2, 3, 1).contiguous().cpu().numpy())
-        places = torch.from_numpy(points) / image.shape[-1] * 2 - 1
+        points, confidence = self._solid(image)
+        return points[..., :2], confidence
+
+    def _solid(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """As `points`, with depths in the same unit: `(B, 468, 3)`."""
+        points, confidence = self.mesh.solid(_bytes(image))
+        places = torch.from_numpy(points) / image.shape[-1] * 2
+        places[..., :2] -= 1
         return places.to(image.device), torch.from_numpy(confidence).to(image.device)
 
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
@@ -188,12 +217,17 @@ class Persona(Backbone):
         Whoever calls hides such a face in another way: what the mesh cannot find, nothing would be painted over. Of
         four strangers the most natural one is taken whom the recogniser does not take for the person.
         """
+        if self.with_cast:
+            return self._anonymize_with_cast(image, key)[0]
         if self._is_large(image):
             return self._anonymize_large(image, key)[0]
         return self._drawn(*self._look(image), key)
 
     def anonymize_with_codes(self, image: Tensor, key: Tensor) -> tuple[Tensor, list[bytes]]:
         """As `anonymize`, with the codes of the originals; codec and mesh look at each face once."""
+        if self.with_cast:
+            drawn, latents, mask = self._anonymize_with_cast(image, key)
+            return drawn, codes_of_latents(latents, mask)
         if self._is_large(image):
             drawn, latents, mask = self._anonymize_large(image, key)
             return drawn, codes_of_latents(latents, mask)
@@ -227,8 +261,99 @@ class Persona(Backbone):
         filled = self.enlarger.enlarge(painted, latents, mask)
         return _clear(self._joined(filled, mask, image), confidence), latents, mask
 
+    def _anonymize_with_cast(self, image: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Pictures `(B, 3, S, S)` with donors' faces, their own latents, and the masks of the changed cells."""
+        large = self._is_large(image)
+        small = _halved(image) if large else image
+        codes, embedding, confidence = self._look(small)
+        assert codes.latents is not None
+        assert codes.mask is not None
+        drawn, donors = self._with_donors(small, codes, embedding, key)
+        if not large:
+            return _clear(drawn, confidence), codes.latents, codes.mask
+        with torch.no_grad():
+            latents = self.bundle.codec.encode(image)
+        mask = F.interpolate(codes.mask, scale_factor=2.0)
+        drawn = self._put_on(image, self._targets(image, codes), donors)
+        return _clear(drawn, confidence), latents, mask
+
+    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[int]]:
+        """Pictures with the faces of donors unlike the persons, and the donors' numbers.
+
+        Args:
+            image: `(B, 3, S, S)`.
+            codes: Theirs.
+            embedding: Theirs, `(B, E)`.
+            key: `(B, K, K)`.
+        """
+        targets = self._targets(image, codes)
+        orders = self._donors(targets, self.edit(codes, key).identity, embedding)
+        donors = [order[0] for order in orders]
+        drawn = self._put_on(image, targets, donors)
+        alike = _steps(self._alike(drawn, embedding))
+        for turn in range(1, TRIES):
+            again = alike.nonzero().flatten()
+            if len(again) == 0:
+                break
+            rows = again.tolist()
+            others = [orders[row][turn] for row in rows]
+            redrawn = self._put_on(image[again], [targets[row] for row in rows], others)
+            alike_now = _steps(self._alike(redrawn, embedding[again]))
+            for place, row in enumerate(rows):
+                if alike_now[place] < alike[row]:
+                    drawn[row] = redrawn[place]
+                    alike[row] = alike_now[place]
+                    donors[row] = others[place]
+        return drawn, donors
+
+    def _targets(self, image: Tensor, codes: Codes) -> list[Target]:
+        """What is to be known of faces `(B, 3, S, S)` before others are put on them.
+
+        Args:
+            image: The originals.
+            codes: Theirs, or those of the same at half the size.
+        """
+        assert codes.mesh is not None
+        assert codes.mask is not None
+        side = image.shape[-1]
+        points = codes.mesh.detach().float().cpu().numpy() * np.float32(side / 2)
+        points[..., :2] += np.float32(side / 2)
+        masks = (codes.mask[:, 0] > 0).cpu().numpy()
+        return [target_of(*face) for face in zip(_bytes(image), points, masks, strict=True)]
+
+    def _donors(self, targets: list[Target], turned: Tensor, embedding: Tensor) -> list[list[int]]:
+        """Numbers of `TRIES` donors for each of B faces, the first one first.
+
+        Args:
+            targets: The faces.
+            turned: `(B, 64)` their codes, turned by keys.
+            embedding: `(B, E)` of the persons.
+        """
+        kept = self.identities.kept_basis.cpu().numpy()
+        free = self.identities.free_basis.cpu().numpy()
+        orders = []
+        for target, code, own in zip(targets, _numbers(turned), _numbers(embedding), strict=True):
+            tone = skin_tone(target.picture, target.mesh)
+            orders.append(self.cast.chosen(code, own, tone, kept, free)[:TRIES].tolist())
+        return orders
+
+    def _put_on(self, image: Tensor, targets: list[Target], donors: list[int]) -> Tensor:
+        """Pictures `(B, 3, S, S)` with the faces of donors; `image` gives side and device."""
+        side = image.shape[-1]
+        drawn = []
+        for target, number in zip(targets, donors, strict=True):
+            mouth = self.cast.mouth(target.mesh, side)
+            drawn.append(put_on(target, self.cast.donor(number, side), mouth, self.cast.triangles))
+        pictures = torch.from_numpy(np.stack(drawn)).to(image.device).permute(0, 3, 1, 2)
+        return pictures.float() / 127.5 - 1
+
     def anonymize_as(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
         """As in the base; where no face can be made out, the picture is NaN."""
+        if self.with_cast:
+            codes, embedding, confidence = self._look(_halved(image) if self._is_large(image) else image)
+            targets = self._targets(image, codes)
+            orders = self._donors(targets, self.edit(codes.with_identity(identity), key).identity, embedding)
+            return _clear(self._put_on(image, targets, [order[0] for order in orders]), confidence)
         codes, _, confidence = self._look(image)
         drawn = self.decode(self.edit(codes.with_identity(identity), key))
         return _clear(drawn, confidence)
@@ -237,6 +362,8 @@ class Persona(Backbone):
         """As in the base: of four strangers the most natural one whom the recogniser does not take for the person."""
         codes, embedding, _ = self._look(image)
         rows = len(image)
+        if self.with_cast:
+            return self._unlike_donor(image, codes.with_identity(identity.expand(rows, -1)), embedding, key)
         painted, odd = self._strangers(codes.with_identity(identity.expand(rows, -1)), key.expand(rows, -1, -1))
         best = identity
         least = None
@@ -248,6 +375,28 @@ class Persona(Backbone):
             if alike < ALIKE:
                 break
         return best
+
+    def _unlike_donor(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> Tensor:
+        """A code `(64,)` from which a key gets the donor whose face is unlike the person in all of some frames.
+
+        The free part of the code is the donor's own, turned back; that donor is then chosen whatever a frame's light.
+        """
+        rows = len(image)
+        targets = self._targets(image, codes)
+        turned = self.edit(codes, key.expand(rows, -1, -1)).identity
+        best = -1
+        least = None
+        for number in self._donors(targets, turned, embedding)[0]:
+            drawn = self._put_on(image, targets, [number] * rows)
+            alike = float(_steps(self._alike(drawn, embedding)).max())
+            if least is None or alike < least:
+                best = number
+                least = alike
+            if alike == 0:
+                break
+        space = self.identities
+        donor = torch.from_numpy(self.cast.codes[best]).to(image.device)[None]
+        return self.transform(space.mixed(turned[:1], donor), key, inverse=True)[0]
 
     def _drawn(self, codes: Codes, embedding: Tensor, confidence: Tensor, key: Tensor) -> Tensor:
         """Pictures of others under keys; NaN where no face was made out.
@@ -321,8 +470,9 @@ class Persona(Backbone):
         with torch.no_grad():
             latents = self.bundle.codec.encode(image)
             embedding = self.bundle.recogniser(image.float())
-        mesh, confidence = self.points(image)
-        return self._codes(image, latents, mesh, embedding), embedding, confidence
+        solid, confidence = self._solid(image)
+        codes = replace(self._codes(image, latents, solid[..., :2], embedding), mesh=solid)
+        return codes, embedding, confidence
 
     def encode_batch(self, batch: FaceBatch) -> Codes:
         """As `encode`, with what was prepared for a training batch."""
@@ -486,6 +636,7 @@ class Persona(Backbone):
                 "expression": LatentReader(2 * len(EXPRESSION), self.cells),
             }
         )
+        # A discriminator on the maps of a trained network learns from few pictures.
         recogniser = self.bundle.trainable_recogniser().net
         if isinstance(recogniser, LayeredRecogniser):
             readers["natural"] = FeatureDiscriminator(recogniser.widths)
@@ -505,6 +656,7 @@ class Persona(Backbone):
         mask = codes.mask
         assert latents is not None
         assert mask is not None
+        # What follows the latents is mask and drawings, see `drawn_view`.
         painted = drawn[:, :-SEEN].detach()
         rows = torch.arange(min(READ, len(drawn)), device=drawn.device)
         fresh = painted[rows]
@@ -558,6 +710,7 @@ class Persona(Backbone):
         """
         rows = torch.arange(len(batch), device=drawn.device)
         same_person = (batch.identity == batch.identity[source]) & (batch.identity >= 0)
+        # Another photo of the same person lends the same identity.
         itself = (source == rows) | same_person
         target = torch.where(itself[:, None], self._embedding(batch), self.identities.apart(codes.identity))
         readings = F.normalize(self._readers()["identity"](drawn[:, :-SEEN]).float())
@@ -722,6 +875,22 @@ def soft_edge(mask: Tensor, side: int) -> Tensor:
 def _rows_of(codes: Codes, rows: Tensor) -> Codes:
     """The codes of some faces of a batch."""
     return codes.map(lambda item: item[rows])
+
+
+def _steps(alike: Tensor) -> Tensor:
+    """How many steps cosines `(B,)` lie above what counts as unlike, `(B,)`; 0 for those that do not."""
+    return torch.floor((alike - UNLIKE) / STEP + 1).clamp(min=0)
+
+
+def _bytes(image: Tensor) -> NDArray[np.uint8]:
+    """Pictures `(B, 3, S, S)` in [-1, 1] as `(B, S, S, 3)` uint8."""
+    bytes_ = ((image.detach().float().clamp(-1, 1) + 1) * 127.5).round().byte()
+    return bytes_.permute(0, 2, 3, 1).contiguous().cpu().numpy()
+
+
+def _numbers(rows: Tensor) -> NDArray[np.float32]:
+    """Rows as an array."""
+    return rows.detach().float().cpu().numpy()
 
 
 def _halved(image: Tensor) -> Tensor:

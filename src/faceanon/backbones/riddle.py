@@ -25,6 +25,7 @@ from faceanon.networks.riddle_mapper import TransformerMapperSplit
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
 
+# The authors' groups of rows; those that are left are fine. Each group has a network of its own.
 COARSE = 4
 MIDDLE = 4
 

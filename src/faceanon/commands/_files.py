@@ -245,10 +245,13 @@ def load_pipeline(files: FileOptions, torch_for: str | None = None, photos: int 
         UserError: If there is no such model, device or engine, or torch is needed and not installed.
     """
     engine = _engine(files)
-    reason = _why_torch(files, torch_for)
     if engine == "auto" and photos >= MANY and has_bfloat16() and torch_installed():
         return load_with_torch(files.model, files.device)
-    if engine != "torch" and reason is None:
+    if engine == "torch":
+        reason: str | None = "--engine torch runs torch"
+    else:
+        reason = _why_torch(files, torch_for)
+    if reason is None:
         from faceanon.light.method import model_folder
         from faceanon.light.networks import UnfitError
         from faceanon.pipeline.light import LightPipeline
@@ -265,8 +268,7 @@ def load_pipeline(files: FileOptions, torch_for: str | None = None, photos: int 
     if engine == "light":
         raise UserError(f"--engine light does not fit: {reason}; give --engine torch")
     if not torch_installed():
-        why = reason or "--engine torch runs torch"
-        raise UserError(f"{why}; torch is not installed: {INSTALL}")
+        raise UserError(f"{reason}; torch is not installed: {INSTALL}")
     return load_with_torch(files.model, files.device)
 
 

@@ -1,11 +1,14 @@
-"""One photo, or a folder of photos with a progress bar, a summary, a table, and named failures."""
+"""One photo, or a folder of photos, also by several processes: progress bar, summary, table, and named failures."""
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +18,6 @@ from rich.text import Text
 
 from faceanon.commands._files import FileOptions
 from faceanon.commands._secret import PasswordOptions
-from faceanon.commands._shares import check_shares, share
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from faceanon.pipeline.steps import Outcome
 
 TABLE_NAME = "faceanon.csv"
+DEVICES = ("cpu", "cuda")  # of which several processes can each have one
 
 
 @dataclass
@@ -115,6 +118,28 @@ def quiet_pictures() -> None:
     warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
+def check_shares(files: FileOptions, password: PasswordOptions, folder: bool) -> None:
+    """Refuse what cannot be shared, before anything is started.
+
+    Raises:
+        UserError: If a number is below one, or one photo, a single device, or a password from the terminal is to be
+            shared.
+    """
+    for option, value in (("--devices", files.devices), ("--nodes", files.nodes)):
+        if not 1 <= value <= 1024:
+            raise UserError(f"{option} must be 1 to 1024, not {value}")
+    if not files.shared:
+        return
+    if not folder:
+        raise UserError("--devices and --nodes share a folder; this is one file")
+    if files.device not in DEVICES:
+        raise UserError(
+            f"--devices and --nodes give out the devices themselves: --device cpu or cuda, not {files.device}"
+        )
+    if not password.named:
+        raise UserError("several processes cannot ask for a password; give --password-env NAME or --password-file FILE")
+
+
 def prepare_folder(
     files: FileOptions, password: PasswordOptions, jobs: Sequence[Job], settings: Mapping[str, Any]
 ) -> FolderPlan | None:
@@ -186,7 +211,7 @@ def _run_folder(
     tally = Tally(before=len(plan.jobs) - len(run.todo))
     stop = files.on_error == "stop"
     if files.shared:
-        shared = share(files, run, tally, stop)
+        shared = _share(files, run, tally, stop)
         if shared is None:
             return 0  # another process reports
         tally = shared
@@ -203,6 +228,45 @@ def _run_folder(
             _write_table(run, Path(files.csv) if files.csv else plan.target / TABLE_NAME)
     tally.report(Console(), verb, plan.target)
     return 0 if tally.photos or tally.before else 2
+
+
+def _share(files: FileOptions, run: FolderRun, own: Tally, stop: bool) -> Tally | None:
+    """Do a run with several processes.
+
+    Args:
+        files: How many processes there are.
+        run: The run.
+        own: Counts what this process does; nothing but what was done before stands in it yet.
+        stop: Whether each process stops at its first bad file.
+
+    Returns:
+        What all processes have done; None in all but the first, which is the one that reports.
+
+    Raises:
+        UserError: If the run cannot be resumed, or there are too few devices.
+    """
+    from faceanon.pipeline.many.processes import folder_trainer, is_first, run_shares
+
+    def report(result: Outcome | UserError) -> bool:
+        if isinstance(result, UserError):
+            own.failures.append(str(result))
+            return not stop
+        own.add(result)
+        return True
+
+    def summary() -> Tally:
+        own.look_back(run.pipeline)
+        return own
+
+    trainer = folder_trainer(files.devices, files.nodes, files.device)
+    # Every process comes by here; one of them speaks for all.
+    if is_first(trainer):
+        print(f"{len(run.todo)} photo(s) for {files.devices * files.nodes} processes", file=sys.stderr)
+    summaries = run_shares(trainer, run, report, summary)
+    if not summaries:
+        return None
+    whole: Tally = reduce(add, summaries)
+    return whole
 
 
 def _work(run: FolderRun, tally: Tally, stop: bool) -> None:

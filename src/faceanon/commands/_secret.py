@@ -12,10 +12,13 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from faceanon.commands._files import FileOptions
 from faceanon.errors import UserError
-from faceanon.key import Password
+
+if TYPE_CHECKING:
+    from faceanon.key import Password
 
 MAX_BYTES = 4096
 SERVICE = "faceanon"
@@ -134,6 +137,9 @@ def read_password(
     Raises:
         UserError: If there are two sources or none, or the source is empty or unreadable.
     """
+    # Here, since it imports numpy: `--help` would take half as long again.
+    from faceanon.key import Password
+
     given = []
     for name, value in zip(SOURCES, (env, file, keyring, insecure), strict=True):
         if value is not None:

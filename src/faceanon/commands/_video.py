@@ -86,6 +86,7 @@ class FollowOptions:
 
 def is_video(path: str | Path) -> bool:
     """Whether the file is a video, by its ending."""
+    # A folder may have such a name too.
     return Path(path).suffix.lower() in SUFFIXES and not Path(path).is_dir()
 
 

@@ -29,9 +29,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from faceanon.commands._files import FileOptions, add_file_arguments, load_pipeline, pictures, plan
 from faceanon.commands._people import Choice, PeopleOptions, add_people_arguments, choices, people_of
-from faceanon.commands._run import prepare_folder, quiet_pictures, run_jobs
+from faceanon.commands._run import check_shares, prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import PasswordOptions, add_password_arguments, check_password, password_of
-from faceanon.commands._shares import check_shares
 from faceanon.commands._typed import typed
 from faceanon.commands._video import (
     FollowOptions,

@@ -29,9 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faceanon.commands._files import FileOptions, add_file_arguments, load_pipeline, plan
-from faceanon.commands._run import prepare_folder, quiet_pictures, run_jobs
+from faceanon.commands._run import check_shares, prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import PasswordOptions, add_password_arguments, check_password, password_of
-from faceanon.commands._shares import check_shares
 from faceanon.commands._typed import typed
 from faceanon.commands._video import QualityOptions, add_video_arguments, check_video, is_video, recover_one, settled
 from faceanon.errors import UserError

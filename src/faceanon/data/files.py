@@ -133,6 +133,7 @@ def name_identities(photos: Sequence[Photo], table: Path) -> list[Photo]:
         raise UserError(f"cannot read the identity list {table}: {error}") from error
     rows = []
     for line in lines:
+        # Line by line, since either form may stand there: CSV, or words as in CelebA's list.
         for row in csv.reader([line]):
             if len(row) > 1:
                 rows.append(row)

@@ -156,6 +156,7 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
         for photo in photos:
             if photo.identity is not None:
                 known.add(photo.identity)
+        # A person's number must not depend on the order in which files are found.
         names = sorted(known)
         number = {}
         for position, name in enumerate(names):
@@ -190,6 +191,7 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
         return listed
 
     def _fits(self, count: int) -> bool:
+        # A pixel takes three bytes of colour, and one for the class of a mask.
         return count * self.image_size**2 * (4 if self.masks else 3) <= self.memory_limit * 1e9
 
     def _decode(self, photos: Sequence[Photo]) -> dict[Photo, Pixels | None]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.data.synthetic.crossed import stream
+from faceanon.data.streams import stream
 from faceanon.errors import UserError
 from faceanon.types import FaceBatch
 

@@ -75,6 +75,7 @@ def swap_targets(batch: FaceBatch, source: Tensor) -> tuple[Tensor, Tensor]:
         batch.attribute[:, None] == batch.attribute[None]
     )
     match &= (batch.identity[source] >= 0)[:, None] & (batch.attribute >= 0)[:, None]
+    # A row that draws itself has its picture in the batch, whatever its labels.
     match |= (source == rows)[:, None] & (rows[:, None] == rows[None])
     found = match.any(1)
     return torch.where(found, match.float().argmax(1), rows), found
@@ -84,6 +85,7 @@ def _swap_exists(batch: FaceBatch) -> Tensor:
     """`(B, B)` bool: row j's person with row i's attributes is in the batch, and j is somebody else."""
     same_attribute = (batch.attribute[:, None] == batch.attribute[None]) & (batch.attribute[:, None] >= 0)
     same_person = (batch.identity[:, None] == batch.identity[None]) & (batch.identity[:, None] >= 0)
+    # Some row has i's attributes and shows j's person.
     reachable = (same_attribute.float() @ same_person.float()) > 0
     return reachable & ~same_person
 

@@ -66,6 +66,7 @@ class Versions(Dataset[FaceBatch]):
         return FaceBatch(
             image=self.tensors["image"][index].float().div(127.5).sub(1),
             identity=labels,
+            # Nobody knows how a photograph was lit or posed.
             attribute=torch.full((len(rows),), -1),
             latents=self.tensors["latents"][index].float(),
             mesh=self.tensors["mesh"][index],

@@ -72,16 +72,24 @@ class FaceMesh:
         Raises:
             ValueError: If the pictures are not square, not RGB or not uint8.
         """
+        points, confidence = self.solid(faces)
+        return np.ascontiguousarray(points[..., :2]), confidence
+
+    def solid(self, faces: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """As `points`, with the depth of each point: `(B, 468, 3)`.
+
+        Depth is in pixels of the picture too and grows away from the viewer; 0 is about the middle of the head.
+        """
         if faces.ndim != 4 or faces.shape[1] != faces.shape[2] or faces.shape[3] != 3 or faces.dtype != np.uint8:
             raise ValueError(f"aligned faces are (B, S, S, 3) uint8, not {faces.shape} {faces.dtype}")
-        places = [np.zeros((0, POINTS, 2), np.float32)]
+        places = [np.zeros((0, POINTS, 3), np.float32)]
         confidences = [np.zeros(0, np.float32)]
         for start in range(0, len(faces), self.batch):
             found, confidence = self.raw(box_crops(faces[start : start + self.batch]))
             places.append(found)
             confidences.append(confidence)
         side = faces.shape[1]
-        corner = np.array(BOX[:2], np.float32) * side
+        corner = np.array([*BOX[:2], 0], np.float32) * side
         scale = np.float32((BOX[2] - BOX[0]) * side / INPUT_SIZE)
         return np.concatenate(places) * scale + corner, np.concatenate(confidences)
 
@@ -92,13 +100,12 @@ class FaceMesh:
             crops: RGB `(B, 192, 192, 3)` float32 in [0, 1]; the face's box takes 1 / 1.4 of the side.
 
         Returns:
-            Points `(B, 468, 2)` in pixels of the crop, and the confidence `(B,)` in [0, 1].
+            Points `(B, 468, 3)` in pixels of the crop, depth included, and the confidence `(B,)` in [0, 1].
         """
         pictures = torch.from_numpy(crops).permute(0, 3, 1, 2).to(self._device)
         with torch.no_grad(), self._exact():
             points, confidence = self.net(pictures)
-        # The network also gives a depth, which nothing here uses.
-        return points[..., :2].cpu().numpy(), confidence.cpu().numpy()
+        return points.cpu().numpy(), confidence.cpu().numpy()
 
     def seen(self, pictures: Tensor) -> Tensor:
         """Points of drawn pictures, with a gradient that tells how to move them.

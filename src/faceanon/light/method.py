@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from faceanon.errors import UserError
 from faceanon.files import former_hashes, load_arrays, read_yaml
 from faceanon.key import Secret
+from faceanon.landmarks.cast import Cast
 from faceanon.landmarks.cover_cells import covered_cells
 from faceanon.landmarks.drawings import (
     COVERED,
@@ -33,6 +34,7 @@ from faceanon.landmarks.drawings import (
     draw_face,
     pupils,
 )
+from faceanon.landmarks.swap import Target, put_on, skin_tone, target_of
 from faceanon.light.networks import Array, Networks, UnfitError, check_layout, open_graph
 from faceanon.names import with_current_paths
 from faceanon.paths import checkpoints
@@ -52,10 +54,13 @@ SIZE = 128  # side of the faces that the graphs paint, in pixels
 LARGE = 256  # ... and of those that they enlarge
 CELLS = SIZE // SHRINK
 REACH = 5  # pixels that the decoder's last layers look to each side, see `networks.taef2`
-NOISE = 8  # see `backbones.persona`, like the next five
+NOISE = 8  # see `backbones.persona`, like the next eight
 LEAST = 0.4
 CLEAR = 0.5
 STRANGERS = 4
+TRIES = 8
+UNLIKE = 0.1
+STEP = 0.05
 ALIKE = 0.2
 MARGIN = 0.06
 VARIETY = 0.85  # where the card says nothing
@@ -69,11 +74,32 @@ PASSES = 2  # see `sealed.faces`
 
 CODEC = ("encoder", "draw", "finish")
 RECOVERING = CODEC
-PAINTING = ("encoder", "mesh", "painter", "recogniser", "looks", "covers", "draw", "finish")
+FINDING = ("encoder", "mesh", "covers")
+LOOKING = ("encoder", "mesh", "recogniser", "looks", "covers")
+PAINTING = (*LOOKING, "painter", "draw", "finish")
 
 TYPICAL = "typical.safetensors"
 
 Box = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where B faces are.
+
+    Args:
+        latents: `(B, 32, 16, 16)` normalised.
+        mesh: `(B, 468, 3)`: x and y with the picture's edges at -1 and 1, and depth in the same unit.
+        lines: `(B, 7, 64, 64)` in [0, 1], drawings of eyes, brows, lips, nose and outline.
+        mask: `(B, 1, 16, 16)` of 0 and 1, the cells to paint.
+        confidence: `(B,)` that there is a face.
+    """
+
+    latents: Array
+    mesh: Array
+    lines: Array
+    mask: Array
+    confidence: Array
 
 
 @dataclass(frozen=True)
@@ -89,6 +115,7 @@ class Seen:
         code: `(B, 64)` of the persons.
         embedding: `(B, E)` of the persons, of unit length.
         confidence: `(B,)` that there is a face.
+        mesh: `(B, 468, 3)`: x and y with the picture's edges at -1 and 1, and depth in the same unit.
     """
 
     image: Array
@@ -99,6 +126,7 @@ class Seen:
     code: Array
     embedding: Array
     confidence: Array
+    mesh: Array
 
 
 class LightPersona:
@@ -133,7 +161,9 @@ class LightPersona:
         self.formerly = former_hashes(card, folder / CARD)
         self.covers = bool(card["init_args"].get("covers", True))
         self.variety = float(card["init_args"].get("variety", VARIETY))
-        enlarged = bool(card["init_args"].get("enlarge", True))
+        self.with_cast = bool(card["init_args"].get("cast", False))
+        self.cast = cache(Cast)
+        enlarged = self.with_cast or bool(card["init_args"].get("enlarge", True))
         self.face_sizes: tuple[int, ...] = (SIZE, LARGE) if enlarged else (SIZE,)
         self.bundle = bundle_path(card["init_args"].get("bundle", "photo128"))
         self.spec = read_spec(self.bundle)
@@ -175,6 +205,7 @@ class LightPersona:
         for role, kind in CLASSES.items():
             entry = networks.get(role, {})
             known = with_current_paths({"class_path": entry.get("class", ""), "init_args": entry.get("init", {})})
+            # Any setting would make another network of the class: the graphs are of its defaults.
             if known["class_path"] != kind or known["init_args"]:
                 raise UnfitError(f"{self.bundle / 'bundle.yaml'} has another {role} than the graphs that ship")
         if networks["recogniser"].get("input_size") != RECOGNISER_SIDE or "crop" not in networks["recogniser"]:
@@ -222,8 +253,18 @@ class LightPersona:
 
     def anonymize_with_codes(self, image: Array, keys: Array) -> tuple[Array, list[bytes]]:
         """As `Persona.anonymize_with_codes`: pictures `(B, 3, S, S)`, NaN where no face was made out, and codes."""
-        self.run.open(PAINTING)
-        if image.shape[-1] == SIZE:
+        self.run.open(self.networks)
+        if self.with_cast:
+            large = image.shape[-1] == LARGE
+            seen = self._look(_halved(image) if large else image)
+            picture, donors = self._with_donors(seen, keys)
+            latents = seen.latents
+            mask = seen.mask
+            if large:
+                picture = self._put_on(_targets(image, seen), donors)
+                latents = self._encoded(image)
+                mask = _doubled(mask)
+        elif image.shape[-1] == SIZE:
             seen = self._look(image)
             picture = self._drawn(seen, keys)
             latents = seen.latents
@@ -232,16 +273,29 @@ class LightPersona:
             # The face is painted into the picture of half the size. Its mask, too, is found there.
             seen = self._look(_halved(image))
             small = self._drawn(seen, keys)
-            mask = seen.mask.repeat(2, -2).repeat(2, -1)
+            mask = _doubled(seen.mask)
             latents = self._encoded(image)
             painted = self._encoded(np.nan_to_num(small).clip(-1, 1))
             filled = self.run("enlarger", small=painted, large=latents, mask=mask)[0]
             picture = self._joined(image, filled, mask)
         picture[seen.confidence < CLEAR] = np.nan
-        codes = []
-        for face, cells in zip(latents, mask[:, 0] > 0.5, strict=True):
-            codes.append(encode_cells(face, cells))
-        return picture, codes
+        return picture, _codes(latents, mask)
+
+    def code_of(self, image: Array) -> list[bytes]:
+        """As `Persona.code_of`: the codes of faces `(B, 3, S, S)`, of which nothing is painted."""
+        self.run.open(FINDING)
+        if image.shape[-1] == SIZE:
+            place = self._place(image)
+            return _codes(place.latents, place.mask)
+        mask = _doubled(self._place(_halved(image)).mask)
+        return _codes(self._encoded(image), mask)
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """Names of the graphs that anonymize with."""
+        if self.with_cast:
+            return LOOKING
+        return PAINTING
 
     def recover_from(self, image: Array, codes: Sequence[bytes]) -> Array:
         """As `Persona.recover_from`: faces `(B, 3, S, S)` brought back from their codes.
@@ -274,20 +328,65 @@ class LightPersona:
 
     # The steps of the method
 
-    def _look(self, image: Array) -> Seen:
-        """What is to be known of `(B, 3, 128, 128)` before anybody is painted."""
+    def _place(self, image: Array) -> Place:
+        """Which cells of `(B, 3, 128, 128)` are to be painted."""
         latents = self._encoded(image)
-        meshes, confidence = self._points(image)
+        solid, confidence = self._points(image)
+        meshes = np.ascontiguousarray(solid[..., :2])
         lines, mask = _drawings(meshes, image)
         if self.covers:
             shown = np.concatenate([mask, _cell_means(lines)], 1)
             mask = _uncovered(mask, self._covered(latents, shown, meshes))
+        return Place(latents, solid, lines, mask, confidence)
+
+    def _look(self, image: Array) -> Seen:
+        """What is to be known of `(B, 3, 128, 128)` before anybody is painted."""
+        place = self._place(image)
+        latents = place.latents
+        mask = place.mask
         light = _fit_light(self._preview(latents), mask)
-        maps = np.concatenate([mask, _folded(lines), _light_surface(light) * mask], 1)
-        attributes = np.concatenate([light.reshape(len(image), -1), _pose(meshes)], 1)
+        maps = np.concatenate([mask, _folded(place.lines), _light_surface(light) * mask], 1)
+        attributes = np.concatenate([light.reshape(len(image), -1), _pose(place.mesh[..., :2])], 1)
         embedding = self._embedding(image)
         code = self._identity(embedding, latents)
-        return Seen(image, latents, mask, maps, attributes, code, embedding, confidence)
+        return Seen(image, latents, mask, maps, attributes, code, embedding, place.confidence, place.mesh)
+
+    def _with_donors(self, seen: Seen, keys: Array) -> tuple[Array, list[int]]:
+        """Pictures of others under keys, and the numbers of their donors, as `Persona._with_donors`."""
+        turned = self._nearer_to_mean(self._turned(seen.code, keys))
+        space = self._space()
+        targets = _targets(seen.image, seen)
+        orders = []
+        for target, code, own in zip(targets, turned, seen.embedding, strict=True):
+            tone = skin_tone(target.picture, target.mesh)
+            order = self.cast().chosen(code, own, tone, space["kept_basis"], space["free_basis"])
+            orders.append(order[:TRIES].tolist())
+        donors = [order[0] for order in orders]
+        drawn = self._put_on(targets, donors)
+        alike = _steps(self._alike(drawn, seen.embedding))
+        for turn in range(1, TRIES):
+            rows = np.flatnonzero(alike).tolist()
+            if not rows:
+                break
+            others = [orders[row][turn] for row in rows]
+            redrawn = self._put_on([targets[row] for row in rows], others)
+            alike_now = _steps(self._alike(redrawn, seen.embedding[rows]))
+            for place, row in enumerate(rows):
+                if alike_now[place] < alike[row]:
+                    drawn[row] = redrawn[place]
+                    alike[row] = alike_now[place]
+                    donors[row] = others[place]
+        return drawn, donors
+
+    def _put_on(self, targets: Sequence[Target], donors: Sequence[int]) -> Array:
+        """Pictures `(B, 3, S, S)` with the faces of donors, as `Persona._put_on`."""
+        cast = self.cast()
+        drawn = []
+        for target, number in zip(targets, donors, strict=True):
+            side = len(target.picture)
+            drawn.append(put_on(target, cast.donor(number, side), cast.mouth(target.mesh, side), cast.triangles))
+        pictures: Array = np.stack(drawn).transpose(0, 3, 1, 2).astype(np.float32) / np.float32(127.5) - 1
+        return pictures
 
     def _drawn(self, seen: Seen, keys: Array) -> Array:
         """Pictures of others under keys, as `Persona._drawn`: the most natural of four strangers unlike the person."""
@@ -300,6 +399,7 @@ class LightPersona:
             painted.append(latents)
             odd.append(self._oddness(latents, seen.mask))
         odd[0] = odd[0] - np.float32(MARGIN)
+        # Stable: of equally odd strangers every machine takes the same.
         order = np.argsort(np.stack(odd), 0, kind="stable")
         strangers = np.stack(painted)
         drawn = self._joined(seen.image, strangers[order[0], np.arange(len(keys))], seen.mask)
@@ -351,6 +451,7 @@ class LightPersona:
         maps = self.run("draw", latents=public.astype(np.float32))[0]
         height, width = maps.shape[-2:]
         top, bottom, left, right = (SHRINK * edge for edge in window)
+        # The last layers look beyond the window, so a wider part is drawn and the margin cut off.
         above = max(top - REACH, 0)
         before = max(left - REACH, 0)
         part = maps[:, :, above : min(bottom + REACH, height), before : min(right + REACH, width)]
@@ -366,17 +467,19 @@ class LightPersona:
         return preview
 
     def _points(self, image: Array) -> tuple[Array, Array]:
-        """Points `(B, 468, 2)` in [-1, 1], and confidences `(B,)`."""
+        """Points `(B, 468, 3)`, x and y in [-1, 1] and depth in the same unit, and confidences `(B,)`."""
         bytes_ = np.rint((image.clip(-1, 1) + 1) * np.float32(127.5)) / np.float32(255)
         left, top, right, bottom = MESH_BOX
         rows = _roi_weights(SIZE, top, bottom)
         columns = _roi_weights(SIZE, left, right)
         crops = rows @ bytes_ @ columns.T
         points, confidence = self.run("mesh", crops=crops)
-        found = points.reshape(len(image), -1, 3)[..., :2]
+        found = points.reshape(len(image), -1, 3)
         scale = np.float32((right - left) * SIZE / MESH_SIDE)
-        places = found * scale + np.array([left, top], np.float32) * SIZE
-        return places / np.float32(SIZE) * 2 - 1, confidence.reshape(-1)
+        places = found * scale + np.array([left, top, 0], np.float32) * SIZE
+        places = places / np.float32(SIZE) * 2
+        places[..., :2] -= 1
+        return places, confidence.reshape(-1)
 
     def _covered(self, latents: Array, shown: Array, meshes: Array) -> Array:
         """Cells `(B, 1, h, h)` that something covers, 0 or 1."""
@@ -474,6 +577,19 @@ def check_card(card: Mapping[str, Any], folder: Path) -> None:
         )
 
 
+def _codes(latents: Array, mask: Array) -> list[bytes]:
+    """Codes of the masked cells `(B, 1, h, h)` of latents `(B, 32, h, h)`, one for each face."""
+    codes = []
+    for face, cells in zip(latents, mask[:, 0] > 0.5, strict=True):
+        codes.append(encode_cells(face, cells))
+    return codes
+
+
+def _doubled(mask: Array) -> Array:
+    """Masks `(B, 1, h, h)` for pictures of twice the size: one cell becomes four."""
+    return mask.repeat(2, -2).repeat(2, -1)
+
+
 def _below(weights: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     """The tensors whose names begin with `prefix`, without it."""
     below = {}
@@ -523,10 +639,10 @@ def _drawings(meshes: Array, images: Array) -> tuple[Array, Array]:
     """Drawings `(B, 7, 64, 64)` in [0, 1] and masks `(B, 1, 16, 16)`, as `landmarks.drawings.drawings`."""
     side = images.shape[-1]
     points = (meshes + 1) / 2
-    pictures = np.rint((images.clip(-1, 1) + 1) * np.float32(127.5)).astype(np.uint8).transpose(0, 2, 3, 1)
+    pictures = _bytes(images)
     sheets = []
     for mesh, picture in zip(points, pictures, strict=True):
-        eyes = (pupils(np.ascontiguousarray(picture), mesh * side) / side).astype(np.float32)
+        eyes = (pupils(picture, mesh * side) / side).astype(np.float32)
         sheets.append(draw_face(mesh, eyes, CELLS))
     drawn = np.stack(sheets).astype(np.float32) / 255
     mask = (_cell_means(drawn[:, DRAWINGS:]) > COVERED).astype(np.float32)
@@ -596,6 +712,26 @@ def _pose(meshes: Array) -> Array:
     pitch = ((nose * down).sum(1) / height - 0.55) * 8
     roll = np.arctan2(across[:, 1], across[:, 0]) * 4
     return np.stack([yaw, pitch, roll], 1)
+
+
+def _steps(alike: Array) -> Array:
+    """As `backbones.persona`: how many steps cosines `(B,)` lie above what counts as unlike."""
+    steps: Array = np.floor((alike - np.float32(UNLIKE)) / np.float32(STEP) + 1).clip(0)
+    return steps
+
+
+def _bytes(image: Array) -> NDArray[np.uint8]:
+    """Pictures `(B, 3, S, S)` in [-1, 1] as `(B, S, S, 3)` uint8."""
+    bytes_ = np.rint((image.clip(-1, 1) + 1) * np.float32(127.5)).astype(np.uint8)
+    return np.ascontiguousarray(bytes_.transpose(0, 2, 3, 1))
+
+
+def _targets(image: Array, seen: Seen) -> list[Target]:
+    """As `Persona._targets`: of pictures `(B, 3, S, S)`, and what is known of them or of the same at half the size."""
+    side = image.shape[-1]
+    points = seen.mesh * np.float32(side / 2)
+    points[..., :2] += np.float32(side / 2)
+    return [target_of(*face) for face in zip(_bytes(image), points, seen.mask[:, 0] > 0, strict=True)]
 
 
 def _halved(image: Array) -> Array:

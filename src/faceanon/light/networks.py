@@ -86,6 +86,7 @@ def open_graph(name: str, weights: Mapping[str, Array] | None = None) -> Callabl
         data = (GRAPHS / f"{name}.onnx").read_bytes()
     except OSError as error:
         raise UserError(f"cannot read {GRAPHS / name}.onnx ({error.strerror}): install faceanon again") from error
+    # Microsoft's builds for Windows would report their use.
     onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = usual_threads()

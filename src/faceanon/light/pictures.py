@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from faceanon.light.networks import Array, open_graph
 from faceanon.manifest import CropGeometry
 from faceanon.photo.align import Box, box_around, crop_window, samples
-from faceanon.photo.pictures import FEATHER, PASSES, SEEN
-from faceanon.photo.policy import BLUR, CELLS
+from faceanon.photo.pictures import BLUR, CELLS, FEATHER, PASSES, SEEN
 
 
 class LightPictures:
@@ -171,6 +170,7 @@ def _window(photo: NDArray[np.uint8], box: Box) -> Array:
 
 def _crop_steps(geometry: CropGeometry, size: int) -> NDArray[np.float64]:
     """Where a crop's samples lie along its side, `(n S,)` in [-1, 1]."""
+    # Doubles, as in `photo.align`: float32 has few digits left for parts of a pixel in a large photo.
     count = size * samples(geometry.side / size)
     return (np.arange(count, dtype=np.float64) * 2 + 1) / count - 1
 

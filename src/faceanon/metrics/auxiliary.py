@@ -199,6 +199,7 @@ class ProbeExam(Examination):
         """`probe_r2`: the share of the factors' variance that the probe explains, averaged over the factors."""
         features = torch.cat(self.features).double()
         factors = torch.cat(self.factors).double()
+        # Fitted on one half and tested on the other: tested on what it was fitted to, a probe explains anything.
         half = len(features) // 2
         features = (features - features[:half].mean(0)) / features[:half].std(0).clamp(min=1e-6)
         middle = factors[:half].mean(0)
@@ -207,6 +208,7 @@ class ProbeExam(Examination):
         predicted = kernel[half:] @ torch.linalg.solve(damped, factors[:half] - middle) + middle
         truth = factors[half:]
         spread = (truth - truth.mean(0)).square().sum(0)
+        # A factor that never varies has nothing to be explained.
         varies = spread > 1e-9
         r2 = 1 - (predicted - truth).square().sum(0)[varies] / spread[varies]
         return {f"probe_r2/{self.name}": float(r2.mean())}

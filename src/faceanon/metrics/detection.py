@@ -234,6 +234,7 @@ class DetectionSuite:
             with metric.sync_context():
                 rows = metric.rows().cpu().numpy()
             for name, value in values.items():
+                # A distance is NaN, which differs from itself, where no face was found twice.
                 if value == value and (what != "original" or name == "detection_rate"):
                     figures[f"{name}/{detector}{suffix}"] = float(value)
             rate = rate_interval(rows, people.cpu().numpy(), self.draws, self.seed)

@@ -115,6 +115,7 @@ def frechet(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covarian
         >>> frechet(mean, spread, mean, spread), frechet(mean, spread, mean + torch.tensor([3.0, 4.0]), spread)
         (tensor(0.), tensor(25.))
     """
+    # By a symmetric matrix with the eigenvalues of C1 C2, whose own root may come out complex.
     values, vectors = torch.linalg.eigh(covariance)
     root = vectors @ (values.clamp(min=0).sqrt()[:, None] * vectors.T)
     inner = torch.linalg.eigvalsh(root @ other_covariance @ root).clamp(min=0).sqrt().sum()

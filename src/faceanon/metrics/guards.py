@@ -71,6 +71,7 @@ def _anonymity(get: Get, judge: str) -> list[tuple[str, bool, str]]:
         ),
         (
             f"rank1/{judge}/anonymized",
+            # Only where the figure above does not say it already.
             deid <= 0.5 and rank1 > 0.5 * again > 0,
             f"people are still found: {rank1:.0%} of the anonymized faces lead to another picture of their person, "
             f"of the originals {again:.0%}, though few pass the threshold",

@@ -34,6 +34,7 @@ def to_cosine(distance: Distance, threshold: float) -> float:
         >>> round(to_cosine("l2", 1.1), 3)  # |a - b| < 1.1 of unit vectors
         0.395
     """
+    # Between unit vectors the squared distance is 2 - 2 cos.
     formulas = {
         "l2": 1 - threshold**2 / 2,
         "squared_l2": 1 - threshold / 2,

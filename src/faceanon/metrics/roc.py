@@ -39,6 +39,7 @@ class Roc:
         """
         if not 0 < far < 1:
             raise ValueError(f"far must lie between 0 and 1, got {far}")
+        # Rates are sums of weights: by rounding, a point at `far` itself may lie a hair above it.
         return float(self.tar[np.searchsorted(self.far, far + 1e-12, side="right") - 1])
 
     @property
@@ -173,8 +174,10 @@ def curve_intervals(
         resampled_figures[f"tar/{far:g}"] = []
     for _ in range(draws):
         times = np.bincount(rng.integers(len(people), size=len(people)), minlength=len(people)).astype(np.float64)
+        # A pair counts as often as its persons were drawn, one of two persons as often as both together.
         genuine = times[own]
         impostor = times[other].prod(1)
+        # A sample without a pair of one kind has no curve.
         if not (genuine.any() and impostor.any()):
             continue
         curve = order.curve(genuine, impostor)

@@ -109,6 +109,7 @@ class FeatureFolder:
         files = self._files()
         self._used = sum(size for _, size, _ in files)
         for used, size, path in files:
+            # From the first file on that was used since this test began, by it or by one beside it, all are needed.
             if self._used + needed <= self.limit or used > self._began:
                 return
             if path.name in self._asked:

@@ -42,6 +42,7 @@ def typed(cls: type[T], data: object, where: str) -> T:
     if not isinstance(data, Mapping):
         raise UserError(f"{where}: expected entries `name: value`, got {reprlib.repr(data)}")
     known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+    # Keys of a YAML file may be numbers.
     unknown = sorted(set(map(str, data)) - set(known))
     if unknown:
         raise UserError(f"{where}: unknown entry {reprlib.repr(unknown[0])}; known are {', '.join(known)}")
@@ -95,6 +96,7 @@ def _tuple(hints: tuple[Any, ...], item: object, where: str) -> tuple[object, ..
 
 
 def _plain(hint: type, item: object, where: str) -> object:
+    # YAML reads 1 as a whole number where 1.0 is meant; true and false are whole numbers to Python.
     if hint is float and isinstance(item, int) and not isinstance(item, bool):
         return float(item)
     wrong = not isinstance(item, hint) or (isinstance(item, bool) and hint is not bool)

@@ -154,6 +154,7 @@ class BiSeNet(nn.Module):
         self.cp = ContextPath(width)
         self.ffm = FeatureFusion(4 * width, 4 * width)
         self.conv_out = Head(4 * width, 4 * width, n_classes)
+        # Both help a training alone (`aux`).
         self.conv_out16 = Head(2 * width, width, n_classes)
         self.conv_out32 = Head(2 * width, width, n_classes)
 

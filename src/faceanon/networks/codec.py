@@ -60,6 +60,7 @@ class LatentCodec(nn.Module):
         if height % SHRINK or width % SHRINK:
             raise ValueError(f"the codec takes sides that are multiples of {SHRINK} px, not {width} x {height}")
         unit = ((image + 1) / 2).to(self._dtype).contiguous(memory_format=torch.channels_last)
+        # The convolutions alone may compute in bfloat16; latents stay float32.
         latents: Tensor = self.encoder(unit).float()
         return (latents - self.mean.float()[:, None, None]) / self.std.float()[:, None, None]
 

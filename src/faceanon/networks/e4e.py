@@ -158,6 +158,7 @@ class PyramidEncoder(CodecUser, ABC):
         Raises:
             ValueError: If the image is larger than `input_size`.
         """
+        # Pictures; whoever has latents already gives those.
         if self.has_codec and image.shape[1] != self.input_nc:
             image = self.codec.encode(image)
         maps = run_trunk(self.input_layer, self.body, image, (*self.pyramid_taps, *self.feature_taps))

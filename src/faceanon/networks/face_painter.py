@@ -151,6 +151,8 @@ class FacePainter(nn.Module):
             nn.Linear(condition, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, hidden)
         )
         self.sides = [side for side in sorted(widths, reverse=True) if COARSEST < side <= max(sizes)]
+        # Layers of its own for each size where latents come in and go out; the levels below are shared, so that the
+        # layers for large faces can train alone and leave the small ones as they are.
         self.enter = nn.ModuleDict()
         for cells in sizes:
             self.enter[str(cells)] = nn.Conv2d(channels + maps, widths[cells], 3, padding=1)
@@ -297,4 +299,5 @@ def _partly_hidden(drawn: Tensor) -> Tensor:
 
 def _seen(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
     """A layer of the discriminator."""
+    # Groups and not a spectral norm, under which it learnt to tell new pictures apart too slowly to teach a painter.
     return nn.Sequential(nn.Conv2d(inputs, outputs, 3, stride, 1), nn.GroupNorm(GROUPS, outputs), nn.LeakyReLU(0.2))

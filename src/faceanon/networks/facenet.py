@@ -91,6 +91,7 @@ class Reduction(nn.Module):
 
 def _register(owner: nn.Module, branches: tuple[nn.Module, ...]) -> tuple[str, ...]:
     for number, branch in enumerate(branches):
+        # Under the names of the public checkpoint.
         owner.add_module(f"branch{number}", branch)
     return tuple(f"branch{number}" for number in range(len(branches)))
 
@@ -149,6 +150,7 @@ class InceptionResnetV1(nn.Module):
             _branch(896, point, (256, 3, 1, 1), (256, 3, 2, 0)),
         )
         self.repeat_3 = nn.Sequential(*(block8(0.20) for _ in range(5)))
+        # The last block is neither scaled down nor activated.
         self.block8 = block8(1.0, activated=False)
         self.dropout = nn.Dropout(dropout)
         self.last_linear = nn.Linear(1792, EMBEDDING, bias=False)

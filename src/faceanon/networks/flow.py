@@ -174,6 +174,7 @@ class SecureIdentityFlow(nn.Module):
 
     def with_log_det(self, code: Tensor, secret: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:
         """As `forward`, and log |det| of the Jacobian with respect to the code, `(B,)`."""
+        # In half precision the way back would miss the code.
         with torch.autocast(code.device.type, enabled=False):
             secret = secret.to(self._dtype)
             moved = code.to(self._dtype)

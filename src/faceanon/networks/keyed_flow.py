@@ -131,6 +131,7 @@ class KeyedFlow(Whitening):
         x = _times(frames[:, self.rounds], x)
         right = x.new_full((1, 1), -torch.pi / 2 if inverse else torch.pi / 2)
         x = _times(frames[:, self.rounds].mT, rotate_pairs(x, right))
+        # A round leaves the second half as it is, so the same angles turn the first half back.
         for number in reversed(range(self.rounds)):
             x = _times(frames[:, number].mT, _swung(x, directions[:, number], -scale))
         return x

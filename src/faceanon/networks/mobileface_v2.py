@@ -54,6 +54,7 @@ class MobileFaceV2(nn.Module):
             for _ in range(BLOCKS - 1):
                 blocks.append(Inverted(outputs, outputs, 1, expansion))
         self.blocks = nn.Sequential(*blocks)
+        # Each stride of 2 rounds up.
         side = -(-112 // 2 ** len(widths))
         self.head = nn.Sequential(
             nn.Flatten(), nn.Linear(widths[-1] * side * side, embedding, bias=False), nn.BatchNorm1d(embedding, EPS)

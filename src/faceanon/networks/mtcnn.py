@@ -37,6 +37,7 @@ def _flatten(features: Tensor) -> Tensor:
 class PNet(nn.Module):
     """Proposals: `(B, 3, H, W)` to face logits and box offsets on a grid of stride 2; each cell sees 12 px."""
 
+    # In the order of keras' list of arrays, where the heads stand the other way round.
     layers: ClassVar[tuple[str, ...]] = ("conv1", "prelu1", "conv2", "prelu2", "conv3", "prelu3", "conv4_2", "conv4_1")
 
     def __init__(self) -> None:

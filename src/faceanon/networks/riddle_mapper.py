@@ -34,6 +34,7 @@ class DecoderLayer(nn.Module):
 
     def forward(self, tokens: Tensor, memory: Tensor) -> Tensor:
         """Tokens `(L, B, D)` that attend to each other and to `memory` `(L, B, D)`."""
+        # Without the weights torch takes its fast attention.
         attended = self.self_attn(tokens, tokens, tokens, need_weights=False)[0]
         tokens = _normed(self.norm1, tokens + self.dropout(attended))
         attended = self.multihead_attn(tokens, memory, memory, need_weights=False)[0]

@@ -94,6 +94,7 @@ class Generator(CodecUser):
                 raise ValueError("yielding is for a generator with a draft")
             assert latents is not None
             self.init_args["yielding"] = yielding
+            # With its whole draft kept, the features of an encoder could only be added to it.
             self.kept = nn.Parameter(torch.full((latents, 1, 1), yielding))
         self.size = size
         self.style_dim = style_dim
@@ -104,6 +105,7 @@ class Generator(CodecUser):
         sides = list(self.channels)
         self.style: nn.Module
         if mixture:
+            # One Gaussian drew double faces: every person was a sum of photographs with little in common.
             self.style = MixtureMapping(style_dim, *mixture)
         else:
             layers = []

@@ -108,6 +108,7 @@ class Taef2Decoder(nn.Sequential):
         """
         layers = list(self)
         x = latents
+        # Drawn whole: the first blocks normalise over the whole map.
         for layer in layers[:-LOCAL]:
             x = layer(x)
         height, width = x.shape[-2:]

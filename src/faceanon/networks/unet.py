@@ -85,6 +85,7 @@ class UNetParser(nn.Module):
             look = size
         else:
             look = (self.working_size, self.working_size)
+        # Four halvings.
         if any(side % 16 for side in look):
             raise ValueError(f"the parser looks at {look[0]} x {look[1]} px; both must be multiples of 16")
         return _resize(self._logits(_resize(image, look)), size)

@@ -7,16 +7,23 @@ What stands in `pipeline` is the same for both: it is given one of these. `Torch
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from faceanon.manifest import CropGeometry
 
+if TYPE_CHECKING:
+    from faceanon.backbones.classical import Irreversible
+
 FEATHER = 0.05  # width of a pasted face's soft edge, as a share of its side
 PASSES = 4  # corrections of a pasted face, see `photo.paste`
 SEEN = 1 / 255  # of a change on [-1, 1]: half a step of 8 bits, below which a pixel stays what it was
+# Stronger than the classical methods' own defaults: a face here fills two thirds of the hidden square.
+BLUR = 0.12  # standard deviation, in sides of the square
+CELLS = 5  # of a pixelated square, along its side
 
 Faces = Any
 """Faces `(B, 3, S, S)` or one `(3, S, S)`, nominally in [-1, 1]: a tensor, or an array of numpy."""
@@ -93,12 +100,23 @@ class TorchPictures:
 
     def obscured(self, face: Faces, how: str) -> Faces:
         """A face `(3, S, S)` under a classical method: `blur`, `pixelate` or `mask`."""
-        from faceanon.photo.obscuring import obscuring
-
-        return obscuring(how).obscured(face[None])[0]
+        return _obscuring(how).obscured(face[None])[0]
 
     def stacked(self, faces: Sequence[Faces]) -> Faces:
         """Faces `(3, S, S)` as one tensor `(B, 3, S, S)`."""
         import torch
 
         return torch.stack(list(faces))
+
+
+@cache
+def _obscuring(how: str) -> Irreversible:
+    """The classical method of this name, with the settings for small faces."""
+    # Here, since it needs torch.
+    from faceanon.backbones.classical import Blur, Mask, Pixelate
+
+    if how == "blur":
+        return Blur(region="picture", sigma=BLUR)
+    if how == "pixelate":
+        return Pixelate(region="picture", cells=CELLS)
+    return Mask(region="picture")

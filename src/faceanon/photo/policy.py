@@ -26,9 +26,6 @@ LEAST_VISIBLE = 1 / 3  # of the square; below it most of what the model would be
 HIDDEN_SIZE = 64
 MARGIN = 1.5  # side of the hidden square over the longer side of the detector's box
 FEATHER = 0.1
-# Stronger than the methods' own defaults: a face here fills two thirds of the hidden square.
-BLUR = 0.12  # standard deviation, in sides of the square
-CELLS = 5  # of a pixelated square, along its side
 
 
 @dataclass(frozen=True)

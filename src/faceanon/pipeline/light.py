@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from faceanon.key import KdfParameters, Secret
-from faceanon.light.method import PAINTING, RECOVERING, LightPersona
+from faceanon.light.method import RECOVERING, LightPersona
 from faceanon.light.networks import Array
 from faceanon.light.pictures import LightPictures
 from faceanon.manifest import Manifest
@@ -111,7 +111,7 @@ class LightPipeline(Pipeline):
         encoding: str = "PNG",
     ) -> Steps:
         """As in `Pipeline`; the networks are opened while faces are looked for."""
-        self.persona.run.open(PAINTING)
+        self.persona.run.open(self.persona.networks)
         return super().anonymizing(photo, secret, aligned, salt, kdf, encoding)
 
     def recovering(self, photo: LoadedPhoto, manifest: Manifest, secret: Secret, deniable: bool = False) -> Steps:
@@ -132,7 +132,7 @@ class LightPipeline(Pipeline):
 
     def codes_of_faces(self, faces: Faces) -> list[bytes]:
         """Codes, not yet sealed, of faces."""
-        return self.persona.anonymize_with_codes(faces, self.keys([Secret.random(0)] * len(faces)))[1]
+        return self.persona.code_of(faces)
 
     def from_codes(self, faces: Faces, codes: Sequence[bytes]) -> Array:
         """Faces brought back from their codes, `(B, 3, S, S)`.

@@ -219,6 +219,7 @@ ARROWS: dict[str, str] = {"lower": "↓", "higher": "↑", "": ""}
 def explain(name: str) -> Explanation:
     """The family of a metric name such as `psnr/recovered/file`."""
     family = name.split("/")[0]
+    # rank1, rank5 and so on differ in a number alone.
     if family.startswith("rank"):
         family = "rank1"
     return EXPLANATIONS.get(family, UNKNOWN)

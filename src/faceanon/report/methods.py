@@ -102,6 +102,7 @@ def _cell(name: str, value: Mapping[str, float] | None) -> str:
 
 
 def _number(name: str, value: float) -> str:
+    # Costs are no figures of a test, so `report.figures` does not know their units.
     if name.startswith("cost/"):
         return f"{value:.1f}"
     return format_value(name, value)

@@ -16,6 +16,7 @@ from faceanon.report.plots import history_plot, similarity_plot
 from faceanon.report.sheets import png_bytes, sheet
 from faceanon.results import FILE_NAME, Results, dumps, run_meta, shown_command
 
+# Of the levels of recovery the file's: it is what a user has.
 HEADLINE = ("deid_rate", "self_verification", "recovery_rate/{}/file", "wrong_key_rate", "key_similarity")
 
 
@@ -46,6 +47,7 @@ def family_rows(results: Sequence[Results], reference: Mapping[str, float] | Non
     all_names: list[str] = []
     for result in results:
         all_names.extend(result.figures)
+    # Each once, in a fixed order, which a set would not have.
     names = list(dict.fromkeys(all_names))
     families = []
     for family, members in grouped(names).items():

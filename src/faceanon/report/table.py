@@ -50,6 +50,7 @@ def format_table(
 def _align(rows: list[list[str] | str]) -> str:
     cells = []
     for row in rows:
+        # A family's title runs across all columns and must not widen the first.
         if not isinstance(row, str):
             cells.append(row)
     widths = []
@@ -70,6 +71,7 @@ def _align(rows: list[list[str] | str]) -> str:
 
 def pipe(cells: Sequence[str]) -> str:
     """A line of a Markdown table."""
+    # A bar within a cell would end it.
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -78,4 +80,5 @@ def is_better(name: str, value: float, other: float) -> bool | None:
     direction = better(name)
     if not direction:
         return None
+    # Equal figures beat each other in neither direction.
     return (value < other) == (direction == "lower") and value != other

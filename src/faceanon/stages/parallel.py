@@ -33,7 +33,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from faceanon.compat import has_statistics
-from faceanon.data.synthetic.crossed import stream
+from faceanon.data.streams import stream
 from faceanon.errors import UserError
 from faceanon.types import FaceBatch
 

@@ -200,10 +200,12 @@ class Acceleration(L.Callback):
         """Let compiled code run from the start of a training step on."""
         if not self.parts or self.paused:
             return
+        # A bundle builds a network when it is first asked for, some only in the first step.
         if (late := self._compile_frozen(pl_module)) and trainer.is_global_zero:
             print(f"[acceleration] compiled, after a first batch without: {', '.join(late)}", flush=True)
         torch.compiler.set_stance("default")
         if self.cuda_graphs:
+            # From here on the graphs may write over what the step before drew.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
 
     def on_train_batch_end(
@@ -241,6 +243,7 @@ class Acceleration(L.Callback):
         self.calls = {}
         if self._restored:
             torch.compiler.set_stance("default")
+        # Backwards: of what was set twice the first value is the one to restore.
         for config, name, value in reversed(self._restored):
             setattr(config, name, value)
         self._restored = []

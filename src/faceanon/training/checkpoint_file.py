@@ -18,6 +18,7 @@ from faceanon.networks.local_weights import refuse_bomb
 NEWEST = "new.ckpt"
 LAST = "last.ckpt"
 PREVIOUS = "previous.ckpt"
+# In the comment at the end of the zip file, where `torch.load` does not look: it reads our checkpoints as any others.
 _MARK = b"faceanon sha256 "
 _NOTE = len(_MARK) + 64
 _LENGTH = 2  # bytes at the end of a zip file that hold the length of its comment
@@ -49,6 +50,7 @@ def _write_checksum(file: BinaryIO) -> None:
     assert file.read() == bytes(_LENGTH)
     file.seek(end)
     file.write(_NOTE.to_bytes(_LENGTH, "little"))
+    # With the length of the comment, but without its text, which is the hash itself.
     digest = _digest(file, end + _LENGTH)
     file.seek(0, os.SEEK_END)
     file.write(_MARK + digest.encode())
@@ -100,7 +102,9 @@ def read_checkpoint(
     try:
         refuse_bomb(path)
         content: dict[str, Any] = torch.load(path, map_location=map_location, weights_only=True, mmap=mapped)
+        # Fails where there are no weights: such a file is no checkpoint.
         return {"state_dict": content["state_dict"], **content}
+    # A disk that cannot be read says nothing of the file, which must not count as damaged.
     except OSError:
         raise
     except Exception as error:  # rubbish makes the unpickler raise whatever it stumbles over
@@ -120,6 +124,7 @@ def newest(folders: Iterable[Path]) -> tuple[Path | None, list[Path]]:
     damaged: list[Path] = []
     for path in sorted(files, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         try:
+            # Without storage: the bytes are compared with their hash, and the tensors are not needed.
             read_checkpoint(path, "meta")
         except DamagedError:
             damaged.append(path)

@@ -144,6 +144,7 @@ def run(arguments: Sequence[str]) -> FaceAnonCLI:
                 auto_configure_optimizers=False,
                 seed_everything_default=0,
                 trainer_defaults={"callbacks": [RunState(), FiniteGuard(), GracefulStop()]},
+                # A resumed run finds the config.yaml that it wrote before.
                 save_config_kwargs={"overwrite": True},
                 parser_class=OneLineParser,
                 parser_kwargs={"version": __version__, "prog": "faceanon"},

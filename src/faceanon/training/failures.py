@@ -9,6 +9,7 @@ from typing import Any
 
 from faceanon.errors import NO_ROOM, RunError, UserError
 
+# What torch's zip writer says on a full disk; it raises a RuntimeError, not an OSError.
 _TORCH_NO_ROOM = re.compile(r"No space left on device|PytorchStreamWriter failed|unexpected pos \d+ vs \d+")
 _WORKER = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (.*)", re.DOTALL)
 _PEER = re.compile(
@@ -32,6 +33,7 @@ def last_checkpoint(trainer: Any) -> Path | None:  # noqa: ANN401 - a Lightning 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
     """The error, and what it was raised from."""
+    # `raise ... from` can make a circle of causes.
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -82,6 +84,7 @@ def _explained(error: BaseException) -> UserError | RunError | None:
     if worker:
         return _dead_worker(worker[1], worker[2])
     if _PEER.search(text):
+        # Gloo puts the place in its own source in front.
         why = re.sub(r"^\[[^]]*\] ?", "", text.strip()).splitlines()[0].split(". ")[0][:160]
         return PeerGoneError(f"another process of this training is gone ({why}); resume from the last checkpoint")
     return None

@@ -89,6 +89,7 @@ class ParentWatch(threading.Thread):
 
     def run(self) -> None:
         """Look every second whether the parent is gone, and end this process after a time of grace."""
+        # A process whose parent is gone gets another one.
         while os.getppid() == self.parent:
             if self.leaving.wait(PERIOD):
                 return
@@ -134,4 +135,5 @@ def watched_ranks() -> Iterator[list[RankWatch]]:
 def _end(line: str) -> None:
     """Leave from a thread while the main one hangs, where only this is left."""
     print(f"faceanon: {line}", file=sys.stderr, flush=True)
+    # `sys.exit` would end this thread alone.
     os._exit(1)

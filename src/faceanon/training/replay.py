@@ -46,6 +46,7 @@ class OneBatch(L.LightningDataModule):
             batch = FaceBatch(**stored)
         else:
             batch = stored
+        # The item is a whole batch already.
         return DataLoader([batch], batch_size=None)  # type: ignore[arg-type]
 
 
@@ -67,6 +68,7 @@ class Replay(FiniteGuard):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Load; learning rates of 0, since a discriminator may take its step before the one that failed."""
+        # Not strict: the guard saves no averaged weights, which a step does not read.
         missing, surplus = pl_module.load_state_dict(self.content["state"], strict=False)
         trained = []
         for name in missing:
@@ -78,10 +80,12 @@ class Replay(FiniteGuard):
         for optimizer in trainer.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["base_lr"] = 0.0
+        # Seeds, R1's turn and the scheduled learning rate follow from the batch's number and how many are planned.
         trainer.fit_loop.epoch_loop.batch_progress.total.ready = self.progress["number"]
         trainer.fit_loop.max_batches = self.progress["batches_an_epoch"]
         seeded = pl_module.on_train_batch_start
 
+        # A stage seeds when a batch starts; what the failure began with takes the place of that.
         def then_restore(batch: Any, batch_idx: int) -> None:  # noqa: ANN401 - whatever a loader yields
             seeded(batch, batch_idx)
             restore_random_state(self.content["random"])
@@ -150,6 +154,7 @@ def arguments(file: Path, scratch: Path, config: Path | None = None) -> list[str
             raise UserError(f"{config} has changed since the batch was saved; give the right one with --config")
     callback = json.dumps([{"class_path": "faceanon.training.replay.Replay", "init_args": {"file": str(file)}}])
     once = {"limit_train_batches": 1, "limit_val_batches": 0, "num_sanity_val_steps": 0}
+    # One process, also for a batch of a training on several: `on_train_start` says whose rows it draws.
     alone = {"devices": 1, "num_nodes": 1, "strategy": "auto", "logger": "false", "enable_progress_bar": "false"}
     trainer = {**once, **alone, "callbacks": callback, "default_root_dir": scratch}
     overrides = []

@@ -24,6 +24,7 @@ Config = Any  # a namespace of jsonargparse, whose items are what stands in a YA
 
 def listed(entry: object) -> list[Any]:
     """A list of what may be a list, one thing or nothing."""
+    # `logger: true` and `false` are Lightning's words for its usual one and for none.
     if entry is None or isinstance(entry, bool):
         return []
     if isinstance(entry, list | tuple):
@@ -68,6 +69,7 @@ def run_folders(trainer: Config) -> Iterable[Path]:
             return [Path(callback.init_args["dirpath"])]
     root = Path(trainer.get("default_root_dir") or ".")
     loggers = listed(trainer.get("logger"))
+    # No logger says where: these are Lightning's own places.
     if not loggers or not hasattr(loggers[0], "init_args"):
         return [root / "checkpoints", *sorted(root.glob("lightning_logs/*/checkpoints"))]
     given = loggers[0].init_args
@@ -80,6 +82,7 @@ def run_folders(trainer: Config) -> Iterable[Path]:
     base = Path(given.get("save_dir") or given.get("dir") or root) / str(name or "")
     if version is None:
         return sorted(base.glob("*/checkpoints"))
+    # As Lightning's loggers name their folders.
     return [base / (version if isinstance(version, str) else f"version_{version}") / "checkpoints"]
 
 
@@ -95,12 +98,14 @@ def go_on_with_logs(trainer: Config, path: str | None, checkpoint: dict[str, Any
     state = (checkpoint or {}).get(KEY) or {}
     runs = iter(state.get("wandb", []))
     for number, logger in enumerate(listed(trainer.get("logger"))):
+        # Lightning's own deletes the file of the run that is resumed.
         if getattr(logger, "class_path", None) in _LIGHTNINGS:
             logger.class_path = _OURS
         if _is(logger, "WandbLogger"):
             run = next(runs, None)
             if run and not (logger.init_args.get("id") or logger.init_args.get("version")):
                 logger.init_args["id"] = run
+        # The first logger's version names the run's folder: VERSION/checkpoints/FILE.
         elif path is not None and number == 0 and "init_args" in logger and logger.init_args.get("version") is None:
             logger.init_args["version"] = Path(path).parent.parent.name
 

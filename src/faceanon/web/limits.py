@@ -74,7 +74,7 @@ class Gate:
         self.limit = limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Answer one request of the server; an upload of a client that has sent too many gets status 429 instead."""
         # Web sockets and the server's own start and end carry no uploads.
         if scope["type"] != "http":
             await self.app(scope, receive, send)

@@ -123,6 +123,7 @@ def _encoder(state: State) -> Init:
     return {
         "stylegan_size": size,
         "style_dim": state["styles.0.linear.weight"].shape[0],
+        # The coarse map has a 16th of the side, and each convolution halves it.
         "input_size": 16 << depths[0],
         **_trunk(state),
         "coarse_ind": starts[0],

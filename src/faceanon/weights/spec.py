@@ -89,6 +89,7 @@ def fingerprint(spec: dict[str, Any], folder: Path) -> str:
             raise UserError(f"bundle {spec['name']!r} ({folder}) has no {role}; restore {folder / 'bundle.yaml'}")
         former = former_hashes(networks[role], folder / "bundle.yaml")
         if former:
+            # The oldest: methods from before the weights were stored anew know the bundle by it.
             hashes.append(former[0])
         else:
             hashes.append(str(networks[role].get("sha256")))

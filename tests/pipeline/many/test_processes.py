@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from faceanon.commands._files import FileOptions
+from faceanon.commands._run import check_shares
 from faceanon.commands._secret import PasswordOptions
-from faceanon.commands._shares import check_shares
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password
 from faceanon.pipeline import Pipeline

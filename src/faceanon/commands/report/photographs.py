@@ -128,6 +128,7 @@ def run(args: argparse.Namespace) -> int:
         tools = make_tools(choice)
         cache = options.out / CACHE
         further = attack_figures(tools.pipeline, tools.judges[0], tools.mesh, people, options.attackers, cache)
+    # The study gets a recipe of its tools: every process of `--jobs` makes its own.
     results = run_study(
         people,
         partial(make_tools, choice),

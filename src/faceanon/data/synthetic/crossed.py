@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm  # type: ignore[import-untyped]
 
+from faceanon.data.streams import stream
 from faceanon.data.synthetic.factors import ATTRIBUTES, IDENTITY, sample_attributes, sample_identity
 from faceanon.data.synthetic.render import render
 from faceanon.types import FaceBatch
@@ -48,12 +48,6 @@ class Roll:
     attributes: Tensor
     identity_label: Tensor
     attribute_label: Tensor
-
-
-def stream(*names: object) -> torch.Generator:
-    """A generator of its own for each combination of names, e.g. `stream(seed, "train", "identity")`."""
-    digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
 
 def crossed_roll(groups: int, seed: int, occlusion: float) -> Roll:

@@ -13,10 +13,12 @@ from torch.utils.data import DataLoader, DistributedSampler
 from faceanon.data.feeding import GPU_WORKERS, feeding
 from faceanon.data.jitter import EXACT, CropJitter, JitteredTraining
 from faceanon.data.loader import ResumableLoader
-from faceanon.data.synthetic.crossed import GROUP, SyntheticSet, crossed_roll, held_out_roll, stream
+from faceanon.data.streams import stream
+from faceanon.data.synthetic.crossed import GROUP, SyntheticSet, crossed_roll, held_out_roll
 from faceanon.errors import UserError
 from faceanon.types import FaceBatch
 
+# Far above the numbers of any training's persons, so that nobody is in two splits.
 _FIRST_LABEL = {"val": 1_000_000_000, "test": 2_000_000_000}
 
 
@@ -54,8 +56,10 @@ class BlockSampler(DistributedSampler[FaceBatch]):
     def _mine(self) -> torch.Tensor:
         """Blocks of this rank in this epoch, `(n,)` int64."""
         if not self.shuffle:
+            # Uneven parts where they must be: no picture is tested twice.
             return torch.arange(self.blocks).tensor_split(self.num_replicas)[self.rank]
         order = torch.randperm(self.blocks, generator=stream("order", self.seed, self.epoch))
+        # What does not fill a batch on every rank is left out of this epoch.
         whole = self.blocks // (self.per_batch * self.num_replicas) * self.per_batch * self.num_replicas
         # The ranks' batches laid end to end are one process's batch of so many times the size.
         return order[:whole].view(-1, self.num_replicas, self.per_batch)[:, self.rank].flatten()

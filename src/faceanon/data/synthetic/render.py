@@ -68,6 +68,7 @@ def render(identity: Tensor, attributes: Tensor, size: int = 64) -> Rendered:
 
 def _draw_head(canvas: Canvas, head: Head) -> Tensor:
     """All layers from the back hair to the fringe, then the light, which is returned."""
+    # From behind to the front: each layer paints over those before it.
     mass, strands = hair.draw_back_hair(canvas, head)
     scene.draw_body(canvas, head)
     skull.draw_ears(canvas, head)

@@ -175,6 +175,7 @@ class Run:
     @property
     def file_name(self) -> str:
         """Of its JSON: when, on what, of which commit."""
+        # `cuda:0`; neither this colon nor those of the time may be in a file's name everywhere.
         device = self.settings.device.partition(":")[0]
         return (
             f"{self.when.replace(':', '')}-{device}-{self.settings.precision}-{(self.commit or 'installed')[:7]}.json"

@@ -214,6 +214,7 @@ def run_reference(
     for name, value in adversarial.items():
         plain[name] = value.detach()
     adversarial = plain
+    # Gradients flow through the discriminator and none into its weights.
     frozen: nn.Module = step.discriminator.requires_grad_(False)
     terms = step.generator_terms(batch, keys)
     update(optimizer_g, weighted_sum(terms, step.stage.weights))  # type: ignore[attr-defined]

@@ -145,6 +145,7 @@ def loading_folder(settings: Settings, memory: bool) -> Work:
         Image.fromarray(pixels).save(person / f"{index}.jpg", quality=95)
     data = FolderFaces(scratch.name, image_size=64, batch_size=BATCH, workers=0, val_fraction=0.02)
     if not memory:
+        # From the disk, however much memory the machine has.
         data.memory_limit = 0.0
     data.setup("fit")
     batches = len(data.train_dataloader())

@@ -140,6 +140,7 @@ def _ticks(low: float, high: float, log: bool) -> list[float]:
         if len(ticks) >= 2:
             return ticks
     step = 10 ** math.floor(math.log10((high - low) / 3))
+    # The widest round step that leaves three ticks.
     step = next(step * factor for factor in (5, 2, 1) if (high - low) / (step * factor) >= 3)
     # A tick at the very end may miss it by rounding.
     return [step * n for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]

@@ -153,6 +153,7 @@ class OcclusionTest:
         # Always of the bare originals: the person is looked for, not the occluder.
         reference = self.networks[str(self.role)](plain).cpu()
         moved: Tensor | None = None
+        # The bare face first: the others' landmarks are compared with its.
         for kind, worn in {NONE: Occlusion(plain, empty), **batch.worn}.items():
             made = self._make(backbone, worn.image, batch.numbers)
             self._recognition(kind, made, reference, people)

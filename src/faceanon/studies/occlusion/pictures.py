@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from faceanon.data.faces import Reader
 from faceanon.data.files import Photo, UnreadableError
-from faceanon.data.synthetic.crossed import FACTORS, held_out_roll, render_in_chunks, stream
+from faceanon.data.streams import stream
+from faceanon.data.synthetic.crossed import FACTORS, held_out_roll, render_in_chunks
 from faceanon.data.synthetic.factors import IDENTITY, OCCLUDERS
 from faceanon.data.synthetic.ground_truth import LANDMARKS, OCCLUDER
 from faceanon.data.synthetic.shapes import Canvas, capsule, flat, hsv
@@ -161,6 +162,7 @@ def draw(kind: str, image: Tensor, points: Tensor, numbers: Sequence[int], seed:
     for number in numbers:
         rows.append(torch.rand(4, generator=stream("occlusion", seed, kind, number)))
     DRAWN[kind](canvas, _frame(image, points, torch.stack(rows).to(image)))
+    # To 8 bits, as a file would hold the picture.
     return Occlusion((canvas.image * 255).round() / 127.5 - 1, canvas.parsing > 0)
 
 

@@ -83,6 +83,7 @@ def judge_figures(judge: Judge, measured: Measured, figures: Figures) -> None:
     figures.add_mean(f"one_pseudonym/{name}", kept, person)
     shared = torch.stack([_accepted(scores, others, threshold) for scores in pseudonyms]).mean(0)
     figures.add_mean(f"pseudonyms_shared/{name}", shared, person)
+    # Beside the originals' own rate: a judge that misses a person in other photos misses the stranger too.
     rows = torch.stack([kept, alike], 1).double().numpy()
     add_statistic(figures, f"pseudonym_ratio/{name}", rows, person, _ratio)
 

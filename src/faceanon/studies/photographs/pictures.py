@@ -115,6 +115,7 @@ class RoundTrip(WithoutCodes):
         picture: Tensor = self.bundle.codec(image)
         if self.model is None:
             return picture
+        # Joined as the model joins its faces, or the edge would tell the two apart.
         edge = soft_edge(self.model.face_mask(image).float(), self.side)
         return image * (1 - edge) + picture * edge
 

@@ -109,6 +109,7 @@ def detector_reading(detector: Detector, setting: Setting) -> Reading:
             seen.append(len(detector.detect(face)) > 0)
         return np.array(seen, np.float32)
 
+    # Other settings find other faces, so readings are kept apart.
     settings = hashlib.sha256(repr(getattr(detector, "config", "")).encode()).hexdigest()[:8]
     name = f"{DETECTOR} {type(detector).__name__} {settings}"
     return Reading(name, (ORIGINAL, *setting.versions("anonymized")), look)

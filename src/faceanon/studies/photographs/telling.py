@@ -100,6 +100,7 @@ def telling_figures(
             f"{len(people)} persons are too few to train a network on some and to test it on others: "
             f"give {FEWEST_PEOPLE} or more, or leave the network out with --tell-steps 0"
         )
+    # By persons, since a network may know a face by heart.
     numbers = [str(person.number) for person in people]
     choosing, test = hold_out(numbers, max(1, len(people) // 10), len(people) // 2, seed)
     training = set(numbers) - choosing - test

@@ -123,6 +123,7 @@ def kdf_cost(target: Target, price: float = PRICE, advantage: float = ADVANTAGE)
         cores.append(time.process_time() - core)
     core_seconds = max(statistics.median(cores), 1e-6)
     guess = core_seconds / 3600 * price / advantage
+    # On average half of a class is tried before the password is found.
     money = tuple(2 ** (bits - 1) * guess for bits in CLASSES.values())
     bits = target.backbone.key_bits
     measured = (cost.memory_kib, cost.iterations, cost.lanes, statistics.median(walls), core_seconds, bits)

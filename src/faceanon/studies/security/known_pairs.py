@@ -100,6 +100,7 @@ def known_pairs(target: Target) -> KnownPairs:
     new = target.batched(encode, target.probes.image, title="codes of the probes")
     keyed = []
     for code in (known, new):
+        # One key for both: it is this key that is to be found out.
         keyed.append(target.batched(target.backbone.transform, code, target.one_key("pairs", len(code))))
     x = keyed[0].flatten(1).float()
     goal = known.flatten(1).float()

@@ -73,6 +73,7 @@ class Membership(Finding):
 
     def verdicts(self) -> list[Verdict]:
         """Whether membership shows; what chance explains is not held against the model."""
+        # By the lower end: among several signals of few people the highest figure may be chance.
         best = max(self.signals, key=lambda signal: signal.interval[0])
         text = (
             f"of {self.members} training people and {self.outsiders} outsiders the best signal ({best.name}) tells "

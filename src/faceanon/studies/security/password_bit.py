@@ -97,9 +97,11 @@ def password_bit(target: Target) -> PasswordBit:
         words.append(f"correct horse {number} battery")
     pairs = []
     for number, word in enumerate(words):
+        # At another place in each password.
         pairs.append((derive(word), derive(flipped(word, 3 * number))))
     shares = [changed(*pair) for pair in pairs]
     bits = (float(np.mean(shares)), min(shares), max(shares), len(pairs))
+    # No key opens its pictures, so the key stream alone can be tested.
     if not target.backbone.recovers_from_pictures:
         return PasswordBit(*bits)
     right = torch.cat([target.backbone.key_from_secret(pair[0], 1) for pair in pairs])

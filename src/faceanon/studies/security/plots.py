@@ -79,6 +79,7 @@ def _cost(finding: KdfCost) -> Figure:
     axis.barh(finding.classes, finding.cost, color=colours)
     axis.axvline(ENOUGH, color="black", linestyle="--", linewidth=1)
     axis.set_xscale("log")
+    # The first bar on top, as in the table.
     axis.invert_yaxis()
     axis.set_xlabel("expected cost of guessing, in the currency of the price")
     axis.tick_params(axis="y", labelsize=8)
@@ -140,6 +141,7 @@ def _shares(shares: Mapping[str, float], intervals: Mapping[str, Sequence[float]
             low, high = intervals[label]
             axis.plot([100 * low, 100 * high], [row, row], color="black", linewidth=1.2)
     axis.set_xlim(0, 100)
+    # The first bar on top, as in the table.
     axis.invert_yaxis()
     axis.set_xlabel("%")
     axis.tick_params(axis="y", labelsize=8)

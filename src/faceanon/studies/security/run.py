@@ -132,6 +132,7 @@ def _first_of_groups(groups: int, seed: int, side: int, count: int) -> FaceBatch
 
     from faceanon.data.synthetic.crossed import GROUP, Roll, SyntheticSet, crossed_roll
 
+    # With the occlusion that `SyntheticFaces` has by default: the training's own faces come out.
     roll = crossed_roll(groups, seed, 0.3)
     rows = (torch.arange(count)[:, None] * GROUP + torch.arange(2)).flatten()
     parts = (roll.identity, roll.attributes, roll.identity_label, roll.attribute_label)

@@ -71,6 +71,7 @@ def fingerprint(target: Target, attacker: str) -> dict[str, Any]:
     method = target.backbone
     arguments = {}
     for name, value in getattr(method, "init_args", {}).items():
+        # A bundle's networks are known by their hashes below, wherever it lies.
         if name != "bundle":
             arguments[name] = value
     return {

@@ -160,6 +160,7 @@ class Target:
     def probes(self) -> FaceBatch:
         """The pictures that are attacked: all of the first `budget.people` people."""
         labels = self.test.identity
+        # In the order of the test, which a set would lose.
         first = list(dict.fromkeys(labels[labels >= 0].tolist()))[: self.budget.people]
         rows = torch.isin(labels, torch.tensor(first))
         return self.test.map(lambda tensor: tensor[rows])

@@ -92,6 +92,7 @@ def fill(table: PaperTable, results: Mapping[str, Results], names: Names) -> Fil
     for row in table.rows:
         if not set(row.ours) & set(results):
             missing_titles.append(row.title)
+    # A method can fill rows of several blocks.
     titles = dict.fromkeys(missing_titles)
     heads = tuple(map(_head, table.columns))
     return FilledTable(table, heads, tuple(blocks), tuple(_notes(table, names)), tuple(titles))
@@ -133,6 +134,7 @@ def _block(table: PaperTable, block: Block, results: Mapping[str, Results], name
         if method not in known:
             lines = _ours(table, block, method, results[method], names)
             rows.append(FilledRow(f"{method} (not in the paper)", tuple(lines)))
+    # To be like the original is good for a recovered picture and bad for an anonymized one.
     identity = "higher"
     if block.versions[0] == "anonymized":
         identity = "lower"

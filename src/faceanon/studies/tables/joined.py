@@ -58,6 +58,7 @@ def joined(tables: Mapping[str, str]) -> str:
         for line in rest[:first]:
             if line:
                 facts.append(f"- {line}")
+        # What the first table says of ours stands above all; the others add what differs.
         said = said or facts
         own = []
         for fact in facts:

@@ -72,6 +72,7 @@ def method_digest(backbone: Backbone) -> str:
     """Hash over class, arguments (but the bundle's name) and weights of a method."""
     arguments = {}
     for name, value in backbone.init_args.items():
+        # The same networks may lie elsewhere; `check_bundle` compares them.
         if name != "bundle":
             arguments[name] = value
     content = [type(backbone).__qualname__, json.dumps(arguments, sort_keys=True, default=str), state_sha256(backbone)]
@@ -197,6 +198,7 @@ def facts(setting: Setting, results: Mapping[str, Results]) -> list[str]:
     metas = [result.meta for result in results.values()]
     judge = ""
     for meta in metas:
+        # A recogniser that a method was trained with judges nothing.
         if meta.get("judge") not in meta.get("white_box", []):
             judge = str(meta.get("judge"))
             break

@@ -64,9 +64,11 @@ def resolve(template: str, column: Column, version: str, names: Names) -> str:
     """
     recogniser = names.for_column(column)
     known = {"{r}": recogniser, "{judge}": names.judge, "{recogniser}": names.recogniser}
+    # The bundle has no such network, so there is no figure.
     if any(mark in template and not name for mark, name in known.items()):
         return ""
     what = version.split("/")[0]
+    # The saved file is meant where no level is named.
     picture = version if "/" in version else f"{version}/file"
     known |= {"{version}": version, "{picture}": picture, "{what}": what}
     known["{of}"] = "" if what == "anonymized" else f"/{what}"

@@ -249,6 +249,7 @@ def check_table(table: PaperTable, path: Path) -> PaperTable:
     """
     columns = set()
     for column in table.columns:
+        # A column of ours has nothing that a paper could have published.
         if not column.ours:
             columns.add(column.id)
     checks = [

@@ -1,0 +1,108 @@
+"""Build the cast, the invented people whose faces Persona puts on: python examples/build_cast.py OUT FOLDER ...
+
+`checkpoints/photo_seers/cast.csv` names their photographs: each of another person who does not exist, seen from the
+front in soft light, without glasses and without hair over the face, and none of the bundle's test split. They were
+chosen by eye among those that figures let through: a mesh that is about symmetric, open eyes, light that hardly changes
+across the face, nobody twice. Those with an open mouth lend their teeth alone. FOLDER holds the photographs, aligned as
+FFHQ's are and 256 px wide. OUT gets `cast.safetensors`, which `faceanon.landmarks.cast` reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.spatial import Delaunay
+from torch import Tensor
+from torch.nn import functional as F
+
+from faceanon.backbones.persona import Persona
+from faceanon.files import save_tensors
+from faceanon.landmarks.cast import FILE, SIDE
+from faceanon.landmarks.drawings import OUTLINE, pupils
+from faceanon.landmarks.swap import aligned, skin_tone
+from faceanon.paths import checkpoints
+
+AROUND = 8  # pixels that are kept around a face
+QUALITY = 86  # of the WebP pictures
+
+
+def read_pictures(folders: list[Path]) -> NDArray[np.uint8]:
+    """The photographs of the list, `(N, 256, 256, 3)` RGB."""
+    pictures = []
+    with (checkpoints() / "photo_seers" / "cast.csv").open(newline="") as lines:
+        for row in csv.DictReader(lines):
+            found = [folder / row["file"] for folder in folders if (folder / row["file"]).is_file()]
+            if not found:
+                raise SystemExit(f"{row['file']} lies in none of the folders: name the one that holds it")
+            picture = cv2.imread(str(found[0]))
+            if picture is None or picture.shape != (SIDE, SIDE, 3):
+                raise SystemExit(f"{found[0]} is no picture of {SIDE} x {SIDE} px: align it first")
+            pictures.append(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB))
+    return np.stack(pictures).astype(np.uint8)
+
+
+def persons_in(pictures: NDArray[np.uint8]) -> tuple[Tensor, Tensor]:
+    """Identity codes `(N, 64)` and embeddings `(N, E)` of the persons, as Persona sees them at 128 px."""
+    method = Persona().eval()
+    faces = torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 127.5 - 1
+    codes = []
+    embeddings = []
+    with torch.no_grad():
+        for part in torch.split(F.avg_pool2d(faces, 2), 16):
+            codes.append(method.encode(part).identity)
+            embeddings.append(method.bundle.recogniser(part))
+    return torch.cat(codes), torch.cat(embeddings)
+
+
+def triangles_of(points: NDArray[np.float32]) -> NDArray[np.int32]:
+    """A net of triangles `(T, 3)` over the 468 points, of the mean of the meshes `(N, 468, 3)` seen from the front."""
+    everything = np.ones(points.shape[1], bool)
+    turned = [aligned(mesh, points[0], everything) for mesh in points]
+    net: NDArray[np.int32] = Delaunay(np.mean(turned, 0)[:, :2]).simplices.astype(np.int32)
+    return net
+
+
+def main() -> None:
+    """Look at the photographs, cut the faces out, and write the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="folder for the file")
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="folders of aligned photographs")
+    arguments = parser.parse_args()
+    pictures = read_pictures(arguments.folders)
+    points, _ = Persona().mesh.solid(pictures)
+    cut = []
+    shifted = []
+    looks = []
+    tones = []
+    for picture, mesh in zip(pictures, points, strict=True):
+        outline = mesh[list(OUTLINE), :2]
+        left, top = np.floor(outline.min(0) - AROUND).clip(0).astype(int)
+        right, bottom = np.ceil(outline.max(0) + AROUND).clip(None, SIDE).astype(int)
+        part = cv2.cvtColor(picture[top:bottom, left:right], cv2.COLOR_RGB2BGR)
+        cut.append(cv2.imencode(".webp", part, [cv2.IMWRITE_WEBP_QUALITY, QUALITY])[1].ravel())
+        shifted.append(mesh - np.array([left, top, 0], np.float32))
+        looks.append(pupils(picture, mesh[:, :2]) - np.array([left, top], np.float32))
+        tones.append(skin_tone(picture, mesh))
+    codes, embeddings = persons_in(pictures)
+    tensors = {
+        "pictures": torch.from_numpy(np.concatenate(cut)),
+        "starts": torch.tensor([0, *np.cumsum([len(part) for part in cut])], dtype=torch.int32),
+        "points": torch.from_numpy(np.stack(shifted)).half(),
+        "pupils": torch.from_numpy(np.stack(looks)).half(),
+        "codes": codes.half(),
+        "embeddings": embeddings.half(),
+        "tones": torch.from_numpy(np.stack(tones)).half(),
+        "triangles": torch.from_numpy(triangles_of(points)).short(),
+    }
+    digest = save_tensors(arguments.out / FILE, tensors)
+    print(f"{len(pictures)} people, sha256 {digest}")
+
+
+if __name__ == "__main__":
+    main()

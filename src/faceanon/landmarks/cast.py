@@ -1,0 +1,149 @@
+"""The cast that ships: photographs of people who do not exist, whose faces Persona puts on.
+
+Nothing here needs torch; both engines share it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from faceanon.errors import UserError
+from faceanon.files import load_arrays
+from faceanon.landmarks.swap import OPEN, Donor, openness
+from faceanon.weights.shipped import read_shipped
+
+Array = NDArray[np.float32]
+
+FILE = "cast.safetensors"
+SIDE = 256  # side of the pictures that the donors' photographs were cut from; their sizes hold at this scale
+LAUGHING = 0.06  # height of the gap between a donor's lips, in distances between the eyes, from which teeth show
+FITTING = 30  # donors who fit a person at most, of whom a key chooses
+FEWEST = 12  # ... and at least
+UNLIKE_SHARE = 0.75  # of those who fit, who are least like the person and may be taken
+MISFIT = 2.5  # cost above the best one's from which a donor does not fit, if there are enough others
+# How much differences of sex, age, brightness and colour between a person and a donor count; the first two as
+# `landmarks.looks` reads them, the others in natural logarithms. A face of another skin would keep its white lips.
+SEX = 3.0  # of what lies between -1 and 1; beyond, a face is no more of one sex
+AGE = 4.0
+CHILD = 0.7  # age from which a face is a child's, and its sex counts a third
+BRIGHTNESS = 3.0
+COLOUR = 4.0
+SAME = 0.99  # cosine of the free parts of two codes, from which they are one donor's
+
+
+class Cast:
+    """Invented people whose faces are put on others.
+
+    Args:
+        folder: Where `cast.safetensors` lies; the shipped one when None.
+
+    Attributes:
+        codes: `(N, 64)` identity codes of the donors.
+        embeddings: `(N, E)` the recogniser's embeddings of them, of unit length.
+        triangles: `(T, 3)` of the 468 points.
+
+    Raises:
+        UserError: If the file is missing or damaged.
+
+    Examples:
+        >>> from faceanon.landmarks.cast import Cast
+        >>> cast = Cast()
+        >>> donor = cast.donor(0, 128)
+        >>> donor.points.shape
+        (468, 3)
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        tensors = load_arrays(Path(FILE), read_shipped(FILE, folder))
+        missing = {"pictures", "starts", "points", "pupils", "codes", "embeddings", "tones", "triangles"} - set(tensors)
+        if missing:
+            raise UserError(f"{FILE} has no {sorted(missing)[0]}: restore the file")
+        self.pictures = tensors["pictures"].astype(np.uint8).tobytes()
+        self.starts = tensors["starts"].astype(int)
+        self.points = tensors["points"].astype(np.float32)
+        self.pupils = tensors["pupils"].astype(np.float32)
+        self.codes = tensors["codes"].astype(np.float32)
+        self.embeddings = tensors["embeddings"].astype(np.float32)
+        self.tones = tensors["tones"].astype(np.float32)
+        self.triangles = tensors["triangles"].astype(np.int32)
+        gaps = np.array([openness(points) for points in self.points])
+        # A mouth that is open cannot be closed, so these lend their teeth alone.
+        self.closed = np.flatnonzero(gaps <= LAUGHING)
+        self.open = np.flatnonzero(gaps > LAUGHING)
+        self.gaps = gaps
+        self.donor = cache(self._donor)
+
+    def _donor(self, number: int, side: int) -> Donor:
+        """A donor at the scale of pictures `side` pixels wide."""
+        whole = np.frombuffer(self.pictures[self.starts[number] : self.starts[number + 1]], np.uint8)
+        decoded = cv2.imdecode(whole, cv2.IMREAD_COLOR)
+        # The file's checksum was right.
+        assert decoded is not None
+        picture = cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB).astype(np.uint8)
+        return Donor(picture, self.points[number], self.pupils[number]).resized(side / SIDE)
+
+    def fitting(self, looks: Array, tone: Array, kept: Array) -> NDArray[np.intp]:
+        """Numbers of the donors who fit a person best, the best one first.
+
+        Args:
+            looks: `(2,)` sex and age of the person.
+            tone: `(3,)` of the person's skin, as `swap.skin_tone`.
+            kept: `(64, K)` the directions of a code that tell sex and age, in this order first.
+        """
+        donors = self.closed
+        theirs = self.codes[donors] @ kept[:, :2]
+        sex = np.abs(theirs[:, 0].clip(-1, 1) - np.clip(looks[0], -1, 1))
+        age = np.abs(theirs[:, 1] - looks[1])
+        hue = self.tones[donors] - tone
+        brightness = hue.mean(1)
+        colour = np.abs(hue - brightness[:, None]).sum(1)
+        if looks[1] > CHILD:
+            sex = sex / 3
+        costs = SEX * sex + AGE * age + BRIGHTNESS * np.abs(brightness) + COLOUR * colour
+        order = np.argsort(costs, kind="stable")
+        fit = int((costs <= costs[order[0]] + MISFIT).sum())
+        return donors[order[: min(max(fit, FEWEST), FITTING)]]
+
+    def chosen(self, code: Array, embedding: Array, tone: Array, kept: Array, free: Array) -> NDArray[np.intp]:
+        """Numbers of donors for a keyed identity code, the first one first.
+
+        Of those who fit the person and are least like them, the nearest one to where the key has turned the code. A
+        code that is a donor's own gets this donor, whoever fits.
+
+        Args:
+            code: `(64,)`, turned by a key.
+            embedding: `(E,)` of the person.
+            tone: `(3,)` of the person's skin.
+            kept: `(64, K)` directions of a code that tell sex, age and skin.
+            free: `(64, F)` the others.
+        """
+        fitting = self.fitting(code @ kept[:, :2], tone, kept)
+        # Recognisers see the more of the original the more the donor is like it (a correlation of .56).
+        unlike = fitting[np.argsort(self.embeddings[fitting] @ embedding, kind="stable")]
+        donors = unlike[: max(round(UNLIKE_SHARE * len(unlike)), FEWEST)]
+        likeness = _units(self.codes @ free) @ _units(code @ free)
+        order = donors[np.argsort(-likeness[donors], kind="stable")]
+        best = int(likeness.argmax())
+        if likeness[best] > SAME:
+            return np.concatenate([[best], order[order != best]])
+        return order
+
+    def mouth(self, mesh: Array, side: int) -> Donor | None:
+        """Who lends the teeth to a face whose mouth is open like that of `mesh` `(468, 3)`; None where it is closed."""
+        gap = openness(mesh)
+        if gap <= OPEN or len(self.open) == 0:
+            return None
+        nearest = self.open[np.abs(self.gaps[self.open] - gap).argmin()]
+        return self.donor(int(nearest), side)
+
+
+def _units(vectors: Array) -> Array:
+    """Vectors of unit length along the last axis."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    units: Array = vectors / np.maximum(lengths, 1e-6)
+    return units

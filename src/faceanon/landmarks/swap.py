@@ -1,0 +1,408 @@
+"""Put the face of an invented person where another face is: shape, colours, mouth and edge.
+
+    donor's picture --triangles of the mesh--> its face in the other's pose --log colours--> in the other's light
+    --inner lips of a donor whose mouth is as open--> with its teeth --soft edge--> in the other's picture
+
+Nothing here needs torch; both engines share it. Pictures are RGB `(S, S, 3)` uint8 in FFHQ's frame, points are in
+pixels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from faceanon.landmarks.drawings import (
+    INNER_LIPS,
+    LEFT_BROW,
+    LEFT_CHEEK,
+    LEFT_EYE,
+    NOSE_TIP,
+    OUTER_LIPS,
+    OUTLINE,
+    RIGHT_BROW,
+    RIGHT_CHEEK,
+    RIGHT_EYE,
+    pupils,
+)
+
+Array = NDArray[np.float32]
+Pixels = NDArray[np.uint8]
+
+EYE_CORNERS = (33, 263)  # the outer ones; their distance is the measure of a face
+LIP_MIDDLES = (13, 14)  # of the inner lips, upper and lower
+LIPS = tuple(
+    {*OUTER_LIPS, *INNER_LIPS, 11, 12, 15, 16, 72, 73, 74, 76, 77, 85, 86, 89, 90, 179, 180, 183, 184}
+    | {
+        *(302, 303, 304, 306, 307, 315, 316, 319, 320, 325, 403, 404, 407, 408, 62, 96, 41, 38, 42, 268, 271, 272, 292),
+    }
+)
+MOVING = (LEFT_EYE, RIGHT_EYE, LEFT_BROW, RIGHT_BROW, LIPS)  # parts that an expression moves
+SHIFT = 0.028  # how far points move towards the donor's shape on average, in distances between the eyes
+UPRIGHT = 0.1  # share of that along the face: more of it would read as another pitch of the head
+NEAR_EDGE = 0.25  # points nearer to the outline than this do not move freely, in distances between the eyes
+SMOOTH = 0.12  # reach of the smoothing of these moves, in distances between the eyes
+DARKEST = 8.0  # added to colours before their logarithm, so that black stays finite
+MOST_LIGHT = 0.8  # natural logarithm of how much brighter or darker a face may become
+MOST_TINT = 0.25  # ... and one colour of it beside the others
+HAIR = 0.7  # natural logarithm by which a colour above the brows differs from the skin's where it is hair
+OPEN = 0.035  # height of the gap between the lips, in distances between the eyes, from which teeth may show
+WITHIN = 0.97  # of the outline, around its middle: what lies beyond is hair, neck and background
+INSET = 0.06  # share by which a donor's points at the outline move inwards: just beyond them are hair and background
+TURNED_INSET = 0.14  # ... and so much more on a face in profile, where that rim becomes wide
+LEAST_SKIN = 50  # pixels from which light can be told
+LEAST_AREA = 0.02  # square pixels; triangles that are seen from their edge are left out
+
+
+@dataclass(frozen=True)
+class Donor:
+    """An invented person's photograph whose face is put on.
+
+    Args:
+        picture: RGB `(H, W, 3)` uint8, cut out around the face.
+        points: `(468, 3)` in pixels of `picture`, depth growing away from the viewer.
+        pupils: `(2, 2)` in pixels of `picture`.
+    """
+
+    picture: Pixels
+    points: Array
+    pupils: Array
+
+    def resized(self, factor: float) -> Donor:
+        """The same at another size."""
+        if factor == 1:
+            return self
+        height, width = self.picture.shape[:2]
+        size = (max(round(width * factor), 1), max(round(height * factor), 1))
+        small = cv2.resize(self.picture, size, interpolation=cv2.INTER_AREA).astype(np.uint8)
+        scale = np.array([size[0] / width, size[1] / height, factor], np.float32)
+        return replace(self, picture=small, points=self.points * scale, pupils=self.pupils * scale[:2])
+
+
+@dataclass(frozen=True)
+class Target:
+    """A face on which others can be put, and all that does not depend on who they are.
+
+    Args:
+        picture: `(S, S, 3)`.
+        mesh: `(468, 3)` points of its face.
+        looks: `(2, 2)` pupils.
+        area: `(S, S)` bool, the pixels that may change.
+        edge: `(S, S, 1)` in [0, 1], how much of each pixel the new face takes.
+        skin: `(S, S)` bool, pixels of `area` that show skin, in the light that most of it is in.
+        free: `(468, 1)` in [0, 1], how freely a point moves towards another shape.
+        blur: `(468, 468)` matrix that smooths moves of points.
+    """
+
+    picture: Pixels
+    mesh: Array
+    looks: Array
+    area: NDArray[np.bool_]
+    edge: Array
+    skin: NDArray[np.bool_]
+    free: Array
+    blur: Array
+
+
+def target_of(picture: Pixels, mesh: Array, painted: NDArray[np.bool_]) -> Target:
+    """What is to be known of a face before others are put on it.
+
+    Args:
+        picture: `(S, S, 3)`.
+        mesh: `(468, 3)` points of its face.
+        painted: `(h, h)` cells that may change; S is a multiple of h.
+    """
+    side = len(picture)
+    allowed = painted.repeat(side // len(painted), 0).repeat(side // len(painted), 1)
+    tone = skin_tone(picture, mesh)
+    odd = _unlike_skin(picture, tone)
+    area = _filled(_around(mesh[list(OUTLINE), :2], WITHIN), side) & allowed & ~_fringe(odd, mesh[:, :2])
+    free, blur = _elasticity(mesh)
+    return Target(
+        picture=picture,
+        mesh=mesh,
+        looks=pupils(picture, mesh[:, :2]),
+        area=area,
+        edge=_soft(area)[..., None],
+        skin=_skin(mesh[:, :2], side) & area & ~odd,
+        free=free,
+        blur=blur,
+    )
+
+
+def put_on(target: Target, donor: Donor, mouth: Donor | None, triangles: NDArray[np.int32]) -> Pixels:
+    """A picture with another person's face, `(S, S, 3)`.
+
+    Args:
+        target: The face that is hidden; beyond its `area` nothing changes.
+        donor: Whose face it becomes, at the picture's scale.
+        mouth: Whose inner lips it gets where its mouth is open, at the same scale; None leaves the donor's.
+        triangles: `(T, 3)` numbers of points.
+    """
+    if not target.area.any():
+        return target.picture.copy()
+    shape = fitted_shape(target, donor.points)
+    warped = _warped(donor, shape, target, triangles)
+    lit = _in_light_of(warped, target)
+    if mouth is not None and openness(target.mesh) > OPEN:
+        lit = _with_mouth(lit, mouth, shape, target)
+    blended = target.picture * (1 - target.edge) + lit * target.edge
+    result: Pixels = np.where(target.area[..., None], blended.round(), target.picture).astype(np.uint8)
+    return result
+
+
+def openness(mesh: Array) -> float:
+    """Height of the gap between the lips of `(468, 2 or 3)`, in distances between the eyes."""
+    upper, lower = mesh[list(LIP_MIDDLES), :2]
+    return float(np.linalg.norm(upper - lower) / eye_distance(mesh))
+
+
+def eye_distance(mesh: Array) -> float:
+    """Distance between the outer corners of the eyes of `(468, 2 or 3)`; at least a pixel, also in profile."""
+    left, right = mesh[list(EYE_CORNERS), :2]
+    return max(float(np.linalg.norm(left - right)), 1.0)
+
+
+def skin_tone(picture: Pixels, mesh: Array) -> Array:
+    """Median logarithm of the colours in the middle of a face, `(3,)`."""
+    middle = _filled(_around(mesh[list(OUTLINE), :2], 0.6), *picture.shape[:2])
+    if not middle.any():
+        return np.full(3, np.log(128 + DARKEST), np.float32)
+    tone: Array = np.median(np.log(picture[middle] + np.float32(DARKEST)), 0).astype(np.float32)
+    return tone
+
+
+def fitted_shape(target: Target, donor: Array) -> Array:
+    """Where the points of a face lie once it has some of a donor's shape, in its own pose and expression, `(468, 2)`.
+
+    Outline and expression stay; eyes, brows and mouth move as wholes.
+
+    Args:
+        target: The face.
+        donor: `(468, 3)` at any size and pose.
+    """
+    mesh = target.mesh
+    steady = np.ones(len(mesh), bool)
+    for part in MOVING:
+        steady[list(part)] = False
+    posed = aligned(donor, mesh, steady)
+    move = (posed - mesh)[:, :2]
+    for part in MOVING:
+        move[list(part)] = move[list(part)].mean(0)
+    across = mesh[EYE_CORNERS[1], :2] - mesh[EYE_CORNERS[0], :2]
+    across = across / max(float(np.linalg.norm(across)), 1e-3)
+    along = (move @ across)[:, None] * across
+    move = along + UPRIGHT * (move - along)
+    move = target.blur @ (move * target.free) * target.free
+    average = float(np.linalg.norm(move, axis=1).mean()) / eye_distance(mesh)
+    moved: Array = (mesh[:, :2] + move * (SHIFT / max(average, 1e-3))).astype(np.float32)
+    return moved
+
+
+def _elasticity(mesh: Array) -> tuple[Array, Array]:
+    """How freely points `(468, 3)` move, `(468, 1)`, and the matrix `(468, 468)` that smooths their moves."""
+    distance = eye_distance(mesh)
+    places = mesh[:, :2].astype(np.float32)
+    outline = places[list(OUTLINE)]
+    gaps = np.sqrt(_squares(places, outline)).min(1)
+    free = (gaps / (NEAR_EDGE * distance)).clip(0, 1)[:, None].astype(np.float32)
+    near = np.exp(-_squares(places, places) / np.float32(2 * (SMOOTH * distance) ** 2))
+    return free, near / near.sum(1, keepdims=True)
+
+
+def _squares(some: Array, others: Array) -> Array:
+    """Squares of the distances of points `(N, 2)` to others `(M, 2)`, `(N, M)`."""
+    across = some[:, None, 0] - others[None, :, 0]
+    down = some[:, None, 1] - others[None, :, 1]
+    squares: Array = across * across + down * down
+    return squares
+
+
+def aligned(points: Array, target: Array, rows: NDArray[np.bool_]) -> Array:
+    """Points `(N, 3)` turned, shifted and scaled to lie best on `target` in some rows (Umeyama's method)."""
+    centre = points[rows].mean(0)
+    middle = target[rows].mean(0)
+    some = points[rows] - centre
+    wanted = target[rows] - middle
+    left, strength, right = np.linalg.svd(some.T @ wanted)
+    # A mirror image is no turn of a head.
+    signs = np.array([1.0, 1.0, np.sign(np.linalg.det(left @ right))])
+    scale = (strength * signs).sum() / np.square(some).sum()
+    posed: Array = (scale * (points - centre) @ (left * signs) @ right + middle).astype(np.float32)
+    return posed
+
+
+def _warped(donor: Donor, shape: Array, target: Target, triangles: NDArray[np.int32]) -> Pixels:
+    """The donor's picture with its points moved to `shape` and its pupils to the target's, `(S, S, 3)`."""
+    side = len(target.picture)
+    corners = shape[triangles]
+    first = corners[:, 1] - corners[:, 0]
+    second = corners[:, 2] - corners[:, 0]
+    area = np.abs(first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0])
+    # Far ones first: the nose's side covers the cheek behind it.
+    order = np.argsort(-target.mesh[triangles, 2].mean(1), kind="stable")
+    order = order[area[order] > LEAST_AREA]
+    numbers = np.full((side, side), -1, np.int32)
+    eighths = np.round((corners - 0.5) * 8).astype(np.int32)
+    for number in order:
+        cv2.fillConvexPoly(numbers, eighths[number], int(number), lineType=cv2.LINE_8, shift=3)
+    rows, columns = np.nonzero(numbers >= 0)
+    chosen = numbers[rows, columns]
+    ones = np.ones((len(triangles), 3, 1))
+    frames = np.concatenate([corners, ones], 2)
+    frames[area <= LEAST_AREA] = np.eye(3)
+    # A row vector (x, y, 1) of the picture times this is the place in the donor's.
+    inset = _inset(donor.points[:, :2], INSET + TURNED_INSET * _turn(shape))
+    maps = np.linalg.solve(frames, inset[triangles].astype(np.float64))
+    places = np.stack([columns + 0.5, rows + 0.5, np.ones(len(rows))], 1)
+    source = np.einsum("ni,nij->nj", places, maps[chosen])
+    field = np.full((side, side, 2), -1, np.float32)
+    field[rows, columns] = source
+    # Triangles that are seen from their edge leave gaps, which their neighbours fill.
+    gaps = (numbers < 0).astype(np.uint8)
+    _, nearest = cv2.distanceTransformWithLabels(gaps, cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL)
+    field = field[gaps == 0][nearest - 1]
+    _look_like(field, shape, target.looks, donor.pupils)
+    warped: Pixels = cv2.remap(
+        donor.picture, field[..., 0] - 0.5, field[..., 1] - 0.5, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REFLECT
+    ).astype(np.uint8)
+    return warped
+
+
+def _turn(shape: Array) -> float:
+    """How far a face `(468, 2)` is turned to a side: 0 from the front, 1 in profile."""
+    nose, left, right = shape[[NOSE_TIP, LEFT_CHEEK, RIGHT_CHEEK]]
+    before = float(np.linalg.norm(nose - left))
+    behind = float(np.linalg.norm(nose - right))
+    return abs(before - behind) / max(before + behind, 1.0)
+
+
+def _inset(points: Array, most: float) -> Array:
+    """A donor's points `(468, 2)`, those near the outline moved towards the middle, by a share of `most`."""
+    outline = points[list(OUTLINE)]
+    gaps = np.sqrt(_squares(points, outline)).min(1)
+    share = 1 - (gaps / (NEAR_EDGE * eye_distance(points))).clip(0, 1)[:, None]
+    inset: Array = points + np.float32(most) * share * (outline.mean(0) - points)
+    return inset
+
+
+def _look_like(field: Array, shape: Array, looks: Array, donor: Array) -> None:
+    """Change where pixels come from, in place, so that the eyes look where `looks` says."""
+    side = len(field)
+    for eye, wanted, given in zip((LEFT_EYE, RIGHT_EYE), looks, donor, strict=True):
+        column, row = np.clip(wanted.astype(int), 0, side - 1)
+        place = field[row, column]
+        if place[0] < 0:
+            continue
+        inside = _filled(shape[list(eye)], side).astype(np.float32)
+        # Lids stay where they are: the move fades out towards them.
+        weight = np.minimum(cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 3) / (side / 85), 1)
+        field += weight[..., None] * (given - place)
+
+
+def _in_light_of(warped: Pixels, target: Target) -> Array:
+    """Colours of the warped face as if the light and the skin were the picture's, `(S, S, 3)` in [0, 255].
+
+    A plane over the face, in the logarithm of the colours, is what the two differ by.
+    """
+    rows, columns = np.nonzero(target.skin)
+    if len(rows) < LEAST_SKIN:
+        return warped.astype(np.float32)
+    side = len(warped)
+    places = np.stack([np.ones(len(rows)), columns / side, rows / side], 1)
+    ours = np.log(target.picture[rows, columns] + DARKEST)
+    theirs = np.log(warped[rows, columns] + DARKEST)
+    plane = np.linalg.lstsq(places, ours - theirs, rcond=None)[0]
+    plane = plane.astype(np.float32)
+    steps = (np.arange(side, dtype=np.float32) / side)[:, None]
+    change = (plane[0] + steps * plane[1])[None] + (steps * plane[2])[:, None]
+    brightness = change.mean(-1, keepdims=True)
+    tint = (change - brightness).clip(-MOST_TINT, MOST_TINT)
+    lit = (warped + np.float32(DARKEST)) * np.exp(brightness.clip(-MOST_LIGHT, MOST_LIGHT) + tint) - DARKEST
+    clipped: Array = lit.clip(0, 255).astype(np.float32)
+    return clipped
+
+
+def _with_mouth(face: Array, mouth: Donor, shape: Array, target: Target) -> Array:
+    """A face with what shows between the lips of another donor, stretched to its own lips."""
+    side = len(face)
+    lips = shape[list(INNER_LIPS)]
+    theirs = mouth.points[list(INNER_LIPS), :2]
+    places = np.concatenate([theirs, np.ones((len(theirs), 1))], 1)
+    stretch = np.linalg.lstsq(places, lips, rcond=None)[0].T
+    inner = cv2.warpAffine(mouth.picture, stretch, (side, side), flags=cv2.INTER_AREA, borderMode=cv2.BORDER_REFLECT)
+    tone = skin_tone(mouth.picture, mouth.points)
+    if target.skin.any():
+        brightness = float(np.log(target.picture[target.skin] + DARKEST).mean() - tone.mean())
+    else:
+        brightness = 0.0
+    inner = (inner * np.exp(np.clip(brightness, -MOST_LIGHT, MOST_LIGHT))).clip(0, 255)
+    share = cv2.GaussianBlur(_filled(lips, side).astype(np.float32), (0, 0), side / 256 + 0.3)[..., None]
+    whole: Array = (face * (1 - share) + inner * share).astype(np.float32)
+    return whole
+
+
+def _skin(mesh: Array, side: int) -> NDArray[np.bool_]:
+    """Pixels of a face `(468, 2)` well away from outline, eyes, brows and lips."""
+    step = max(side // 28, 1) | 1
+    skin = cv2.erode(_filled(_around(mesh[list(OUTLINE)], WITHIN), side).astype(np.uint8), np.ones((step, step)))
+    others = np.zeros((side, side), np.uint8)
+    for part in (LEFT_EYE, RIGHT_EYE, LEFT_BROW, RIGHT_BROW, OUTER_LIPS):
+        others[_filled(mesh[list(part)], side)] = 1
+    # A donor's eyes and lips lie a little elsewhere.
+    wide: NDArray[np.bool_] = (skin > 0) & (cv2.dilate(others, np.ones((step + 2, step + 2))) == 0)
+    return wide
+
+
+def _fringe(odd: NDArray[np.bool_], mesh: Array) -> NDArray[np.bool_]:
+    """Pixels of hair that falls over the forehead, `(S, S)`: those above the brows of another colour than the skin."""
+    side = len(odd)
+    brows = mesh[[*LEFT_BROW, *RIGHT_BROW]]
+    # Straight up, whichever way the head is tilted: from the middle between the brows away from the mouth.
+    up = brows.mean(0) - mesh[list(INNER_LIPS)].mean(0)
+    up = up / max(float(np.linalg.norm(up)), 1e-3)
+    highest = (brows @ up).max()
+    steps = np.arange(side, dtype=np.float32) + 0.5
+    forehead = steps[None] * up[0] + steps[:, None] * up[1] > highest + 0.03 * side
+    step = max(side // 50, 1) | 1
+    hair = (odd & forehead).astype(np.uint8)
+    # Single dark pixels are no hair, and hair has gaps.
+    hair = cv2.morphologyEx(hair, cv2.MORPH_OPEN, np.ones((3, 3)))
+    wide: NDArray[np.bool_] = (cv2.dilate(hair, np.ones((step, step))) > 0) & forehead
+    return wide
+
+
+def _unlike_skin(picture: Pixels, tone: Array) -> NDArray[np.bool_]:
+    """Pixels whose colour is far from the skin's, `(S, S)`."""
+    # Between two colours a channel: as the difference of logarithms, without a logarithm a pixel.
+    least = np.exp(tone - HAIR) - DARKEST
+    most = np.exp(tone + HAIR) - DARKEST
+    unlike: NDArray[np.bool_] = ((picture < least) | (picture > most)).any(-1)
+    return unlike
+
+
+def _soft(area: NDArray[np.bool_]) -> Array:
+    """How much of each pixel is the new face: 0 beyond `area`, 1 well within it."""
+    side = len(area)
+    step = max(side // 20, 1) | 1
+    # What lies beyond the picture counts as the face: one that reaches out of it has no edge there.
+    within = cv2.erode(area.astype(np.float32), np.ones((step, step)), borderType=cv2.BORDER_REPLICATE)
+    soft = cv2.GaussianBlur(within, (0, 0), side / 51, borderType=cv2.BORDER_REPLICATE)
+    return soft.astype(np.float32)
+
+
+def _around(points: Array, share: float) -> Array:
+    """Points moved towards their middle."""
+    middle = points.mean(0)
+    moved: Array = middle + (points - middle) * np.float32(share)
+    return moved
+
+
+def _filled(points: Array, height: int, width: int | None = None) -> NDArray[np.bool_]:
+    """Pixels within a polygon `(N, 2)`, `(height, width)`; a square where no width is given."""
+    sheet = np.zeros((height, width or height), np.uint8)
+    cv2.fillPoly(sheet, [np.round((points - 0.5) * 8).astype(np.int32)], 1, shift=3)
+    return sheet > 0

@@ -1,0 +1,136 @@
+"""Faces put on: what changes, what stays, and whose shape, light and mouth it gets."""
+
+import numpy as np
+import pytest
+
+from faceanon.landmarks.cast import Cast
+from faceanon.landmarks.drawings import INNER_LIPS, LEFT_BROW, OUTLINE, pupils
+from faceanon.landmarks.mesh import FaceMesh
+from faceanon.landmarks.swap import (
+    SHIFT,
+    Donor,
+    eye_distance,
+    fitted_shape,
+    openness,
+    put_on,
+    skin_tone,
+    target_of,
+)
+from faceanon.photo.party import photo_party
+
+LOWER_LIP = (95, 88, 178, 87, 14, 317, 402, 318, 324)  # of the inner lips
+EVERYWHERE = np.ones((32, 32), bool)
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return FaceMesh()
+
+
+@pytest.fixture(scope="module")
+def cast():
+    return Cast()
+
+
+@pytest.fixture(scope="module")
+def face():
+    """A face of 256 px, `(256, 256, 3)`."""
+    return np.array(photo_party().crop((14, 14, 270, 270)))
+
+
+@pytest.fixture(scope="module")
+def points(mesh, face):
+    return mesh.solid(face[None])[0][0]
+
+
+def swapped(face, points, cast, number, painted=EVERYWHERE, mouth=None):
+    donor = cast.donor(number, len(face))
+    return put_on(target_of(face, points, painted), donor, mouth, cast.triangles)
+
+
+def test_a_face_that_is_put_on_itself_stays(face, points, cast):
+    donor = Donor(face, points, pupils(face, points[:, :2]))
+    again = put_on(target_of(face, points, EVERYWHERE), donor, None, cast.triangles)
+    assert np.abs(again.astype(int) - face).mean() < 2
+
+
+def test_another_face_is_another_one_and_has_the_same_expression(mesh, face, points, cast):
+    drawn = swapped(face, points, cast, 3)
+    changed = (drawn != face).any(-1)
+    assert 0.1 < changed.mean() < 0.4
+    assert np.abs(drawn.astype(int) - face)[changed].mean() > 8
+    found, confidence = mesh.solid(drawn[None])
+    assert confidence[0] > 0.9
+    away = np.linalg.norm(found[0, :, :2] - points[:, :2], axis=1).mean() / eye_distance(points)
+    assert away < 0.08
+    assert abs(openness(found[0]) - openness(points)) < 0.05
+
+
+@pytest.mark.parametrize("number", [0, 40, 90])
+def test_nothing_changes_where_nothing_may(face, points, cast, number):
+    painted = EVERYWHERE.copy()
+    painted[:, :16] = False
+    drawn = swapped(face, points, cast, number, painted)
+    assert np.array_equal(drawn[:, :128], face[:, :128])
+    assert not np.array_equal(drawn[:, 128:], face[:, 128:])
+    assert np.array_equal(swapped(face, points, cast, number, ~EVERYWHERE), face)
+
+
+def test_points_move_towards_the_donor_s_shape_by_as_much_as_is_said(face, points, cast):
+    shape = fitted_shape(target_of(face, points, EVERYWHERE), cast.donor(7, 256).points)
+    moved = np.linalg.norm(shape - points[:, :2], axis=1)
+    assert moved.mean() / eye_distance(points) == pytest.approx(SHIFT, rel=0.01)
+    # Nothing of the outline does, and a brow moves as a whole.
+    assert moved[list(OUTLINE)].max() < 0.02 * eye_distance(points)
+    brow = (shape - points[:, :2])[list(LEFT_BROW)]
+    assert brow.std(0).max() < 0.02 * eye_distance(points)
+
+
+def test_a_donor_s_size_and_place_are_nothing_to_the_shape(face, points, cast):
+    target = target_of(face, points, EVERYWHERE)
+    donor = cast.donor(7, 256).points
+    np.testing.assert_allclose(fitted_shape(target, donor * 3 + 50), fitted_shape(target, donor), atol=1e-2)
+
+
+@pytest.mark.parametrize("brightness", [0.5, 0.8])
+def test_the_new_face_is_as_bright_as_the_old_one(face, points, cast, brightness):
+    dim = (face * brightness).astype(np.uint8)
+    tone = skin_tone(face, points)
+    number = int(cast.closed[np.abs(cast.tones[cast.closed] - tone).sum(1).argmin()])
+    bright = skin_tone(swapped(face, points, cast, number), points)
+    dark = skin_tone(swapped(dim, points, cast, number), points)
+    np.testing.assert_allclose(bright - dark, tone - skin_tone(dim, points), atol=0.1)
+
+
+def test_hair_over_the_forehead_stays(face, points, cast):
+    brows = int(points[list(LEFT_BROW), 1].min())
+    fringed = face.copy()
+    fringed[: brows - 12] = (20, 30, 200)
+    drawn = swapped(fringed, points, cast, 12)
+    assert np.array_equal(drawn[: brows - 16], fringed[: brows - 16])
+    assert not np.array_equal(drawn, fringed)
+
+
+def test_an_open_mouth_gets_the_teeth_of_who_laughs(face, points, cast):
+    laughing = points.copy()
+    laughing[list(LOWER_LIP), 1] += 0.15 * eye_distance(points)
+    assert cast.mouth(points, 256) is None or openness(points) > 0.03
+    mouth = cast.mouth(laughing, 256)
+    assert mouth is not None
+    without = swapped(face, laughing, cast, 12)
+    shown = swapped(face, laughing, cast, 12, mouth=mouth)
+    rows, columns = np.nonzero((without != shown).any(-1))
+    lips = laughing[list(INNER_LIPS), :2]
+    assert len(rows) > 20
+    assert rows.min() > lips[:, 1].min() - 16
+    assert rows.max() < lips[:, 1].max() + 16
+    assert columns.min() > lips[:, 0].min() - 16
+
+
+def test_small_pictures_get_the_same_face(face, points, cast):
+    import cv2
+
+    half = cv2.resize(face, (128, 128), interpolation=cv2.INTER_AREA)
+    small = swapped(half, points / 2, cast, 12, EVERYWHERE[::2, ::2])
+    large = cv2.resize(swapped(face, points, cast, 12), (128, 128), interpolation=cv2.INTER_AREA)
+    assert np.abs(small.astype(int) - large).mean() < 4

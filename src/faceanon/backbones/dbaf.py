@@ -7,8 +7,8 @@
 - MAAR, attention over encoder features (eqs. 6-8): CBAM on the maps at 16, 32 and 64 px, which take the place of the
   generator's noise.
 
-Two deviations can be switched on: `blend`, and a trained encoder (in the stages' `trainable` lists). `backbones.keyed`
-goes further.
+Three deviations can be switched on: `blend`, `face_oval`, and a trained encoder (in the stages' `trainable` lists).
+`backbones.keyed` goes further.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.region import face_hole, softened
+from faceanon.backbones.region import face_hole, inside_oval, softened
+from faceanon.errors import UserError
 from faceanon.networks.attention import MAAR, AttentionAxis, LayerTransformer
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.stylegan2_layers import EqualLinear
@@ -66,6 +67,12 @@ class DBAF(Backbone):
             the identity source, not with a mixture that no person has.
         maar: Whether encoder features reach the generator; off is an ablation.
         blend: Draw only inside the parser's face and neck, softly widened; elsewhere the input's own pixels stay.
+        face_oval: Where encoder features do not reach: y and x of an oval's centre, its height and width from there,
+            as shares of the side of an aligned picture. Inside, W+ alone is drawn. None gives features everywhere
+            (paper); a generator that draws whole faces from features then draws the attribute source's face.
+
+    Raises:
+        UserError: `face_oval` is not four numbers, or has no height or no width.
 
     Examples:
         >>> from faceanon.backbones.dbaf import DBAF
@@ -96,8 +103,11 @@ class DBAF(Backbone):
         maar: bool = True,
         blend: bool = False,
         cid_start: float = 1.0,
+        face_oval: list[float] | None = None,
     ) -> None:
         super().__init__()
+        if face_oval is not None and (len(face_oval) != 4 or min(face_oval[2:]) <= 0):
+            raise UserError(f"face_oval is {face_oval}; it takes four numbers, of which height and width are positive")
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()
         self.encoder = self.bundle.encoder()
@@ -114,6 +124,7 @@ class DBAF(Backbone):
         self.cid = cid
         self.maar = self._feature_maps() if maar else None
         self.blend = blend
+        self.face_oval = face_oval
         # Lightning does not call `train` when a fit starts.
         self.encoder.eval()
         self._add_key_edit(dim)
@@ -176,7 +187,18 @@ class DBAF(Backbone):
 
     def decode(self, codes: Codes) -> Tensor:
         """Draw `(B, 3, S, S)`; with `blend`, only where the mask says."""
-        drawn = self.generator.synthesis(self.w_plus(codes), features=codes.features)
+        drawn = self._drawn(self.w_plus(codes), codes.features)
         if codes.mask is None or codes.image is None:
             return drawn
         return codes.image + codes.mask * (drawn - codes.image)
+
+    def _drawn(self, latent: Tensor, features: dict[int, Tensor] | None) -> Tensor:
+        """The pictures `(B, 3, S, S)` of W+ codes `(B, L, D)`; inside the oval the features do not count."""
+        generator = self.generator
+        if self.face_oval is None or features is None:
+            return generator.synthesis(latent, features=features)
+        outside = generator.draw(latent, features=features)
+        inside = generator.draw(latent)
+        oval = inside_oval(self.face_oval, outside)
+        # Joined before the codec, which draws no seam between cells.
+        return generator.decode(torch.where(oval, inside, outside))

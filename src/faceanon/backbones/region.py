@@ -29,6 +29,30 @@ def face_hole(bundle: Bundle, image: Tensor) -> Tensor:
     return wide
 
 
+def inside_oval(oval: Sequence[float], like: Tensor) -> Tensor:
+    """Cells whose middle lies in an oval.
+
+    Args:
+        oval: Y and x of its centre, height and width from there, as shares of the side.
+        like: `(B, C, H, W)`; the cells.
+
+    Returns:
+        `(H, W)`, bool.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.backbones.region import inside_oval
+        >>> int(inside_oval([0.5, 0.5, 0.25, 0.25], torch.zeros(1, 1, 4, 4)).sum())
+        4
+    """
+    height, width = like.shape[-2:]
+    y = (torch.arange(height, device=like.device) + 0.5) / height
+    x = (torch.arange(width, device=like.device) + 0.5) / width
+    down = (y - oval[0]) / oval[2]
+    across = (x - oval[1]) / oval[3]
+    return down[:, None].square() + across.square() < 1
+
+
 def softened(hole: Tensor) -> Tensor:
     """`(B, 1, S, S)` with edges a sixteenth of S wide."""
     reach = hole.shape[-1] // 16

@@ -1,6 +1,7 @@
 """Persona on photographs that ship: the contract, what stays of a picture, and the way back."""
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -415,6 +416,23 @@ def test_a_face_of_the_cast_is_the_same_alone_in_a_batch_and_at_both_sizes(monke
     # Only cells of the mask change.
     inside = shipped.face_mask(large).repeat_interleave(8, 2).repeat_interleave(8, 3).expand_as(large)
     assert torch.allclose(together[~inside], large[~inside], atol=1 / 127)
+
+
+@torch.no_grad()
+def test_a_face_that_the_cast_would_not_hide_is_nan(faces, monkeypatch):
+    shipped = load_backbone("persona_photo128")[0].eval()
+    look = module.target_of
+
+    def mostly_left(picture, mesh, painted):
+        target = look(picture, mesh, painted)
+        return replace(target, hidden=False) if picture[0, 0, 0] == first else target
+
+    first = module._bytes(faces[:1])[0, 0, 0, 0]
+    monkeypatch.setattr(module, "target_of", mostly_left)
+    drawn, codes = shipped.anonymize_with_codes(faces[:2], shipped.sample_key(2))
+    assert drawn[0].isnan().all()
+    assert drawn[1].isfinite().all()
+    assert len(codes) == 2
 
 
 @torch.no_grad()

@@ -134,3 +134,15 @@ def test_small_pictures_get_the_same_face(face, points, cast):
     small = swapped(half, points / 2, cast, 12, EVERYWHERE[::2, ::2])
     large = cv2.resize(swapped(face, points, cast, 12), (128, 128), interpolation=cv2.INTER_AREA)
     assert np.abs(small.astype(int) - large).mean() < 4
+
+
+def test_a_face_of_which_too_little_would_change_is_not_called_hidden(face, points):
+    outline = points[list(OUTLINE), :2]
+    cells = ~EVERYWHERE
+    left, top = (outline.min(0) // 8).astype(int)
+    right, bottom = (outline.max(0) // 8).astype(int) + 1
+    cells[top:bottom, left:right] = True
+    assert target_of(face, points, cells).hidden
+    # A mesh that lies beyond the picture hides nothing in it.
+    beyond = points + np.float32(300)
+    assert not target_of(face, beyond, cells).hidden

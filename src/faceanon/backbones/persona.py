@@ -338,14 +338,21 @@ class Persona(Backbone):
         return orders
 
     def _put_on(self, image: Tensor, targets: list[Target], donors: list[int]) -> Tensor:
-        """Pictures `(B, 3, S, S)` with the faces of donors; `image` gives side and device."""
+        """Pictures `(B, 3, S, S)` with the faces of donors, NaN where too little of a face would change to hide it.
+
+        Args:
+            image: Gives side and device.
+            targets: The faces.
+            donors: Numbers of the donors.
+        """
         side = image.shape[-1]
         drawn = []
         for target, number in zip(targets, donors, strict=True):
             mouth = self.cast.mouth(target.mesh, side)
             drawn.append(put_on(target, self.cast.donor(number, side), mouth, self.cast.triangles))
-        pictures = torch.from_numpy(np.stack(drawn)).to(image.device).permute(0, 3, 1, 2)
-        return pictures.float() / 127.5 - 1
+        pictures = torch.from_numpy(np.stack(drawn)).to(image.device).permute(0, 3, 1, 2).float() / 127.5 - 1
+        hidden = torch.tensor([target.hidden for target in targets], device=image.device)
+        return torch.where(hidden[:, None, None, None], pictures, torch.nan)
 
     def anonymize_as(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
         """As in the base; where no face can be made out, the picture is NaN."""

@@ -53,6 +53,7 @@ OPEN = 0.035  # height of the gap between the lips, in distances between the eye
 WITHIN = 0.97  # of the outline, around its middle: what lies beyond is hair, neck and background
 INSET = 0.06  # share by which a donor's points at the outline move inwards: just beyond them are hair and background
 TURNED_INSET = 0.14  # ... and so much more on a face in profile, where that rim becomes wide
+LEAST_CHANGED = 0.35  # share of the pixels that may change, from which a face counts as hidden
 LEAST_SKIN = 50  # pixels from which light can be told
 LEAST_AREA = 0.02  # square pixels; triangles that are seen from their edge are left out
 
@@ -95,6 +96,7 @@ class Target:
         skin: `(S, S)` bool, pixels of `area` that show skin, in the light that most of it is in.
         free: `(468, 1)` in [0, 1], how freely a point moves towards another shape.
         blur: `(468, 468)` matrix that smooths moves of points.
+        hidden: Whether so much of the face changes that it is hidden.
     """
 
     picture: Pixels
@@ -105,6 +107,7 @@ class Target:
     skin: NDArray[np.bool_]
     free: Array
     blur: Array
+    hidden: bool
 
 
 def target_of(picture: Pixels, mesh: Array, painted: NDArray[np.bool_]) -> Target:
@@ -130,6 +133,7 @@ def target_of(picture: Pixels, mesh: Array, painted: NDArray[np.bool_]) -> Targe
         skin=_skin(mesh[:, :2], side) & area & ~odd,
         free=free,
         blur=blur,
+        hidden=bool(area.sum() >= LEAST_CHANGED * max(int(allowed.sum()), 1)),
     )
 
 
@@ -250,6 +254,9 @@ def _warped(donor: Donor, shape: Array, target: Target, triangles: NDArray[np.in
     for number in order:
         cv2.fillConvexPoly(numbers, eighths[number], int(number), lineType=cv2.LINE_8, shift=3)
     rows, columns = np.nonzero(numbers >= 0)
+    if len(rows) == 0:
+        # No point lies in the picture: nothing of the donor can be seen in it.
+        return np.zeros_like(target.picture)
     chosen = numbers[rows, columns]
     ones = np.ones((len(triangles), 3, 1))
     frames = np.concatenate([corners, ones], 2)
@@ -295,8 +302,6 @@ def _look_like(field: Array, shape: Array, looks: Array, donor: Array) -> None:
     for eye, wanted, given in zip((LEFT_EYE, RIGHT_EYE), looks, donor, strict=True):
         column, row = np.clip(wanted.astype(int), 0, side - 1)
         place = field[row, column]
-        if place[0] < 0:
-            continue
         inside = _filled(shape[list(eye)], side).astype(np.float32)
         # Lids stay where they are: the move fades out towards them.
         weight = np.minimum(cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 3) / (side / 85), 1)

@@ -386,6 +386,7 @@ class LightPersona:
             side = len(target.picture)
             drawn.append(put_on(target, cast.donor(number, side), cast.mouth(target.mesh, side), cast.triangles))
         pictures: Array = np.stack(drawn).transpose(0, 3, 1, 2).astype(np.float32) / np.float32(127.5) - 1
+        pictures[[not target.hidden for target in targets]] = np.nan
         return pictures
 
     def _drawn(self, seen: Seen, keys: Array) -> Array:

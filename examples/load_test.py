@@ -275,8 +275,14 @@ def main() -> int:
     parser.add_argument("--disk", type=int, metavar="MB", help="size of the disk at first (Linux, as root)")
     parser.add_argument("--memory", action="store_true", help="print the memory of the last start over time")
     parser.add_argument("--back", type=int, default=20, help="how many results are recovered and compared")
-    parser.add_argument("words", nargs="*", help="further words for `faceanon anonymize`, after --")
-    options = parser.parse_args()
+    parser.epilog = "What stands after -- is passed on to `faceanon anonymize`."
+    # argparse gives nothing that follows options to a list of positionals.
+    own = sys.argv[1:]
+    words = []
+    if "--" in own:
+        words = own[own.index("--") + 1 :]
+        own = own[: own.index("--")]
+    options = parser.parse_args(own)
     source = options.work / "in"
     target = options.work / "out"
     shutil.rmtree(source, ignore_errors=True)
@@ -287,7 +293,7 @@ def main() -> int:
     if options.disk is not None:
         enlarge = small_disk(target, options.disk)
     try:
-        run = run_until_done(source, target, options.kills, options.longest, enlarge, options.words)
+        run = run_until_done(source, target, options.kills, options.longest, enlarge, words)
         print(run.said.strip().splitlines()[-1])
         print(f"{run.starts} starts, {run.kills} kills, {run.full} time(s) a full disk, {run.seconds:.0f} s")
         if options.memory:

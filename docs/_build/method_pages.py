@@ -42,7 +42,7 @@ WHAT = {
     "ifadit_released": "iFADIT as its released code has it",
     "mask": "grey patch",
     "mirage": "recogniser's code under a keyed flow that is not linear",
-    "persona": "invented face painted into a photograph; the way back is sealed",
+    "persona": "invented face put into a photograph; the way back is sealed",
     "pixelate": "pixelation",
     "riddle": "latent code encrypted by a transformer (RiDDLE)",
     "rotation": "recogniser's vector rotated (ICCV 2021)",

@@ -51,7 +51,7 @@ def fit(config, bundle, out, data, **options):
     words = [f"--{key}={value}" for key, value in keys.items()]
     configs = [REPO / f"configs/{config}.yaml", REPO / "configs/bundle/photo128_prior.yaml"]
     if config.startswith("dbaf"):
-        configs.append(REPO / "configs/bundle/photo128_oval.yaml")
+        configs.append(REPO / "configs/features/photo128_oval.yaml")
     named = [word for path in configs for word in ("--config", str(path))]
     return run(["fit", *named, *data, *words]).model
 

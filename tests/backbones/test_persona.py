@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import faceanon.backbones.persona as module
+import faceanon.landmarks.cast as cast_module
 from covered_faces import images, whole_faces, with_masks
 from faceanon.backbones.persona import CLEAR, Persona, soft_edge
 from faceanon.data.files import read_photo
@@ -392,17 +393,17 @@ def test_the_cast_s_faces_are_unlike_the_person_and_unlike_each_other(faces, mon
     second = shipped.anonymize(faces, shipped.sample_key(1).expand(4, -1, -1))
     assert like(shipped, first, faces).max() < 0.3
     assert like(shipped, first, second).mean() < like(shipped, first, first).mean() - 0.2
-    monkeypatch.setattr(module, "TRIES", 1)
+    monkeypatch.setattr(cast_module, "TRIES", 1)
     key = shipped.sample_key(1).expand(4, -1, -1)
     unchecked = like(shipped, shipped.anonymize(faces, key), faces)
-    monkeypatch.setattr(module, "TRIES", 8)
-    assert (like(shipped, shipped.anonymize(faces, key), faces) <= unchecked + module.STEP).all()
+    monkeypatch.setattr(cast_module, "TRIES", 8)
+    assert (like(shipped, shipped.anonymize(faces, key), faces) <= unchecked + cast_module.STEP).all()
 
 
 @torch.no_grad()
 def test_a_face_of_the_cast_is_the_same_alone_in_a_batch_and_at_both_sizes(monkeypatch):
     # Embeddings move by 1e-7 with the size of a batch, which may change who is unlike.
-    monkeypatch.setattr(module, "UNLIKE", 2.0)
+    monkeypatch.setattr(cast_module, "UNLIKE", 2.0)
     shipped = load_backbone("persona_photo128")[0].eval()
     large = large_faces()
     key = shipped.sample_key(1)

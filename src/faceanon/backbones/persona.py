@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
-from faceanon.landmarks.cast import Cast
+from faceanon.landmarks.cast import Cast, steps
 from faceanon.landmarks.cover_finder import CoverFinder
 from faceanon.landmarks.covers import random_covers
 from faceanon.landmarks.drawings import DRAWINGS, EXPRESSION, FINE, drawings, pose
@@ -35,7 +35,7 @@ from faceanon.landmarks.enlarger import Enlarger
 from faceanon.landmarks.expression import expression_distance
 from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
-from faceanon.landmarks.swap import Target, put_on, skin_tone, target_of
+from faceanon.landmarks.swap import Target, target_of
 from faceanon.landmarks.typical import TypicalFaces
 from faceanon.losses.adversarial import discriminator_loss, generator_loss
 from faceanon.losses.light import fit_light, light_distance, light_surface
@@ -65,9 +65,6 @@ WATCHED = 6  # drawn faces of a batch that recogniser and mesh look at through t
 READ = 8  # drawn faces of a batch that the readers learn from in the same way
 STRANGERS = 4  # that are painted for each face, of whom one is taken
 ALIKE = 0.2  # cosine of embeddings from which a stranger is too much like the original, and the next one is looked at
-TRIES = 8  # donors who are put on a face at most, until one is unlike the original
-UNLIKE = 0.1  # cosine of embeddings from which a donor's face on the original is too much like it
-STEP = 0.05  # differences of that cosine below which the key decides between two donors, not the likeness
 MARGIN = 0.06  # of oddness, for the first stranger: photos of one person keep one stranger where all look as natural
 
 
@@ -288,23 +285,12 @@ class Persona(Backbone):
         """
         targets = self._targets(image, codes)
         orders = self._donors(targets, self.edit(codes, key).identity, embedding)
-        donors = [order[0] for order in orders]
-        drawn = self._put_on(image, targets, donors)
-        alike = _steps(self._alike(drawn, embedding))
-        for turn in range(1, TRIES):
-            again = alike.nonzero().flatten()
-            if len(again) == 0:
-                break
-            rows = again.tolist()
-            others = [orders[row][turn] for row in rows]
-            redrawn = self._put_on(image[again], [targets[row] for row in rows], others)
-            alike_now = _steps(self._alike(redrawn, embedding[again]))
-            for place, row in enumerate(rows):
-                if alike_now[place] < alike[row]:
-                    drawn[row] = redrawn[place]
-                    alike[row] = alike_now[place]
-                    donors[row] = others[place]
-        return drawn, donors
+
+        def alike(drawn: NDArray[np.float32], rows: list[int]) -> NDArray[np.float32]:
+            return _numbers(self._alike(torch.from_numpy(drawn).to(image.device), embedding[rows]))
+
+        drawn, donors = self.cast.put_on_unlike(targets, orders, alike)
+        return torch.from_numpy(drawn).to(image.device), donors
 
     def _targets(self, image: Tensor, codes: Codes) -> list[Target]:
         """What is to be known of faces `(B, 3, S, S)` before others are put on them.
@@ -322,37 +308,27 @@ class Persona(Backbone):
         return [target_of(*face) for face in zip(_bytes(image), points, masks, strict=True)]
 
     def _donors(self, targets: list[Target], turned: Tensor, embedding: Tensor) -> list[list[int]]:
-        """Numbers of `TRIES` donors for each of B faces, the first one first.
+        """Numbers of donors for each of B faces, as `Cast.orders`.
 
         Args:
             targets: The faces.
             turned: `(B, 64)` their codes, turned by keys.
             embedding: `(B, E)` of the persons.
         """
-        kept = self.identities.kept_basis.cpu().numpy()
-        free = self.identities.free_basis.cpu().numpy()
-        orders = []
-        for target, code, own in zip(targets, _numbers(turned), _numbers(embedding), strict=True):
-            tone = skin_tone(target.picture, target.mesh)
-            orders.append(self.cast.chosen(code, own, tone, kept, free)[:TRIES].tolist())
-        return orders
+        space = self.identities
+        return self.cast.orders(
+            targets, _numbers(turned), _numbers(embedding), _numbers(space.kept_basis), _numbers(space.free_basis)
+        )
 
     def _put_on(self, image: Tensor, targets: list[Target], donors: list[int]) -> Tensor:
         """Pictures `(B, 3, S, S)` with the faces of donors, NaN where too little of a face would change to hide it.
 
         Args:
-            image: Gives side and device.
+            image: Gives the device.
             targets: The faces.
             donors: Numbers of the donors.
         """
-        side = image.shape[-1]
-        drawn = []
-        for target, number in zip(targets, donors, strict=True):
-            mouth = self.cast.mouth(target.mesh, side)
-            drawn.append(put_on(target, self.cast.donor(number, side), mouth, self.cast.triangles))
-        pictures = torch.from_numpy(np.stack(drawn)).to(image.device).permute(0, 3, 1, 2).float() / 127.5 - 1
-        hidden = torch.tensor([target.hidden for target in targets], device=image.device)
-        return torch.where(hidden[:, None, None, None], pictures, torch.nan)
+        return torch.from_numpy(self.cast.put_on(targets, donors)).to(image.device)
 
     def anonymize_as(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
         """As in the base; where no face can be made out, the picture is NaN."""
@@ -413,7 +389,7 @@ class Persona(Backbone):
         least = None
         for number in self._donors(targets, turned, embedding)[0]:
             drawn = self._put_on(image, targets, [number] * rows)
-            alike = float(_steps(self._alike(drawn, embedding)).max())
+            alike = float(steps(_numbers(self._alike(drawn, embedding))).max())
             if least is None or alike < least:
                 best = number
                 least = alike
@@ -902,11 +878,6 @@ def soft_edge(mask: Tensor, side: int) -> Tensor:
 def _rows_of(codes: Codes, rows: Tensor) -> Codes:
     """The codes of some faces of a batch."""
     return codes.map(lambda item: item[rows])
-
-
-def _steps(alike: Tensor) -> Tensor:
-    """How many steps cosines `(B,)` lie above what counts as unlike, `(B,)`; 0 for those that do not."""
-    return torch.floor((alike - UNLIKE) / STEP + 1).clamp(min=0)
 
 
 def _bytes(image: Tensor) -> NDArray[np.uint8]:

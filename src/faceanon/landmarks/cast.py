@@ -5,6 +5,7 @@ Nothing here needs torch; both engines share it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from faceanon.errors import UserError
 from faceanon.files import load_arrays
-from faceanon.landmarks.swap import OPEN, Donor, openness
+from faceanon.landmarks.swap import OPEN, Donor, Target, openness, put_on
 from faceanon.weights.shipped import read_shipped
 
 Array = NDArray[np.float32]
@@ -26,6 +27,9 @@ FITTING = 30  # donors who fit a person at most, of whom a key chooses
 FEWEST = 12  # ... and at least
 UNLIKE_SHARE = 0.75  # of those who fit, who are least like the person and may be taken
 MISFIT = 2.5  # cost above the best one's from which a donor does not fit, if there are enough others
+TRIES = 8  # donors who are put on a face at most, until one is unlike the original
+UNLIKE = 0.1  # cosine of embeddings from which a donor's face on the original is too much like it
+STEP = 0.05  # differences of that cosine below which the key decides between two donors, not the likeness
 # How much differences of sex, age, brightness and colour between a person and a donor count; the first two as
 # `landmarks.looks` reads them, the others in natural logarithms. A face of another skin would keep its white lips.
 SEX = 3.0  # of what lies between -1 and 1; beyond, a face is no more of one sex
@@ -133,6 +137,64 @@ class Cast:
             return np.concatenate([[best], order[order != best]])
         return order
 
+    def orders(
+        self, targets: Sequence[Target], codes: Array, embeddings: Array, kept: Array, free: Array
+    ) -> list[list[int]]:
+        """As `chosen`, the first `TRIES` donors for each of B faces.
+
+        Args:
+            targets: The faces.
+            codes: `(B, 64)` of the persons, turned by keys.
+            embeddings: `(B, E)` of the persons.
+            kept: `(64, K)` directions of a code that tell sex, age and skin.
+            free: `(64, F)` the others.
+        """
+        orders = []
+        for target, code, own in zip(targets, codes, embeddings, strict=True):
+            orders.append(self.chosen(code, own, target.tone, kept, free)[:TRIES].tolist())
+        return orders
+
+    def put_on(self, targets: Sequence[Target], donors: Sequence[int]) -> Array:
+        """Pictures `(B, 3, S, S)` in [-1, 1] with the faces of donors.
+
+        Those of which too little would change to hide the person are NaN.
+        """
+        drawn = []
+        for target, number in zip(targets, donors, strict=True):
+            side = len(target.picture)
+            drawn.append(put_on(target, self.donor(number, side), self.mouth(target.mesh, side), self.triangles))
+        pictures: Array = np.stack(drawn).transpose(0, 3, 1, 2).astype(np.float32) / np.float32(127.5) - 1
+        pictures[[not target.hidden for target in targets]] = np.nan
+        return pictures
+
+    def put_on_unlike(
+        self, targets: Sequence[Target], orders: Sequence[Sequence[int]], alike: Callable[[Array, list[int]], Array]
+    ) -> tuple[Array, list[int]]:
+        """Pictures with the first donors who are unlike the persons, and the donors' numbers.
+
+        Args:
+            targets: The faces.
+            orders: Numbers of donors for each of them, as of `orders`.
+            alike: Gives the cosines `(R,)` between what a recogniser sees in pictures `(R, 3, S, S)` and the persons of
+                R rows.
+        """
+        donors = [order[0] for order in orders]
+        drawn = self.put_on(targets, donors)
+        off = steps(alike(drawn, list(range(len(targets)))))
+        for turn in range(1, TRIES):
+            rows = np.flatnonzero(off).tolist()
+            if not rows:
+                break
+            others = [orders[row][turn] for row in rows]
+            redrawn = self.put_on([targets[row] for row in rows], others)
+            off_now = steps(alike(redrawn, rows))
+            for place, row in enumerate(rows):
+                if off_now[place] < off[row]:
+                    drawn[row] = redrawn[place]
+                    off[row] = off_now[place]
+                    donors[row] = others[place]
+        return drawn, donors
+
     def mouth(self, mesh: Array, side: int) -> Donor | None:
         """Who lends the teeth to a face whose mouth is open like that of `mesh` `(468, 3)`; None where it is closed."""
         gap = openness(mesh)
@@ -140,6 +202,12 @@ class Cast:
             return None
         nearest = self.open[np.abs(self.gaps[self.open] - gap).argmin()]
         return self.donor(int(nearest), side)
+
+
+def steps(alike: Array) -> Array:
+    """How many steps cosines `(B,)` lie above what counts as unlike, `(B,)`; 0 for those that do not."""
+    above: Array = np.floor((alike - np.float32(UNLIKE)) / np.float32(STEP) + 1).clip(0)
+    return above
 
 
 def _units(vectors: Array) -> Array:

@@ -91,6 +91,7 @@ class Target:
         picture: `(S, S, 3)`.
         mesh: `(468, 3)` points of its face.
         looks: `(2, 2)` pupils.
+        tone: `(3,)` of its skin, as `skin_tone`.
         area: `(S, S)` bool, the pixels that may change.
         edge: `(S, S, 1)` in [0, 1], how much of each pixel the new face takes.
         skin: `(S, S)` bool, pixels of `area` that show skin, in the light that most of it is in.
@@ -102,6 +103,7 @@ class Target:
     picture: Pixels
     mesh: Array
     looks: Array
+    tone: Array
     area: NDArray[np.bool_]
     edge: Array
     skin: NDArray[np.bool_]
@@ -128,6 +130,7 @@ def target_of(picture: Pixels, mesh: Array, painted: NDArray[np.bool_]) -> Targe
         picture=picture,
         mesh=mesh,
         looks=pupils(picture, mesh[:, :2]),
+        tone=tone,
         area=area,
         edge=_soft(area)[..., None],
         skin=_skin(mesh[:, :2], side) & area & ~odd,

@@ -34,7 +34,7 @@ from faceanon.landmarks.drawings import (
     draw_face,
     pupils,
 )
-from faceanon.landmarks.swap import Target, put_on, skin_tone, target_of
+from faceanon.landmarks.swap import Target, target_of
 from faceanon.light.networks import Array, Networks, UnfitError, check_layout, open_graph
 from faceanon.names import with_current_paths
 from faceanon.paths import checkpoints
@@ -54,13 +54,10 @@ SIZE = 128  # side of the faces that the graphs paint, in pixels
 LARGE = 256  # ... and of those that they enlarge
 CELLS = SIZE // SHRINK
 REACH = 5  # pixels that the decoder's last layers look to each side, see `networks.taef2`
-NOISE = 8  # see `backbones.persona`, like the next eight
+NOISE = 8  # see `backbones.persona`, like the next five
 LEAST = 0.4
 CLEAR = 0.5
 STRANGERS = 4
-TRIES = 8
-UNLIKE = 0.1
-STEP = 0.05
 ALIKE = 0.2
 MARGIN = 0.06
 VARIETY = 0.85  # where the card says nothing
@@ -261,7 +258,7 @@ class LightPersona:
             latents = seen.latents
             mask = seen.mask
             if large:
-                picture = self._put_on(_targets(image, seen), donors)
+                picture = self.cast().put_on(_targets(image, seen), donors)
                 latents = self._encoded(image)
                 mask = _doubled(mask)
         elif image.shape[-1] == SIZE:
@@ -356,38 +353,13 @@ class LightPersona:
         turned = self._nearer_to_mean(self._turned(seen.code, keys))
         space = self._space()
         targets = _targets(seen.image, seen)
-        orders = []
-        for target, code, own in zip(targets, turned, seen.embedding, strict=True):
-            tone = skin_tone(target.picture, target.mesh)
-            order = self.cast().chosen(code, own, tone, space["kept_basis"], space["free_basis"])
-            orders.append(order[:TRIES].tolist())
-        donors = [order[0] for order in orders]
-        drawn = self._put_on(targets, donors)
-        alike = _steps(self._alike(drawn, seen.embedding))
-        for turn in range(1, TRIES):
-            rows = np.flatnonzero(alike).tolist()
-            if not rows:
-                break
-            others = [orders[row][turn] for row in rows]
-            redrawn = self._put_on([targets[row] for row in rows], others)
-            alike_now = _steps(self._alike(redrawn, seen.embedding[rows]))
-            for place, row in enumerate(rows):
-                if alike_now[place] < alike[row]:
-                    drawn[row] = redrawn[place]
-                    alike[row] = alike_now[place]
-                    donors[row] = others[place]
-        return drawn, donors
-
-    def _put_on(self, targets: Sequence[Target], donors: Sequence[int]) -> Array:
-        """Pictures `(B, 3, S, S)` with the faces of donors, as `Persona._put_on`."""
         cast = self.cast()
-        drawn = []
-        for target, number in zip(targets, donors, strict=True):
-            side = len(target.picture)
-            drawn.append(put_on(target, cast.donor(number, side), cast.mouth(target.mesh, side), cast.triangles))
-        pictures: Array = np.stack(drawn).transpose(0, 3, 1, 2).astype(np.float32) / np.float32(127.5) - 1
-        pictures[[not target.hidden for target in targets]] = np.nan
-        return pictures
+        orders = cast.orders(targets, turned, seen.embedding, space["kept_basis"], space["free_basis"])
+
+        def alike(drawn: Array, rows: list[int]) -> Array:
+            return self._alike(drawn, seen.embedding[rows])
+
+        return cast.put_on_unlike(targets, orders, alike)
 
     def _drawn(self, seen: Seen, keys: Array) -> Array:
         """Pictures of others under keys, as `Persona._drawn`: the most natural of four strangers unlike the person."""
@@ -713,12 +685,6 @@ def _pose(meshes: Array) -> Array:
     pitch = ((nose * down).sum(1) / height - 0.55) * 8
     roll = np.arctan2(across[:, 1], across[:, 0]) * 4
     return np.stack([yaw, pitch, roll], 1)
-
-
-def _steps(alike: Array) -> Array:
-    """As `backbones.persona`: how many steps cosines `(B,)` lie above what counts as unlike."""
-    steps: Array = np.floor((alike - np.float32(UNLIKE)) / np.float32(STEP) + 1).clip(0)
-    return steps
 
 
 def _bytes(image: Array) -> NDArray[np.uint8]:

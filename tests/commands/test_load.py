@@ -1,6 +1,5 @@
 """The command itself, killed and started again: what its check sees, and that nothing is lost."""
 
-import importlib.util
 import json
 import os
 import re
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from example_files import example
 from faceanon.key import KdfParameters, Password
 from faceanon.photo.metadata import MANIFEST_KEY
 from faceanon.pipeline import Pipeline
@@ -28,13 +28,8 @@ SCRIPT = REPO / "examples/load_test.py"
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("load_test", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    # Its dataclasses look their module up.
-    sys.modules["load_test"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["load_test"]
+    with example("load_test") as module:
+        yield module
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from example_files import example
+
 REPO = Path(__file__).resolve().parents[2]
 SCRIPT = REPO / "examples/web_load.py"
 missing = [name for name in ("gradio", "zxcvbn", "httpx") if importlib.util.find_spec(name) is None]
@@ -17,13 +19,8 @@ pytestmark = pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.joi
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("web_load", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    # Its dataclasses look their module up.
-    sys.modules["web_load"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["web_load"]
+    with example("web_load") as module:
+        yield module
 
 
 def test_the_check_sees_a_picture_that_is_anothers(script):

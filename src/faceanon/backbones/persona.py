@@ -14,7 +14,7 @@ What brings the person back is the sealed code of the face's latents that the fi
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,8 @@ from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
-from faceanon.landmarks.cast import Cast, steps
+from faceanon.landmarks.album import Album
+from faceanon.landmarks.cast import Alike, Cast
 from faceanon.landmarks.cover_finder import CoverFinder
 from faceanon.landmarks.covers import random_covers
 from faceanon.landmarks.drawings import DRAWINGS, EXPRESSION, FINE, drawings, pose
@@ -85,6 +86,9 @@ class Persona(Backbone):
         cast: Whether faces of invented people's photographs are put on in use, instead of painted ones. Training trains
             the painter all the same.
 
+    Attributes:
+        album: With `cast`, persons who have a donor already: each gets this one in every picture. None: nobody has.
+
     Examples:
         >>> import numpy as np
         >>> import torch
@@ -123,6 +127,7 @@ class Persona(Backbone):
         self.covers = covers
         self.enlarge = enlarge
         self.with_cast = cast
+        self.album: Album | None = None
         self.bundle = Bundle(bundle)
         self.bundle.require("codec", "recogniser", "identity_space")
         space = self.bundle.build("identity_space")
@@ -285,11 +290,7 @@ class Persona(Backbone):
         """
         targets = self._targets(image, codes)
         orders = self._donors(targets, self.edit(codes, key).identity, embedding)
-
-        def alike(drawn: NDArray[np.float32], rows: list[int]) -> NDArray[np.float32]:
-            return _numbers(self._alike(torch.from_numpy(drawn).to(image.device), embedding[rows]))
-
-        drawn, donors = self.cast.put_on_unlike(targets, orders, alike)
+        drawn, donors = self.cast.put_on_unlike(targets, orders, self._alike_in_rows(embedding))
         return torch.from_numpy(drawn).to(image.device), donors
 
     def _targets(self, image: Tensor, codes: Codes) -> list[Target]:
@@ -317,7 +318,12 @@ class Persona(Backbone):
         """
         space = self.identities
         return self.cast.orders(
-            targets, _numbers(turned), _numbers(embedding), _numbers(space.kept_basis), _numbers(space.free_basis)
+            targets,
+            _numbers(turned),
+            _numbers(embedding),
+            _numbers(space.kept_basis),
+            _numbers(space.free_basis),
+            self.album,
         )
 
     def _put_on(self, image: Tensor, targets: list[Target], donors: list[int]) -> Tensor:
@@ -385,19 +391,51 @@ class Persona(Backbone):
         rows = len(image)
         targets = self._targets(image, codes)
         turned = self.edit(codes, key.expand(rows, -1, -1)).identity
-        best = -1
-        least = None
-        for number in self._donors(targets, turned, embedding)[0]:
-            drawn = self._put_on(image, targets, [number] * rows)
-            alike = float(steps(_numbers(self._alike(drawn, embedding))).max())
-            if least is None or alike < least:
-                best = number
-                least = alike
-            if alike == 0:
-                break
+        order = self._donors(targets, turned, embedding)[0]
+        best = self.cast.unlike_in_all(targets, order, self._alike_in_rows(embedding))
         space = self.identities
         donor = torch.from_numpy(self.cast.codes[best]).to(image.device)[None]
         return self.transform(space.mixed(turned[:1], donor), key, inverse=True)[0]
+
+    def embeddings(self, faces: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What the recogniser sees in faces `(B, 3, 128, 128)`, `(B, E)` of unit length, to tell people apart."""
+        with torch.no_grad():
+            return _numbers(self.bundle.recogniser(self._here(faces)))
+
+    def donor_of_person(self, faces: NDArray[np.float32], key: Tensor, used: Mapping[int, int]) -> int:
+        """Number of the donor whom one person gets in several photos, see `Cast.for_person`.
+
+        Args:
+            faces: `(B, 3, 128, 128)` in [-1, 1], of the person.
+            key: `(1, K, K)`.
+            used: How many other persons have a donor already.
+        """
+        image = self._here(faces)
+        with torch.no_grad():
+            codes, embedding, _ = self._look(image)
+            turned = self.edit(codes, key.to(image.device).expand(len(image), -1, -1)).identity
+        space = self.identities
+        return self.cast.for_person(
+            self._targets(image, codes),
+            _numbers(turned),
+            _numbers(embedding),
+            _numbers(space.kept_basis),
+            _numbers(space.free_basis),
+            self._alike_in_rows(embedding),
+            used,
+        )
+
+    def _here(self, faces: NDArray[np.float32]) -> Tensor:
+        """Faces as a tensor where the model is."""
+        return torch.from_numpy(faces).to(next(self.parameters()).device)
+
+    def _alike_in_rows(self, embedding: Tensor) -> Alike:
+        """How alike drawn faces are to the persons of embeddings `(B, E)`, as the cast asks for it."""
+
+        def alike(drawn: NDArray[np.float32], rows: list[int]) -> NDArray[np.float32]:
+            return _numbers(self._alike(torch.from_numpy(drawn).to(embedding.device), embedding[rows]))
+
+        return alike
 
     def _drawn(self, codes: Codes, embedding: Tensor, confidence: Tensor, key: Tensor) -> Tensor:
         """Pictures of others under keys; NaN where no face was made out.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields
 from functools import reduce
@@ -41,6 +41,7 @@ class Tally:
     left: int = 0
     redetected: int = 0
     kept: int = 0
+    people: int = 0
     before: int = 0
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -90,6 +91,7 @@ class Tally:
             (self.hidden, f"hidden {how}, too small or unfit for the model"),
             (self.kept, "photo(s) with their original faces in a vault"),
             (self.left, "left readable, as asked"),
+            (self.people, "person(s) met in several photos, each of them one stranger"),
             (self.redetected, "photo(s) without recovery data: faces detected again, recovered less exactly"),
             (self.before, "photo(s) were done before"),
             (len(self.failures), "file(s) skipped"),
@@ -231,6 +233,7 @@ def _run_folder(
         # In `finally`: a run that stops at a bad file, or by Ctrl+C, leaves the table of what it has done too.
         if not full and (run.anything_done or files.csv):
             _write_table(run, Path(files.csv) if files.csv else plan.target / TABLE_NAME)
+    tally.people = run.people
     tally.report(Console(), verb, plan.target)
     return 0 if tally.photos or tally.before else 2
 
@@ -281,6 +284,12 @@ def _work(run: FolderRun, tally: Tally, stop: bool) -> None:
         Progress(*columns, console=Console(stderr=True), transient=True, disable=len(run.todo) < 2) as progress,
         closing(run.results()) as results,
     ):
+
+        def watch(photos: int) -> Callable[[], object]:
+            looked_at = progress.add_task("who is who", total=photos)
+            return lambda: progress.advance(looked_at)
+
+        run.watch = watch
         task = progress.add_task("photos", total=len(run.plan.jobs), completed=tally.before)
         for _, result in results:
             if isinstance(result, UserError):

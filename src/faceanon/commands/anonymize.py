@@ -8,13 +8,14 @@ scaling it or saving it anew loses the way back. EXIF data such as the place are
   faceanon anonymize party.jpg --list-faces                       # number the faces, change nothing
   faceanon anonymize party.jpg party_anon.png --exclude 2         # leave face 2 as it is
   faceanon anonymize photos/ hidden/ --exclude anna.jpg           # leave Anna as she is, wherever she is recognised
+  faceanon anonymize photos/ hidden/ --same-stranger              # one stranger for each person, in all photos
   FACEANON_PW=... faceanon anonymize photos/ hidden/ --password-env FACEANON_PW
   faceanon anonymize face.png out.png --aligned --password-file secret.txt
   faceanon anonymize party.mp4 party_anon.mp4 --strict            # one stranger for each face that is followed
 
-All photos of one run share a salt, so a person becomes the same stranger in each. A face that is too small for the
-model is hidden for good by --small-faces, and counted. A face that the detector does not find stays as it is: look at
-the results before you publish them.
+A person may become another stranger in each photo; --same-stranger keeps one. A face that is too small for the model
+is hidden for good by --small-faces, and counted. A face that the detector does not find stays as it is: look at the
+results before you publish them.
 Exit code: 0 done, 1 failed, 2 wrong usage or input (a photo without a face counts as such; nothing is written).
 """
 
@@ -70,6 +71,7 @@ class Options:
         vault: Whether the original faces are kept, encrypted.
         carry: `pixels`: the recovery data go into the pixels too; None: they do not.
         aligned: Whether each picture is one face.
+        same_stranger: Whether a person becomes one stranger in all photos of a folder.
         min_face: Smallest side of a face for the model, in pixels.
         small_faces: What hides faces that the model cannot be applied to.
         list_faces: Whether faces are numbered and nothing is written.
@@ -86,6 +88,7 @@ class Options:
     vault: bool
     carry: str | None
     aligned: bool
+    same_stranger: bool
     min_face: float
     small_faces: Literal["blur", "pixelate", "mask", "refuse"]
     list_faces: bool
@@ -152,6 +155,12 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
         help="pictures are aligned square faces (synth64, FFHQ, CelebA-HQ): take each whole and detect nothing",
     )
     group.add_argument(
+        "--same-stranger",
+        action="store_true",
+        help="for a folder: look at all photos first, and give a person the same stranger in each. Whoever sees the "
+        "results can then tell which photos show one person",
+    )
+    group.add_argument(
         "--min-face",
         type=float,
         default=20,
@@ -193,6 +202,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("name OUT, the file or folder to write; or give --list-faces to write nothing")
     if options.aligned and options.detector is not None:
         raise UserError("--aligned looks for no faces; leave --detector away")
+    if options.same_stranger and (options.list_faces or not files.source.is_dir()):
+        raise UserError("--same-stranger is for a folder of photos that is to be anonymized; leave it away")
     if not options.list_faces:
         check_password(files, options.password)
     from faceanon.pipeline.many.memory import keep_memory
@@ -217,6 +228,7 @@ def _video(options: Options, policy: Policy) -> int:
 
 def _photos(options: Options, policy: Policy) -> int:
     from faceanon.photo.file import SUFFIXES
+    from faceanon.pipeline.many.meeting import casting
     from faceanon.pipeline.tasks import AnonymizeTask, Output
 
     files = options.files
@@ -229,6 +241,8 @@ def _photos(options: Options, policy: Policy) -> int:
     # Once all arguments are known to be right, and before the model, which takes longer than a typing error should.
     password = password_of(options.password, confirm=True)
     pipeline = _pipeline(options, policy, len(jobs))
+    if options.same_stranger:
+        casting(pipeline)  # says at once if the model has no cast
 
     def make(photo: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
         return AnonymizeTask(pipeline, photo, file, password, salt, kdf, options.aligned, output)
@@ -249,6 +263,7 @@ def _settings(options: Options) -> dict[str, Any]:
         "quality": options.files.quality,
         "detector": options.detector,
         "vault": options.vault or None,
+        "same_stranger": options.same_stranger or None,
         "likeness": options.people.likeness,
         "carry": options.carry,
         "select": select.settings(),

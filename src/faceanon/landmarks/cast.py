@@ -5,7 +5,7 @@ Nothing here needs torch; both engines share it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from faceanon.errors import UserError
 from faceanon.files import load_arrays
+from faceanon.landmarks.album import Album
 from faceanon.landmarks.swap import OPEN, Donor, Target, openness, put_on
 from faceanon.weights.shipped import read_shipped
 
@@ -38,6 +39,10 @@ CHILD = 0.7  # age from which a face is a child's, and its sex counts a third
 BRIGHTNESS = 3.0
 COLOUR = 4.0
 SAME = 0.99  # cosine of the free parts of two codes, from which they are one donor's
+
+
+# The cosines `(R,)` between what a recogniser sees in pictures `(R, 3, S, S)` and the persons of R rows.
+Alike = Callable[[Array, list[int]], Array]
 
 
 class Cast:
@@ -138,7 +143,13 @@ class Cast:
         return order
 
     def orders(
-        self, targets: Sequence[Target], codes: Array, embeddings: Array, kept: Array, free: Array
+        self,
+        targets: Sequence[Target],
+        codes: Array,
+        embeddings: Array,
+        kept: Array,
+        free: Array,
+        album: Album | None = None,
     ) -> list[list[int]]:
         """As `chosen`, the first `TRIES` donors for each of B faces.
 
@@ -148,11 +159,64 @@ class Cast:
             embeddings: `(B, E)` of the persons.
             kept: `(64, K)` directions of a code that tell sex, age and skin.
             free: `(64, F)` the others.
+            album: Persons who have a donor already; for them it is the only one.
         """
         orders = []
         for target, code, own in zip(targets, codes, embeddings, strict=True):
-            orders.append(self.chosen(code, own, target.tone, kept, free)[:TRIES].tolist())
+            known = None if album is None else album.donor_of(own)
+            if known is None:
+                orders.append(self.chosen(code, own, target.tone, kept, free)[:TRIES].tolist())
+            else:
+                orders.append([known])
         return orders
+
+    def for_person(
+        self,
+        targets: Sequence[Target],
+        codes: Array,
+        embeddings: Array,
+        kept: Array,
+        free: Array,
+        alike: Alike,
+        used: Mapping[int, int],
+    ) -> int:
+        """Number of the donor for a person in several photos, unlike the person in all of them.
+
+        Args:
+            targets: The person's faces.
+            codes: `(B, 64)` of them, turned by one key.
+            embeddings: `(B, E)` of them.
+            kept: `(64, K)` directions of a code that tell sex, age and skin.
+            free: `(64, F)` the others.
+            alike: As in `put_on_unlike`.
+            used: How many other persons have a donor already; the least used ones go first.
+        """
+        tone = np.mean([target.tone for target in targets], axis=0)
+        order = self.chosen(codes.mean(0), _units(embeddings.mean(0)), tone, kept, free)[:TRIES].tolist()
+        return self.unlike_in_all(targets, sorted(order, key=lambda donor: used.get(donor, 0)), alike)
+
+    def unlike_in_all(self, targets: Sequence[Target], order: Sequence[int], alike: Alike) -> int:
+        """The first of some donors who is unlike a person in all of the person's faces, else the least alike.
+
+        Args:
+            targets: The person's faces.
+            order: Numbers of donors, one at least.
+            alike: As in `put_on_unlike`.
+        """
+        best = order[0]
+        least = None
+        rows = list(range(len(targets)))
+        for number in order:
+            off = steps(alike(self.put_on(targets, [number] * len(targets)), rows))
+            # NaN where nothing was put on: such a face is hidden in another way, whoever the donor is.
+            off = off[np.isfinite(off)]
+            cost = (float(off.max(initial=0)), float(off.sum()))
+            if least is None or cost < least:
+                best = number
+                least = cost
+            if cost[0] == 0:
+                break
+        return best
 
     def put_on(self, targets: Sequence[Target], donors: Sequence[int]) -> Array:
         """Pictures `(B, 3, S, S)` in [-1, 1] with the faces of donors.
@@ -168,13 +232,13 @@ class Cast:
         return pictures
 
     def put_on_unlike(
-        self, targets: Sequence[Target], orders: Sequence[Sequence[int]], alike: Callable[[Array, list[int]], Array]
+        self, targets: Sequence[Target], orders: Sequence[Sequence[int]], alike: Alike
     ) -> tuple[Array, list[int]]:
         """Pictures with the first donors who are unlike the persons, and the donors' numbers.
 
         Args:
             targets: The faces.
-            orders: Numbers of donors for each of them, as of `orders`.
+            orders: Numbers of donors for each of them, as of `orders`; one of them at least.
             alike: Gives the cosines `(R,)` between what a recogniser sees in pictures `(R, 3, S, S)` and the persons of
                 R rows.
         """
@@ -182,7 +246,7 @@ class Cast:
         drawn = self.put_on(targets, donors)
         off = steps(alike(drawn, list(range(len(targets)))))
         for turn in range(1, TRIES):
-            rows = np.flatnonzero(off).tolist()
+            rows = [row for row in np.flatnonzero(off).tolist() if turn < len(orders[row])]
             if not rows:
                 break
             others = [orders[row][turn] for row in rows]

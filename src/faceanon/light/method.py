@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from faceanon.errors import UserError
 from faceanon.files import former_hashes, load_arrays, read_yaml
 from faceanon.key import Secret
-from faceanon.landmarks.cast import Cast
+from faceanon.landmarks.album import Album
+from faceanon.landmarks.cast import Alike, Cast
 from faceanon.landmarks.cover_cells import covered_cells
 from faceanon.landmarks.drawings import (
     COVERED,
@@ -138,6 +139,7 @@ class LightPersona:
         formerly: Hashes that they had before they were stored anew.
         framing: Where the faces it knows lie; arguments of `photo.align.reframed`.
         face_sizes: Sides of all the faces that it takes, rising.
+        album: Persons who have a donor already, or None.
 
     Raises:
         UnfitError: If the graphs that ship do not describe this model.
@@ -160,6 +162,7 @@ class LightPersona:
         self.variety = float(card["init_args"].get("variety", VARIETY))
         self.with_cast = bool(card["init_args"].get("cast", False))
         self.cast = cache(Cast)
+        self.album: Album | None = None
         enlarged = self.with_cast or bool(card["init_args"].get("enlarge", True))
         self.face_sizes: tuple[int, ...] = (SIZE, LARGE) if enlarged else (SIZE,)
         self.bundle = bundle_path(card["init_args"].get("bundle", "photo128"))
@@ -278,6 +281,27 @@ class LightPersona:
         picture[seen.confidence < CLEAR] = np.nan
         return picture, _codes(latents, mask)
 
+    def embeddings(self, faces: Array) -> Array:
+        """As `Persona.embeddings`: what the recogniser sees in faces `(B, 3, 128, 128)`, `(B, E)`."""
+        self.run.open(self.networks)
+        return self._embedding(faces)
+
+    def donor_of_person(self, faces: Array, key: Array, used: Mapping[int, int]) -> int:
+        """As `Persona.donor_of_person`: the donor whom one person gets in several photos."""
+        self.run.open(self.networks)
+        seen = self._look(faces)
+        turned = self._nearer_to_mean(self._turned(seen.code, key.repeat(len(faces), 0)))
+        space = self._space()
+        return self.cast().for_person(
+            _targets(faces, seen),
+            turned,
+            seen.embedding,
+            space["kept_basis"],
+            space["free_basis"],
+            self._alike_in_rows(seen.embedding),
+            used,
+        )
+
     def code_of(self, image: Array) -> list[bytes]:
         """As `Persona.code_of`: the codes of faces `(B, 3, S, S)`, of which nothing is painted."""
         self.run.open(FINDING)
@@ -354,12 +378,16 @@ class LightPersona:
         space = self._space()
         targets = _targets(seen.image, seen)
         cast = self.cast()
-        orders = cast.orders(targets, turned, seen.embedding, space["kept_basis"], space["free_basis"])
+        orders = cast.orders(targets, turned, seen.embedding, space["kept_basis"], space["free_basis"], self.album)
+        return cast.put_on_unlike(targets, orders, self._alike_in_rows(seen.embedding))
+
+    def _alike_in_rows(self, embedding: Array) -> Alike:
+        """How alike drawn faces are to the persons of embeddings `(B, E)`, as the cast asks for it."""
 
         def alike(drawn: Array, rows: list[int]) -> Array:
-            return self._alike(drawn, seen.embedding[rows])
+            return self._alike(drawn, embedding[rows])
 
-        return cast.put_on_unlike(targets, orders, alike)
+        return alike
 
     def _drawn(self, seen: Seen, keys: Array) -> Array:
         """Pictures of others under keys, as `Persona._drawn`: the most natural of four strangers unlike the person."""

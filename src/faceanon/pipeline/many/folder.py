@@ -18,13 +18,17 @@ import numpy as np
 
 from faceanon.errors import NoRoomError, UserError
 from faceanon.key import KdfParameters, Password, Secret
+from faceanon.landmarks.album import Album
 from faceanon.photo.decode import decode_bytes
 from faceanon.photo.file import load_photo
 from faceanon.photo.metadata import check_beside, encode
 from faceanon.pipeline.many.engine import run_tasks
 from faceanon.pipeline.many.journal import JOURNAL_NAME, History, Journal, read_run
+from faceanon.pipeline.many.meeting import casting, meet
+from faceanon.pipeline.many.sealed_album import opened_album, sealed_album
 from faceanon.pipeline.steps import Outcome, Steps
 from faceanon.pipeline.tasks import Task
+from faceanon.sealed.envelope import WrongPasswordError
 
 if TYPE_CHECKING:
     from faceanon.photo.policy import Face
@@ -131,6 +135,8 @@ class FolderRun:
         password: Of the run; its salt is used if the run is new.
         make: Makes a task from source, target, salt and cost of the derivation.
         workers: Threads beside the backbone.
+        watch: With `same_stranger` in the settings: is told how many photos are looked at before any is changed, and
+            gives what to call after each.
     """
 
     plan: FolderPlan
@@ -138,8 +144,10 @@ class FolderRun:
     password: Password = field(repr=False)
     make: MakeTask
     workers: int
+    watch: Callable[[int], Callable[[], object]] = lambda photos: lambda: None
     lines: dict[str, dict[str, Any]] = field(default_factory=dict)
     head: dict[str, Any] = field(default_factory=dict, init=False)
+    people: int = field(default=0, init=False)  # in the album
 
     def __post_init__(self) -> None:
         history = self.plan.history
@@ -176,6 +184,7 @@ class FolderRun:
             finally:
                 if not self.anything_done:
                     journal.discard()
+                self.use(None)
 
     def open(self) -> Journal:
         """The journal, for this run alone; what a kill left is cleared away.
@@ -183,6 +192,8 @@ class FolderRun:
         Raises:
             UserError: If the run is resumed under another password, or the journal cannot be written.
         """
+        if self.todo:
+            self.use(self._known())
         if self.todo and len(self.todo) < len(self.plan.jobs):
             self._check_password()
         whole = None
@@ -192,6 +203,7 @@ class FolderRun:
         try:
             self.lines |= journal.take_parts(self.head if whole else None)
             self._clean()
+            self._meet(journal)
         except BaseException:
             journal.close()
             raise
@@ -240,6 +252,68 @@ class FolderRun:
         """Remember how a photo ended."""
         journal.write(line)
         self.lines[line["source"]] = line
+
+    @property
+    def same_stranger(self) -> bool:
+        """Whether a person is to become one stranger in all photos."""
+        return bool(self.plan.settings.get("same_stranger"))
+
+    @property
+    def album(self) -> Album | None:
+        """Who becomes whom; None where each photo decides for itself."""
+        return casting(self.pipeline).album if self.same_stranger else None
+
+    def use(self, album: Album | None) -> None:
+        """Have the model follow an album, or none."""
+        if self.same_stranger:
+            casting(self.pipeline).album = album
+        if album is not None:
+            self.people = len(album)
+
+    def _known(self) -> Album | None:
+        """The album of an earlier run.
+
+        Raises:
+            UserError: If the password is another.
+        """
+        history = self.plan.history
+        if history is None or history.album is None:
+            return None
+        path = self.plan.target / JOURNAL_NAME
+        try:
+            return opened_album(history.album["sealed"], self._secret(), str(self.head["weights"]), str(path))
+        except WrongPasswordError:
+            raise UserError(
+                f"{self.plan.target} was begun with another password; give that one, or --overwrite to start anew"
+            ) from None
+
+    def _meet(self, journal: Journal) -> None:
+        """Look at all photos, if there are some that the album was not made of, and note who becomes whom."""
+        if not self.same_stranger or not self.todo:
+            return
+        stamps = []
+        for source, _ in self.plan.jobs:
+            stamps.append(f"{self.plan.name(source)} {fingerprint(source)}")
+        photos = hashlib.sha256("\n".join(stamps).encode()).hexdigest()[:16]
+        history = self.plan.history
+        if history is not None and history.album is not None and history.album["of"] == photos:
+            return
+        album = meet(
+            self.pipeline,
+            [source for source, _ in self.plan.jobs],
+            self._secret(),
+            bool(self.plan.settings.get("aligned")),
+            self.workers,
+            self.album,
+            self.watch(len(self.plan.jobs)),
+        )
+        # As it will be read when the run is resumed: stored numbers are rounded.
+        self.use(Album.from_bytes(album.to_bytes()))
+        pieces = sealed_album(album, self._secret(), str(self.head["weights"]))
+        journal.write({"event": "album", "of": photos, "sealed": pieces}, durable=True)
+
+    def _secret(self) -> Secret:
+        return self.password.secret(self.salt, self.kdf)
 
     def _task(self, job: Job) -> Task:
         return self.make(*job, self.salt, self.kdf)

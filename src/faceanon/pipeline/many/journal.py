@@ -34,11 +34,13 @@ class History:
         head: What the run is.
         begun: Targets that may have been written, or begun to be.
         last: By source, its last `done` or `failed` line.
+        album: The last `album` line, who becomes whom; None where the run has no album.
     """
 
     head: dict[str, Any]
     begun: set[str] = field(default_factory=set)
     last: dict[str, dict[str, Any]] = field(default_factory=dict)
+    album: dict[str, Any] | None = None
 
     def finished(self, source: str, fingerprint: str) -> bool:
         """Whether `source`, unchanged since, has been done."""
@@ -99,6 +101,8 @@ def _parts(path: Path) -> list[Path]:
 def _note(history: History, line: dict[str, Any]) -> None:
     if line["event"] == "begin":
         history.begun.add(line["target"])
+    elif line["event"] == "album":
+        history.album = {"of": str(line["of"]), "sealed": list(map(str, line["sealed"]))}
     else:
         history.last[line["source"]] = {"stamp": "", **line}
 

@@ -28,7 +28,8 @@ Report = Callable[[Outcome | UserError], bool]
 class FolderStage(LightningModule):
     """Anonymize or recover a folder: of n processes the k-th takes every n-th photo from the k-th on.
 
-    The first process owns the journal, each other writes a part beside it. Salt and list of photos are the first one's.
+    The first process owns the journal, each other writes a part beside it. Salt, list of photos and album are the first
+    one's.
 
     Args:
         run: The run, as every process has planned it.
@@ -48,11 +49,12 @@ class FolderStage(LightningModule):
         names = []
         for source, _ in self.run.todo:
             names.append(self.run.plan.name(source))
-        head, names = self.trainer.strategy.broadcast((self.run.head, names))
+        head, names, album = self.trainer.strategy.broadcast((self.run.head, names, self.run.album))
         jobs = {}
         for job in self.run.plan.jobs:
             jobs[self.run.plan.name(job[0])] = job
         self.run.adopt(head)
+        self.run.use(album)
         self.run.todo = [jobs[name] for name in names]
         if self.journal is None:
             self.journal = Journal(self.run.plan.target / PART_NAME.format(self.global_rank), head)

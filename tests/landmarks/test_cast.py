@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from faceanon.errors import UserError
-from faceanon.landmarks.cast import FEWEST, FILE, FITTING, Cast
+from faceanon.landmarks.album import Album
+from faceanon.landmarks.cast import FEWEST, FILE, FITTING, TRIES, Cast
 from faceanon.networks.identity_space import IdentitySpace
 from faceanon.paths import checkpoints
 from faceanon.weights.bundle import Bundle
@@ -67,9 +68,9 @@ def test_keys_choose_and_a_donor_s_own_code_gets_this_donor(cast, directions):
     kept, free = directions
     draw = np.random.default_rng(0)
     looks = cast.codes @ kept[:, :2]
-    # One whom many others fit.
-    many = [i for i in cast.closed if len(cast.fitting(looks[i], cast.tones[i], kept)) == FITTING]
-    own = int(many[0])
+    # The one whom most others fit.
+    fitting = [len(cast.fitting(looks[i], cast.tones[i], kept)) for i in cast.closed]
+    own = int(cast.closed[int(np.argmax(fitting))])
     person = cast.codes[own]
     first = []
     for _ in range(20):
@@ -103,3 +104,68 @@ def test_a_missing_or_another_file_is_refused(tmp_path):
     (tmp_path / FILE).write_bytes(b"nobody")
     with pytest.raises(UserError, match=FILE):
         Cast(tmp_path)
+
+
+class Face:
+    """As much of a target as choosing a donor asks for."""
+
+    def __init__(self, tone):
+        self.tone = tone
+
+
+def for_person(cast, directions, cosines, monkeypatch, used=None):
+    """Whom a person gets where donor `n` in photo `i` looks like the person by `cosines(n, i)`; and the order."""
+    kept, free = directions
+    own = int(cast.closed[0])
+    rows = 3
+    faces = [Face(cast.tones[own])] * rows
+    codes = np.repeat(cast.codes[own][None], rows, 0) @ kept @ kept.T + free[:, 0]
+    embeddings = np.repeat(cast.embeddings[own][None], rows, 0)
+    monkeypatch.setattr(Cast, "put_on", lambda self, targets, donors: np.array(donors))
+
+    def alike(drawn, asked):
+        return np.array([cosines(int(donor), row) for donor, row in zip(drawn, asked, strict=True)], np.float32)
+
+    order = cast.chosen(codes.mean(0), embeddings[0], faces[0].tone, kept, free)[:TRIES].tolist()
+    return cast.for_person(faces, codes, embeddings, kept, free, alike, used or {}), order
+
+
+def test_a_person_gets_the_first_donor_who_is_unlike_in_every_photo(cast, directions, monkeypatch):
+    found, order = for_person(cast, directions, lambda donor, row: 0.0, monkeypatch)
+    assert found == order[0]
+    # One photo in which the first looks like the person is enough to take the second.
+    found, order = for_person(cast, directions, lambda donor, row: 0.3 * (donor == order[0] and row == 2), monkeypatch)
+    assert found == order[1]
+    # Where all look like the person somewhere, the worst photo decides, and a face that is not drawn says nothing.
+    likeness = {donor: 0.2 + 0.05 * place for place, donor in enumerate(reversed(order))}
+    found, _ = for_person(cast, directions, lambda donor, row: np.nan if row == 0 else likeness[donor], monkeypatch)
+    assert found == order[-1]
+
+
+def test_whom_others_have_comes_last(cast, directions, monkeypatch):
+    _, order = for_person(cast, directions, lambda donor, row: 0.0, monkeypatch)
+    used = {order[0]: 2, order[1]: 1}
+    assert for_person(cast, directions, lambda donor, row: 0.0, monkeypatch, used)[0] == order[2]
+
+
+def test_known_persons_have_one_donor_and_no_other_is_tried(cast, directions, monkeypatch):
+    kept, free = directions
+    own, other = map(int, cast.closed[:2])
+    album = Album(cast.embeddings[own][None], (other,))
+    faces = [Face(cast.tones[own]), Face(cast.tones[other])]
+    codes = cast.codes[[own, other]]
+    embeddings = cast.embeddings[[own, other]]
+    orders = cast.orders(faces, codes, embeddings, kept, free, album)
+    assert orders[0] == [other]
+    assert len(orders[1]) == TRIES
+    tried = []
+
+    def put_on(self, targets, donors):
+        tried.append(list(donors))
+        return np.zeros((len(targets), 1))
+
+    monkeypatch.setattr(Cast, "put_on", put_on)
+    # Both always look like the person, so the second goes on to the end.
+    _, donors = cast.put_on_unlike(faces, orders, lambda drawn, rows: np.full(len(rows), 0.5, np.float32))
+    assert donors[0] == other
+    assert [len(turn) for turn in tried] == [2] + [1] * (TRIES - 1)

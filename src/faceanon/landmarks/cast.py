@@ -27,7 +27,7 @@ LAUGHING = 0.06  # height of the gap between a donor's lips, in distances betwee
 FITTING = 30  # donors who fit a person at most, of whom a key chooses
 FEWEST = 12  # ... and at least
 UNLIKE_SHARE = 0.75  # of those who fit, who are least like the person and may be taken
-MISFIT = 2.5  # cost above the best one's from which a donor does not fit, if there are enough others
+MISFIT = 2.0  # cost above the best one's from which a donor does not fit, if there are enough others
 TRIES = 8  # donors who are put on a face at most, until one is unlike the original
 UNLIKE = 0.1  # cosine of embeddings from which a donor's face on the original is too much like it
 STEP = 0.05  # differences of that cosine below which the key decides between two donors, not the likeness
@@ -36,7 +36,7 @@ STEP = 0.05  # differences of that cosine below which the key decides between tw
 SEX = 3.0  # of what lies between -1 and 1; beyond, a face is no more of one sex
 AGE = 4.0
 CHILD = 0.7  # age from which a face is a child's, and its sex counts a third
-BRIGHTNESS = 3.0
+BRIGHTNESS = 6.0
 COLOUR = 4.0
 SAME = 0.99  # cosine of the free parts of two codes, from which they are one donor's
 

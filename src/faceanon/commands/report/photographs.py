@@ -31,6 +31,7 @@ class Options:
         pictures: FFHQ-aligned face pictures, a folder a person.
         out: Folder to write.
         passwords: Passwords a picture.
+        same_stranger: Whether a person becomes one stranger in all pictures.
         size: Side of the pictures in pixels.
         people: Persons at most; None for all.
         limit: Pictures of a person at most; None for all.
@@ -47,6 +48,7 @@ class Options:
     pictures: Path
     out: Path
     passwords: int
+    same_stranger: bool
     size: int
     people: int | None
     limit: int | None
@@ -67,6 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder to write")
     parser.add_argument("--passwords", type=int, default=3, metavar="N", help="passwords a picture (%(default)s)")
+    parser.add_argument(
+        "--same-stranger",
+        action="store_true",
+        help="anonymize all pictures as one folder in which a person becomes one stranger, as anonymize does with the "
+        "same option; trained attackers do not know it",
+    )
     parser.add_argument("--size", type=int, default=256, metavar="PX", help="side of the pictures (%(default)s)")
     parser.add_argument("--people", type=int, metavar="N", help="only the first N persons")
     parser.add_argument("--limit", type=int, metavar="N", help="at most N pictures of each person")
@@ -138,6 +146,7 @@ def run(args: argparse.Namespace) -> int:
         options.jobs,
         options.tell_steps,
         further,
+        options.same_stranger,
     )
     print(terminal(results))
     for warning in results.warnings:

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon import __version__
 from faceanon.backbones.base import Backbone
@@ -27,9 +28,11 @@ from faceanon.data.files import read_photo
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.key import KdfParameters, Password
+from faceanon.landmarks.album import Album
 from faceanon.metrics.quality import psnr
 from faceanon.photo.file import load_photo, read_manifest
 from faceanon.pipeline.many.engine import run_tasks, usual_workers
+from faceanon.pipeline.many.meeting import casting, meet
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.steps import Outcome
 from faceanon.pipeline.tasks import AnonymizeTask, RecoverTask, Task
@@ -54,12 +57,15 @@ class Setting:
         passwords: Number of passwords under which each picture is anonymized.
         reversible: Whether pictures are recovered too, rightly and wrongly.
         sealed: Whether the method refuses wrong passwords, or draws another stranger where it is asked to (`deniable`).
+        same_stranger: Whether the pictures of all persons are anonymized as one folder in which a person becomes one
+            stranger.
     """
 
     side: int
     passwords: int
     reversible: bool = True
     sealed: bool = False
+    same_stranger: bool = False
 
     def __post_init__(self) -> None:
         if not 2 <= self.passwords <= 100:
@@ -126,6 +132,8 @@ def cache_name(pipeline: Pipeline, setting: Setting) -> str:
     paired = "" if bundle is None else bundle.fingerprint
     # The version of faceanon too, since another one may draw other pictures.
     facts = [CACHE_VERSION, __version__, pipeline.backbone.method, pipeline.weights, paired, setting.side]
+    if setting.same_stranger:
+        facts.append("same stranger")
     return hashlib.sha256(" ".join(map(str, facts)).encode()).hexdigest()[:16]
 
 
@@ -166,6 +174,27 @@ class Passwords:
         self.wrong = [Password(f"wrong password {number}") for number in range(count)]
 
 
+def meet_everybody(
+    people: Sequence[Person], pipeline: Pipeline, setting: Setting, passwords: Passwords, cache: Path
+) -> list[Album] | None:
+    """Who becomes whom in all pictures, one album a password; None where the setting wants none.
+
+    Raises:
+        UserError: The model has no cast, or a picture cannot be read or is not square.
+    """
+    if not setting.same_stranger:
+        return None
+    sources = []
+    for person in people:
+        for picture in person.pictures:
+            _make_original(picture, setting, cache)
+            sources.append(place(cache, picture, ORIGINAL))
+    albums = []
+    for password in tqdm(passwords.right, desc="who is who", unit="password"):
+        albums.append(meet(pipeline, sources, password.secret(), aligned=True, workers=usual_workers()))
+    return albums
+
+
 def make_pictures(
     person: Person,
     pipeline: Pipeline,
@@ -173,6 +202,7 @@ def make_pictures(
     setting: Setting,
     passwords: Passwords,
     cache: Path,
+    albums: Sequence[Album] | None = None,
 ) -> dict[str, float]:
     """Make all versions of a person's pictures that are not there yet.
 
@@ -183,6 +213,7 @@ def make_pictures(
         setting: Which versions.
         passwords: As many as the setting says.
         cache: The study's cache.
+        albums: Of `meet_everybody`.
 
     Returns:
         Seconds by step, and the number of pictures made by step under `STEP/pictures`.
@@ -194,7 +225,10 @@ def make_pictures(
     for picture in person.pictures:
         _make_original(picture, setting, cache)
     anonymize = list(_anonymizing(person, pipeline, setting, passwords, cache))
-    _run(pipeline, anonymize, "anonymize", spent)
+    if albums is None:
+        _run(pipeline, anonymize, "anonymize", spent)
+    else:
+        _follow(albums, pipeline, anonymize, passwords, spent)
     if round_trip is not None:
         _run(round_trip, list(_tripping(person, round_trip, passwords, cache)), "round trip", spent)
     for step, kind, keys in (
@@ -222,13 +256,31 @@ def _make_original(picture: Picture, setting: Setting, cache: Path) -> None:
 
 def _anonymizing(
     person: Person, pipeline: Pipeline, setting: Setting, passwords: Passwords, cache: Path
-) -> Iterator[Task]:
+) -> Iterator[AnonymizeTask]:
     for picture in person.pictures:
         source = place(cache, picture, ORIGINAL)
         for version, password in zip(setting.versions("anonymized"), passwords.right, strict=True):
             target = place(cache, picture, version)
             if not target.is_file():
                 yield AnonymizeTask(pipeline, source, target, password, aligned=True)
+
+
+def _follow(
+    albums: Sequence[Album],
+    pipeline: Pipeline,
+    tasks: Sequence[AnonymizeTask],
+    passwords: Passwords,
+    spent: dict[str, float],
+) -> None:
+    """Anonymize under one password after the other, each with the album that was made under it."""
+    method = casting(pipeline)
+    try:
+        for album, password in zip(albums, passwords.right, strict=True):
+            method.album = album
+            _run(pipeline, [task for task in tasks if task.password is password], "anonymize", spent)
+    finally:
+        # Deniable recovery knows no album.
+        method.album = None
 
 
 def _tripping(person: Person, round_trip: Pipeline, passwords: Passwords, cache: Path) -> Iterator[Task]:
@@ -272,8 +324,8 @@ def _run(
         if not may_fail:
             raise result
         failed.append((task, result))
-    spent[step] = time.perf_counter() - start
-    spent[f"{step}/pictures"] = len(tasks)
+    spent[step] = spent.get(step, 0.0) + time.perf_counter() - start
+    spent[f"{step}/pictures"] = spent.get(f"{step}/pictures", 0.0) + len(tasks)
     return failed
 
 

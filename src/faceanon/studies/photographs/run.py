@@ -18,6 +18,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.errors import RunError, UserError
 from faceanon.files import write_atomic
+from faceanon.landmarks.album import Album
 from faceanon.photo.detect import Detector
 from faceanon.pipeline.photo import Pipeline
 from faceanon.report.sheets import png_bytes
@@ -33,7 +34,14 @@ from faceanon.studies.photographs.figures import (
 from faceanon.studies.photographs.judges import Judge
 from faceanon.studies.photographs.page import contact_sheet, markdown
 from faceanon.studies.photographs.people import Person, Picture
-from faceanon.studies.photographs.pictures import Passwords, Setting, cache_name, failures, make_pictures
+from faceanon.studies.photographs.pictures import (
+    Passwords,
+    Setting,
+    cache_name,
+    failures,
+    make_pictures,
+    meet_everybody,
+)
 from faceanon.studies.photographs.readings import (
     Measured,
     Mesh,
@@ -95,17 +103,21 @@ class Helper:
         setting: Which versions of a picture there are.
         passwords: As many as the setting says.
         cache: The study's cache.
+        albums: Who becomes whom, one a password; None where each picture decides for itself.
     """
 
     tools: Tools
     setting: Setting
     passwords: Passwords
     cache: Path
+    albums: Sequence[Album] | None = None
 
     def work(self, person: Person) -> dict[str, float]:
         """Make and read a person's pictures; gives back seconds and numbers by step."""
         tools = self.tools
-        spent = make_pictures(person, tools.pipeline, tools.round_trip, self.setting, self.passwords, self.cache)
+        spent = make_pictures(
+            person, tools.pipeline, tools.round_trip, self.setting, self.passwords, self.cache, self.albums
+        )
         read_person(person, tools.readings(self.setting), self.cache)
         return spent
 
@@ -119,6 +131,7 @@ def run_study(
     jobs: int = 1,
     tell_steps: int = 600,
     further: Figures | None = None,
+    same_stranger: bool = False,
 ) -> Results:
     """Measure a model on photographs and write results.json, table.md and sheet.png.
 
@@ -133,6 +146,7 @@ def run_study(
         jobs: Processes that make and read pictures.
         tell_steps: Training batches of the network that tells drawn from real; 0 leaves it out.
         further: Figures measured elsewhere that belong into the table, such as those of trained attackers.
+        same_stranger: Whether all pictures are anonymized as one folder in which a person becomes one stranger.
 
     Raises:
         UserError: A picture cannot be used, numbers are out of range, or the folder cannot be written.
@@ -144,14 +158,16 @@ def run_study(
         raise UserError(f"{tell_steps} training batches: give 0 or more")
     tools = make_tools()
     backbone = tools.pipeline.backbone
-    setting = Setting(side, passwords, backbone.reversible, backbone.sealed)
+    setting = Setting(side, passwords, backbone.reversible, backbone.sealed, same_stranger)
     cache = folder / CACHE / cache_name(tools.pipeline, setting)
     began = _remember_commit(cache)
-    helper = Helper(tools, setting, Passwords(passwords), cache)
+    right = Passwords(passwords)
+    albums = meet_everybody(people, tools.pipeline, setting, right, cache)
+    helper = Helper(tools, setting, right, cache, albums)
     if jobs == 1:
         work = partial(_alone, helper)
     else:
-        work = partial(_shared, make_tools, setting, cache, jobs)
+        work = partial(_shared, make_tools, setting, cache, jobs, albums)
     pictures = sum(len(person.pictures) for person in people)
     with tqdm(total=pictures, desc="photographs", unit="photo") as bar:
         for person, spent in work(people):
@@ -189,10 +205,15 @@ def _alone(helper: Helper, people: Sequence[Person]) -> Iterator[tuple[Person, d
 
 
 def _shared(
-    make_tools: MakeTools, setting: Setting, cache: Path, jobs: int, people: Sequence[Person]
+    make_tools: MakeTools,
+    setting: Setting,
+    cache: Path,
+    jobs: int,
+    albums: Sequence[Album] | None,
+    people: Sequence[Person],
 ) -> Iterator[tuple[Person, dict[str, float]]]:
     """The same by several processes, persons in the order in which they are done."""
-    with _pool(make_tools, setting, cache, jobs) as pool:
+    with _pool(make_tools, setting, cache, jobs, albums) as pool:
         # The persons with most pictures first, so that no process is left alone with one of them at the end.
         ordered = sorted(people, key=lambda person: -len(person.pictures))
         running = {}
@@ -209,9 +230,11 @@ def _shared(
 
 
 @contextmanager
-def _pool(make_tools: MakeTools, setting: Setting, cache: Path, jobs: int) -> Iterator[ProcessPoolExecutor]:
+def _pool(
+    make_tools: MakeTools, setting: Setting, cache: Path, jobs: int, albums: Sequence[Album] | None
+) -> Iterator[ProcessPoolExecutor]:
     threads = max(1, torch.get_num_threads() // jobs)
-    begin = partial(_begin, make_tools, setting, cache, threads)
+    begin = partial(_begin, make_tools, setting, cache, threads, albums)
     # Not forked: a child would inherit torch's threads in the middle of their work, and hang.
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=begin)
     try:
@@ -223,14 +246,14 @@ def _pool(make_tools: MakeTools, setting: Setting, cache: Path, jobs: int) -> It
 _helper: Helper | None = None  # of this process
 
 
-def _begin(make_tools: MakeTools, setting: Setting, cache: Path, threads: int) -> None:
+def _begin(make_tools: MakeTools, setting: Setting, cache: Path, threads: int, albums: Sequence[Album] | None) -> None:
     """Set up a process: its share of the threads, tools of its own, and an end when its parent is gone."""
     from faceanon.training.ranks import ParentWatch
 
     global _helper
     torch.set_num_threads(threads)
     ParentWatch(0, "the study that started this process is gone; the same command resumes it").start()
-    _helper = Helper(make_tools(), setting, Passwords(setting.passwords), cache)
+    _helper = Helper(make_tools(), setting, Passwords(setting.passwords), cache, albums)
 
 
 def _help(person: Person) -> dict[str, float]:
@@ -314,6 +337,7 @@ def _meta(tools: Tools, setting: Setting, people: Sequence[Person], cache: Path,
         "image_size": pipeline.backbone.image_size,
         "side": setting.side,
         "passwords": setting.passwords,
+        "same_stranger": setting.same_stranger,
         "people": len(people),
         "pictures": sum(len(person.pictures) for person in people),
         "far": FAR,

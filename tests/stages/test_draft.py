@@ -1,5 +1,7 @@
 """The linear start of a prior of latents."""
 
+import copy
+
 import pytest
 import torch
 
@@ -94,6 +96,23 @@ def test_training_leaves_both_as_they_are(networks):
     assert generator.draft.weight.grad is None
     assert encoder.flat.weight.grad is None
     assert generator.see_draft.weight.grad is not None
+
+
+def test_what_counts_more_is_drawn_more_finely(networks):
+    torch.manual_seed(3)
+    # Every cell of every channel for itself: there are far more directions than components.
+    latents = torch.randn(600, CHANNELS, CELLS, CELLS)
+    weight = torch.ones(CELLS, CELLS)
+    weight[:, : CELLS // 2] = 4.0
+    errors = []
+    for given in (None, weight):
+        generator, encoder = copy.deepcopy(networks)
+        fit_draft(generator, encoder, latents, weight=given)
+        off = (drafted(generator, read(encoder, latents)) - latents).square()
+        errors.append((off[..., : CELLS // 2].mean(), off[..., CELLS // 2 :].mean()))
+    assert abs(errors[0][0] / errors[0][1] - 1) < 0.1
+    assert errors[1][0] < 0.97 * errors[0][0]
+    assert errors[1][1] > errors[0][1]
 
 
 @pytest.mark.parametrize("given", [{"draft": [0]}, {"latents": 4, "draft": [7]}, {"latents": 4, "draft": [0, 0]}])

@@ -21,7 +21,9 @@ QUIET = 0.1  # of the encoder's other rows at the start, so that they do not dro
 
 
 @torch.no_grad()
-def fit_draft(generator: Generator, encoder: PyramidEncoder, latents: Tensor, seed: int = 0) -> Tensor:
+def fit_draft(
+    generator: Generator, encoder: PyramidEncoder, latents: Tensor, seed: int = 0, weight: Tensor | None = None
+) -> Tensor:
     """Make the generator's draft and the encoder's `flat` the principal components of latents.
 
     A code then holds one number for each component, of mean 0 and deviation 1 over the latents. Where there are fewer
@@ -32,6 +34,7 @@ def fit_draft(generator: Generator, encoder: PyramidEncoder, latents: Tensor, se
         encoder: Built with `flat` of the same rows.
         latents: `(N, C, h, h)` of training pictures, any floating type.
         seed: Start of the random numbers.
+        weight: `(h, h)`, above 0: how much each cell counts. Components then describe most finely what counts most.
 
     Returns:
         First rows `(M, D)` of the codes of some of the latents, which the mapping network is to give.
@@ -40,6 +43,9 @@ def fit_draft(generator: Generator, encoder: PyramidEncoder, latents: Tensor, se
     rows = latents[order].float().flatten(1)
     mean = rows.mean(0)
     rows -= mean
+    scale = torch.ones(latents.shape[1:]) if weight is None else weight.cpu().expand(latents.shape[1:])
+    scale = scale.flatten()
+    rows *= scale
     count = min(generator.draft.in_features, len(rows) - 1)
     # The rows' products are fewer numbers than the covariance of all channels of all cells.
     energy, turns = torch.linalg.eigh(rows @ rows.T)
@@ -50,10 +56,10 @@ def fit_draft(generator: Generator, encoder: PyramidEncoder, latents: Tensor, se
     generator.draft.weight.zero_()
     encoder.flat.weight.zero_()
     encoder.flat.bias.zero_()
-    generator.draft.weight[:, :count] = axes * deviation
+    generator.draft.weight[:, :count] = axes * deviation / scale[:, None]
     generator.draft.bias.copy_(mean)
-    encoder.flat.weight[:count] = (axes / deviation).T
-    encoder.flat.bias[:count] = -(mean @ axes) / deviation
+    encoder.flat.weight[:count] = (axes * scale[:, None] / deviation).T
+    encoder.flat.bias[:count] = -((mean * scale) @ axes) / deviation
     for style in encoder.styles:
         assert isinstance(style, StyleBlock)
         style.linear.weight.mul_(QUIET)

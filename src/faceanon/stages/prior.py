@@ -16,6 +16,7 @@ from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from faceanon.backbones.region import inside_oval
 from faceanon.errors import UserError
 from faceanon.files import load_strictly, load_tensors, save_tensors
 from faceanon.losses.adversarial import generator_loss
@@ -143,6 +144,10 @@ class PriorStage(Stage):
             on pictures.
         samples_every: Batches between two sample sheets in the log folder; 0 draws none.
         part_emphasis: Eyes, brows, nose and mouth count 1 + this in the pixel terms, where parsing is known.
+        face_oval: Of a generator of latents: y and x of the centre of an oval on the face, its height and width from
+            there, as shares of the side.
+        face_emphasis: How often the cells in that oval count, in the draft's components and in `pixel`. By itself a
+            photograph's background takes most of its components.
         optimizer_g: Builds the optimizer of generator and encoder.
         optimizer_d: Builds the discriminator's.
         init_from: Folder with `generator.safetensors` and `encoder.safetensors` to start from.
@@ -176,6 +181,8 @@ class PriorStage(Stage):
         watched: int = 8,
         samples_every: int = 0,
         part_emphasis: float = 3.0,
+        face_oval: list[float] | None = None,
+        face_emphasis: float = 1.0,
         optimizer_g: OptimizerCallable = torch.optim.Adam,
         optimizer_d: OptimizerCallable = torch.optim.Adam,
         init_from: Path | None = None,
@@ -227,6 +234,14 @@ class PriorStage(Stage):
         self.watched = watched
         self.samples_every = samples_every
         self.part_emphasis = part_emphasis
+        if face_emphasis <= 0 or (face_oval is None and face_emphasis != 1):
+            raise UserError(
+                f"face_emphasis is {face_emphasis}: give a number above 0, and the face_oval that it is for"
+            )
+        if face_oval is not None and (len(face_oval) != 4 or min(face_oval[2:]) <= 0):
+            raise UserError(f"face_oval is {face_oval}; it takes four numbers, of which height and width are positive")
+        self.face_oval = face_oval
+        self.face_emphasis = face_emphasis
         self.optimizer_g = optimizer_g
         self.optimizer_d = optimizer_d
         self.export = export
@@ -327,7 +342,7 @@ class PriorStage(Stage):
         codes, maps = self.prior.encoder.with_features(original)
         alone = round(self.single * len(codes))
         output = self.draw_rows(first_row_alone(codes, alone), maps)
-        weight = None
+        weight = self.cell_weight(original)
         if batch.parsing is not None and self.part_emphasis and not self.on_latents:
             weight = part_weight(batch.parsing, self.bundle.part_classes, self.part_emphasis)
         streams = self.parallel.streams
@@ -353,6 +368,13 @@ class PriorStage(Stage):
             output = torch.cat([samples, output[half:]])
             terms["adversarial"] = generator_loss(self.discriminator(output))
         return terms, output
+
+    def cell_weight(self, latents: Tensor) -> Tensor | None:
+        """How much each cell of latents `(B, C, h, h)` counts, `(1, 1, h, h)` of mean 1; None where all count alike."""
+        if self.face_oval is None or not self.on_latents:
+            return None
+        weight = 1 + (self.face_emphasis - 1) * inside_oval(self.face_oval, latents).float()
+        return (weight / weight.mean())[None, None]
 
     def draw_rows(self, codes: Tensor, maps: dict[int, Tensor]) -> Tensor:
         """Draw W+ codes `(B, L, D)`: the first rows from encoder features `maps` too, the others from codes alone."""
@@ -421,7 +443,11 @@ class PriorStage(Stage):
         Raises:
             UserError: The data bring no prepared latents.
         """
-        first = fit_draft(self.prior.generator, self.prior.encoder, self._training_latents(), self.seed)
+        latents = self._training_latents()
+        weight = self.cell_weight(latents)
+        if weight is not None:
+            weight = weight[0, 0]
+        first = fit_draft(self.prior.generator, self.prior.encoder, latents, self.seed, weight)
         if not self.mixed_mapping:
             fit_mapping(self.prior.generator, first, self.seed)
         self.ema.load_state_dict(self.prior.state_dict())

@@ -290,7 +290,8 @@ class Persona(Backbone):
         """
         targets = self._targets(image, codes)
         orders = self._donors(targets, self.edit(codes, key).identity, embedding)
-        drawn, donors = self.cast.put_on_unlike(targets, orders, self._alike_in_rows(embedding))
+        known = None if self.album is None else self.album.knows(_numbers(embedding))
+        drawn, donors = self.cast.put_on_unlike(targets, orders, self._alike_in_rows(embedding), known)
         return torch.from_numpy(drawn).to(image.device), donors
 
     def _targets(self, image: Tensor, codes: Codes) -> list[Target]:

@@ -75,6 +75,10 @@ class Album:
         person = self.person_of(embedding)
         return None if person is None else self.donors[person]
 
+    def knows(self, embeddings: Array) -> NDArray[np.bool_]:
+        """Which faces `(B, E)` of unit length show somebody of the album, `(B,)`."""
+        return np.array([self.person_of(embedding) is not None for embedding in embeddings], bool)
+
     def to_bytes(self) -> bytes:
         """The album in about a byte a number, for `from_bytes`. It describes faces: store it encrypted only."""
         steps = np.round(self.embeddings * STEPS).clip(-STEPS, STEPS).astype(np.int8)

@@ -30,6 +30,7 @@ UNLIKE_SHARE = 0.75  # of those who fit, who are least like the person and may b
 MISFIT = 2.0  # cost above the best one's from which a donor does not fit, if there are enough others
 TRIES = 8  # donors who are put on a face at most, until one is unlike the original
 UNLIKE = 0.1  # cosine of embeddings from which a donor's face on the original is too much like it
+SEEN = 4  # steps above it from which a donor whom a person has in other photos is not put on either: a cosine of .25
 STEP = 0.05  # differences of that cosine below which the key decides between two donors, not the likeness
 # How much differences of sex, age, brightness and colour between a person and a donor count; the first two as
 # `landmarks.looks` reads them, the others in natural logarithms. A face of another skin would keep its white lips.
@@ -159,15 +160,15 @@ class Cast:
             embeddings: `(B, E)` of the persons.
             kept: `(64, K)` directions of a code that tell sex, age and skin.
             free: `(64, F)` the others.
-            album: Persons who have a donor already; for them it is the only one.
+            album: Persons who have a donor already; theirs comes first.
         """
         orders = []
         for target, code, own in zip(targets, codes, embeddings, strict=True):
+            order = self.chosen(code, own, target.tone, kept, free)[:TRIES].tolist()
             known = None if album is None else album.donor_of(own)
-            if known is None:
-                orders.append(self.chosen(code, own, target.tone, kept, free)[:TRIES].tolist())
-            else:
-                orders.append([known])
+            if known is not None:
+                order = [known, *(donor for donor in order if donor != known)]
+            orders.append(order)
         return orders
 
     def for_person(
@@ -232,7 +233,11 @@ class Cast:
         return pictures
 
     def put_on_unlike(
-        self, targets: Sequence[Target], orders: Sequence[Sequence[int]], alike: Alike
+        self,
+        targets: Sequence[Target],
+        orders: Sequence[Sequence[int]],
+        alike: Alike,
+        known: NDArray[np.bool_] | None = None,
     ) -> tuple[Array, list[int]]:
         """Pictures with the first donors who are unlike the persons, and the donors' numbers.
 
@@ -241,10 +246,14 @@ class Cast:
             orders: Numbers of donors for each of them, as of `orders`; one of them at least.
             alike: Gives the cosines `(R,)` between what a recogniser sees in pictures `(R, 3, S, S)` and the persons of
                 R rows.
+            known: `(B,)`, whose first donor is the one that the person has in other photos too. Such a donor is given
+                up only where almost everybody would still see the person.
         """
         donors = [order[0] for order in orders]
         drawn = self.put_on(targets, donors)
         off = steps(alike(drawn, list(range(len(targets)))))
+        if known is not None:
+            off[known & (off < SEEN)] = 0
         for turn in range(1, TRIES):
             rows = [row for row in np.flatnonzero(off).tolist() if turn < len(orders[row])]
             if not rows:

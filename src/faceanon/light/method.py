@@ -379,7 +379,8 @@ class LightPersona:
         targets = _targets(seen.image, seen)
         cast = self.cast()
         orders = cast.orders(targets, turned, seen.embedding, space["kept_basis"], space["free_basis"], self.album)
-        return cast.put_on_unlike(targets, orders, self._alike_in_rows(seen.embedding))
+        known = None if self.album is None else self.album.knows(seen.embedding)
+        return cast.put_on_unlike(targets, orders, self._alike_in_rows(seen.embedding), known)
 
     def _alike_in_rows(self, embedding: Array) -> Alike:
         """How alike drawn faces are to the persons of embeddings `(B, E)`, as the cast asks for it."""

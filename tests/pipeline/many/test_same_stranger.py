@@ -83,8 +83,8 @@ def donors_of(pipeline, photos, target, monkeypatch, **options):
     got = []
     put_on_unlike = Cast.put_on_unlike
 
-    def spy(self, targets, orders, alike):
-        drawn, donors = put_on_unlike(self, targets, orders, alike)
+    def spy(self, targets, orders, alike, known=None):
+        drawn, donors = put_on_unlike(self, targets, orders, alike, known)
         for face, donor in zip(targets, donors, strict=True):
             got.append((face.picture.astype(float), donor))
         return drawn, donors

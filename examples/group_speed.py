@@ -27,7 +27,7 @@ from faceanon.key import Password
 from faceanon.models import default_model
 from faceanon.photo import file as photo_module
 from faceanon.photo.party import photo_crowd
-from faceanon.pipeline import Pipeline, steps
+from faceanon.pipeline import Pipeline
 from faceanon.pipeline import photo as pipeline_module
 from faceanon.pipeline.many.engine import run_tasks, usual_workers
 from faceanon.pipeline.many.memory import keep_memory
@@ -76,16 +76,20 @@ def watch_parts(clock: Clock, pipeline: Pipeline) -> None:
     clock.watch(pipeline.detector, "detect", "detect")
     clock.watch(photo_module, "decode", "decode")
     clock.watch(photo_module, "encode", "write PNG")
-    clock.watch(steps, "crop", "crop")
-    clock.watch(steps, "paste", "paste")
-    clock.watch(steps, "changed_region", "paste")
+    clock.watch(pipeline.pictures, "crops", "crop")
+    clock.watch(pipeline.pictures, "paste", "paste")
+    clock.watch(pipeline.pictures, "changed_region", "paste")
     clock.watch(pipeline_module, "with_codes", "seal")
     clock.watch(backbone.bundle.codec, "encode", "codec, encode")
     clock.watch(backbone.bundle.codec, "decode_part", "codec, decode")
     # The bundle holds its recogniser as a callable; only the attribute of the instance can be replaced.
     clock.watch(backbone.bundle, "recogniser", "recogniser")
-    clock.watch(backbone.mesh, "points", "mesh")
+    clock.watch(backbone.mesh, "solid", "mesh")
     clock.watch(backbone.painter, "forward", "painter")
+    if backbone.with_cast:
+        clock.watch(backbone.cast, "put_on", "put donors on")
+        clock.watch(backbone, "_targets", "what is known of a face before")
+        clock.watch(backbone, "_codes", "drawings, light, covers")
     clock.watch(pipeline, "draw", "drawings, joining and the rest of the model")
 
 

@@ -10,7 +10,8 @@ import torch
 import faceanon.backbones.persona as module
 import faceanon.landmarks.cast as cast_module
 from covered_faces import images, whole_faces, with_masks
-from faceanon.backbones.persona import CLEAR, Persona, soft_edge
+from faceanon.backbones.persona import Persona
+from faceanon.backbones.persona_cells import CLEAR, bytes_of, soft_edge
 from faceanon.data.files import read_photo
 from faceanon.errors import UserError
 from faceanon.key import Secret
@@ -428,7 +429,7 @@ def test_a_face_that_the_cast_would_not_hide_is_nan(faces, monkeypatch):
         target = look(picture, mesh, painted)
         return replace(target, hidden=False) if picture[0, 0, 0] == first else target
 
-    first = module._bytes(faces[:1])[0, 0, 0, 0]
+    first = bytes_of(faces[:1])[0, 0, 0, 0]
     monkeypatch.setattr(module, "target_of", mostly_left)
     drawn, codes = shipped.anonymize_with_codes(faces[:2], shipped.sample_key(2))
     assert drawn[0].isnan().all()

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from faceanon.backbones import persona
+from faceanon.backbones import persona, persona_cells
 from faceanon.backbones.persona import Persona
 from faceanon.commands import _files
 from faceanon.errors import UserError
@@ -135,8 +135,8 @@ CONSTANTS = [
     ("SIZE", persona.SIZES[0]),
     ("LARGE", persona.SIZES[1]),
     ("NOISE", persona.NOISE),
-    ("LEAST", persona.LEAST),
-    ("CLEAR", persona.CLEAR),
+    ("LEAST", persona_cells.LEAST),
+    ("CLEAR", persona_cells.CLEAR),
     ("STRANGERS", persona.STRANGERS),
     ("ALIKE", persona.ALIKE),
     ("MARGIN", persona.MARGIN),

@@ -26,24 +26,33 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
+from faceanon.backbones.persona_cells import (
+    bytes_of,
+    clear,
+    halved,
+    maps_shown,
+    numbers_of,
+    pixels_of,
+    rows_of,
+    soft_edge,
+    uncovered,
+    window_of,
+)
+from faceanon.backbones.persona_terms import SEEN, PersonaTerms
 from faceanon.errors import UserError
 from faceanon.landmarks.album import Album
 from faceanon.landmarks.cast import Alike, Cast
 from faceanon.landmarks.cover_finder import CoverFinder
 from faceanon.landmarks.covers import random_covers
-from faceanon.landmarks.drawings import DRAWINGS, EXPRESSION, FINE, drawings, pose
+from faceanon.landmarks.drawings import DRAWINGS, FINE, drawings, pose
 from faceanon.landmarks.enlarger import Enlarger
-from faceanon.landmarks.expression import expression_distance
 from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.landmarks.swap import Target, target_of
 from faceanon.landmarks.typical import TypicalFaces
-from faceanon.losses.adversarial import discriminator_loss, generator_loss
-from faceanon.losses.light import fit_light, light_distance, light_surface
-from faceanon.networks.adapters import LayeredRecogniser
+from faceanon.losses.light import fit_light, light_surface
 from faceanon.networks.codec import LatentCodec
-from faceanon.networks.face_painter import FacePainter, LatentReader, PaintingDiscriminator
-from faceanon.networks.feature_discriminator import FeatureDiscriminator
+from faceanon.networks.face_painter import FacePainter, PaintingDiscriminator
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.identity_space import IdentitySpace
 from faceanon.networks.layout import has_bfloat16
@@ -55,15 +64,8 @@ NOISE = 8  # random numbers of a drawing in training, so that the painter need n
 LIGHT = 18  # coefficients of the surface of colours
 POSE = 3
 MAPS = 1 + DRAWINGS * FINE * FINE + 3  # mask, drawings folded to the cells, surface of colours
-SEEN = 1 + DRAWINGS  # what the discriminator is told: mask and drawings
 USED = ("covers", "enlarge", "variety", "cast")  # settings that say how a model is used, and nothing of its training
 SIZES = (128, 256)  # sides of faces for which there is a painter
-LEAST = 0.4  # share of a face's cells that is painted at least, whatever covers it
-CLEAR = 0.5  # confidence of the mesh below which a picture shows no face that can be painted
-RANGE = 5.0  # normalised latents of photographs hardly ever lie beyond
-LOOKS_NOISE = 0.3  # deviation of the noise on painted latents whose looks are read
-WATCHED = 6  # drawn faces of a batch that recogniser and mesh look at through the decoder
-READ = 8  # drawn faces of a batch that the readers learn from in the same way
 STRANGERS = 4  # that are painted for each face, of whom one is taken
 ALIKE = 0.2  # cosine of embeddings from which a stranger is too much like the original, and the next one is looked at
 MARGIN = 0.06  # of oddness, for the first stranger: photos of one person keep one stranger where all look as natural
@@ -208,7 +210,7 @@ class Persona(Backbone):
 
     def _solid(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """As `points`, with depths in the same unit: `(B, 468, 3)`."""
-        points, confidence = self.mesh.solid(_bytes(image))
+        points, confidence = self.mesh.solid(bytes_of(image))
         places = torch.from_numpy(points) / image.shape[-1] * 2
         places[..., :2] -= 1
         return places.to(image.device), torch.from_numpy(confidence).to(image.device)
@@ -252,7 +254,7 @@ class Persona(Backbone):
 
         The face is painted into the picture of half the size. Its mask, too, is found there: one cell becomes four.
         """
-        codes, embedding, confidence = self._look(_halved(image))
+        codes, embedding, confidence = self._look(halved(image))
         small = self._drawn(codes, embedding, confidence, key)
         assert codes.mask is not None
         mask = F.interpolate(codes.mask, scale_factor=2.0)
@@ -261,23 +263,23 @@ class Persona(Backbone):
             # Where no face was made out there is no picture to enlarge; it is NaN again below.
             painted = self.bundle.codec.encode(small.nan_to_num().clamp(-1, 1))
         filled = self.enlarger.enlarge(painted, latents, mask)
-        return _clear(self._joined(filled, mask, image), confidence), latents, mask
+        return clear(self._joined(filled, mask, image), confidence), latents, mask
 
     def _anonymize_with_cast(self, image: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Pictures `(B, 3, S, S)` with donors' faces, their own latents, and the masks of the changed cells."""
         large = self._is_large(image)
-        small = _halved(image) if large else image
+        small = halved(image) if large else image
         codes, embedding, confidence = self._look(small)
         assert codes.latents is not None
         assert codes.mask is not None
         drawn, donors = self._with_donors(small, codes, embedding, key)
         if not large:
-            return _clear(drawn, confidence), codes.latents, codes.mask
+            return clear(drawn, confidence), codes.latents, codes.mask
         with torch.no_grad():
             latents = self.bundle.codec.encode(image)
         mask = F.interpolate(codes.mask, scale_factor=2.0)
         drawn = self._put_on(image, self._targets(image, codes), donors)
-        return _clear(drawn, confidence), latents, mask
+        return clear(drawn, confidence), latents, mask
 
     def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[int]]:
         """Pictures with the faces of donors unlike the persons, and the donors' numbers.
@@ -290,7 +292,7 @@ class Persona(Backbone):
         """
         targets = self._targets(image, codes)
         orders = self._donors(targets, self.edit(codes, key).identity, embedding)
-        known = None if self.album is None else self.album.knows(_numbers(embedding))
+        known = None if self.album is None else self.album.knows(numbers_of(embedding))
         drawn, donors = self.cast.put_on_unlike(targets, orders, self._alike_in_rows(embedding), known)
         return torch.from_numpy(drawn).to(image.device), donors
 
@@ -307,7 +309,7 @@ class Persona(Backbone):
         points = codes.mesh.detach().float().cpu().numpy() * np.float32(side / 2)
         points[..., :2] += np.float32(side / 2)
         masks = (codes.mask[:, 0] > 0).cpu().numpy()
-        return [target_of(*face) for face in zip(_bytes(image), points, masks, strict=True)]
+        return [target_of(*face) for face in zip(bytes_of(image), points, masks, strict=True)]
 
     def _donors(self, targets: list[Target], turned: Tensor, embedding: Tensor) -> list[list[int]]:
         """Numbers of donors for each of B faces, as `Cast.orders`.
@@ -320,10 +322,10 @@ class Persona(Backbone):
         space = self.identities
         return self.cast.orders(
             targets,
-            _numbers(turned),
-            _numbers(embedding),
-            _numbers(space.kept_basis),
-            _numbers(space.free_basis),
+            numbers_of(turned),
+            numbers_of(embedding),
+            numbers_of(space.kept_basis),
+            numbers_of(space.free_basis),
             self.album,
         )
 
@@ -352,14 +354,14 @@ class Persona(Backbone):
         codes = self._codes(image, latents, mesh, identity)
         drawn = self.decode(self.edit(codes, key))
         assert codes.mask is not None
-        return _clear(drawn, confidence), codes_of_latents(latents, codes.mask)
+        return clear(drawn, confidence), codes_of_latents(latents, codes.mask)
 
     def _put_on_as(self, image: Tensor, identity: Tensor, key: Tensor) -> tuple[Tensor, list[bytes]]:
         """As `anonymize_as_with_codes`, with the faces of donors."""
-        codes, embedding, confidence = self._look(_halved(image) if self._is_large(image) else image)
+        codes, embedding, confidence = self._look(halved(image) if self._is_large(image) else image)
         targets = self._targets(image, codes)
         orders = self._donors(targets, self.edit(codes.with_identity(identity), key).identity, embedding)
-        drawn = _clear(self._put_on(image, targets, [order[0] for order in orders]), confidence)
+        drawn = clear(self._put_on(image, targets, [order[0] for order in orders]), confidence)
         if self._is_large(image):
             return drawn, self.code_of(image)
         assert codes.latents is not None
@@ -401,7 +403,7 @@ class Persona(Backbone):
     def embeddings(self, faces: NDArray[np.float32]) -> NDArray[np.float32]:
         """What the recogniser sees in faces `(B, 3, 128, 128)`, `(B, E)` of unit length, to tell people apart."""
         with torch.no_grad():
-            return _numbers(self.bundle.recogniser(self._here(faces)))
+            return numbers_of(self.bundle.recogniser(self._here(faces)))
 
     def donor_of_person(self, faces: NDArray[np.float32], key: Tensor, used: Mapping[int, int]) -> int:
         """Number of the donor whom one person gets in several photos, see `Cast.for_person`.
@@ -418,10 +420,10 @@ class Persona(Backbone):
         space = self.identities
         return self.cast.for_person(
             self._targets(image, codes),
-            _numbers(turned),
-            _numbers(embedding),
-            _numbers(space.kept_basis),
-            _numbers(space.free_basis),
+            numbers_of(turned),
+            numbers_of(embedding),
+            numbers_of(space.kept_basis),
+            numbers_of(space.free_basis),
             self._alike_in_rows(embedding),
             used,
         )
@@ -434,7 +436,7 @@ class Persona(Backbone):
         """How alike drawn faces are to the persons of embeddings `(B, E)`, as the cast asks for it."""
 
         def alike(drawn: NDArray[np.float32], rows: list[int]) -> NDArray[np.float32]:
-            return _numbers(self._alike(torch.from_numpy(drawn).to(embedding.device), embedding[rows]))
+            return numbers_of(self._alike(torch.from_numpy(drawn).to(embedding.device), embedding[rows]))
 
         return alike
 
@@ -456,12 +458,12 @@ class Persona(Backbone):
             again = (alike >= ALIKE).nonzero().flatten()
             if len(again) == 0:
                 break
-            redrawn = self._join(painted[turns[again], again], _rows_of(codes, again))
+            redrawn = self._join(painted[turns[again], again], rows_of(codes, again))
             alike_now = self._alike(redrawn, embedding[again])
             better = alike_now < alike[again]
             drawn[again[better]] = redrawn[better]
             alike[again[better]] = alike_now[better]
-        return _clear(drawn, confidence)
+        return clear(drawn, confidence)
 
     def _strangers(self, codes: Codes, key: Tensor) -> tuple[Tensor, Tensor]:
         """Latents `(T, B, 32, h, h)` of T strangers for each of B faces, and how odd they are, `(T, B)`.
@@ -534,11 +536,11 @@ class Persona(Backbone):
         lines, mask = drawings(mesh, image, cells)
         if covered is None:
             covered = self._covered(latents, lines, mask, mesh)
-        mask = _uncovered(mask, covered)
+        mask = uncovered(mask, covered)
         light = fit_light(self.bundle.codec.preview(latents), mask)
         surface = light_surface(light, cells) * mask
         maps = torch.cat([mask, F.pixel_unshuffle(lines, FINE), surface], 1)
-        shown = _maps_shown(mask, lines)
+        shown = maps_shown(mask, lines)
         condition = torch.cat([light.flatten(1), pose(mesh)], 1)
         return Codes(
             identity=identity,
@@ -553,7 +555,7 @@ class Persona(Backbone):
         """Cells `(B, 1, h, h)` that something covers; none in training, where covers are drawn at random."""
         if self.training or not self.covers:
             return torch.zeros_like(mask)
-        return self.finder.covers(latents, _maps_shown(mask, lines), mesh)
+        return self.finder.covers(latents, maps_shown(mask, lines), mesh)
 
     def _identity(self, embedding: Tensor, latents: Tensor, image: Tensor) -> Tensor:
         """Codes `(B, 64)` of embeddings, with sex and age as the pictures show them.
@@ -630,9 +632,9 @@ class Persona(Backbone):
 
     def _joined(self, painted: Tensor, mask: Tensor, image: Tensor) -> Tensor:
         """Pictures `(B, 3, S, S)` with painted latents `(B, 32, h, h)` in the cells of a mask `(B, 1, h, h)`."""
-        window = _window(mask, 0)
+        window = window_of(mask, 0)
         part = self.bundle.codec.decode_part(painted, window)
-        rows, columns = _pixels(window)
+        rows, columns = pixels_of(window)
         edge = soft_edge(mask, image.shape[-1])[:, :, rows, columns]
         picture = image.float().clone()
         picture[:, :, rows, columns] = picture[:, :, rows, columns] * (1 - edge) + part * edge
@@ -651,242 +653,38 @@ class Persona(Backbone):
     def _mask(self, image: Tensor, latents: Tensor | None = None) -> Tensor:
         """The cells of `(B, 3, S, S)` that are painted anew, `(B, 1, h, h)` of 0 and 1; `latents` where known."""
         if self._is_large(image):
-            return F.interpolate(self._mask(_halved(image)), scale_factor=2.0)
+            return F.interpolate(self._mask(halved(image)), scale_factor=2.0)
         if latents is None:
             with torch.no_grad():
                 latents = self.bundle.codec.encode(image)
         mesh = self.points(image)[0]
         lines, mask = drawings(mesh, image, latents.shape[-1])
-        return _uncovered(mask, self._covered(latents, lines, mask, mesh))
+        return uncovered(mask, self._covered(latents, lines, mask, mesh))
 
     def new_discriminator(self) -> nn.Module:
         """An untrained discriminator of painted latents."""
         return PaintingDiscriminator(self.cells, maps=SEEN)
 
     def build_readers(self) -> nn.ModuleDict:
-        """Networks on latents that a stage trains along.
-
-        `identity` learns what the recogniser sees, `expression` where eyes and mouth are, and `hunter` the embedding of
-        the person who stood where somebody else was drawn, as an attacker would who anonymizes pictures himself.
-        `natural` tells painted faces from photographs by what the recogniser's layers see, where it shows them.
-        """
-        embedding = len(self.identities.mean)
-        readers = nn.ModuleDict(
-            {
-                "identity": LatentReader(embedding, self.cells, dropout=0.3),
-                "hunter": LatentReader(embedding, self.cells, dropout=0.3),
-                "expression": LatentReader(2 * len(EXPRESSION), self.cells),
-            }
-        )
-        # A discriminator on the maps of a trained network learns from few pictures.
-        recogniser = self.bundle.trainable_recogniser().net
-        if isinstance(recogniser, LayeredRecogniser):
-            readers["natural"] = FeatureDiscriminator(recogniser.widths)
-        return readers
+        """Networks on latents that a stage trains along, see `PersonaTerms.new_readers`."""
+        return self._terms(nn.ModuleDict()).new_readers()
 
     def reader_terms(self, batch: FaceBatch, codes: Codes, drawn: Tensor) -> dict[str, Tensor]:
-        """What the readers learn from: the photographs of a batch, and the faces just drawn, which are new people.
-
-        Args:
-            batch: The photographs.
-            codes: Of the photographs.
-            drawn: As `drawn_view` gives it; no gradient flows into it.
-        """
-        readers = self._readers()
-        times = len(drawn) // len(batch)
-        latents = codes.latents
-        mask = codes.mask
-        assert latents is not None
-        assert mask is not None
-        # What follows the latents is mask and drawings, see `drawn_view`.
-        painted = drawn[:, :-SEEN].detach()
-        rows = torch.arange(min(READ, len(drawn)), device=drawn.device)
-        fresh = painted[rows]
-        with torch.no_grad():
-            embedding = self._embedding(batch)
-            mesh = batch.mesh if batch.mesh is not None else self.points(batch.image)[0]
-            shown = self._shown(fresh, mask[rows % len(batch)], batch.image[rows % len(batch)])
-            embedding_shown, maps_shown = self._seen(shown)
-            places_shown = _expression(self.mesh.seen(shown))
-            # Noise of the codec's own size and more makes the readers look at the face, not at its last digits.
-            spread = 0.2 * torch.rand(len(latents), 1, 1, 1, device=latents.device)
-            noisy = latents + spread * torch.randn_like(latents)
-        seen = torch.cat([noisy, fresh])
-        found = F.normalize(readers["identity"](seen).float())
-        distance = 1 - (found * torch.cat([embedding, embedding_shown])).sum(1)
-        # The hunter sees the painted face alone. From hair and background it knows the training pictures by heart, and
-        # a painter can do nothing against that.
-        hunted = F.normalize(readers["hunter"](painted * mask.repeat(times, 1, 1, 1)).float())
-        places = readers["expression"](seen).float()
-        off = (places - torch.cat([_expression(mesh), places_shown])).abs().mean(1)
-        terms = {
-            "reader": distance[: len(batch)].mean() + distance[len(batch) :].mean(),
-            "hunter": (1 - (hunted * embedding.repeat(times, 1)).sum(1)).mean(),
-            "expression_reader": off[: len(batch)].mean() + off[len(batch) :].mean(),
-        }
-        if "natural" in readers:
-            last = torch.arange(len(batch), device=drawn.device)[-READ:]
-            with torch.no_grad():
-                # Through the codec like the painted ones, or its digits would give the photographs away.
-                photographs = self._seen(self._shown(latents[last], mask[last], batch.image[last]))[1]
-            pairs = zip(readers["natural"](photographs), readers["natural"](maps_shown), strict=True)
-            terms["natural_reader"] = _mean([discriminator_loss(real, fake) for real, fake in pairs])
-        return terms
+        """What the readers learn from, see `PersonaTerms.reader_terms`."""
+        return self._terms(self._readers()).reader_terms(batch, codes, drawn)
 
     def disentangle_terms(
         self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]
     ) -> dict[str, Tensor]:
-        """Stage 1: rows that lend themselves their identity draw themselves, the others somebody else.
-
-        `itself`      L1 on the latents of the face, own rows.
-        `likeness`    1 - cos of the reader's embedding to the wanted person's, all rows.
-        `stranger`    Cosine above 0 of the reader's embedding to the old person's, other rows.
-        `watched`     The two terms above by the true recogniser through the decoder, on a few rows.
-        `expression`  L1 between where the other reader sees eyes and mouth, and where the mesh has them.
-        `mesh`        L1 between the mesh of the watched rows' pictures and the wanted one, eyes and mouth twice.
-        `pose`        How far mouth, yaw and pitch of the same meshes are off, in standard deviations.
-        `light`       Distance of the surfaces of colour.
-        `kept`        How far sex and age are off, as the pictures and the painted faces alone show them.
-        `natural`     How clearly the recogniser's layers tell the watched rows' pictures from photographs.
-        `bounds`      How far latents go beyond what photographs have.
-        """
-        rows = torch.arange(len(batch), device=drawn.device)
-        same_person = (batch.identity == batch.identity[source]) & (batch.identity >= 0)
-        # Another photo of the same person lends the same identity.
-        itself = (source == rows) | same_person
-        target = torch.where(itself[:, None], self._embedding(batch), self.identities.apart(codes.identity))
-        readings = F.normalize(self._readers()["identity"](drawn[:, :-SEEN]).float())
-        terms = self._drawing_terms(batch, codes, drawn, readings, target, itself)
-        return {name: value for name, value in terms.items() if name in wanted}
+        """Stage 1's own terms, see `PersonaTerms.disentangle_terms`."""
+        return self._terms(self._readers()).disentangle_terms(batch, codes, drawn, source, wanted)
 
     def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
-        """Stage 2: all rows draw somebody else; see `disentangle_terms`.
+        """Stage 2's own terms, see `PersonaTerms.anonymize_terms`."""
+        return self._terms(self._readers()).anonymize_terms(batch, branches, wanted)
 
-        `hunted`     Cosine above 0 of what the hunter finds to the old person's embedding.
-        `apart`      Cosine above 0 between the readings of one face under two keys.
-        `pseudonym`  1 - cos between the readings of two photos of one person under one key.
-        """
-        drawn = branches.pictures
-        times = branches.versions
-        codes = branches.original.map(lambda item: item.repeat(times, *[1] * (item.ndim - 1)))
-        target = self.identities.apart(branches.edited.identity)
-        nobody = torch.zeros(len(drawn), dtype=torch.bool, device=drawn.device)
-        painted = drawn[:, :-SEEN]
-        readings = F.normalize(self._readers()["identity"](painted).float())
-        terms = self._drawing_terms(batch, codes, drawn, readings, target, nobody)
-        if "hunted" in wanted:
-            assert codes.mask is not None
-            found = F.normalize(self._readers()["hunter"](painted * codes.mask).float())
-            terms["hunted"] = F.relu((found * self._embedding(batch).repeat(times, 1)).sum(1)).mean()
-        if times == 2:
-            first, second = readings.chunk(2)
-            terms["apart"] = F.relu((first * second).sum(1)).mean()
-            if "pseudonym" in wanted:
-                terms["pseudonym"] = _one_stranger(second, batch.identity)
-        return {name: value for name, value in terms.items() if name in wanted}
-
-    def _drawing_terms(
-        self, batch: FaceBatch, codes: Codes, drawn: Tensor, readings: Tensor, target: Tensor, itself: Tensor
-    ) -> dict[str, Tensor]:
-        """The terms that both stages have.
-
-        Args:
-            batch: B photographs.
-            codes: Of the drawn faces; only their identity codes differ from the photographs'.
-            drawn: `(N, 40, h, h)`, N a multiple of B.
-            readings: `(N, E)`, what the reader sees in them.
-            target: `(N, E)`, what recognisers should see in them.
-            itself: `(N,)` bool, whether a row draws its own person.
-        """
-        readers = self._readers()
-        latents = codes.latents
-        mask = codes.mask
-        assert latents is not None
-        assert mask is not None
-        times = len(drawn) // len(batch)
-        painted = drawn[:, :-SEEN]
-        own = self._embedding(batch).repeat(times, 1)
-        others = (~itself).float()
-        count = others.sum().clamp(min=1)
-        watched = _watched(len(drawn), itself).to(drawn.device)
-        shown = self._shown(painted[watched], mask[watched], batch.image[watched % len(batch)])
-        seen, maps = self._seen(shown)
-        pull = 1 - (seen * target[watched]).sum(1)
-        push = F.relu((seen * own[watched]).sum(1)) * others[watched]
-        mesh = batch.mesh if batch.mesh is not None else self.points(batch.image)[0]
-        places = readers["expression"](painted).float()
-        points = self.mesh.seen(shown)
-        points_wanted = mesh[watched % len(batch)]
-        moved = (points - points_wanted).abs()
-        difference = ((painted - latents).abs() * mask).sum((1, 2, 3)) / mask.sum((1, 2, 3)) / painted.shape[1]
-        preview = self.bundle.codec.preview(painted)
-        wanted_light = fit_light(self.bundle.codec.preview(latents), mask)
-        terms = {
-            "itself": (difference * itself).sum() / itself.sum().clamp(min=1),
-            "likeness": (1 - (readings * target).sum(1)).mean(),
-            "stranger": (F.relu((readings * own).sum(1)) * others).sum() / count,
-            "watched": (pull + push).mean(),
-            "expression": (places - _expression(mesh).repeat(times, 1)).abs().mean(),
-            "mesh": moved.mean() + moved[:, list(EXPRESSION)].mean(),
-            "pose": expression_distance(points, points_wanted),
-            "light": light_distance(preview, wanted_light, mask),
-            "bounds": F.relu(painted.abs() - RANGE).square().mean(),
-            "kept": self._looks_off(codes, painted, shown, watched),
-        }
-        if "natural" in readers:
-            terms["natural"] = _mean([generator_loss(logits) for logits in readers["natural"](maps)])
-        return terms
-
-    def _looks_off(self, codes: Codes, painted: Tensor, shown: Tensor, watched: Tensor) -> Tensor:
-        """How far sex and age of painted faces are off.
-
-        Args:
-            codes: Of the drawn faces.
-            painted: Their latents `(N, 32, h, h)`.
-            shown: Pictures of some of them.
-            watched: Numbers of these.
-        """
-        looks = self.identities.kept(codes.identity)[:, :2].detach()
-        side = LatentCodec.shrink * self.looks.cells
-        if painted.shape[-1] != self.looks.cells:
-            small = F.interpolate(shown, size=(side, side), mode="area")
-            return F.smooth_l1_loss(self.looks.read(self.bundle.codec.encode(small)), looks[watched])
-        assert codes.mask is not None
-        # Noise keeps the painter from drawing what the network alone takes for sex or age.
-        noisy = painted + LOOKS_NOISE * torch.randn_like(painted)
-        whole = self.looks.read(noisy)
-        face = self.looks.read(noisy * codes.mask)
-        return F.smooth_l1_loss(whole, looks) + F.smooth_l1_loss(face, looks)
-
-    def _seen(self, image: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """What the recogniser sees in `(B, 3, S, S)`: embeddings `(B, E)`, and its maps where it has some."""
-        recogniser = self.bundle.recogniser.net  # type: ignore[attr-defined]
-        if isinstance(recogniser.net, LayeredRecogniser):
-            seen: tuple[Tensor, list[Tensor]] = recogniser.with_maps(image)
-            return seen
-        return recogniser(image), []
-
-    def _shown(self, painted: Tensor, mask: Tensor, image: Tensor) -> Tensor:
-        """Pictures `(B, 3, S, S)` of painted latents within `image`; only what a batch paints anew is decoded.
-
-        The codec looks at the whole picture, though weakly: a window's pixels differ by 0.02 on average, which moves
-        embeddings by a hundredth.
-        """
-        window = _window(mask)
-        top, bottom, left, right = window
-        drawn = self.bundle.codec.decode(painted[:, :, top:bottom, left:right])
-        rows, columns = _pixels(window)
-        edge = soft_edge(mask, image.shape[-1])[:, :, rows, columns]
-        picture = image.float().clone()
-        picture[:, :, rows, columns] = picture[:, :, rows, columns] * (1 - edge) + drawn * edge
-        return picture
-
-    def _embedding(self, batch: FaceBatch) -> Tensor:
-        """The training recogniser's embeddings of a batch, `(B, E)`."""
-        if batch.embedding is not None:
-            return batch.embedding.float()
-        with torch.no_grad():
-            return self.bundle.recogniser(batch.image)
+    def _terms(self, readers: nn.ModuleDict) -> PersonaTerms:
+        return PersonaTerms(self.bundle, self.identities, self.mesh, self.looks, self.cells, readers)
 
     def _readers(self) -> nn.ModuleDict:
         """The readers of the stage that trains this method."""
@@ -894,106 +692,3 @@ class Persona(Backbone):
         if not readers:
             raise RuntimeError("Persona's terms need the readers that a stage builds: call use_readers first")
         return readers
-
-
-def soft_edge(mask: Tensor, side: int) -> Tensor:
-    """How much of each pixel is painted: 0 beyond the mask's cells, rising to 1 over half a cell within them.
-
-    Args:
-        mask: `(B, 1, h, h)` of 0 and 1.
-        side: Side of the picture in pixels, a multiple of h.
-
-    Returns:
-        `(B, 1, side, side)` in [0, 1].
-    """
-    cell = side // mask.shape[-1]
-    pixels = F.interpolate(mask, size=(side, side), mode="nearest")
-    span = 2 * (cell // 2) + 1
-    # A box of one cell that moves over the mask: one half on the border, 1 from half a cell within it on.
-    share = F.avg_pool2d(pixels, span, stride=1, padding=span // 2, count_include_pad=False)
-    return (2 * share - 1).clamp(0, 1) * pixels
-
-
-def _rows_of(codes: Codes, rows: Tensor) -> Codes:
-    """The codes of some faces of a batch."""
-    return codes.map(lambda item: item[rows])
-
-
-def _bytes(image: Tensor) -> NDArray[np.uint8]:
-    """Pictures `(B, 3, S, S)` in [-1, 1] as `(B, S, S, 3)` uint8."""
-    bytes_ = ((image.detach().float().clamp(-1, 1) + 1) * 127.5).round().byte()
-    return bytes_.permute(0, 2, 3, 1).contiguous().cpu().numpy()
-
-
-def _numbers(rows: Tensor) -> NDArray[np.float32]:
-    """Rows as an array."""
-    return rows.detach().float().cpu().numpy()
-
-
-def _halved(image: Tensor) -> Tensor:
-    """Pictures `(B, 3, S, S)` of half the size."""
-    return F.avg_pool2d(image.float(), 2)
-
-
-def _clear(drawn: Tensor, confidence: Tensor) -> Tensor:
-    """Pictures `(B, 3, S, S)`, NaN where the mesh made out no face."""
-    return torch.where((confidence >= CLEAR)[:, None, None, None], drawn, torch.nan)
-
-
-def _uncovered(mask: Tensor, covered: Tensor) -> Tensor:
-    """Masks `(B, 1, h, h)` without the covered cells; a face of which too little would be left keeps all its cells."""
-    left = mask * (1 - covered)
-    enough = left.sum((1, 2, 3), keepdim=True) >= LEAST * mask.sum((1, 2, 3), keepdim=True)
-    return torch.where(enough, left, mask)
-
-
-def _expression(mesh: Tensor) -> Tensor:
-    """Where eyes and inner lips are, of `(B, 468, 2)` in [-1, 1]: `(B, 104)`, spread to a deviation of about 1."""
-    return mesh[:, list(EXPRESSION)].flatten(1) * 2
-
-
-def _maps_shown(mask: Tensor, lines: Tensor) -> Tensor:
-    """Mask and drawings by cells, `(B, 8, h, h)`: what discriminator and cover finder are told."""
-    return torch.cat([mask, F.avg_pool2d(lines, FINE)], 1)
-
-
-def _window(mask: Tensor, around: int = 1) -> tuple[int, int, int, int]:
-    """Top, bottom, left and right of the cells that masks `(B, 1, h, h)` cover together, with some cells around them.
-
-    The whole where they cover nothing.
-    """
-    rows = mask.amax((0, 1, 3)).nonzero().flatten()
-    columns = mask.amax((0, 1, 2)).nonzero().flatten()
-    side = mask.shape[-1]
-    if len(rows) == 0:
-        return 0, side, 0, side
-    top = max(int(rows[0]) - around, 0)
-    left = max(int(columns[0]) - around, 0)
-    return top, min(int(rows[-1]) + 1 + around, side), left, min(int(columns[-1]) + 1 + around, side)
-
-
-def _pixels(window: tuple[int, int, int, int]) -> tuple[slice, slice]:
-    """Rows and columns of a picture that lie in a window of cells."""
-    top, bottom, left, right = (LatentCodec.shrink * edge for edge in window)
-    return slice(top, bottom), slice(left, right)
-
-
-def _watched(rows: int, itself: Tensor | None = None) -> Tensor:
-    """Numbers of the rows that the true recogniser looks at: the first that draw somebody else, else the first."""
-    candidates = torch.arange(rows)
-    if itself is not None and not bool(itself.all()):
-        candidates = candidates[~itself.cpu()]
-    return candidates[:WATCHED]
-
-
-def _mean(losses: list[Tensor]) -> Tensor:
-    """The mean of scalars."""
-    return torch.stack(losses).mean()
-
-
-def _one_stranger(readings: Tensor, identity: Tensor) -> Tensor:
-    """1 - cos between the readings of pairs of one person's photos, on average; 0 where a batch has no pair."""
-    same = (identity[:, None] == identity[None]) & (identity >= 0)[:, None]
-    same = same & ~torch.eye(len(identity), dtype=torch.bool, device=identity.device)
-    distance = 1 - readings @ readings.T
-    return (distance * same).sum() / same.sum().clamp(min=1)

@@ -22,7 +22,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon import __version__
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.persona import soft_edge
+from faceanon.backbones.persona_cells import soft_edge
 from faceanon.backbones.pictures import WithoutCodes
 from faceanon.data.files import read_photo
 from faceanon.errors import UserError

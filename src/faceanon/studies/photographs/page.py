@@ -76,6 +76,7 @@ LINES = (
     Line("correlation of yaw", "correlation/yaw", "number", least=0.95),
     Line("correlation of pitch", "correlation/pitch", "number", least=0.95),
     Line("told apart from codec round trips, on new persons, AUC", "told_apart", "number", most=0.75),
+    Line("told apart from the originals, on new persons, AUC", "told_apart/originals", "number"),
 )
 
 

@@ -1,6 +1,8 @@
 """Can a network tell a model's pictures from real ones? It learns from half of the persons and is tested on the others.
 
 Real pictures go through the codec once (`ROUND_TRIP`), so that only what the model painted can give its pictures away.
+A model that puts photographed faces on draws nothing by a codec: then it is the codec's traces in the real pictures
+that tell. So a second network tells the model's pictures from the originals as they are.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from faceanon.networks.critics import block
 from faceanon.photo.align import crop, whole_picture
 from faceanon.studies.photographs.figures import Figures
 from faceanon.studies.photographs.people import Person
-from faceanon.studies.photographs.pictures import ROUND_TRIP, Setting, place, read_pixels
+from faceanon.studies.photographs.pictures import ORIGINAL, ROUND_TRIP, Setting, place, read_pixels
 
 WIDTHS = (16, 32, 64, 96, 128)
 BATCH = 32
@@ -57,11 +59,11 @@ class Teller(nn.Module):
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pictures of some persons: the model's and the codec's round trips of the same originals.
+    """Pictures of some persons: the model's, and real ones of the same originals.
 
     Args:
         drawn: `(N, 3, S, S)` in [-1, 1].
-        real: `(N, 3, S, S)` in [-1, 1].
+        real: `(N, 3, S, S)` in [-1, 1], the originals or the codec's round trips of them.
         person: `(N,)` labels.
     """
 
@@ -81,6 +83,8 @@ def telling_figures(
     seed: int = 0,
 ) -> None:
     """Train the network and add `told_apart`, its area under the ROC curve on persons it has not seen.
+
+    `told_apart/originals` is that of a second network, for which real pictures are the originals.
 
     Args:
         people: All persons; half are the attacker's, and a fifth of those choose when the network was at its best.
@@ -104,27 +108,32 @@ def telling_figures(
     numbers = [str(person.number) for person in people]
     choosing, test = hold_out(numbers, max(1, len(people) // 10), len(people) // 2, seed)
     training = set(numbers) - choosing - test
-    parts = []
+    groups = []
     for names in (training, choosing, test):
-        chosen = []
-        for person in people:
-            if str(person.number) in names:
-                chosen.append(person)
-        parts.append(_load(chosen, setting, cache, image_size))
+        groups.append([person for person in people if str(person.number) in names])
+    for name, real_version in (("told_apart", ROUND_TRIP), ("told_apart/originals", ORIGINAL)):
+        parts = [_load(group, setting, cache, image_size, real_version) for group in groups]
+        _add_area(name, parts, steps, figures, device, seed)
+
+
+def _add_area(
+    name: str, parts: Sequence[Pairs], steps: int, figures: Figures, device: torch.device | str, seed: int
+) -> None:
+    """Train a network on the first part, choose its best moment on the second, and add its area on the third."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net, curve = _train(parts[0], parts[1], steps, torch.device(device))
     held_out = parts[2]
     drawn = _scores(net, held_out.drawn)
     real = _scores(net, held_out.real)
-    figures.values["told_apart"] = area_under_roc(drawn, real)
-    figures.intervals["told_apart"] = _interval(drawn, real, held_out.person, seed)
+    figures.values[name] = area_under_roc(drawn, real)
+    figures.intervals[name] = _interval(drawn, real, held_out.person, seed)
     # The curve as well: it shows whether the network had learnt enough by the end.
     for step, value in curve.items():
-        figures.values[f"told_apart/choosing/{step}"] = value
+        figures.values[f"{name}/choosing/{step}"] = value
 
 
-def _load(people: Sequence[Person], setting: Setting, cache: Path, image_size: int) -> Pairs:
+def _load(people: Sequence[Person], setting: Setting, cache: Path, image_size: int, real_version: str) -> Pairs:
     """One picture of either kind for every original; the passwords take turns."""
     versions = setting.versions("anonymized")
     drawn = []
@@ -133,7 +142,7 @@ def _load(people: Sequence[Person], setting: Setting, cache: Path, image_size: i
     for one in people:
         for number, picture in enumerate(one.pictures):
             drawn.append(_face(place(cache, picture, versions[number % len(versions)]), image_size))
-            real.append(_face(place(cache, picture, ROUND_TRIP), image_size))
+            real.append(_face(place(cache, picture, real_version), image_size))
             person.append(one.number)
     return Pairs(torch.stack(drawn), torch.stack(real), torch.tensor(person))
 

@@ -124,6 +124,7 @@ class DBAF(Backbone):
         self.cid = cid
         self.maar = self._feature_maps() if maar else None
         self.blend = blend
+        # A list: a tuple would come back from a saved model as a list, which counts as another setting.
         self.face_oval = face_oval
         # Lightning does not call `train` when a fit starts.
         self.encoder.eval()

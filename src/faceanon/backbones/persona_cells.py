@@ -12,6 +12,7 @@ from faceanon.landmarks.drawings import FINE
 from faceanon.networks.codec import LatentCodec
 from faceanon.types import Codes
 
+# Of a face that was covered whole no light could be measured, and a training broke off.
 LEAST = 0.4  # share of a face's cells that is painted at least, whatever covers it
 CLEAR = 0.5  # confidence of the mesh below which a picture shows no face that can be painted
 

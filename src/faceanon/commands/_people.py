@@ -161,5 +161,6 @@ def _likeness(likeness: float | None, model: str | None, pipeline: Pipeline) -> 
     if likeness is not None:
         return likeness_of(bundle, likeness)
     path = default_model() if model is None else Path(model)
+    # What is typed may be a shipped model's name instead of a path.
     path = path if path.exists() else checkpoints() / path
     return likeness_of(bundle, threshold_of(bundle, path))

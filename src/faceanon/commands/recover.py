@@ -145,6 +145,7 @@ def _photos(options: Options) -> int:
     folder = prepare_folder(files, options.password, jobs, _settings(options))
     # A wrong --like is named before the password is asked for.
     like = None if options.like is None else manifest_like(Path(options.like))
+    # Asked for once: a typing error costs another try here, and no faces.
     password = password_of(options.password, confirm=False)
     if options.exact:
         pipeline = no_model()

@@ -151,7 +151,9 @@ class ShuffledBatches(DistributedSampler[list[Row]]):
         for batch in range(len(self) * self.num_replicas):
             rows = []
             for _ in range(self.pairs):
+                # The person is drawn before the pictures: one with many pictures comes no more often than another.
                 rows += rng.sample(rng.choice(groups), 2)
+            # Pairs take the places of a slice's last rows, so an epoch with pairs is no longer than one without.
             rows += order[batch * self.size : (batch + 1) * self.size][: self.size - len(rows)]
             # Drawn for the batches of all processes, of which each keeps its own: the rank changes no number.
             drawn = []

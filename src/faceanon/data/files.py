@@ -76,6 +76,7 @@ def list_photos(
         raise UserError(f"no folder {skipped} for the masks: name a folder below {root}, or leave masks out")
     photos = []
     for path in sorted(root.rglob("*")):
+        # Masks lie below the root too, and end like pictures.
         if path.suffix.lower() in extensions and path.is_file() and (skipped is None or skipped not in path.parents):
             photos.append(Photo(path, path.relative_to(root).as_posix()))
     if not photos:
@@ -156,10 +157,12 @@ def name_identities(photos: Sequence[Photo], table: Path) -> list[Photo]:
 
 
 def _aliases(name: str) -> set[str]:
+    # A set: right below the root path and file name are equal, and must count as one use.
     return {name, Path(name).name, Path(name).stem}
 
 
 def _person_of(photo: Photo, person: dict[str, str], uses: Counter[str], table: Path) -> str | None:
+    # The whole path first: it alone surely means one picture.
     for alias in (photo.name, Path(photo.name).name, Path(photo.name).stem):
         if alias in person:
             if uses[alias] > 1:

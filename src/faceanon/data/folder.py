@@ -218,6 +218,7 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
     def _try(self, photo: Photo) -> tuple[Pixels, bool] | UnreadableError:
         try:
             return self.read(photo)
+        # Given back instead of raised: the pool goes on, and one message names all damaged files.
         except UnreadableError as error:
             return error
 

@@ -94,6 +94,7 @@ class CropJitter:
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Random crops `(count, 2, 3)`; applied to (x, y, 1) in the new picture, its place in the exact one."""
         uniform = torch.rand(count, 5, generator=generator)
+        # A crop that stays has drawn its numbers too, so another `share` changes no other crop.
         drawn = (2 * uniform[:, :4] - 1) * (uniform[:, 4:] < self.share)
         side = 1 + self.scale * drawn[:, 0]
         angle = math.radians(self.rotation) * drawn[:, 1]

@@ -61,6 +61,7 @@ class ResumableLoader(DataLoader[T_co]):
         try:
             batches = super().__iter__()
         finally:
+            # The iterator has its sampler by now; whoever asks the loader for one later gets the whole order.
             self._skip = 0
         for batch in batches:
             self._delivered += 1

@@ -207,6 +207,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         # By what they show: the same picture may have another name, size or compression.
         same = (train.tensors["embedding"] @ test.T > threshold).any(1)
         picture = train.tensors["picture"]
+        # All versions of such a picture go, also those that were changed too much to be recognised.
         out = torch.unique(picture[same])
         if not len(out):
             return train
@@ -295,6 +296,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
             "recogniser": self.bundle.entry("recogniser")["sha256"],
             "mesh": PUBLISHED,
             "size": self.image_size,
+            # Two training versions are 0 and 1, the held-out ones 0 and 2: their number alone would give both one file.
             "versions": len(versions) if versions != HELD_OUT else versions,
             "jitter": asdict(self.jitter),
             "seed": self.seed,
@@ -479,6 +481,7 @@ def _joined(portions: Iterable[tuple[dict[str, Tensor], list[Photo]]], number: d
         for picture in tensors["picture"].tolist():
             photo = photos[picture]
             labels.append(number[photo.identity or photo.name])
+        # Every portion counts its pictures from 0, and siblings are found by this number.
         parts.append({**tensors, "picture": tensors["picture"] + first})
         first += len(photos)
     if not parts:

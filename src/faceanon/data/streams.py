@@ -21,4 +21,5 @@ def stream(*names: object) -> torch.Generator:
     """
     # Hashed: streams whose names differ in a number alone must have nothing in common.
     digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
+    # Seven bytes always fit a signed 64-bit seed.
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))

@@ -100,6 +100,7 @@ class Album:
             steps = np.frombuffer(body, np.int8).reshape(rows, width)
         except (ValueError, KeyError, TypeError) as error:
             raise UserError("the album of a folder is damaged") from error
+        # A negative number would not fail later: it counts donors from the cast's end.
         if len(donors) != rows or (donors and min(donors) < 0):
             raise UserError("the album of a folder is damaged")
         return cls(_units(steps.astype(np.float32)), donors)
@@ -157,6 +158,7 @@ class Meeting:
             embedding: `(E,)` of unit length.
             face: RGB `(S, S, 3)`.
         """
+        # One NaN would spoil a person's mean, and with it every later comparison.
         if not np.isfinite(embedding).all():
             return
         number = self._nearest(embedding)

@@ -26,8 +26,14 @@ SIDE = 256  # side of the pictures that the donors' photographs were cut from; t
 LAUGHING = 0.06  # height of the gap between a donor's lips, in distances between the eyes, from which teeth show
 FITTING = 40  # donors who fit a person at most, of whom a key chooses
 FEWEST = 12  # ... and at least
+<<<<<<< HEAD
 UNLIKE_SHARE = 0.6  # of those who fit, who are least like the person and may be taken
 MISFIT = 2.5  # cost above the best one's from which a donor does not fit, if there are enough others
+=======
+# Not fewer: those who are least like a person are like each other, and two keys' strangers would be too.
+UNLIKE_SHARE = 0.75  # of those who fit, who are least like the person and may be taken
+MISFIT = 2.0  # cost above the best one's from which a donor does not fit, if there are enough others
+>>>>>>> 346f1be84cfca84a9ac4fb1298c553f9c0f47315
 TRIES = 8  # donors who are put on a face at most, until one is unlike the original
 UNLIKE = 0.1  # cosine of embeddings from which a donor's face on the original is too much like it
 SEEN = 4  # steps above it from which a donor whom a person has in other photos is not put on either: a cosine of .25
@@ -86,6 +92,7 @@ class Cast:
         self.closed = np.flatnonzero(gaps <= LAUGHING)
         self.open = np.flatnonzero(gaps > LAUGHING)
         self.gaps = gaps
+        # One donor is put on many faces, as in all frames of a video: its JPEG is decoded once for each size.
         self.donor = cache(self._donor)
 
     def _donor(self, number: int, side: int) -> Donor:
@@ -115,6 +122,7 @@ class Cast:
         if looks[1] > CHILD:
             sex = sex / 3
         costs = SEX * sex + AGE * age + BRIGHTNESS * np.abs(brightness) + COLOUR * colour
+        # Stable: of two donors of equal cost both engines take the same one, or their strangers would differ.
         order = np.argsort(costs, kind="stable")
         fit = int((costs <= costs[order[0]] + MISFIT).sum())
         return donors[order[: min(max(fit, FEWEST), FITTING)]]
@@ -138,6 +146,7 @@ class Cast:
         donors = unlike[: max(round(UNLIKE_SHARE * len(unlike)), FEWEST)]
         likeness = _units(self.codes @ free) @ _units(code @ free)
         order = donors[np.argsort(-likeness[donors], kind="stable")]
+        # Among all donors, not those who fit: the light of a video's frame changes who fits, and its donor must stay.
         best = int(likeness.argmax())
         if likeness[best] > SAME:
             return np.concatenate([[best], order[order != best]])
@@ -194,6 +203,7 @@ class Cast:
         """
         tone = np.mean([target.tone for target in targets], axis=0)
         order = self.chosen(codes.mean(0), _units(embeddings.mean(0)), tone, kept, free)[:TRIES].tolist()
+        # Sorting is stable: among donors who are used equally often the key's order stays.
         return self.unlike_in_all(targets, sorted(order, key=lambda donor: used.get(donor, 0)), alike)
 
     def unlike_in_all(self, targets: Sequence[Target], order: Sequence[int], alike: Alike) -> int:
@@ -211,6 +221,7 @@ class Cast:
             off = steps(alike(self.put_on(targets, [number] * len(targets)), rows))
             # NaN where nothing was put on: such a face is hidden in another way, whoever the donor is.
             off = off[np.isfinite(off)]
+            # The worst face decides, since the donor has to be unlike in every photo; the sum only parts equal ones.
             cost = (float(off.max(initial=0)), float(off.sum()))
             if least is None or cost < least:
                 best = number

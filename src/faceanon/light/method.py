@@ -161,6 +161,7 @@ class LightPersona:
         self.covers = bool(card["init_args"].get("covers", True))
         self.variety = float(card["init_args"].get("variety", VARIETY))
         self.with_cast = bool(card["init_args"].get("cast", False))
+        # Read at first use: recovery, and a model without a cast, never need its file.
         self.cast = cache(Cast)
         self.album: Album | None = None
         enlarged = self.with_cast or bool(card["init_args"].get("enlarge", True))
@@ -278,6 +279,7 @@ class LightPersona:
             painted = self._encoded(np.nan_to_num(small).clip(-1, 1))
             filled = self.run("enlarger", small=painted, large=latents, mask=mask)[0]
             picture = self._joined(image, filled, mask)
+        # NaN has the pipeline hide this face in another way: what the mesh cannot find, nothing is painted over.
         picture[seen.confidence < CLEAR] = np.nan
         return picture, _codes(latents, mask)
 
@@ -470,6 +472,7 @@ class LightPersona:
 
     def _points(self, image: Array) -> tuple[Array, Array]:
         """Points `(B, 468, 3)`, x and y in [-1, 1] and depth in the same unit, and confidences `(B,)`."""
+        # Through bytes, as torch's mesh gets its pictures: both engines have to find the same points.
         bytes_ = np.rint((image.clip(-1, 1) + 1) * np.float32(127.5)) / np.float32(255)
         left, top, right, bottom = MESH_BOX
         rows = _roi_weights(SIZE, top, bottom)
@@ -512,6 +515,7 @@ class LightPersona:
     def _turned(self, code: Array, keys: Array) -> Array:
         """Codes `(B, 64)` of other persons, as `IdentitySpace.turned`."""
         space = self._space()
+        # In double precision, as torch does it: the frame is the same on every machine.
         frame = np.linalg.qr(keys.astype(np.float64))[0].astype(np.float32)
         kept = code @ space["kept_basis"] @ space["kept_basis"].T
         free = np.einsum("bi,bij->bj", code @ space["free_basis"], frame)

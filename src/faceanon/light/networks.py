@@ -39,6 +39,7 @@ def layout(tensors: Mapping[str, Any]) -> str:
         tensors: By name; arrays or tensors.
     """
     lines = []
+    # Files may hold the same tensors in any order.
     for name in sorted(tensors):
         shape = tuple(tensors[name].shape)
         lines.append(f"{name} {shape}")

@@ -93,6 +93,7 @@ def r1_penalty(discriminator: nn.Module, real: Tensor) -> Tensor:
         real = real.detach().to(torch.promote_types(real.dtype, torch.float32)).requires_grad_()
         # Compiled code has no second derivatives.
         plain = getattr(discriminator, "forward", discriminator)
+        # The mean of the places, as in the loss: with their sum R1 of 768 places was 590,000 times as hard.
         (gradient,) = torch.autograd.grad(plain(real).flatten(1).mean(1).sum(), real, create_graph=True)
         penalty: Tensor = gradient.square().sum((1, 2, 3)).mean()
     return penalty

@@ -87,6 +87,7 @@ class Unit(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, I, H, W)` to `(B, O, H / stride, W / stride)`."""
         shortcut = self.shortcut_layer(x)
+        # Folded norms take their running statistics, and a training wants those of the batch.
         if self.training or not inference(x):
             out: Tensor = self.res_layer(x) + shortcut
             return out
@@ -139,6 +140,7 @@ def _enter(input_layer: nn.Module, image: Tensor) -> Tensor:
 
 def run_trunk(input_layer: nn.Module, body: nn.Sequential, image: Tensor, taps: Sequence[int]) -> dict[int, Tensor]:
     """Maps after the body indices in `taps` (-1 is the input layer); units past the last tap do not run."""
+    # In training a batch norm looks at the whole batch.
     if one_by_one(image) and not body.training:
         parts = []
         for item in image.chunk(len(image)):

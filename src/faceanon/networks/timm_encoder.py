@@ -79,6 +79,7 @@ class TimmEncoder(Encoder4Editing):
         self.feature_channels = channels_of_side
         self.trunk = _build(name, levels, trunk_file, dict(model_args or {}))
         config = timm.get_pretrained_cfg(name) or timm.models.PretrainedCfg()
+        # Not saved: the model's name gives them.
         self.register_buffer("mean", _pixel(config.mean), persistent=False)
         self.register_buffer("std", _pixel(config.std), persistent=False)
         self.latlayer0, self.latlayer1, self.latlayer2 = (nn.Conv2d(c, width, 1) for c in reversed(channels))

@@ -122,6 +122,7 @@ class LightPipeline(Pipeline):
     def draw(self, faces: Faces, keys: Faces, inverse: bool = False) -> list[Row]:
         """Strangers' faces and, unless `inverse`, the codes of the originals."""
         drawn, codes = self.persona.anonymize_with_codes(faces, keys)
+        # Codes of faces that are anonymized already would bring strangers back.
         if inverse:
             return [(face, None) for face in drawn]
         return list(zip(drawn, codes, strict=True))

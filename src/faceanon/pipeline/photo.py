@@ -193,6 +193,7 @@ class Pipeline:
 
         drawn = {}
         for secret in secrets:
+            # The faces of a batch mostly share one secret, whose key is then drawn once.
             if id(secret) not in drawn:
                 drawn[id(secret)] = self.backbone.key_from_secret(secret, 1)
         return torch.cat([drawn[id(secret)] for secret in secrets])
@@ -313,6 +314,7 @@ class Pipeline:
             UserError: If there is no face, none is wanted, or one must not be hidden in another way.
         """
         backbone = self.backbone
+        # The photo itself stays as it was: a vault may still want its pixels.
         pixels = photo.pixels.copy()
         height, width = pixels.shape[:2]
 

@@ -113,6 +113,7 @@ class AnonymizeTask:
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
         salt = self.salt or self.password.salt
         kdf = self.kdf or self.password.kdf
+        # Before the key derivation, which is slow on purpose: a name that cannot be written is refused here.
         encoding = self.output.encoding(self.target)
         secret = self.password.secret(salt, kdf)
         return self.pipeline.anonymizing(photo, secret, self.aligned, salt, kdf, encoding), secret

@@ -363,6 +363,7 @@ class PriorStage(Stage):
         terms["delta"] = latent_regulariser(codes, "delta")
         terms["mapping"] = mapping
         if self.adversarial and self.discriminator is not None:
+            # The discriminator sees as many drawn faces as photographs: samples, and reconstructions in the other half.
             half = len(original) // 2
             samples = self.prior.draw(self.mixed(w, half))
             output = torch.cat([samples, output[half:]])

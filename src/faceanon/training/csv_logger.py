@@ -86,6 +86,7 @@ class MetricsFile:
             writer.writeheader()
             writer.writerows(rows)
             file.flush()
+            # The rows have to be on the disk before the name points to them.
             os.fsync(file.fileno())
         temporary.replace(self.path)
         self.rows = len(rows)

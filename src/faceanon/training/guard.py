@@ -123,6 +123,7 @@ class FiniteGuard(L.Callback):
             terms[name] = float(value)
         state = {}
         for k, v in module.state_dict().items():
+            # A step reads no averaged weights, so a replay does without them.
             if not k.startswith("ema."):
                 state[k] = v.cpu()
         return {

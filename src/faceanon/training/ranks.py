@@ -38,6 +38,7 @@ class RankWatch(threading.Thread):
         """Which process died, and how; None while none has."""
         for rank, child in enumerate(self.children, start=1):
             code = child.poll()
+            # None is a process that runs, 0 one that came to its end.
             if code:
                 if code < 0:
                     how = f"was killed by signal {-code}"

@@ -128,6 +128,7 @@ def with_checkpoints(trainer: dict[str, Any], fit: bool) -> dict[str, Any]:
     callbacks = listed(trainer.get("callbacks"))
     if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
         plugins.append(SafeCheckpointIO())
+    # None is Lightning's usual setting, which is on.
     wanted = fit and trainer.get("enable_checkpointing") is not False and not trainer.get("barebones")
     if wanted and not any(isinstance(callback, RunCheckpoint) for callback in callbacks):
         callbacks.append(RunCheckpoint())

@@ -23,6 +23,7 @@ def random_state() -> dict[str, Any]:
     name, keys, *rest = np.random.get_state(legacy=True)
     state = {
         "python": random.getstate(),
+        # As a tensor: `torch.load(weights_only=True)` takes no arrays of NumPy.
         "numpy": (str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), *map(float, rest)),
         "torch": torch.get_rng_state(),
     }

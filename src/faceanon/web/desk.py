@@ -131,6 +131,7 @@ class Desk:
             UserError: It carries no manifest, or none of this page's methods made it.
         """
         manifest = manifest_of(path)[0]
+        # The classical methods too: for their files recovery says that nothing brings the faces back.
         for pipeline in self.pipelines.values():
             if pipeline.made(manifest.weights):
                 return pipeline

@@ -96,6 +96,7 @@ class Gate:
                 message = {**message, "headers": kept + own}
             await send(message)
 
+        # By its end: Gradio puts its paths below a prefix, which differs between releases.
         upload = scope["method"] == "POST" and scope["path"].rstrip("/").endswith("/upload")
         client = (scope.get("client") or ("unknown",))[0]
         if upload and (seconds := self.limit.wait(client)):

@@ -135,6 +135,7 @@ def run(args: argparse.Namespace) -> int:
     if options.attackers != "none":
         tools = make_tools(choice)
         cache = options.out / CACHE
+        # The first judge: the shipped recogniser, with which the attackers train, comes last.
         further = attack_figures(tools.pipeline, tools.judges[0], tools.mesh, people, options.attackers, cache)
     # The study gets a recipe of its tools: every process of `--jobs` makes its own.
     results = run_study(

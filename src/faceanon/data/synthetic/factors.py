@@ -129,7 +129,9 @@ def sample_attributes(n: int, generator: torch.Generator, occlusion: float = 0.3
     Returns:
         `(n, len(ATTRIBUTES))` float32, columns as `ATTRIBUTES` says.
     """
+    # Two draws for every attribute, though most use one: an attribute that becomes peaked changes no other.
     draws = torch.rand(n, len(SPREADS), 2, generator=generator)
+    # One draw for all kinds, so that nobody wears two things.
     choice = torch.rand(n, generator=generator)
     columns = []
     for i, spread in enumerate(SPREADS.values()):

@@ -70,6 +70,7 @@ class Head:
 
     def project(self, u: Tensor, v: Tensor, lift: float = 0.0) -> Spot:
         """A point (u, v) of the frontal face, `lift` before its ellipsoid, as yaw and pitch show it."""
+        # Beyond the ellipsoid there is no depth, and at its edge the squeeze below would divide by 0.
         depth = (1 - (u / self.width) ** 2 - (v / self.height) ** 2).clamp(min=0.08).sqrt()
         z = _DEPTH * depth + lift
         x = u * self.cos_yaw + z * self.sin_yaw

@@ -17,6 +17,8 @@ from faceanon.data.synthetic.shapes import Canvas
 
 __all__ = ["CLASSES", "LANDMARKS", "Rendered", "render"]
 
+# The middle of the factor `scale`, by which head units are larger than the picture's; edges are equally soft in all
+# faces.
 _MEAN_SCALE = 1.18
 
 

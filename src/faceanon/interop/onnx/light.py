@@ -162,6 +162,7 @@ def graph_of(case: Case) -> tuple[bytes, list[str]]:
             opset_version=OPSET,
             input_names=list(case.inputs),
             output_names=case.outputs,
+            # Not yet: the exporter would compute what follows from the weights' values.
             optimize=False,
         )
     assert made is not None
@@ -197,6 +198,7 @@ def graph_of(case: Case) -> tuple[bytes, list[str]]:
         place.key = "location"
         place.value = "weights"
     _bare(model)
+    # The files are tracked, so equal graphs have to be equal bytes.
     data: bytes = model.SerializeToString(deterministic=True)
     return data, names
 

@@ -182,6 +182,7 @@ class FolderRun:
             try:
                 yield from self.work(journal, self.todo)
             finally:
+                # A journal without a finished photo would only bind the next run to these settings.
                 if not self.anything_done:
                     journal.discard()
                 self.use(None)
@@ -193,6 +194,7 @@ class FolderRun:
             UserError: If the run is resumed under another password, or the journal cannot be written.
         """
         if self.todo:
+            # First: the photo that is done again to check the password follows the album too.
             self.use(self._known())
         if self.todo and len(self.todo) < len(self.plan.jobs):
             self._check_password()

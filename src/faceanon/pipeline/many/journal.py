@@ -182,6 +182,7 @@ class Journal:
                     taken |= history.last
                     lines = file.read(whole)
                     self._append(lines[lines.index(b"\n") + 1 :], durable=True)
+            # Last: a kill before this leaves the lines twice; in the other order they could be lost.
             part.unlink(missing_ok=True)
         return taken
 

@@ -134,6 +134,7 @@ class IdentityMeans:
         averages = {}
         for track, (total, count) in self._sums.items():
             mean = total / count
+            # Recovery turns back the stranger's own code; from another one it would draw somebody else.
             if not self.change.inverse:
                 mean = backbone.unlike(torch.stack(self._faces[track]).to(device), mean, key)
             averages[track] = mean

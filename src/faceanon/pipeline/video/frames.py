@@ -80,6 +80,7 @@ def read_info(path: Path) -> VideoInfo:
             height = first.height
         comments = []
         for name, text in container.metadata.items():
+            # Matroska writes the names of its tags in capitals.
             if name.lower() == "comment":
                 comments.append(text)
         return VideoInfo(

@@ -74,6 +74,7 @@ def mean_identities(video: Path, change: Change, record: VideoRecord, progress: 
             tracks.append(track)
         means.add(torch.stack(faces), tracks)
         progress("identities", frame.index + 1, last + 1)
+        # What follows would be decoded for nothing.
         if frame.index == last:
             break
     return means.result()

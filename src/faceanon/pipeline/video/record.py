@@ -187,6 +187,7 @@ def _pack(parts: list[NDArray[np.int32]]) -> bytes:
     second = []
     for part in parts:
         second.append(np.diff(part.astype(np.int64), n=2, axis=0, prepend=np.zeros((2, 4), np.int64)))
+    # Byte planes apart: the high bytes of small differences are all alike, which packs well.
     words = np.concatenate(second).T.astype("<i4")  # column after column
     return zlib.compress(np.frombuffer(words.tobytes(), np.uint8).reshape(-1, 4).T.tobytes(), 9)
 
@@ -224,6 +225,7 @@ def read_record(video: Path, comment: str | None) -> VideoRecord:
     """
     sidecar = sidecar_of(video)
     try:
+        # Any program may have written a comment; only ours begins so.
         if comment and comment.startswith('{"faceanon":"video"'):
             return VideoRecord.from_json(comment)
         if sidecar.is_file():

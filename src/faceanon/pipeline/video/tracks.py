@@ -21,6 +21,7 @@ from faceanon.photo.detect import Detection
 
 UNIT = 16  # squares are kept in sixteenths of a pixel, so that what the file says is exactly what was done
 LEAST_OVERLAP = 0.0  # distance-IoU of a match; two equal boxes that touch at an edge have about -0.2
+# On every frame the detector took half of the time.
 KEY_FRAMES = 8.0  # a second, in which faces are looked for where nobody says how often
 STEADY = 0.25  # of its box's side: how far a face may move, and its side change, from one key frame to the next
 CUT = 30.0  # mean difference of two frames' thumbnails, of 255, from which they count as different scenes

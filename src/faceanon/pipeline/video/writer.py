@@ -113,6 +113,7 @@ class VideoWriter:
         self._stream.pix_fmt = pixel_format
         context = self._stream.codec_context
         given = source.codec_context
+        # The template's own unit, in which the times of its frames are whole numbers.
         context.time_base = source.time_base or Fraction(1, 90_000)
         if (ratio := given.sample_aspect_ratio) and self.info.width == given.width:
             context.sample_aspect_ratio = ratio

@@ -74,6 +74,7 @@ class Figure:
         middle = statistics.median(values) if values else 0.0
         if len(values) < 2 or not middle:
             return None
+        # Inclusive: of two samples the usual way puts the quartiles beyond both.
         low, _, high = statistics.quantiles(values, n=4, method="inclusive")
         return float((high - low) / middle)
 

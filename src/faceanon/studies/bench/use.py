@@ -148,6 +148,7 @@ def loading_folder(settings: Settings, memory: bool) -> Work:
         # From the disk, however much memory the machine has.
         data.memory_limit = 0.0
     data.setup("fit")
+    # Pictures that fill no batch are left out of an epoch, so they must not count.
     batches = len(data.train_dataloader())
     return Work(lambda: _epoch(data.train_dataloader()), batches * BATCH, close=scratch.cleanup)
 

@@ -265,6 +265,7 @@ def photo_batches(
     read = Reader(size)
     for start in range(0, len(photos), batch):
         rows = []
+        # Counted over all photos, also those left out: keys and colours follow from this number.
         for number, photo in enumerate(photos[start : start + batch], start):
             try:
                 (pixels, _), _ = read(photo)

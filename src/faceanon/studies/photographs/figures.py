@@ -52,6 +52,7 @@ def judge_figures(judge: Judge, measured: Measured, figures: Figures) -> None:
     originals = measured.originals[judge.name]
     versions = measured.versions[judge.name]
     name = judge.name
+    # From the originals alone, so that every method is judged at the same threshold.
     threshold = threshold_at_far(judge.impostors(originals, person), FAR)
     figures.values[f"threshold/{name}"] = threshold
 

@@ -132,6 +132,7 @@ def cache_name(pipeline: Pipeline, setting: Setting) -> str:
     paired = "" if bundle is None else bundle.fingerprint
     # The version of faceanon too, since another one may draw other pictures.
     facts = [CACHE_VERSION, __version__, pipeline.backbone.method, pipeline.weights, paired, setting.side]
+    # Named only where it is on: caches of studies from before there was the setting keep their names.
     if setting.same_stranger:
         facts.append("same stranger")
     return hashlib.sha256(" ".join(map(str, facts)).encode()).hexdigest()[:16]

@@ -160,6 +160,7 @@ def run_study(
     backbone = tools.pipeline.backbone
     setting = Setting(side, passwords, backbone.reversible, backbone.sealed, same_stranger)
     cache = folder / CACHE / cache_name(tools.pipeline, setting)
+    # Before the first picture: a study that goes on at a later commit has to find the first one's.
     began = _remember_commit(cache)
     right = Passwords(passwords)
     albums = meet_everybody(people, tools.pipeline, setting, right, cache)
@@ -318,6 +319,7 @@ def _meta(tools: Tools, setting: Setting, people: Sequence[Person], cache: Path,
     spent = _read_seconds(cache / SECONDS)
     steps = []
     for name in spent:
+        # Seconds and numbers lie side by side; a step is what has both.
         if f"{name}/pictures" in spent:
             steps.append(name)
     judges = []

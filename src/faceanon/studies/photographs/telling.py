@@ -170,6 +170,7 @@ def _train(known: Pairs, choosing: Pairs, steps: int, device: torch.device) -> t
         mirrored = torch.rand(len(pictures), device=device)[:, None, None, None] < 0.5
         pictures = torch.where(mirrored, pictures.flip(3), pictures)
         labels = torch.cat([torch.ones(BATCH), torch.zeros(BATCH)]).to(device)
+        # Into training mode each time: a check leaves the network in eval mode.
         loss = F.binary_cross_entropy_with_logits(net.train()(pictures), labels)
         optimizer.zero_grad()
         torch.autograd.backward(loss)

@@ -110,6 +110,7 @@ def leak(target: Target) -> Leak:
     own = parts(target, target.probes, "codes of the probes")
     # Pictures of a person are neighbours, so half a turn away is somebody else.
     other = own["raw identity"].roll(len(identity) // 2, 0)
+    # Embeddings, not labels: the probes are tried on people of whom they have learnt nothing.
     goal = target.embed(target.known.image)
     sources = []
     for name in known:

@@ -59,6 +59,7 @@ class Parrot(Finding):
 
     def verdicts(self) -> list[Verdict]:
         """Whether the pictures can be undone without a key, if the attacker is any good at all."""
+        # An attacker may as well leave the pictures as they are, where the network makes them worse.
         lift = max(self.before.lift, self.after.lift)
         control = self.control_after.lift
         gain = control - self.control_before.lift
@@ -125,6 +126,7 @@ def learn(target: Target, hidden: Tensor, original: Tensor, title: str) -> Calla
     device = target.device
     recogniser = target.recogniser
     net = Restorer(hidden.shape[-1], WIDTH, DEPTH).to(device)
+    # The originals stay the same in every batch, so they are embedded once.
     if recogniser is None:
         known = None
     else:

@@ -134,6 +134,7 @@ def _first_of_groups(groups: int, seed: int, side: int, count: int) -> FaceBatch
 
     # With the occlusion that `SyntheticFaces` has by default: the training's own faces come out.
     roll = crossed_roll(groups, seed, 0.3)
+    # A group's first two rows are one person; the second person has the same attributes, so it is left out.
     rows = (torch.arange(count)[:, None] * GROUP + torch.arange(2)).flatten()
     parts = (roll.identity, roll.attributes, roll.identity_label, roll.attribute_label)
     kept_parts = []

@@ -107,6 +107,7 @@ def _fit(stage: Stage, seed: int, place: Path, settings: Settings, batches: int,
         "trainer.max_epochs": epochs,
         "trainer.limit_val_batches": 0,
         "trainer.logger.init_args.save_dir": place,
+        # Lightning warns of epochs that are shorter than this.
         "trainer.log_every_n_steps": min(10, an_epoch),
         "trainer.enable_checkpointing": "false",
     }

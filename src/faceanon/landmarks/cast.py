@@ -26,7 +26,7 @@ SIDE = 256  # side of the pictures that the donors' photographs were cut from; t
 LAUGHING = 0.06  # height of the gap between a donor's lips, in distances between the eyes, from which teeth show
 FITTING = 40  # donors who fit a person at most, of whom a key chooses
 FEWEST = 12  # ... and at least
-# Not fewer: those who are least like a person are like each other, and two keys\' strangers would be too.
+# Not fewer: those who are least like a person are like each other, and two keys' strangers would be too.
 UNLIKE_SHARE = 0.6  # of those who fit, who are least like the person and may be taken
 MISFIT = 2.5  # cost above the best one's from which a donor does not fit, if there are enough others
 TRIES = 8  # donors who are put on a face at most, until one is unlike the original

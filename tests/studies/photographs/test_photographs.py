@@ -17,14 +17,16 @@ from faceanon import cli
 from faceanon.data.files import read_photo
 from faceanon.errors import UserError
 from faceanon.metrics.saved import from_bytes
+from faceanon.models import load_backbone
 from faceanon.photo.file import load_photo
+from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.tasks import RecoverTask
 from faceanon.results import Results, load_results
 from faceanon.studies.photographs import pictures
 from faceanon.studies.photographs.judges import dlib_resnet, mobilefacenet, shipped_recogniser
 from faceanon.studies.photographs.page import markdown, rows, terminal
 from faceanon.studies.photographs.people import find_people
-from faceanon.studies.photographs.pictures import RoundTrip, Setting
+from faceanon.studies.photographs.pictures import RoundTrip, Setting, cache_name
 from faceanon.studies.photographs.run import RESULTS, SHEET, TABLE, run_study
 from faceanon.studies.photographs.telling import Pairs, _train
 from faceanon.weights.bundle import Bundle
@@ -362,3 +364,16 @@ def test_the_help_of_the_command_loads_no_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("usage: faceanon report photographs")
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_pictures_of_another_cast_are_made_anew(monkeypatch):
+    """The weights of a model that puts faces on do not tell whose faces these are."""
+    pipeline = Pipeline(load_backbone("persona_photo128")[0], weights="ab" * 32)
+    setting = Setting(64, 2)
+    names = [cache_name(pipeline, setting)]
+    monkeypatch.setattr(pictures, "shipped_sha256", lambda name: "another")
+    names.append(cache_name(pipeline, setting))
+    monkeypatch.setattr(pipeline.backbone, "with_cast", False)
+    names.append(cache_name(pipeline, setting))
+    names.append(cache_name(pipeline, Setting(64, 2, same_stranger=True)))
+    assert len(set(names)) == 4

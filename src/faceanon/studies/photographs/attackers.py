@@ -31,6 +31,7 @@ from faceanon.pipeline.photo import Pipeline
 from faceanon.studies.photographs.figures import Figures
 from faceanon.studies.photographs.judges import Judge
 from faceanon.studies.photographs.people import Person
+from faceanon.studies.photographs.pictures import drawing_facts
 from faceanon.studies.photographs.readings import Mesh
 from faceanon.studies.security.base import BUDGETS, Budget
 from faceanon.studies.security.parrot import control, learn
@@ -204,7 +205,7 @@ def attack_figures(
             facts.append(picture.key)
     # Paint and blur do not depend on the model, so what is found behind them serves for every model of the bundle.
     methods = {
-        "": (AsShown(backbone), f"{backbone.method} {pipeline.weights}"),
+        "": (AsShown(backbone), " ".join(drawing_facts(pipeline))),
         "/painted": (PaintedOver(bundle, mesh), "paint"),
         "/blur": (Blurred(bundle), "blur"),
     }

@@ -29,6 +29,7 @@ from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.key import KdfParameters, Password
 from faceanon.landmarks.album import Album
+from faceanon.landmarks.cast import FILE as CAST_FILE
 from faceanon.metrics.quality import psnr
 from faceanon.photo.file import load_photo, read_manifest
 from faceanon.pipeline.many.engine import run_tasks, usual_workers
@@ -40,6 +41,7 @@ from faceanon.report.sheets import png_bytes
 from faceanon.sealed.envelope import WrongPasswordError
 from faceanon.studies.photographs.people import Person, Picture
 from faceanon.weights.bundle import Bundle
+from faceanon.weights.shipped import shipped_sha256
 
 ORIGINAL = "original"
 ROUND_TRIP = "round-trip"
@@ -126,12 +128,20 @@ class RoundTrip(WithoutCodes):
         return image * (1 - edge) + picture * edge
 
 
+def drawing_facts(pipeline: Pipeline) -> list[str]:
+    """What a model's pictures depend on: method, weights, bundle and, where it puts faces on, the cast."""
+    bundle = getattr(pipeline.backbone, "bundle", None)
+    facts = [pipeline.backbone.method, pipeline.weights, "" if bundle is None else bundle.fingerprint]
+    if getattr(pipeline.backbone, "with_cast", False):
+        # Its weights would not tell: nothing of them is in such pictures.
+        facts.append(shipped_sha256(CAST_FILE))
+    return facts
+
+
 def cache_name(pipeline: Pipeline, setting: Setting) -> str:
     """Name of the cache's folder: it changes with the model and with the pictures' side, not with the passwords."""
-    bundle = getattr(pipeline.backbone, "bundle", None)
-    paired = "" if bundle is None else bundle.fingerprint
     # The version of faceanon too, since another one may draw other pictures.
-    facts = [CACHE_VERSION, __version__, pipeline.backbone.method, pipeline.weights, paired, setting.side]
+    facts = [CACHE_VERSION, __version__, *drawing_facts(pipeline), setting.side]
     # Named only where it is on: caches of studies from before there was the setting keep their names.
     if setting.same_stranger:
         facts.append("same stranger")

@@ -9,7 +9,14 @@ from faceanon.losses.adversarial import discriminator_loss, discriminator_share,
 from faceanon.losses.early import rowwise, total
 from faceanon.losses.parsing import parse_loss
 from faceanon.networks.discriminator import Discriminator
-from faceanon.stages.chunks import CPU_PICTURES, discriminator_chunks, fooling_rows, parsing_rows, plain_chunks
+from faceanon.stages.chunks import (
+    CPU_PICTURES,
+    discriminator_chunks,
+    fooling_rows,
+    landmark_rows,
+    parsing_rows,
+    plain_chunks,
+)
 
 CHANNELS = {4: 8, 8: 8, 16: 8}
 
@@ -114,3 +121,17 @@ def test_parse_loss_by_picture():
     originals, drawn = torch.randn(3, 3, 8, 8), torch.randn(6, 3, 8, 8)
     target = net(torch.cat([originals, originals]))
     assert torch.allclose(parsing_rows(net, drawn, originals, (1, 3)).mean(), parse_loss(net(drawn), target, (1, 3)))
+
+
+def test_landmark_distance_by_picture():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 10), nn.Unflatten(1, (5, 2))).requires_grad_(False)
+    originals, drawn = torch.randn(3, 3, 8, 8), torch.randn(6, 3, 8, 8, requires_grad=True)
+    rows = landmark_rows(net, drawn, originals)
+    wanted = net(torch.cat([originals, originals]))
+    by_hand = (net(drawn) - wanted).square().sum(-1).sqrt().mean(1) / 2
+    assert torch.allclose(rows, by_hand)
+    assert torch.allclose(landmark_rows(net, originals, originals), torch.zeros(3))
+    rows.sum().backward()
+    assert drawn.grad is not None
+    assert drawn.grad.abs().max() > 0

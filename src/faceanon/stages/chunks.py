@@ -84,3 +84,18 @@ def parsing_rows(
         return parse_losses(parser(part), wanted[rows % len(originals)], classes)
 
     return rowwise(differ, drawn, plain_chunks(drawn))
+
+
+def landmark_rows(landmarks: Callable[[Tensor], Tensor], drawn: Tensor, originals: Tensor) -> Tensor:
+    """How far the landmarks of every row are from its original's, `(N,)` in sides of the picture, in chunks too."""
+    drawn = fast_layout(drawn)
+    with torch.no_grad():
+        wanted = landmarks(fast_layout(originals))
+
+    def differ(part: Tensor, rows: Tensor) -> Tensor:
+        away = landmarks(part) - wanted[rows % len(originals)]
+        # Points lie in [-1, 1], so half of a distance is one in sides.
+        distance: Tensor = away.norm(dim=-1).mean(1) / 2
+        return distance
+
+    return rowwise(differ, drawn, plain_chunks(drawn))

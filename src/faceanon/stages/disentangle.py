@@ -17,7 +17,7 @@ from faceanon.losses.reconstruction import PixelNorm, gradient_loss, part_weight
 from faceanon.metrics.quality import psnr
 from faceanon.networks.upfirdn import fast_layout
 from faceanon.stages.backbone_stage import BackboneStage
-from faceanon.stages.chunks import fooling_rows, parsing_rows, perceptual_rows
+from faceanon.stages.chunks import fooling_rows, landmark_rows, parsing_rows, perceptual_rows
 from faceanon.types import Codes, FaceBatch
 
 
@@ -33,6 +33,8 @@ class DisentangleWeights:
         edges: L1 between gradients of the two.
         perceptual: Perceptual distance of the two, eq. (10).
         parsing: Parse loss of the two, eq. (11).
+        landmarks: Distance of the landmarks of the two, in sides of the picture. It is not in the paper: it holds pose
+            and expression where a bundle has landmarks and no parser.
         latent: Regulariser of the W+ code, eq. (13).
     """
 
@@ -43,6 +45,7 @@ class DisentangleWeights:
     edges: float = 0.0
     perceptual: float = 1.0
     parsing: float = 0.1
+    landmarks: float = 0.0
     latent: float = 0.1
 
 
@@ -100,7 +103,7 @@ class DisentangleStage(BackboneStage[Mixed]):
         super().__init__(backbone, adversarial=bool(weights.adversarial), **kwargs)
         self.save_hyperparameters(ignore=["backbone"])
         self.check_weights(weights)
-        wanted = {"perceptual": weights.perceptual, "parser": weights.parsing}
+        wanted = {"perceptual": weights.perceptual, "parser": weights.parsing, "landmarks": weights.landmarks}
         needed = []
         for role, weight in wanted.items():
             if weight:
@@ -160,6 +163,9 @@ class DisentangleStage(BackboneStage[Mixed]):
             terms["perceptual"] = _mean(perceptual_rows(nets.perceptual, fake, target), share)
         if weights.parsing:
             terms["parsing"] = _mean(parsing_rows(nets.parser, fake, target, nets.part_classes), share)
+        if weights.landmarks:
+            # Whoever is drawn, pose and expression are the attribute source's: no share.
+            terms["landmarks"] = landmark_rows(nets.landmarks, fake, target).mean()
         if weights.adversarial and self.discriminator is not None:
             terms["adversarial"] = fooling_rows(self.discriminator, fake).mean()
         return terms | self._identity_terms(batch, fake, source)

@@ -138,8 +138,11 @@ def check_shares(files: FileOptions, password: PasswordOptions, folder: bool) ->
         raise UserError(
             f"--devices and --nodes give out the devices themselves: --device cpu or cuda, not {files.device}"
         )
-    if not password.named:
-        raise UserError("several processes cannot ask for a password; give --password-env NAME or --password-file FILE")
+    if password.asks:
+        raise UserError(
+            "several processes cannot ask for a password; set FACEANON_PASSWORD, or give --password-env NAME or "
+            "--password-file FILE"
+        )
 
 
 def prepare_folder(

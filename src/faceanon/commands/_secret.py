@@ -58,6 +58,11 @@ class PasswordOptions:
         sources = (self.password_env, self.password_file, self.password_keyring, self.insecure_password)
         return any(source is not None for source in sources)
 
+    @property
+    def asks(self) -> bool:
+        """Whether the terminal has to ask: no source is named, and the usual variable is not set."""
+        return not self.named and _usual() is None
+
 
 def add_password_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that name a source; without one it is the usual variable, else the terminal."""
@@ -96,7 +101,7 @@ def check_password(files: FileOptions, source: PasswordOptions) -> None:
     one_new_png = files.source.is_file() and target.suffix.lower() == ".png" and not target.exists()
     if files.csv is not None or not one_new_png:
         return
-    if sys.stdin.isatty() and not source.named and _usual() is None:
+    if sys.stdin.isatty() and source.asks:
         return
     # What is typed on the command line is warned of once, when it is used; a keyring may ask, so it is opened once.
     if source.insecure_password is None and source.password_keyring is None:

@@ -131,11 +131,21 @@ def asked(devices=2, nodes=1, device="cpu", password_env="PW"):
         ({"password_env": None}, True, "cannot ask for a password"),
     ],
 )
-def test_what_cannot_be_shared_is_one_line(options, folder, said):
+def test_what_cannot_be_shared_is_one_line(options, folder, said, monkeypatch):
+    monkeypatch.delenv("FACEANON_PASSWORD", raising=False)
     check_shares(*asked(), True)
     check_shares(*asked(devices=1, password_env=None, device="cuda:1"), False)
     with pytest.raises(UserError, match=said):
         check_shares(*asked(**options), folder)
+
+
+def test_processes_take_the_usual_variable_s_password(monkeypatch):
+    monkeypatch.setenv("FACEANON_PASSWORD", "a word")
+    check_shares(*asked(password_env=None), True)
+    # An empty one counts as not set.
+    monkeypatch.setenv("FACEANON_PASSWORD", "")
+    with pytest.raises(UserError, match="set FACEANON_PASSWORD"):
+        check_shares(*asked(password_env=None), True)
 
 
 def faceanon(*words):
@@ -149,7 +159,7 @@ def faceanon(*words):
 def test_two_gloo_processes_give_what_one_gives(tmp_path):
     photos = make_photos(tmp_path / "in", 7)
     (photos / "a/broken.png").write_bytes(b"no picture")
-    two = faceanon("anonymize", photos, tmp_path / "two", "--aligned", "--devices", 2)
+    two = faceanon("anonymize", photos, tmp_path / "two", "--aligned", "--same-stranger", "--devices", 2)
     assert two.returncode == 0, two.stderr
     assert "anonymized 7 face(s) in 7 photo(s)" in two.stdout
     assert "1 file(s) skipped" in two.stdout.replace("\n", " ")
@@ -164,11 +174,11 @@ def test_two_gloo_processes_give_what_one_gives(tmp_path):
     for name in list(before)[1:]:
         (tmp_path / "two" / name).unlink()
     # Several processes need torch; onnxruntime rounds in another way.
-    one = faceanon("anonymize", photos, tmp_path / "two", "--aligned", "--engine", "torch")
+    one = faceanon("anonymize", photos, tmp_path / "two", "--aligned", "--same-stranger", "--engine", "torch")
     assert one.returncode == 0, one.stderr
     assert pictures(tmp_path / "two") == before
     # nothing but the broken file is left, so that one process has no photo at all
-    again = faceanon("anonymize", photos, tmp_path / "two", "--aligned", "--devices", 2)
+    again = faceanon("anonymize", photos, tmp_path / "two", "--aligned", "--same-stranger", "--devices", 2)
     assert again.returncode == 0, again.stderr
     assert "7 photo(s) were done before" in again.stdout.replace("\n", " ")
     assert pictures(tmp_path / "two") == before

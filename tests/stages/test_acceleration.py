@@ -51,12 +51,13 @@ def assert_same_course(one, other):
     """The same losses; not to the bit, since what only looks takes its pictures one by one where it is not compiled.
 
     The first batch agrees to rounding. Then Adam has moved every weight by its learning rate, to a side that rounding
-    chooses where a gradient is next to nothing.
+    chooses where a gradient is next to nothing. How much that is depends on the processor: 0.0016 of a term that was
+    0.006 on one with AVX-512, less than 0.001 on others.
     """
     assert set(one) == set(other)
     for name, (first, *later) in one.items():
         assert first == pytest.approx(other[name][0], rel=1e-4, abs=1e-5), name
-        assert later == [pytest.approx(value, rel=0.05, abs=1e-3) for value in other[name][1:]], name
+        assert later == [pytest.approx(value, rel=0.05, abs=3e-3) for value in other[name][1:]], name
 
 
 def leftovers(stage):

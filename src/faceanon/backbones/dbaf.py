@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.region import face_hole, inside_oval, softened
-from faceanon.errors import UserError
+from faceanon.backbones.region import check_oval, face_hole, inside_oval, softened
 from faceanon.networks.attention import MAAR, AttentionAxis, LayerTransformer
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.stylegan2_layers import EqualLinear
@@ -106,8 +105,7 @@ class DBAF(Backbone):
         face_oval: list[float] | None = None,
     ) -> None:
         super().__init__()
-        if face_oval is not None and (len(face_oval) != 4 or min(face_oval[2:]) <= 0):
-            raise UserError(f"face_oval is {face_oval}; it takes four numbers, of which height and width are positive")
+        check_oval(face_oval)
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()
         self.encoder = self.bundle.encoder()

@@ -30,11 +30,11 @@ from faceanon.backbones.persona_cells import (
     bytes_of,
     clear,
     halved,
+    joined_in,
     maps_shown,
     numbers_of,
-    pixels_of,
+    points_of,
     rows_of,
-    soft_edge,
     uncovered,
     window_of,
 )
@@ -208,15 +208,8 @@ class Persona(Backbone):
 
     def points(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """Points `(B, 468, 2)` in [-1, 1] of pictures `(B, 3, S, S)`, and confidences `(B,)` that they show a face."""
-        points, confidence = self._solid(image)
+        points, confidence = points_of(self.mesh, image)
         return points[..., :2], confidence
-
-    def _solid(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """As `points`, with depths in the same unit: `(B, 468, 3)`."""
-        points, confidence = self.mesh.solid(bytes_of(image))
-        places = torch.from_numpy(points) / image.shape[-1] * 2
-        places[..., :2] -= 1
-        return places.to(image.device), torch.from_numpy(confidence).to(image.device)
 
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
         """Replace the person in `(B, 3, S, S)`; not clamped. Where no face can be made out, the picture is NaN.
@@ -518,7 +511,7 @@ class Persona(Backbone):
         with torch.no_grad():
             latents = self.bundle.codec.encode(image)
             embedding = self.bundle.recogniser(image.float())
-        solid, confidence = self._solid(image)
+        solid, confidence = points_of(self.mesh, image)
         identity = self._identity(embedding.float(), latents, image)
         codes = replace(self._codes(image, latents, solid[..., :2], identity), mesh=solid)
         return codes, embedding, confidence
@@ -641,11 +634,7 @@ class Persona(Backbone):
         # Without cells around it: `decode_part` itself looks beyond the window.
         window = window_of(mask, 0)
         part = self.bundle.codec.decode_part(painted, window)
-        rows, columns = pixels_of(window)
-        edge = soft_edge(mask, image.shape[-1])[:, :, rows, columns]
-        picture = image.float().clone()
-        picture[:, :, rows, columns] = picture[:, :, rows, columns] * (1 - edge) + part * edge
-        return picture
+        return joined_in(window, part, mask, image)
 
     def face_mask(self, image: Tensor) -> Tensor:
         """The cells that `anonymize` paints anew, `(B, 1, h, h)` bool."""

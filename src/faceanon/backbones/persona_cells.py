@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.landmarks.drawings import FINE
+from faceanon.landmarks.mesh import FaceMesh
 from faceanon.networks.codec import LatentCodec
 from faceanon.types import Codes
 
@@ -44,6 +45,17 @@ def bytes_of(image: Tensor) -> NDArray[np.uint8]:
     """Pictures `(B, 3, S, S)` in [-1, 1] as `(B, S, S, 3)` uint8."""
     bytes_ = ((image.detach().float().clamp(-1, 1) + 1) * 127.5).round().byte()
     return bytes_.permute(0, 2, 3, 1).contiguous().cpu().numpy()
+
+
+def points_of(mesh: FaceMesh, image: Tensor) -> tuple[Tensor, Tensor]:
+    """Points `(B, 468, 3)` of pictures `(B, 3, S, S)`, and confidences `(B,)` that they show a face.
+
+    x and y have the picture's edges at -1 and 1, depths the same unit.
+    """
+    points, confidence = mesh.solid(bytes_of(image))
+    places = torch.from_numpy(points) / image.shape[-1] * 2
+    places[..., :2] -= 1
+    return places.to(image.device), torch.from_numpy(confidence).to(image.device)
 
 
 def numbers_of(rows: Tensor) -> NDArray[np.float32]:
@@ -92,3 +104,12 @@ def pixels_of(window: tuple[int, int, int, int]) -> tuple[slice, slice]:
     """Rows and columns of a picture that lie in a window of cells."""
     top, bottom, left, right = (LatentCodec.shrink * edge for edge in window)
     return slice(top, bottom), slice(left, right)
+
+
+def joined_in(window: tuple[int, int, int, int], drawn: Tensor, mask: Tensor, image: Tensor) -> Tensor:
+    """Pictures `(B, 3, S, S)` with `drawn`, the pixels of a window of cells, softly joined where a mask covers them."""
+    rows, columns = pixels_of(window)
+    edge = soft_edge(mask, image.shape[-1])[:, :, rows, columns]
+    picture = image.float().clone()
+    picture[:, :, rows, columns] = picture[:, :, rows, columns] * (1 - edge) + drawn * edge
+    return picture

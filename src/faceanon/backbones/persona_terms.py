@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faceanon.backbones.persona_cells import bytes_of, pixels_of, soft_edge, window_of
+from faceanon.backbones.persona_cells import joined_in, points_of, window_of
 from faceanon.landmarks.drawings import DRAWINGS, EXPRESSION
 from faceanon.landmarks.expression import expression_distance
 from faceanon.landmarks.looks import Looks
@@ -95,7 +95,7 @@ class PersonaTerms:
         fresh = painted[rows]
         with torch.no_grad():
             embedding = self._embedding(batch)
-            mesh = batch.mesh if batch.mesh is not None else self._points(batch.image)
+            mesh = batch.mesh if batch.mesh is not None else points_of(self.mesh, batch.image)[0][..., :2]
             shown = self._shown(fresh, mask[rows % len(batch)], batch.image[rows % len(batch)])
             embedding_shown, maps_shown = self._seen(shown)
             places_shown = _expression(self.mesh.seen(shown))
@@ -204,7 +204,7 @@ class PersonaTerms:
         seen, maps = self._seen(shown)
         pull = 1 - (seen * target[watched]).sum(1)
         push = F.relu((seen * own[watched]).sum(1)) * others[watched]
-        mesh = batch.mesh if batch.mesh is not None else self._points(batch.image)
+        mesh = batch.mesh if batch.mesh is not None else points_of(self.mesh, batch.image)[0][..., :2]
         places = readers["expression"](painted).float()
         points = self.mesh.seen(shown)
         points_wanted = mesh[watched % len(batch)]
@@ -266,11 +266,7 @@ class PersonaTerms:
         window = window_of(mask)
         top, bottom, left, right = window
         drawn = self.bundle.codec.decode(painted[:, :, top:bottom, left:right])
-        rows, columns = pixels_of(window)
-        edge = soft_edge(mask, image.shape[-1])[:, :, rows, columns]
-        picture = image.float().clone()
-        picture[:, :, rows, columns] = picture[:, :, rows, columns] * (1 - edge) + drawn * edge
-        return picture
+        return joined_in(window, drawn, mask, image)
 
     def _embedding(self, batch: FaceBatch) -> Tensor:
         """The training recogniser's embeddings of a batch, `(B, E)`."""
@@ -278,11 +274,6 @@ class PersonaTerms:
             return batch.embedding.float()
         with torch.no_grad():
             return self.bundle.recogniser(batch.image)
-
-    def _points(self, image: Tensor) -> Tensor:
-        """Points `(B, 468, 2)` in [-1, 1] of pictures `(B, 3, S, S)`."""
-        points, _ = self.mesh.solid(bytes_of(image))
-        return torch.from_numpy(points[..., :2]).to(image.device) / image.shape[-1] * 2 - 1
 
 
 def _expression(mesh: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from faceanon.errors import UserError
 from faceanon.weights.bundle import Bundle
 
 
@@ -27,6 +28,16 @@ def face_hole(bundle: Bundle, image: Tensor) -> Tensor:
     reach = bundle.image_size // 16
     wide: Tensor = F.max_pool2d(face, 2 * reach + 1, 1, reach)
     return wide
+
+
+def check_oval(oval: Sequence[float] | None) -> None:
+    """Refuse what `inside_oval` cannot draw; None is no oval.
+
+    Raises:
+        UserError: It is not four numbers, or has no height or no width.
+    """
+    if oval is not None and (len(oval) != 4 or min(oval[2:]) <= 0):
+        raise UserError(f"face_oval is {oval}; it takes four numbers, of which height and width are positive")
 
 
 def inside_oval(oval: Sequence[float], like: Tensor) -> Tensor:

@@ -63,12 +63,7 @@ class Album:
 
     def person_of(self, embedding: Array) -> int | None:
         """Number of the person whom a face `(E,)` of unit length shows; None where it is nobody of the album."""
-        if not self.donors:
-            return None
-        likeness = self.embeddings @ embedding
-        nearest = int(likeness.argmax())
-        # NaN, of a face that could not be looked at, is not above it either.
-        return nearest if likeness[nearest] > SAME else None
+        return _nearest(self.embeddings, embedding)
 
     def donor_of(self, embedding: Array) -> int | None:
         """The cast's number for the face `(E,)`; None where it is nobody of the album."""
@@ -103,7 +98,7 @@ class Album:
         # A negative number would not fail later: it counts donors from the cast's end.
         if len(donors) != rows or (donors and min(donors) < 0):
             raise UserError("the album of a folder is damaged")
-        return cls(_units(steps.astype(np.float32)), donors)
+        return cls(units(steps.astype(np.float32)), donors)
 
 
 @dataclass
@@ -123,7 +118,7 @@ class Person:
     @property
     def embedding(self) -> Array:
         """The mean of the faces' embeddings, `(E,)` of unit length."""
-        return _units(self.total)
+        return units(self.total)
 
     def pictures(self) -> list[Pixels]:
         """The kept faces, RGB `(S, S, 3)`."""
@@ -161,7 +156,7 @@ class Meeting:
         # One NaN would spoil a person's mean, and with it every later comparison.
         if not np.isfinite(embedding).all():
             return
-        number = self._nearest(embedding)
+        number = _nearest(self._means[: len(self._people)], embedding)
         if number is None:
             number = len(self._people)
             self._people.append(Person(np.zeros_like(embedding)))
@@ -187,14 +182,6 @@ class Meeting:
                 merged.append(person)
         return merged
 
-    def _nearest(self, embedding: Array) -> int | None:
-        """Number of the person whom a face shows."""
-        if not self._people:
-            return None
-        likeness = self._means[: len(self._people)] @ embedding
-        nearest = int(likeness.argmax())
-        return nearest if likeness[nearest] > SAME else None
-
     def _make_room(self, width: int) -> None:
         count = len(self._people)
         if count > len(self._means):
@@ -217,6 +204,16 @@ class Meeting:
         for number in range(count):
             groups.setdefault(_root(owner, number), []).append(number)
         return list(groups.values())
+
+
+def _nearest(means: Array, embedding: Array) -> int | None:
+    """Row of the person of means `(K, E)` whom a face `(E,)` shows; None where it shows nobody of them."""
+    if len(means) == 0:
+        return None
+    likeness = means @ embedding
+    nearest = int(likeness.argmax())
+    # NaN, of a face that could not be looked at, is not above it either.
+    return nearest if likeness[nearest] > SAME else None
 
 
 def _root(owner: list[int], number: int) -> int:
@@ -244,11 +241,11 @@ def _decoded(data: bytes) -> Pixels:
     return cv2.cvtColor(picture, cv2.COLOR_BGR2RGB).astype(np.uint8)
 
 
-def _units(vectors: Array) -> Array:
+def units(vectors: Array) -> Array:
     """Vectors of unit length along the last axis."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    units: Array = (vectors / np.maximum(lengths, 1e-6)).astype(np.float32)
-    return units
+    scaled: Array = (vectors / np.maximum(lengths, 1e-6)).astype(np.float32)
+    return scaled
 
 
 def joined(album: Album, embeddings: Sequence[Array], donors: Sequence[int]) -> Album:

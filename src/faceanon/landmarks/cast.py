@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from faceanon.errors import UserError
 from faceanon.files import load_arrays
-from faceanon.landmarks.album import Album
+from faceanon.landmarks.album import Album, units
 from faceanon.landmarks.swap import OPEN, Donor, Target, openness, put_on
 from faceanon.weights.shipped import read_shipped
 
@@ -139,7 +139,7 @@ class Cast:
         # Recognisers see the more of the original the more the donor is like it (a correlation of .56).
         unlike = fitting[np.argsort(self.embeddings[fitting] @ embedding, kind="stable")]
         donors = unlike[: max(round(UNLIKE_SHARE * len(unlike)), FEWEST)]
-        likeness = _units(self.codes @ free) @ _units(code @ free)
+        likeness = units(self.codes @ free) @ units(code @ free)
         order = donors[np.argsort(-likeness[donors], kind="stable")]
         # Among all donors, not those who fit: the light of a video's frame changes who fits, and its donor must stay.
         best = int(likeness.argmax())
@@ -197,7 +197,7 @@ class Cast:
             used: How many other persons have a donor already; the least used ones go first.
         """
         tone = np.mean([target.tone for target in targets], axis=0)
-        order = self.chosen(codes.mean(0), _units(embeddings.mean(0)), tone, kept, free)[:TRIES].tolist()
+        order = self.chosen(codes.mean(0), units(embeddings.mean(0)), tone, kept, free)[:TRIES].tolist()
         # Sorting is stable: among donors who are used equally often the key's order stays.
         return self.unlike_in_all(targets, sorted(order, key=lambda donor: used.get(donor, 0)), alike)
 
@@ -287,10 +287,3 @@ def steps(alike: Array) -> Array:
     """How many steps cosines `(B,)` lie above what counts as unlike, `(B,)`; 0 for those that do not."""
     above: Array = np.floor((alike - np.float32(UNLIKE)) / np.float32(STEP) + 1).clip(0)
     return above
-
-
-def _units(vectors: Array) -> Array:
-    """Vectors of unit length along the last axis."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    units: Array = vectors / np.maximum(lengths, 1e-6)
-    return units

@@ -16,7 +16,7 @@ from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from faceanon.backbones.region import inside_oval
+from faceanon.backbones.region import check_oval, inside_oval
 from faceanon.errors import UserError
 from faceanon.files import load_strictly, load_tensors, save_tensors
 from faceanon.losses.adversarial import generator_loss
@@ -238,8 +238,7 @@ class PriorStage(Stage):
             raise UserError(
                 f"face_emphasis is {face_emphasis}: give a number above 0, and the face_oval that it is for"
             )
-        if face_oval is not None and (len(face_oval) != 4 or min(face_oval[2:]) <= 0):
-            raise UserError(f"face_oval is {face_oval}; it takes four numbers, of which height and width are positive")
+        check_oval(face_oval)
         self.face_oval = face_oval
         self.face_emphasis = face_emphasis
         self.optimizer_g = optimizer_g

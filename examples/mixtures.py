@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from faceanon.data.files import read_photo
 from faceanon.landmarks.expression import expression
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.metrics.quality import psnr
@@ -28,23 +27,12 @@ from faceanon.models import load_backbone
 from faceanon.report.sheets import png_bytes, sheet
 from faceanon.studies.photographs.figures import FAR
 from faceanon.studies.photographs.judges import dlib_resnet, mobilefacenet, shipped_recogniser
-from faceanon.studies.photographs.people import find_people
+from faceanon.studies.photographs.people import find_people, read_faces
 from faceanon.weights.bundle import Bundle
 
 BATCH = 12
 SHOWN = 12  # persons on the sheet
 KNOWN = 3  # pictures of a person that set the judges' thresholds
-
-
-def read_people(folder: Path, side: int) -> tuple[Tensor, Tensor]:
-    """Pictures `(N, 3, S, S)` in [-1, 1] and whose they are, `(N,)`, person by person."""
-    pixels = []
-    person = []
-    for one in find_people(folder, None, KNOWN):
-        for picture in one.pictures:
-            pixels.append(read_photo(picture.path, side)[0])
-            person.append(one.number)
-    return from_bytes(torch.from_numpy(np.stack(pixels))), torch.tensor(person)
 
 
 def places(mesh: FaceMesh, pictures: Tensor) -> dict[str, Tensor]:
@@ -62,7 +50,7 @@ def main() -> None:
     parser.add_argument("--sheet", type=Path, metavar="FILE", help="a PNG with the first persons")
     arguments = parser.parse_args()
     method = load_backbone(arguments.model)[0].eval()
-    known, person = read_people(arguments.pictures, method.image_size)
+    known, person = read_faces(find_people(arguments.pictures, None, KNOWN), method.image_size)
     judges = [dlib_resnet(), shipped_recogniser(Bundle("photo128"), method.bundle)]
     if arguments.mobilefacenet is not None:
         judges.insert(0, mobilefacenet(arguments.mobilefacenet))

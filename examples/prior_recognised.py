@@ -14,12 +14,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from faceanon.backbones.region import inside_oval
-from faceanon.data.files import read_photo
 from faceanon.files import load_tensors
 from faceanon.metrics.quality import psnr
 from faceanon.metrics.recognition import threshold_at_far
@@ -29,7 +27,7 @@ from faceanon.report.sheets import png_bytes, sheet
 from faceanon.stages.prior import MAAR_FILE
 from faceanon.studies.photographs.figures import FAR
 from faceanon.studies.photographs.judges import Judge, dlib_resnet, mobilefacenet, shipped_recogniser
-from faceanon.studies.photographs.people import find_people
+from faceanon.studies.photographs.people import find_people, read_faces
 from faceanon.weights.bundle import Bundle
 
 OVAL = (0.5625, 0.5, 0.375, 0.29375)
@@ -70,17 +68,6 @@ class Drawer:
         }
 
 
-def read_people(folder: Path, limit: int) -> tuple[Tensor, Tensor]:
-    """Pictures `(N, 3, 128, 128)` in [-1, 1] and whose they are, `(N,)`."""
-    pixels = []
-    person = []
-    for one in find_people(folder, None, limit):
-        for picture in one.pictures:
-            pixels.append(read_photo(picture.path, SIDE)[0])
-            person.append(one.number)
-    return from_bytes(torch.from_numpy(np.stack(pixels))), torch.tensor(person)
-
-
 def main() -> None:
     """Print the table, and write the sheet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -94,7 +81,7 @@ def main() -> None:
     judges: list[Judge] = [dlib_resnet(), shipped_recogniser(bundle, bundle)]
     if arguments.mobilefacenet is not None:
         judges.insert(0, mobilefacenet(arguments.mobilefacenet))
-    image, person = read_people(arguments.pictures, arguments.limit)
+    image, person = read_faces(find_people(arguments.pictures, None, arguments.limit), SIDE)
     drawer = Drawer(bundle)
     drawn: dict[str, list[Tensor]] = {}
     with torch.inference_mode():

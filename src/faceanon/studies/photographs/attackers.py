@@ -23,14 +23,13 @@ from faceanon.backbones.base import Backbone
 from faceanon.backbones.classical import Blur
 from faceanon.backbones.pictures import WithoutCodes
 from faceanon.data.batches import hold_out
-from faceanon.data.files import read_photo
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.pipeline.photo import Pipeline
 from faceanon.studies.photographs.figures import Figures
 from faceanon.studies.photographs.judges import Judge
-from faceanon.studies.photographs.people import Person
+from faceanon.studies.photographs.people import Person, read_faces
 from faceanon.studies.photographs.pictures import drawing_facts
 from faceanon.studies.photographs.readings import Mesh
 from faceanon.studies.security.base import BUDGETS, Budget
@@ -279,14 +278,8 @@ def _halves(people: Sequence[Person], side: int, seed: int) -> tuple[FaceBatch, 
 
 
 def _batch(people: Sequence[Person], side: int) -> FaceBatch:
-    pixels = []
-    labels = []
-    for person in people:
-        for picture in person.pictures:
-            pixels.append(read_photo(picture.path, side)[0])
-            labels.append(person.number)
-    image = from_bytes(torch.from_numpy(np.stack(pixels)))
-    return FaceBatch(image, torch.tensor(labels), torch.full((len(labels),), -1))
+    image, labels = read_faces(people, side)
+    return FaceBatch(image, labels, torch.full((len(labels),), -1))
 
 
 def _load(path: Path) -> Figures:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from faceanon.data.files import Photo, list_photos
+import numpy as np
+import torch
+from torch import Tensor
+
+from faceanon.data.files import Photo, list_photos, read_photo
 from faceanon.errors import UserError
 from faceanon.files import sha256
+from faceanon.metrics.saved import from_bytes
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,22 @@ def find_people(folder: Path, most_people: int | None = None, most_pictures: int
     for number, photos in enumerate(chosen[:most_people]):
         people.append(Person(number, _pictures(photos)))
     return people
+
+
+def read_faces(people: Sequence[Person], side: int) -> tuple[Tensor, Tensor]:
+    """Pictures `(N, 3, S, S)` in [-1, 1] of persons, one person after the other, and the persons' numbers `(N,)`.
+
+    Args:
+        people: Of `find_people`.
+        side: S, in pixels.
+    """
+    pixels = []
+    labels = []
+    for person in people:
+        for picture in person.pictures:
+            pixels.append(read_photo(picture.path, side)[0])
+            labels.append(person.number)
+    return from_bytes(torch.from_numpy(np.stack(pixels))), torch.tensor(labels)
 
 
 def _pictures(photos: list[Photo]) -> tuple[Picture, ...]:

@@ -22,6 +22,7 @@ FLOORS = {
     "types": "codes, branches, batches of faces",
     "key": "passwords, secrets, salts",
     "manifest": "what an anonymized photo says of itself",
+    "quantised": "weights in few bits",
     "files": "safetensors and YAML on disk, hashed and written atomically",
     "results": "figures of a test as a file",
     "optim": "optimizers",

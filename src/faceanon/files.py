@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -18,6 +18,19 @@ import yaml
 from numpy.typing import NDArray
 
 from faceanon.errors import NO_ROOM, NoRoomError, UserError
+from faceanon.quantised import (
+    GROUP,
+    INT4,
+    INT8,
+    INT8_LEAST,
+    PREFIXES,
+    SCALE,
+    SCALE4,
+    plain_names,
+    to_int4,
+    to_int8,
+    widened_array,
+)
 
 # What only reads and writes files needs no torch; those who handle tensors have it already.
 if TYPE_CHECKING:
@@ -25,10 +38,6 @@ if TYPE_CHECKING:
 
 CARD_BYTES = 4_000_000
 CARD_ENTRIES = 100_000
-# Before the names of tensors stored in int8, and of their scales.
-INT8 = "int8::"
-SCALE = "int8_scale::"
-INT8_LEAST = 4096  # numbers in a tensor from which on int8 pays
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -176,6 +185,7 @@ def save_tensors(
     metadata: dict[str, str] | None = None,
     half: bool = False,
     int8: bool = False,
+    int4: Collection[str] = (),
 ) -> str:
     """Write tensors as safetensors; returns the file's sha256.
 
@@ -186,30 +196,37 @@ def save_tensors(
         half: Store weights (two dimensions or more) as float16, half the size; loading widens them again.
         int8: Store large weights (two dimensions or more, at least 4096 numbers) as int8 with one scale per output
             channel, a quarter of the size; loading gives float32 again. Smaller ones are stored as `half` says.
+        int4: Names of weights, of a first dimension that is a multiple of 64, that are stored in int4
+            (`quantised.to_int4`).
 
     Raises:
-        UserError: The folder cannot be written, a tensor has a reserved name, or int8 is asked for numbers that are
-            not finite.
+        UserError: The folder cannot be written, a tensor has a reserved name, or few bits are asked for numbers that
+            are not finite or for a tensor that is no such weight.
     """
     import torch
     from safetensors.torch import save
 
     reserved = []
     for name in tensors:
-        if name.startswith((INT8, SCALE)):
+        if name.startswith(PREFIXES):
             reserved.append(name)
     if reserved:
-        raise UserError(f"cannot write {path}: the name {reserved[0]!r:.60} is reserved for int8; rename the tensor")
+        raise UserError(
+            f"cannot write {path}: the name {reserved[0]!r:.60} is reserved for few bits; rename the tensor"
+        )
     stored: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         value = tensor.detach().cpu()
         weight = value.ndim > 1 and value.is_floating_point()
-        if int8 and weight and value.numel() >= INT8_LEAST:
-            if not value.isfinite().all():
-                raise UserError(f"cannot write {path}: {name} holds numbers that are not finite; train again")
-            steps, scale = to_int8(value)
-            stored[INT8 + name] = steps
-            stored[SCALE + name] = scale
+        few = weight and (name in int4 or (int8 and value.numel() >= INT8_LEAST))
+        if few and not value.isfinite().all():
+            raise UserError(f"cannot write {path}: {name} holds numbers that are not finite; train again")
+        if name in int4:
+            if not weight or len(value) % GROUP:
+                raise UserError(f"cannot write {path}: {name} of shape {tuple(value.shape)} does not fit int4")
+            stored[INT4 + name], stored[SCALE4 + name] = to_int4(value)
+        elif few:
+            stored[INT8 + name], stored[SCALE + name] = to_int8(value)
         else:
             # A clone, since safetensors refuses tensors that share memory.
             stored[name] = value.to(torch.float16 if half and weight else value.dtype).contiguous().clone()
@@ -218,83 +235,35 @@ def save_tensors(
     return hashlib.sha256(data).hexdigest()
 
 
-def to_int8(tensor: Tensor) -> tuple[Tensor, Tensor]:
-    """A finite weight in steps of int8 and their float32 scale.
+def widened(stored: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Tensors of a file by their own names, those in few bits as float32.
 
-    The scale is kept to 16 bits of precision. So 127 scales are a float32 without rounding, and a weight that was
-    stored once is stored the same the next time.
-
-    Args:
-        tensor: Of two dimensions or more, of floating point.
-
-    Returns:
-        Steps from -127 to 127 of the tensor's shape, and the size of a step for each channel, shaped as
-        `_scale_shape` says. A weight differs from step times scale by 1/254 of its channel's largest value at most,
-        up to the precision of the scale.
-
-    Examples:
-        >>> import torch
-        >>> from faceanon.files import to_int8
-        >>> weight = torch.tensor([[0.5, -1.0], [100.0, 25.0]])  # each row with a scale of its own
-        >>> steps, scale = to_int8(weight)
-        >>> steps
-        tensor([[  64, -127],
-                [ 127,   32]], dtype=torch.int8)
-        >>> torch.allclose(steps * scale, weight, rtol=0.01)
-        True
+    Raises:
+        UserError: A tensor in int8 or int4 lacks its scale, a scale its tensor, or the two do not fit.
     """
     import torch
 
-    value = tensor.float()
-    shape = _scale_shape(value.shape)
-    others = []
-    for dimension, length in enumerate(shape):
-        if length == 1:
-            others.append(dimension)
-    scale = value.abs().amax(others, keepdim=True) / 127
-    bits = scale.contiguous().view(torch.int32)
-    # Half of the last bit that stays is added first, so that the cut rounds to the nearest.
-    scale = ((bits + 0x80) & ~0xFF).view(torch.float32).clamp(min=torch.finfo(torch.float32).tiny)
-    steps = (value / scale).round().clamp(-127, 127).to(torch.int8)
-    return steps.contiguous(), scale.contiguous()
-
-
-def _scale_shape(shape: Sequence[int]) -> list[int]:
-    """Shape of the scales of a weight: one for each output channel, the first dimension that is longer than one."""
-    channel = next((dimension for dimension, length in enumerate(shape) if length > 1), 0)
-    shape_of_scales = []
-    for dimension, length in enumerate(shape):
-        shape_of_scales.append(length if dimension == channel else 1)
-    return shape_of_scales
-
-
-def widened(stored: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Tensors of a file by their own names, those in int8 as float32.
-
-    Raises:
-        UserError: A tensor in int8 lacks its scale, a scale its tensor, or the two do not fit.
-    """
+    # No others belong to weights in few bits, and numpy does not know all that a file may hold.
+    typed = (torch.int8, torch.uint8, torch.float16, torch.float32)
     tensors = {}
+    quantised = {}
     for name, value in stored.items():
-        if not name.startswith((INT8, SCALE)):
+        if not name.startswith(PREFIXES):
             tensors[name] = value
-    names = sorted({name.removeprefix(INT8).removeprefix(SCALE) for name in stored.keys() - tensors.keys()})
-    for name in names:
-        steps = stored.get(INT8 + name)
-        scale = stored.get(SCALE + name)
-        if steps is None or scale is None or name in tensors or not _fits(steps, scale):
-            raise UserError(f"{path}: the int8 scale of {name!r:.60} is missing or damaged; fetch or train it again")
-        tensors[name] = steps.float() * scale
+        elif value.dtype in typed:
+            quantised[name] = value.numpy()
+        else:
+            raise _damaged(path, plain_names([name])[0])
+    for name in plain_names(quantised):
+        array = None if name in tensors else widened_array(quantised, name)
+        if array is None:
+            raise _damaged(path, name)
+        tensors[name] = torch.from_numpy(array)
     return tensors
 
 
-def _fits(steps: Tensor, scale: Tensor) -> bool:
-    """Whether a scale is one of `to_int8` for these steps: else it could blow them up, or turn them into NaN."""
-    import torch
-
-    typed = steps.dtype == torch.int8 and scale.dtype == torch.float32 and steps.ndim > 1
-    shaped = typed and list(scale.shape) == _scale_shape(steps.shape)
-    return shaped and bool(scale.isfinite().all()) and bool((scale > 0).all())
+def _damaged(path: Path, name: str) -> UserError:
+    return UserError(f"{path}: the scale of {name!r:.60} is missing or damaged; fetch or train it again")
 
 
 def load_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
@@ -362,16 +331,13 @@ def load_arrays(path: Path, data: bytes | None = None, expected: str | None = No
         raise UserError(f"{path} is not a readable safetensors file ({reason}); fetch or train it again") from error
     arrays = {}
     for name, value in stored.items():
-        if name.startswith(SCALE):
-            continue
-        if not name.startswith(INT8):
+        if not name.startswith(PREFIXES):
             arrays[name] = value.astype(np.float32)
-            continue
-        plain = name.removeprefix(INT8)
-        scale = stored.get(SCALE + plain)
-        if scale is None or value.dtype != np.int8 or list(scale.shape) != _scale_shape(value.shape):
-            raise UserError(f"{path}: the int8 scale of {plain!r:.60} is missing or damaged; fetch or train it again")
-        arrays[plain] = value.astype(np.float32) * scale
+    for name in plain_names(stored):
+        array = widened_array(stored, name)
+        if array is None:
+            raise _damaged(path, name)
+        arrays[name] = array
     return arrays
 
 

@@ -41,6 +41,7 @@ def fit(out, data, *callbacks, more=()):
         "model.init_args.watched": 2,
         "model.init_args.samples_every": 4,
         "model.init_args.export": out / "model",
+        "model.init_args.int8": "false",
         "trainer.callbacks": json.dumps([SAVE_LAST, *callbacks]),
         "trainer.default_root_dir": out,
         "trainer.logger.init_args.save_dir": out,
@@ -94,6 +95,26 @@ def test_four_batches_with_pictures_and_an_adversary_become_roles_of_a_bundle(da
         for name, value in stage.ema.maar.state_dict().items():
             torch.testing.assert_close(method.maar.state_dict()[name], value, rtol=1e-3, atol=1e-7, msg=name)
         assert method.anonymize(picture, method.sample_key(1)).shape == (1, 3, 128, 128)
+
+
+def test_a_prior_stored_in_few_bits_holds_its_components_once_and_draws_the_same(data, tmp_path):
+    wide = {"style_dim": 64, "n_mlp": 2}
+    words = ["--model.init_args.int8=true", "--trainer.limit_train_batches=1"]
+    for role in ("generator", "encoder"):
+        arguments = LATENT_NETWORKS[role][1] | ({"style_dim": 64} if role == "encoder" else wide | {"mixture": [3, 2]})
+        words.append(f"--model.init_args.{role}.init_args={json.dumps(arguments)}")
+    stage = fit(tmp_path, data, more=words)
+    encoder = load_tensors(tmp_path / "model/encoder.safetensors")
+    assert not any(name in encoder for name in ("flat.weight", "flat.bias"))
+    made = Bundle(tmp_path / "model")
+    # Components come back as they trained, and so does the encoder's reading of them.
+    assert torch.equal(made.generator().draft.weight, stage.ema.generator.draft.weight)
+    torch.testing.assert_close(made.encoder().flat.weight, stage.ema.encoder.flat.weight, rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(made.encoder().flat.bias, stage.ema.encoder.flat.bias, rtol=1e-3, atol=1e-5)
+    # A training that begins from the file finds both.
+    again = fit(tmp_path / "again", data, more=[*words, f"--model.init_args.init_from={tmp_path / 'model'}"])
+    assert torch.equal(again.ema.generator.draft.weight, stage.ema.generator.draft.weight)
+    torch.testing.assert_close(again.ema.encoder.flat.weight, stage.ema.encoder.flat.weight, rtol=1e-3, atol=1e-6)
 
 
 def test_a_prior_goes_on_from_its_weights_with_features_and_a_mixture(data, tmp_path):

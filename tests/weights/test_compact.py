@@ -14,11 +14,12 @@ from safetensors.torch import load_file, save_file
 from bundles import make_tiny_bundle
 from faceanon.backbones.dbaf import DBAF
 from faceanon.errors import UserError
-from faceanon.files import INT8, SCALE, load_tensors, save_tensors, sha256, to_int8
+from faceanon.files import load_arrays, load_tensors, save_tensors, sha256
 from faceanon.key import Secret
 from faceanon.models import formerly, load_backbone, save_backbone
 from faceanon.photo.file import load_photo, read_manifest
 from faceanon.pipeline import Pipeline
+from faceanon.quantised import GROUP, INT4, INT8, SCALE, SCALE4, rounded_int4, to_int4, to_int8
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.compact import compact
 from fakes import FixedDetector
@@ -88,22 +89,82 @@ def test_files_without_int8_load_unchanged(tmp_path):
         {SCALE: torch.full((64, 1), -1.0)},
         {SCALE: torch.ones(64, 1, 1)},
         {INT8: torch.ones(64, 64)},
+        {INT8: torch.ones(64, 64).bfloat16()},
         {"": torch.ones(64, 64)},
     ],
-    ids=["no scale", "no steps", "wide", "half", "nan", "negative", "deep", "float steps", "twice"],
+    ids=["no scale", "no steps", "wide", "half", "nan", "negative", "deep", "float steps", "bfloat16 steps", "twice"],
 )
 def test_a_scale_that_does_not_fit_says_so_in_a_line(tmp_path, change):
     steps, scale = to_int8(torch.randn(64, 64))
     stored = {INT8: steps, SCALE: scale} | change
     save_file({f"{head}w": value for head, value in stored.items() if value is not None}, tmp_path / "a.safetensors")
-    with pytest.raises(UserError, match=r"int8 scale of 'w' is missing or damaged") as caught:
+    with pytest.raises(UserError, match=r"scale of 'w' is missing or damaged") as caught:
         load_tensors(tmp_path / "a.safetensors")
     assert "\n" not in str(caught.value)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 5), st.integers(1, 4), st.sampled_from([(), (3, 3)]), st.integers(0, 2**31), st.floats(-2, 3))
+def test_int4_errs_by_half_a_step_of_its_group_and_by_nothing_the_second_time(rows, groups, rest, seed, exponent):
+    draw = torch.Generator().manual_seed(seed)
+    weight = torch.randn(groups * GROUP, rows, *rest, generator=draw) * 10**exponent
+    again = rounded_int4(weight)
+    largest = weight.unflatten(0, (-1, GROUP)).abs().amax(1, keepdim=True)
+    error = (weight - again).unflatten(0, (-1, GROUP)).abs()
+    # Half a step, and for the largest what float16 takes from seven of them.
+    assert (error <= largest / 14 * 1.01 + 1e-6).all()
+    for first, second in zip(to_int4(weight), to_int4(again), strict=True):
+        assert torch.equal(first, second)
+
+
+def test_matrices_named_for_int4_come_back_with_and_without_torch(tmp_path):
+    tensors = {"draft": torch.randn(2 * GROUP, 40), "zeros": torch.zeros(GROUP, 2), "large": torch.randn(64, 64)}
+    path = tmp_path / "a.safetensors"
+    save_tensors(path, tensors, half=True, int8=True, int4=["draft", "zeros"])
+    assert load_file(path).keys() == {
+        *(f"{prefix}{name}" for name in ("draft", "zeros") for prefix in (INT4, SCALE4)),
+        f"{INT8}large",
+        f"{SCALE}large",
+    }
+    found = load_tensors(path)
+    assert torch.equal(found["draft"], rounded_int4(tensors["draft"]))
+    assert torch.equal(found["zeros"], tensors["zeros"])
+    arrays = load_arrays(path)
+    assert arrays.keys() == found.keys()
+    assert all(np.array_equal(arrays[name], value.numpy()) for name, value in found.items())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {SCALE4: None},
+        {INT4: None},
+        {SCALE4: torch.ones(1, 4)},
+        {SCALE4: torch.ones(2, 4).half()},
+        {SCALE4: torch.full((1, 4), math.inf).half()},
+        {INT4: torch.zeros(32, 4, dtype=torch.int8)},
+        {INT8: torch.zeros(64, 4, dtype=torch.int8)},
+        {"": torch.ones(64, 4)},
+    ],
+    ids=["no scale", "no steps", "float32", "wide", "infinite", "signed", "int8 too", "twice"],
+)
+def test_an_int4_scale_that_does_not_fit_says_so_in_a_line(tmp_path, change):
+    packed, scale = to_int4(torch.randn(GROUP, 4))
+    stored = {INT4: packed, SCALE4: scale} | change
+    path = tmp_path / "a.safetensors"
+    save_file({f"{head}w": value for head, value in stored.items() if value is not None}, path)
+    for load in (load_tensors, load_arrays):
+        with pytest.raises(UserError, match=r"scale of 'w' is missing or damaged"):
+            load(path)
 
 
 def test_what_cannot_be_int8_is_not_written(tmp_path):
     with pytest.raises(UserError, match="not finite"):
         save_tensors(tmp_path / "a.safetensors", {"w": torch.full((64, 64), math.inf)}, int8=True)
+    with pytest.raises(UserError, match="not finite"):
+        save_tensors(tmp_path / "a.safetensors", {"w": torch.full((GROUP, 4), math.nan)}, int4=["w"])
+    with pytest.raises(UserError, match="does not fit int4"):
+        save_tensors(tmp_path / "a.safetensors", {"w": torch.ones(GROUP - 1, 4)}, int4=["w"])
     with pytest.raises(UserError, match="reserved"):
         save_tensors(tmp_path / "a.safetensors", {f"{SCALE}w": torch.ones(2)})
     assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,8 @@ from faceanon.losses.latent import sliced_wasserstein
 from faceanon.networks.e4e import PyramidEncoder, StyleBlock
 from faceanon.networks.mixture_mapping import MixtureMapping
 from faceanon.networks.stylegan2 import Generator
+from faceanon.quantised import rounded_int4
+from faceanon.weights.components import reading
 
 MOST = 4096  # latents that are looked at
 MIXTURE_MOST = 2048
@@ -22,7 +24,12 @@ QUIET = 0.1  # of the encoder's other rows at the start, so that they do not dro
 
 @torch.no_grad()
 def fit_draft(
-    generator: Generator, encoder: PyramidEncoder, latents: Tensor, seed: int = 0, weight: Tensor | None = None
+    generator: Generator,
+    encoder: PyramidEncoder,
+    latents: Tensor,
+    seed: int = 0,
+    weight: Tensor | None = None,
+    rounded: bool = False,
 ) -> Tensor:
     """Make the generator's draft and the encoder's `flat` the principal components of latents.
 
@@ -35,6 +42,7 @@ def fit_draft(
         latents: `(N, C, h, h)` of training pictures, any floating type.
         seed: Start of the random numbers.
         weight: `(h, h)`, above 0: how much each cell counts. Components then describe most finely what counts most.
+        rounded: Whether components are rounded to int4, as a small file will hold them.
 
     Returns:
         First rows `(M, D)` of the codes of some of the latents, which the mapping network is to give.
@@ -53,13 +61,16 @@ def fit_draft(
     turns = turns.flip(1)[:, :count]
     axes = rows.T @ turns / energy.sqrt()
     deviation = (energy / (len(rows) - 1)).sqrt().clamp(min=1e-3)
-    generator.draft.weight.zero_()
-    encoder.flat.weight.zero_()
-    encoder.flat.bias.zero_()
-    generator.draft.weight[:, :count] = axes * deviation / scale[:, None]
+    components = torch.zeros_like(generator.draft.weight)
+    components[:, :count] = axes * deviation / scale[:, None]
+    if rounded:
+        # From the start, so that the other layers learn to correct what that loses.
+        components = rounded_int4(components)
+    generator.draft.weight.copy_(components)
     generator.draft.bias.copy_(mean)
-    encoder.flat.weight[:count] = (axes * scale[:, None] / deviation).T
-    encoder.flat.bias[:count] = -((mean * scale) @ axes) / deviation
+    weight, bias = reading(components, mean, scale.view(latents.shape[1:])[0])
+    encoder.flat.weight.copy_(weight)
+    encoder.flat.bias.copy_(bias)
     for style in encoder.styles:
         assert isinstance(style, StyleBlock)
         style.linear.weight.mul_(QUIET)

@@ -36,6 +36,7 @@ from faceanon.stages.draft import fit_draft, fit_mapping, fit_mixture, freeze_dr
 from faceanon.stages.samples import sample_faces, save_samples
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
+from faceanon.weights.components import CELLS, with_reading, without_reading
 from faceanon.weights.composed import compose_bundle
 
 MAAR_FILE = "maar.safetensors"
@@ -153,6 +154,7 @@ class PriorStage(Stage):
         init_from: Folder with `generator.safetensors` and `encoder.safetensors` to start from.
         export: Folder written when the training ends. Of a generator of latents it is a whole bundle then: the new
             networks with those of `bundle`.
+        int8: Whether what is exported is stored in int8, and a draft in int4, to ship; else in float16.
         report: Folder of `faceanon test`'s report.
         r1_gamma: See `Stage`.
         r1_interval: See `Stage`.
@@ -187,6 +189,7 @@ class PriorStage(Stage):
         optimizer_d: OptimizerCallable = torch.optim.Adam,
         init_from: Path | None = None,
         export: Path | None = None,
+        int8: bool = False,
         report: Path = Path("runs/prior_report"),
         r1_gamma: float = 1.0,
         r1_interval: int = 16,
@@ -244,12 +247,15 @@ class PriorStage(Stage):
         self.optimizer_g = optimizer_g
         self.optimizer_d = optimizer_d
         self.export = export
+        self.int8 = int8
         self.report = report
 
     def _load(self, folder: Path) -> None:
         for role in ("generator", "encoder"):
             path = folder / f"{role}.safetensors"
             tensors = load_tensors(path)
+            if role == "encoder" and CELLS in tensors:
+                tensors = with_reading(tensors, load_tensors(folder / "generator.safetensors"))
             if role == "generator" and self.mixed_mapping and "style.means" not in tensors:
                 # Of a prior with a mapping network; its own mixture is fitted before the first batch.
                 kept = {name: tensor for name, tensor in tensors.items() if not name.startswith("style.")}
@@ -369,12 +375,19 @@ class PriorStage(Stage):
             terms["adversarial"] = generator_loss(self.discriminator(output))
         return terms, output
 
+    def cell_counts(self, side: int) -> Tensor:
+        """How often each of the cells of latents counts, `(side, side)`: once, or in the oval `face_emphasis` times."""
+        counts = torch.ones(side, side)
+        if self.face_oval is not None:
+            counts[inside_oval(self.face_oval, counts[None, None])] = self.face_emphasis
+        return counts
+
     def cell_weight(self, latents: Tensor) -> Tensor | None:
         """How much each cell of latents `(B, C, h, h)` counts, `(1, 1, h, h)` of mean 1; None where all count alike."""
         if self.face_oval is None or not self.on_latents:
             return None
-        weight = 1 + (self.face_emphasis - 1) * inside_oval(self.face_oval, latents).float()
-        return (weight / weight.mean())[None, None]
+        counts = self.cell_counts(latents.shape[-1]).to(latents.device)
+        return (counts / counts.mean())[None, None]
 
     def draw_rows(self, codes: Tensor, maps: dict[int, Tensor]) -> Tensor:
         """Draw W+ codes `(B, L, D)`: the first rows from encoder features `maps` too, the others from codes alone."""
@@ -447,7 +460,7 @@ class PriorStage(Stage):
         weight = self.cell_weight(latents)
         if weight is not None:
             weight = weight[0, 0]
-        first = fit_draft(self.prior.generator, self.prior.encoder, latents, self.seed, weight)
+        first = fit_draft(self.prior.generator, self.prior.encoder, latents, self.seed, weight, self.int8)
         if not self.mixed_mapping:
             fit_mapping(self.prior.generator, first, self.seed)
         self.ema.load_state_dict(self.prior.state_dict())
@@ -570,15 +583,27 @@ class PriorStage(Stage):
         parts = {"generator": self.ema.generator, "encoder": self.ema.encoder, "discriminator": self.discriminator}
         if self.features:
             parts["maar"] = self.ema.maar
+        generator = self.prior.generator
         for role, part in parts.items():
             if isinstance(part, nn.Module):
-                save_tensors(self.export / f"{role}.safetensors", part.state_dict(), half=True)
-        generator = self.prior.generator
+                self._save(role, part)
         average = torch.zeros(generator.n_latent, generator.style_dim)
         save_tensors(self.export / "latent_avg.safetensors", {"latent_avg": average})
         if self.on_latents:
             trained = {role: part for role, part in parts.items() if isinstance(part, nn.Module)}
             compose_bundle(self.export, self.bundle, trained)
+
+    def _save(self, role: str, part: nn.Module) -> None:
+        """Write a network into the folder `export`; components are stored in few bits, and once."""
+        assert self.export is not None
+        tensors = part.state_dict()
+        generator = self.ema.generator
+        int4 = []
+        if generator.drafts and role == "encoder":
+            tensors = without_reading(tensors, generator.state_dict(), self.cell_counts(generator.size))
+        if generator.drafts and role == "generator" and self.int8:
+            int4 = ["draft.weight"]
+        save_tensors(self.export / f"{role}.safetensors", tensors, half=True, int8=self.int8, int4=int4)
 
 
 def first_row_alone(codes: Tensor, count: int) -> Tensor:

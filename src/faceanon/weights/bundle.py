@@ -30,6 +30,7 @@ from faceanon.networks.lpips_net import Lpips, LpipsDistance
 from faceanon.networks.onnx_recogniser import OnnxRecogniser
 from faceanon.networks.stylegan2 import Generator
 from faceanon.paths import checkpoints
+from faceanon.weights.components import CELLS, with_reading
 from faceanon.weights.missing import missing_roles
 from faceanon.weights.spec import bundle_path, fingerprint, read_spec
 
@@ -171,10 +172,17 @@ class Bundle:
         with torch.random.fork_rng(devices=[]):  # else a network built late would shift a resumed run's random numbers
             net = self._constructed(kind, role)
         if weights:
-            path = self.folder / entry.get("file", "")
-            load_strictly(net, load_tensors(path, entry.get("sha256")), str(path))
+            load_strictly(net, self._tensors(role), str(self.folder / entry.get("file", "")))
         self.lend_codec(net)
         return net
+
+    def _tensors(self, role: str) -> dict[str, Tensor]:
+        """The weights of a role as its file holds them; of an encoder also what follows from the generator's draft."""
+        entry = self.entry(role)
+        tensors = load_tensors(self.folder / entry.get("file", ""), entry.get("sha256"))
+        if CELLS in tensors:
+            return with_reading(tensors, self._tensors("generator"))
+        return tensors
 
     def lend_codec(self, net: nn.Module) -> None:
         """Lend the bundle's codec, where it has one, to the parts of a network that work on latents."""

@@ -1,0 +1,83 @@
+"""A linear draft and the linear layer that reads it, stored once.
+
+A prior's generator may begin with principal components (`draft`), and its encoder with the linear layer that reads a
+picture's components (`flat`). The second follows from the first, so that a file of the encoder holds in its place only
+how much each cell counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+CELLS = "flat.cells"
+WEIGHT = "flat.weight"
+BIAS = "flat.bias"
+QUIET = 1e-6  # of the usual length of a component: components that nothing was found for read 0
+SAME = 1e-4  # relative difference up to which a reading counts as the one that follows
+
+
+def reading(draft: Tensor, mean: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
+    """The linear layer that finds the numbers from which a draft comes nearest to given latents.
+
+    It solves the weighted least squares min over c of |s (D c + m - x)|^2, which gives c = A x - A m with
+    A = (D' S D)^-1 D' S, where S holds the squares of s.
+
+    Args:
+        draft: D `(C h h, K)`; a column is a component.
+        mean: m `(C h h,)`.
+        cells: s `(h, h)`, above 0: how much each cell counts.
+
+    Returns:
+        Weight `(K, C h h)` and bias `(K,)`, float32.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.weights.components import reading
+        >>> draft = torch.randn(8, 3)
+        >>> weight, bias = reading(draft, torch.ones(8), torch.ones(2, 2))
+        >>> numbers = torch.tensor([0.5, -1.0, 2.0])
+        >>> torch.allclose(weight @ (draft @ numbers + 1) + bias, numbers, atol=1e-4)
+        True
+    """
+    # Columns are nearly parallel only by chance, but their lengths differ by a factor of a hundred.
+    columns = draft.double()
+    repeats = len(columns) // cells.numel()
+    squares = cells.double().square().flatten().repeat(repeats)
+    weighted = columns.T * squares
+    products = weighted @ columns
+    products.diagonal().add_(QUIET * products.diagonal().mean())
+    weight = torch.linalg.solve(products, weighted)
+    bias = -(weight @ mean.double())
+    return weight.float(), bias.float()
+
+
+def without_reading(encoder: Mapping[str, Tensor], generator: Mapping[str, Tensor], cells: Tensor) -> dict[str, Tensor]:
+    """An encoder's tensors for a file, without its reading of the generator's draft where that can be computed anew.
+
+    Args:
+        encoder: Its state dict.
+        generator: The generator's, with the draft as its file gives it back.
+        cells: As in `reading`.
+    """
+    weight, _ = reading(generator["draft.weight"], generator["draft.bias"], cells)
+    own = encoder[WEIGHT].detach().cpu()
+    if (weight - own).norm() > SAME * own.norm():
+        return dict(encoder)
+    stored = {}
+    for name, tensor in encoder.items():
+        if name not in (WEIGHT, BIAS):
+            stored[name] = tensor
+    stored[CELLS] = cells
+    return stored
+
+
+def with_reading(encoder: Mapping[str, Tensor], generator: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """An encoder's tensors as it loads them: what `without_reading` left out is computed from the generator's draft."""
+    tensors = dict(encoder)
+    cells = tensors.pop(CELLS, None)
+    if cells is not None:
+        tensors[WEIGHT], tensors[BIAS] = reading(generator["draft.weight"], generator["draft.bias"], cells.float())
+    return tensors

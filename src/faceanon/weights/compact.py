@@ -1,4 +1,4 @@
-"""Store shipped weights anew in fewer bytes: `python -m faceanon.weights.compact FOLDER int8|half [ROLE ...]`.
+"""Store shipped weights anew in fewer bytes: `python -m faceanon.weights.compact FOLDER int4|int8|half [ROLE ...]`.
 
 The card or bundle.yaml beside them gets the new sha256, and keeps the one before under `formerly`, so that what was
 made with the weights as they were still recovers, and models trained on a bundle still find it.
@@ -11,10 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from faceanon.errors import UserError
 from faceanon.files import former_hashes, load_tensors, read_yaml, save_tensors, write_atomic
+from faceanon.quantised import GROUP, INT8_LEAST
 
 CARDS = ("model.yaml", "bundle.yaml")
+PRECISIONS = ("int4", "int8", "half")
 
 
 def compact(folder: Path, precision: str, roles: list[str]) -> list[str]:
@@ -22,7 +26,7 @@ def compact(folder: Path, precision: str, roles: list[str]) -> list[str]:
 
     Args:
         folder: Of the model or bundle.
-        precision: `int8` or `half`.
+        precision: `int4` (large weights that do not fit it in int8), `int8` or `half`.
         roles: Networks of a bundle; none of a model.
 
     Raises:
@@ -33,8 +37,10 @@ def compact(folder: Path, precision: str, roles: list[str]) -> list[str]:
         if (folder / name).is_file():
             card = folder / name
             break
-    if card is None or precision not in ("int8", "half"):
-        raise UserError(f"{folder}, {precision}: give a folder with {' or '.join(CARDS)}, then int8 or half")
+    if card is None or precision not in PRECISIONS:
+        raise UserError(
+            f"{folder}, {precision}: give a folder with {' or '.join(CARDS)}, then one of {', '.join(PRECISIONS)}"
+        )
     if card.name == "model.yaml":
         entries: dict[str, Any] = {"weights.safetensors": read_yaml(card)}
     else:
@@ -54,12 +60,20 @@ def compact(folder: Path, precision: str, roles: list[str]) -> list[str]:
         before = path.stat().st_size
         digest = str(entry["sha256"])
         tensors = load_tensors(path, digest)
-        fresh = save_tensors(path, tensors, half=True, int8=precision == "int8")
+        int4 = []
+        if precision == "int4":
+            int4 = [name for name, tensor in tensors.items() if _fits_int4(tensor)]
+        fresh = save_tensors(path, tensors, half=True, int8=precision != "half", int4=int4)
         # A second call stores the same bytes, whose hash must not become a former one of itself.
         if fresh != digest:
             _rewrite(card, digest, fresh, (*former_hashes(entry, card), digest))
         lines.append(f"{path}: {before} -> {path.stat().st_size} bytes, sha256 {fresh}")
     return lines
+
+
+def _fits_int4(tensor: Tensor) -> bool:
+    large = tensor.ndim > 1 and tensor.is_floating_point() and tensor.numel() >= INT8_LEAST
+    return large and len(tensor) % GROUP == 0
 
 
 def _rewrite(card: Path, digest: str, fresh: str, former: tuple[str, ...]) -> None:

@@ -137,6 +137,7 @@ class Branches:
         keys: `(4 B, ...)`: first key, second key, two wrong keys; or `(B, ...)`: the one key. Without a way back those
             of the anonymized pictures.
         wrong: Codes that the two wrong keys open, `(2 B, ...)`; None where they are not drawn.
+        latents: Of all pictures, `(5 B, C, h, h)` or fewer, where the method draws a codec's latents.
 
     Examples:
         >>> import torch
@@ -155,6 +156,7 @@ class Branches:
     recovered: Codes | None
     keys: Tensor
     wrong: Codes | None = None
+    latents: Tensor | None = None
 
     @property
     def size(self) -> int:

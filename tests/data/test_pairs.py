@@ -11,6 +11,13 @@ def crossed(groups):
     return FaceBatch(torch.zeros(4 * groups, 3, 8, 8), identity, attribute)
 
 
+def test_others_takes_the_row_before_in_every_batch():
+    rows = torch.arange(5)
+    batch = FaceBatch(torch.zeros(5, 3, 8, 8), rows, rows)
+    for number in range(4):
+        assert torch.equal(identity_sources(batch, number, "others"), rows.roll(1))
+
+
 def test_roll_takes_the_row_before_and_every_third_batch_itself():
     batch = crossed(2)
     rows = torch.arange(8)

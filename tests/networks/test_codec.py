@@ -28,3 +28,18 @@ def test_every_pixel_that_a_part_looks_at_counts(codec):
     (gradient,) = torch.autograd.grad(codec.decode_part(latents, (3, 5, 3, 5)).square().sum(), latents)
     (whole,) = torch.autograd.grad(codec.decode(latents)[:, :, 24:40, 24:40].square().sum(), latents)
     torch.testing.assert_close(gradient, whole, rtol=1e-3, atol=1e-5)
+
+
+def test_latents_that_are_known_are_not_computed_again(monkeypatch):
+    codec = LatentCodec().eval()
+    image = torch.rand(1, 3, 16, 16)
+    latents = torch.randn(1, 32, 2, 2)
+    codec.know(image, latents)
+    assert codec.encode(image) is latents
+    # Another tensor, even of the same numbers, and this one once it has changed, are encoded.
+    computed = codec.encode(image.clone())
+    assert not torch.equal(computed, latents)
+    image.mul_(1)
+    torch.testing.assert_close(codec.encode(image), computed)
+    del image
+    assert codec.encode(torch.rand(1, 3, 16, 16)) is not latents

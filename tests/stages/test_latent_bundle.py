@@ -13,6 +13,8 @@ from faceanon.backbones.dbaf import DBAF
 from faceanon.backbones.ifadit import IFADIT
 from faceanon.backbones.riddle import Riddle
 from faceanon.models import load_backbone
+from faceanon.networks.codec import LatentCodec
+from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.training.cli import run
 from faceanon.weights.bundle import Bundle
 
@@ -30,7 +32,7 @@ def data(tmp_path_factory, bundle):
     return as_words(few_photographs(folder, tmp_path_factory.mktemp("prepared"), bundle))
 
 
-def fit(config, bundle, out, data, **options):
+def fit(config, bundle, out, data, validated=1, **options):
     """Two batches."""
     options = {"samples_every": 2, "export": out / "model", **small(options)}
     keys = {
@@ -46,7 +48,7 @@ def fit(config, bundle, out, data, **options):
         "trainer.max_epochs": 1,
         "trainer.precision": "32-true",
         "trainer.limit_train_batches": 2,
-        "trainer.limit_val_batches": 1,
+        "trainer.limit_val_batches": validated,
     }
     words = [f"--{key}={value}" for key, value in keys.items()]
     configs = [REPO / f"configs/{config}.yaml", REPO / "configs/bundle/photo128_prior.yaml"]
@@ -117,3 +119,33 @@ def test_a_copy_draws_through_the_same_codec(bundle):
     picture = torch.rand(1, 3, 128, 128) * 2 - 1
     with torch.no_grad():
         assert torch.equal(twin.decode(twin.encode(picture)), method.decode(method.encode(picture)))
+
+
+@pytest.mark.parametrize("config", ["dbaf_s1", "dbaf_s2"])
+def test_a_step_on_prepared_photographs_encodes_only_what_was_saved(bundle, data, tmp_path, monkeypatch, config):
+    encoded = []
+    plain = LatentCodec.encode
+    step = BackboneStage.training_step
+
+    def counting(codec, image):
+        if codec._remembered(image) is None:
+            encoded.append(len(image))
+        return plain(codec, image)
+
+    def counted_step(stage, *args):
+        # What the preparation encodes before the training is not of interest.
+        if stage.batches_seen == 0:
+            encoded.clear()
+        step(stage, *args)
+
+    monkeypatch.setattr(BackboneStage, "training_step", counted_step)
+    words = {"weights__adversarial": 0, "samples_every": 0}
+    if config == "dbaf_s2":
+        words |= {"report": "null", "weights__landmarks": 1.0}
+    monkeypatch.setattr(LatentCodec, "encode", counting)
+    stage = fit(config, bundle, tmp_path, data, validated=0, **words)
+    batch = stage.trainer.datamodule.batch_size
+    # Stage 2 reads the saved picture of the first key; originals and drawn faces are compared as latents.
+    wanted = [] if config == "dbaf_s1" else [batch, batch]
+    assert encoded == wanted
+    assert {"train/g/perceptual", "train/g/landmarks"} <= set(stage.trainer.logged_metrics)

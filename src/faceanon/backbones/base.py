@@ -264,6 +264,10 @@ class Backbone(nn.Module, ABC):
         """
         return codes.identity[source]
 
+    def drawn_latents(self, codes: Codes) -> Tensor | None:
+        """The codec's latents `(B, C, h, h)` of which `decode` makes its pictures; None where it draws pictures."""
+        return None
+
     def drawn_view(self, codes: Codes) -> Tensor:
         """What the stages' discriminator looks at, of drawn faces: pictures, or for some methods latents."""
         return self.decode(codes)

@@ -186,18 +186,24 @@ class DBAF(Backbone):
 
     def decode(self, codes: Codes) -> Tensor:
         """Draw `(B, 3, S, S)`; with `blend`, only where the mask says."""
-        drawn = self._drawn(self.w_plus(codes), codes.features)
+        drawn = self.generator.decode(self._draw(self.w_plus(codes), codes.features))
         if codes.mask is None or codes.image is None:
             return drawn
         return codes.image + codes.mask * (drawn - codes.image)
 
-    def _drawn(self, latent: Tensor, features: dict[int, Tensor] | None) -> Tensor:
-        """The pictures `(B, 3, S, S)` of W+ codes `(B, L, D)`; inside the oval the features do not count."""
+    def drawn_latents(self, codes: Codes) -> Tensor | None:
+        """The latents of its pictures, of a generator that draws latents; with `blend` pictures have others."""
+        if self.generator.latents is None or self.blend:
+            return None
+        return self._draw(self.w_plus(codes), codes.features)
+
+    def _draw(self, latent: Tensor, features: dict[int, Tensor] | None) -> Tensor:
+        """Pictures of W+ codes `(B, L, D)`, or the codec's latents; inside the oval the features do not count."""
         generator = self.generator
         if self.face_oval is None or features is None:
-            return generator.synthesis(latent, features=features)
+            return generator.draw(latent, features=features)
         outside = generator.draw(latent, features=features)
         inside = generator.draw(latent)
         oval = inside_oval(self.face_oval, outside)
         # Joined before the codec, which draws no seam between cells.
-        return generator.decode(torch.where(oval, inside, outside))
+        return torch.where(oval, inside, outside)

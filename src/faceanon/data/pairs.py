@@ -9,7 +9,7 @@ from torch import Tensor
 
 from faceanon.types import FaceBatch
 
-Pairing = Literal["self", "roll", "mixed"]
+Pairing = Literal["self", "roll", "others", "mixed"]
 
 
 def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same_every: int = 3) -> Tensor:
@@ -19,7 +19,8 @@ def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same
         batch: The batch.
         batch_number: Counts batches from 0.
         pairing: `self`: each row itself. `roll`: the row before it, and every `same_every`-th batch itself (DBAF's
-            released code). `mixed`: per row, at random, itself or another photo of the same person, a quarter each,
+            released code). `others`: the row before it, always; for methods that draw themselves right by
+            construction. `mixed`: per row, at random, itself or another photo of the same person, a quarter each,
             or somebody else; somebody else is a row whose swap exists in the batch, where one is (crossed groups).
         same_every: See `roll`.
 
@@ -36,9 +37,9 @@ def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same
     rows = torch.arange(len(batch), device=batch.image.device)
     if pairing == "self":
         return rows
-    if pairing == "roll":
-        if batch_number % same_every == 0:
-            return rows
+    if pairing == "roll" and batch_number % same_every == 0:
+        return rows
+    if pairing in ("roll", "others"):
         return rows.roll(1)
     same_person = batch.identity[:, None] == batch.identity[None]
     known = batch.identity[:, None] >= 0

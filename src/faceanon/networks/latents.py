@@ -60,8 +60,9 @@ class LatentMaps(CodecUser):
         self.levels = levels
 
     def forward(self, image: Tensor) -> list[Tensor]:
-        """`(B, 3, S, S)` in [-1, 1] -> maps `(B, C, h, h)`, coarse ones first."""
-        maps = [self.codec.encode(image)]
+        """`(B, 3, S, S)` in [-1, 1], or latents `(B, C, h, h)` -> maps `(B, C, h, h)`, coarse ones first."""
+        codec = self.codec
+        maps = [image if image.shape[1] == codec.channels else codec.encode(image)]
         for _ in range(self.levels - 1):
             maps.insert(0, F.avg_pool2d(maps[0], 2))
         return maps

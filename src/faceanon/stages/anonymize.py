@@ -95,7 +95,11 @@ class AnonymizeStage(BackboneStage[Branches]):
         super().__init__(backbone, adversarial=bool(weights.adversarial), **kwargs)
         self.save_hyperparameters(ignore=["backbone"])
         self.check_weights(weights)
-        wanted = {"perceptual": weights.perceptual or weights.recovery_perceptual, "parser": weights.parsing}
+        wanted = {
+            "perceptual": weights.perceptual or weights.recovery_perceptual,
+            "parser": weights.parsing,
+            "landmarks": weights.landmarks,
+        }
         needed = []
         for role, weight in wanted.items():
             if weight:
@@ -217,7 +221,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         original = backbone.encode(image)
         # All keys of one direction go through the generator in one call, which costs less than a call for each.
         edited = backbone.edit(original.map(lambda item: repeat(item, len(forth) // size)), forth)
-        anonymized = backbone.decode(edited)
+        anonymized, hidden_latents = self.decoded(edited)
         if self.loop == "latent":
             found = None
             # The released code never looks at the picture again: it opens the very codes that were edited.
@@ -225,16 +229,21 @@ class AnonymizeStage(BackboneStage[Branches]):
         else:
             found = start = backbone.encode_anonymized(self._saved(anonymized[:size], noise))
         opened = backbone.edit(start.map(lambda item: repeat(item, len(back) // size)), back, inverse=True)
-        pictures = torch.cat([anonymized, backbone.decode(opened)])
+        back_again, opened_latents = self.decoded(opened)
+        pictures = torch.cat([anonymized, back_again])
+        latents = None
+        if hidden_latents is not None and opened_latents is not None:
+            latents = torch.cat([hidden_latents, opened_latents])
         recovered = opened.map(lambda item: item[:size])
         wrong = opened.map(lambda item: item[size:])
-        return Branches(pictures, original, edited, found, recovered, keys, wrong if all_five else None)
+        return Branches(pictures, original, edited, found, recovered, keys, wrong if all_five else None, latents)
 
     def _draw_one_way(self, original: Codes, count: int) -> Branches:
         """Anonymized pictures alone, under so many keys, of the originals' codes."""
         keys = self._keys(count, original.identity)
         edited = self.backbone.edit(original.map(lambda item: repeat(item, count)), keys)
-        return Branches(self.backbone.drawn_view(edited), original, edited, None, None, keys)
+        pictures, latents = self.decoded(edited)
+        return Branches(pictures, original, edited, None, None, keys, latents=latents)
 
     def _keys(self, count: int, image: Tensor) -> Tensor:
         """`(count B, ...)`, whole batches behind each other; in a training step each row's from its own stream.

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from faceanon.losses.identity import attract, one_stranger, repel
 from faceanon.losses.reconstruction import PixelNorm, gradient_loss, part_weight, pixel_loss
 from faceanon.networks.upfirdn import fast_layout
-from faceanon.stages.chunks import parsing_rows, perceptual_rows
+from faceanon.stages.chunks import landmark_rows, parsing_rows, perceptual_rows
 from faceanon.types import Branches, FaceBatch
 from faceanon.weights.bundle import Bundle
 
@@ -36,6 +36,8 @@ class AnonymizeWeights:
         anchor: Pixel distance of anonymized pictures to what the backbone drew for them before this stage.
         wrong_anchor: Pixel distance of pictures opened with wrong keys to what it drew before this stage for the
             originals with those identities: what no key opens must not travel in the picture either.
+        landmarks: Distance of the landmarks of all pictures to the original, in sides of the picture. It is not in the
+            paper: it holds pose and expression where a bundle has landmarks and no parser.
         hunted: By how many nats a recogniser that learns along (`stages.adversary`) finds the people behind anonymized
             pictures better than by a guess; faces that mislead it count as not found.
         pseudonym: Under one key the photos of a person become one stranger, and those of two people two: all faces of
@@ -55,6 +57,7 @@ class AnonymizeWeights:
     target: float = 0.0
     anchor: float = 0.0
     wrong_anchor: float = 0.0
+    landmarks: float = 0.0
     hunted: float = 0.0
     pseudonym: float = 0.0
 
@@ -87,7 +90,7 @@ class AnonymizeTerms:
         """Unweighted terms by name; those whose weight is 0 are left out."""
         return {
             **self._pictures(batch.image, branches),
-            **self._perceptual(batch.image, branches),
+            **self._perceptual(batch, branches),
             **self._identity(batch, branches),
             **self._recovery(batch, branches),
             **self._codes(branches),
@@ -104,17 +107,25 @@ class AnonymizeTerms:
             terms["reconstruction"] = count * pixel_loss(pictures, repeat(image, count), self.reconstruction_norm)
         if self.weights.parsing:
             terms["parsing"] = parsing_rows(nets.parser, pictures, image, nets.part_classes).mean()
+        if self.weights.landmarks:
+            terms["landmarks"] = landmark_rows(nets.landmarks, pictures, image).mean()
         return terms
 
-    def _perceptual(self, image: Tensor, branches: Branches) -> dict[str, Tensor]:
+    def _perceptual(self, batch: FaceBatch, branches: Branches) -> dict[str, Tensor]:
         """All pictures and the recovered alone share the maps of both."""
         weights = self.weights
+        drawn = branches.pictures
+        original = batch.image
+        # A distance between latents needs no codec where both sides have theirs.
+        if self.bundle.compares_latents and branches.latents is not None and batch.latents is not None:
+            drawn = branches.latents
+            original = batch.latents
         if weights.perceptual:
-            distances = perceptual_rows(self.bundle.perceptual, branches.pictures, image)
+            distances = perceptual_rows(self.bundle.perceptual, drawn, original)
             terms = {"perceptual": distances.mean()}
             return terms | self._recovered_alone(distances[branches.recovered_rows])
         if weights.recovery_perceptual:
-            return self._recovered_alone(self.bundle.perceptual(branches.pictures[branches.recovered_rows], image))
+            return self._recovered_alone(self.bundle.perceptual(drawn[branches.recovered_rows], original))
         return {}
 
     def _recovered_alone(self, distance: Tensor) -> dict[str, Tensor]:

@@ -203,7 +203,7 @@ class BackboneStage(Stage, Generic[Drawn]):
             self.begin_step(optimizers[1])
             for shard in step:
                 with step.drawing(keep_graph=once):
-                    drawn = self.draw_shard(shard.batch)
+                    drawn = self._draw(shard.batch)
                 with self.toggled_optimizer(optimizers[1]):
                     terms = self.adversary_terms(shard.batch, drawn)
                     self.add_gradients(shard, terms, plain_sum(terms))
@@ -217,7 +217,7 @@ class BackboneStage(Stage, Generic[Drawn]):
             self.begin_step(optimizers[0])
             for shard in step:
                 if drawn is None:
-                    drawn = self.draw_shard(shard.batch)
+                    drawn = self._draw(shard.batch)
                 # The same random numbers for the terms, whether the shard was drawn once or twice.
                 step.seed_terms()
                 with self.toggled_optimizer(optimizers[0]):
@@ -230,6 +230,19 @@ class BackboneStage(Stage, Generic[Drawn]):
         step.average_norms()
         self.update_ema(self.ema, self.backbone, step.images)
         self.log_terms("train/g", means, len(batch))
+
+    def _draw(self, batch: FaceBatch) -> Drawn:
+        # Prepared photographs bring their latents: whoever encodes them in this step need not compute them.
+        if batch.latents is not None and self.bundle.has("codec"):
+            self.bundle.codec.know(batch.image, batch.latents)
+        return self.draw_shard(batch)
+
+    def decoded(self, codes: Codes) -> tuple[Tensor, Tensor | None]:
+        """What `drawn_view` gives of codes, with the latents behind it where the method draws latents."""
+        latents = self.backbone.drawn_latents(codes)
+        if latents is None:
+            return self.backbone.drawn_view(codes), None
+        return self.bundle.codec.decode(latents), latents
 
     def adversary_terms(self, batch: FaceBatch, drawn: Drawn) -> dict[str, Tensor]:
         """What the adversaries and the readers learn from, by name; no gradient flows into what was drawn."""

@@ -57,11 +57,13 @@ class Mixed:
         source: `(B,)` row of every identity source.
         codes: Codes of the mixtures.
         pictures: `(B, 3, S, S)`.
+        latents: `(B, C, h, h)` behind the pictures, of a method that draws a codec's latents.
     """
 
     source: Tensor
     codes: Codes
     pictures: Tensor
+    latents: Tensor | None = None
 
 
 class DisentangleStage(BackboneStage[Mixed]):
@@ -126,7 +128,8 @@ class DisentangleStage(BackboneStage[Mixed]):
         source = identity_sources(batch, self.batches_seen - 1, self.pairing)
         codes = self.backbone.encode_batch(batch)
         mixed = codes.with_identity(self.backbone.mixed_identity(codes, source))
-        return Mixed(source, mixed, self.backbone.drawn_view(mixed))
+        pictures, latents = self.decoded(mixed)
+        return Mixed(source, mixed, pictures, latents)
 
     def originals(self, drawn: Mixed) -> Codes:
         """The codes of the mixed faces, which differ from the pictures' own by the identities alone."""
@@ -134,16 +137,18 @@ class DisentangleStage(BackboneStage[Mixed]):
 
     def shard_terms(self, batch: FaceBatch, drawn: Mixed) -> dict[str, Tensor]:
         """Terms on pictures and codes, and the backbone's own."""
-        terms = self.generator_terms(batch, drawn.pictures, drawn.source)
+        terms = self.generator_terms(batch, drawn)
         latent = self.backbone.w_plus(drawn.codes)
         if self.weights.latent and latent is not None:
             terms["latent"] = latent_regulariser(latent, self.latent_norm)
         own = self.backbone.disentangle_terms(batch, drawn.codes, drawn.pictures, drawn.source, self.wanted)
         return terms | self.own_terms(own)
 
-    def generator_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:
-        """Named terms of the drawn pictures `(B, 3, S, S)`; `source` as in `data.pairs`."""
+    def generator_terms(self, batch: FaceBatch, drawn: Mixed) -> dict[str, Tensor]:
+        """Named terms of what was drawn of a batch."""
         weights = self.weights
+        fake = drawn.pictures
+        source = drawn.source
         nets = self.bundle
         target_rows, share = self._targets(batch, source)
         target = batch.image[target_rows]
@@ -160,7 +165,8 @@ class DisentangleStage(BackboneStage[Mixed]):
         if weights.edges:
             terms["edges"] = gradient_loss(fake, target, emphasis)
         if weights.perceptual:
-            terms["perceptual"] = _mean(perceptual_rows(nets.perceptual, fake, target), share)
+            distance = perceptual_rows(nets.perceptual, *self.comparable(batch, drawn, target_rows))
+            terms["perceptual"] = _mean(distance, share)
         if weights.parsing:
             terms["parsing"] = _mean(parsing_rows(nets.parser, fake, target, nets.part_classes), share)
         if weights.landmarks:
@@ -169,6 +175,15 @@ class DisentangleStage(BackboneStage[Mixed]):
         if weights.adversarial and self.discriminator is not None:
             terms["adversarial"] = fooling_rows(self.discriminator, fake).mean()
         return terms | self._identity_terms(batch, fake, source)
+
+    def comparable(self, batch: FaceBatch, drawn: Mixed, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """What the perceptual distance compares with those rows of the batch: pictures, or latents if both have them.
+
+        A distance between latents then needs no codec.
+        """
+        if self.bundle.compares_latents and drawn.latents is not None and batch.latents is not None:
+            return drawn.latents, batch.latents[rows]
+        return drawn.pictures, batch.image[rows]
 
     def _targets(self, batch: FaceBatch, source: Tensor) -> tuple[Tensor, Tensor | None]:
         """Rows `(B,)` of the pictures to compare with, and how much each counts, None where all count alike."""

@@ -24,7 +24,7 @@ from faceanon.networks.codec import LatentCodec
 from faceanon.networks.dlib_resnet import DlibResNet
 from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.frozen import Frozen
-from faceanon.networks.latents import CodecUser
+from faceanon.networks.latents import CodecUser, LatentMaps
 from faceanon.networks.layout import has_bfloat16
 from faceanon.networks.lpips_net import Lpips, LpipsDistance
 from faceanon.networks.onnx_recogniser import OnnxRecogniser
@@ -333,6 +333,11 @@ class Bundle:
         net = self.build("perceptual", weights="file" in self.entry("perceptual"))
         distance = LpipsDistance(Frozen(net)) if isinstance(net, Lpips) else PerceptualDistance(Frozen(net))
         return distance.to(self.device)
+
+    @property
+    def compares_latents(self) -> bool:
+        """Whether `perceptual` compares the codec's latents, which may then be given in place of pictures."""
+        return self.has("perceptual") and network_class(self.entry("perceptual").get("class", "")) is LatentMaps
 
     def generator(self) -> Generator:
         """A new StyleGAN2 generator with the bundle's weights."""

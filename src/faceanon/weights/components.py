@@ -15,7 +15,7 @@ from torch import Tensor
 CELLS = "flat.cells"
 WEIGHT = "flat.weight"
 BIAS = "flat.bias"
-QUIET = 1e-6  # of the usual length of a component: components that nothing was found for read 0
+QUIET = 1e-6  # length of a component below which nothing was found for it; it reads 0
 SAME = 1e-4  # relative difference up to which a reading counts as the one that follows
 
 
@@ -42,16 +42,17 @@ def reading(draft: Tensor, mean: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]
         >>> torch.allclose(weight @ (draft @ numbers + 1) + bias, numbers, atol=1e-4)
         True
     """
-    # Columns are nearly parallel only by chance, but their lengths differ by a factor of a hundred.
-    columns = draft.double()
-    repeats = len(columns) // cells.numel()
-    squares = cells.double().square().flatten().repeat(repeats)
-    weighted = columns.T * squares
-    products = weighted @ columns
-    products.diagonal().add_(QUIET * products.diagonal().mean())
-    weight = torch.linalg.solve(products, weighted)
-    bias = -(weight @ mean.double())
-    return weight.float(), bias.float()
+    counts = cells.float().flatten().repeat(len(draft) // cells.numel())
+    columns = draft.float() * counts[:, None]
+    # Lengths differ by a factor of a hundred. Columns of one length, nearly at right angles, want no double precision.
+    lengths = columns.norm(dim=0).clamp(min=QUIET)
+    columns = columns / lengths
+    products = columns.T @ columns
+    # Where nothing was found a column is 0, and its own product would be too.
+    products.diagonal().clamp_(min=1)
+    solved = torch.cholesky_solve(columns.T, torch.linalg.cholesky(products))
+    weight = solved * counts / lengths[:, None]
+    return weight, -(weight @ mean.float())
 
 
 def without_reading(encoder: Mapping[str, Tensor], generator: Mapping[str, Tensor], cells: Tensor) -> dict[str, Tensor]:

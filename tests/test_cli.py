@@ -112,10 +112,20 @@ def test_an_unknown_key_in_a_process_of_its_own(tmp_path):
         (["--ckpt_path=."], "is a folder and no sharded checkpoint; give the .ckpt itself"),
         (["--data.init_args.batch_size=6"], "batch_size is 6; give a multiple of 4"),
         (["--data.init_args.image_size=32"], "the data give 32 px, the model takes 64 px"),
+        (["--trainer.accelerator=abacus"], "the trainer cannot be built: You selected an invalid accelerator name"),
+        (["--trainer.devices=0"], "the trainer cannot be built"),
+        (["--trainer.max_epochs=-5"], "`max_epochs` must be a non-negative integer or -1"),
+        (["--trainer.max_time=long"], "is not a valid duration"),
     ],
 )
 def test_mistakes_in_a_training(refused, stage_one, words, expected):
     assert expected in refused(*stage_one, *words)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there(refused, stage_one):
+    line = refused(*stage_one, "--config", REPO / "configs/trainer/gpu.yaml")
+    assert "No supported gpu backend found" in line
 
 
 def test_a_training_without_a_config(refused):

@@ -1,11 +1,14 @@
 import importlib.util
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+from faceanon.errors import UserError
 from faceanon.optim import Ranger
+from faceanon.stages.base import built
 
 VARIANTS = {
     "default": {},
@@ -34,3 +37,9 @@ def test_ranger_follows_the_published_code(shared, variant):
         optimizer.step()
         for key, parameter in parameters.items():
             np.testing.assert_allclose(parameter.detach(), case[f"{variant}_{key}"][step], atol=5e-6, rtol=0)
+
+
+@pytest.mark.parametrize("make", [partial(Ranger, lr=-1.0), partial(torch.optim.Adam, lr=-1.0)])
+def test_a_learning_rate_below_zero_is_one_line(make):
+    with pytest.raises(UserError, match=r"^the optimizer cannot be built: Invalid learning rate: -1.0; change its"):
+        built(make, [torch.nn.Parameter(torch.ones(1))])

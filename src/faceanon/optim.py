@@ -27,6 +27,9 @@ class Ranger(pytorch_optimizer.Ranger):  # a class, since jsonargparse takes no 
         k: Steps between two Lookahead updates.
         gc_conv_only: Centre the gradients of convolutions only, not of every weight of two or more dimensions.
 
+    Raises:
+        ValueError: If `lr` is not above 0.
+
     Examples:
         >>> import torch
         >>> from faceanon.optim import Ranger
@@ -51,6 +54,9 @@ class Ranger(pytorch_optimizer.Ranger):  # a class, since jsonargparse takes no 
         k: int = 6,
         gc_conv_only: bool = False,
     ) -> None:
+        if not lr > 0:
+            # As torch's own optimizers; the package's class of error is no ValueError.
+            raise ValueError(f"Invalid learning rate: {lr}")
         super().__init__(
             params,
             lr=lr,

@@ -18,7 +18,7 @@ from faceanon.losses.auxiliary import Objective
 from faceanon.metrics.auxiliary import Examination, examination_of
 from faceanon.report.page import write_report
 from faceanon.report.table import format_table
-from faceanon.stages.base import averaged, plain_sum
+from faceanon.stages.base import averaged, built, plain_sum
 from faceanon.stages.parallel import Parallel, StepShards
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
@@ -79,7 +79,7 @@ class AuxiliaryStage(L.LightningModule):
             raise UserError("accumulate and trainer.accumulate_grad_batches are both set; leave the trainer's at 1")
         if self.parallel.accumulate > 1 and getattr(self.trainer.precision_plugin, "scaler", None) is not None:
             raise UserError("accumulate does not scale the losses of all parts, as fp16 needs: train in bf16-mixed")
-        optimizer = self.optimizer(self.parameters())
+        optimizer = built(self.optimizer, self.parameters())
         total = max(1, int(self.trainer.estimated_stepping_batches))
 
         def rate(step: int) -> float:

@@ -19,7 +19,7 @@ from faceanon.errors import UserError
 from faceanon.models import check_fit, description, load_into, save_backbone
 from faceanon.networks.layout import channels_last
 from faceanon.optim import Ranger
-from faceanon.stages.base import Stage, average_copy, plain_sum, trainable_parameters, weighted_sum
+from faceanon.stages.base import Stage, average_copy, built, plain_sum, trainable_parameters, weighted_sum
 from faceanon.stages.samples import sample_faces, save_samples
 from faceanon.types import Codes, FaceBatch
 
@@ -152,12 +152,12 @@ class BackboneStage(Stage, Generic[Drawn]):
     def configure_optimizers(self) -> list[Optimizer]:
         """The backbone's optimizer, then that of the adversaries where there are any."""
         prefixes = self.prefixes or [""]
-        optimizers = [self.optimizer_g(trainable_parameters(self.backbone, prefixes))]
+        optimizers = [built(self.optimizer_g, trainable_parameters(self.backbone, prefixes))]
         if adversaries := self.adversaries:
             weights: list[nn.Parameter] = []
             for network in adversaries:
                 weights.extend(network.parameters())
-            optimizers.append(self.optimizer_d(weights))
+            optimizers.append(built(self.optimizer_d, weights))
         return optimizers
 
     def on_fit_start(self) -> None:

@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 
 import lightning as L
 import torch
+from lightning.pytorch.cli import OptimizerCallable
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -211,6 +212,19 @@ def weighted_sum(terms: Mapping[str, Tensor], weights: object, extra: Mapping[st
     """Sum of terms times the fields of a dataclass of weights with the same names, or times those in `extra`."""
     table: dict[str, float] = {**asdict(weights), **(extra or {})}  # type: ignore[call-overload]
     return torch.stack([table[name] * value for name, value in terms.items()]).sum()
+
+
+def built(make: OptimizerCallable, parameters: Iterable[nn.Parameter]) -> Optimizer:
+    """An optimizer of parameters.
+
+    Raises:
+        UserError: It does not take its arguments, for instance a learning rate below 0.
+    """
+    try:
+        return make(parameters)
+    # What torch's optimizers raise for an argument that they do not take.
+    except ValueError as error:
+        raise UserError(f"the optimizer cannot be built: {error}; change its init_args") from error
 
 
 def average_copy(module: M) -> M:

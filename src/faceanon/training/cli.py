@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import lightning as L
 import yaml
 from jsonargparse import set_loader
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from faceanon import __version__
@@ -90,9 +91,19 @@ class FaceAnonCLI(LightningCLI):
             log_apart(config["trainer"].get("logger"), str(self.subcommand))
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:  # noqa: ANN401 - as Lightning has it
-        """Add what keeps a run's checkpoints."""
+        """Add what keeps a run's checkpoints.
+
+        Raises:
+            UserError: Lightning does not take the settings, or this machine has no such device.
+        """
         own = with_checkpoints(dict(self._get(self.config_init, "trainer", default={})), self.subcommand == "fit")
-        return super().instantiate_trainer(**own, **kwargs)
+        try:
+            return super().instantiate_trainer(**own, **kwargs)
+        # Lightning raises either for a setting that it does not take, such as a GPU on a machine that has none.
+        except (MisconfigurationException, ValueError) as error:
+            raise UserError(
+                f"the trainer cannot be built: {_one_line(str(error))}; change trainer in the config"
+            ) from error
 
     def after_instantiate_classes(self) -> None:
         """Refuse a checkpoint or data that do not fit the model, before anything is written."""

@@ -64,6 +64,11 @@ def test_inspect_names_files_without_data_and_shows_the_others(tmp_path, capsys)
     assert "tiny" in out
 
 
+def test_inspect_takes_no_folder(tmp_path, capsys):
+    assert cli.main(["inspect", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"faceanon: {tmp_path} is a folder; give the pictures in it\n"
+
+
 def test_doctor_tells_what_is_there(capsys):
     assert cli.main(["doctor"]) == 0
     out = capsys.readouterr().out

@@ -90,7 +90,7 @@ def test_a_folder_names_the_files_that_do_not_open(faceanon, tmp_path):
     assert faceanon("wrong", "recover", tmp_path / "in", tmp_path / "none")[0] == 2
 
 
-def test_pixels_carry_what_recovery_needs(faceanon, tmp_path):
+def test_pixels_carry_what_recovery_needs(faceanon, tmp_path, capsys):
     Image.fromarray(PHOTO).save(tmp_path / "a.png")
     code, _, err = faceanon("right", "anonymize", tmp_path / "a.png", tmp_path / "h.jpg", "--carry", "pixels")
     assert code == 2
@@ -101,6 +101,8 @@ def test_pixels_carry_what_recovery_needs(faceanon, tmp_path):
         Image.fromarray(np.asarray(image)).save(tmp_path / "bare.png")
     assert faceanon("right", "recover", tmp_path / "bare.png", tmp_path / "b.png")[0] == 0
     assert psnr(pixels(tmp_path / "b.png"), pixels(tmp_path / "a.png")) > 24
+    assert cli.main(["inspect", str(tmp_path / "bare.png")]) == 0
+    assert "recovery data: in the pixels" in capsys.readouterr().out
     code, _, err = faceanon("wrong", "recover", tmp_path / "bare.png", tmp_path / "w.png")
     assert code == 2
     assert "wrong password" in err

@@ -157,12 +157,12 @@ def prepare_folder(
 
     folder = files.source.is_dir()
     check_shares(files, password, folder)
+    if files.workers is not None and not 1 <= files.workers <= 256:
+        raise UserError(f"--workers must be 1 to 256, not {files.workers}")
     if not folder:
         if files.csv is not None:
             raise UserError("--csv is for folders; anonymize --list-faces shows the faces of one photo")
         return None
-    if files.workers is not None and not 1 <= files.workers <= 256:
-        raise UserError(f"--workers must be 1 to 256, not {files.workers}")
     return plan_folder(files.source, files.target, jobs, settings, files.overwrite)
 
 

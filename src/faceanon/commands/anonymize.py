@@ -266,6 +266,7 @@ def _settings(options: Options) -> dict[str, Any]:
         "same_stranger": options.same_stranger or None,
         "likeness": options.people.likeness,
         "carry": options.carry,
+        "face_size": options.face_size,
         "select": select.settings(),
         "exclude": exclude.settings(),
     }

@@ -7,19 +7,21 @@ from pathlib import Path
 from faceanon.errors import UserError
 from faceanon.manifest import Manifest
 from faceanon.photo.decode import opened
-from faceanon.photo.file import read_vault
+from faceanon.photo.file import load_carried, read_vault
 from faceanon.photo.metadata import SIDECAR_SUFFIX, WRITABLE, embedded, read_sidecar, read_text, vault_of
 
 
 def manifest_of(path: Path) -> tuple[Manifest, str]:
-    """The manifest of a picture or a sidecar, without decoding the picture.
+    """The manifest of a picture or a sidecar; the picture is decoded only where it has lost its metadata.
 
     Returns:
-        The manifest, and where it was: `in the file`, or the sidecar's name.
+        The manifest, and where it was: `in the file`, the sidecar's name, or `in the pixels`.
 
     Raises:
         UserError: If there is none, or it is damaged.
     """
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; give the pictures in it")
     if path.name.endswith(SIDECAR_SUFFIX):
         text: str | None = read_text(path)
         where = path.name
@@ -30,6 +32,9 @@ def manifest_of(path: Path) -> tuple[Manifest, str]:
         if text is None:
             text = read_sidecar(path)
             where = path.name + SIDECAR_SUFFIX
+        if text is None:
+            text = _carried(path)
+            where = "in the pixels"
     if text is None:
         raise UserError(
             f"{path} carries no faceanon data, in itself or beside it; it was not made by faceanon, or lost it"
@@ -38,6 +43,17 @@ def manifest_of(path: Path) -> tuple[Manifest, str]:
         return Manifest.from_json(text), where
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
+
+
+def _carried(path: Path) -> str | None:
+    """What `anonymize --carry pixels` wrote into the pixels; None where they carry nothing or cannot be read."""
+    try:
+        photo = load_carried(path)
+    except UserError:
+        return None
+    if photo is None:
+        return None
+    return photo.manifest
 
 
 def vault_bytes(path: Path) -> int | None:

@@ -245,3 +245,18 @@ def test_the_command_says_how_many_persons_became_one_stranger(photos, tmp_path,
     # Another setting is another run.
     assert cli.main([word for word in words if word != "--same-stranger"]) == 2
     assert "same_stranger True, not None" in capsys.readouterr().err
+
+
+def test_another_size_of_faces_is_another_run(photos, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FACEANON_PASSWORD", "hush")
+    words = ["anonymize", str(photos), str(tmp_path / "out"), "--aligned"]
+    assert cli.main([*words, "--face-size", "128"]) == 0
+    assert cli.main(words) == 2
+    assert "face_size 128, not None" in capsys.readouterr().err
+
+
+def test_one_photo_too_takes_threads_from_one_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FACEANON_PASSWORD", "hush")
+    Image.new("RGB", (64, 64)).save(tmp_path / "photo.png")
+    assert cli.main(["anonymize", str(tmp_path / "photo.png"), str(tmp_path / "out.png"), "--workers", "0"]) == 2
+    assert "--workers must be 1 to 256, not 0" in capsys.readouterr().err

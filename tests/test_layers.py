@@ -30,7 +30,7 @@ FLOORS = {
     "losses": "one term a function",
     "sealed": "codes beside a picture, encrypted",
     "weights": "bundles, pairing, checksums, layouts of public checkpoints",
-    "landmarks": "the mesh of a face, drawings made from it, and what else is read off a face or filled in",
+    "landmarks": "the mesh of a face, what is read off it and filled in, and the cast whose faces are put on",
     "backbones": "methods, and the list of presets",
     "testing": "checks of a method, for plugins",
     "data": "training data",

@@ -60,12 +60,15 @@ ZOO_ROWS = {
     "milliseconds a face": "ms a face",
     "parameters, millions": "parameters, M",
 }
+WRONG_KEY = "opened by a wrong key ↓"
+# A sealed code opens with no wrong key: the figure is of the strangers that `recover --deniable` puts on.
+DENIED = "a wrong key that is denied shows the person ↓"
 RESULT_ROWS = {
     "recognised in the same picture ↓": "deid_rate/{judge}",
     "recognised in another picture of the person ↓": "deid_rate_gallery/{judge}",
     "recovered from the file ↑": "recovery_rate/{judge}/file",
     "recovered from a JPEG of quality 75 ↑": "recovery_rate/{judge}/jpeg75",
-    "opened by a wrong key ↓": "wrong_key_rate/{judge}",
+    WRONG_KEY: "wrong_key_rate/{judge}",
     "two keys give one stranger ↓": "key_similarity/{judge}",
     "plain reconstructions recognised ↑": "self_verification/{judge}",
     "PSNR of the recovered picture, dB ↑": "psnr/recovered/file",
@@ -277,11 +280,14 @@ def _shipped_figures(method: Method) -> Iterator[str]:
 def shipped_values(name: str) -> dict[str, str]:
     """Figures of the model that ships of a preset, as text by title."""
     found = results(name)
+    sealed = any(method.name == name and method.kind.sealed for method in methods())
     values = {}
     for title, metric in RESULT_ROWS.items():
         figure = found["figures"].get(metric.format(judge=found["meta"]["judge"]))
         if figure is None:
             continue
+        if title == WRONG_KEY and sealed:
+            title = DENIED
         values[title] = f"{figure:.1f}" if "dB" in title else f"{100 * figure:.1f} %"
     return values
 

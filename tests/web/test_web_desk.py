@@ -22,7 +22,7 @@ from faceanon.key import Secret
 from faceanon.photo.detect import Detection
 from faceanon.photo.file import load_photo, read_manifest
 from faceanon.pipeline import Pipeline
-from fakes import FixedDetector, KeyedTint
+from fakes import FixedDetector, KeyedTint, SealedPatch
 
 missing = [name for name in ("gradio", "zxcvbn") if importlib.util.find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(missing), reason=f"not installed: {' and '.join(missing)}")
@@ -74,6 +74,16 @@ def test_there_and_back_again(desk, tmp_path):
     assert error(photo, wrong.file) > 3 * error(photo, right.file)
     assert "If these are strangers, the password is another one" in wrong.line
     assert not [reply for reply in (hidden, right, wrong) if RIGHT in reply.line or WRONG in reply.line]
+
+
+def test_a_model_with_sealed_codes_refuses_a_wrong_password(desk, tmp_path, sealed_bundle):
+    desk.pipelines[OWN] = Pipeline(SealedPatch(str(sealed_bundle)), FixedDetector(faces()))
+    hidden = desk.anonymize(noise(tmp_path / "party.png"), RIGHT, OWN, "me")
+    right, wrong = (desk.recover(str(hidden.file), word, "me") for word in (RIGHT, WRONG))
+    assert right.line.startswith("2 faces brought back in ")
+    assert "strangers" not in right.line
+    assert wrong.file is None
+    assert wrong.line.startswith("party_anon.png: wrong password")
 
 
 @pytest.mark.parametrize("method", ["blur", "pixelate", "mask"])

@@ -1,13 +1,16 @@
-"""Persona, faceanon's method for photographs: paint an invented person's face into what surrounds the old one.
+"""Persona, faceanon's method for photographs: an invented person's face, put on or painted, where the old one was.
 
     picture --codec--> latents          mesh of 468 points --> drawings of eyes, brows, lips, nose; mask of the face
     embedding --whitened--> identity code --key: turned by 90 degrees--> the new person's code
-    latents around the mask + drawings + light + new code --painter--> latents of the new face --codec--> picture
+    with `cast`, as the model that ships is set:
+        new code --nearest of those who fit--> a donor's photograph --warped, lit--> picture
+    without:
+        latents around the mask + drawings + light + new code --painter--> latents of the new face --codec--> picture
 
-What lies in front of the face (hands, medical masks, hair) is taken out of the mask and stays. The painter never sees
-the old face, apart from drawings, pose and a surface of its colours (light and skin); so the picture cannot show the
-person. With `cast`, as the model that ships is set, the new code chooses among photographs of people who do not exist
-instead, and the face of one of them is put on: `landmarks.cast`, `landmarks.swap`.
+What lies in front of the face (hands, medical masks, hair) is taken out of the mask and stays. With `cast` the face of
+a person who does not exist is put on (`landmarks.cast`, `landmarks.swap`): in the old one's pose and light, and mostly
+in its shape. The painter never sees the old face, apart from drawings, pose and a surface of its colours (light and
+skin).
 
 What brings the person back is the sealed code of the face's latents that the file carries (`faceanon.sealed`).
 """
@@ -74,7 +77,7 @@ MARGIN = 0.06  # of oddness, for the first stranger: photos of one person keep o
 
 
 class Persona(Backbone):
-    """A painter on the latents of a bundle with a codec.
+    """Faces of invented people, put on from photographs (`cast`) or painted on the latents of a codec.
 
     Args:
         bundle: Folder or name of a bundle with the roles `codec`, `recogniser` and `identity_space`.
@@ -82,9 +85,10 @@ class Persona(Backbone):
         sizes: Sides in pixels of the faces that it paints, 128 and 256; None takes the bundle's. The largest is the
             method's `image_size`; for the smaller ones pictures of their size are given.
         covers: Whether what covers a part of the face (medical masks, hands, microphones, hair, dark glasses) stays;
-            else the new face is painted over it.
+            else the new face goes over it.
         enlarge: Whether it takes pictures of 256 px too, where its painter has no layers for them: it paints the face
-            at 128 px then, and a network that ships fills in what is missing to 256 px.
+            at 128 px then, and a network that ships fills in what is missing to 256 px. With
+            `cast` it takes them anyway.
         variety: How far strangers lie from the mean person, in (0, 1]: the share of what a key makes of an identity
             code that the painter gets in use. Less gives strangers who look more natural, and more like each other.
         cast: Whether faces of invented people's photographs are put on in use, instead of painted ones. Training trains
@@ -214,8 +218,9 @@ class Persona(Backbone):
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
         """Replace the person in `(B, 3, S, S)`; not clamped. Where no face can be made out, the picture is NaN.
 
-        Whoever calls hides such a face in another way: what the mesh cannot find, nothing would be painted over. Of
-        four strangers the most natural one is taken whom the recogniser does not take for the person.
+        Whoever calls hides such a face in another way: what the mesh cannot find, nothing would be put over. With
+        `cast` the first of eight donors is taken who is unlike the person; without, of four painted strangers the most
+        natural one whom the recogniser does not take for the person.
         """
         if self.with_cast:
             return self._anonymize_with_cast(image, key)[0]
@@ -368,7 +373,10 @@ class Persona(Backbone):
         return drawn, codes_of_latents(codes.latents, codes.mask)
 
     def unlike(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
-        """As in the base: of four strangers the most natural one whom the recogniser does not take for the person."""
+        """As in the base: a donor, or a painted stranger, whom the recogniser does not take for the person.
+
+        With `cast` the first of eight donors who is unlike in all pictures; without, the most natural one of four.
+        """
         codes, embedding, _ = self._look(image)
         rows = len(image)
         if self.with_cast:
@@ -637,7 +645,7 @@ class Persona(Backbone):
         return joined_in(window, part, mask, image)
 
     def face_mask(self, image: Tensor) -> Tensor:
-        """The cells that `anonymize` paints anew, `(B, 1, h, h)` bool."""
+        """The cells that `anonymize` may change, `(B, 1, h, h)` bool."""
         return self._mask(image) > 0.5
 
     def code_of(self, image: Tensor) -> list[bytes]:
@@ -647,7 +655,7 @@ class Persona(Backbone):
         return codes_of_latents(latents, self._mask(image, latents))
 
     def _mask(self, image: Tensor, latents: Tensor | None = None) -> Tensor:
-        """The cells of `(B, 3, S, S)` that are painted anew, `(B, 1, h, h)` of 0 and 1; `latents` where known."""
+        """The cells of `(B, 3, S, S)` that may change, `(B, 1, h, h)` of 0 and 1; `latents` where known."""
         if self._is_large(image):
             return F.interpolate(self._mask(halved(image)), scale_factor=2.0)
         if latents is None:

@@ -14,8 +14,8 @@ from faceanon.networks.codec import LatentCodec
 from faceanon.types import Codes
 
 # Of a face that was covered whole no light could be measured, and a training broke off.
-LEAST = 0.4  # share of a face's cells that is painted at least, whatever covers it
-CLEAR = 0.5  # confidence of the mesh below which a picture shows no face that can be painted
+LEAST = 0.4  # share of a face's cells that is changed at least, whatever covers it
+CLEAR = 0.5  # confidence of the mesh below which a picture shows no face that can be changed
 
 
 def soft_edge(mask: Tensor, side: int) -> Tensor:

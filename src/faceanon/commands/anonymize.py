@@ -1,8 +1,9 @@
 """Replace every face of a photo, or of each photo in a folder, by a stranger's.
 
 The same password brings the faces back (`faceanon recover`); without it they stay hidden. Each output carries what
-recovery needs besides the password: where the faces are, the salt, the model's name and hash. Keep the file as it is:
-scaling it or saving it anew loses the way back. EXIF data such as the place are not copied.
+recovery needs in addition to the password: where the faces are, the salt, the model's name and hash, and a sealed code
+of each face. Keep the file as it is: scaling it or stripping its metadata loses the way back. EXIF data such as the
+place are not copied.
 
   faceanon anonymize party.jpg party_anon.png
   faceanon anonymize party.jpg --list-faces                       # number the faces, change nothing
@@ -76,7 +77,7 @@ class Options:
         small_faces: What hides faces that the model cannot be applied to.
         list_faces: Whether faces are numbered and nothing is written.
         detector: Name or file of the detector; None for the model's own.
-        face_size: Largest side at which faces are painted, in pixels; None for what the model has.
+        face_size: Largest side at which faces are cropped for the model, in pixels; None for what the model has.
     """
 
     files: FileOptions
@@ -177,7 +178,7 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
         "--face-size",
         type=int,
         metavar="PX",
-        help="paint faces at this size at most, e.g. 128: large faces become softer, and take half of the time "
+        help="give faces to the model at this size at most, e.g. 128: large faces become softer, and take less time "
         "(default: up to 256 px, by how large a face is in the photo)",
     )
     group.add_argument("--list-faces", action="store_true", help="number the faces and say what would be done; no OUT")

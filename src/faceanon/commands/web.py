@@ -1,7 +1,8 @@
 """Try anonymizing and recovering on a web page of this machine.
 
 Drop a photo, type a password, look at the strangers, download the picture, and bring the persons back with the right
-password or meet others with a wrong one. Pictures of drawn faces are there to click on. Ctrl+C ends it.
+password. What a wrong one does depends on the model, as with `faceanon recover`: the one that ships refuses it.
+Pictures of people who do not exist are there to click on. Ctrl+C ends it.
 
   faceanon web
   faceanon web --model runs/persona_s2/model --device cuda --port 8000

@@ -1,5 +1,7 @@
 """The cast that ships: photographs of people who do not exist, whose faces Persona puts on.
 
+Donors with closed lips lend their faces. Those with open lips lend their teeth alone, to faces whose mouth is open.
+
 Nothing here needs torch; both engines share it.
 """
 
@@ -87,7 +89,7 @@ class Cast:
         self.closed = np.flatnonzero(gaps <= LAUGHING)
         self.open = np.flatnonzero(gaps > LAUGHING)
         self.gaps = gaps
-        # One donor is put on many faces, as in all frames of a video: its JPEG is decoded once for each size.
+        # One donor is put on many faces, as in all frames of a video: its picture is decoded once for each size.
         self.donor = cache(self._donor)
 
     def _donor(self, number: int, side: int) -> Donor:

@@ -1,7 +1,7 @@
 """Which cells of a face count as covered, from how likely something covers each of them; without torch.
 
 A cell that is wrongly called covered shows the person. So a cover counts only where the network is sure, where several
-such cells hang together, and while enough of the face is left to be painted; an eye counts whole or not at all.
+such cells lie together, and while enough of the face is left to be changed; an eye is covered as a whole or not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which cells of a face something else covers, as the network that ships finds them (`networks.cover_finder`).
 
 A cell that is wrongly called covered shows the person. So a cover counts only where the network is sure, where several
-such cells hang together, and while enough of the face is left to be painted; an eye counts whole or not at all.
+such cells lie together, and while enough of the face is left to be changed; an eye is covered as a whole or not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Painted faces of 128 px enlarged to fit a picture of 256 px (`networks.latent_enlarger`)."""
+"""Painted faces of 128 px (`cast: false`), enlarged to fit a picture of 256 px (`networks.latent_enlarger`)."""
 
 from __future__ import annotations
 

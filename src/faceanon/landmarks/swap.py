@@ -113,16 +113,16 @@ class Target:
     hidden: bool
 
 
-def target_of(picture: Pixels, mesh: Array, painted: NDArray[np.bool_]) -> Target:
+def target_of(picture: Pixels, mesh: Array, cells: NDArray[np.bool_]) -> Target:
     """What is to be known of a face before others are put on it.
 
     Args:
         picture: `(S, S, 3)`.
         mesh: `(468, 3)` points of its face.
-        painted: `(h, h)` cells that may change; S is a multiple of h.
+        cells: `(h, h)`, those that may change; S is a multiple of h.
     """
     side = len(picture)
-    allowed = painted.repeat(side // len(painted), 0).repeat(side // len(painted), 1)
+    allowed = cells.repeat(side // len(cells), 0).repeat(side // len(cells), 1)
     tone = skin_tone(picture, mesh)
     odd = _unlike_skin(picture, tone)
     area = _filled(_around(mesh[list(OUTLINE), :2], WITHIN), side) & allowed & ~_fringe(odd, mesh[:, :2])

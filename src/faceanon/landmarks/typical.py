@@ -1,4 +1,4 @@
-"""How far painted latents are from what photographs of faces have at the same place."""
+"""How far painted latents (`cast: false`) are from what photographs of faces have at the same place."""
 
 from __future__ import annotations
 

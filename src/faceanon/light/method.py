@@ -51,7 +51,7 @@ CLASSES = {
     "recogniser": "faceanon.networks.mobileface_v2.MobileFaceV2",
     "identity_space": "faceanon.networks.identity_space.IdentitySpace",
 }
-SIZE = 128  # side of the faces that the graphs paint, in pixels
+SIZE = 128  # side of the faces that the graphs look at and paint, in pixels
 LARGE = 256  # ... and of those that they enlarge
 CELLS = SIZE // SHRINK
 REACH = 5  # pixels that the decoder's last layers look to each side, see `networks.taef2`
@@ -279,7 +279,7 @@ class LightPersona:
             painted = self._encoded(np.nan_to_num(small).clip(-1, 1))
             filled = self.run("enlarger", small=painted, large=latents, mask=mask)[0]
             picture = self._joined(image, filled, mask)
-        # NaN has the pipeline hide this face in another way: what the mesh cannot find, nothing is painted over.
+        # NaN has the pipeline hide this face in another way: what the mesh cannot find, nothing is put over.
         picture[seen.confidence < CLEAR] = np.nan
         return picture, _codes(latents, mask)
 

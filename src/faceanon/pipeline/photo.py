@@ -105,7 +105,7 @@ class Pipeline:
         self.policy = policy or Policy()
         # Hashes of the same weights before they were stored in fewer bytes.
         self.formerly: tuple[str, ...] = ()
-        # The largest side in pixels at which faces are painted; None: all that the method takes.
+        # The largest side in pixels at which faces are cropped; None: all that the method takes.
         self.largest: int | None = None
         # Faces chosen by reference photos, beside the policy's numbers.
         self.people: People | None = None
@@ -140,7 +140,7 @@ class Pipeline:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Sides in pixels at which faces are painted, rising.
+        """Sides in pixels at which faces are cropped for the method, rising.
 
         Raises:
             UserError: `largest` lies below all of them, or recovery of the method would have to find the sizes again.
@@ -152,7 +152,7 @@ class Pipeline:
             raise UserError(f"the size of faces cannot be chosen for {self.name}: its recovery would not find it again")
         sizes = tuple(size for size in every if size <= self.largest)
         if not sizes:
-            raise UserError(f"{self.name} paints faces of {' or '.join(map(str, every))} px, not of {self.largest}")
+            raise UserError(f"{self.name} takes faces of {' or '.join(map(str, every))} px, not of {self.largest}")
         return sizes
 
     @property

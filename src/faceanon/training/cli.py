@@ -109,7 +109,7 @@ class FaceAnonCLI(LightningCLI):
         """Refuse a checkpoint or data that do not fit the model, before anything is written."""
         if self._checkpoint is not None:
             self.model.on_load_checkpoint(self._checkpoint)
-        # A method may paint larger faces than its bundle's networks were made for.
+        # A method may take larger faces than its bundle's networks were made for.
         maker = getattr(self.model, "backbone", None) or getattr(self.model, "bundle", None)
         wanted = getattr(maker, "image_size", None)
         given = getattr(self.datamodule, "image_size", None)

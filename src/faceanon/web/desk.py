@@ -83,7 +83,7 @@ class Desk:
         return self._answer(source, password, client, work)
 
     def recover(self, source: str | None, password: str, client: str) -> Reply:
-        """Draw the faces of the uploaded picture `source` as `password` says."""
+        """Bring the faces of the uploaded picture `source` back with `password`."""
 
         def work(path: Path, place: Path) -> Reply:
             pipeline = self._made_by(path)
@@ -91,7 +91,7 @@ class Desk:
             target = place / f"{_plain(path.stem).removesuffix('_anon')}_back.png"
             # The file of a visitor says what a guess costs: without a limit it could ask for all the memory there is.
             outcome = recover_file(pipeline, path, target, Password(password, most=DEAREST))
-            return Reply(_shown(outcome, time.perf_counter() - start), target)
+            return Reply(_shown(outcome, pipeline, time.perf_counter() - start), target)
 
         return self._answer(source, password, client, work)
 
@@ -174,8 +174,12 @@ def _hidden(outcome: Outcome, pipeline: Pipeline, seconds: float) -> str:
     return "; ".join(parts) + ". Look at it before you pass it on: a face that was not found stays as it was."
 
 
-def _shown(outcome: Outcome, seconds: float) -> str:
-    line = f"{_faces(outcome.faces)} drawn as this password says, in {seconds:.1f} s"
+def _shown(outcome: Outcome, pipeline: Pipeline, seconds: float) -> str:
+    what = "brought back" if pipeline.backbone.sealed else "drawn as this password says"
+    line = f"{_faces(outcome.faces)} {what} in {seconds:.1f} s"
     if outcome.hidden:
         line += f"; {_faces(outcome.hidden)} had been hidden for good"
+    # Only a model without sealed codes draws strangers under a wrong password; the others refuse it.
+    if pipeline.backbone.sealed:
+        return line + "."
     return line + ". If these are strangers, the password is another one."

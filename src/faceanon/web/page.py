@@ -30,8 +30,9 @@ NOTES = {
         "in the picture."
     ),
     "Keep the file as it is": (
-        "The PNG carries what recovery needs besides the password: where the faces are, the salt, the model's name and "
-        "hash. Cropping it, scaling it, or a messenger that saves it anew loses that."
+        "The PNG carries what recovery needs in addition to the password: where the faces are, the salt, the model's "
+        "name and hash, and the codes of a model that has them. Cropping it, scaling it, or a messenger that saves it "
+        "anew loses that."
     ),
     "What happens to your pictures": (
         "They go to the computer that runs this page and nowhere else, and are deleted after {minutes} minutes or when "
@@ -157,12 +158,10 @@ def _recover_tab(desk: Desk, look: Look) -> gr.Image:
     with gr.Row(equal_height=False):
         with gr.Column():
             photo = _picture("Anonymized picture", "Drop the PNG from the first tab here", "recover-photo")
-            password = _password(
-                "Password", "The one it was anonymized with, or a wrong one", "recover-password", "off"
-            )
+            password = _password("Password", "The one it was anonymized with", "recover-password", "off")
             button = gr.Button("Recover", variant="primary", elem_id="recover-go")
         with gr.Column():
-            result, line, download = _results("What this password draws", "recover")
+            result, line, download = _results("Recovered", "recover")
 
     def work(file: str | None, word: str | None, request: gr.Request) -> tuple[Any, ...]:
         return _shown(desk.recover(file, word or "", _client(request)))

@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--channels-last", action="store_true", help="lay pictures and weights out channels last")
     how.add_argument("--tf32", action="store_true", help="let float32 products on CUDA use TF32")
     how.add_argument("--rounds", type=int, default=5, metavar="N", help="samples of each case (default: %(default)s)")
-    warmup = "calls before the samples, beside a first one whose FLOPs are counted (default: %(default)s)"
+    warmup = "calls before the samples, in addition to a first one whose FLOPs are counted (default: %(default)s)"
     how.add_argument("--warmup", type=int, default=1, metavar="N", help=warmup)
     how.add_argument("--together", type=int, default=4, metavar="N", help="cases in turns (default: %(default)s)")
     then = parser.add_argument_group("then")

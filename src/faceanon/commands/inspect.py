@@ -81,7 +81,7 @@ def _text(name: str, manifest: Manifest, where: str, vault: int | None) -> str:
         "faces": f"{manifest.faces} can be brought back, {len(manifest.hidden)} hidden {how}",
     }
     if manifest.codes:
-        rows["sealed codes"] = f"{manifest.carried} bytes, encrypted: what recovery needs beside the password"
+        rows["sealed codes"] = f"{manifest.carried} bytes, encrypted: what recovery needs in addition to the password"
     if vault is not None:
         rows["vault"] = f"{vault} bytes, encrypted: the original faces, for recover --exact"
     lines = [name]

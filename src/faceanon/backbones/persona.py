@@ -87,8 +87,8 @@ class Persona(Backbone):
         covers: Whether what covers a part of the face (medical masks, hands, microphones, hair, dark glasses) stays;
             else the new face goes over it.
         enlarge: Whether it takes pictures of 256 px too, where its painter has no layers for them: it paints the face
-            at 128 px then, and a network that ships fills in what is missing to 256 px. With
-            `cast` it takes them anyway.
+            at 128 px then, and a network that ships fills in what is missing to 256 px. With `cast`
+            it takes them anyway.
         variety: How far strangers lie from the mean person, in (0, 1]: the share of what a key makes of an identity
             code that the painter gets in use. Less gives strangers who look more natural, and more like each other.
         cast: Whether faces of invented people's photographs are put on in use, instead of painted ones. Training trains

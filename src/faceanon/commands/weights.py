@@ -29,7 +29,7 @@ IMPORT = """Convert public checkpoints to safetensors and write or extend a bund
     faceanon weights import ffhq.pkl --as models/nvidia1024                      (a path: elsewhere)
 
 An e4e or pSp file brings its own generator; next to another generator it is refused. What a file lacks of noise maps,
-blur kernels and latent_avg is made up for, and that is said.
+blur kernels and latent_avg is filled in, and that is said.
 """
 VERIFY = """Check a bundle: sha256 of every file, strict loading, pairing, and reconstructions of sample faces.
 

@@ -225,7 +225,7 @@ class FolderRun:
         with closing(run_tasks(self.pipeline, tasks, self.workers, rows)) as finished:
             for task, result in finished:
                 if isinstance(result, NoRoomError):
-                    raise NoRoomError(f"{result}; the same command then goes on with what is left") from result
+                    raise NoRoomError(f"{result}; the same command then does what is left") from result
                 if isinstance(result, UserError):
                     name = self.plan.name(task.source)
                     self.note(journal, {"event": "failed", "source": name, "error": str(result)})

@@ -42,7 +42,15 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def sha256(path: Path) -> str:
-    """The sha256 of a file as 64 hexadecimal digits; the file is read in chunks."""
+    """The sha256 of a file as 64 hexadecimal digits; the file is read in chunks.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from faceanon.files import sha256
+        >>> size = Path("abc.txt").write_bytes(b"abc")
+        >>> sha256(Path("abc.txt"))[:16]
+        'ba7816bf8f01cfea'
+    """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

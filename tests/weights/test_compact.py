@@ -17,6 +17,7 @@ from faceanon.errors import UserError
 from faceanon.files import load_arrays, load_tensors, save_tensors, sha256
 from faceanon.key import Secret
 from faceanon.models import formerly, load_backbone, save_backbone
+from faceanon.paths import checkpoints
 from faceanon.photo.file import load_photo, read_manifest
 from faceanon.pipeline import Pipeline
 from faceanon.quantised import GROUP, INT4, INT8, SCALE, SCALE4, rounded_int4, to_int4, to_int8
@@ -168,6 +169,27 @@ def test_what_cannot_be_int8_is_not_written(tmp_path):
     with pytest.raises(UserError, match="reserved"):
         save_tensors(tmp_path / "a.safetensors", {f"{SCALE}w": torch.ones(2)})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_comment_above_the_former_hashes_stays_and_none_of_them_is_lost(tiny_bundle, tmp_path):
+    save_backbone(DBAF(str(tiny_bundle), **SMALL), tmp_path / "model")
+    card = tmp_path / "model/model.yaml"
+    before = yaml.safe_load(card.read_text())["sha256"]
+    with_comment = f"sha256: {before}\n# why they are kept\nformerly: [{'a' * 64}]\n"
+    card.write_text(card.read_text().replace(f"sha256: {before}\n", with_comment))
+    compact(tmp_path / "model", "int8", [])
+    assert card.read_text().count("formerly:") == card.read_text().count("# why they are kept") == 1
+    assert formerly(tmp_path / "model") == ("a" * 64, before)
+
+
+@pytest.mark.parametrize("card", sorted(checkpoints().glob("*/model.yaml")), ids=lambda card: card.parent.name)
+def test_the_cards_that_ship_name_each_entry_once(card):
+    names = [line.split(":")[0] for line in card.read_text().splitlines() if line[:1].isalpha()]
+    assert len(names) == len(set(names))  # YAML would silently take the last one
+
+
+def test_the_default_model_still_opens_what_its_weights_of_nine_megabytes_made():
+    assert "5b737c3ccb9ffb801bfe344dfc40d9d66dbec034952e4c336b3e855569f408d2" in formerly("persona_photo128")
 
 
 def test_a_model_stored_anew_recovers_what_it_anonymized_before(tiny_bundle, tmp_path):

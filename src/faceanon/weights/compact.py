@@ -79,8 +79,9 @@ def _fits_int4(tensor: Tensor) -> bool:
 def _rewrite(card: Path, digest: str, fresh: str, former: tuple[str, ...]) -> None:
     """Put the new hash and the former ones into a card; its other lines and comments stay."""
     text = card.read_text(encoding="utf-8")
-    line = re.compile(rf"^( *)sha256: {digest}\n(?: *formerly: .*\n)?", re.M)
-    text = line.sub(rf"\1sha256: {fresh}\n\1formerly: [{', '.join(former)}]\n", text)
+    # A comment may stand between the two.
+    line = re.compile(rf"^( *)sha256: {digest}\n((?: *#.*\n)*)(?: *formerly: .*\n)?", re.M)
+    text = line.sub(rf"\1sha256: {fresh}\n\2\1formerly: [{', '.join(former)}]\n", text)
     write_atomic(card, text.encode())
 
 

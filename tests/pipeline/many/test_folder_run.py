@@ -300,7 +300,9 @@ def test_a_disk_without_room_for_a_photo_ends_the_run_and_fails_no_photo(photos,
 
     with monkeypatch.context() as patch:
         patch.setattr(files.Path, "replace", full)
-        with pytest.raises(NoRoomError, match=r"no space left on the disk; .*; the same command then does what is left"):
+        with pytest.raises(
+            NoRoomError, match=r"no space left on the disk; .*; the same command then does what is left"
+        ):
             list(start(photos, tmp_path).results())
     check_nothing_is_half(tmp_path)
     last = read_journal(tmp_path / JOURNAL_NAME)[0].last

@@ -42,6 +42,18 @@ def test_pairs_of_one_person_in_training():
             assert labels[rows[left]] == labels[rows[right]]
 
 
+def test_an_epoch_of_a_given_length_goes_through_all_pictures_before_any_comes_again():
+    order = ShuffledBatches([-1] * 10, 4, 0, lambda: 0, batches=6)
+    batches = list(order)
+    assert len(batches) == len(order) == 6
+    rows = [row for batch in batches for row, _ in batch]
+    assert len(rows) == 24
+    assert sorted(rows[:10]) == sorted(rows[10:20]) == list(range(10))
+    assert rows[:10] != rows[10:20]
+    halves = [list(ShuffledBatches([-1] * 10, 4, 0, lambda: 0, ranks=2, rank=rank, batches=3)) for rank in (0, 1)]
+    assert [batch for pair in zip(*halves, strict=True) for batch in pair] == batches
+
+
 @pytest.mark.parametrize("size", [3, 4, 5, 7, 16])
 def test_test_batches_keep_a_person_together(size):
     counts = [1, 2, 3, 4, 5, 9, 1, 17, 2, 2, 3]

@@ -112,6 +112,8 @@ class ShuffledBatches(DistributedSampler[list[Row]]):
         mirror: Mirror every other picture at random.
         ranks: Number of processes.
         rank: Number of this process.
+        batches: Batches of an epoch on every process; the pictures come round again, each time in a new order, where
+            they do not fill so many. None: as many as the pictures fill once.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class ShuffledBatches(DistributedSampler[list[Row]]):
         mirror: bool = False,
         ranks: int = 1,
         rank: int = 0,
+        batches: int | None = None,
     ) -> None:
         super().__init__(range(len(labels)), num_replicas=ranks, rank=rank, seed=seed)  # type: ignore[arg-type]
         self.count = len(labels)
@@ -138,8 +141,11 @@ class ShuffledBatches(DistributedSampler[list[Row]]):
         self.groups: Mapping[int, list[int]] = groups
         # Where nobody has two pictures there are no pairs to draw.
         self.pairs = int(pairs * self.size / 2) if self.groups else 0
+        self.batches = batches
 
     def __len__(self) -> int:
+        if self.batches is not None:
+            return self.batches
         return self.count // (self.size * self.num_replicas)
 
     def __iter__(self) -> Iterator[list[Row]]:
@@ -147,6 +153,10 @@ class ShuffledBatches(DistributedSampler[list[Row]]):
         rng = random.Random(f"{self.seed}/{self.current_epoch()}")
         order = list(range(self.count))
         rng.shuffle(order)
+        while len(order) < len(self) * self.num_replicas * self.size:
+            another = list(range(self.count))
+            rng.shuffle(another)
+            order += another
         groups = list(self.groups.values())
         for batch in range(len(self) * self.num_replicas):
             rows = []

@@ -32,6 +32,7 @@ class HeldOutLoaders:
         pairs: Share of a training batch made of pairs of one person.
         mirror: Whether training mirrors half of the pictures.
         workers: Processes that make batches ahead.
+        train_batches: Batches of a training epoch, per process; None: as many as the pictures fill once.
     """
 
     batch_size: int
@@ -39,6 +40,7 @@ class HeldOutLoaders:
     pairs: float
     mirror: bool = False
     workers: int
+    train_batches: int | None = None
     trainer: Any
 
     def split(self, name: Split) -> Dataset[FaceBatch]:
@@ -63,7 +65,17 @@ class HeldOutLoaders:
             raise UserError(
                 f"{len(labels)} pictures to train on are too few for {ranks} processes; start fewer of them"
             )
-        order = ShuffledBatches(labels, self.batch_size, self.seed, self._epoch, self.pairs, self.mirror, ranks, rank)
+        order = ShuffledBatches(
+            labels,
+            self.batch_size,
+            self.seed,
+            self._epoch,
+            self.pairs,
+            self.mirror,
+            ranks,
+            rank,
+            self.train_batches,
+        )
         return self._loader("train", order)
 
     def val_dataloader(self) -> DataLoader[FaceBatch] | list[DataLoader[FaceBatch]]:

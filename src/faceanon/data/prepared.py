@@ -96,6 +96,8 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         cache: Folder of what was prepared.
         workers: Processes that make batches ahead where a GPU trains.
         image_size: Side of the faces in pixels, at most 256; None takes the bundle's.
+        train_batches: Batches of a training epoch, per process, however many pictures there are; None: as many as they
+            fill once.
 
     Raises:
         UserError: A number is out of range.
@@ -116,10 +118,13 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         cache: str = "runs/prepared",
         workers: int = 0,
         image_size: int | None = None,
+        train_batches: int | None = None,
     ) -> None:
         super().__init__()
         if versions < 1 or batch_size < 1 or not 0 <= same_identity_pairs <= 1:
             raise UserError("versions and batch_size are at least 1, same_identity_pairs is a share in [0, 1]")
+        if train_batches is not None and train_batches < 1:
+            raise UserError(f"train_batches is {train_batches}; give 1 or more")
         self.bundle = Bundle(bundle)
         self.bundle.require("codec", "recogniser")
         self.image_size = image_size or self.bundle.image_size
@@ -136,6 +141,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         self.seed = seed
         self.cache = Path(cache)
         self.workers = workers
+        self.train_batches = train_batches
         self.splits: dict[str, Versions] = {}
         self._contents: dict[Path, bytes] = {}  # hashes of the files, which preparing and setting up both need
 
@@ -402,27 +408,37 @@ def shipped_test(bundle: Bundle) -> tuple[Tensor, Tensor]:
         The embeddings, and the cosine `(N,)` above which another picture must not be trained on: one of the same
         person where the bundle has several test pictures of that person, else the same picture in another file.
     """
-    if not (bundle.folder / SHIPPED_TABLE).is_file():
-        return torch.zeros(0, 0), torch.zeros(0)
-    with (bundle.folder / SHIPPED_TABLE).open(encoding="utf-8", newline="") as file:
-        rows = []
-        for row in csv.DictReader(file):
-            if row["split"] == "test":
-                rows.append(row)
+    rows = shipped_pictures(bundle, "test")
     count = Counter(row["person"] for row in rows)
     threshold = []
     for row in rows:
         threshold.append(SAME_PERSON if count[row["person"]] > 1 else SAME_PICTURE)
     embeddings = [torch.zeros(0, 0)] if not rows else []
     for start in range(0, len(rows), PORTION):
-        files = []
-        for row in rows[start : start + PORTION]:
-            files.append(bundle.folder / SHIPPED_FOLDER / row["file"])
-        pixels = np.stack([read_photo(file, bundle.image_size)[0] for file in files])
-        image = torch.from_numpy(pixels).permute(0, 3, 1, 2).float().div(127.5).sub(1)
+        image = shipped_faces(bundle, rows[start : start + PORTION], bundle.image_size)
         with torch.inference_mode():
             embeddings.append(bundle.recogniser(image))
     return torch.cat(embeddings), torch.tensor(threshold)
+
+
+def shipped_pictures(bundle: Bundle, split: Split) -> list[dict[str, str]]:
+    """Rows of the table of the pictures that ship with a bundle, of one split; none where it ships no pictures."""
+    rows: list[dict[str, str]] = []
+    if not (bundle.folder / SHIPPED_TABLE).is_file():
+        return rows
+    with (bundle.folder / SHIPPED_TABLE).open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["split"] == split:
+                rows.append(row)
+    return rows
+
+
+def shipped_faces(bundle: Bundle, rows: Sequence[dict[str, str]], side: int) -> Tensor:
+    """Pictures of some rows of `shipped_pictures`, at least one: `(B, 3, side, side)` in [-1, 1]."""
+    pixels = []
+    for row in rows:
+        pixels.append(read_photo(bundle.folder / SHIPPED_FOLDER / row["file"], side)[0])
+    return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).float().div(127.5).sub(1)
 
 
 def check_pictures(photos: Sequence[Photo]) -> None:

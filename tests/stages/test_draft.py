@@ -8,6 +8,7 @@ import torch
 from faceanon.losses.latent import sliced_wasserstein
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.stylegan2 import Generator
+from faceanon.stages.base import trainable_parameters
 from faceanon.stages.draft import fit_draft, fit_mapping, freeze_draft
 
 CELLS = 16
@@ -96,6 +97,17 @@ def test_training_leaves_both_as_they_are(networks):
     assert generator.draft.weight.grad is None
     assert encoder.flat.weight.grad is None
     assert generator.see_draft.weight.grad is not None
+
+
+def test_a_method_that_trains_the_networks_leaves_both_as_they_are_too(networks):
+    generator, encoder = networks
+    method = torch.nn.ModuleDict({"generator": generator, "encoder": encoder})
+    trained = {id(parameter) for parameter in trainable_parameters(method, [""])}
+    assert not any(
+        id(parameter) in trained for part in (generator.draft, encoder.flat) for parameter in part.parameters()
+    )
+    assert not generator.draft.weight.requires_grad
+    assert id(generator.see_draft.weight) in trained
 
 
 def test_what_counts_more_is_drawn_more_finely(networks):

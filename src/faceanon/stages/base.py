@@ -22,6 +22,7 @@ from faceanon.errors import UserError
 from faceanon.losses.adversarial import discriminator_share, r1_penalty
 from faceanon.losses.early import total
 from faceanon.stages.chunks import discriminator_chunks
+from faceanon.stages.draft import components
 from faceanon.stages.parallel import Parallel, Shard
 from faceanon.types import FaceBatch
 
@@ -235,6 +236,8 @@ def average_copy(module: M) -> M:
 def trainable_parameters(module: nn.Module, prefixes: Iterable[str]) -> list[nn.Parameter]:
     """Parameters whose names start with one of the prefixes; the others stop requiring gradients.
 
+    The components of a prior of latents stay as they are, whatever the prefixes: see `stages.draft.components`.
+
     Raises:
         UserError: A prefix fits no parameter, or there are none.
     """
@@ -246,9 +249,10 @@ def trainable_parameters(module: nn.Module, prefixes: Iterable[str]) -> list[nn.
         if not any(name.startswith(prefix) for name, _ in named):
             parts = sorted({name.split(".")[0] for name, _ in named})
             raise UserError(f"trainable: no parameter starts with {prefix!r}; the parts are {', '.join(parts)}")
+    fixed = {id(parameter) for parameter in components(module)}
     chosen = []
     for name, parameter in named:
-        parameter.requires_grad_(any(map(name.startswith, prefixes)))
+        parameter.requires_grad_(any(map(name.startswith, prefixes)) and id(parameter) not in fixed)
         if parameter.requires_grad:
             chosen.append(parameter)
     return chosen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from lightning.pytorch.utilities import rank_zero_info
-from torch import Tensor
+from torch import Tensor, nn
 
 from faceanon.losses.latent import sliced_wasserstein
 from faceanon.networks.e4e import PyramidEncoder, StyleBlock
@@ -129,7 +129,21 @@ def fit_mixture(generator: Generator, encoder: PyramidEncoder, latents: Tensor, 
     generator.style.fit(torch.cat(first), strength, seed)
 
 
+def components(module: nn.Module) -> list[nn.Parameter]:
+    """The linear layers of the drafts inside a module, which no training changes.
+
+    A step that suits the other weights would undo them.
+    """
+    found: list[nn.Parameter] = []
+    for part in module.modules():
+        if isinstance(part, Generator) and part.drafts:
+            found += part.draft.parameters()
+        if isinstance(part, PyramidEncoder) and "flat" in part.init_args:
+            found += part.flat.parameters()
+    return found
+
+
 def freeze_draft(generator: Generator, encoder: PyramidEncoder) -> None:
-    """Keep both linear layers as they are: a step that suits the other weights would undo them."""
-    generator.draft.requires_grad_(False)
-    encoder.flat.requires_grad_(False)
+    """Keep both linear layers as they are."""
+    for parameter in (*components(generator), *components(encoder)):
+        parameter.requires_grad_(False)

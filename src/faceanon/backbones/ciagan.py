@@ -16,8 +16,10 @@ What differs, and why:
   network, that faces under one key are near and those under different keys far (a softmax over the batch, in place of
   contrastive loss and Proxy-NCA). Stage 2's `identity` pushes away from the original, which the paper leaves to chance.
 - The discriminator sees pictures alone, so it cannot ask for the pose; `pose`, L1 between landmarks, does.
-- All the bundle's landmarks are drawn, as dots; the paper draws jaw, mouth and bridge of the nose, as lines.
-- The hole is the parser's face and neck; the paper cuts along the landmarks. Outside it the pixels stay.
+- All the bundle's landmarks are drawn, as dots; the paper draws jaw, mouth and bridge of the nose, as lines. Of the
+  face mesh, whose 468 dots would cover the face, the lines of eyes, brows, lips, nose and outline are drawn.
+- The hole is the parser's face and neck, or without a parser the hull of the face mesh; the paper cuts along the
+  landmarks. Outside it the pixels stay.
 - The logistic loss with R1 instead of least squares.
 """
 
@@ -30,15 +32,29 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.backbones.inpainting import WIDTHS, Inpainting
+from faceanon.backbones.region import has_mesh
+from faceanon.landmarks.drawings import (
+    INNER_LIPS,
+    LEFT_BROW,
+    LEFT_EYE,
+    NOSE_BASE,
+    NOSE_BRIDGE,
+    OUTER_LIPS,
+    OUTLINE,
+    RIGHT_BROW,
+    RIGHT_EYE,
+)
 from faceanon.losses.identity import in_batch_identity
 from faceanon.networks.inpainting import IdentityUNet
 from faceanon.types import Branches, FaceBatch
 
+# Points of the mesh along the lines of a face.
+LINES = (*LEFT_EYE, *RIGHT_EYE, *LEFT_BROW, *RIGHT_BROW, *OUTER_LIPS, *INNER_LIPS, *NOSE_BRIDGE, *NOSE_BASE, *OUTLINE)
 DOT = 1 / 48  # standard deviation of a landmark's dot, in sides of the picture
 
 
 class CIAGAN(Inpainting):
-    """CIAGAN's essence on any bundle with landmarks and parser.
+    """CIAGAN's essence on any bundle with landmarks and parser, or with the face mesh as landmarks.
 
     Args:
         bundle: Bundle by name or folder.
@@ -63,12 +79,15 @@ class CIAGAN(Inpainting):
         widths = WIDTHS if widths is None else widths
         super().__init__(bundle, key_dim, widths)
         self.bundle.require("landmarks", "recogniser")
+        self.drawn = list(LINES) if has_mesh(self.bundle) else None
         self.unet = IdentityUNet(5, key_dim, self.image_size, widths)
 
     def context(self, image: Tensor, hole: Tensor) -> Tensor:
         """Surroundings, hole, and the landmarks of `(B, 3, S, S)` as dots: `(B, 5, S, S)`."""
         with torch.no_grad():
             points = self.bundle.landmarks(image)
+        if self.drawn is not None:
+            points = points[:, self.drawn]
         return torch.cat([super().context(image, hole), dots(points, image.shape[-1]).to(image)], 1)
 
     def draw(self, context: Tensor, identity: Tensor) -> Tensor:

@@ -65,7 +65,8 @@ class DBAF(Backbone):
         cid_start: Size of its first attributes as a share of the usual. Small, a training begins with the whole face of
             the identity source, not with a mixture that no person has.
         maar: Whether encoder features reach the generator; off is an ablation.
-        blend: Draw only inside the parser's face and neck, softly widened; elsewhere the input's own pixels stay.
+        blend: Draw only inside the parser's face and neck, or without a parser inside the hull of the face mesh, both
+            softly widened; elsewhere the input's own pixels stay.
         face_oval: Where encoder features do not reach: y and x of an oval's centre, its height and width from there,
             as shares of the side of an aligned picture. Inside, W+ alone is drawn. None gives features everywhere
             (paper); a generator that draws whole faces from features then draws the attribute source's face.

@@ -10,7 +10,8 @@ Hukkelas, Mester and Lindseth, "DeepPrivacy: A Generative Adversarial Network fo
 
 What differs, and why:
 
-- The hole is the parser's face and neck, where the papers cut out a detector's box (2019) or a segmented body.
+- The hole is the parser's face and neck, or without a parser the hull of the face mesh, where the papers cut out a
+  detector's box (2019) or a segmented body.
 - No key points condition the generator, as for the faces of DeepPrivacy2; DeepPrivacy gives it seven.
 - The discriminator is the bundle's and sees pictures alone, not the condition beside them; the true surroundings are in
   the picture, so it sees seams. No progressive growing.
@@ -27,7 +28,7 @@ from faceanon.networks.inpainting import StyleUNet
 
 
 class DeepPrivacy(Inpainting):
-    """DeepPrivacy's essence on any bundle with a parser.
+    """DeepPrivacy's essence on any bundle with a parser, or with the face mesh as landmarks.
 
     Args:
         bundle: Bundle by name or folder.

@@ -5,7 +5,8 @@
 - SIF (eqs. 5-8, `networks/flow.py`): z' = T(z, s), a flow under the secret s; its inverse is exact.
 - KeyGen: password -> KDF -> bytes -> [-1, 1] -> the generator's mapping network, frozen -> s.
 - ICL (`networks/compensation.py`) corrects the code read from an anonymized picture before T is inverted.
-- Refinement, at inference alone: outside a soft mask of the parser's face the pixels of the input stay.
+- Refinement, at inference alone: outside a soft mask of the face the pixels of the input stay. The face is the
+  parser's, or without a parser the hull of the face mesh.
 - Phase I trains encoder and M on reconstruction, phase II SIF and ICL alone (`disentangle_terms`, `anonymize_terms`).
 
 Our readings, where the paper says nothing that we know of, and our deviations:
@@ -33,7 +34,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.region import blurred, labelled
+from faceanon.backbones.region import blurred, face_region
 from faceanon.key import Secret
 from faceanon.losses.diversity import inter_identity, inter_key
 from faceanon.losses.identity import repel
@@ -271,8 +272,8 @@ class IFADIT(Backbone):
 
     @torch.no_grad()
     def _soft_mask(self, image: Tensor) -> Tensor:
-        """Soft mask `(B, 1, S, S)` of the parser's face and neck."""
-        mask = labelled(self.bundle, image, self.bundle.edited_classes)
+        """Soft mask `(B, 1, S, S)` of the face."""
+        mask = face_region(self.bundle, image)
         reach = round(self.mask_growth * self.image_size / 2)
         return gaussian_blur(F.max_pool2d(mask, 2 * reach + 1, 1, reach), self.mask_blur * self.image_size)
 

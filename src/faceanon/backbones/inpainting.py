@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.region import face_hole, softened
+from faceanon.backbones.region import face_hole, require_face, softened
 from faceanon.errors import UserError
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
@@ -22,12 +22,12 @@ class Inpainting(Backbone):
     The identity code is the key's vector. That of an original is 0, nobody's: the face is not looked at.
 
     Args:
-        bundle: Bundle by name or folder.
+        bundle: Bundle by name or folder, with a parser, or with the face mesh as landmarks.
         key_dim: Length K of the key's vector.
         widths: Channels of the U-Net's maps, finest first, each half the side of the one before; multiples of 4.
 
     Raises:
-        UserError: The widths do not fit the pictures or each other.
+        UserError: The widths do not fit the pictures or each other, or the bundle cannot tell where a face is.
     """
 
     reversible = False
@@ -37,7 +37,7 @@ class Inpainting(Backbone):
         super().__init__()
         self.bundle = Bundle(bundle)
         self.key_shape = (key_dim,)
-        self.bundle.require("parser")
+        require_face(self.bundle)
         if len(widths) < 2 or any(width < 4 or width % 4 for width in widths):
             raise UserError(f"widths are {widths}; give at least two, multiples of 4")
         # Each further width halves the maps.

@@ -3,7 +3,7 @@
 - The identity code is a frozen recogniser's embedding, reduced to the directions in which persons differ most, and the
   key turns it by an exactly invertible map (`networks.keyed`), in KRIA's place.
 - Attributes and encoder features are read as DBAF reads them (`backbones.dbaf`), and drawn with the turned code.
-- With `blend` the picture is drawn inside the parser's face and neck alone.
+- With `blend` the picture is drawn inside the face and neck alone, or inside the face where a bundle has no parser.
 - With `reader` anonymized pictures are read by a copy of the recogniser that stage 2 trains.
 
 docs/methods/dbaf_keyed.md says what each of these is worth.
@@ -43,7 +43,8 @@ class Keyed(DBAF):
             which a few dozen persons do not determine.
         turn_dim: Number of leading entries of the code that the key turns; even. By default all.
         turn_away: How far beyond the right angle the key turns codes, as a cosine in [0, 1).
-        blend: Draw only inside the parser's face and neck, softly widened; elsewhere the input's own pixels stay.
+        blend: Draw only inside the parser's face and neck, or without a parser inside the hull of the face mesh, both
+            softly widened; elsewhere the input's own pixels stay.
         reader: The code of an anonymized picture is read by a copy of the recogniser that stage 2 trains, and corrected
             by a small network that also sees the picture's W+ code.
 
@@ -91,7 +92,7 @@ class Keyed(DBAF):
         dim = self.generator.style_dim
         layers = self.generator.n_latent
         self.principal = principal
-        self.discriminants = Discriminants(self.bundle.entry("recogniser")["init"]["embedding"], code_dim)
+        self.discriminants = Discriminants(self.bundle.embedding_length, code_dim)
         self.turn: Whitening = KeyedTurn(code_dim, turn_dim or code_dim, turn_away)
         self.expand = expansion(code_dim, 256, layers, dim)
         self.reader: nn.Module | None = None

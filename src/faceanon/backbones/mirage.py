@@ -5,7 +5,7 @@
 - The key turns it, z' = T_k(z), by `networks.keyed_flow.KeyedFlow`: exactly invertible, keeps the distribution of
   codes, leaves no code near itself, and is not revealed by as many known pairs as the code is long.
 - Attributes A (B, L, D) are read off the W+ code by DBAF's transformer, and encoder features reach the generator
-  through DBAF's MAAR; the picture is G(A + E(z'), MAAR) inside the parser's face and neck, and the input elsewhere.
+  through DBAF's MAAR; the picture is G(A + E(z'), MAAR) inside the face (`blend` of `Keyed`), and the input elsewhere.
 - The recovering side has the 8-bit picture x' alone: z' is read by R(x') + c(R(x'), w+(x')), with R a trained copy of
   the recogniser and c a small network that starts at nothing; then z = T_k^-1(z'), as exact as z' was read.
 - Stage 2 has two terms against what travels beside the code, where a wrong key, or no key, would find it: the stage's

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -9,7 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.errors import UserError
-from faceanon.weights.bundle import Bundle
+from faceanon.networks.mesh_landmarks import MeshLandmarks
+from faceanon.weights.bundle import Bundle, network_class
+
+SIDES = 32  # of the polygon that stands for a convex hull
 
 
 @torch.no_grad()
@@ -21,10 +25,74 @@ def labelled(bundle: Bundle, image: Tensor, classes: Sequence[int]) -> Tensor:
     return (labels[..., None] == wanted).any(-1).to(image.dtype)
 
 
+def has_mesh(bundle: Bundle) -> bool:
+    """Whether the bundle's landmarks are the mesh, whose points cover a face from the chin to the forehead."""
+    if not bundle.has("landmarks"):
+        return False
+    return issubclass(network_class(bundle.entry("landmarks").get("class", "")), MeshLandmarks)
+
+
+def require_face(bundle: Bundle) -> None:
+    """Check that `face_region` can tell where a face is.
+
+    Raises:
+        UserError: The bundle has neither a parser nor the mesh.
+    """
+    if not has_mesh(bundle):
+        bundle.require("parser")
+
+
+@torch.no_grad()
+def face_region(bundle: Bundle, image: Tensor) -> Tensor:
+    """Where the face lies that a method may draw anew.
+
+    Args:
+        bundle: Its parser is asked; where it has none, its mesh, which knows no neck.
+        image: `(B, 3, S, S)` in [-1, 1].
+
+    Returns:
+        `(B, 1, S, S)`, of the picture's dtype: 1 in the face, else 0.
+
+    Raises:
+        UserError: The bundle has neither a parser nor the mesh.
+    """
+    if bundle.has("parser") or not has_mesh(bundle):
+        return labelled(bundle, image, bundle.edited_classes)
+    return convex_hull(bundle.landmarks(image), image.shape[-1]).to(image.dtype)
+
+
+def convex_hull(points: Tensor, side: int) -> Tensor:
+    """The pixels in the convex hull of points, drawn as a polygon of `SIDES` sides around it.
+
+    Args:
+        points: `(B, P, 2)`, x and y in [-1, 1] of the picture.
+        side: Of the picture, in pixels.
+
+    Returns:
+        `(B, 1, side, side)`, 1 inside and 0 outside.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.backbones.region import convex_hull
+        >>> corners = torch.tensor([[[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]]])
+        >>> int(convex_hull(corners, 8).sum())  # half of the side, squared
+        16
+    """
+    angles = torch.arange(SIDES, device=points.device) * (2 * math.pi / SIDES)
+    across = angles.cos()
+    down = angles.sin()
+    # How far the points reach in each direction; a pixel that reaches further in any of them lies outside. No matrix
+    # product: under autocast it would be rounded to a pixel.
+    reach = (points[..., :1] * across + points[..., 1:] * down).amax(1)
+    steps = (torch.arange(side, device=points.device) + 0.5) / side * 2 - 1
+    along = steps[None, :, None] * across + steps[:, None, None] * down
+    return (along[None] <= reach[:, None, None]).all(-1)[:, None].float()
+
+
 @torch.no_grad()
 def face_hole(bundle: Bundle, image: Tensor) -> Tensor:
-    """`(B, 1, S, S)`: 1 where the parser sees face or neck, wider by a sixteenth of S, else 0."""
-    face = labelled(bundle, image, bundle.edited_classes).float()
+    """`(B, 1, S, S)`: 1 in `face_region` and up to a sixteenth of S around it, else 0."""
+    face = face_region(bundle, image).float()
     reach = bundle.image_size // 16
     wide: Tensor = F.max_pool2d(face, 2 * reach + 1, 1, reach)
     return wide

@@ -87,7 +87,7 @@ class Rotation(Backbone):
         self.encoder = self.bundle.encoder()
         dim = self.generator.style_dim
         layers = self.generator.n_latent
-        length = int(self.bundle.entry("recogniser")["init"]["embedding"])
+        length = self.bundle.embedding_length
         # The turn by a frame of m reflections keeps exp(-4 m / E) of the turn without any, so the strangers of two keys
         # have a cosine of exp(-8 m / E): .02 with half as many reflections as the vector is long.
         self.key_shape = (length // 2, length)

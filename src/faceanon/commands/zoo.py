@@ -4,12 +4,15 @@
   faceanon zoo --steps 600 --methods dbaf riddle blur --config configs/trainer/gpu.yaml
   faceanon zoo --steps 600 --ablations dbaf-4 hford-3 ifadit-5
   faceanon zoo --steps 600 --jobs 4
+  faceanon zoo --steps 600 --bundle runs/prior_photo128/model --photos photos/faces --out runs/zoo_photo128
 
 Every trained method sees the same number of pictures of procedural faces: --steps batches of --batch, those with two
-stages half of them in each. Its own config says the rest. Methods that need no training are tested once. All go
-through the same `faceanon test`. --ablations trains what the papers' ablation tables list, in the same way; their
-models then fill those tables' rows in `faceanon report tables`. What is finished is not repeated, so the same command
-resumes after an interrupt, and with more methods or seeds adds to what is there.
+stages half of them in each. Its own config says the rest. With a --bundle of photographs, such as the one that
+configs/prior_photo128.yaml exports, all train on the photographs that ship with photo128, or on those in --photos, and
+are tested on those of photo128's test; configs/features/ has what some stages need there. Methods that need no training
+are tested once. All go through the same `faceanon test`. --ablations trains what the papers' ablation tables list, in
+the same way; their models then fill those tables' rows in `faceanon report tables`. What is finished is not repeated,
+so the same command resumes after an interrupt, and with more methods or seeds adds to what is there.
 
 In --out: zoo.md (the table), zoo.json (its figures, those of every seed too), sheets/NAME.png and sheets/all.png (the
 same eight faces by each method), and a folder for every method and seed.
@@ -38,7 +41,8 @@ class Options:
         out: Folder for everything.
         batch: Pictures in a batch.
         bundle: Name or folder.
-        test_identities: Held-out persons in the test.
+        test_identities: Held-out persons in the test of procedural faces; None for 200.
+        photos: Folders of photographs to train on; none for those that ship.
         config: Further configs that follow every stage's own.
         jobs: Methods trained at once.
     """
@@ -50,7 +54,8 @@ class Options:
     out: Path
     batch: int
     bundle: str
-    test_identities: int
+    test_identities: int | None
+    photos: list[str]
     config: list[str]
     jobs: int
 
@@ -74,7 +79,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/zoo"), help="folder for everything (default: runs/zoo)")
     parser.add_argument("--batch", type=int, default=16, help="pictures in a batch, a multiple of 4 (default: 16)")
     parser.add_argument("--bundle", default="synth64", help="bundle by name or folder (default: synth64)")
-    parser.add_argument("--test-identities", type=int, default=200, help="held-out persons in the test (default: 200)")
+    parser.add_argument(
+        "--test-identities", type=int, help="held-out persons in the test of procedural faces (default: 200)"
+    )
+    parser.add_argument(
+        "--photos",
+        nargs="+",
+        default=[],
+        metavar="FOLDER",
+        help="aligned photographs to train on, for a bundle of photographs (default: those that ship with photo128)",
+    )
     parser.add_argument("--config", nargs="+", default=[], metavar="FILE", help="further configs behind every stage's")
     parser.add_argument(
         "--jobs",
@@ -90,7 +104,8 @@ def run(args: argparse.Namespace) -> int:
     """Train, test, write.
 
     Raises:
-        UserError: Wrong numbers, no such method, or runs with other settings in the folder.
+        UserError: Wrong numbers, no such method, photographs for a bundle of drawn faces, or runs with other settings
+            in the folder.
         RunError: A training failed, or its process was killed.
     """
     options = typed(Options, args)
@@ -104,12 +119,32 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--steps {options.steps} --batch {options.batch}: give 2 steps or more and a multiple of 4")
     if options.jobs < 1:
         raise UserError(f"--jobs {options.jobs}: give 1 or more")
-    methods = find_methods(options.methods) if options.methods or not options.ablations else []
+    test_identities = _test_identities(options)
+    methods = find_methods(options.methods, options.bundle) if options.methods or not options.ablations else []
     # A preset that stands in an ablation table and was named as well is trained once.
     given = {method.name for method in methods}
     for method in find_ablations(options.ablations or []):
         if method.name not in given:
             methods.append(method)
-    settings = Settings(options.steps, options.batch, options.bundle, options.test_identities, options.config)
+    settings = Settings(options.steps, options.batch, options.bundle, test_identities, options.config, options.photos)
     run_zoo(methods, options.seeds, settings, options.out, options.jobs)
     return 0
+
+
+def _test_identities(options: Options) -> int:
+    """Persons in the test, once it is clear that the options fit the bundle.
+
+    Raises:
+        UserError: They do not.
+    """
+    from faceanon.studies.zoo.photographs import of_photographs, test_persons
+
+    if not of_photographs(options.bundle):
+        if options.photos:
+            raise UserError(
+                f"--photos: bundle {options.bundle} has no codec, so it is not for photographs; leave it out"
+            )
+        return options.test_identities or 200
+    if options.test_identities is not None:
+        raise UserError("--test-identities: the test of photographs is that of photo128; leave it out")
+    return test_persons()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from faceanon.backbones.presets import Listed, shipped
 from faceanon.errors import UserError
 from faceanon.paths import configs
+from faceanon.studies.zoo.photographs import of_photographs, stands_on
 
 if TYPE_CHECKING:
     from faceanon.studies.tables.spec import Training
@@ -52,16 +53,20 @@ class Method:
     stages: tuple[Stage, ...]
 
 
-def find_methods(names: Iterable[str] | None) -> list[Method]:
+def find_methods(names: Iterable[str] | None, bundle: str = "synth64") -> list[Method]:
     """The presets of these names, or all that can be trained with a config of their own or need no training.
 
+    Args:
+        names: Of the presets; None for all that can be trained on the bundle.
+        bundle: That of the zoo, by name or folder. A method for photographs cannot be trained on one of drawn faces.
+
     Raises:
-        UserError: No such preset, or no configs to train it with.
+        UserError: No such preset, no configs to train it with, or a method for photographs on drawn faces.
     """
     from faceanon.backbones.presets import backbone_class
 
     methods: dict[str, Method] = {}
-    lacking: dict[str, list[str]] = {}
+    lacking: dict[str, str] = {}
     for listed in shipped():
         needed = backbone_class(listed.class_path).trained_by
         stages = [("DisentangleStage", f"{listed.name}_s1"), ("AnonymizeStage", f"{listed.name}_s2")]
@@ -71,12 +76,14 @@ def find_methods(names: Iterable[str] | None) -> list[Method]:
                 stages_of_method.append(Stage(config, (), listed.name))
         wanted = tuple(stages_of_method)
         if missing := [stage.name for stage in wanted if not stage.files[0].is_file()]:
-            lacking[listed.name] = missing
+            lacking[listed.name] = f"there is no config {' and no '.join(missing)}"
+        elif of_photographs(stands_on(listed.init_args.get("bundle"), bundle)) and not of_photographs(bundle):
+            lacking[listed.name] = f"it is for photographs, and bundle {bundle} has no codec"
         else:
             methods[listed.name] = Method(listed.name, listed, wanted)
     for name in names or ():
         if name in lacking:
-            raise UserError(f"{name} cannot be trained: there is no config {' and no '.join(lacking[name])}")
+            raise UserError(f"{name} cannot be trained: {lacking[name]}")
         if name not in methods:
             raise UserError(f"no method {name!r}: there are {', '.join(methods)}")
     return [methods[name] for name in (methods if names is None else names)]

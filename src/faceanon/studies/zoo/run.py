@@ -25,14 +25,20 @@ def run_zoo(methods: Sequence[Method], seeds: Sequence[int], settings: Settings,
         jobs: Processes that train and test at once.
 
     Raises:
-        UserError: Runs with other settings are in the folder.
+        UserError: Runs with other settings are in the folder, the bundle has no judge, or photographs cannot be used.
         RunError: A training failed, or its process was killed.
     """
     from faceanon.studies.zoo.jobs import run_at_once
+    from faceanon.studies.zoo.photographs import prepare_photographs
     from faceanon.studies.zoo.train import faces
+    from faceanon.weights.bundle import Bundle
 
-    # Before anything is trained, so that a folder of other settings is refused at once.
+    # Before anything is trained: a folder of other settings, and a judge that is missing, are refused at once.
+    bundle = Bundle(settings.bundle)
+    bundle.judge  # noqa: B018 - built for its errors
     settings.keep(out)
+    if settings.photographs:
+        prepare_photographs(settings.photos, settings.overlays, bundle.image_size)
     wanted = {}
     for method in methods:
         # Without a training all seeds give the same.

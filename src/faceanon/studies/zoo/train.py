@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.paths import configs
+from faceanon.studies.zoo.photographs import data_options, of_photographs, sheet_faces, stage_files, stands_on
 from faceanon.studies.zoo.recipes import Method, Stage
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Settings:
         bundle: Bundle by name or folder.
         test_identities: Held-out persons in the test.
         overlays: Further configs, put behind that of every stage.
+        photos: Folders of photographs to train on, for a bundle of photographs; none for those that ship.
     """
 
     steps: int
@@ -39,6 +41,12 @@ class Settings:
     bundle: str = "synth64"
     test_identities: int = 200
     overlays: list[str] = field(default_factory=list)
+    photos: list[str] = field(default_factory=list)
+
+    @property
+    def photographs(self) -> bool:
+        """Whether methods train on photographs instead of procedural faces."""
+        return of_photographs(self.bundle)
 
     def keep(self, folder: Path) -> None:
         """Write them into `folder`, or find them there.
@@ -47,7 +55,8 @@ class Settings:
             UserError: Others are there: their results and new ones would not compare.
         """
         path = folder / "settings.json"
-        if path.is_file() and (before := json.loads(path.read_text())) != asdict(self):
+        # Folders of earlier versions hold no `photos`.
+        if path.is_file() and (before := {"photos": []} | json.loads(path.read_text())) != asdict(self):
             raise UserError(f"{folder} holds runs with other settings, {before}; use these, or another --out")
         write_atomic(path, (json.dumps(asdict(self), indent=2) + "\n").encode())
 
@@ -67,7 +76,8 @@ def prepare(method: Method, seed: int, out: Path, settings: Settings) -> Path:
         from faceanon.models import save_backbone
 
         listed = method.listed
-        save_backbone(backbone_class(listed.class_path)(**{**listed.init_args, "bundle": settings.bundle}), model)
+        arguments = {**listed.init_args, "bundle": _bundle(method, settings)}
+        save_backbone(backbone_class(listed.class_path)(**arguments), model)
         return model
     for number, stage in enumerate(method.stages):
         # A remainder goes to the first stages.
@@ -76,7 +86,7 @@ def prepare(method: Method, seed: int, out: Path, settings: Settings) -> Path:
         # Written last, so it tells that the training came to its end.
         if not (folder / "cost.json").is_file():
             print(f"[zoo] {method.name}, seed {seed}: {stage.name}, {batches} batches", flush=True)
-            _fit(stage, seed, folder, settings, batches, model if number else None)
+            _fit(method, stage, seed, folder, settings, batches, model if number else None)
         model = folder / "model"
     return model
 
@@ -90,21 +100,31 @@ def _place(stage: Stage, seed: int, out: Path) -> Path:
     return folder_of(stage.owner, seed, out) / stage.name
 
 
-def _fit(stage: Stage, seed: int, place: Path, settings: Settings, batches: int, start: Path | None) -> None:
+def _fit(
+    method: Method, stage: Stage, seed: int, place: Path, settings: Settings, batches: int, start: Path | None
+) -> None:
     """Train one stage, and note what it cost when it is done."""
     from faceanon.training.cli import run as train
 
-    # Faces of an epoch are drawn into memory, so a long training takes several epochs.
-    epochs = -(-batches * settings.batch // (GROUP * MOST_GROUPS))
-    an_epoch = -(-batches // epochs)
+    data: dict[str, Any]
+    if settings.photographs:
+        epochs = 1
+        an_epoch = batches
+        data = data_options(settings.photos, batches)
+    else:
+        # Faces of an epoch are drawn into memory, so a long training takes several epochs.
+        epochs = -(-batches * settings.batch // (GROUP * MOST_GROUPS))
+        an_epoch = -(-batches // epochs)
+        data = {
+            "data.init_args.train_groups": an_epoch * settings.batch // GROUP,
+            "data.init_args.seed": seed,
+            "trainer.max_epochs": epochs,
+        }
     options: dict[str, Any] = {
         "seed_everything": seed,
         "model.init_args.seed": seed,
         "model.init_args.export": place / "model",
         "model.init_args.samples_every": 0,
-        "data.init_args.train_groups": an_epoch * settings.batch // GROUP,
-        "data.init_args.seed": seed,
-        "trainer.max_epochs": epochs,
         "trainer.limit_val_batches": 0,
         "trainer.logger.init_args.save_dir": place,
         # Lightning warns of epochs that are shorter than this.
@@ -115,9 +135,9 @@ def _fit(stage: Stage, seed: int, place: Path, settings: Settings, batches: int,
     wall = time.monotonic()
     processor = time.process_time()
     overrides = []
-    for name, value in options.items():
+    for name, value in (options | data).items():
         overrides.append(f"--{name}={value}")
-    train(["fit", *_words(stage, place, settings), *overrides])
+    train(["fit", *_words(method, stage, place, settings), *overrides])
     cost: dict[str, float] = {"batches": epochs * an_epoch, "batch": settings.batch}
     cost |= {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - processor}
     write_atomic(place / "cost.json", (json.dumps(cost, indent=2) + "\n").encode())
@@ -147,11 +167,15 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: Settings) 
             "model.init_args.trainable": "null",
             "trainer.logger": "false",
         }
+        if settings.photographs:
+            options |= data_options(settings.photos, None)
+            # Protocols that ship are of other pictures.
+            options["model.init_args.protocol"] = "null"
         if method.stages:
             stage = method.stages[-1]
         else:
             stage = Stage(PLAIN, (), PLAIN)
-        words = _words(stage, folder, settings, None if method.stages else method.listed.name)
+        words = _words(method, stage, folder, settings)
         overrides = []
         for name, value in options.items():
             overrides.append(f"--{name}={value}")
@@ -165,32 +189,41 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: Settings) 
     return figures
 
 
-def _words(stage: Stage, place: Path, settings: Settings, preset: str | None = None) -> list[str]:
-    """Configs and arguments that training and test share; `preset` takes the place of the config's backbone."""
-    files = [*stage.files, *settings.overlays]
-    options: dict[str, Any]
-    if preset is None:
-        options = {}
+def _words(method: Method, stage: Stage, place: Path, settings: Settings) -> list[str]:
+    """Configs and arguments that training and test share."""
+    options: dict[str, Any] = {}
+    # Of a method without a stage, its preset takes the place of the config's backbone.
+    if not method.stages:
+        options = {"model.init_args.backbone": configs() / f"backbone/{method.listed.name}.yaml"}
+    bundle = _bundle(method, settings)
+    options["model.init_args.backbone.init_args.bundle"] = bundle
+    if settings.photographs:
+        files = stage_files(stage)
     else:
-        options = {"model.init_args.backbone": configs() / f"backbone/{preset}.yaml"}
+        files = stage.files
+        options |= {
+            "data": "faceanon.data.synthetic.datamodule.SyntheticFaces",
+            "data.init_args.test_identities": settings.test_identities,
+        }
     options |= {
-        "model.init_args.backbone.init_args.bundle": settings.bundle,
-        "data": "faceanon.data.synthetic.datamodule.SyntheticFaces",
-        "data.init_args.image_size": _image_size(settings.bundle),
+        "data.init_args.image_size": _image_size(bundle),
         "data.init_args.batch_size": settings.batch,
-        "data.init_args.test_identities": settings.test_identities,
         "trainer.default_root_dir": place,
         "trainer.callbacks": "null",
         "trainer.enable_progress_bar": "false",
         "trainer.enable_model_summary": "false",
     }
     words = []
-    for file in files:
+    for file in (*files, *settings.overlays):
         words += ["--config", str(file)]
     overrides = []
     for name, value in options.items():
         overrides.append(f"--{name}={value}")
     return [*words, *overrides]
+
+
+def _bundle(method: Method, settings: Settings) -> str:
+    return stands_on(method.listed.init_args.get("bundle"), settings.bundle)
 
 
 def _image_size(bundle: str) -> int:
@@ -201,6 +234,9 @@ def _image_size(bundle: str) -> int:
 
 def faces(settings: Settings) -> Tensor:
     """The eight faces of all sheets: the first test picture of as many persons, `(8, 3, S, S)`."""
+    if settings.photographs:
+        return sheet_faces(FACES, _image_size(settings.bundle))
+
     from faceanon.data.synthetic.datamodule import SyntheticFaces
 
     data = SyntheticFaces(_image_size(settings.bundle), test_identities=FACES, photos=1, batch_size=FACES)
@@ -219,7 +255,7 @@ def measure(model: Path, image: Tensor) -> tuple[dict[str, float], dict[str, Ten
     import torch
 
     from faceanon.metrics.saved import saved
-    from faceanon.metrics.versions import bring_back, codes_or_none, open_wrongly
+    from faceanon.metrics.versions import bring_back, codes_or_none, draw_or_hide, open_wrongly
     from faceanon.models import load_backbone
 
     backbone, _ = load_backbone(model)
@@ -229,9 +265,9 @@ def measure(model: Path, image: Tensor) -> tuple[dict[str, float], dict[str, Ten
         backbone.anonymize(image[:1], first[:1])
         # Processor time: the machine may be at other work as well.
         start = time.process_time()
-        hidden = saved(backbone.anonymize(image, first))
+        hidden = saved(draw_or_hide(backbone, image, first)[0])
         spent = time.process_time() - start
-        rows = {"anonymized, key 1": hidden, "anonymized, key 2": saved(backbone.anonymize(image, second))}
+        rows = {"anonymized, key 1": hidden, "anonymized, key 2": saved(draw_or_hide(backbone, image, second)[0])}
         if backbone.reversible:
             rows["recovered"] = saved(bring_back(backbone, hidden, first, codes_or_none(backbone, image)))
             rows["wrong key"] = saved(open_wrongly(backbone, hidden, wrong))

@@ -1,0 +1,130 @@
+"""What is different where the zoo's bundle is one of photographs: its pictures, and further configs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from faceanon.files import read_yaml
+from faceanon.paths import configs
+from faceanon.weights.spec import bundle_path, read_spec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from faceanon.data.prepared import PreparedFaces
+    from faceanon.studies.zoo.recipes import Stage
+
+SHIPPED = "photo128"  # the bundle that prepares pictures; its own are those of the test, and of training by default
+COMMON = "bundle/photo128_prior"  # what every stage needs on photographs
+OVERLAYS = "features"  # folder of what some stages need in addition; each file names them in `over`
+
+
+def of_photographs(bundle: str) -> bool:
+    """Whether a bundle is one of photographs: it has a codec.
+
+    Examples:
+        >>> from faceanon.studies.zoo.photographs import of_photographs
+        >>> of_photographs("photo128"), of_photographs("synth64")
+        (True, False)
+    """
+    return "codec" in read_spec(bundle_path(bundle))["networks"]
+
+
+def stands_on(own: str | None, bundle: str) -> str:
+    """The bundle that a method stands on.
+
+    Args:
+        own: The bundle that its preset names. A method whose own is one of photographs needs more than a generator and
+            an encoder of it, and keeps it.
+        bundle: The zoo's.
+    """
+    if own is not None and of_photographs(own):
+        return own
+    return bundle
+
+
+def stage_files(stage: Stage) -> list[Path]:
+    """Config files of a stage on photographs, in the order in which they are merged."""
+    own, *overlays = stage.files
+    return [own, _named(COMMON), *_needed_by(stage.name), *overlays]
+
+
+def _named(config: str) -> Path:
+    return configs() / f"{config}.yaml"
+
+
+def _needed_by(stage: str) -> list[Path]:
+    """The overlays that say that they are laid over a stage."""
+    found = []
+    for path in sorted((configs() / OVERLAYS).glob("*.yaml")):
+        if stage in read_yaml(path).get("over", ()):
+            found.append(path)
+    return found
+
+
+def data_options(photos: Sequence[str], batches: int | None) -> dict[str, Any]:
+    """Settings of the data of one run.
+
+    Args:
+        photos: Folders to train on; none for those that ship.
+        batches: To train on; None for a test, which is always on the pictures that ship.
+    """
+    options: dict[str, Any] = {"data.init_args.bundle": SHIPPED, "data.init_args.root": "null"}
+    if batches is not None:
+        # An epoch is the whole training: how many pictures there are does not matter.
+        options |= {"data.init_args.train_batches": batches, "trainer.max_epochs": 1}
+        if photos:
+            options["data.init_args.root"] = json.dumps(list(photos))
+    return options
+
+
+def prepare_photographs(photos: Sequence[str], overlays: Sequence[str], image_size: int) -> None:
+    """Prepare what training and test read, before several processes would do so at once.
+
+    Args:
+        photos: Folders to train on; none for those that ship.
+        overlays: Further config files of the zoo, which may have settings of the data.
+        image_size: Side of the faces in pixels.
+
+    Raises:
+        UserError: No such folder, or pictures in it that are damaged or not square.
+    """
+    roots: list[list[str] | None] = [list(photos)] if photos else []
+    # The pictures that ship are those of the test.
+    for root in (*roots, None):
+        _data(root, overlays, image_size).prepare_data()
+
+
+def _data(root: list[str] | None, overlays: Sequence[str], image_size: int) -> PreparedFaces:
+    """The pictures of some folders with the settings that configs give."""
+    from faceanon.data.photo_jitter import PhotoJitter
+    from faceanon.data.prepared import PreparedFaces
+
+    settings: dict[str, Any] = {}
+    for file in (_named(COMMON), *map(Path, overlays)):
+        data = read_yaml(file).get("data")
+        if isinstance(data, dict):
+            settings |= data.get("init_args") or {}
+    if isinstance(settings.get("jitter"), dict):
+        settings["jitter"] = PhotoJitter(**settings["jitter"])
+    return PreparedFaces(**{**settings, "bundle": SHIPPED, "root": root, "image_size": image_size})
+
+
+def test_persons() -> int:
+    """Persons in the test of photographs."""
+    from faceanon.data.prepared import shipped_pictures
+    from faceanon.weights.bundle import Bundle
+
+    return len({row["person"] for row in shipped_pictures(Bundle(SHIPPED), "test")})
+
+
+def sheet_faces(count: int, image_size: int) -> Tensor:
+    """The first pictures of the test, as many as `count`: `(count, 3, S, S)`."""
+    from faceanon.data.prepared import shipped_faces, shipped_pictures
+    from faceanon.weights.bundle import Bundle
+
+    bundle = Bundle(SHIPPED)
+    return shipped_faces(bundle, shipped_pictures(bundle, "test")[:count], image_size)

@@ -1,0 +1,158 @@
+"""The zoo on a bundle of photographs: which pictures, which configs, and the whole way on a tiny one."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from bundles import make_latent_bundle
+from faceanon.cli import main
+from faceanon.paths import checkpoints, configs
+from faceanon.studies.zoo import photographs
+from faceanon.studies.zoo import train as _zoo
+from faceanon.studies.zoo.recipes import find_ablations, find_methods
+from faceanon.training import cli as training
+
+SHIPPED = checkpoints() / "photo128"
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    return make_latent_bundle(tmp_path_factory.mktemp("bundle"), without=("parser",))
+
+
+@pytest.fixture
+def words(monkeypatch, tmp_path):
+    """What the zoo would type for a stage, as a list of configs and options by name."""
+
+    def typed(method, stage, settings):
+        seen = []
+        monkeypatch.setattr(training, "run", seen.append)
+        _zoo._fit(method, stage, 0, tmp_path, settings, 5, None)
+        (said,) = seen
+        files = [Path(path).relative_to(configs()).as_posix() for path in said[2::2] if not path.startswith("--")]
+        options = dict(word.removeprefix("--").split("=", 1) for word in said if "=" in word)
+        return files, options
+
+    return typed
+
+
+def test_stages_train_on_photographs_as_many_batches_as_wanted(bundle, words):
+    (dbaf,) = find_methods(["dbaf"], str(bundle))
+    files, options = words(dbaf, dbaf.stages[0], _zoo.Settings(10, 4, str(bundle)))
+    assert files == [
+        "dbaf_s1.yaml", "bundle/photo128_prior.yaml", "features/photo128_oval.yaml", "features/photo128_pose.yaml"
+    ]  # fmt: skip
+    assert options["model.init_args.backbone.init_args.bundle"] == str(bundle)
+    assert options["data.init_args.root"] == "null"
+    assert options["data.init_args.train_batches"] == "5"
+    assert options["trainer.max_epochs"] == "1"
+    assert options["data.init_args.image_size"] == "128"
+    # Pictures are prepared for one seed: another one would prepare them anew.
+    assert not {"data", "data.init_args.seed", "data.init_args.train_groups"} & set(options)
+    files, options = words(dbaf, dbaf.stages[1], _zoo.Settings(10, 4, str(bundle), photos=["a", "b"]))
+    assert files == ["dbaf_s2.yaml", "bundle/photo128_prior.yaml", "features/photo128_oval.yaml"]
+    assert options["data.init_args.root"] == '["a", "b"]'
+
+
+def test_procedural_faces_stay_as_they_were(words):
+    (dbaf,) = find_methods(["dbaf"])
+    files, options = words(dbaf, dbaf.stages[0], _zoo.Settings(10, 4))
+    assert files == ["dbaf_s1.yaml"]
+    assert options["data"].endswith(".SyntheticFaces")
+    assert options["data.init_args.train_groups"] == "5"
+
+
+def test_an_ablation_comes_behind_what_photographs_need(bundle, words):
+    ablation = next(method for method in find_ablations(["dbaf-4"]) if method.name == "dbaf_no_cid")
+    files, _ = words(ablation, ablation.stages[0], _zoo.Settings(10, 4, str(bundle)))
+    assert files[-1] == "ablation/dbaf_no_cid_s1.yaml"
+    assert "features/photo128_oval.yaml" in files
+
+
+def test_a_method_for_photographs_stands_on_its_own_bundle(bundle, words):
+    (persona,) = find_methods(["persona"], str(bundle))
+    _, options = words(persona, persona.stages[0], _zoo.Settings(10, 4, str(bundle)))
+    assert options["model.init_args.backbone.init_args.bundle"] == "photo128"
+    assert "persona" in {method.name for method in find_methods(None, str(bundle))}
+    assert "persona" not in {method.name for method in find_methods(None)}
+
+
+def test_every_overlay_names_stages_that_are_there():
+    for path in (configs() / photographs.OVERLAYS).glob("*.yaml"):
+        for stage in yaml.safe_load(path.read_text())["over"]:
+            assert (configs() / f"{stage}.yaml").is_file(), f"{path.name} names {stage}"
+
+
+def test_the_faces_of_the_sheets_are_the_first_of_the_shipped_test(bundle):
+    faces = _zoo.faces(_zoo.Settings(10, 4, str(bundle)))
+    assert faces.shape == (8, 3, 128, 128)
+    assert -1 <= faces.min() < -0.5 < 0.5 < faces.max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--photos", "somewhere"], "--photos: bundle synth64 has no codec"),
+        (["--methods", "persona"], "persona cannot be trained: it is for photographs"),
+        (["--bundle", "photo128", "--test-identities", "5"], "--test-identities: the test of photographs"),
+        (["--bundle", "photo128", "--methods", "blur", "--photos", "nowhere"], "nowhere"),
+    ],
+)
+def test_what_does_not_fit_the_bundle_is_one_line(options, problem, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["zoo", "--out", str(tmp_path / "zoo"), *options]) == 2
+    told = capsys.readouterr().err.strip()
+    assert problem in told
+    assert "\n" not in told
+
+
+def test_a_folder_from_before_there_were_photographs_still_serves(tmp_path):
+    before = {"steps": 4, "batch": 4, "bundle": "synth64", "test_identities": 200, "overlays": []}
+    (tmp_path / "settings.json").write_text(json.dumps(before))
+    _zoo.Settings(4, 4).keep(tmp_path)
+
+
+def shipping_few(folder):
+    """photo128 with few of its pictures: eight to train on, one to validate, two persons for the test."""
+    wanted = {"train": 8, "val": 1, "test": 2}
+    shutil.copytree(SHIPPED, folder, ignore=shutil.ignore_patterns("pictures*"))
+    (folder / "pictures").mkdir()
+    with (SHIPPED / "pictures.csv").open(encoding="utf-8", newline="") as file:
+        table = list(csv.DictReader(file))
+    rows = []
+    for split, count in wanted.items():
+        rows += [row for row in table if row["split"] == split][:count]
+    for row in rows:
+        shutil.copyfile(SHIPPED / "pictures" / row["file"], folder / "pictures" / row["file"])
+    with (folder / "pictures.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_methods_of_three_kinds_go_through(bundle, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(photographs, "SHIPPED", str(shipping_few(tmp_path / "few")))
+    cache = tmp_path / "data.yaml"
+    cache.write_text(yaml.safe_dump({"data": {"init_args": {"versions": 2, "cache": str(tmp_path / "prepared")}}}))
+    words = ["--steps", "4", "--batch", "4", "--seeds", "0", "--bundle", str(bundle), "--out", str(tmp_path / "zoo")]
+    assert main(["zoo", "--methods", "dbaf", "ciagan", "blur", "--config", str(cache), *words]) == 0
+    content = json.loads((tmp_path / "zoo/zoo.json").read_text())["methods"]
+    assert set(content) == {"dbaf", "ciagan", "blur"}
+    for found in content.values():
+        assert 0 <= found["summary"]["deid_rate/tiny_judge"]["mean"] <= 1
+        assert torch.isfinite(torch.tensor(found["summary"]["landmark_distance/anonymized"]["mean"]))
+    assert "recovery_rate/tiny_judge/file" in content["dbaf"]["summary"]
+    cost = json.loads((tmp_path / "zoo/dbaf/seed0/dbaf_s2/cost.json").read_text())
+    assert (cost["batches"], cost["batch"]) == (2, 4)
+    assert {path.name for path in (tmp_path / "zoo/sheets").iterdir()} == {
+        "dbaf.png", "ciagan.png", "blur.png", "all.png"
+    }  # fmt: skip

@@ -11,8 +11,10 @@ from bundles import make_tiny_bundle
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.dbaf import DBAF
 from faceanon.backbones.persona import Persona
+from faceanon.data.prepared import USUAL
 from faceanon.errors import UserError
 from faceanon.stages.base import trainable_parameters
+from faceanon.studies.zoo.photographs import NO_DATA
 from faceanon.testing import smooth_faces
 from faceanon.training import cli as training
 
@@ -145,6 +147,22 @@ def test_an_ablation_says_over_which_stages_it_is_laid_and_changes_each(parse, n
         after = parse("--config", CONFIGS / base, "--config", CONFIGS / name)
         assert {key: plain(after[key]) for key in written} == written
         assert {key: plain(before.get(key)) for key in written} != written
+
+
+@pytest.mark.parametrize("name", names("features"))
+def test_what_photographs_need_is_accepted_behind_each_stage_that_it_names(parse, name):
+    settings = yaml.safe_load((CONFIGS / name).read_text())
+    assert settings.pop("over")
+    weights = settings["model"]["init_args"].pop("weights", {})
+    written = dict(flat(settings)) | {f"model.init_args.weights.{key}": value for key, value in weights.items()}
+    for base in stages_under(name):
+        behind = ["--config", CONFIGS / "bundle/photo128_prior.yaml", "--config", CONFIGS / name]
+        config = parse("--config", CONFIGS / base, f"--data={NO_DATA}", *behind)
+        assert {key: plain(config[key]) for key in written} == written
+        # What a stage says of procedural faces is gone.
+        assert config.data.class_path.endswith(".PreparedFaces")
+        assert config.data.init_args.seed == 0
+        assert config.data.init_args.jitter == Namespace(vars(USUAL))
 
 
 @pytest.mark.parametrize("name", [name for name in names("ablation") if name.startswith("ablation/dbaf")])

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 SHIPPED = "photo128"  # the bundle that prepares pictures; its own are those of the test, and of training by default
 COMMON = "bundle/photo128_prior"  # what every stage needs on photographs
+# Between the two, a class without arguments takes away what the stage says of procedural faces: `jitter` of these means
+# something else for photographs.
+NO_DATA = "lightning.pytorch.LightningDataModule"
 OVERLAYS = "features"  # folder of what some stages need in addition; each file names them in `over`
 
 
@@ -46,10 +49,13 @@ def stands_on(own: str | None, bundle: str) -> str:
     return bundle
 
 
-def stage_files(stage: Stage) -> list[Path]:
-    """Config files of a stage on photographs, in the order in which they are merged."""
+def stage_words(stage: Stage) -> list[str]:
+    """Words that name the configs of a stage on photographs, in the order in which they are merged."""
     own, *overlays = stage.files
-    return [own, _named(COMMON), *_needed_by(stage.name), *overlays]
+    words = ["--config", str(own), f"--data={NO_DATA}"]
+    for file in (_named(COMMON), *_needed_by(stage.name), *overlays):
+        words += ["--config", str(file)]
+    return words
 
 
 def _named(config: str) -> Path:

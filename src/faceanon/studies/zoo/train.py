@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.paths import configs
-from faceanon.studies.zoo.photographs import data_options, of_photographs, sheet_faces, stage_files, stands_on
+from faceanon.studies.zoo.photographs import data_options, of_photographs, sheet_faces, stage_words, stands_on
 from faceanon.studies.zoo.recipes import Method, Stage
 
 if TYPE_CHECKING:
@@ -197,10 +197,12 @@ def _words(method: Method, stage: Stage, place: Path, settings: Settings) -> lis
         options = {"model.init_args.backbone": configs() / f"backbone/{method.listed.name}.yaml"}
     bundle = _bundle(method, settings)
     options["model.init_args.backbone.init_args.bundle"] = bundle
+    words = []
     if settings.photographs:
-        files = stage_files(stage)
+        words = stage_words(stage)
     else:
-        files = stage.files
+        for file in stage.files:
+            words += ["--config", str(file)]
         options |= {
             "data": "faceanon.data.synthetic.datamodule.SyntheticFaces",
             "data.init_args.test_identities": settings.test_identities,
@@ -213,9 +215,8 @@ def _words(method: Method, stage: Stage, place: Path, settings: Settings) -> lis
         "trainer.enable_progress_bar": "false",
         "trainer.enable_model_summary": "false",
     }
-    words = []
-    for file in (*files, *settings.overlays):
-        words += ["--config", str(file)]
+    for overlay in settings.overlays:
+        words += ["--config", overlay]
     overrides = []
     for name, value in options.items():
         overrides.append(f"--{name}={value}")

@@ -50,7 +50,7 @@ def test_two_methods_go_into_one_table_and_nothing_is_repeated(tiny_bundle, tmp_
 def test_the_steps_are_shared_between_the_stages(tmp_path, monkeypatch):
     seen = []
 
-    def fit(stage, seed, place, settings, batches, start):
+    def fit(method, stage, seed, place, settings, batches, start):
         seen.append((stage.name, batches, start))
         place.mkdir(parents=True)
         (place / "cost.json").write_text("{}")

@@ -7,7 +7,8 @@
 - MAAR, attention over encoder features (eqs. 6-8): CBAM on the maps at 16, 32 and 64 px, which take the place of the
   generator's noise.
 
-Three deviations can be switched on: `blend`, `face_oval`, and a trained encoder (in the stages' `trainable` lists).
+Four deviations can be switched on: `blend`, `face_oval`, `flips`, and a trained encoder (in the stages' `trainable`
+lists).
 `backbones.keyed` goes further.
 """
 
@@ -50,6 +51,40 @@ class KRIA(nn.Module):
         edited: Tensor = self.net(torch.cat([identity, key[:, None].expand_as(identity)], -1))
         return edited
 
+    def begin_with_nothing(self) -> None:
+        """Give 0 for everything until it is trained."""
+        last = self.net[-1]
+        assert isinstance(last, nn.Linear)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+
+
+def flipped(identity: Tensor, key: Tensor) -> Tensor:
+    """Change the signs of an identity code as a key says; the same key changes them back.
+
+    Args:
+        identity: `(B, L, D)`.
+        key: `(B, 3, D)`; where it is negative, the sign changes. Its first part counts for what all rows share, the
+            first row, and all three, by level, for what the others have beyond it.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.backbones.dbaf import flipped
+        >>> code, key = torch.randn(2, 14, 8), torch.randn(2, 3, 8)
+        >>> stranger = flipped(code, key)
+        >>> torch.allclose(flipped(stranger, key), code, atol=1e-5)
+        True
+        >>> torch.allclose(flipped(stranger, -key), code, atol=1e-5)
+        False
+    """
+    signs = torch.where(key < 0, -1.0, 1.0).to(identity.dtype)
+    shared = identity[:, :1]
+    parts = torch.split(identity - shared, [*LEVELS, identity.shape[1] - sum(LEVELS)], 1)
+    changed = []
+    for number, part in enumerate(parts):
+        changed.append(part * signs[:, number, None])
+    return shared * signs[:, :1] + torch.cat(changed, 1)
+
 
 class DBAF(Backbone):
     """DBAF / HFORD on any bundle. The defaults are the paper's side of every choice.
@@ -68,8 +103,12 @@ class DBAF(Backbone):
         blend: Draw only inside the parser's face and neck, or without a parser inside the hull of the face mesh, both
             softly widened; elsewhere the input's own pixels stay.
         face_oval: Where encoder features do not reach: y and x of an oval's centre, its height and width from there,
-            as shares of the side of an aligned picture. Inside, W+ alone is drawn. None gives features everywhere
-            (paper); a generator that draws whole faces from features then draws the attribute source's face.
+            as shares of the side of an aligned picture. Inside, the edited W+ code alone is drawn; around it the
+            picture's own code with its features. None draws the edited code with features everywhere (paper); a
+            generator that draws whole faces from features then draws the attribute source's face.
+        flips: Whether the key also says for each number of the identity code if it changes its sign, and KRIA learns
+            what to add to that. The same key undoes such a change, and another key does not, before any training. It
+            suits codes of principal components. Without it KRIA is all of the edit (paper).
 
     Raises:
         UserError: `face_oval` is not four numbers, or has no height or no width.
@@ -104,6 +143,7 @@ class DBAF(Backbone):
         blend: bool = False,
         cid_start: float = 1.0,
         face_oval: list[float] | None = None,
+        flips: bool = False,
     ) -> None:
         super().__init__()
         check_oval(face_oval)
@@ -125,6 +165,7 @@ class DBAF(Backbone):
         self.blend = blend
         # A list: a tuple would come back from a saved model as a list, which counts as another setting.
         self.face_oval = face_oval
+        self.flips = flips
         # Lightning does not call `train` when a fit starts.
         self.encoder.eval()
         self._add_key_edit(dim)
@@ -141,6 +182,10 @@ class DBAF(Backbone):
         """The parts by which a key edits the identity; a method that is built on this one may have others."""
         self.key_mapping = Frozen(self.bundle.generator().style)
         self.kria = nn.ModuleList(KRIA(dim) for _ in range(3))
+        if self.flips:
+            for level in self.kria:
+                assert isinstance(level, KRIA)
+                level.begin_with_nothing()
 
     def train(self, mode: bool = True) -> DBAF:
         """Train mode, save for the encoder, whose batch statistics stay as they came."""
@@ -176,9 +221,13 @@ class DBAF(Backbone):
         levels = torch.split(identity, [*LEVELS, identity.shape[1] - sum(LEVELS)], 1)
         with torch.no_grad():
             keys = self.key_mapping(key.flatten(0, 1)).unflatten(0, key.shape[:2])
-        return torch.cat(
-            [kria(level, keys[:, i]) for i, (kria, level) in enumerate(zip(self.kria, levels, strict=True))], 1
-        )
+        edits = []
+        for number, (kria, level) in enumerate(zip(self.kria, levels, strict=True)):
+            edits.append(kria(level, keys[:, number]))
+        edited = torch.cat(edits, 1)
+        if self.flips:
+            return edited + flipped(identity, key)
+        return edited
 
     def w_plus(self, codes: Codes) -> Tensor:
         """Identity plus attributes, DBAF eq. (5): `(B, L, D)`."""
@@ -187,7 +236,7 @@ class DBAF(Backbone):
 
     def decode(self, codes: Codes) -> Tensor:
         """Draw `(B, 3, S, S)`; with `blend`, only where the mask says."""
-        drawn = self.generator.decode(self._draw(self.w_plus(codes), codes.features))
+        drawn = self.generator.decode(self._draw(codes))
         if codes.mask is None or codes.image is None:
             return drawn
         return codes.image + codes.mask * (drawn - codes.image)
@@ -196,15 +245,18 @@ class DBAF(Backbone):
         """The latents of its pictures, of a generator that draws latents; with `blend` pictures have others."""
         if self.generator.latents is None or self.blend:
             return None
-        return self._draw(self.w_plus(codes), codes.features)
+        return self._draw(codes)
 
-    def _draw(self, latent: Tensor, features: dict[int, Tensor] | None) -> Tensor:
-        """Pictures of W+ codes `(B, L, D)`, or the codec's latents; inside the oval the features do not count."""
+    def _draw(self, codes: Codes) -> Tensor:
+        """Pictures `(B, 3, S, S)` of codes, or the codec's latents; inside the oval the features do not count."""
         generator = self.generator
-        if self.face_oval is None or features is None:
-            return generator.draw(latent, features=features)
-        outside = generator.draw(latent, features=features)
-        inside = generator.draw(latent)
+        edited = self.w_plus(codes)
+        if self.face_oval is None or codes.features is None:
+            return generator.draw(edited, features=codes.features)
+        # Around the oval nothing changes: an edited code would tint hair and background.
+        own = edited if codes.latent is None else codes.latent
+        outside = generator.draw(own, features=codes.features)
+        inside = generator.draw(edited)
         oval = inside_oval(self.face_oval, outside)
         # Joined before the codec, which draws no seam between cells.
         return torch.where(oval, inside, outside)

@@ -277,7 +277,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         """Named terms of all that was drawn."""
         terms: dict[str, Tensor] = {}
         if self.weights.adversarial and self.discriminator is not None:
-            terms["adversarial"] = fooling_rows(self.discriminator, branches.pictures).mean()
+            terms["adversarial"] = fooling_rows(self.discriminator, self.judged(batch, branches)).mean()
         terms |= self.terms(batch, branches)
         if self.hunter is not None:
             nats = self.hunter(branches.anonymized, batch.image, batch.identity)

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
 from faceanon.models import check_fit, description, load_into, save_backbone
+from faceanon.networks.cell_discriminator import CellDiscriminator
 from faceanon.networks.layout import channels_last
 from faceanon.optim import Ranger
 from faceanon.stages.base import Stage, average_copy, built, plain_sum, trainable_parameters, weighted_sum
@@ -32,6 +33,11 @@ class HasPictures(Protocol):
     @property
     def pictures(self) -> Tensor:
         """All that was drawn, as the backbone's `drawn_view` gives it."""
+        ...
+
+    @property
+    def latents(self) -> Tensor | None:
+        """The latents behind the pictures, where the method draws a codec's latents."""
         ...
 
 
@@ -250,8 +256,23 @@ class BackboneStage(Stage, Generic[Drawn]):
         originals = self.originals(drawn)
         if self.discriminator is not None:
             real = self.backbone.original_view(batch, originals)
-            terms |= self.discriminator_terms(self.discriminator, real, drawn.pictures)
+            if self.discriminates_latents(batch, drawn):
+                assert batch.latents is not None
+                real = batch.latents
+            terms |= self.discriminator_terms(self.discriminator, real, self.judged(batch, drawn))
         return terms | self.backbone.reader_terms(batch, originals, drawn.pictures.detach())
+
+    def discriminates_latents(self, batch: FaceBatch, drawn: Drawn) -> bool:
+        """Whether the discriminator compares latents that both sides have; pictures would have to be encoded."""
+        known = batch.latents is not None and drawn.latents is not None
+        return known and isinstance(self.discriminator, CellDiscriminator)
+
+    def judged(self, batch: FaceBatch, drawn: Drawn) -> Tensor:
+        """What the discriminator looks at of all that was drawn."""
+        if self.discriminates_latents(batch, drawn):
+            assert drawn.latents is not None
+            return drawn.latents
+        return drawn.pictures
 
     @abstractmethod
     def originals(self, drawn: Drawn) -> Codes:

@@ -173,7 +173,7 @@ class DisentangleStage(BackboneStage[Mixed]):
             # Whoever is drawn, pose and expression are the attribute source's: no share.
             terms["landmarks"] = landmark_rows(nets.landmarks, fake, target).mean()
         if weights.adversarial and self.discriminator is not None:
-            terms["adversarial"] = fooling_rows(self.discriminator, fake).mean()
+            terms["adversarial"] = fooling_rows(self.discriminator, self.judged(batch, drawn)).mean()
         return terms | self._identity_terms(batch, fake, source)
 
     def comparable(self, batch: FaceBatch, drawn: Mixed, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -45,9 +45,8 @@ def words(monkeypatch, tmp_path):
 def test_stages_train_on_photographs_as_many_batches_as_wanted(bundle, words):
     (dbaf,) = find_methods(["dbaf"], str(bundle))
     files, options = words(dbaf, dbaf.stages[0], _zoo.Settings(10, 4, str(bundle)))
-    assert files == [
-        "dbaf_s1.yaml", "bundle/photo128_prior.yaml", "features/photo128_oval.yaml", "features/photo128_pose.yaml"
-    ]  # fmt: skip
+    shared = ["bundle/photo128_prior.yaml", "features/photo128_flips.yaml", "features/photo128_oval.yaml"]
+    assert files == ["dbaf_s1.yaml", *shared, "features/photo128_pose.yaml"]
     assert options["model.init_args.backbone.init_args.bundle"] == str(bundle)
     assert options["data.init_args.root"] == "null"
     assert options["data.init_args.train_batches"] == "5"
@@ -56,7 +55,7 @@ def test_stages_train_on_photographs_as_many_batches_as_wanted(bundle, words):
     # Pictures are prepared for one seed: another one would prepare them anew.
     assert not {"data.init_args.seed", "data.init_args.train_groups"} & set(options)
     files, options = words(dbaf, dbaf.stages[1], _zoo.Settings(10, 4, str(bundle), photos=["a", "b"]))
-    assert files == ["dbaf_s2.yaml", "bundle/photo128_prior.yaml", "features/photo128_oval.yaml"]
+    assert files == ["dbaf_s2.yaml", *shared, "features/photo128_recovery.yaml"]
     assert options["data.init_args.root"] == '["a", "b"]'
 
 

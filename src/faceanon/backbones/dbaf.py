@@ -59,13 +59,14 @@ class KRIA(nn.Module):
         nn.init.zeros_(last.bias)
 
 
-def flipped(identity: Tensor, key: Tensor) -> Tensor:
+def flipped(identity: Tensor, key: Tensor, kept: int = 0) -> Tensor:
     """Change the signs of an identity code as a key says; the same key changes them back.
 
     Args:
         identity: `(B, L, D)`.
         key: `(B, 3, D)`; where it is negative, the sign changes. Its first part counts for what all rows share, the
             first row, and all three, by level, for what the others have beyond it.
+        kept: Numbers of the first row that keep their sign, from its beginning.
 
     Examples:
         >>> import torch
@@ -83,7 +84,9 @@ def flipped(identity: Tensor, key: Tensor) -> Tensor:
     changed = []
     for number, part in enumerate(parts):
         changed.append(part * signs[:, number, None])
-    return shared * signs[:, :1] + torch.cat(changed, 1)
+    signs = signs[:, :1].clone()
+    signs[..., :kept] = 1
+    return shared * signs + torch.cat(changed, 1)
 
 
 class DBAF(Backbone):
@@ -106,9 +109,10 @@ class DBAF(Backbone):
             as shares of the side of an aligned picture. Inside, the edited W+ code alone is drawn; around it the
             picture's own code with its features. None draws the edited code with features everywhere (paper); a
             generator that draws whole faces from features then draws the attribute source's face.
-        flips: Whether the key also says for each number of the identity code if it changes its sign, and KRIA learns
-            what to add to that. The same key undoes such a change, and another key does not, before any training. It
-            suits codes of principal components. Without it KRIA is all of the edit (paper).
+        flips: With a number, the key also says of each number of the identity code if it changes its sign, and KRIA
+            learns what to add to that. The same key undoes such a change, and another key does not, before any
+            training. It suits codes of principal components, of which so many first ones keep their sign: they hold
+            light, skin and pose. With None KRIA is all of the edit (paper).
 
     Raises:
         UserError: `face_oval` is not four numbers, or has no height or no width.
@@ -143,7 +147,7 @@ class DBAF(Backbone):
         blend: bool = False,
         cid_start: float = 1.0,
         face_oval: list[float] | None = None,
-        flips: bool = False,
+        flips: int | None = None,
     ) -> None:
         super().__init__()
         check_oval(face_oval)
@@ -182,7 +186,7 @@ class DBAF(Backbone):
         """The parts by which a key edits the identity; a method that is built on this one may have others."""
         self.key_mapping = Frozen(self.bundle.generator().style)
         self.kria = nn.ModuleList(KRIA(dim) for _ in range(3))
-        if self.flips:
+        if self.flips is not None:
             for level in self.kria:
                 assert isinstance(level, KRIA)
                 level.begin_with_nothing()
@@ -225,8 +229,8 @@ class DBAF(Backbone):
         for number, (kria, level) in enumerate(zip(self.kria, levels, strict=True)):
             edits.append(kria(level, keys[:, number]))
         edited = torch.cat(edits, 1)
-        if self.flips:
-            return edited + flipped(identity, key)
+        if self.flips is not None:
+            return edited + flipped(identity, key, self.flips)
         return edited
 
     def w_plus(self, codes: Codes) -> Tensor:

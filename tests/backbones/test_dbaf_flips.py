@@ -1,0 +1,54 @@
+"""DBAF's key as a change of signs: undone by the same key alone, and learnt from."""
+
+import pytest
+import torch
+
+from bundles import make_tiny_bundle
+from faceanon.backbones.dbaf import DBAF, flipped
+from faceanon.testing import check_backbone
+
+SMALL = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    return str(make_tiny_bundle(tmp_path_factory.mktemp("bundle")))
+
+
+def test_a_key_undoes_its_own_change_and_no_other():
+    torch.manual_seed(0)
+    code, key, other = torch.randn(4, 14, 64), torch.randn(4, 3, 64), torch.randn(4, 3, 64)
+    stranger = flipped(code, key, kept=5)
+    torch.testing.assert_close(flipped(stranger, key, kept=5), code)
+    # Half of the signs are other ones: the codes are as far apart as two of different people.
+    for wrong in (stranger, flipped(stranger, other, kept=5), flipped(code, other, kept=5) - stranger + code):
+        assert (wrong - code).norm() > code.norm()
+    assert torch.equal(stranger[:, 0, :5], code[:, 0, :5])
+    assert not torch.equal(stranger[:, 0, 5:], code[:, 0, 5:])
+
+
+def test_before_any_training_the_right_key_brings_the_code_back(bundle):
+    torch.manual_seed(0)
+    method = DBAF(bundle, flips=2, **SMALL).eval()
+    size = method.image_size
+    codes = method.encode(torch.rand(2, 3, size, size) * 2 - 1)
+    key, wrong = method.sample_key(4).chunk(2)
+    stranger = method.edit(codes, key)
+    with torch.no_grad():
+        assert (stranger.identity - codes.identity).norm() > 0.1 * codes.identity.norm()
+        back = method.edit(stranger, key, inverse=True)
+        torch.testing.assert_close(back.identity, codes.identity, rtol=1e-4, atol=1e-5)
+        assert not torch.allclose(method.edit(stranger, wrong, inverse=True).identity, codes.identity, atol=1e-2)
+
+
+def test_kria_learns_what_to_add(bundle):
+    method = DBAF(bundle, flips=0, **SMALL)
+    size = method.image_size
+    codes = method.encode(torch.rand(2, 3, size, size) * 2 - 1)
+    method.edit(codes, method.sample_key(2)).identity.square().sum().backward()
+    for level in method.kria:
+        assert level.net[-1].weight.grad.any()
+
+
+def test_it_keeps_the_contract_of_a_method(bundle):
+    check_backbone(DBAF(bundle, flips=2, **SMALL))

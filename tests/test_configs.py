@@ -56,6 +56,21 @@ def test_a_config_is_accepted(parse, name):
         assert vars(config.model.init_args.weights).items() >= written["model"]["init_args"]["weights"].items()
 
 
+@pytest.mark.parametrize("stage", ["dbaf_s1", "dbaf_s2"])
+def test_dbaf_on_photographs_is_the_paper_s_stage_with_what_photographs_need(parse, stage):
+    paper = parse("--config", CONFIGS / f"{stage}.yaml").model.init_args
+    config = parse("--config", CONFIGS / f"photo128/{stage}.yaml")
+    given = config.model.init_args
+    assert config.model.class_path == parse("--config", CONFIGS / f"{stage}.yaml").model.class_path
+    assert given.trainable == paper.trainable
+    assert given.backbone.init_args.bundle == "photo128_prior"
+    assert given.backbone.init_args.flips == 10
+    assert given.weights.parsing == 0
+    assert given.weights.landmarks > 0
+    assert config.data.class_path == "faceanon.data.prepared.PreparedFaces"
+    assert given.export == Path(f"runs/dbaf_photo128_{stage[-2:]}/model")
+
+
 def test_a_test_does_not_log_over_the_training(parse):
     logger = parse("--config", CONFIGS / "dbaf_s2.yaml").trainer.logger.init_args
     assert (logger.name, logger.version) == ("dbaf_s2", "")

@@ -149,12 +149,14 @@ def _models() -> Iterator[Finding]:
     for name, file, use in (
         ("persona_photo128", "*.yaml", "anonymize and recover without --model (photographs)"),
         ("photo128", "bundle.yaml", "the default model and its training"),
+        ("photo128_prior", "bundle.yaml", "training of methods on w+ codes on photographs"),
         ("photo_seers", "*.onnx", "finding faces and their points in photographs"),
         ("dbaf_synth64", "*.yaml", "--model dbaf_synth64: procedural faces"),
         ("synth64", "bundle.yaml", "models of procedural faces, and their training"),
     ):
         there = any((folder / name).glob(file))
         yield Finding("models", name, "shipped" if there else "", use, needed=True)
-    others = sorted({path.parent.name for path in folder.glob("*/bundle.yaml")} - {"synth64", "photo128"})
+    shipped = {"synth64", "photo128", "photo128_prior"}
+    others = sorted({path.parent.name for path in folder.glob("*/bundle.yaml")} - shipped)
     use = "photographs: import public networks, see faceanon weights list"
     yield Finding("models", "bundles of your own", ", ".join(others), use)

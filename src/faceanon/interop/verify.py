@@ -11,6 +11,7 @@ from faceanon.errors import UserError
 from faceanon.files import load_tensors, sha256
 from faceanon.metrics.reconstruction import reconstruction, sample_faces
 from faceanon.networks.dlib_resnet import DlibResNet
+from faceanon.paths import checkpoints
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.pairing import check_pair, generator_fingerprint, short
 
@@ -132,8 +133,16 @@ def _drawn(bundle: Bundle, folder: Path | None) -> Iterator[Check]:
     if tuple(latent.shape) != wanted:
         yield Check("FAILED", f"latent_avg is {tuple(latent.shape)}, the generator takes {wanted}")
         return
-    result = reconstruction(bundle, sample_faces(folder, bundle.image_size))
-    of = f"{result.faces} {'procedural faces' if folder is None else f'faces of {folder}'}"
+    named_faces = "procedural faces"
+    source = folder
+    if folder is not None:
+        named_faces = f"faces of {folder}"
+    elif bundle.has("codec"):
+        # A prior of photographs has never seen a procedural face.
+        source = checkpoints() / "photo128" / "pictures"
+        named_faces = "synthetic photographs"
+    result = reconstruction(bundle, sample_faces(source, bundle.image_size))
+    of = f"{result.faces} {named_faces}"
     figures: dict[str, Any] = {"perceptual distance": result.perceptual, "identity cosine": result.identity}
     named = []
     for name, value in figures.items():

@@ -84,7 +84,11 @@ def reconstruction(bundle: Bundle, faces: Tensor) -> Reconstruction:
     # The same face for everybody: an encoder that is worth anything is nearer than that.
     same = generator.synthesis(average[None]).clamp(-1, 1)
     for row in range(len(faces)):
-        code = encoder.with_features(_resized(faces[row : row + 1], encoder.input_size))[0] + average
+        face = faces[row : row + 1]
+        # An encoder of latents counts its input in cells, and takes pictures as they are.
+        if not encoder.has_codec:
+            face = _resized(face, encoder.input_size)
+        code = encoder.with_features(face)[0] + average
         drawn[row] = generator.synthesis(code)[0].clamp(-1, 1)
     own, others = _identities(bundle, faces, drawn)
     perceptual = None

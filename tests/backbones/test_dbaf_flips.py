@@ -21,7 +21,7 @@ def test_a_key_undoes_its_own_change_and_no_other():
     stranger = flipped(code, key, kept=5)
     torch.testing.assert_close(flipped(stranger, key, kept=5), code)
     # Half of the signs are other ones: the codes are as far apart as two of different people.
-    for wrong in (stranger, flipped(stranger, other, kept=5), flipped(code, other, kept=5) - stranger + code):
+    for wrong in (stranger, flipped(stranger, other, kept=5)):
         assert (wrong - code).norm() > code.norm()
     assert torch.equal(stranger[:, 0, :5], code[:, 0, :5])
     assert not torch.equal(stranger[:, 0, 5:], code[:, 0, 5:])

@@ -27,7 +27,7 @@ from faceanon.networks.irse import IRSE
 from faceanon.networks.landmarks68 import Landmarks68
 from faceanon.networks.psp import GradualStyleEncoder
 from faceanon.networks.stylegan2 import Discriminator, Generator
-from faceanon.networks.unet import UNetParser
+from faceanon.networks.unet import CelebAMaskParser
 
 GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
 State = dict[str, Tensor]
@@ -154,7 +154,7 @@ FILES: dict[str, Callable[[Recipe], dict[str, Any]]] = {
     "20180402-114759-vggface2.pt": lambda recipe: recipe.state("inception_resnet_v1_vggface2", "generic2"),
     "20180408-102900-casia-webface.pt": lambda recipe: recipe.state("inception_resnet_v1_casia", "generic2"),
     "iteration_90000.pt": _mapper,
-    "parsenet.pth": lambda recipe: _unrecorded(UNetParser())(recipe),
+    "parsenet.pth": lambda recipe: _unrecorded(CelebAMaskParser())(recipe),
     "mobilefacenet_model_best.pth.tar": _landmarks,
     "alexnet-owt-7be5be79.pth": _alexnet,
 }

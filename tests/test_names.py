@@ -12,6 +12,7 @@ from faceanon.backbones.presets import backbone_class
 from faceanon.files import state_sha256
 from faceanon.models import check_fit, load_backbone, load_into, read, save_backbone
 from faceanon.names import MOVED, RENAMED, current_path, with_current_paths
+from faceanon.networks.unet import CelebAMaskParser
 from faceanon.paths import checkpoints
 from faceanon.results import load_results
 from faceanon.training import cli as training
@@ -148,6 +149,13 @@ def test_every_move_leads_to_a_module_and_from_none(old):
 def test_every_renamed_class_is_found_under_its_name_of_today(old):
     module, _, name = current_path(old).rpartition(".")
     assert getattr(importlib.import_module(module), name).__name__ == name
+
+
+def test_a_network_that_was_renamed_keeps_its_hash():
+    network = CelebAMaskParser()
+    of_old = type("UNetParser", (CelebAMaskParser,), {})()
+    of_old.load_state_dict(network.state_dict())
+    assert state_sha256(network) == state_sha256(of_old)
 
 
 def test_what_has_not_moved_stays_as_it_is():

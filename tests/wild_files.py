@@ -16,7 +16,7 @@ from faceanon.networks.landmarks68 import Landmarks68
 from faceanon.networks.psp import GradualStyleEncoder
 from faceanon.networks.riddle_mapper import TransformerMapperSplit
 from faceanon.networks.stylegan2 import Discriminator, Generator
-from faceanon.networks.unet import UNetParser
+from faceanon.networks.unet import CelebAMaskParser
 
 CHANNELS = {4: 8, 8: 8, 16: 6, 32: 4}
 SIZE, DIM, ROWS = 32, 8, 8
@@ -89,7 +89,7 @@ def repeated(build):
 
 
 def unet_content():
-    return repeated(lambda: UNetParser(19))
+    return repeated(lambda: CelebAMaskParser(19))
 
 
 def landmarks_content():

@@ -23,6 +23,7 @@ MOVED = {
 """Module of old, and module of today, of classes that a YAML file can name."""
 
 RENAMED = {
+    "faceanon.networks.unet.UNetParser": "faceanon.networks.unet.CelebAMaskParser",
     "faceanon.stages.CriticStage": "faceanon.stages.AuxiliaryStage",
     "faceanon.stages.critic.CriticStage": "faceanon.stages.auxiliary.AuxiliaryStage",
 }

@@ -10,7 +10,7 @@ import torch
 
 from faceanon.networks import landmarks68
 from faceanon.networks.landmarks68 import JAW, Landmarks68
-from faceanon.networks.mobileface import ConvUnit
+from faceanon.networks.mobileface import MobileFaceConvUnit
 
 BLOCKS = {
     "conv_23": (64, 128, 64),
@@ -77,7 +77,7 @@ def public(shared):
         pytest.skip("no testbed beside the checkout")
     tensors, net = iter(folded_tensors(path)), Landmarks68().eval()
     for module in net.modules():
-        if isinstance(module, ConvUnit):
+        if isinstance(module, MobileFaceConvUnit):
             module.conv.weight.copy_(next(tensors))
             set_norm(module.bn, torch.tensor(1.0), next(tensors).flatten())
             if module.prelu is not None:

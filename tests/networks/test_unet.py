@@ -19,7 +19,7 @@ from faceanon.networks.parsing_classes import (
     bisenet_logits_to_celebamask_hq,
     class_numbers,
 )
-from faceanon.networks.unet import UNetParser
+from faceanon.networks.unet import CelebAMaskParser
 
 DOWN = {"conv1": (3, 16), "conv2": (16, 32), "conv3": (32, 64), "conv4": (64, 128), "center": (128, 256)}
 UP = {"up_concat4": (256, 128), "up_concat3": (128, 64), "up_concat2": (64, 32), "up_concat1": (32, 16)}
@@ -68,7 +68,7 @@ def written_out(state, image):
 
 @pytest.fixture(scope="module")
 def net(golden):
-    net = UNetParser(working_size=None)
+    net = CelebAMaskParser(working_size=None)
     shapes = {key: tuple(t.shape) for key, t in net.state_dict().items()}
     weights = golden.recipe.state_dict(shapes, "generic2")
     net.load_state_dict({key: torch.from_numpy(value) for key, value in weights.items()})
@@ -77,7 +77,7 @@ def net(golden):
 
 def test_layout_is_the_public_one():
     with torch.device("meta"):
-        net = UNetParser()
+        net = CelebAMaskParser()
     assert [(key, tuple(t.shape)) for key, t in net.state_dict().items()] == list(public_layout())
 
 
@@ -107,7 +107,7 @@ def test_a_side_that_cannot_be_halved_four_times_is_named(net):
     with pytest.raises(ValueError, match=r"40 x 40 px; both must be multiples of 16"):
         net(torch.zeros(1, 3, 40, 40))
     with torch.device("meta"):
-        assert UNetParser()(torch.zeros(1, 3, 40, 40)).shape == (1, 19, 40, 40)
+        assert CelebAMaskParser()(torch.zeros(1, 3, 40, 40)).shape == (1, 19, 40, 40)
 
 
 def test_the_two_orders_hold_the_same_classes_and_the_tables_are_inverse():

@@ -82,7 +82,7 @@ class Attention(nn.Module):
         return output
 
 
-class Block(nn.Module):
+class AttentionBlock(nn.Module):
     """Pre-norm attention and feed-forward part, each added to its input; arguments as in `LayerTransformer`."""
 
     def __init__(self, dim: int, heads: int, head_dim: int, mlp_dim: int, dropout: float) -> None:
@@ -128,7 +128,7 @@ class LayerTransformer(nn.Module):
         self.axis = axis
         self.project = nn.Linear(dim, dim)
         self.position = nn.Parameter(torch.randn(layers, 1, dim) * 0.02)
-        self.blocks = nn.Sequential(*(Block(dim, heads, head_dim, mlp_dim, dropout) for _ in range(depth)))
+        self.blocks = nn.Sequential(*(AttentionBlock(dim, heads, head_dim, mlp_dim, dropout) for _ in range(depth)))
 
     @torch.no_grad()
     def soften(self, share: float) -> None:

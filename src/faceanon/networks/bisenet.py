@@ -126,7 +126,7 @@ class FeatureFusion(nn.Module):
         return x + x * gate
 
 
-class Head(nn.Module):
+class BiSeNetHead(nn.Module):
     """Logits from a map, at the map's size."""
 
     def __init__(self, inputs: int, middle: int, n_classes: int) -> None:
@@ -153,10 +153,10 @@ class BiSeNet(nn.Module):
         self.n_classes = n_classes
         self.cp = ContextPath(width)
         self.ffm = FeatureFusion(4 * width, 4 * width)
-        self.conv_out = Head(4 * width, 4 * width, n_classes)
+        self.conv_out = BiSeNetHead(4 * width, 4 * width, n_classes)
         # Both help a training alone (`aux`).
-        self.conv_out16 = Head(2 * width, width, n_classes)
-        self.conv_out32 = Head(2 * width, width, n_classes)
+        self.conv_out16 = BiSeNetHead(2 * width, width, n_classes)
+        self.conv_out32 = BiSeNetHead(2 * width, width, n_classes)
 
     def forward(self, image: Tensor, aux: bool = False) -> Tensor | tuple[Tensor, ...]:
         """Logits at the size of the input.

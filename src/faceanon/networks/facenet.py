@@ -13,7 +13,7 @@ INPUT_SIZE = 160
 PUBLISHED_SCALE = 127.5 / 128  # [-1, 1] to (value - 127.5) / 128, on which the public files were trained
 
 
-class ConvUnit(nn.Module):
+class FaceNetConvUnit(nn.Module):
     """Convolution without bias, batch norm, ReLU."""
 
     def __init__(
@@ -37,12 +37,12 @@ def _branch(inputs: int, *units: tuple[int, int | tuple[int, int], int, int | tu
     """Units in a row, each given as (outputs, kernel, stride, padding)."""
     layers = []
     for outputs, kernel, stride, padding in units:
-        layers.append(ConvUnit(inputs, outputs, kernel, stride, padding))
+        layers.append(FaceNetConvUnit(inputs, outputs, kernel, stride, padding))
         inputs = outputs
     return nn.Sequential(*layers)
 
 
-class Block(nn.Module):
+class FaceNetBlock(nn.Module):
     """Residual block: its branches side by side, narrowed by a 1 x 1 convolution with bias, scaled and added.
 
     Args:
@@ -96,24 +96,24 @@ def _register(owner: nn.Module, branches: tuple[nn.Module, ...]) -> tuple[str, .
     return tuple(f"branch{number}" for number in range(len(branches)))
 
 
-def block35(scale: float) -> Block:
+def block35(scale: float) -> FaceNetBlock:
     """Block at 1/8 of the side, 256 channels."""
     point = (32, 1, 1, 0)
     full = (32, 3, 1, 1)
-    branches = (ConvUnit(256, 32, 1), _branch(256, point, full), _branch(256, point, full, full))
-    return Block(256, branches, 96, scale)
+    branches = (FaceNetConvUnit(256, 32, 1), _branch(256, point, full), _branch(256, point, full, full))
+    return FaceNetBlock(256, branches, 96, scale)
 
 
-def block17(scale: float) -> Block:
+def block17(scale: float) -> FaceNetBlock:
     """Block at 1/16 of the side, 896 channels, with a 7 x 7 convolution split in two."""
     split = _branch(896, (128, 1, 1, 0), (128, (1, 7), 1, (0, 3)), (128, (7, 1), 1, (3, 0)))
-    return Block(896, (ConvUnit(896, 128, 1), split), 256, scale)
+    return FaceNetBlock(896, (FaceNetConvUnit(896, 128, 1), split), 256, scale)
 
 
-def block8(scale: float, activated: bool = True) -> Block:
+def block8(scale: float, activated: bool = True) -> FaceNetBlock:
     """Block at 1/32 of the side, 1792 channels, with a 3 x 3 convolution split in two."""
     split = _branch(1792, (192, 1, 1, 0), (192, (1, 3), 1, (0, 1)), (192, (3, 1), 1, (1, 0)))
-    return Block(1792, (ConvUnit(1792, 192, 1), split), 384, scale, activated)
+    return FaceNetBlock(1792, (FaceNetConvUnit(1792, 192, 1), split), 384, scale, activated)
 
 
 class InceptionResnetV1(nn.Module):
@@ -132,15 +132,15 @@ class InceptionResnetV1(nn.Module):
     def __init__(self, n_classes: int | None = None, dropout: float = 0.6, input_scale: float = 1.0) -> None:
         super().__init__()
         self.input_scale = input_scale
-        self.conv2d_1a = ConvUnit(3, 32, 3, 2)
-        self.conv2d_2a = ConvUnit(32, 32, 3)
-        self.conv2d_2b = ConvUnit(32, 64, 3, 1, 1)
-        self.conv2d_3b = ConvUnit(64, 80, 1)
-        self.conv2d_4a = ConvUnit(80, 192, 3)
-        self.conv2d_4b = ConvUnit(192, 256, 3, 2)
+        self.conv2d_1a = FaceNetConvUnit(3, 32, 3, 2)
+        self.conv2d_2a = FaceNetConvUnit(32, 32, 3)
+        self.conv2d_2b = FaceNetConvUnit(32, 64, 3, 1, 1)
+        self.conv2d_3b = FaceNetConvUnit(64, 80, 1)
+        self.conv2d_4a = FaceNetConvUnit(80, 192, 3)
+        self.conv2d_4b = FaceNetConvUnit(192, 256, 3, 2)
         self.repeat_1 = nn.Sequential(*(block35(0.17) for _ in range(5)))
         self.mixed_6a = Reduction(
-            ConvUnit(256, 384, 3, 2), _branch(256, (192, 1, 1, 0), (192, 3, 1, 1), (256, 3, 2, 0))
+            FaceNetConvUnit(256, 384, 3, 2), _branch(256, (192, 1, 1, 0), (192, 3, 1, 1), (256, 3, 2, 0))
         )
         self.repeat_2 = nn.Sequential(*(block17(0.10) for _ in range(10)))
         point = (256, 1, 1, 0)

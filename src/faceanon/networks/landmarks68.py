@@ -9,22 +9,22 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faceanon.networks.mobileface import ConvUnit
+from faceanon.networks.mobileface import MobileFaceConvUnit
 
 POINTS = 68
 JAW = 17
 INPUT_SIZE = 112
 
 
-def _point(inputs: int, outputs: int, linear: bool = False) -> ConvUnit:
-    return ConvUnit(inputs, outputs, 1, linear=linear)
+def _point(inputs: int, outputs: int, linear: bool = False) -> MobileFaceConvUnit:
+    return MobileFaceConvUnit(inputs, outputs, 1, linear=linear)
 
 
-def _depthwise(channels: int, stride: int = 1) -> ConvUnit:
-    return ConvUnit(channels, channels, 3, stride, 1, groups=channels)
+def _depthwise(channels: int, stride: int = 1) -> MobileFaceConvUnit:
+    return MobileFaceConvUnit(channels, channels, 3, stride, 1, groups=channels)
 
 
-class Bottleneck(nn.Module):
+class Landmarks68Bottleneck(nn.Module):
     """Inverted residual: widen, convolve each channel, narrow linearly.
 
     Args:
@@ -49,12 +49,12 @@ class Bottleneck(nn.Module):
         return out
 
 
-class Stage(nn.Module):
+class Landmarks68Stage(nn.Module):
     """Bottlenecks of stride 1 in a row."""
 
     def __init__(self, channels: int, wide: int, count: int) -> None:
         super().__init__()
-        self.model = nn.Sequential(*(Bottleneck(channels, channels, wide, 1) for _ in range(count)))
+        self.model = nn.Sequential(*(Landmarks68Bottleneck(channels, channels, wide, 1) for _ in range(count)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, C, H, W)` to its own shape."""
@@ -62,12 +62,12 @@ class Stage(nn.Module):
         return out
 
 
-class Head(nn.Module):
+class Landmarks68Head(nn.Module):
     """Weigh every place of a `(B, 512, 7, 7)` map, then a linear layer and a batch norm: `(B, outputs)`."""
 
     def __init__(self, outputs: int) -> None:
         super().__init__()
-        self.conv_6_dw = ConvUnit(512, 512, 7, groups=512, linear=True)
+        self.conv_6_dw = MobileFaceConvUnit(512, 512, 7, groups=512, linear=True)
         self.linear = nn.Linear(512, outputs, bias=False)
         self.bn = nn.BatchNorm1d(outputs)
 
@@ -86,16 +86,16 @@ class Landmarks68(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv1 = ConvUnit(3, 64, 3, 2, 1)
+        self.conv1 = MobileFaceConvUnit(3, 64, 3, 2, 1)
         self.conv2_dw = _depthwise(64)
-        self.conv_23 = Bottleneck(64, 64, 128, 2)
-        self.conv_3 = Stage(64, 128, 4)
-        self.conv_34 = Bottleneck(64, 128, 256, 2)
-        self.conv_4 = Stage(128, 256, 6)
-        self.conv_45 = Bottleneck(128, 128, 512, 2)
-        self.conv_5 = Stage(128, 256, 2)
+        self.conv_23 = Landmarks68Bottleneck(64, 64, 128, 2)
+        self.conv_3 = Landmarks68Stage(64, 128, 4)
+        self.conv_34 = Landmarks68Bottleneck(64, 128, 256, 2)
+        self.conv_4 = Landmarks68Stage(128, 256, 6)
+        self.conv_45 = Landmarks68Bottleneck(128, 128, 512, 2)
+        self.conv_5 = Landmarks68Stage(128, 256, 2)
         self.conv_6_sep = _point(128, 512)
-        self.output_layer = Head(2 * POINTS)
+        self.output_layer = Landmarks68Head(2 * POINTS)
 
     def forward(self, image: Tensor) -> Tensor:
         """Find the landmarks.

@@ -8,7 +8,7 @@ STAGES = ((2, 64, 5, 2), (4, 128, 1, 2), (2, 128, 6, 1), (4, 128, 1, 2), (2, 128
 INPUT_SIZE = (112, 96)
 
 
-class ConvUnit(nn.Module):
+class MobileFaceConvUnit(nn.Module):
     """Convolution, batch norm and, unless linear, PReLU."""
 
     def __init__(
@@ -32,7 +32,7 @@ class ConvUnit(nn.Module):
         return x if self.prelu is None else self.prelu(x)
 
 
-class Bottleneck(nn.Module):
+class MobileFaceBottleneck(nn.Module):
     """Inverted residual: widen, convolve each channel, narrow linearly; added to its input where shapes allow."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, expansion: int) -> None:
@@ -67,18 +67,18 @@ class MobileFaceNet(nn.Module):
 
     def __init__(self, embedding: int = 128) -> None:
         super().__init__()
-        self.conv1 = ConvUnit(3, 64, 3, 2, 1)
-        self.dw_conv1 = ConvUnit(64, 64, 3, 1, 1, groups=64)
+        self.conv1 = MobileFaceConvUnit(3, 64, 3, 2, 1)
+        self.dw_conv1 = MobileFaceConvUnit(64, 64, 3, 1, 1, groups=64)
         blocks = []
         width = 64
         for expansion, outputs, count, stride in STAGES:
             for number in range(count):
-                blocks.append(Bottleneck(width, outputs, stride if number == 0 else 1, expansion))
+                blocks.append(MobileFaceBottleneck(width, outputs, stride if number == 0 else 1, expansion))
                 width = outputs
         self.blocks = nn.Sequential(*blocks)
-        self.conv2 = ConvUnit(width, 512, 1)
-        self.linear7 = ConvUnit(512, 512, (INPUT_SIZE[0] // 16, INPUT_SIZE[1] // 16), groups=512, linear=True)
-        self.linear1 = ConvUnit(512, embedding, 1, linear=True)
+        self.conv2 = MobileFaceConvUnit(width, 512, 1)
+        self.linear7 = MobileFaceConvUnit(512, 512, (INPUT_SIZE[0] // 16, INPUT_SIZE[1] // 16), groups=512, linear=True)
+        self.linear1 = MobileFaceConvUnit(512, embedding, 1, linear=True)
 
     def forward(self, image: Tensor) -> Tensor:
         """`(B, 3, 112, 96)` RGB in [-1, 1] -> `(B, E)`, not normalised."""

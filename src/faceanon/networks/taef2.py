@@ -26,7 +26,7 @@ class SoftClamp(nn.Module):
         return 3.0 * torch.tanh(latents / 3.0)
 
 
-class Block(nn.Module):
+class Taef2Block(nn.Module):
     """Three convolutions with a residual; at the latents' resolution a normalised mixture is added first.
 
     Args:
@@ -68,12 +68,12 @@ class Taef2Encoder(nn.Sequential):
     """
 
     def __init__(self) -> None:
-        layers: list[nn.Module] = [nn.Conv2d(3, WIDTH, 3, padding=1), Block()]
+        layers: list[nn.Module] = [nn.Conv2d(3, WIDTH, 3, padding=1), Taef2Block()]
         for level in range(LEVELS):
             layers.append(nn.Conv2d(WIDTH, WIDTH, 3, stride=2, padding=1, bias=False))
             at_latents = level == LEVELS - 1
             for _ in range(3):
-                layers.append(Block(pooled=at_latents))
+                layers.append(Taef2Block(pooled=at_latents))
         layers.append(nn.Conv2d(WIDTH, LATENT_CHANNELS, 3, padding=1))
         super().__init__(*layers)
 
@@ -86,10 +86,10 @@ class Taef2Decoder(nn.Sequential):
         for level in range(LEVELS):
             at_latents = level == 0
             for _ in range(3):
-                layers.append(Block(pooled=at_latents))
+                layers.append(Taef2Block(pooled=at_latents))
             layers.append(nn.Upsample(scale_factor=2))
             layers.append(nn.Conv2d(WIDTH, WIDTH, 3, padding=1, bias=False))
-        layers.append(Block())
+        layers.append(Taef2Block())
         layers.append(nn.Conv2d(WIDTH, 3, 3, padding=1))
         super().__init__(*layers)
 

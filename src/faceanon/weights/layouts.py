@@ -182,7 +182,7 @@ LAYOUTS = (
         ("cp.resnet.conv1.weight", "ffm.convblk.conv.weight", "conv_out.conv_out.weight"), _bisenet,
     ),
     Layout(
-        "unet_parser", "CelebAMask-HQ U-Net face parser", "parser", "faceanon.networks.unet.UNetParser",
+        "unet_parser", "CelebAMask-HQ U-Net face parser", "parser", "faceanon.networks.unet.CelebAMaskParser",
         ("conv1.conv1.0.weight", "center.conv1.0.weight", "up_concat4.up.weight", "final.weight"),
         lambda state: {"n_classes": state["final.weight"].shape[0], "working_size": 512},
     ),

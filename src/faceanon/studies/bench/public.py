@@ -50,7 +50,7 @@ def network_table(size: int = PUBLIC, narrow: int = 1) -> Table:
         "recogniser": recogniser,
         "judge": recogniser,
         # The public parser takes faces of 256 px at 512.
-        "parser": ("unet.UNetParser", {"working_size": 2 * size}, {}),
+        "parser": ("unet.CelebAMaskParser", {"working_size": 2 * size}, {}),
         "perceptual": ("lpips_net.Lpips", {"net": "alex"}, {}),
     }
 

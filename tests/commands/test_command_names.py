@@ -50,7 +50,8 @@ def flat(options):
 def test_every_argument_is_a_field_and_every_field_an_argument(name):
     module = importlib.import_module(f"faceanon.commands.{name}")
     args = parsed(module, OPTIONS[name])
-    options = module.Options.of(args) if hasattr(module.Options, "of") else typed(module.Options, args)
+    kind = getattr(module, f"{name.rpartition('.')[2].title()}Options")
+    options = kind.of(args) if hasattr(kind, "of") else typed(kind, args)
     assert sorted(flat(options)) == sorted(vars(args))
     field = dataclasses.fields(options)[0].name
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from faceanon.commands.demo import Options, _photograph_stage
+from faceanon.commands.demo import DemoOptions, _photograph_stage
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from faceanon.commands.demo import Options, _photograph_stage
     ],
 )
 def test_the_painter_learns_in_most_of_a_demos_batches(config, batches, from_scratch, head_start):
-    options = Options(
+    options = DemoOptions(
         out=Path("runs/demo"),
         batches=batches,
         from_scratch=from_scratch,

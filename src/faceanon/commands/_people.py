@@ -33,7 +33,7 @@ class PeopleOptions:
 
 
 @dataclass(frozen=True)
-class Choice:
+class PeopleChoice:
     """What one of the options says.
 
     Args:
@@ -83,7 +83,7 @@ def add_people_arguments(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def choices(people: PeopleOptions, source: Path, aligned: bool) -> tuple[Choice, Choice]:
+def choices(people: PeopleOptions, source: Path, aligned: bool) -> tuple[PeopleChoice, PeopleChoice]:
     """What `--select` and `--exclude` say.
 
     Args:
@@ -110,7 +110,7 @@ def choices(people: PeopleOptions, source: Path, aligned: bool) -> tuple[Choice,
     return select, exclude
 
 
-def _choice(values: Sequence[str] | None, option: str) -> Choice:
+def _choice(values: Sequence[str] | None, option: str) -> PeopleChoice:
     numbers: set[int] = set()
     photos: list[Path] = []
     for value in values or ():
@@ -122,11 +122,11 @@ def _choice(values: Sequence[str] | None, option: str) -> Choice:
                 advice = f"{option} takes numbers of faces such as 1,3 (see --list-faces), or a photo of the person"
                 raise UserError(f"{advice}; {value!r:.80} is neither, nor a file that is there") from error
             photos.append(Path(value))
-    return Choice(frozenset(numbers) or None, tuple(photos))
+    return PeopleChoice(frozenset(numbers) or None, tuple(photos))
 
 
 def people_of(
-    select: Choice, exclude: Choice, likeness: float | None, model: str | None, pipeline: Pipeline
+    select: PeopleChoice, exclude: PeopleChoice, likeness: float | None, model: str | None, pipeline: Pipeline
 ) -> People | None:
     """Whoever the photos show, for a pipeline with its detector; None where no photo was given.
 

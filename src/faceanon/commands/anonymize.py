@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from faceanon.commands._files import FileOptions, add_file_arguments, load_pipeline, pictures, plan
-from faceanon.commands._people import Choice, PeopleOptions, add_people_arguments, choices, people_of
+from faceanon.commands._people import PeopleChoice, PeopleOptions, add_people_arguments, choices, people_of
 from faceanon.commands._run import check_shares, prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import PasswordOptions, add_password_arguments, check_password, password_of
 from faceanon.commands._typed import typed
@@ -59,7 +59,7 @@ DRAWN_ONLY = (
 
 
 @dataclass(frozen=True)
-class Options:
+class AnonymizeOptions:
     """What is anonymized, and how.
 
     Args:
@@ -97,7 +97,7 @@ class Options:
     face_size: int | None
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> Options:
+    def of(cls, args: argparse.Namespace) -> AnonymizeOptions:
         """From what argparse read.
 
         Raises:
@@ -114,7 +114,7 @@ class Options:
             password=typed(PasswordOptions, args),
         )
 
-    def choices(self) -> tuple[Choice, Choice]:
+    def choices(self) -> tuple[PeopleChoice, PeopleChoice]:
         """Whom `--select` and `--exclude` name.
 
         Raises:
@@ -197,7 +197,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument, the password, the model or (unless skipped) a photo is unusable.
     """
-    options = Options.of(args)
+    options = AnonymizeOptions.of(args)
     files = options.files
     if files.output is None and not options.list_faces:
         raise UserError("name OUT, the file or folder to write; or give --list-faces to write nothing")
@@ -219,7 +219,7 @@ def run(args: argparse.Namespace) -> int:
     return _photos(options, policy)
 
 
-def _video(options: Options, policy: Policy) -> int:
+def _video(options: AnonymizeOptions, policy: Policy) -> int:
     check_shares(options.files, options.password, folder=False)
     paths = check_video(options.files)
     password = password_of(options.password, confirm=True)
@@ -227,7 +227,7 @@ def _video(options: Options, policy: Policy) -> int:
     return anonymize_one(options.video, options.follow, options.sidecar, paths, pipeline, password)
 
 
-def _photos(options: Options, policy: Policy) -> int:
+def _photos(options: AnonymizeOptions, policy: Policy) -> int:
     from faceanon.photo.file import SUFFIXES
     from faceanon.pipeline.many.meeting import casting
     from faceanon.pipeline.tasks import AnonymizeTask, Output
@@ -251,7 +251,7 @@ def _photos(options: Options, policy: Policy) -> int:
     return run_jobs(files, jobs, folder, pipeline, password, make, "anonymized")
 
 
-def _settings(options: Options) -> dict[str, Any]:
+def _settings(options: AnonymizeOptions) -> dict[str, Any]:
     """What decides the results; None is as in journals of before there was such a setting."""
     select, exclude = options.choices()
     return {
@@ -273,7 +273,7 @@ def _settings(options: Options) -> dict[str, Any]:
     }
 
 
-def _policy(options: Options) -> Policy:
+def _policy(options: AnonymizeOptions) -> Policy:
     from faceanon.photo.policy import Policy
 
     select, exclude = options.choices()
@@ -291,7 +291,7 @@ def _detector(name: str, min_face: float, device: str) -> Detector:
     return ScrfdDetector(name, min_face, device)
 
 
-def _torch_for(options: Options, by_photo: bool) -> str | None:
+def _torch_for(options: AnonymizeOptions, by_photo: bool) -> str | None:
     """What was asked for that torch alone can do; None where nothing was."""
     if is_video(options.files.input):
         return "a video"
@@ -302,7 +302,7 @@ def _torch_for(options: Options, by_photo: bool) -> str | None:
     return None
 
 
-def _pipeline(options: Options, policy: Policy, photos: int = 1) -> Pipeline:
+def _pipeline(options: AnonymizeOptions, policy: Policy, photos: int = 1) -> Pipeline:
     files = options.files
     select, exclude = options.choices()
     pipeline = load_pipeline(files, _torch_for(options, bool(select.photos or exclude.photos)), photos)
@@ -320,7 +320,7 @@ def _pipeline(options: Options, policy: Policy, photos: int = 1) -> Pipeline:
     return pipeline
 
 
-def _list_faces(options: Options, policy: Policy) -> int:
+def _list_faces(options: AnonymizeOptions, policy: Policy) -> int:
     from faceanon.photo.file import SUFFIXES, load_photo
 
     files = options.files

@@ -28,7 +28,7 @@ INDENT = 18
 
 
 @dataclass(frozen=True)
-class Options:
+class BackbonesOptions:
     """What is done with the list.
 
     Args:
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: No such preset to save, or it has to be trained.
     """
-    options = typed(Options, args)
+    options = typed(BackbonesOptions, args)
     if options.save is not None:
         name, folder = options.save
         print(save(name, Path(folder)))

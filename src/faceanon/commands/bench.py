@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Options:
+class BenchOptions:
     """What is measured, how, and what becomes of the figures.
 
     Args:
@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
     from faceanon.studies.bench.cases import choose, shipped
     from faceanon.studies.bench.record import load
 
-    options = typed(Options, args)
+    options = typed(BenchOptions, args)
     _check(options)
     cases = shipped()
     if options.list:
@@ -136,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
     return _verdict(measured, former, options.fail_below)
 
 
-def _check(options: Options) -> None:
+def _check(options: BenchOptions) -> None:
     numbers = (("--rounds", options.rounds, 1), ("--together", options.together, 1), ("--warmup", options.warmup, 0))
     for name, value, least in numbers:
         if value < least:
@@ -158,7 +158,7 @@ def _listing(cases: Sequence[Case]) -> list[str]:
     return [*lines, "", "* what faceanon bench measures when no case is named"]
 
 
-def _settings(options: Options) -> Settings:
+def _settings(options: BenchOptions) -> Settings:
     """As typed.
 
     Raises:
@@ -182,7 +182,7 @@ def _settings(options: Options) -> Settings:
     return settings
 
 
-def _measured(cases: Sequence[Case], settings: Settings, options: Options) -> Run:
+def _measured(cases: Sequence[Case], settings: Settings, options: BenchOptions) -> Run:
     """Measure with a progress bar on standard error."""
     from rich.console import Console
     from rich.progress import Progress

@@ -25,7 +25,7 @@ SHOWN = 4  # photographs of the sheet
 
 
 @dataclass(frozen=True)
-class Options:
+class DemoOptions:
     """Where the demo writes, and how long it trains.
 
     Args:
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: A number is out of range, or a training fails for a reason that the user can mend.
     """
-    options = typed(Options, args)
+    options = typed(DemoOptions, args)
     if options.batches < 1:
         raise UserError(f"--batches is {options.batches}; give 1 or more")
     if options.bundle == "synth64":
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     return _photographs(options)
 
 
-def _photographs(options: Options) -> int:
+def _photographs(options: DemoOptions) -> int:
     from faceanon.training.cli import run as train
 
     first = options.out / "stage1"
@@ -100,7 +100,7 @@ def _photographs(options: Options) -> int:
     return 0
 
 
-def _photograph_stage(config: str, options: Options, folder: Path) -> list[str]:
+def _photograph_stage(config: str, options: DemoOptions, folder: Path) -> list[str]:
     """Arguments that both stages on photographs share."""
     settings = {
         "seed_everything": options.seed,
@@ -124,7 +124,7 @@ def _photograph_stage(config: str, options: Options, folder: Path) -> list[str]:
     return ["--config", str(configs() / f"{config}.yaml"), *overrides]
 
 
-def _head_start(config: str, options: Options) -> int:
+def _head_start(config: str, options: DemoOptions) -> int:
     """Batches in which only the discriminator and the readers learn; none where the painter is new as well."""
     if options.from_scratch and config == "persona_s1":
         return 0
@@ -132,7 +132,7 @@ def _head_start(config: str, options: Options) -> int:
     return min(100, options.batches // 3)
 
 
-def _use(model: Path, options: Options) -> Path:
+def _use(model: Path, options: DemoOptions) -> Path:
     """Take held-out photographs to files and back with the new model; the sheet that shows it."""
     from faceanon.data.prepared import PreparedFaces
     from faceanon.pipeline.photo import Pipeline
@@ -143,7 +143,7 @@ def _use(model: Path, options: Options) -> Path:
     return there_and_back(Pipeline.load(model), photos, options.out / "photos", options.out / "photographs.png")
 
 
-def _procedural_faces(options: Options) -> int:
+def _procedural_faces(options: DemoOptions) -> int:
     from faceanon.training.cli import run as train
 
     first = options.out / "stage1"
@@ -166,7 +166,7 @@ def _procedural_faces(options: Options) -> int:
     return 0
 
 
-def _procedural_stage(config: str, options: Options, folder: Path) -> list[str]:
+def _procedural_stage(config: str, options: DemoOptions, folder: Path) -> list[str]:
     """Arguments that both stages on procedural faces share."""
     settings = {
         "seed_everything": options.seed,

@@ -51,7 +51,7 @@ CODECS = {"jpg": "JPEG", "webp": "WebP", "avif": "AVIF (reading)", "littlecms2":
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """One line of the report.
 
     Args:
@@ -97,12 +97,12 @@ def run(args: argparse.Namespace) -> int:
     return 1 if missing else 0
 
 
-def examine() -> Iterator[Finding]:
+def examine() -> Iterator[DoctorFinding]:
     """All findings; only torch and Pillow are imported, and only where they are there."""
     for name, use in NEEDED.items():
-        yield Finding("packages", name, _version(name), use, needed=True)
+        yield DoctorFinding("packages", name, _version(name), use, needed=True)
     for name, use in OPTIONAL.items():
-        yield Finding("optional packages", name, _version(name), use)
+        yield DoctorFinding("optional packages", name, _version(name), use)
     yield from _codecs()
     yield from _devices()
     yield from _models()
@@ -115,36 +115,36 @@ def _version(name: str) -> str:
         return ""
 
 
-def _codecs() -> Iterator[Finding]:
+def _codecs() -> Iterator[DoctorFinding]:
     # That Pillow is missing was said among the packages.
     if importlib.util.find_spec("PIL") is None:
         return
     from PIL import features
 
     for name, use in CODECS.items():
-        yield Finding("pictures", use, "yes" if features.check(name) else "", f"{use} (another build of Pillow)")
+        yield DoctorFinding("pictures", use, "yes" if features.check(name) else "", f"{use} (another build of Pillow)")
 
 
-def _devices() -> Iterator[Finding]:
+def _devices() -> Iterator[DoctorFinding]:
     if importlib.util.find_spec("torch") is None:
         return
     import torch
 
     threads = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads in torch"
-    yield Finding("devices", "cpu", threads, "everything", needed=True)
+    yield DoctorFinding("devices", "cpu", threads, "everything", needed=True)
     names = list(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
     use = "--device cuda (an NVIDIA GPU and its driver)"
-    yield Finding("devices", "cuda", ", ".join(names), use)
+    yield DoctorFinding("devices", "cuda", ", ".join(names), use)
 
 
-def _models() -> Iterator[Finding]:
+def _models() -> Iterator[DoctorFinding]:
     from faceanon.errors import UserError
     from faceanon.paths import checkpoints
 
     try:
         folder = checkpoints()
     except UserError:
-        yield Finding("models", "shipped weights", "", "the default model", needed=True)
+        yield DoctorFinding("models", "shipped weights", "", "the default model", needed=True)
         return
     for name, file, use in (
         ("persona_photo128", "*.yaml", "anonymize and recover without --model (photographs)"),
@@ -155,8 +155,8 @@ def _models() -> Iterator[Finding]:
         ("synth64", "bundle.yaml", "models of procedural faces, and their training"),
     ):
         there = any((folder / name).glob(file))
-        yield Finding("models", name, "shipped" if there else "", use, needed=True)
+        yield DoctorFinding("models", name, "shipped" if there else "", use, needed=True)
     shipped = {"synth64", "photo128", "photo128_prior"}
     others = sorted({path.parent.name for path in folder.glob("*/bundle.yaml")} - shipped)
     use = "photographs: import public networks, see faceanon weights list"
-    yield Finding("models", "bundles of your own", ", ".join(others), use)
+    yield DoctorFinding("models", "bundles of your own", ", ".join(others), use)

@@ -31,7 +31,7 @@ from faceanon.errors import UserError
 
 
 @dataclass(frozen=True)
-class Options:
+class ExportOptions:
     """What is exported, and where to.
 
     Args:
@@ -68,13 +68,13 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: The model is missing or cannot be exported so, or the folder cannot be written.
     """
-    options = typed(Options, args)
+    options = typed(ExportOptions, args)
     for line in _written(options):
         print(line)
     return 0
 
 
-def _written(options: Options) -> list[str]:
+def _written(options: ExportOptions) -> list[str]:
     """Write, and say what was written."""
     if options.onnx is not None:
         if options.output:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Options:
+class InspectOptions:
     """What is shown.
 
     Args:
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what every file named carries; the exit code."""
-    options = typed(Options, args)
+    options = typed(InspectOptions, args)
     from faceanon.photo.manifests import manifest_of, vault_bytes
 
     quiet_pictures()

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Options:
+class RecoverOptions:
     """What is recovered, and how.
 
     Args:
@@ -62,7 +62,7 @@ class Options:
     deniable: bool
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> Options:
+    def of(cls, args: argparse.Namespace) -> RecoverOptions:
         """From what argparse read.
 
         Raises:
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument, the password, the model or (unless skipped) a picture is unusable.
     """
-    options = Options.of(args)
+    options = RecoverOptions.of(args)
     files = options.files
     # The arguments of --exact are checked first, which needs imports.
     if not options.exact:
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
     return _photos(options)
 
 
-def _video(options: Options) -> int:
+def _video(options: RecoverOptions) -> int:
     files = options.files
     check_shares(files, options.password, folder=False)
     paths = check_video(files)
@@ -131,7 +131,7 @@ def _video(options: Options) -> int:
     return recover_one(options.video, options.deniable, paths, pipeline, password)
 
 
-def _photos(options: Options) -> int:
+def _photos(options: RecoverOptions) -> int:
     from faceanon.photo.manifests import manifest_like
     from faceanon.photo.metadata import WRITABLE
     from faceanon.pipeline.exact import ExactTask, no_model
@@ -160,7 +160,7 @@ def _photos(options: Options) -> int:
     return run_jobs(files, jobs, folder, pipeline, password, make, "recovered")
 
 
-def _settings(options: Options) -> dict[str, Any]:
+def _settings(options: RecoverOptions) -> dict[str, Any]:
     """What decides the results; None is as in journals of before there was such a setting."""
     return {
         "command": "recover",
@@ -172,7 +172,7 @@ def _settings(options: Options) -> dict[str, Any]:
     }
 
 
-def _check_exact(options: Options, jobs: Sequence[Job], output: Output) -> None:
+def _check_exact(options: RecoverOptions, jobs: Sequence[Job], output: Output) -> None:
     from faceanon.pipeline.exact import check_exact
 
     if options.deniable:

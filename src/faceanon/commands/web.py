@@ -31,7 +31,7 @@ NEEDED = ("gradio", "zxcvbn")
 
 
 @dataclass(frozen=True)
-class Options:
+class WebOptions:
     """What is served, and to whom.
 
     Args:
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument or the model is unusable, or the extra `web` is missing.
     """
-    options = typed(Options, args)
+    options = typed(WebOptions, args)
     _check(options)
     quiet_pictures()
     print("faceanon: loading the model and the page ...", file=sys.stderr, flush=True)
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(options: Options) -> None:
+def _check(options: WebOptions) -> None:
     missing = []
     for name in NEEDED:
         if importlib.util.find_spec(name) is None:

@@ -30,7 +30,7 @@ from faceanon.errors import UserError
 
 
 @dataclass(frozen=True)
-class Options:
+class ZooOptions:
     """What is trained, for how long, and where it goes.
 
     Args:
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
             in the folder.
         RunError: A training failed, or its process was killed.
     """
-    options = typed(Options, args)
+    options = typed(ZooOptions, args)
 
     from faceanon.studies.zoo.recipes import find_ablations, find_methods
     from faceanon.studies.zoo.run import run_zoo
@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _test_identities(options: Options) -> int:
+def _test_identities(options: ZooOptions) -> int:
     """Persons in the test, once it is clear that the options fit the bundle.
 
     Raises:

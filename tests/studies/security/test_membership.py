@@ -150,7 +150,7 @@ def test_wrong_training_faces_are_one_line(text):
 
 def test_training_faces_without_the_attack_are_refused():
     with pytest.raises(UserError, match="is for membership, which --attacks leaves out"):
-        study.run_security(study.Options("blur", attacks="leak", trained_on="4:0"))
+        study.run_security(study.SecurityOptions("blur", attacks="leak", trained_on="4:0"))
 
 
 def test_a_target_keeps_what_it_was_given():

@@ -15,7 +15,7 @@ from faceanon.studies.security import run as study
 from faceanon.studies.security.base import BUDGETS, FEWEST_PEOPLE, Row, Verdict, cautious
 from faceanon.studies.security.catalog import ATTACKS, chosen
 from faceanon.studies.security.page import as_text, by_outcome, format_row, write_security
-from faceanon.studies.security.run import Options
+from faceanon.studies.security.run import SecurityOptions
 from faceanon.studies.security.runner import fingerprint, run_attacks
 from faceanon.studies.security.target import Target
 
@@ -216,7 +216,7 @@ def test_procedural_faces_share_nobody_with_the_attacker(monkeypatch):
     small = replace(real, pictures=replace(real.pictures, people=3, images=6))
     monkeypatch.setattr(protocol, "load_protocol", lambda name: small)
     budget = replace(BUDGET, known_people=3)
-    test, attacker, about = study.procedural(study.method("mask"), budget, Options("mask"))
+    test, attacker, about = study.procedural(study.method("mask"), budget, SecurityOptions("mask"))
     known = attacker()
     assert test.image.shape == known.image.shape == (6, 3, 64, 64)
     assert torch.cdist(test.factors[:, :28], known.factors[:, :28]).min() > 0.5
@@ -231,7 +231,7 @@ def test_photographs_are_split_by_person(tmp_path):
         folder.mkdir(parents=True)
         for photo in range(2):
             Image.new("RGB", (64, 64), (40 * person, 100 * photo, 9)).save(folder / f"{photo}.png")
-    options = Options("mask", photos=tmp_path / "faces")
+    options = SecurityOptions("mask", photos=tmp_path / "faces")
     test, attacker, about = study.photographs(study.method("mask"), replace(BUDGET, batch=4), options)
     known = attacker()
     reds = [set((image[:, 0, 0, 0] * 127.5 + 127.5).round().int().tolist()) for image in (test.image, known.image)]

@@ -18,7 +18,7 @@ from faceanon.errors import UserError
 
 
 @dataclass(frozen=True)
-class Options:
+class CompareOptions:
     """What is compared.
 
     Args:
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         UserError: A file is missing or damaged, results of different protocols were given without
             `--across-protocols`, or the page cannot be written.
     """
-    options = typed(Options, args)
+    options = typed(CompareOptions, args)
 
     from faceanon.metrics.comparison import check_comparable, protocol_label
     from faceanon.report.page import write_comparison

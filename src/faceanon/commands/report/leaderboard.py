@@ -18,7 +18,7 @@ from faceanon.commands._typed import typed
 
 
 @dataclass(frozen=True)
-class Options:
+class LeaderboardOptions:
     """What is ranked.
 
     Args:
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         UserError: No results, a file that is damaged or something else, or results that do not compare without
             `--across-protocols`.
     """
-    options = typed(Options, args)
+    options = typed(LeaderboardOptions, args)
 
     from faceanon.studies.leaderboard.entries import check_entries, find_entries
     from faceanon.studies.leaderboard.page import write_leaderboard

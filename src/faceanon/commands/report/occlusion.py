@@ -13,7 +13,7 @@ from pathlib import Path
 
 from faceanon.commands._typed import typed
 from faceanon.commands.report._faces import MODEL_HELP, add_face_arguments, check_faces
-from faceanon.studies.occlusion.run import OUT, Options, run_occlusion
+from faceanon.studies.occlusion.run import OUT, OcclusionOptions, run_occlusion
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +31,6 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: No such model, device or folder, numbers out of range, or nobody who could be told apart.
     """
-    options = typed(Options, args)
+    options = typed(OcclusionOptions, args)
     check_faces(options.photos, options.identities)
     return run_occlusion(options)

@@ -23,7 +23,7 @@ from faceanon.errors import UserError
 
 
 @dataclass(frozen=True)
-class Options:
+class PhotographsOptions:
     """What is studied, and who looks at it.
 
     Args:
@@ -112,16 +112,16 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: No such model or picture, numbers out of range, or a judge that is not installed.
     """
-    options = typed(Options, args)
+    options = typed(PhotographsOptions, args)
     _check(options)
 
     from faceanon.studies.photographs.attackers import attack_figures
     from faceanon.studies.photographs.page import terminal
     from faceanon.studies.photographs.people import find_people
     from faceanon.studies.photographs.run import CACHE, RESULTS, run_study
-    from faceanon.studies.photographs.tools import Choice, make_tools
+    from faceanon.studies.photographs.tools import ToolsChoice, make_tools
 
-    choice = Choice(
+    choice = ToolsChoice(
         model=options.model,
         device=options.device,
         mobilefacenet=options.mobilefacenet,
@@ -156,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(options: Options) -> None:
+def _check(options: PhotographsOptions) -> None:
     # A person needs another one to be told from, and a second picture to be recognised by.
     for option, value in (("--people", options.people), ("--limit", options.limit)):
         if value is not None and value < 2:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from faceanon.commands._typed import typed
 from faceanon.commands.report._faces import MODEL_HELP, add_face_arguments, check_faces
-from faceanon.studies.security.run import OUT, Options, run_security
+from faceanon.studies.security.run import OUT, SecurityOptions, run_security
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +39,6 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: No such model, attack or picture, or the folder cannot be written.
     """
-    options = typed(Options, args)
+    options = typed(SecurityOptions, args)
     check_faces(options.photos, options.identities)
     return run_security(options)

@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 
 from faceanon.commands._typed import typed
-from faceanon.studies.tables.run import OUT, Options, run_tables
+from faceanon.studies.tables.run import OUT, TablesOptions, run_tables
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,5 +53,5 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: No such table or method, or pictures, weights or folders that cannot be used.
     """
-    options = typed(Options, args)
+    options = typed(TablesOptions, args)
     return run_tables(options)

@@ -24,7 +24,7 @@ PHOTOS = 2  # pictures of a person: two, so that one can be looked for among the
 
 
 @dataclass(frozen=True)
-class Options:
+class OcclusionOptions:
     """What the test is made with.
 
     Args:
@@ -48,7 +48,7 @@ class Options:
     seed: int = 0
 
 
-def run_occlusion(options: Options) -> int:
+def run_occlusion(options: OcclusionOptions) -> int:
     """Test the model, write the report, print the table.
 
     Raises:
@@ -86,7 +86,7 @@ def run_occlusion(options: Options) -> int:
     return 0
 
 
-def _test(options: Options) -> tuple[Backbone, OcclusionTest, torch.device]:
+def _test(options: OcclusionOptions) -> tuple[Backbone, OcclusionTest, torch.device]:
     """The method on its device, and an empty test of it."""
     from faceanon import methods as _methods
     from faceanon.metrics.detection import make_detector
@@ -106,7 +106,7 @@ def _test(options: Options) -> tuple[Backbone, OcclusionTest, torch.device]:
     return backbone.to(device).eval(), test, device
 
 
-def _batches(options: Options, size: int, left_out: list[str]) -> tuple[int, Iterator[OccludedBatch]]:
+def _batches(options: OcclusionOptions, size: int, left_out: list[str]) -> tuple[int, Iterator[OccludedBatch]]:
     """How many faces, and the faces."""
     from faceanon.data.files import list_photos, name_identities
     from faceanon.metrics.detection import make_detector

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ToolsChoice:
     """What the tools are built from; plain values, so that another process can build the same.
 
     Args:
@@ -35,7 +35,7 @@ class Choice:
     side: int
 
 
-def make_tools(choice: Choice) -> Tools:
+def make_tools(choice: ToolsChoice) -> Tools:
     """Build the model and everything that looks at its pictures.
 
     Raises:
@@ -53,7 +53,7 @@ def make_tools(choice: Choice) -> Tools:
     return Tools(pipeline, _judges(choice, pipeline), FaceMesh(), detector, round_trip)
 
 
-def _pipeline(choice: Choice) -> Pipeline:
+def _pipeline(choice: ToolsChoice) -> Pipeline:
     """The model with its pipeline; a preset that needs no training too."""
     from faceanon.methods import device, presets, untrained
     from faceanon.paths import checkpoints
@@ -70,7 +70,7 @@ def _pipeline(choice: Choice) -> Pipeline:
     return Pipeline.load(choice.model, device=chosen_device)
 
 
-def _judges(choice: Choice, pipeline: Pipeline) -> tuple[Judge, ...]:
+def _judges(choice: ToolsChoice, pipeline: Pipeline) -> tuple[Judge, ...]:
     """All judges; the recogniser that ships, against which models of photographs are trained, comes last."""
     from faceanon.studies.photographs.judges import dlib_resnet, mobilefacenet, shipped_recogniser
     from faceanon.weights.bundle import Bundle

@@ -23,7 +23,7 @@ OUTSIDERS = 1_000_003  # seed of people whom no training saw
 
 
 @dataclass(frozen=True)
-class Options:
+class SecurityOptions:
     """What is attacked, and how.
 
     Args:
@@ -51,7 +51,7 @@ class Options:
     seed: int = 0
 
 
-def run_security(options: Options) -> int:
+def run_security(options: SecurityOptions) -> int:
     """Attack, print the table, write the page, print its path.
 
     Raises:
@@ -84,7 +84,7 @@ def run_security(options: Options) -> int:
     return 0
 
 
-def _options(options: Options, attacks: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _options(options: SecurityOptions, attacks: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What the command line asks of single attacks: keyword arguments by the attack's name."""
     price = options.core_hour_price
     source = options.trained_on
@@ -147,7 +147,7 @@ def _first_of_groups(groups: int, seed: int, side: int, count: int) -> FaceBatch
 Faces = tuple["FaceBatch", Callable[[], "FaceBatch"], dict[str, Any]]
 
 
-def procedural(backbone: Backbone, budget: Budget, options: Options) -> Faces:
+def procedural(backbone: Backbone, budget: Budget, options: SecurityOptions) -> Faces:
     """The protocol's held-out faces, and faces of the attacker's own people."""
     from faceanon.data.synthetic.crossed import SyntheticSet, held_out_roll
     from faceanon.metrics.protocol import load_protocol
@@ -174,7 +174,7 @@ def procedural(backbone: Backbone, budget: Budget, options: Options) -> Faces:
     return test, lambda: drawn("attacker", budget.known_people, 0), about
 
 
-def photographs(backbone: Backbone, budget: Budget, options: Options) -> Faces:
+def photographs(backbone: Backbone, budget: Budget, options: SecurityOptions) -> Faces:
     """Half of the people in a folder, and the other half for the attacker.
 
     Raises:

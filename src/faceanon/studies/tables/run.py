@@ -97,7 +97,7 @@ def listing() -> list[str]:
 
 
 @dataclass(frozen=True)
-class Options:
+class TablesOptions:
     """Which tables, of which methods, measured how.
 
     Args:
@@ -133,7 +133,7 @@ class Options:
     device: str = "cpu"
 
 
-def run_tables(options: Options) -> int:
+def run_tables(options: TablesOptions) -> int:
     """Run the evaluations that the tables need, print the tables and write them.
 
     Raises:
@@ -173,7 +173,7 @@ def run_tables(options: Options) -> int:
     return 0
 
 
-def _setting(options: Options, tables: Sequence[PaperTable], bundle: Bundle) -> Setting:
+def _setting(options: TablesOptions, tables: Sequence[PaperTable], bundle: Bundle) -> Setting:
     """Protocol and pictures, with what the tables need beyond the protocol."""
     from faceanon.metrics.cache import FeatureCache
     from faceanon.metrics.detection import DlibDetector, make_detector
@@ -194,7 +194,7 @@ def _setting(options: Options, tables: Sequence[PaperTable], bundle: Bundle) -> 
     return Setting(bundle, protocol, pictures, folder, keys, detectors, needs_readings, options.device, cache)
 
 
-def _kffa_keys(options: Options, tables: Sequence[PaperTable]) -> int:
+def _kffa_keys(options: TablesOptions, tables: Sequence[PaperTable]) -> int:
     """Keys a picture for KFFA; 0 where no table has it."""
     for option, keys in (("--tsne-keys", options.tsne_keys), ("--kffa-keys", options.kffa_keys)):
         if keys is not None and keys < 2:
@@ -230,7 +230,7 @@ def _one(
     results: Mapping[str, Results],
     methods: Mapping[str, Backbone],
     setting: Setting,
-    options: Options,
+    options: TablesOptions,
 ) -> None:
     """Fill, print and write one table."""
     from faceanon.studies.tables.filled import fill
@@ -258,7 +258,7 @@ def _recognisers(bundle: Bundle) -> tuple[str, str]:
 
 
 def _pictures(
-    table: PaperTable, methods: Mapping[str, Backbone], setting: Setting, options: Options, judge: str
+    table: PaperTable, methods: Mapping[str, Backbone], setting: Setting, options: TablesOptions, judge: str
 ) -> dict[str, tuple[str, bytes]]:
     """PNG and title of each of the table's pictures, by file name; sheets of photographs only where asked for."""
     from faceanon.report.sheets import png_bytes, sheet

@@ -23,7 +23,7 @@ from torch import Tensor
 from faceanon.backbones.base import Backbone
 from faceanon.data.synthetic.datamodule import SyntheticFaces
 from faceanon.methods import trained, untrained
-from faceanon.metrics.cache import FeatureCache, Originals
+from faceanon.metrics.cache import CachedOriginals, FeatureCache
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.versions import Versions
 from faceanon.types import FaceBatch
@@ -32,11 +32,11 @@ from faceanon.weights.bundle import Bundle
 WAYS = ("every figure", "once a batch", "first method", "further method")
 
 
-class Forgetful(Originals):
+class Forgetful(CachedOriginals):
     """Asks a network as often as it is asked."""
 
     def tensors(self, network: str, compute: Callable[[Tensor], list[Tensor]], what: str = "output") -> list[Tensor]:
-        """As `Originals.tensors`."""
+        """As `CachedOriginals.tensors`."""
         return compute(self.image)
 
 
@@ -77,7 +77,7 @@ def measure(backbone: Backbone, bundle: Bundle, batches: list[FaceBatch], rounds
     for _ in range(rounds + 1):
         kept = FeatureCache()
         for way in WAYS:
-            with patch("faceanon.metrics.evaluation.Originals", Forgetful if way == WAYS[0] else Originals):
+            with patch("faceanon.metrics.evaluation.CachedOriginals", Forgetful if way == WAYS[0] else CachedOriginals):
                 seconds, figures = timed(backbone, bundle, batches, kept if "method" in way else None)
             expected = expected or figures
             if not same(figures, expected):

@@ -14,8 +14,8 @@ from torch import nn
 from faceanon.errors import UserError
 from faceanon.metrics import store
 from faceanon.metrics.cache import (
+    CachedOriginals,
     FeatureCache,
-    Originals,
     circumstances,
     network_digest,
     picture_digest,
@@ -151,21 +151,21 @@ def test_an_entry_under_another_name_is_not_believed(tmp_path):
 
 def test_other_pictures_order_or_weights_are_computed_anew():
     cache, calls = FeatureCache(), []
-    asked = Originals(BATCH.image, {"net": "weights"}, cache)
+    asked = CachedOriginals(BATCH.image, {"net": "weights"}, cache)
 
     def net(image):
         calls.append(len(image))
         return image.mean((1, 2, 3))
 
     expected = asked.tensor("net", net)
-    assert torch.equal(Originals(BATCH.image.clone(), {"net": "weights"}, cache).tensor("net", net), expected)
+    assert torch.equal(CachedOriginals(BATCH.image.clone(), {"net": "weights"}, cache).tensor("net", net), expected)
     assert len(calls) == 1
     changed = BATCH.image.clone()
     changed[3, 1, 2, 5] += 1 / 127.5
     for image, digest in ((changed, "weights"), (BATCH.image.flip(0), "weights"), (BATCH.image, "others")):
-        Originals(image, {"net": digest}, cache).tensor("net", net)
-    Originals(BATCH.image, {"net": "weights"}, cache).tensor("net", net, "something else")
-    Originals(BATCH.image, {"net": None}, cache).tensor("net", net)
+        CachedOriginals(image, {"net": digest}, cache).tensor("net", net)
+    CachedOriginals(BATCH.image, {"net": "weights"}, cache).tensor("net", net, "something else")
+    CachedOriginals(BATCH.image, {"net": None}, cache).tensor("net", net)
     assert len(calls) == 6
 
 
@@ -270,7 +270,7 @@ def test_detections_come_back_as_they_were_and_originals_are_searched_once():
 
     cache = FeatureCache()
     for _ in range(2):
-        known = Originals(BATCH.image, {"detector/d": "its weights"}, cache)
+        known = CachedOriginals(BATCH.image, {"detector/d": "its weights"}, cache)
         suite = DetectionSuite({"d": Detector()})
         suite.update(BATCH.image, {"anonymized": BATCH.image}, known)
     assert len(searched) == 3 * len(BATCH)

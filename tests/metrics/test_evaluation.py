@@ -22,7 +22,7 @@ from metric_fakes import (
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.guards import find_faults
 from faceanon.metrics.protocol import load_protocol
-from faceanon.metrics.readings import Reading
+from faceanon.metrics.readings import ThresholdReading
 from faceanon.photo.detect import Detection
 from faceanon.report.page import write_report
 from faceanon.results import load_results
@@ -280,7 +280,7 @@ def followed(**changes):
     """synth64's protocol, made to fit the 36 fake faces."""
     protocol = load_protocol("synth64-v1")
     pictures = replace(protocol.pictures, images=36, people=12, factors_sha256=None, signature=(), image_size=24)
-    reading = Reading("l2_1.1", "judge", "l2", 1.1)
+    reading = ThresholdReading("l2_1.1", "judge", "l2", 1.1)
     matching = replace(protocol.matching, readings=(reading, replace(reading, recogniser="nobody")))
     changes = {"pictures": pictures, "matching": matching, "kid_subset_size": 20, "draws": 100} | changes
     return replace(protocol, **changes)

@@ -11,7 +11,7 @@ import yaml
 from faceanon.errors import UserError
 from faceanon.files import sha256
 from faceanon.metrics.comparison import check_comparable, protocol_label
-from faceanon.metrics.pictures import PictureCheck, Seen, find_pictures, read_list
+from faceanon.metrics.pictures import PictureCheck, SeenPictures, find_pictures, read_list
 from faceanon.metrics.protocol import folder, known, load_protocol, protocol_facts
 from faceanon.types import FaceBatch
 
@@ -148,7 +148,7 @@ def test_every_choice_changes_the_digest():
 def seen_by(protocol, **changes):
     pictures = protocol.pictures
     return dataclasses.replace(
-        Seen(pictures.images, pictures.people, pictures.signature, "0" * 64, pictures.factors_sha256), **changes
+        SeenPictures(pictures.images, pictures.people, pictures.signature, "0" * 64, pictures.factors_sha256), **changes
     )
 
 
@@ -262,16 +262,16 @@ def test_every_entry_is_in_the_reference(repo):
             yield prefix + field.name
 
     from faceanon.metrics import protocol as module
-    from faceanon.metrics.readings import Reading
+    from faceanon.metrics.readings import ThresholdReading
 
     kinds = {
         "": module.Protocol,
-        "pictures.": module.Pictures,
+        "pictures.": module.ProtocolPictures,
         "matching.": module.Matching,
-        "networks.": module.Networks,
+        "networks.": module.ProtocolNetworks,
     }
     wanted = {name for prefix, kind in kinds.items() for name in names(kind, prefix)}
-    wanted |= set(names(Reading)) | set(names(module.Network))
+    wanted |= set(names(ThresholdReading)) | set(names(module.Network))
     assert wanted - {"pictures", "networks", "matching"} <= written
     assert Path(folder()).is_dir()
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.spatial.distance import cdist
 
-from faceanon.metrics.readings import Reading, RecognitionRate, to_cosine
+from faceanon.metrics.readings import RecognitionRate, ThresholdReading, to_cosine
 from faceanon.metrics.recognition import PairSimilarity
 
 KINDS = {
@@ -36,7 +36,7 @@ def pairs():
 )
 def test_thresholds_of_the_papers_as_cosines(distance, threshold, cosine):
     assert to_cosine(distance, threshold) == pytest.approx(cosine, abs=1e-12)
-    assert Reading("x", "facenet", distance, threshold).cosine == pytest.approx(cosine, abs=1e-12)
+    assert ThresholdReading("x", "facenet", distance, threshold).cosine == pytest.approx(cosine, abs=1e-12)
 
 
 @pytest.mark.parametrize("distance", KINDS)

@@ -6,7 +6,7 @@ from scipy.optimize import brentq
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from faceanon.metrics.recognition import Identification, Verification
-from faceanon.metrics.roc import Pairs, curve_intervals, roc
+from faceanon.metrics.roc import ScoredPairs, curve_intervals, roc
 from faceanon.metrics.suite import as_pairs
 
 TIES = [False, True]
@@ -83,7 +83,7 @@ def test_interval_covers_the_truth_and_is_wider_with_fewer_people():
 
 def test_interval_of_perfection_is_not_certain():
     people = np.arange(10)
-    pairs = Pairs(np.ones(10), people, np.zeros(45), np.array([(i, j) for i in range(10) for j in range(i)]))
+    pairs = ScoredPairs(np.ones(10), people, np.zeros(45), np.array([(i, j) for i in range(10) for j in range(i)]))
     found = curve_intervals(pairs, (0.1,), draws=50)
     assert found["eer"][0] == 0
     assert found["eer"][1] > 0.2

@@ -51,7 +51,7 @@ from faceanon.landmarks.drawings import DRAWINGS, FINE, drawings, pose
 from faceanon.landmarks.enlarger import Enlarger
 from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
-from faceanon.landmarks.swap import Target, target_of
+from faceanon.landmarks.swap import SwapTarget, target_of
 from faceanon.landmarks.typical import TypicalFaces
 from faceanon.losses.light import fit_light, light_surface
 from faceanon.networks.codec import LatentCodec
@@ -298,7 +298,7 @@ class Persona(Backbone):
         drawn, donors = self.cast.put_on_unlike(targets, orders, self._alike_in_rows(embedding), known)
         return torch.from_numpy(drawn).to(image.device), donors
 
-    def _targets(self, image: Tensor, codes: Codes) -> list[Target]:
+    def _targets(self, image: Tensor, codes: Codes) -> list[SwapTarget]:
         """What is to be known of faces `(B, 3, S, S)` before others are put on them.
 
         Args:
@@ -314,7 +314,7 @@ class Persona(Backbone):
         masks = (codes.mask[:, 0] > 0).cpu().numpy()
         return [target_of(*face) for face in zip(bytes_of(image), points, masks, strict=True)]
 
-    def _donors(self, targets: list[Target], turned: Tensor, embedding: Tensor) -> list[list[int]]:
+    def _donors(self, targets: list[SwapTarget], turned: Tensor, embedding: Tensor) -> list[list[int]]:
         """Numbers of donors for each of B faces, as `Cast.orders`.
 
         Args:
@@ -332,7 +332,7 @@ class Persona(Backbone):
             self.album,
         )
 
-    def _put_on(self, image: Tensor, targets: list[Target], donors: list[int]) -> Tensor:
+    def _put_on(self, image: Tensor, targets: list[SwapTarget], donors: list[int]) -> Tensor:
         """Pictures `(B, 3, S, S)` with the faces of donors, NaN where too little of a face would change to hide it.
 
         Args:

@@ -43,7 +43,7 @@ MOST_NAMED = 20  # bad pictures in one message
 FORMAT = 1  # of the cache; raise it when its content changes
 
 
-class Versions(Dataset[FaceBatch]):
+class PreparedVersions(Dataset[FaceBatch]):
     """Prepared versions of pictures in memory; an item is a whole batch.
 
     Args:
@@ -142,7 +142,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         self.cache = Path(cache)
         self.workers = workers
         self.train_batches = train_batches
-        self.splits: dict[str, Versions] = {}
+        self.splits: dict[str, PreparedVersions] = {}
         self._contents: dict[Path, bytes] = {}  # hashes of the files, which preparing and setting up both need
 
     def prepare_data(self) -> None:
@@ -205,7 +205,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         if not len(train):
             raise UserError(f"no face was made out in {self._where()}: give FFHQ-aligned photographs of faces")
 
-    def _without_shipped_test(self, train: Versions) -> Versions:
+    def _without_shipped_test(self, train: PreparedVersions) -> PreparedVersions:
         """Training versions without the pictures and persons that the bundle's own pictures hold out for the test."""
         test, threshold = shipped_test(self.bundle)
         if not len(test) or not len(train):
@@ -223,7 +223,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         remaining = {}
         for name, tensor in train.tensors.items():
             remaining[name] = tensor[kept]
-        return Versions(remaining, labels)
+        return PreparedVersions(remaining, labels)
 
     def files(self, split: str) -> list[Path]:
         """The picture files of `train`, `val` or `test`; nothing is prepared for it."""
@@ -312,7 +312,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
     def _where(self) -> str:
         return ", ".join(map(str, self.roots))
 
-    def split(self, name: Split) -> Versions:
+    def split(self, name: Split) -> PreparedVersions:
         """The prepared versions of a split."""
         return self.splits[name]
 
@@ -339,7 +339,7 @@ class Workshop:
         self.mesh = FaceMesh()
 
     def prepare(self, photos: Sequence[Photo], versions: Sequence[int]) -> dict[str, Tensor]:
-        """The tensors of `Versions` of some pictures; versions without a face in them are left out.
+        """The tensors of `PreparedVersions` of some pictures; versions without a face in them are left out.
 
         Raises:
             UnreadableError: A file is no picture.
@@ -488,7 +488,7 @@ def _content(path: Path) -> bytes:
         raise UnreadableError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _joined(portions: Iterable[tuple[dict[str, Tensor], list[Photo]]], number: dict[str, int]) -> Versions:
+def _joined(portions: Iterable[tuple[dict[str, Tensor], list[Photo]]], number: dict[str, int]) -> PreparedVersions:
     """One set of all portions of a split; `number` gives the label of a person, or of a picture of nobody known."""
     parts: list[dict[str, Tensor]] = []
     labels: list[int] = []
@@ -501,11 +501,11 @@ def _joined(portions: Iterable[tuple[dict[str, Tensor], list[Photo]]], number: d
         parts.append({**tensors, "picture": tensors["picture"] + first})
         first += len(photos)
     if not parts:
-        return Versions({"picture": torch.zeros(0, dtype=torch.int64)}, [])
+        return PreparedVersions({"picture": torch.zeros(0, dtype=torch.int64)}, [])
     whole = {}
     for name in parts[0]:
         whole[name] = torch.cat([part[name] for part in parts])
-    return Versions(whole, labels)
+    return PreparedVersions(whole, labels)
 
 
 def _siblings(picture: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ class Album:
 
 
 @dataclass
-class Person:
+class AlbumPerson:
     """Somebody whose faces were found together.
 
     Args:
@@ -142,7 +142,7 @@ class Meeting:
     """
 
     def __init__(self) -> None:
-        self._people: list[Person] = []
+        self._people: list[AlbumPerson] = []
         # Unit means of all persons; more rows than persons, so that it seldom grows.
         self._means: Array = np.zeros((0, 0), np.float32)
 
@@ -159,7 +159,7 @@ class Meeting:
         number = _nearest(self._means[: len(self._people)], embedding)
         if number is None:
             number = len(self._people)
-            self._people.append(Person(np.zeros_like(embedding)))
+            self._people.append(AlbumPerson(np.zeros_like(embedding)))
             self._make_room(len(embedding))
         person = self._people[number]
         person.total = person.total + embedding
@@ -168,11 +168,11 @@ class Meeting:
             person.faces.append(_encoded(face))
         self._means[number] = person.embedding
 
-    def people(self) -> list[Person]:
+    def people(self) -> list[AlbumPerson]:
         """Everybody who was met several times, those of the first faces first."""
-        merged: list[Person] = []
+        merged: list[AlbumPerson] = []
         for group in self._groups():
-            person = Person(np.zeros_like(self._people[group[0]].total))
+            person = AlbumPerson(np.zeros_like(self._people[group[0]].total))
             for number in group:
                 part = self._people[number]
                 person.total = person.total + part.total

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from faceanon.errors import UserError
 from faceanon.files import load_arrays
 from faceanon.landmarks.album import Album, units
-from faceanon.landmarks.swap import OPEN, Donor, Target, openness, put_on
+from faceanon.landmarks.swap import OPEN, Donor, SwapTarget, openness, put_on
 from faceanon.weights.shipped import read_shipped
 
 Array = NDArray[np.float32]
@@ -151,7 +151,7 @@ class Cast:
 
     def orders(
         self,
-        targets: Sequence[Target],
+        targets: Sequence[SwapTarget],
         codes: Array,
         embeddings: Array,
         kept: Array,
@@ -179,7 +179,7 @@ class Cast:
 
     def for_person(
         self,
-        targets: Sequence[Target],
+        targets: Sequence[SwapTarget],
         codes: Array,
         embeddings: Array,
         kept: Array,
@@ -203,7 +203,7 @@ class Cast:
         # Sorting is stable: among donors who are used equally often the key's order stays.
         return self.unlike_in_all(targets, sorted(order, key=lambda donor: used.get(donor, 0)), alike)
 
-    def unlike_in_all(self, targets: Sequence[Target], order: Sequence[int], alike: Alike) -> int:
+    def unlike_in_all(self, targets: Sequence[SwapTarget], order: Sequence[int], alike: Alike) -> int:
         """The first of some donors who is unlike a person in all of the person's faces, else the least alike.
 
         Args:
@@ -227,7 +227,7 @@ class Cast:
                 break
         return best
 
-    def put_on(self, targets: Sequence[Target], donors: Sequence[int]) -> Array:
+    def put_on(self, targets: Sequence[SwapTarget], donors: Sequence[int]) -> Array:
         """Pictures `(B, 3, S, S)` in [-1, 1] with the faces of donors.
 
         Those of which too little would change to hide the person are NaN.
@@ -242,7 +242,7 @@ class Cast:
 
     def put_on_unlike(
         self,
-        targets: Sequence[Target],
+        targets: Sequence[SwapTarget],
         orders: Sequence[Sequence[int]],
         alike: Alike,
         known: NDArray[np.bool_] | None = None,

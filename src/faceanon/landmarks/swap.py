@@ -85,7 +85,7 @@ class Donor:
 
 
 @dataclass(frozen=True)
-class Target:
+class SwapTarget:
     """A face on which others can be put, and all that does not depend on who they are.
 
     Args:
@@ -113,7 +113,7 @@ class Target:
     hidden: bool
 
 
-def target_of(picture: Pixels, mesh: Array, cells: NDArray[np.bool_]) -> Target:
+def target_of(picture: Pixels, mesh: Array, cells: NDArray[np.bool_]) -> SwapTarget:
     """What is to be known of a face before others are put on it.
 
     Args:
@@ -127,7 +127,7 @@ def target_of(picture: Pixels, mesh: Array, cells: NDArray[np.bool_]) -> Target:
     odd = _unlike_skin(picture, tone)
     area = _filled(_around(mesh[list(OUTLINE), :2], WITHIN), side) & allowed & ~_fringe(odd, mesh[:, :2])
     free, blur = _elasticity(mesh)
-    return Target(
+    return SwapTarget(
         picture=picture,
         mesh=mesh,
         looks=pupils(picture, mesh[:, :2]),
@@ -141,7 +141,7 @@ def target_of(picture: Pixels, mesh: Array, cells: NDArray[np.bool_]) -> Target:
     )
 
 
-def put_on(target: Target, donor: Donor, mouth: Donor | None, triangles: NDArray[np.int32]) -> Pixels:
+def put_on(target: SwapTarget, donor: Donor, mouth: Donor | None, triangles: NDArray[np.int32]) -> Pixels:
     """A picture with another person's face, `(S, S, 3)`.
 
     Args:
@@ -185,7 +185,7 @@ def skin_tone(picture: Pixels, mesh: Array) -> Array:
     return tone
 
 
-def fitted_shape(target: Target, donor: Array) -> Array:
+def fitted_shape(target: SwapTarget, donor: Array) -> Array:
     """Where the points of a face lie once it has some of a donor's shape, in its own pose and expression, `(468, 2)`.
 
     Outline and expression stay; eyes, brows and mouth move as wholes.
@@ -246,7 +246,7 @@ def aligned(points: Array, target: Array, rows: NDArray[np.bool_]) -> Array:
     return posed
 
 
-def _warped(donor: Donor, shape: Array, target: Target, triangles: NDArray[np.int32]) -> Pixels:
+def _warped(donor: Donor, shape: Array, target: SwapTarget, triangles: NDArray[np.int32]) -> Pixels:
     """The donor's picture with its points moved to `shape` and its pupils to the target's, `(S, S, 3)`."""
     side = len(target.picture)
     corners = shape[triangles]
@@ -317,7 +317,7 @@ def _look_like(field: Array, shape: Array, looks: Array, donor: Array) -> None:
         field += weight[..., None] * (given - place)
 
 
-def _in_light_of(warped: Pixels, target: Target) -> Array:
+def _in_light_of(warped: Pixels, target: SwapTarget) -> Array:
     """Colours of the warped face as if the light and the skin were the picture's, `(S, S, 3)` in [0, 255].
 
     A plane over the face, in the logarithm of the colours, is what the two differ by.
@@ -340,7 +340,7 @@ def _in_light_of(warped: Pixels, target: Target) -> Array:
     return clipped
 
 
-def _with_mouth(face: Array, mouth: Donor, shape: Array, target: Target) -> Array:
+def _with_mouth(face: Array, mouth: Donor, shape: Array, target: SwapTarget) -> Array:
     """A face with what shows between the lips of another donor, stretched to its own lips."""
     side = len(face)
     lips = shape[list(INNER_LIPS)]

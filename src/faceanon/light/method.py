@@ -35,8 +35,8 @@ from faceanon.landmarks.drawings import (
     draw_face,
     pupils,
 )
-from faceanon.landmarks.swap import Target, target_of
-from faceanon.light.networks import Array, Networks, UnfitError, check_layout, open_graph
+from faceanon.landmarks.swap import SwapTarget, target_of
+from faceanon.light.networks import Array, LightNetworks, UnfitError, check_layout, open_graph
 from faceanon.names import with_current_paths
 from faceanon.paths import checkpoints
 from faceanon.sealed.coder import CELL as SHRINK
@@ -101,7 +101,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenFaces:
     """What is known of B faces before anybody is painted.
 
     Args:
@@ -174,7 +174,7 @@ class LightPersona:
         self._codec = cache(self._read_codec)
         self._space = cache(lambda: self._read("identity_space"))
         self._typical = cache(lambda: load_arrays(Path(TYPICAL), read_shipped(TYPICAL)))
-        self.run = Networks(
+        self.run = LightNetworks(
             {
                 "encoder": partial(self._open_codec, "encoder"),
                 "draw": partial(self._open_codec, "draw"),
@@ -362,7 +362,7 @@ class LightPersona:
             mask = _uncovered(mask, self._covered(latents, shown, meshes))
         return Place(latents, solid, lines, mask, confidence)
 
-    def _look(self, image: Array) -> Seen:
+    def _look(self, image: Array) -> SeenFaces:
         """What is to be known of `(B, 3, 128, 128)` before anybody is painted."""
         place = self._place(image)
         latents = place.latents
@@ -372,9 +372,9 @@ class LightPersona:
         attributes = np.concatenate([light.reshape(len(image), -1), _pose(place.mesh[..., :2])], 1)
         embedding = self._embedding(image)
         code = self._identity(embedding, latents)
-        return Seen(image, latents, mask, maps, attributes, code, embedding, place.confidence, place.mesh)
+        return SeenFaces(image, latents, mask, maps, attributes, code, embedding, place.confidence, place.mesh)
 
-    def _with_donors(self, seen: Seen, keys: Array) -> tuple[Array, list[int]]:
+    def _with_donors(self, seen: SeenFaces, keys: Array) -> tuple[Array, list[int]]:
         """Pictures of others under keys, and the numbers of their donors, as `Persona._with_donors`."""
         turned = self._nearer_to_mean(self._turned(seen.code, keys))
         space = self._space()
@@ -392,7 +392,7 @@ class LightPersona:
 
         return alike
 
-    def _drawn(self, seen: Seen, keys: Array) -> Array:
+    def _drawn(self, seen: SeenFaces, keys: Array) -> Array:
         """Pictures of others under keys, as `Persona._drawn`: the most natural of four strangers unlike the person."""
         painted = []
         odd = []
@@ -419,7 +419,7 @@ class LightPersona:
             alike[again[better]] = alike_now[better]
         return drawn
 
-    def _painted(self, seen: Seen, code: Array) -> Array:
+    def _painted(self, seen: SeenFaces, code: Array) -> Array:
         """Latents `(B, 32, 16, 16)` with the faces of codes `(B, 64)`."""
         noise = np.zeros((len(code), NOISE), np.float32)
         condition = np.concatenate([code, seen.attributes, noise], 1).astype(np.float32)
@@ -726,7 +726,7 @@ def _bytes(image: Array) -> NDArray[np.uint8]:
     return np.ascontiguousarray(bytes_.transpose(0, 2, 3, 1))
 
 
-def _targets(image: Array, seen: Seen) -> list[Target]:
+def _targets(image: Array, seen: SeenFaces) -> list[SwapTarget]:
     """As `Persona._targets`: of pictures `(B, 3, S, S)`, and what is known of them or of the same at half the size."""
     side = image.shape[-1]
     points = seen.mesh * np.float32(side / 2)

@@ -113,7 +113,7 @@ def open_graph(name: str, weights: Mapping[str, Array] | None = None) -> Callabl
     return run
 
 
-class Networks:
+class LightNetworks:
     """Graphs that are opened in the background, and waited for when they are first run.
 
     Args:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from faceanon.data.synthetic.crossed import FACTORS
-from faceanon.metrics.cache import Originals
+from faceanon.metrics.cache import CachedOriginals
 from faceanon.metrics.features import FrechetDistance, KernelDistance, kid_interval
 from faceanon.metrics.probe import EXPRESSION, POSE, AttributeProbe
 from faceanon.metrics.quality import ImageQuality, MaskedPSNR, Mean
@@ -56,9 +56,9 @@ class AppearanceSuite:
     metrics: dict[str, Metric] = field(default_factory=dict)
     ci: dict[str, tuple[float, float]] = field(default_factory=dict)
 
-    def update(self, batch: FaceBatch, versions: Versions, originals: Originals | None = None) -> None:
+    def update(self, batch: FaceBatch, versions: Versions, originals: CachedOriginals | None = None) -> None:
         """Add a batch, the versions made from it, and what networks make of its originals, each asked once."""
-        originals = originals or Originals(batch.image)
+        originals = originals or CachedOriginals(batch.image)
         images = {"anonymized/file": versions.anonymized[0]}
         for level, image in versions.recovered.items():
             images[f"recovered/{level}"] = image
@@ -86,7 +86,7 @@ class AppearanceSuite:
             self.metrics[name] = make().to(device)
         return self.metrics[name]
 
-    def _quality(self, what: str, image: Tensor, originals: Originals) -> None:
+    def _quality(self, what: str, image: Tensor, originals: CachedOriginals) -> None:
         distance = None
         perceptual = self.parts.perceptual
         if perceptual is not None:
@@ -95,7 +95,7 @@ class AppearanceSuite:
             distance = perceptual(image, known)
         self._metric(f"quality/{what}", ImageQuality, image.device).update(image, originals.image, distance)
 
-    def _regions(self, batch: FaceBatch, images: dict[str, Tensor], originals: Originals) -> None:
+    def _regions(self, batch: FaceBatch, images: dict[str, Tensor], originals: CachedOriginals) -> None:
         labels = batch.parsing
         if labels is None:
             labels = self._labels(originals)
@@ -106,7 +106,7 @@ class AppearanceSuite:
                 metric = self._metric(f"psnr_{region}/{what}", MaskedPSNR, image.device)
                 metric.update(image, batch.image, mask)
 
-    def _labels(self, originals: Originals) -> Tensor | None:
+    def _labels(self, originals: CachedOriginals) -> Tensor | None:
         """The parser's opinion of the originals, `(B, S, S)` int64."""
         parser = self.parts.parser
         if parser is None:
@@ -126,7 +126,7 @@ class AppearanceSuite:
             masks["occluder"] = labels == self.parts.occluder_class
         return masks
 
-    def _utility(self, what: str, image: Tensor, batch: FaceBatch, originals: Originals) -> None:
+    def _utility(self, what: str, image: Tensor, batch: FaceBatch, originals: CachedOriginals) -> None:
         size = self.parts.image_size
         device = image.device
         if self.parts.landmarks is not None:
@@ -155,7 +155,7 @@ class AppearanceSuite:
         metric = self._metric(f"attribute/{what}", lambda: AttributeProbe(PROBED), points.device)
         metric.update(points, reference, batch.factors[:, columns], batch.identity)
 
-    def _features(self, originals: Originals, anonymized: Tensor) -> None:
+    def _features(self, originals: CachedOriginals, anonymized: Tensor) -> None:
         features = getattr(self.parts.perceptual, "features", None)
         if features is not None:
             real = originals.tensor("perceptual", features, "features")

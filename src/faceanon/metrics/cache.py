@@ -100,7 +100,7 @@ def shared_cache(folder: Path) -> FeatureCache:
     return FeatureCache(folder)
 
 
-class Originals:
+class CachedOriginals:
     """What networks make of one batch of originals; each is asked once, and not at all where a cache knows.
 
     Args:

@@ -15,7 +15,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
 from faceanon.errors import UserError
-from faceanon.metrics.cache import Originals, network_digest
+from faceanon.metrics.cache import CachedOriginals, network_digest
 from faceanon.metrics.checks import check_image
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.saved import to_bytes
@@ -202,12 +202,14 @@ class DetectionSuite:
         self.seed = seed
         self.metrics: dict[str, DetectorAgreement] = {}
 
-    def update(self, original: Tensor, versions: Mapping[str, Tensor], originals: Originals | None = None) -> None:
+    def update(
+        self, original: Tensor, versions: Mapping[str, Tensor], originals: CachedOriginals | None = None
+    ) -> None:
         """Add originals `(B, 3, S, S)` in [-1, 1], and versions of them by name (`anonymized`, `recovered`).
 
         `originals` knows what detectors find in the originals.
         """
-        known = originals or Originals(original)
+        known = originals or CachedOriginals(original)
         for name, detector in self.detectors.items():
             reference = unpack(known.tensor(f"detector/{name}", partial(_packed, detector)))
             self._metric(f"{name}/original", original).update(reference, reference)

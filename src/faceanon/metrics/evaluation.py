@@ -12,12 +12,12 @@ from torchmetrics.utilities import dim_zero_cat
 
 from faceanon.files import state_sha256
 from faceanon.metrics.appearance import AppearanceSuite, Parts
-from faceanon.metrics.cache import FeatureCache, Originals, network_digest
+from faceanon.metrics.cache import CachedOriginals, FeatureCache, network_digest
 from faceanon.metrics.checks import check_image, check_labels
 from faceanon.metrics.detection import DetectionSuite, detector_digest, make_detector
 from faceanon.metrics.fingerprints import bundle_hashes, row_numbers
 from faceanon.metrics.guards import find_faults
-from faceanon.metrics.pictures import PictureCheck, Seen
+from faceanon.metrics.pictures import PictureCheck, SeenPictures
 from faceanon.metrics.protocol import Protocol, protocol_facts
 from faceanon.metrics.saved import saved
 from faceanon.metrics.suite import RecognitionSuite
@@ -123,7 +123,7 @@ class Evaluation:
     def reset(self) -> None:
         """Forget all batches and figures, as if the evaluation were new."""
         self.seen = 0
-        self.total: Seen | None = None
+        self.total: SeenPictures | None = None
         self.figures: dict[str, float] = {}
         self.ci: dict[str, tuple[float, float]] = {}
         self.scores: dict[str, Tensor] = {}
@@ -206,7 +206,7 @@ class Evaluation:
 
     @cached_property
     def digests(self) -> dict[str, str | None]:
-        """Hashes of networks and detectors, by the names that the suites ask `Originals` for."""
+        """Hashes of networks and detectors, by the names that the suites ask `CachedOriginals` for."""
         named = {}
         for name, net in self.recognisers.items():
             named[f"recogniser/{name}"] = net
@@ -258,7 +258,7 @@ class Evaluation:
         self._irreversible |= not backbone.reversible
         self._sealed |= backbone.sealed
         # Without a cache nobody asks for hashes of the networks, and those take seconds.
-        originals = Originals(image, {} if self.cache is None else self.digests, self.cache)
+        originals = CachedOriginals(image, {} if self.cache is None else self.digests, self.cache)
         for name, net in self.recognisers.items():
             embedded = originals.tensor(f"recogniser/{name}", net)
             self.suites[name].update(embed(net, embedded, versions), identity)
@@ -338,7 +338,7 @@ class Evaluation:
             self.figures |= figures
             self.ci |= intervals
 
-    def _follow(self, seen: Seen) -> None:
+    def _follow(self, seen: SeenPictures) -> None:
         """Say where the test did not follow its protocol."""
         if self.protocol is None:
             return

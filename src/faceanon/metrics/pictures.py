@@ -25,7 +25,7 @@ TOLERANCE = 2e-4  # on [-1, 1]: above what decoders and processors round, far be
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenPictures:
     """The pictures of a test.
 
     Args:
@@ -77,16 +77,16 @@ class PictureCheck(Metric):
         self.factor_digests.append(row_digests(factors).to(self.device))
         self.identity.append(check_labels("batch.identity", batch.identity, len(batch)).to(self.device))
 
-    def seen(self) -> Seen:
+    def seen(self) -> SeenPictures:
         """The fingerprint.
 
         Raises:
             ValueError: Nothing was added.
         """
-        return Seen(**self.compute())
+        return SeenPictures(**self.compute())
 
     def compute(self) -> dict[str, Any]:
-        """The fields of `Seen`; torchmetrics handles no frozen dataclass.
+        """The fields of `SeenPictures`; torchmetrics handles no frozen dataclass.
 
         Raises:
             ValueError: Nothing was added.

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import yaml
 
 from faceanon.errors import UserError
-from faceanon.metrics.pictures import TOLERANCE, Seen, read_list
-from faceanon.metrics.readings import Reading
+from faceanon.metrics.pictures import TOLERANCE, SeenPictures, read_list
+from faceanon.metrics.readings import ThresholdReading
 from faceanon.metrics.strict import typed
 from faceanon.paths import configs
 
@@ -22,7 +22,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Pictures:
+class ProtocolPictures:
     """Which pictures are tested.
 
     Args:
@@ -37,8 +37,8 @@ class Pictures:
         photos: Pictures a person, where it is the same for all.
         occlusion: Share of pictures with an occluder (synthetic).
         seed: Of the split (folder); drawn splits have none.
-        factors_sha256: Of the true factors, see `pictures.Seen` (synthetic).
-        signature: See `pictures.Seen`; empty where the source does not say which pictures it used.
+        factors_sha256: Of the true factors, see `pictures.SeenPictures` (synthetic).
+        signature: See `pictures.SeenPictures`; empty where the source does not say which pictures it used.
         files: Name of the list beside the protocol, lines `sha256 person` (folder).
     """
 
@@ -76,7 +76,7 @@ class Network:
 
 
 @dataclass(frozen=True)
-class Networks:
+class ProtocolNetworks:
     """The networks of the test, by role; None where a role is not used.
 
     Args:
@@ -110,7 +110,7 @@ class Matching:
     far: float
     fars: tuple[float, ...]
     ranks: tuple[int, ...]
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[ThresholdReading, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ class Protocol:
     name: str
     version: int
     about: str
-    pictures: Pictures
-    networks: Networks
+    pictures: ProtocolPictures
+    networks: ProtocolNetworks
     matching: Matching
     keys: int
     kffa_keys: int
@@ -168,7 +168,7 @@ class Protocol:
                 content[k] = v
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-    def deviations(self, seen: Seen, weights: Mapping[str, str]) -> list[str]:
+    def deviations(self, seen: SeenPictures, weights: Mapping[str, str]) -> list[str]:
         """In which ways a test did not follow the protocol; empty if it did.
 
         Args:
@@ -272,7 +272,7 @@ def check_protocol(protocol: Protocol, where: str) -> Protocol:
     return protocol
 
 
-def protocol_facts(protocol: Protocol, seen: Seen, weights: Mapping[str, str]) -> dict[str, Any]:
+def protocol_facts(protocol: Protocol, seen: SeenPictures, weights: Mapping[str, str]) -> dict[str, Any]:
     """Which protocol results follow, with hashes of protocol and pictures; goes into `meta["protocol"]`."""
     return {
         "name": protocol.name,

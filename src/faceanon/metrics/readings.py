@@ -50,7 +50,7 @@ def to_cosine(distance: Distance, threshold: float) -> float:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ThresholdReading:
     """One way to read a printed threshold.
 
     Args:

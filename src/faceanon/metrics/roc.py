@@ -111,7 +111,7 @@ class _Order:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class ScoredPairs:
     """Scores of pairs and who is in them; people by number, pictures of one person share it.
 
     Args:
@@ -131,7 +131,7 @@ class Pairs:
         """Whether there is a pair of either kind."""
         return bool(self.genuine.size and self.impostor.size)
 
-    def thinned(self, most: int, seed: int) -> Pairs:
+    def thinned(self, most: int, seed: int) -> ScoredPairs:
         """At most `most` pairs of either kind, drawn at random."""
         rng = np.random.default_rng(seed)
         parts: list[NDArray[np.int64]] = []
@@ -142,11 +142,13 @@ class Pairs:
             else:
                 parts.append(np.sort(rng.choice(rows, most, replace=False)))
         own, other = parts
-        return Pairs(self.genuine[own], self.genuine_people[own], self.impostor[other], self.impostor_people[other])
+        return ScoredPairs(
+            self.genuine[own], self.genuine_people[own], self.impostor[other], self.impostor_people[other]
+        )
 
 
 def curve_intervals(
-    pairs: Pairs, fars: Sequence[float], draws: int = 200, seed: int = 0
+    pairs: ScoredPairs, fars: Sequence[float], draws: int = 200, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
     """95% intervals of `eer`, `auc` and `tar/<far>`, by the bootstrap over people.
 

@@ -10,16 +10,16 @@ from torch import Tensor
 
 from faceanon.metrics.diversity import KeyAngle, KeySpread, key_pairs
 from faceanon.metrics.interval import rate_interval
-from faceanon.metrics.readings import Reading
+from faceanon.metrics.readings import ThresholdReading
 from faceanon.metrics.recognition import Identification, PairSimilarity, Verification, match_rate
-from faceanon.metrics.roc import Pairs, curve_intervals, roc
+from faceanon.metrics.roc import ScoredPairs, curve_intervals, roc
 
 FARS = (1e-2, 1e-3)
 RANKS = (1, 5)
 
 
 @dataclass
-class Verdict:
+class RecognitionVerdict:
     """Outcome of a `RecognitionSuite`.
 
     Args:
@@ -55,7 +55,7 @@ class RecognitionSuite:
         seed: int = 0,
         fars: Sequence[float] = FARS,
         ranks: Sequence[int] = RANKS,
-        readings: Sequence[Reading] = (),
+        readings: Sequence[ThresholdReading] = (),
         draws: int = 1000,
     ) -> None:
         self.name = name
@@ -112,9 +112,9 @@ class RecognitionSuite:
     def _look_up(self, what: str, probe: Tensor, gallery: Tensor, identity: Tensor) -> None:
         self.lookups.setdefault(what, Identification()).to(probe.device).update(probe, gallery, identity)
 
-    def compute(self) -> Verdict:
+    def compute(self) -> RecognitionVerdict:
         """Figures, intervals and scores over everything added."""
-        verdict = Verdict()
+        verdict = RecognitionVerdict()
         known = self.originals.compute()
         cosines = {}
         for what, metric in self.pairs.items():
@@ -138,7 +138,7 @@ class RecognitionSuite:
                 verdict.figures[f"key_diversity/{self.name}/{what}"] = float(v)
         return verdict
 
-    def _scores(self, verdict: Verdict, known: dict[str, Tensor], cosines: dict[str, Tensor]) -> None:
+    def _scores(self, verdict: RecognitionVerdict, known: dict[str, Tensor], cosines: dict[str, Tensor]) -> None:
         for what in ("impostor", "genuine"):
             verdict.scores[what] = known[what].reshape(-1).cpu()
         for what, cosine in cosines.items():
@@ -147,17 +147,21 @@ class RecognitionSuite:
             with self.pairs[what].sync_context():
                 verdict.figures[f"id_l1/{self.name}/{what}"] = float(self.pairs[what].l1())
 
-    def _matches(self, verdict: Verdict, name: str, cosine: Tensor, threshold: float, people: Tensor) -> None:
+    def _matches(
+        self, verdict: RecognitionVerdict, name: str, cosine: Tensor, threshold: float, people: Tensor
+    ) -> None:
         self._rate(verdict, name, match_rate(cosine.reshape(len(people), -1), threshold), people)
 
-    def _readings(self, verdict: Verdict, cosines: dict[str, Tensor], people: Tensor) -> None:
+    def _readings(self, verdict: RecognitionVerdict, cosines: dict[str, Tensor], people: Tensor) -> None:
         """The rates at the thresholds that papers print; they need no impostors."""
         for reading in self.readings:
             for what, cosine in cosines.items():
                 name = f"recognition_rate/{self.name}/{what}/{reading.name}"
                 self._matches(verdict, name, cosine, reading.cosine, people)
 
-    def _curve(self, verdict: Verdict, what: str, found: Mapping[str, Tensor], fars: Sequence[float]) -> None:
+    def _curve(
+        self, verdict: RecognitionVerdict, what: str, found: Mapping[str, Tensor], fars: Sequence[float]
+    ) -> None:
         """Equal error rate, area under the curve and true accept rates, with intervals over people."""
         pairs = as_pairs(found)
         if not pairs.usable:
@@ -179,7 +183,7 @@ class RecognitionSuite:
             verdict.figures[name] = value
             verdict.ci[name] = intervals[key]
 
-    def _lookup_figures(self, verdict: Verdict, threshold: float, people: Tensor) -> None:
+    def _lookup_figures(self, verdict: RecognitionVerdict, threshold: float, people: Tensor) -> None:
         """Figures that need a second picture of the same person."""
         for what, metric in self.lookups.items():
             with metric.sync_context():
@@ -198,17 +202,17 @@ class RecognitionSuite:
             if what == "anonymized" and not math.isnan(threshold):
                 self._rate(verdict, f"deid_rate_gallery/{self.name}", accepted, people)
 
-    def _rate(self, verdict: Verdict, name: str, values: Tensor, people: Tensor) -> None:
+    def _rate(self, verdict: RecognitionVerdict, name: str, values: Tensor, people: Tensor) -> None:
         verdict.figures[name] = float(values.nanmean())
         verdict.ci[name] = rate_interval(values.cpu().numpy(), people.cpu().numpy(), self.draws, self.seed)
 
 
-def as_pairs(found: Mapping[str, Tensor]) -> Pairs:
+def as_pairs(found: Mapping[str, Tensor]) -> ScoredPairs:
     """The scores and people that `Verification.compute` and `Identification.pairs` give, as numpy sees them."""
     genuine = found["genuine"].reshape(-1).double().cpu().numpy()
     impostor = found["impostor"].reshape(-1).double().cpu().numpy()
     own = found["genuine_people"].reshape(-1).cpu().numpy()
-    return Pairs(genuine, own, impostor, found["impostor_people"].reshape(-1, 2).cpu().numpy())
+    return ScoredPairs(genuine, own, impostor, found["impostor_people"].reshape(-1, 2).cpu().numpy())
 
 
 def rate_name(what: str, recogniser: str) -> str:

@@ -44,7 +44,7 @@ PAD = 4096  # the length of the ciphertext tells the compressed size of the face
 
 
 @dataclass(frozen=True)
-class Originals:
+class VaultOriginals:
     """What a vault holds.
 
     Args:
@@ -115,7 +115,7 @@ def seal(original: NDArray[np.uint8], boxes: Sequence[Box], secret: Secret, mani
     return MAGIC + hashlib.sha256(rest + body).digest()[:SUM] + rest + body
 
 
-def unseal(vault: bytes, secret: Secret, manifest: Manifest, name: str) -> Originals:
+def unseal(vault: bytes, secret: Secret, manifest: Manifest, name: str) -> VaultOriginals:
     """Decrypt what `seal` gave.
 
     Args:
@@ -206,7 +206,7 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
     return data.getvalue()
 
 
-def _unpack(plain: bytes, width: int, height: int) -> Originals:
+def _unpack(plain: bytes, width: int, height: int) -> VaultOriginals:
     start = 4 + int.from_bytes(plain[:4], "big")
     head = json.loads(plain[4:start])
     regions = []
@@ -221,7 +221,7 @@ def _unpack(plain: bytes, width: int, height: int) -> Originals:
             raise ValueError("more regions than a picture has")
         regions.append(((left, top, right, bottom), _pixels(plain[start:stop], right - left, bottom - top)))
         start = stop
-    return Originals(tuple(regions), str(head["sha256"]))
+    return VaultOriginals(tuple(regions), str(head["sha256"]))
 
 
 def _area(box: Box) -> int:

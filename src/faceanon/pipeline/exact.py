@@ -10,7 +10,7 @@ from faceanon.key import Password, Secret
 from faceanon.photo.file import LoadedPhoto, load_photo, read_manifest, read_vault, write_photo
 from faceanon.photo.metadata import is_lossless
 from faceanon.photo.policy import Policy
-from faceanon.photo.vault import Originals, unseal
+from faceanon.photo.vault import VaultOriginals, unseal
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.steps import Outcome, Steps
 from faceanon.pipeline.tasks import Output
@@ -97,7 +97,7 @@ class ExactTask:
         return outcome
 
 
-def _restoring(photo: LoadedPhoto, originals: Originals, encoding: str) -> Steps:
+def _restoring(photo: LoadedPhoto, originals: VaultOriginals, encoding: str) -> Steps:
     """As the other steps, but no face is for the backbone."""
     pixels = photo.pixels.copy()
     notes = photo.notes

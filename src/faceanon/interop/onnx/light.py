@@ -41,7 +41,7 @@ SAMPLERS = {
 
 
 @dataclass(frozen=True)
-class Case:
+class LightGraph:
     """One graph.
 
     Args:
@@ -74,7 +74,7 @@ class _Mesh(nn.Module):
         return points, torch.sigmoid(self.face(x)).flatten(1)  # type: ignore[operator]
 
 
-def cases(method: Persona) -> dict[str, Case]:
+def cases(method: Persona) -> dict[str, LightGraph]:
     """All graphs with weights, by name."""
     codec = method.bundle.build("codec").eval()
     assert isinstance(codec, LatentCodec)
@@ -108,18 +108,20 @@ def cases(method: Persona) -> dict[str, Case]:
     finder = method.finder.net
     enlarger = method.enlarger.net.to(memory_format=torch.contiguous_format)
     return {
-        "encoder": Case(codec.encoder, unit, ["latents"], codec.encoder.state_dict(), {2: 8, 3: 8}),
-        "draw": Case(_part(layers, 0, first), {"latents": other}, ["maps"], decoder, {2: 1, 3: 1}),
+        "encoder": LightGraph(codec.encoder, unit, ["latents"], codec.encoder.state_dict(), {2: 8, 3: 8}),
+        "draw": LightGraph(_part(layers, 0, first), {"latents": other}, ["maps"], decoder, {2: 1, 3: 1}),
         # Another size than any other dimension, so that none is taken for it.
-        "finish": Case(
+        "finish": LightGraph(
             _part(layers, first, len(layers)), {"maps": torch.zeros(2, 64, 90, 98)}, ["unit"], decoder, {2: 1, 3: 1}
         ),
-        "painter": Case(method.painter, painting, ["painted"], method.painter.state_dict()),
-        "mesh": Case(mesh, {"crops": torch.zeros(2, 3, 192, 192)}, ["points", "confidence"], mesh.state_dict()),
-        "recogniser": Case(recogniser, {"faces": torch.zeros(2, 3, 112, 112)}, ["embedding"], recogniser.state_dict()),
-        "looks": Case(looks, {"latents": latents}, ["looks"], looks.state_dict()),
-        "enlarger": Case(enlarger, enlarging, ["filled"], enlarger.state_dict()),
-        "covers": Case(finder, covers, ["logits"], finder.state_dict()),
+        "painter": LightGraph(method.painter, painting, ["painted"], method.painter.state_dict()),
+        "mesh": LightGraph(mesh, {"crops": torch.zeros(2, 3, 192, 192)}, ["points", "confidence"], mesh.state_dict()),
+        "recogniser": LightGraph(
+            recogniser, {"faces": torch.zeros(2, 3, 112, 112)}, ["embedding"], recogniser.state_dict()
+        ),
+        "looks": LightGraph(looks, {"latents": latents}, ["looks"], looks.state_dict()),
+        "enlarger": LightGraph(enlarger, enlarging, ["filled"], enlarger.state_dict()),
+        "covers": LightGraph(finder, covers, ["logits"], finder.state_dict()),
     }
 
 
@@ -131,7 +133,7 @@ def _part(layers: list[nn.Module], start: int, stop: int) -> nn.Sequential:
     return nn.Sequential(named)
 
 
-def graph_of(case: Case) -> tuple[bytes, list[str]]:
+def graph_of(case: LightGraph) -> tuple[bytes, list[str]]:
     """A graph without weights, and the names of the tensors that it takes.
 
     Raises:

@@ -16,7 +16,7 @@ import torch
 from faceanon.errors import UserError
 from faceanon.files import state_sha256, write_atomic
 from faceanon.metrics.fingerprints import bundle_hashes
-from faceanon.metrics.pictures import PictureCheck, Seen
+from faceanon.metrics.pictures import PictureCheck, SeenPictures
 from faceanon.metrics.strict import typed
 from faceanon.results import plain, to_json
 from faceanon.studies.security.base import DoesNotApplyError, Finding, Verdict, cautious
@@ -53,7 +53,7 @@ class Done:
         return [cautious(verdict, self.people) for verdict in verdicts]
 
 
-def looked_at(batch: FaceBatch) -> Seen:
+def looked_at(batch: FaceBatch) -> SeenPictures:
     """Number, people, brightness and hashes of the pictures of a batch."""
     pictures = PictureCheck()
     pictures.update(batch)

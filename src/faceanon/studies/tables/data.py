@@ -13,7 +13,7 @@ from faceanon.data.batches import person_major
 from faceanon.data.faces import Faces, Reader
 from faceanon.data.files import EXTENSIONS, Photo, list_photos
 from faceanon.errors import UserError
-from faceanon.metrics.pictures import PictureCheck, Seen, find_pictures
+from faceanon.metrics.pictures import PictureCheck, SeenPictures, find_pictures
 from faceanon.metrics.protocol import Protocol
 from faceanon.types import FaceBatch
 
@@ -32,7 +32,7 @@ class TestPictures:
     __test__ = False
 
     batches: tuple[FaceBatch, ...]
-    seen: Seen
+    seen: SeenPictures
     real: bool
 
     def one_each(self, count: int) -> Tensor:

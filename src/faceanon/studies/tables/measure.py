@@ -17,7 +17,7 @@ from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.fingerprints import bundle_hashes
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.protocol import Protocol, load_protocol
-from faceanon.metrics.readings import Reading, RecognitionRate
+from faceanon.metrics.readings import RecognitionRate, ThresholdReading
 from faceanon.report.evaluated import write_evaluation
 from faceanon.results import FILE_NAME, Results, load_results
 from faceanon.studies.tables.data import TestPictures
@@ -60,12 +60,12 @@ class Setting:
         return max(self.kffa_keys, self.protocol.kffa_keys)
 
 
-def readings(recogniser: str) -> list[Reading]:
+def readings(recogniser: str) -> list[ThresholdReading]:
     """Every reading of the papers' thresholds, for one recogniser; each name once."""
     by_name = {}
     for r in load_protocol(READINGS_FROM).matching.readings:
         by_name[r.name] = r
-    return [Reading(name, recogniser, r.distance, r.threshold) for name, r in by_name.items()]
+    return [ThresholdReading(name, recogniser, r.distance, r.threshold) for name, r in by_name.items()]
 
 
 def method_digest(backbone: Backbone) -> str:

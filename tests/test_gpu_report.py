@@ -11,7 +11,7 @@ import torch
 
 from faceanon.studies.bench.gpu import CASES, Cost, ways
 from faceanon.studies.bench.probe import Sample
-from faceanon.studies.bench.record import Figure, Run
+from faceanon.studies.bench.record import BenchFigure, Run
 from faceanon.studies.bench.settings import Settings
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -27,7 +27,9 @@ def script(monkeypatch):
 
 def figure(name, wall, failed=None):
     peaks = {"peak-matmul-bf16": {"wall": [1000.0], "cpu": [1.0]}}
-    return Figure(name, images=8, gflop=100.0, samples=[Sample(wall, wall, 50.0, 40.0)] * 2, peaks=peaks, failed=failed)
+    return BenchFigure(
+        name, images=8, gflop=100.0, samples=[Sample(wall, wall, 50.0, 40.0)] * 2, peaks=peaks, failed=failed
+    )
 
 
 def test_the_table_compares_with_the_reference_of_the_same_batch(script):

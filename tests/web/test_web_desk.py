@@ -28,7 +28,7 @@ missing = [name for name in ("gradio", "zxcvbn") if importlib.util.find_spec(nam
 pytestmark = pytest.mark.skipif(bool(missing), reason=f"not installed: {' and '.join(missing)}")
 if not missing:
     from faceanon.web.desk import OWN, Desk, methods
-    from faceanon.web.limits import Gate, RateLimit
+    from faceanon.web.limits import RateLimit, UploadGate
     from faceanon.web.strength import LAPTOP, duration, guess_rate, judge_password
 
 RIGHT, WRONG = "tulips on the northern roof", "roses under the southern gate"
@@ -190,7 +190,7 @@ def test_the_gate_counts_uploads_and_forbids_other_places():
         await send({"type": "http.response.start", "status": 200, "headers": [(b"Cache-Control", b"public")]})
         await send({"type": "http.response.body", "body": b""})
 
-    gate = Gate(inner, RateLimit(1, 60))
+    gate = UploadGate(inner, RateLimit(1, 60))
     assert [ask(gate, "/gradio_api/upload")[0] for _ in range(2)] == [200, 429]
     status, headers = ask(gate, "/gradio_api/upload", "GET")
     assert status == 200
@@ -212,7 +212,7 @@ def taken_by_the_gate(messages):
 
     left = list(messages)
     scope = {"type": "http", "method": "POST", "path": "/gradio_api/upload", "client": ("1.2.3.4", 5), "headers": []}
-    asyncio.run(Gate(inner, RateLimit(1, 60))(scope, receive, None))
+    asyncio.run(UploadGate(inner, RateLimit(1, 60))(scope, receive, None))
     return taken
 
 

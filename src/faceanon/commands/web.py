@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     print("faceanon: loading the model and the page ...", file=sys.stderr, flush=True)
     pipeline = load_with_torch(options.model, options.device)
     # Here: what it imports comes with the extra `web`, whose absence `_check` has named by now.
-    from faceanon.web.server import Settings, serving
+    from faceanon.web.server import WebSettings, serving
 
     if not _local(options.host):
         print(
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         )
     # An event rather than KeyboardInterrupt: SIGTERM then closes the page and removes its folder just as Ctrl+C does.
     stop = threading.Event()
-    settings = Settings(options.host, options.port, options.max_upload, options.rate)
+    settings = WebSettings(options.host, options.port, options.max_upload, options.rate)
     with serving(pipeline, settings) as address:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, frame: stop.set())

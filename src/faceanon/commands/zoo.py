@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
 
     from faceanon.studies.zoo.recipes import find_ablations, find_methods
     from faceanon.studies.zoo.run import run_zoo
-    from faceanon.studies.zoo.train import Settings
+    from faceanon.studies.zoo.train import ZooSettings
 
     # Training data come in whole groups of four, and a method of two stages needs a step for each.
     if options.steps < 2 or options.batch < 4 or options.batch % 4:
@@ -126,7 +126,9 @@ def run(args: argparse.Namespace) -> int:
     for method in find_ablations(options.ablations or []):
         if method.name not in given:
             methods.append(method)
-    settings = Settings(options.steps, options.batch, options.bundle, test_identities, options.config, options.photos)
+    settings = ZooSettings(
+        options.steps, options.batch, options.bundle, test_identities, options.config, options.photos
+    )
     run_zoo(methods, options.seeds, settings, options.out, options.jobs)
     return 0
 

@@ -12,7 +12,7 @@ from faceanon.report.table import pipe
 
 
 @dataclass(frozen=True)
-class Column:
+class MethodsColumn:
     """A column of the table.
 
     Args:
@@ -27,32 +27,32 @@ class Column:
 
 
 COLUMNS = (
-    Column("anonymity", "recognised, same picture", "deid_rate/{judge}"),
-    Column("anonymity", "recognised, other picture", "deid_rate_gallery/{judge}"),
-    Column("anonymity", "same, training recogniser", "deid_rate/{recogniser}"),
-    Column("recovery", "recovered from the file", "recovery_rate/{judge}/file"),
-    Column("recovery", "PSNR", "psnr/recovered/file"),
-    Column("recovery", "bytes beside the picture", "carried_bytes"),
-    Column("wrong key", "opened", "wrong_key_rate/{judge}"),
-    Column("quality", "KID", "kid"),
-    Column("quality", "landmarks moved", "landmark_distance/anonymized"),
-    Column("quality", "parsing kept", "parsing_iou/anonymized"),
-    Column("diversity", "two keys alike", "key_similarity/{judge}"),
-    Column("cost", "training, CPU min", "cost/train_cpu_minutes"),
-    Column("cost", "ms a face", "cost/milliseconds_per_face"),
-    Column("cost", "parameters, M", "cost/parameters_millions"),
+    MethodsColumn("anonymity", "recognised, same picture", "deid_rate/{judge}"),
+    MethodsColumn("anonymity", "recognised, other picture", "deid_rate_gallery/{judge}"),
+    MethodsColumn("anonymity", "same, training recogniser", "deid_rate/{recogniser}"),
+    MethodsColumn("recovery", "recovered from the file", "recovery_rate/{judge}/file"),
+    MethodsColumn("recovery", "PSNR", "psnr/recovered/file"),
+    MethodsColumn("recovery", "bytes beside the picture", "carried_bytes"),
+    MethodsColumn("wrong key", "opened", "wrong_key_rate/{judge}"),
+    MethodsColumn("quality", "KID", "kid"),
+    MethodsColumn("quality", "landmarks moved", "landmark_distance/anonymized"),
+    MethodsColumn("quality", "parsing kept", "parsing_iou/anonymized"),
+    MethodsColumn("diversity", "two keys alike", "key_similarity/{judge}"),
+    MethodsColumn("cost", "training, CPU min", "cost/train_cpu_minutes"),
+    MethodsColumn("cost", "ms a face", "cost/milliseconds_per_face"),
+    MethodsColumn("cost", "parameters, M", "cost/parameters_millions"),
 )
 
 
-def named(judge: str, recogniser: str) -> list[Column]:
+def named(judge: str, recogniser: str) -> list[MethodsColumn]:
     """The columns with the bundle's names in them."""
     columns = []
     for c in COLUMNS:
-        columns.append(Column(c.group, c.title, c.name.format(judge=judge, recogniser=recogniser)))
+        columns.append(MethodsColumn(c.group, c.title, c.name.format(judge=judge, recogniser=recogniser)))
     return columns
 
 
-def summary(runs: Sequence[Mapping[str, float]], columns: Sequence[Column]) -> dict[str, dict[str, float]]:
+def summary(runs: Sequence[Mapping[str, float]], columns: Sequence[MethodsColumn]) -> dict[str, dict[str, float]]:
     """Mean over the seeds, and standard deviation where there are several, by metric; what no run has is left out.
 
     Args:
@@ -73,7 +73,7 @@ def summary(runs: Sequence[Mapping[str, float]], columns: Sequence[Column]) -> d
     return table
 
 
-def markdown(methods: Mapping[str, Mapping[str, Mapping[str, float]]], columns: Sequence[Column]) -> str:
+def markdown(methods: Mapping[str, Mapping[str, Mapping[str, float]]], columns: Sequence[MethodsColumn]) -> str:
     """The table: a row a method, its `summary` in the cells.
 
     Args:

@@ -61,7 +61,7 @@ class RateLimit:
             return 0
 
 
-class Gate:
+class UploadGate:
     """ASGI middleware: uploads of one client are counted, and every answer forbids requests to other places.
 
     Of an upload that breaks off nothing stays on the disk, and nothing is said in the terminal.

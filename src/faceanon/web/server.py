@@ -15,7 +15,7 @@ from faceanon.errors import UserError
 from faceanon.photo.party import photo_party
 from faceanon.pipeline.photo import Pipeline
 from faceanon.web.desk import Desk, methods
-from faceanon.web.limits import Gate, RateLimit
+from faceanon.web.limits import RateLimit, UploadGate
 from faceanon.web.strength import guess_rate
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ EXAMPLES: dict[str, tuple[int, tuple[Place, ...], tuple[int, int], float]] = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class WebSettings:
     """How the page is served.
 
     Args:
@@ -48,7 +48,7 @@ class Settings:
 
 
 @contextmanager
-def serving(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
+def serving(pipeline: Pipeline, settings: WebSettings) -> Iterator[str]:
     """Serve the page while the context is open; gives its address.
 
     Raises:
@@ -71,7 +71,7 @@ def serving(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
             page.close(verbose=False)
 
 
-def _launch(page: Blocks, settings: Settings) -> str:
+def _launch(page: Blocks, settings: WebSettings) -> str:
     from faceanon.web.page import STYLE, theme
 
     try:
@@ -136,4 +136,4 @@ def _tame(uploads: Path) -> None:
 def _gate() -> object:
     from starlette.middleware import Middleware
 
-    return Middleware(Gate, limit=RateLimit(UPLOADS_A_MINUTE, 60))
+    return Middleware(UploadGate, limit=RateLimit(UPLOADS_A_MINUTE, 60))

@@ -14,7 +14,7 @@ from faceanon.errors import UserError
 from faceanon.studies.bench.compare import compare, differences, slower
 from faceanon.studies.bench.page import markdown, terminal
 from faceanon.studies.bench.probe import Sample
-from faceanon.studies.bench.record import Figure, Run, dumps, load, write
+from faceanon.studies.bench.record import BenchFigure, Run, dumps, load, write
 from faceanon.studies.bench.settings import Settings
 
 
@@ -22,7 +22,7 @@ def a_run(cpu=1.0, peak=50.0, name="one", when="2026-01-02T03:04Z", memory=100.0
     """A run of one case whose samples took `cpu` seconds on a machine of `peak` GFLOP/s."""
     peaks = {"peak-matmul": {"wall": [peak] * 2, "cpu": [peak] * 2}}
     samples = [Sample(cpu * 2, cpu, memory, 10.0), Sample(cpu * 2, cpu, memory, 10.0)]
-    figure = Figure(name, "of a test", images=2, gflop=10.0, samples=samples, peaks=peaks)
+    figure = BenchFigure(name, "of a test", images=2, gflop=10.0, samples=samples, peaks=peaks)
     machine = {"cpu": "a CPU", "cores": 2, "torch": "2", "faceanon": "0", "load": [1.0, 1.0, 1.0]}
     return Run(Settings(), [figure], 2, machine, when, "abcdef0123", False)
 
@@ -88,7 +88,7 @@ def test_what_else_differs_is_named():
 
 def test_the_tables_say_what_was_found():
     run = a_run()
-    run.figures.append(Figure("lost", "of a test", failed="RuntimeError: out of memory"))
+    run.figures.append(BenchFigure("lost", "of a test", failed="RuntimeError: out of memory"))
     text = terminal(run, a_run(cpu=2.0))
     assert re.search(r"one +image +1 +2 +0% +5 +20% +25 +100 +10", text)
     assert "lost: not measured: RuntimeError: out of memory" in text

@@ -13,7 +13,7 @@ from faceanon.losses.adversarial import r1_penalty
 from faceanon.studies.bench.cases import CASES, Case, Work, choose, register, shipped
 from faceanon.studies.bench.measure import _blank, groups, measure
 from faceanon.studies.bench.probe import Memory, Sample, count_flops, sample
-from faceanon.studies.bench.record import Figure
+from faceanon.studies.bench.record import BenchFigure
 from faceanon.studies.bench.runners import Apart, CaseFailedError
 from faceanon.studies.bench.settings import Settings
 
@@ -165,7 +165,7 @@ def test_figures_are_medians_against_the_peak_of_their_own_rounds():
         "peak-matmul": {"wall": [10.0, 10.0, 10.0], "cpu": [40.0, 60.0, 50.0]},
         "peak-conv3x3": {"wall": [], "cpu": []},
     }
-    figure = Figure("x", images=4, gflop=50.0, samples=samples, peaks=peaks)
+    figure = BenchFigure("x", images=4, gflop=50.0, samples=samples, peaks=peaks)
     assert figure.median("cpu") == 2.0
     assert figure.rate("cpu") == 25.0
     assert figure.fraction("cpu") == 0.5
@@ -173,4 +173,4 @@ def test_figures_are_medians_against_the_peak_of_their_own_rounds():
     assert figure.largest("memory") == 30.0
     assert figure.spread("cpu") == pytest.approx(0.5)
     assert figure.summary()["per_second"] == pytest.approx(4 / 3)
-    assert Figure("y").summary()["fraction_cpu"] is None
+    assert BenchFigure("y").summary()["fraction_cpu"] is None

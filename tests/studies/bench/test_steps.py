@@ -7,7 +7,7 @@ import torch
 from faceanon.studies.bench.cases import Work
 from faceanon.studies.bench.probe import count_flops
 from faceanon.studies.bench.settings import Settings
-from faceanon.studies.bench.steps import Recipe, Training, step
+from faceanon.studies.bench.steps import Recipe, SteppedTraining, step
 from faceanon.types import FaceBatch
 
 ROWS, WIDTH = 4, 8
@@ -35,7 +35,7 @@ class Counting(L.LightningModule):
 def test_a_call_is_so_many_steps_and_what_goes_wrong_is_raised_here(tmp_path):
     stage = Counting()
     before = stage.layer.weight.detach().clone()
-    training = Training(stage, BATCH, Settings(), tmp_path, per_call=2)
+    training = SteppedTraining(stage, BATCH, Settings(), tmp_path, per_call=2)
     try:
         training.call()
         assert stage.batches == 2
@@ -53,7 +53,7 @@ def test_a_call_is_so_many_steps_and_what_goes_wrong_is_raised_here(tmp_path):
 
 def test_closing_ends_the_training(tmp_path):
     stage = Counting()
-    training = Training(stage, BATCH, Settings(), tmp_path)
+    training = SteppedTraining(stage, BATCH, Settings(), tmp_path)
     training.step()
     training.close()
     assert not training.thread.is_alive()

@@ -26,9 +26,9 @@ from faceanon.studies.photographs import pictures
 from faceanon.studies.photographs.judges import dlib_resnet, mobilefacenet, shipped_recogniser
 from faceanon.studies.photographs.page import markdown, rows, terminal
 from faceanon.studies.photographs.people import find_people
-from faceanon.studies.photographs.pictures import RoundTrip, Setting, cache_name
+from faceanon.studies.photographs.pictures import PhotographsSetting, RoundTrip, cache_name
 from faceanon.studies.photographs.run import RESULTS, SHEET, TABLE, run_study
-from faceanon.studies.photographs.telling import Pairs, _train
+from faceanon.studies.photographs.telling import TellingPairs, _train
 from faceanon.weights.bundle import Bundle
 from fakes import SealedPatch
 
@@ -131,9 +131,9 @@ def test_the_network_tells_what_differs_and_nothing_else():
     person = torch.arange(48)
     marked = real.clone()
     marked[:, :, 8:24, 8:24] *= 0.5
-    _, curve = _train(Pairs(marked, real, person), Pairs(marked, real, person), 60, torch.device("cpu"))
+    _, curve = _train(TellingPairs(marked, real, person), TellingPairs(marked, real, person), 60, torch.device("cpu"))
     assert max(curve.values()) > 0.95
-    _, blind = _train(Pairs(real, real, person), Pairs(real, real, person), 10, torch.device("cpu"))
+    _, blind = _train(TellingPairs(real, real, person), TellingPairs(real, real, person), 10, torch.device("cpu"))
     assert set(blind.values()) == {0.5}
 
 
@@ -281,7 +281,7 @@ def test_a_picture_that_is_not_square_is_refused(tmp_path):
 @pytest.mark.parametrize(("side", "passwords", "line"), [(8, 3, "a side of 32"), (64, 1, "give 2 to 100")])
 def test_numbers_out_of_range_are_refused(side, passwords, line):
     with pytest.raises(UserError, match=line):
-        Setting(side, passwords)
+        PhotographsSetting(side, passwords)
 
 
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path):
@@ -369,11 +369,11 @@ def test_the_help_of_the_command_loads_no_torch():
 def test_pictures_of_another_cast_are_made_anew(monkeypatch):
     """The weights of a model that puts faces on do not tell whose faces these are."""
     pipeline = Pipeline(load_backbone("persona_photo128")[0], weights="ab" * 32)
-    setting = Setting(64, 2)
+    setting = PhotographsSetting(64, 2)
     names = [cache_name(pipeline, setting)]
     monkeypatch.setattr(pictures, "shipped_sha256", lambda name: "another")
     names.append(cache_name(pipeline, setting))
     monkeypatch.setattr(pipeline.backbone, "with_cast", False)
     names.append(cache_name(pipeline, setting))
-    names.append(cache_name(pipeline, Setting(64, 2, same_stranger=True)))
+    names.append(cache_name(pipeline, PhotographsSetting(64, 2, same_stranger=True)))
     assert len(set(names)) == 4

@@ -32,7 +32,7 @@ from faceanon.studies.security.password_bit import changed, derive, flipped, pas
 from faceanon.studies.security.recognised import chance, recognised
 from faceanon.studies.security.reidentify import reidentify
 from faceanon.studies.security.restorer import Restorer
-from faceanon.studies.security.training import Detector, least_squares
+from faceanon.studies.security.training import LogisticDetector, least_squares
 from faceanon.studies.security.wrong_keys import wrong_keys
 from metrics.metric_fakes import CopyRecovery, FloatSmuggler
 
@@ -239,10 +239,10 @@ def test_blank_pictures_find_nobody():
 def test_the_detector_learns_a_line_and_nothing_from_noise():
     points = torch.randn(200, 3)
     labels = (points @ torch.tensor([1.0, -2, 0.5]) > 0).float()
-    detector = Detector(points[:100], labels[:100])
+    detector = LogisticDetector(points[:100], labels[:100])
     assert roc_auc_score(labels[100:], detector.score(points[100:])) > 0.97
     chance_labels = torch.arange(100) % 2
-    blind = Detector(torch.randn(100, 300), chance_labels)
+    blind = LogisticDetector(torch.randn(100, 300), chance_labels)
     assert abs(roc_auc_score(chance_labels, blind.score(torch.randn(100, 300))) - 0.5) < 0.2
 
 

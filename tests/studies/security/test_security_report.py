@@ -12,7 +12,7 @@ from attack_fakes import BUDGET, Irreversible, PassThrough, Shift, pictures, shr
 from faceanon.commands.report import security as command
 from faceanon.errors import UserError
 from faceanon.studies.security import run as study
-from faceanon.studies.security.base import BUDGETS, FEWEST_PEOPLE, Row, Verdict, cautious
+from faceanon.studies.security.base import BUDGETS, FEWEST_PEOPLE, SecurityRow, Verdict, cautious
 from faceanon.studies.security.catalog import ATTACKS, chosen
 from faceanon.studies.security.page import as_text, by_outcome, format_row, write_security
 from faceanon.studies.security.run import SecurityOptions
@@ -147,12 +147,12 @@ def test_attacks_depend_on_their_own_seed_alone(tmp_path):
 @pytest.mark.parametrize(
     ("row", "text"),
     [
-        (Row("a", 0.123, "%"), "12.3 %"),
-        (Row("a", None, "%"), "-"),
-        (Row("a", 3.0, "bits"), "3 bits"),
-        (Row("a", 2.5e9), "2.5e+09"),
-        (Row("a", 0.12345, "s"), "0.123 s"),
-        (Row("a", 31.266, "dB"), "31.27 dB"),
+        (SecurityRow("a", 0.123, "%"), "12.3 %"),
+        (SecurityRow("a", None, "%"), "-"),
+        (SecurityRow("a", 3.0, "bits"), "3 bits"),
+        (SecurityRow("a", 2.5e9), "2.5e+09"),
+        (SecurityRow("a", 0.12345, "s"), "0.123 s"),
+        (SecurityRow("a", 31.266, "dB"), "31.27 dB"),
     ],
 )
 def test_figures_are_printed_with_their_unit(row, text):

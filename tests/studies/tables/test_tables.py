@@ -16,7 +16,7 @@ from faceanon.studies.tables import measure as tables_run
 from faceanon.studies.tables import spec
 from faceanon.studies.tables.filled import as_json, fill
 from faceanon.studies.tables.names import Names, expand, resolve
-from faceanon.studies.tables.spec import Training, check_table, known_tables, load_table
+from faceanon.studies.tables.spec import AblationTraining, check_table, known_tables, load_table
 from faceanon.studies.tables.text import markdown, print_table
 
 REPO = Path(__file__).resolve().parents[3]
@@ -143,7 +143,7 @@ def own_ablations(tmp_path, monkeypatch):
 
 def test_a_recipe_is_a_list_of_trainings_and_reads_as_a_sentence(own_ablations):
     row = own_ablations([{"config": "dbaf_s1", "overlays": ["ablation/a", "ablation/b"]}, {"config": "dbaf_s2"}])
-    assert row.train == (Training("dbaf_s1", ("ablation/a", "ablation/b")), Training("dbaf_s2"))
+    assert row.train == (AblationTraining("dbaf_s1", ("ablation/a", "ablation/b")), AblationTraining("dbaf_s2"))
     assert row.trained_by == "dbaf_s1 + ablation/a + ablation/b, then dbaf_s2"
     alone = own_ablations([{"config": "dbaf_s2", "overlays": ["ablation/a"], "from_scratch": True}])
     assert alone.trained_by == "dbaf_s2 + ablation/a, with no init_from"

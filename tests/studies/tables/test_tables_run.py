@@ -14,7 +14,7 @@ from faceanon.metrics.pictures import PictureCheck
 from faceanon.metrics.protocol import load_protocol
 from faceanon.studies.tables import measure as tables_run
 from faceanon.studies.tables.data import TestPictures, load_pictures, spread
-from faceanon.studies.tables.measure import Setting, cached, count_readings, measure, method_digest
+from faceanon.studies.tables.measure import TableSetting, cached, count_readings, measure, method_digest
 from faceanon.studies.tables.pictures import key_embeddings, project, sheet_rows, tsne_png
 from metrics.metric_fakes import SIZE, FakeBundle, Irreversible, PassThrough, Shift, faces
 
@@ -41,7 +41,7 @@ def count_calls(backbone, setting):
 @pytest.fixture(scope="module")
 def measured(pictures, tmp_path_factory):
     """The setting of one measurement, its results, and what it told of its progress."""
-    setting = Setting(FakeBundle(), PROTOCOL, pictures, tmp_path_factory.mktemp("methods"))
+    setting = TableSetting(FakeBundle(), PROTOCOL, pictures, tmp_path_factory.mktemp("methods"))
     return setting, *count_calls(shift(), setting)
 
 
@@ -108,7 +108,7 @@ def test_results_of_faceanon_test_serve_where_they_hold_enough(measured, tmp_pat
 
 def test_kffa_is_measured_where_a_table_needs_it(pictures, tmp_path):
     one = replace(pictures, batches=pictures.batches[:1])
-    setting = Setting(FakeBundle(), PROTOCOL, one, tmp_path, kffa_keys=2)
+    setting = TableSetting(FakeBundle(), PROTOCOL, one, tmp_path, kffa_keys=2)
     results, _ = count_calls(shift(), setting)
     assert 0 < results.figures["kffa/judge"] <= 180
 

@@ -10,8 +10,8 @@ import pytest
 
 from faceanon.cli import main
 from faceanon.errors import RunError, UserError
-from faceanon.report.methods import Column, markdown, summary
-from faceanon.studies.tables.spec import Training
+from faceanon.report.methods import MethodsColumn, markdown, summary
+from faceanon.studies.tables.spec import AblationTraining
 from faceanon.studies.zoo import jobs as _zoo_jobs
 from faceanon.studies.zoo import recipes as _recipes
 from faceanon.studies.zoo import train as _zoo
@@ -57,13 +57,13 @@ def test_the_steps_are_shared_between_the_stages(tmp_path, monkeypatch):
 
     monkeypatch.setattr(_zoo, "_fit", fit)
     (method,) = _recipes.find_methods(["dbaf"])
-    model = _zoo.prepare(method, 0, tmp_path, _zoo.Settings(7))
+    model = _zoo.prepare(method, 0, tmp_path, _zoo.ZooSettings(7))
     first = tmp_path / "dbaf/seed0/dbaf_s1/model"
     assert seen == [("dbaf_s1", 4, None), ("dbaf_s2", 3, first)]
     assert model == tmp_path / "dbaf/seed0/dbaf_s2/model"
     for name in ("dbaf_recovery_latent", "dbaf_no_cid", "dbaf_single_stage"):
         (method,) = (method for method in _recipes.find_ablations(["dbaf-4"]) if method.name == name)
-        assert _zoo.prepare(method, 0, tmp_path, _zoo.Settings(7)) == tmp_path / name / "seed0/dbaf_s2/model"
+        assert _zoo.prepare(method, 0, tmp_path, _zoo.ZooSettings(7)) == tmp_path / name / "seed0/dbaf_s2/model"
     assert seen[2:] == [
         ("dbaf_s2", 3, first),  # the whole method's first stage is not trained again
         ("dbaf_s1", 4, None),
@@ -113,7 +113,7 @@ def test_what_one_of_several_meets_ends_the_command(tmp_path, monkeypatch, error
     monkeypatch.setattr(_zoo, "prepare", lambda *args: (_ for _ in ()).throw(error))
     tasks = [(method, 0) for method in _recipes.find_methods(["riddle", "blur"])]
     with pytest.raises((UserError, RunError), match=str(error)) as raised:
-        _zoo_jobs.run_at_once(tasks, 2, tmp_path, _zoo.Settings(2))
+        _zoo_jobs.run_at_once(tasks, 2, tmp_path, _zoo.ZooSettings(2))
     assert pickle.loads(pickle.dumps(raised.value)).args == raised.value.args
     assert getattr(raised.value, "code", None) == getattr(error, "code", None)
 
@@ -158,12 +158,12 @@ def test_tables_without_ablations_and_recipes_without_configs():
     with pytest.raises(UserError, match="no table 'dbaf-9'"):
         _recipes.find_ablations(["dbaf-9"])
     with pytest.raises(UserError, match=r"no config .*no_such"):
-        _recipes.read_recipe("odd", [Training("dbaf_s2", ("ablation/no_such",), from_scratch=True)])
+        _recipes.read_recipe("odd", [AblationTraining("dbaf_s2", ("ablation/no_such",), from_scratch=True)])
 
 
 def test_an_ablation_goes_through_the_same_commands(tiny_bundle, tmp_path):
     method = next(method for method in _recipes.find_ablations(["ifadit-5"]) if method.name == "ifadit_no_icl")
-    settings = _zoo.Settings(2, 4, str(tiny_bundle), 4)
+    settings = _zoo.ZooSettings(2, 4, str(tiny_bundle), 4)
     model = _zoo.prepare(method, 0, tmp_path, settings)
     figures = _zoo.test(method, 0, model, tmp_path, settings)
     assert 0 <= figures["recovery_rate/tiny_judge/file"] <= 1
@@ -171,7 +171,7 @@ def test_an_ablation_goes_through_the_same_commands(tiny_bundle, tmp_path):
 
 
 def test_the_table_says_mean_and_spread():
-    columns = [Column("anonymity", "recognised", "deid_rate/judge"), Column("quality", "KID", "kid")]
+    columns = [MethodsColumn("anonymity", "recognised", "deid_rate/judge"), MethodsColumn("quality", "KID", "kid")]
     table = {
         "one": summary([{"deid_rate/judge": 0.1}, {"deid_rate/judge": 0.3}], columns),
         "two": summary([{"deid_rate/judge": 0.5, "kid": float("nan")}], columns),

@@ -44,7 +44,7 @@ def words(monkeypatch, tmp_path):
 
 def test_stages_train_on_photographs_as_many_batches_as_wanted(bundle, words):
     (dbaf,) = find_methods(["dbaf"], str(bundle))
-    files, options = words(dbaf, dbaf.stages[0], _zoo.Settings(10, 4, str(bundle)))
+    files, options = words(dbaf, dbaf.stages[0], _zoo.ZooSettings(10, 4, str(bundle)))
     shared = ["bundle/photo128_prior.yaml", "features/photo128_flips.yaml", "features/photo128_oval.yaml"]
     assert files == ["dbaf_s1.yaml", *shared, "features/photo128_pose.yaml"]
     assert options["model.init_args.backbone.init_args.bundle"] == str(bundle)
@@ -54,14 +54,14 @@ def test_stages_train_on_photographs_as_many_batches_as_wanted(bundle, words):
     assert options["data.init_args.image_size"] == "128"
     # Pictures are prepared for one seed: another one would prepare them anew.
     assert not {"data.init_args.seed", "data.init_args.train_groups"} & set(options)
-    files, options = words(dbaf, dbaf.stages[1], _zoo.Settings(10, 4, str(bundle), photos=["a", "b"]))
+    files, options = words(dbaf, dbaf.stages[1], _zoo.ZooSettings(10, 4, str(bundle), photos=["a", "b"]))
     assert files == ["dbaf_s2.yaml", *shared, "features/photo128_recovery.yaml"]
     assert options["data.init_args.root"] == '["a", "b"]'
 
 
 def test_procedural_faces_stay_as_they_were(words):
     (dbaf,) = find_methods(["dbaf"])
-    files, options = words(dbaf, dbaf.stages[0], _zoo.Settings(10, 4))
+    files, options = words(dbaf, dbaf.stages[0], _zoo.ZooSettings(10, 4))
     assert files == ["dbaf_s1.yaml"]
     assert options["data"].endswith(".SyntheticFaces")
     assert options["data.init_args.train_groups"] == "5"
@@ -69,14 +69,14 @@ def test_procedural_faces_stay_as_they_were(words):
 
 def test_an_ablation_comes_behind_what_photographs_need(bundle, words):
     ablation = next(method for method in find_ablations(["dbaf-4"]) if method.name == "dbaf_no_cid")
-    files, _ = words(ablation, ablation.stages[0], _zoo.Settings(10, 4, str(bundle)))
+    files, _ = words(ablation, ablation.stages[0], _zoo.ZooSettings(10, 4, str(bundle)))
     assert files[-1] == "ablation/dbaf_no_cid_s1.yaml"
     assert "features/photo128_oval.yaml" in files
 
 
 def test_a_method_for_photographs_stands_on_its_own_bundle(bundle, words):
     (persona,) = find_methods(["persona"], str(bundle))
-    _, options = words(persona, persona.stages[0], _zoo.Settings(10, 4, str(bundle)))
+    _, options = words(persona, persona.stages[0], _zoo.ZooSettings(10, 4, str(bundle)))
     assert options["model.init_args.backbone.init_args.bundle"] == "photo128"
     assert "persona" in {method.name for method in find_methods(None, str(bundle))}
     assert "persona" not in {method.name for method in find_methods(None)}
@@ -89,7 +89,7 @@ def test_every_overlay_names_stages_that_are_there():
 
 
 def test_the_faces_of_the_sheets_are_the_first_of_the_shipped_test(bundle):
-    faces = _zoo.faces(_zoo.Settings(10, 4, str(bundle)))
+    faces = _zoo.faces(_zoo.ZooSettings(10, 4, str(bundle)))
     assert faces.shape == (8, 3, 128, 128)
     assert -1 <= faces.min() < -0.5 < 0.5 < faces.max() <= 1
 
@@ -114,7 +114,7 @@ def test_what_does_not_fit_the_bundle_is_one_line(options, problem, tmp_path, ca
 def test_a_folder_from_before_there_were_photographs_still_serves(tmp_path):
     before = {"steps": 4, "batch": 4, "bundle": "synth64", "test_identities": 200, "overlays": []}
     (tmp_path / "settings.json").write_text(json.dumps(before))
-    _zoo.Settings(4, 4).keep(tmp_path)
+    _zoo.ZooSettings(4, 4).keep(tmp_path)
 
 
 def shipping_few(folder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from faceanon.studies.bench.record import Figure, Run
+from faceanon.studies.bench.record import BenchFigure, Run
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def compare(now: Run, then: Run) -> list[Comparison]:
     return compared
 
 
-def _compared(now: Figure, then: Figure, clock: str) -> Comparison | None:
+def _compared(now: BenchFigure, then: BenchFigure, clock: str) -> Comparison | None:
     cost = now.cost(clock)
     before = then.cost(clock)
     if not cost or not before:

@@ -22,7 +22,7 @@ from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.studies.bench.cases import Case, Work, register
 from faceanon.studies.bench.reference_step import reference_of, run_reference
 from faceanon.studies.bench.settings import Precision, Settings
-from faceanon.studies.bench.steps import Recipe, Training, build_stage, faces
+from faceanon.studies.bench.steps import Recipe, SteppedTraining, build_stage, faces
 from faceanon.training.acceleration import Acceleration
 
 SIZES: dict[int, tuple[int, ...]] = {256: (2, 8, 32), 64: (4,)}
@@ -90,7 +90,7 @@ class Accelerated:
         stage.configure_callbacks = lambda: [self.acceleration]  # type: ignore[method-assign]
         own = replace(settings, precision=way.precision)
         batch = faces(recipe.batch, recipe.size)
-        self.training = Training(stage, batch, own, folder, r1_interval, benchmark=settings.cuda)
+        self.training = SteppedTraining(stage, batch, own, folder, r1_interval, benchmark=settings.cuda)
         self.stack.callback(self.training.close)
 
     def under(self, context: AbstractContextManager[object]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import fields
 from faceanon.errors import UserError
 from faceanon.studies.bench.cases import Case
 from faceanon.studies.bench.peak import peaks
-from faceanon.studies.bench.record import Figure, Run, describe_machine, sources_changed
+from faceanon.studies.bench.record import BenchFigure, Run, describe_machine, sources_changed
 from faceanon.studies.bench.runners import Apart, CaseFailedError, Here, Runner
 from faceanon.studies.bench.settings import Settings
 
@@ -118,7 +118,7 @@ class _Peak:
         except CaseFailedError as error:
             raise UserError(f"cannot measure what the machine can do ({case.name}): {error}") from error
 
-    def measure(self, into: Figure) -> None:
+    def measure(self, into: BenchFigure) -> None:
         sample = self.runner.sample()
         rates = into.peaks.setdefault(self.name, {"wall": [], "cpu": []})
         rates["wall"].append(self.gflop / sample.wall)
@@ -126,7 +126,7 @@ class _Peak:
         rates["cpu"].append(self.gflop / max(sample.cpu, 1e-9))
 
 
-def _blank(case: Case, settings: Settings) -> Figure:
+def _blank(case: Case, settings: Settings) -> BenchFigure:
     """A figure without samples, which knows what the case does not use."""
     usual = Settings(device=settings.device)
     asked = []
@@ -140,12 +140,12 @@ def _blank(case: Case, settings: Settings) -> Figure:
             ignored.append(name)
     if settings.cuda and "device" not in case.uses:
         ignored += ["device"]
-    return Figure(case.name, case.about, case.unit, ignored=ignored)
+    return BenchFigure(case.name, case.about, case.unit, ignored=ignored)
 
 
 def _prepared(
     group: Sequence[Case],
-    figures: dict[str, Figure],
+    figures: dict[str, BenchFigure],
     make: Callable[[Case], Runner],
     stack: ExitStack,
     steps: _Steps,
@@ -170,7 +170,7 @@ def _prepared(
 
 
 def _round(
-    ready: dict[str, Runner], base: Sequence[_Peak], figures: dict[str, Figure], number: int, steps: _Steps
+    ready: dict[str, Runner], base: Sequence[_Peak], figures: dict[str, BenchFigure], number: int, steps: _Steps
 ) -> None:
     """One sample of each case of a group."""
     # A copy, since a case that fails leaves the later rounds.

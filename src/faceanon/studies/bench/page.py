@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from faceanon.report.table import pipe
 from faceanon.studies.bench.compare import Comparison, compare, differences
-from faceanon.studies.bench.record import BF16_PEAK, Figure, Run
+from faceanon.studies.bench.record import BF16_PEAK, BenchFigure, Run
 
 UNKNOWN = "-"
 LEGEND = (
@@ -27,7 +27,7 @@ def header(run: Run) -> list[str]:
     return [*columns, "cost, GFLOP", "memory, MB", "working, MB"]
 
 
-def row(one: Figure, run: Run) -> list[str]:
+def row(one: BenchFigure, run: Run) -> list[str]:
     """The cells of one case, in the order of `header`."""
     summary = one.summary()
     clock = run.clock

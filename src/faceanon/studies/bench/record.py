@@ -30,7 +30,7 @@ DIGITS = 4
 
 
 @dataclass
-class Figure:
+class BenchFigure:
     """One case as it was measured.
 
     Args:
@@ -158,7 +158,7 @@ class Run:
     """
 
     settings: Settings
-    figures: list[Figure]
+    figures: list[BenchFigure]
     rounds: int
     machine: dict[str, Any] = field(default_factory=dict)
     when: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
@@ -295,8 +295,8 @@ def _content(path: Path) -> dict[str, Any]:
     return content
 
 
-def _figure(content: Mapping[str, Any]) -> Figure:
-    make: Callable[..., Figure] = Figure
+def _figure(content: Mapping[str, Any]) -> BenchFigure:
+    make: Callable[..., BenchFigure] = BenchFigure
     own = {}
     for name, value in content.items():
         # Derived figures are for readers; they follow anew from the samples.

@@ -114,7 +114,7 @@ def _optimizer(described: dict[str, Any]) -> Callable[..., Any]:
     return partial(getattr(importlib.import_module(module), name), **described.get("init_args", {}))
 
 
-class Gate(Callback):
+class StepGate(Callback):
     """Holds the training before every batch until it is let through.
 
     Attributes:
@@ -142,7 +142,7 @@ class Gate(Callback):
         self.done.put(None)
 
 
-class Training:
+class SteppedTraining:
     """A training that makes one step whenever it is told to, in a thread of its own.
 
     Args:
@@ -163,7 +163,7 @@ class Training:
         per_call: int = 1,
         **kwargs: Any,  # noqa: ANN401 - the Trainer's own
     ) -> None:
-        self.gate = Gate()
+        self.gate = StepGate()
         self.per_call = per_call
         self.threads = settings.threads
         options: dict[str, Any] = {"accelerator": "gpu" if settings.cuda else "cpu", "devices": 1, "logger": False}
@@ -216,7 +216,7 @@ def step(settings: Settings, recipe: Recipe) -> Work:
     # The lazy R1 falls due every 16th batch: a median would miss it, so it is measured alone (discriminator-r1).
     stage = build_stage(recipe, folder, r1_gamma=0.0)
     turns = int(getattr(stage, "branches_every", 1))
-    training = Training(stage, faces(recipe.batch, recipe.size), settings, folder, turns)
+    training = SteppedTraining(stage, faces(recipe.batch, recipe.size), settings, folder, turns)
     stack.callback(training.close)
     return Work(training.call, recipe.batch * turns, training.under, stack.close)
 

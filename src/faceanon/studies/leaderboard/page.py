@@ -28,7 +28,7 @@ PLOTS = (("kid", "KID"), ("landmark_distance/anonymized", "landmarks moved, px")
 
 
 @dataclass(frozen=True)
-class Head:
+class LeaderboardHeading:
     """A heading of the table.
 
     Args:
@@ -45,7 +45,7 @@ class Head:
 
 
 @dataclass
-class Cell:
+class LeaderboardCell:
     """A figure of one method.
 
     Args:
@@ -62,7 +62,7 @@ class Cell:
 
 
 @dataclass
-class Row:
+class LeaderboardRow:
     """A method.
 
     Args:
@@ -76,7 +76,7 @@ class Row:
     number: int
     entry: Entry
     figures: dict[str, float]
-    cells: list[Cell]
+    cells: list[LeaderboardCell]
     protocol: str
 
     @property
@@ -134,7 +134,9 @@ def write_leaderboard(path: str | Path, entries: Sequence[Entry], marks: Sequenc
     return Path(path)
 
 
-def leaderboard_rows(entries: Sequence[Entry], comparable: bool = True) -> tuple[list[Row], list[Head]]:
+def leaderboard_rows(
+    entries: Sequence[Entry], comparable: bool = True
+) -> tuple[list[LeaderboardRow], list[LeaderboardHeading]]:
     """The methods in their first order, and the headings of the columns that any of them has.
 
     Methods without warnings come first; among equals the one of whom the judge finds fewest in other pictures.
@@ -156,7 +158,7 @@ def leaderboard_rows(entries: Sequence[Entry], comparable: bool = True) -> tuple
         means = {}
         for name, value in figures.items():
             means[name] = value["mean"]
-        rows.append(Row(number, entry, means, cells, protocol_label(entry.meta)))
+        rows.append(LeaderboardRow(number, entry, means, cells, protocol_label(entry.meta)))
     for position, column in enumerate(shown if comparable else ()):
         unwarned = []
         for row in rows:
@@ -165,7 +167,7 @@ def leaderboard_rows(entries: Sequence[Entry], comparable: bool = True) -> tuple
         _mark_best(unwarned, better(column.name))
     heads = []
     for column in shown:
-        heads.append(Head(column.group, column.title, explain(column.name).text, better(column.name)))
+        heads.append(LeaderboardHeading(column.group, column.title, explain(column.name).text, better(column.name)))
     return rows, heads
 
 
@@ -192,21 +194,21 @@ def _standing(figures: Mapping[str, Mapping[str, float]]) -> tuple[float, float]
     return hidden, -figures[RECOVERED]["mean"] if RECOVERED in figures else 0.0
 
 
-def _cell(entry: Entry, name: str, value: Mapping[str, float] | None) -> Cell:
+def _cell(entry: Entry, name: str, value: Mapping[str, float] | None) -> LeaderboardCell:
     if value is None:
-        return Cell("–")  # noqa: RUF001 - a dash is what tables have for nothing
+        return LeaderboardCell("–")  # noqa: RUF001 - a dash is what tables have for nothing
     mean = value["mean"]
     if name.startswith("cost/"):
-        return Cell(f"{mean:.1f}", value=mean)
+        return LeaderboardCell(f"{mean:.1f}", value=mean)
     if "std" in value:
-        return Cell(format_value(name, mean), "± " + format_value(name, value["std"]), mean)
+        return LeaderboardCell(format_value(name, mean), "± " + format_value(name, value["std"]), mean)
     judge = entry.meta["judge"]
     white_box = entry.meta.get("white_box") or [""]
     interval = entry.runs[0].ci.get(name.format(judge=judge, recogniser=white_box[0]))
-    return Cell(format_value(name, mean), format_interval(name, interval), mean)
+    return LeaderboardCell(format_value(name, mean), format_interval(name, interval), mean)
 
 
-def _mark_best(cells: Sequence[Cell], direction: Better) -> None:
+def _mark_best(cells: Sequence[LeaderboardCell], direction: Better) -> None:
     values = []
     for cell in cells:
         if cell.value is not None:
@@ -218,7 +220,7 @@ def _mark_best(cells: Sequence[Cell], direction: Better) -> None:
             cell.best = cell.value == best
 
 
-def _plots(rows: Sequence[Row]) -> list[Scatter]:
+def _plots(rows: Sequence[LeaderboardRow]) -> list[Scatter]:
     """Anonymity against each figure of what is kept; the colour is recovery."""
     plots = []
     for name, title in PLOTS:
@@ -237,7 +239,7 @@ def _plots(rows: Sequence[Row]) -> list[Scatter]:
     return drawn
 
 
-def _told(row: Row, name: str) -> str:
+def _told(row: LeaderboardRow, name: str) -> str:
     hidden = 1 - row.figures[HIDDEN]
     back = row.figures.get(RECOVERED)
     if back is None:

@@ -19,7 +19,7 @@ from faceanon.results import Results, dumps
 
 
 @dataclass(frozen=True)
-class Column:
+class OcclusionColumn:
     """A column of the table.
 
     Args:
@@ -41,7 +41,7 @@ class Column:
     digits: int = 2
 
 
-_C = Column
+_C = OcclusionColumn
 _PERCENT = ("%", 1)
 KEPT = "occluder kept"
 FACE = "face around it"
@@ -82,7 +82,9 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def occlusion_rows(results: Results, detector: str = "mtcnn") -> tuple[list[Column], dict[str, list[dict[str, str]]]]:
+def occlusion_rows(
+    results: Results, detector: str = "mtcnn"
+) -> tuple[list[OcclusionColumn], dict[str, list[dict[str, str]]]]:
     """The columns that have figures, and by kind of occluder (`none` first) a cell with value and interval for each.
 
     Args:
@@ -105,7 +107,7 @@ def occlusion_rows(results: Results, detector: str = "mtcnn") -> tuple[list[Colu
     return columns, rows
 
 
-def _cell(column: Column, results: Results, name: str) -> dict[str, str]:
+def _cell(column: OcclusionColumn, results: Results, name: str) -> dict[str, str]:
     if name not in results.figures:
         return {"value": "-", "interval": ""}
     interval = results.ci.get(name)
@@ -117,13 +119,13 @@ def _cell(column: Column, results: Results, name: str) -> dict[str, str]:
     return {"value": f"{_number(column, results.figures[name])}{space}{column.unit}", "interval": ends}
 
 
-def _number(column: Column, value: float) -> str:
+def _number(column: OcclusionColumn, value: float) -> str:
     if column.unit == "%":
         value = value * 100
     return f"{value:.{column.digits}f}"
 
 
-def occlusion_markdown(columns: Sequence[Column], rows: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
+def occlusion_markdown(columns: Sequence[OcclusionColumn], rows: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
     """The table turned on its side, which a terminal can hold: a line a figure, a column a kind."""
     lines = [["", *rows], ["---"] + ["---:"] * len(rows)]
     for position, column in enumerate(columns):

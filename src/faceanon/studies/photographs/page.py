@@ -18,7 +18,7 @@ from faceanon.report.sheets import sheet
 from faceanon.report.table import pipe
 from faceanon.results import Results, shown_command
 from faceanon.studies.photographs.people import Person
-from faceanon.studies.photographs.pictures import ORIGINAL, Setting, place, read_pixels
+from faceanon.studies.photographs.pictures import ORIGINAL, PhotographsSetting, place, read_pixels
 
 SHEET_PEOPLE = 12
 LARGE = 256  # side of the pictures from which the targets for 256 px hold; below it those for 128 px
@@ -27,7 +27,7 @@ Kind = Literal["share", "number", "dB", "bytes", "percent"]
 
 
 @dataclass(frozen=True)
-class Line:
+class PhotographsLine:
     """A line of the table.
 
     Args:
@@ -50,38 +50,40 @@ class Line:
 
 
 LINES = (
-    Line("recognised in the same picture, {judge}", "same/{judge}", most=0.02),
-    Line("recognised in other pictures of the person, {judge}", "other/{judge}", most=0.02),
-    Line("other people accepted in the same way, {judge}", "strangers/{judge}"),
-    Line("rank 1 among the person's other pictures, {judge}", "rank1/{judge}", most=0.03, over="rank1_chance"),
-    Line("recovered and recognised, {judge}", "recovered/{judge}", least=0.99),
-    Line("PSNR of the whole recovered picture", "psnr", "dB", least=32, small=31),
-    Line("bytes a face, beside the picture", "carried_bytes", "bytes", most=6000, small=2000),
-    Line("hidden in another way, since the model could not be applied", "hidden_otherwise"),
-    Line("opened by a wrong password, {judge}", "wrong/{judge}", most=0),
-    Line("a wrong password denied, recognised all the same, {judge}", "deniable/{judge}", most=0.02),
-    Line("two keys alike, {judge}", "two_keys_alike/{judge}", most=0.05),
-    Line("one pseudonym over a person's photos, {judge}", "one_pseudonym/{judge}"),
-    Line("the same of the originals, {judge}", "originals_alike/{judge}"),
-    Line("ratio of the two, {judge}", "pseudonym_ratio/{judge}", least=0.90),
-    Line("pseudonyms of different people alike, {judge}", "pseudonyms_shared/{judge}"),
-    Line("keyless inversion, recognised", "attack/inversion", most=0.02, over="attack/inversion/painted"),
-    Line("fine-tuned recogniser, rank 1", "attack/recogniser", most=0.02, over="attack/recogniser/painted"),
-    Line("the same inversion before a blur (control)", "attack/inversion/blur"),
-    Line("face found in the result", "face_found", least=0.99),
-    Line("face found in the original", "face_found/originals"),
-    Line("mesh distance, of the eye distance", "mesh_distance", "percent", most=0.04),
-    Line("the same of codec round trips", "mesh_distance/round_trip", "percent"),
-    Line("correlation of the mouth's opening", "correlation/mouth", "number", least=0.95),
-    Line("correlation of yaw", "correlation/yaw", "number", least=0.95),
-    Line("correlation of pitch", "correlation/pitch", "number", least=0.95),
-    Line("told apart from codec round trips, on new persons, AUC", "told_apart", "number", most=0.75),
-    Line("told apart from the originals, on new persons, AUC", "told_apart/originals", "number"),
+    PhotographsLine("recognised in the same picture, {judge}", "same/{judge}", most=0.02),
+    PhotographsLine("recognised in other pictures of the person, {judge}", "other/{judge}", most=0.02),
+    PhotographsLine("other people accepted in the same way, {judge}", "strangers/{judge}"),
+    PhotographsLine(
+        "rank 1 among the person's other pictures, {judge}", "rank1/{judge}", most=0.03, over="rank1_chance"
+    ),
+    PhotographsLine("recovered and recognised, {judge}", "recovered/{judge}", least=0.99),
+    PhotographsLine("PSNR of the whole recovered picture", "psnr", "dB", least=32, small=31),
+    PhotographsLine("bytes a face, beside the picture", "carried_bytes", "bytes", most=6000, small=2000),
+    PhotographsLine("hidden in another way, since the model could not be applied", "hidden_otherwise"),
+    PhotographsLine("opened by a wrong password, {judge}", "wrong/{judge}", most=0),
+    PhotographsLine("a wrong password denied, recognised all the same, {judge}", "deniable/{judge}", most=0.02),
+    PhotographsLine("two keys alike, {judge}", "two_keys_alike/{judge}", most=0.05),
+    PhotographsLine("one pseudonym over a person's photos, {judge}", "one_pseudonym/{judge}"),
+    PhotographsLine("the same of the originals, {judge}", "originals_alike/{judge}"),
+    PhotographsLine("ratio of the two, {judge}", "pseudonym_ratio/{judge}", least=0.90),
+    PhotographsLine("pseudonyms of different people alike, {judge}", "pseudonyms_shared/{judge}"),
+    PhotographsLine("keyless inversion, recognised", "attack/inversion", most=0.02, over="attack/inversion/painted"),
+    PhotographsLine("fine-tuned recogniser, rank 1", "attack/recogniser", most=0.02, over="attack/recogniser/painted"),
+    PhotographsLine("the same inversion before a blur (control)", "attack/inversion/blur"),
+    PhotographsLine("face found in the result", "face_found", least=0.99),
+    PhotographsLine("face found in the original", "face_found/originals"),
+    PhotographsLine("mesh distance, of the eye distance", "mesh_distance", "percent", most=0.04),
+    PhotographsLine("the same of codec round trips", "mesh_distance/round_trip", "percent"),
+    PhotographsLine("correlation of the mouth's opening", "correlation/mouth", "number", least=0.95),
+    PhotographsLine("correlation of yaw", "correlation/yaw", "number", least=0.95),
+    PhotographsLine("correlation of pitch", "correlation/pitch", "number", least=0.95),
+    PhotographsLine("told apart from codec round trips, on new persons, AUC", "told_apart", "number", most=0.75),
+    PhotographsLine("told apart from the originals, on new persons, AUC", "told_apart/originals", "number"),
 )
 
 
 @dataclass(frozen=True)
-class Row:
+class PhotographsRow:
     """A line with its figure.
 
     Args:
@@ -97,7 +99,7 @@ class Row:
     reached: bool | None
 
 
-def rows(results: Results) -> list[Row]:
+def rows(results: Results) -> list[PhotographsRow]:
     """All lines whose figures a study has, each judge's own directly below each other."""
     lines = []
     for line in LINES:
@@ -114,7 +116,7 @@ def rows(results: Results) -> list[Row]:
     return lines
 
 
-def _row(results: Results, line: Line, label: str, figure: str, white_box: bool) -> Row:
+def _row(results: Results, line: PhotographsLine, label: str, figure: str, white_box: bool) -> PhotographsRow:
     value = results.figures[figure]
     text = _text(value, line.kind)
     if figure in results.ci:
@@ -123,16 +125,16 @@ def _row(results: Results, line: Line, label: str, figure: str, white_box: bool)
     bound = line.least if line.most is None else line.most
     # A recogniser that the model was trained against proves nothing in its favour, so nothing is asked of it.
     if bound is None or white_box:
-        return Row(label, text, "", None)
+        return PhotographsRow(label, text, "", None)
     if line.small is not None and results.meta["side"] < LARGE:
         bound = line.small
     if line.over is not None:
         base = results.figures[line.over]
         target = f"<= {_text(base, line.kind)} + {_text(bound, line.kind)}"
-        return Row(label, text, target, value <= base + bound)
+        return PhotographsRow(label, text, target, value <= base + bound)
     if line.most is not None:
-        return Row(label, text, f"<= {_text(bound, line.kind)}", value <= bound)
-    return Row(label, text, f">= {_text(bound, line.kind)}", value >= bound)
+        return PhotographsRow(label, text, f"<= {_text(bound, line.kind)}", value <= bound)
+    return PhotographsRow(label, text, f">= {_text(bound, line.kind)}", value >= bound)
 
 
 def _text(value: float, kind: Kind) -> str:
@@ -206,7 +208,7 @@ def _seconds(meta: Mapping[str, Any]) -> str:
     return ", ".join(f"{step} {seconds:.2f}" for step, seconds in spent.items())
 
 
-def contact_sheet(people: Sequence[Person], setting: Setting, cache: Path) -> Image.Image:
+def contact_sheet(people: Sequence[Person], setting: PhotographsSetting, cache: Path) -> Image.Image:
     """One picture of each of the first persons: original, two keys, recovered, opened with a wrong password.
 
     What the product refused to open is a grey field with a cross. Real persons' sheets are for looking at, never for

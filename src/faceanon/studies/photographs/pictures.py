@@ -51,7 +51,7 @@ KDF = KdfParameters(memory_kib=1024, iterations=1, lanes=1)
 
 
 @dataclass(frozen=True)
-class Setting:
+class PhotographsSetting:
     """What decides the files of a study.
 
     Args:
@@ -138,7 +138,7 @@ def drawing_facts(pipeline: Pipeline) -> list[str]:
     return facts
 
 
-def cache_name(pipeline: Pipeline, setting: Setting) -> str:
+def cache_name(pipeline: Pipeline, setting: PhotographsSetting) -> str:
     """Name of the cache's folder: it changes with the model and with the pictures' side, not with the passwords."""
     # The version of faceanon too, since another one may draw other pictures.
     facts = [CACHE_VERSION, __version__, *drawing_facts(pipeline), setting.side]
@@ -186,7 +186,7 @@ class Passwords:
 
 
 def meet_everybody(
-    people: Sequence[Person], pipeline: Pipeline, setting: Setting, passwords: Passwords, cache: Path
+    people: Sequence[Person], pipeline: Pipeline, setting: PhotographsSetting, passwords: Passwords, cache: Path
 ) -> list[Album] | None:
     """Who becomes whom in all pictures, one album a password; None where the setting wants none.
 
@@ -210,7 +210,7 @@ def make_pictures(
     person: Person,
     pipeline: Pipeline,
     round_trip: Pipeline | None,
-    setting: Setting,
+    setting: PhotographsSetting,
     passwords: Passwords,
     cache: Path,
     albums: Sequence[Album] | None = None,
@@ -255,7 +255,7 @@ def make_pictures(
     return spent
 
 
-def _make_original(picture: Picture, setting: Setting, cache: Path) -> None:
+def _make_original(picture: Picture, setting: PhotographsSetting, cache: Path) -> None:
     target = place(cache, picture, ORIGINAL)
     if target.is_file():
         return
@@ -266,7 +266,7 @@ def _make_original(picture: Picture, setting: Setting, cache: Path) -> None:
 
 
 def _anonymizing(
-    person: Person, pipeline: Pipeline, setting: Setting, passwords: Passwords, cache: Path
+    person: Person, pipeline: Pipeline, setting: PhotographsSetting, passwords: Passwords, cache: Path
 ) -> Iterator[AnonymizeTask]:
     for picture in person.pictures:
         source = place(cache, picture, ORIGINAL)
@@ -303,7 +303,12 @@ def _tripping(person: Person, round_trip: Pipeline, passwords: Passwords, cache:
 
 
 def _recovering(
-    person: Person, pipeline: Pipeline, setting: Setting, passwords: Sequence[Password], kind: str, cache: Path
+    person: Person,
+    pipeline: Pipeline,
+    setting: PhotographsSetting,
+    passwords: Sequence[Password],
+    kind: str,
+    cache: Path,
 ) -> Iterator[Task]:
     sources = setting.versions("anonymized")
     targets = setting.versions(kind)
@@ -340,7 +345,7 @@ def _run(
     return failed
 
 
-def failures(cache: Path, pictures: Sequence[Picture], setting: Setting) -> dict[str, list[str]]:
+def failures(cache: Path, pictures: Sequence[Picture], setting: PhotographsSetting) -> dict[str, list[str]]:
     """Why versions could not be made, by kind; a password that was refused is no failure."""
     failed: dict[str, list[str]] = {}
     for kind in ("recovered", "wrong", "deniable"):
@@ -352,7 +357,7 @@ def failures(cache: Path, pictures: Sequence[Picture], setting: Setting) -> dict
     return failed
 
 
-def file_figures(cache: Path, picture: Picture, setting: Setting) -> dict[str, NDArray[np.float64]]:
+def file_figures(cache: Path, picture: Picture, setting: PhotographsSetting) -> dict[str, NDArray[np.float64]]:
     """What the files themselves tell, `(K,)` each, one a password.
 
     Returns:

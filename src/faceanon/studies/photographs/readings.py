@@ -19,7 +19,14 @@ from faceanon.metrics.saved import from_bytes
 from faceanon.photo.detect import Detector
 from faceanon.studies.photographs.judges import Judge
 from faceanon.studies.photographs.people import Person, Picture
-from faceanon.studies.photographs.pictures import ORIGINAL, ROUND_TRIP, Setting, file_figures, place, read_pixels
+from faceanon.studies.photographs.pictures import (
+    ORIGINAL,
+    ROUND_TRIP,
+    PhotographsSetting,
+    file_figures,
+    place,
+    read_pixels,
+)
 
 BATCH = 16
 MESH = "mesh"
@@ -37,7 +44,7 @@ class Mesh(Protocol):
 
 
 @dataclass(frozen=True)
-class Reading:
+class PictureReading:
     """One way to look at pictures.
 
     Args:
@@ -75,7 +82,7 @@ class Measured:
     files: dict[str, Tensor]
 
 
-def judge_reading(judge: Judge, setting: Setting) -> Reading:
+def judge_reading(judge: Judge, setting: PhotographsSetting) -> PictureReading:
     """The embeddings of one judge."""
 
     def look(faces: NDArray[np.uint8]) -> Array:
@@ -86,10 +93,10 @@ def judge_reading(judge: Judge, setting: Setting) -> Reading:
     for kind in KINDS:
         versions += setting.versions(kind)
     # The digest too: other weights must not find what these have read.
-    return Reading(f"{judge.name} {judge.digest}", (ORIGINAL, *versions), look)
+    return PictureReading(f"{judge.name} {judge.digest}", (ORIGINAL, *versions), look)
 
 
-def mesh_reading(mesh: Mesh, setting: Setting, round_trip: bool) -> Reading:
+def mesh_reading(mesh: Mesh, setting: PhotographsSetting, round_trip: bool) -> PictureReading:
     """The points of the face mesh, in sides of the picture."""
 
     def look(faces: NDArray[np.uint8]) -> Array:
@@ -97,10 +104,10 @@ def mesh_reading(mesh: Mesh, setting: Setting, round_trip: bool) -> Reading:
         return points / np.float32(faces.shape[1])
 
     tripped = (ROUND_TRIP,) if round_trip else ()
-    return Reading(MESH, (ORIGINAL, *setting.versions("anonymized"), *tripped), look)
+    return PictureReading(MESH, (ORIGINAL, *setting.versions("anonymized"), *tripped), look)
 
 
-def detector_reading(detector: Detector, setting: Setting) -> Reading:
+def detector_reading(detector: Detector, setting: PhotographsSetting) -> PictureReading:
     """Whether a detector finds a face: 1 or 0."""
 
     def look(faces: NDArray[np.uint8]) -> Array:
@@ -112,10 +119,10 @@ def detector_reading(detector: Detector, setting: Setting) -> Reading:
     # Other settings find other faces, so readings are kept apart.
     settings = hashlib.sha256(repr(getattr(detector, "config", "")).encode()).hexdigest()[:8]
     name = f"{DETECTOR} {type(detector).__name__} {settings}"
-    return Reading(name, (ORIGINAL, *setting.versions("anonymized")), look)
+    return PictureReading(name, (ORIGINAL, *setting.versions("anonymized")), look)
 
 
-def read_person(person: Person, readings: Sequence[Reading], cache: Path) -> None:
+def read_person(person: Person, readings: Sequence[PictureReading], cache: Path) -> None:
     """Look at a person's files in every way that has not been done yet."""
     for reading in readings:
         missing = []
@@ -131,7 +138,7 @@ def read_person(person: Person, readings: Sequence[Reading], cache: Path) -> Non
         _look(reading, missing, cache)
 
 
-def _look(reading: Reading, missing: Sequence[tuple[Picture, list[str]]], cache: Path) -> None:
+def _look(reading: PictureReading, missing: Sequence[tuple[Picture, list[str]]], cache: Path) -> None:
     """Look at all versions of these pictures, in batches, and keep what was read."""
     # Across pictures, so that batches are full.
     jobs = []
@@ -149,12 +156,12 @@ def _look(reading: Reading, missing: Sequence[tuple[Picture, list[str]]], cache:
             np.savez(file, **values[picture.key])  # type: ignore[arg-type] # numpy's own names are not among these
 
 
-def _file(cache: Path, picture: Picture, reading: Reading) -> Path:
+def _file(cache: Path, picture: Picture, reading: PictureReading) -> Path:
     name = re.sub(r"[^0-9A-Za-z]+", "-", reading.name).strip("-")
     return cache / picture.key / f"{name}.npz"
 
 
-def _load(cache: Path, picture: Picture, reading: Reading) -> dict[str, Array]:
+def _load(cache: Path, picture: Picture, reading: PictureReading) -> dict[str, Array]:
     path = _file(cache, picture, reading)
     if not path.is_file():
         return {}
@@ -166,7 +173,7 @@ def _load(cache: Path, picture: Picture, reading: Reading) -> dict[str, Array]:
 def collect(
     people: Sequence[Person],
     judges: Sequence[Judge],
-    setting: Setting,
+    setting: PhotographsSetting,
     cache: Path,
     detector: Detector | None,
     round_trip: bool,
@@ -214,7 +221,7 @@ def collect(
         kinds_seen[ROUND_TRIP] = [ROUND_TRIP]
     points = []
     for picture in pictures:
-        points.append(_load(cache, picture, Reading(MESH, (), _nothing)))
+        points.append(_load(cache, picture, PictureReading(MESH, (), _nothing)))
     mesh = {}
     for kind, names in kinds_seen.items():
         mesh[kind] = _stack(points, names)

@@ -36,7 +36,7 @@ from faceanon.studies.photographs.page import contact_sheet, markdown
 from faceanon.studies.photographs.people import Person, Picture
 from faceanon.studies.photographs.pictures import (
     Passwords,
-    Setting,
+    PhotographsSetting,
     cache_name,
     failures,
     make_pictures,
@@ -45,7 +45,7 @@ from faceanon.studies.photographs.pictures import (
 from faceanon.studies.photographs.readings import (
     Measured,
     Mesh,
-    Reading,
+    PictureReading,
     collect,
     detector_reading,
     judge_reading,
@@ -80,7 +80,7 @@ class Tools:
     detector: Detector | None
     round_trip: Pipeline | None
 
-    def readings(self, setting: Setting) -> list[Reading]:
+    def readings(self, setting: PhotographsSetting) -> list[PictureReading]:
         """All ways in which pictures are looked at."""
         readings = []
         for judge in self.judges:
@@ -107,7 +107,7 @@ class Helper:
     """
 
     tools: Tools
-    setting: Setting
+    setting: PhotographsSetting
     passwords: Passwords
     cache: Path
     albums: Sequence[Album] | None = None
@@ -158,7 +158,7 @@ def run_study(
         raise UserError(f"{tell_steps} training batches: give 0 or more")
     tools = make_tools()
     backbone = tools.pipeline.backbone
-    setting = Setting(side, passwords, backbone.reversible, backbone.sealed, same_stranger)
+    setting = PhotographsSetting(side, passwords, backbone.reversible, backbone.sealed, same_stranger)
     cache = folder / CACHE / cache_name(tools.pipeline, setting)
     # Before the first picture: a study that goes on at a later commit has to find the first one's.
     began = _remember_commit(cache)
@@ -207,7 +207,7 @@ def _alone(helper: Helper, people: Sequence[Person]) -> Iterator[tuple[Person, d
 
 def _shared(
     make_tools: MakeTools,
-    setting: Setting,
+    setting: PhotographsSetting,
     cache: Path,
     jobs: int,
     albums: Sequence[Album] | None,
@@ -232,7 +232,7 @@ def _shared(
 
 @contextmanager
 def _pool(
-    make_tools: MakeTools, setting: Setting, cache: Path, jobs: int, albums: Sequence[Album] | None
+    make_tools: MakeTools, setting: PhotographsSetting, cache: Path, jobs: int, albums: Sequence[Album] | None
 ) -> Iterator[ProcessPoolExecutor]:
     threads = max(1, torch.get_num_threads() // jobs)
     begin = partial(_begin, make_tools, setting, cache, threads, albums)
@@ -247,7 +247,9 @@ def _pool(
 _helper: Helper | None = None  # of this process
 
 
-def _begin(make_tools: MakeTools, setting: Setting, cache: Path, threads: int, albums: Sequence[Album] | None) -> None:
+def _begin(
+    make_tools: MakeTools, setting: PhotographsSetting, cache: Path, threads: int, albums: Sequence[Album] | None
+) -> None:
     """Set up a process: its share of the threads, tools of its own, and an end when its parent is gone."""
     from faceanon.training.ranks import ParentWatch
 
@@ -275,7 +277,7 @@ def _remember_commit(cache: Path) -> str | None:
     return commit
 
 
-def _warnings(began: str | None, people: Sequence[Person], setting: Setting, cache: Path) -> list[str]:
+def _warnings(began: str | None, people: Sequence[Person], setting: PhotographsSetting, cache: Path) -> list[str]:
     """What a reader of the figures has to know."""
     warnings = []
     if began != git_commit():
@@ -313,7 +315,9 @@ def _read_seconds(path: Path) -> dict[str, float]:
         raise UserError(f"{path} is damaged: delete it and run the study again") from error
 
 
-def _meta(tools: Tools, setting: Setting, people: Sequence[Person], cache: Path, tell_steps: int) -> dict[str, Any]:
+def _meta(
+    tools: Tools, setting: PhotographsSetting, people: Sequence[Person], cache: Path, tell_steps: int
+) -> dict[str, Any]:
     """Everything that the figures depend on."""
     pipeline = tools.pipeline
     spent = _read_seconds(cache / SECONDS)

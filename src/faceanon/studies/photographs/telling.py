@@ -26,7 +26,7 @@ from faceanon.networks.critics import block
 from faceanon.photo.align import crop, whole_picture
 from faceanon.studies.photographs.figures import Figures
 from faceanon.studies.photographs.people import Person
-from faceanon.studies.photographs.pictures import ORIGINAL, ROUND_TRIP, Setting, place, read_pixels
+from faceanon.studies.photographs.pictures import ORIGINAL, ROUND_TRIP, PhotographsSetting, place, read_pixels
 
 WIDTHS = (16, 32, 64, 96, 128)
 BATCH = 32
@@ -58,7 +58,7 @@ class Teller(nn.Module):
 
 
 @dataclass(frozen=True)
-class Pairs:
+class TellingPairs:
     """Pictures of some persons: the model's, and real ones of the same originals.
 
     Args:
@@ -74,7 +74,7 @@ class Pairs:
 
 def telling_figures(
     people: Sequence[Person],
-    setting: Setting,
+    setting: PhotographsSetting,
     cache: Path,
     image_size: int,
     steps: int,
@@ -117,7 +117,7 @@ def telling_figures(
 
 
 def _add_area(
-    name: str, parts: Sequence[Pairs], steps: int, figures: Figures, device: torch.device | str, seed: int
+    name: str, parts: Sequence[TellingPairs], steps: int, figures: Figures, device: torch.device | str, seed: int
 ) -> None:
     """Train a network on the first part, choose its best moment on the second, and add its area on the third."""
     with torch.random.fork_rng(devices=[]):
@@ -133,7 +133,9 @@ def _add_area(
         figures.values[f"{name}/choosing/{step}"] = value
 
 
-def _load(people: Sequence[Person], setting: Setting, cache: Path, image_size: int, real_version: str) -> Pairs:
+def _load(
+    people: Sequence[Person], setting: PhotographsSetting, cache: Path, image_size: int, real_version: str
+) -> TellingPairs:
     """One picture of either kind for every original; the passwords take turns."""
     versions = setting.versions("anonymized")
     drawn = []
@@ -144,7 +146,7 @@ def _load(people: Sequence[Person], setting: Setting, cache: Path, image_size: i
             drawn.append(_face(place(cache, picture, versions[number % len(versions)]), image_size))
             real.append(_face(place(cache, picture, real_version), image_size))
             person.append(one.number)
-    return Pairs(torch.stack(drawn), torch.stack(real), torch.tensor(person))
+    return TellingPairs(torch.stack(drawn), torch.stack(real), torch.tensor(person))
 
 
 def _face(path: Path, image_size: int) -> Tensor:
@@ -152,7 +154,9 @@ def _face(path: Path, image_size: int) -> Tensor:
     return crop(pixels, whole_picture(pixels.shape[1], pixels.shape[0]), image_size)
 
 
-def _train(known: Pairs, choosing: Pairs, steps: int, device: torch.device) -> tuple[nn.Module, dict[int, float]]:
+def _train(
+    known: TellingPairs, choosing: TellingPairs, steps: int, device: torch.device
+) -> tuple[nn.Module, dict[int, float]]:
     """The network at its best moment, and its area under the curve on `choosing` by step."""
     net = Teller().to(device)
     optimizer = torch.optim.AdamW(net.parameters(), LEARNING_RATE, weight_decay=1e-2)

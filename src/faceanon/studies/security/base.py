@@ -65,7 +65,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Row:
+class SecurityRow:
     """A line of a table.
 
     Args:
@@ -87,7 +87,7 @@ class Finding(ABC):
         """What the figures mean, by the bounds of the attack's file."""
 
     @abstractmethod
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SecurityRow]:
         """The figures as a table."""
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.key import Secret
-from faceanon.studies.security.base import DoesNotApplyError, Finding, Row, Verdict, graded
+from faceanon.studies.security.base import DoesNotApplyError, Finding, SecurityRow, Verdict, graded
 
 if TYPE_CHECKING:
     from faceanon.studies.security.target import Target
@@ -77,20 +77,20 @@ class Collisions(Finding):
         outcome = graded(self.alike, STRANGERS_HOLDS, STRANGERS_PARTLY)
         return Verdict(outcome, f"{fits}: {some} ({bounds})", of_people=False)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SecurityRow]:
         """The counts of keys and collisions, and the distances of the nearest pairs, as lines of a table."""
         if self.same_codes is None:
             codes = None
         else:
             codes = float(self.same_codes)
         return [
-            Row("keys", float(self.keys)),
-            Row("pairs of equal key bytes", float(self.same_bytes)),
-            Row("nearest pair of keys", float(self.nearest_bits), "bits"),
-            Row("pairs of equal codes", codes),
-            Row("nearest pair of codes, in median distances", self.nearest),
-            Row("the same for independent codes", self.nearest_ideal),
-            Row(f"pairs of {self.strangers} strangers taken for one person", self.alike, "%"),
+            SecurityRow("keys", float(self.keys)),
+            SecurityRow("pairs of equal key bytes", float(self.same_bytes)),
+            SecurityRow("nearest pair of keys", float(self.nearest_bits), "bits"),
+            SecurityRow("pairs of equal codes", codes),
+            SecurityRow("nearest pair of codes, in median distances", self.nearest),
+            SecurityRow("the same for independent codes", self.nearest_ideal),
+            SecurityRow(f"pairs of {self.strangers} strangers taken for one person", self.alike, "%"),
         ]
 
 

@@ -13,7 +13,7 @@ from torchvision.transforms.functional import gaussian_blur
 
 from faceanon.metrics.quality import psnr
 from faceanon.metrics.saved import saved
-from faceanon.studies.security.base import Finding, Outcome, Row, Verdict
+from faceanon.studies.security.base import Finding, Outcome, SecurityRow, Verdict
 
 if TYPE_CHECKING:
     from faceanon.studies.security.target import Target
@@ -102,11 +102,11 @@ class Disturbed(Finding):
             outcome = "fails"
         return [Verdict(outcome, f"{text} (from {SURVIVES:.0%} recognised)")]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SecurityRow]:
         """Rate and PSNR by disturbance."""
         rows = []
         for name, rate, decibels in zip(self.names, self.rates, self.psnr, strict=True):
-            rows += [Row(f"{name}: recognised", rate, "%"), Row(f"{name}: PSNR", decibels, "dB")]
+            rows += [SecurityRow(f"{name}: recognised", rate, "%"), SecurityRow(f"{name}: PSNR", decibels, "dB")]
         return rows
 
 

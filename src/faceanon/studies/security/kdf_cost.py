@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from faceanon.key import KdfParameters, Secret
-from faceanon.studies.security.base import Finding, Row, Verdict
+from faceanon.studies.security.base import Finding, SecurityRow, Verdict
 
 if TYPE_CHECKING:
     from faceanon.studies.security.target import Target
@@ -87,19 +87,19 @@ class KdfCost(Finding):
             verdicts.append(Verdict("fails" if few else "holds", text, of_people=False))
         return verdicts
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SecurityRow]:
         """Times, then the cost by class."""
         rows = [
-            Row("one key derivation, wall time", self.seconds, "s"),
-            Row("one key derivation, processor time", self.core_seconds, "s"),
-            Row("guesses a second and core", 1 / self.core_seconds),
-            Row("memory of a guess, MiB", self.memory_kib / 1024),
-            Row("key space", None if self.key_bits is None else float(self.key_bits), "bits"),
+            SecurityRow("one key derivation, wall time", self.seconds, "s"),
+            SecurityRow("one key derivation, processor time", self.core_seconds, "s"),
+            SecurityRow("guesses a second and core", 1 / self.core_seconds),
+            SecurityRow("memory of a guess, MiB", self.memory_kib / 1024),
+            SecurityRow("key space", None if self.key_bits is None else float(self.key_bits), "bits"),
         ]
         each = zip(self.classes, self.bits, self.cost, strict=True)
         costs = []
         for name, bits, cost in each:
-            costs.append(Row(f"cost of {name} ({bits:.0f} bits)", cost))
+            costs.append(SecurityRow(f"cost of {name} ({bits:.0f} bits)", cost))
         return rows + costs
 
 

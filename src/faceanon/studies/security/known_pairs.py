@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faceanon.studies.security.base import Finding, Outcome, Row, Verdict
+from faceanon.studies.security.base import Finding, Outcome, SecurityRow, Verdict
 from faceanon.studies.security.training import fit, least_squares
 
 if TYPE_CHECKING:
@@ -72,16 +72,19 @@ class KnownPairs(Finding):
     def _all(self) -> list[tuple[int, float]]:
         return [*zip(self.pairs, self.linear, strict=True), *zip(self.mlp_pairs, self.mlp, strict=True)]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SecurityRow]:
         """Cosine and share found by number of pairs."""
-        rows = [Row("entries of a code", float(self.length)), Row("keyed codes as they are, cosine", self.nothing)]
+        rows = [
+            SecurityRow("entries of a code", float(self.length)),
+            SecurityRow("keyed codes as they are, cosine", self.nothing),
+        ]
         for kind, pairs, cosines, shares in (
             ("least squares", self.pairs, self.linear, self.linear_found),
             ("network", self.mlp_pairs, self.mlp, self.mlp_found),
         ):
             for number, cosine, share in zip(pairs, cosines, shares, strict=True):
-                rows.append(Row(f"{kind}, {number} pairs: cosine", cosine))
-                rows.append(Row(f"{kind}, {number} pairs: found among all", share, "%"))
+                rows.append(SecurityRow(f"{kind}, {number} pairs: cosine", cosine))
+                rows.append(SecurityRow(f"{kind}, {number} pairs: found among all", share, "%"))
         return rows
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from faceanon.metrics.probe import apply_ridge, ridge
 from faceanon.metrics.saved import saved
-from faceanon.studies.security.base import Finding, Outcome, Row, Verdict, graded, worst
+from faceanon.studies.security.base import Finding, Outcome, SecurityRow, Verdict, graded, worst
 from faceanon.studies.security.recognised import Recognised, chance, recognised
 from faceanon.types import Codes, FaceBatch
 
@@ -83,19 +83,22 @@ class Leak(Finding):
         safe = f"up to {LIFT_HOLDS:.0%} beyond chance and AUC {AUC_HOLDS} counts as clean"
         return f"{safe}, above {LIFT_PARTLY:.0%} or {AUC_PARTLY} as leaking"
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SecurityRow]:
         """First how people are recognised in drawings, then what linear probes read from codes, as lines of a table."""
         parts = {"all codes": self.plain, "mean identity": self.zeroed, "another's identity": self.replaced}
         rows = []
         for what, figures in parts.items():
             rows += [
-                Row(f"{what}: recognised", figures.same, "%"),
-                Row(f"{what}: mean cosine with the original", figures.cosine),
-                Row(f"{what}: AUC of other pictures", figures.auc),
+                SecurityRow(f"{what}: recognised", figures.same, "%"),
+                SecurityRow(f"{what}: mean cosine with the original", figures.cosine),
+                SecurityRow(f"{what}: AUC of other pictures", figures.auc),
             ]
         for source, probe in zip(self.sources, self.probes, strict=True):
-            rows += [Row(f"probe on {source}: rank 1", probe.rank1, "%"), Row(f"probe on {source}: AUC", probe.auc)]
-        return [*rows, Row("rank 1 by chance", self.chance, "%")]
+            rows += [
+                SecurityRow(f"probe on {source}: rank 1", probe.rank1, "%"),
+                SecurityRow(f"probe on {source}: AUC", probe.auc),
+            ]
+        return [*rows, SecurityRow("rank 1 by chance", self.chance, "%")]
 
 
 def leak(target: Target) -> Leak:

@@ -11,7 +11,7 @@ from torch import Tensor
 from faceanon.metrics.auxiliary import area_under_roc
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.recognition import genuine_pairs, impostor_pairs, pair_scores
-from faceanon.studies.security.base import Finding, Row, Verdict, graded, worst
+from faceanon.studies.security.base import Finding, SecurityRow, Verdict, graded, worst
 
 if TYPE_CHECKING:
     from faceanon.studies.security.target import Target
@@ -75,15 +75,15 @@ class Linkability(Finding):
         merged = f"(above {MERGED:.0%} the key alone decides who is seen)"
         return [*verdicts, Verdict("holds" if self.same_key_two <= MERGED else "partly", f"{text} {merged}")]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SecurityRow]:
         """The four rates, and the originals'."""
         return [
-            Row("originals, one person", self.originals_one, "%"),
-            Row("one key, one person", self.same_key_one, "%"),
-            Row("one key, two people", self.same_key_two, "%"),
-            Row("different keys, one person", self.other_key_one, "%"),
-            Row("different keys, two people", self.other_key_two, "%"),
-            Row("different keys, AUC of one person against two", self.other_key_auc),
+            SecurityRow("originals, one person", self.originals_one, "%"),
+            SecurityRow("one key, one person", self.same_key_one, "%"),
+            SecurityRow("one key, two people", self.same_key_two, "%"),
+            SecurityRow("different keys, one person", self.other_key_one, "%"),
+            SecurityRow("different keys, two people", self.other_key_two, "%"),
+            SecurityRow("different keys, AUC of one person against two", self.other_key_auc),
         ]
 
 

@@ -21,8 +21,8 @@ from torch.nn import functional as F
 from faceanon.metrics.quality import psnr
 from faceanon.metrics.recognition import threshold_at_far
 from faceanon.metrics.saved import saved
-from faceanon.studies.security.base import FAR, DoesNotApplyError, Finding, Outcome, Row, Verdict, graded, worst
-from faceanon.studies.security.training import Detector
+from faceanon.studies.security.base import FAR, DoesNotApplyError, Finding, Outcome, SecurityRow, Verdict, graded, worst
+from faceanon.studies.security.training import LogisticDetector
 
 if TYPE_CHECKING:
     from faceanon.studies.security.target import Target
@@ -88,15 +88,15 @@ class Membership(Finding):
         bounds = f"an AUC of {AUC_HOLDS} or {TAIL_HOLDS:.0%} named shows it, {AUC_PARTLY} or {TAIL_PARTLY:.0%} plainly"
         return [Verdict(outcome, f"{text} ({bounds}, where chance does not explain it)")]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SecurityRow]:
         """AUC, its interval and the share named by signal."""
         rows = []
         for signal in self.signals:
             rows += [
-                Row(f"{signal.name}: AUC", signal.auc),
-                Row(f"{signal.name}: AUC at least", signal.interval[0]),
-                Row(f"{signal.name}: AUC at most", signal.interval[1]),
-                Row(f"{signal.name}: named at 1% falsely accused", signal.named, "%"),
+                SecurityRow(f"{signal.name}: AUC", signal.auc),
+                SecurityRow(f"{signal.name}: AUC at least", signal.interval[0]),
+                SecurityRow(f"{signal.name}: AUC at most", signal.interval[1]),
+                SecurityRow(f"{signal.name}: named at 1% falsely accused", signal.named, "%"),
             ]
         return rows
 
@@ -205,7 +205,7 @@ def _together(inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
     for fold in (0, 1):
         learnt = [rows[fold::2] for rows in (inside, outside)]
         labels = torch.cat([torch.ones(len(learnt[0])), torch.zeros(len(learnt[1]))])
-        detector = Detector(torch.cat(learnt), labels)
+        detector = LogisticDetector(torch.cat(learnt), labels)
         for kept, rows in zip(scores, (inside, outside), strict=True):
             kept[1 - fold :: 2] = detector.score(rows[1 - fold :: 2])
     return scores

@@ -9,7 +9,7 @@ from typing import Any
 from faceanon.files import write_atomic
 from faceanon.report.page import render
 from faceanon.results import run_meta, to_json
-from faceanon.studies.security.base import Finding, Outcome, Row, Verdict
+from faceanon.studies.security.base import Finding, Outcome, SecurityRow, Verdict
 from faceanon.studies.security.plots import plot
 from faceanon.studies.security.runner import Done, content
 
@@ -24,7 +24,7 @@ WORDS: dict[Outcome, str] = {
 }
 
 
-def format_row(row: Row) -> str:
+def format_row(row: SecurityRow) -> str:
     """A figure with its unit; a hyphen where there is none."""
     value = row.value
     if value is None:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torchvision.transforms.functional import gaussian_blur
 
 from faceanon.metrics.saved import saved
-from faceanon.studies.security.base import Finding, Row, Verdict, graded
+from faceanon.studies.security.base import Finding, SecurityRow, Verdict, graded
 from faceanon.studies.security.recognised import Recognised, chance, recognised
 from faceanon.studies.security.restorer import Restorer
 from faceanon.studies.security.training import fit
@@ -77,7 +77,7 @@ class Parrot(Finding):
             return [Verdict("open", f"{text}; {weak}")]
         return [Verdict(outcome, f"{text} ({bounds})")]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SecurityRow]:
         """Before and after, method and control."""
         parts = {
             "anonymized": self.before,
@@ -88,7 +88,7 @@ class Parrot(Finding):
         rows = []
         for what, figures in parts.items():
             rows += figures.rows(what)
-        return [*rows, Row("rank 1 by chance", self.chance, "%")]
+        return [*rows, SecurityRow("rank 1 by chance", self.chance, "%")]
 
 
 def parrot(target: Target) -> Parrot:

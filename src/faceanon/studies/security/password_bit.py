@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from faceanon.key import KdfParameters, Secret
-from faceanon.studies.security.base import RIGHT_NEEDED, Finding, Row, Verdict, graded
+from faceanon.studies.security.base import RIGHT_NEEDED, Finding, SecurityRow, Verdict, graded
 
 if TYPE_CHECKING:
     from faceanon.studies.security.target import Target
@@ -66,16 +66,16 @@ class PasswordBit(Finding):
             )
         return verdicts
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SecurityRow]:
         """Shares of bits and of faces."""
         return [
-            Row("key-stream bits that change, mean", self.hamming, "%"),
-            Row("lowest of all passwords", self.hamming_low, "%"),
-            Row("highest of all passwords", self.hamming_high, "%"),
-            Row("recognised with the right password", self.right, "%"),
-            Row("recognised with one bit wrong", self.opened, "%"),
-            Row("one bit wrong, mean cosine with the original", self.opened_cosine),
-            Row("one bit wrong, accepted as the right recovery", self.alike, "%"),
+            SecurityRow("key-stream bits that change, mean", self.hamming, "%"),
+            SecurityRow("lowest of all passwords", self.hamming_low, "%"),
+            SecurityRow("highest of all passwords", self.hamming_high, "%"),
+            SecurityRow("recognised with the right password", self.right, "%"),
+            SecurityRow("recognised with one bit wrong", self.opened, "%"),
+            SecurityRow("one bit wrong, mean cosine with the original", self.opened_cosine),
+            SecurityRow("one bit wrong, accepted as the right recovery", self.alike, "%"),
         ]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from faceanon.metrics.auxiliary import area_under_roc
 from faceanon.metrics.interval import rate_interval
-from faceanon.studies.security.base import Row
+from faceanon.studies.security.base import SecurityRow
 
 Interval = tuple[float, float]
 
@@ -42,13 +42,13 @@ class Recognised:
         """Accepted with the right original beyond what is accepted with anybody's."""
         return max(0.0, self.same - self.strangers)
 
-    def rows(self, what: str) -> list[Row]:
+    def rows(self, what: str) -> list[SecurityRow]:
         """The figures as lines of a table; `what` says whose faces they are of."""
         return [
-            Row(f"{what}: accepted as the original", self.same, "%"),
-            Row(f"{what}: accepted as somebody else", self.strangers, "%"),
-            Row(f"{what}: leads to another picture of the person (rank 1)", self.rank1, "%"),
-            Row(f"{what}: other pictures of the person against other people, AUC", self.auc),
+            SecurityRow(f"{what}: accepted as the original", self.same, "%"),
+            SecurityRow(f"{what}: accepted as somebody else", self.strangers, "%"),
+            SecurityRow(f"{what}: leads to another picture of the person (rank 1)", self.rank1, "%"),
+            SecurityRow(f"{what}: other pictures of the person against other people, AUC", self.auc),
         ]
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from faceanon.metrics.recognition import genuine_pairs, impostor_scores, threshold_at_far
 from faceanon.networks.critics import ConvRecogniser
-from faceanon.studies.security.base import FAR, DoesNotApplyError, Finding, Row, Verdict, graded, worst
+from faceanon.studies.security.base import FAR, DoesNotApplyError, Finding, SecurityRow, Verdict, graded, worst
 from faceanon.studies.security.recognised import Recognised, chance, recognised
 from faceanon.studies.security.training import fit
 
@@ -68,13 +68,13 @@ class Reidentified(Finding):
             return [Verdict("open", f"{text}; the recogniser hardly finds the originals, so that proves nothing")]
         return [Verdict(outcome, f"{text} ({bounds})")]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SecurityRow]:
         """Rank 1 and AUC by recogniser."""
         parts = {"originals": self.originals, "not fine-tuned": self.untrained, "fine-tuned": self.trained}
         rows = []
         for what, figures in parts.items():
-            rows += [Row(f"{what}: rank 1", figures.rank1, "%"), Row(f"{what}: AUC", figures.auc)]
-        return [*rows, Row("rank 1 by chance", self.chance, "%")]
+            rows += [SecurityRow(f"{what}: rank 1", figures.rank1, "%"), SecurityRow(f"{what}: AUC", figures.auc)]
+        return [*rows, SecurityRow("rank 1 by chance", self.chance, "%")]
 
 
 def reidentify(target: Target) -> Reidentified:

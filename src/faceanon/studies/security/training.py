@@ -45,7 +45,7 @@ def fit(
         schedule.step()
 
 
-class Detector:
+class LogisticDetector:
     """Logistic regression on standardised features, weighed down by their number.
 
     Args:

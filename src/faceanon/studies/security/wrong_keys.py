@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.metrics.auxiliary import area_under_roc
-from faceanon.studies.security.base import RIGHT_NEEDED, Finding, Row, Verdict, graded
-from faceanon.studies.security.training import Detector
+from faceanon.studies.security.base import RIGHT_NEEDED, Finding, SecurityRow, Verdict, graded
+from faceanon.studies.security.training import LogisticDetector
 
 if TYPE_CHECKING:
     from faceanon.studies.security.target import Target
@@ -73,14 +73,14 @@ class WrongKeys(Finding):
         bounds = f"up to {OPEN_HOLDS:.0%} counts as locked, above {OPEN_PARTLY:.0%} as open"
         return Verdict(outcome, f"{text} ({bounds})")
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SecurityRow]:
         """Recovery rates and mean cosines with right and wrong keys, and the AUC of the detector."""
         return [
-            Row("recognised with the right key", self.right_rate, "%"),
-            Row("recognised with a wrong key", self.wrong_rate, "%"),
-            Row("mean cosine, right key", sum(self.right) / len(self.right)),
-            Row("mean cosine, wrong key", sum(self.wrong) / len(self.wrong)),
-            Row("detector of the right key, AUC on new people", self.detector_auc),
+            SecurityRow("recognised with the right key", self.right_rate, "%"),
+            SecurityRow("recognised with a wrong key", self.wrong_rate, "%"),
+            SecurityRow("mean cosine, right key", sum(self.right) / len(self.right)),
+            SecurityRow("mean cosine, wrong key", sum(self.wrong) / len(self.wrong)),
+            SecurityRow("detector of the right key, AUC on new people", self.detector_auc),
         ]
 
 
@@ -104,7 +104,7 @@ def wrong_keys(target: Target) -> WrongKeys:
     for face in (right, wrong):
         seen.append(traces(target, face, hidden))
     labels = torch.cat([torch.ones(len(hidden)), torch.zeros(len(hidden))])
-    detector = Detector(torch.cat(seen), labels)
+    detector = LogisticDetector(torch.cat(seen), labels)
     right_score = detector.score(traces(target, target.opened, target.hidden))
     wrong_score = detector.score(traces(target, shut, target.hidden))
     right_cosine, wrong_cosine = cosines

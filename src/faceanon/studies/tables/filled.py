@@ -9,7 +9,7 @@ from typing import Any, Literal
 from faceanon.report.figures import ARROWS
 from faceanon.results import Results
 from faceanon.studies.tables.names import Names, expand, resolve
-from faceanon.studies.tables.spec import Block, Column, PaperTable, Row
+from faceanon.studies.tables.spec import PaperTable, TableBlock, TableColumn, TableRow
 
 Kind = Literal["published", "corrected", "ours", "not run"]
 UNKNOWN = "?"
@@ -18,7 +18,7 @@ VERSIONS = {"recovered/image": "float picture", "recovered/file": "saved file", 
 
 
 @dataclass(frozen=True)
-class Line:
+class FilledLine:
     """One line of a row.
 
     Args:
@@ -45,7 +45,7 @@ class FilledRow:
     """A row with its lines, and the remarks on it."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[FilledLine, ...]
     remarks: tuple[str, ...] = ()
 
 
@@ -98,7 +98,7 @@ def fill(table: PaperTable, results: Mapping[str, Results], names: Names) -> Fil
     return FilledTable(table, heads, tuple(blocks), tuple(_notes(table, names)), tuple(titles))
 
 
-def _head(column: Column) -> str:
+def _head(column: TableColumn) -> str:
     titles = []
     for figure in column.figures:
         if figure.title:
@@ -125,7 +125,7 @@ def _notes(table: PaperTable, names: Names) -> list[str]:
     return [*notes, *remarks, *table.notes]
 
 
-def _block(table: PaperTable, block: Block, results: Mapping[str, Results], names: Names) -> FilledBlock:
+def _block(table: PaperTable, block: TableBlock, results: Mapping[str, Results], names: Names) -> FilledBlock:
     rows = []
     for row in block.rows:
         rows.append(_row(table, block, row, results, names))
@@ -150,7 +150,9 @@ def _block(table: PaperTable, block: Block, results: Mapping[str, Results], name
     return FilledBlock(block.title, tuple(arrows), tuple(rows))
 
 
-def _row(table: PaperTable, block: Block, row: Row, results: Mapping[str, Results], names: Names) -> FilledRow:
+def _row(
+    table: PaperTable, block: TableBlock, row: TableRow, results: Mapping[str, Results], names: Names
+) -> FilledRow:
     lines = _published(table, row)
     given = []
     for method in row.ours:
@@ -160,7 +162,7 @@ def _row(table: PaperTable, block: Block, row: Row, results: Mapping[str, Result
         lines += _ours(table, block, method, results[method], names)
     if not given:
         blank = ("",) * len(table.columns)
-        lines.append(Line("not run", f"ours: not run (give {' or '.join(row.ours)})", blank))
+        lines.append(FilledLine("not run", f"ours: not run (give {' or '.join(row.ours)})", blank))
     remarks = [row.note, row.train and f"trained by {row.trained_by}"]
     titles = {}
     for column in table.columns:
@@ -175,12 +177,12 @@ def _row(table: PaperTable, block: Block, row: Row, results: Mapping[str, Result
     return FilledRow(row.title, tuple(lines), tuple(filled_remarks))
 
 
-def _published(table: PaperTable, row: Row) -> list[Line]:
+def _published(table: PaperTable, row: TableRow) -> list[FilledLine]:
     """As published, and as corrected where something is known to be wrong."""
     if not row.paper:
         return []
     if not row.cells:
-        return [Line("published", "as published: unknown", _paper_cells(table, {}))]
+        return [FilledLine("published", "as published: unknown", _paper_cells(table, {}))]
     digits = {}
     for column in table.columns:
         digits[column.id] = column.digits
@@ -190,14 +192,14 @@ def _published(table: PaperTable, row: Row) -> list[Line]:
     values = {}
     for cell in row.cells:
         values[cell.column] = cell.published
-    lines = [Line("published", "as published", _paper_cells(table, printed), figures=values)]
+    lines = [FilledLine("published", "as published", _paper_cells(table, printed), figures=values)]
     better = {}
     for cell in row.cells:
         if cell.corrected is not None:
             better[cell.column] = cell.corrected
     if better:
         texts = printed | {column: f"{value:g}" for column, value in better.items()}
-        lines.append(Line("corrected", "as corrected", _paper_cells(table, texts), figures=values | better))
+        lines.append(FilledLine("corrected", "as corrected", _paper_cells(table, texts), figures=values | better))
     return lines
 
 
@@ -208,7 +210,7 @@ def _paper_cells(table: PaperTable, texts: Mapping[str, str]) -> tuple[str, ...]
     return tuple(cells)
 
 
-def _ours(table: PaperTable, block: Block, method: str, results: Results, names: Names) -> list[Line]:
+def _ours(table: PaperTable, block: TableBlock, method: str, results: Results, names: Names) -> list[FilledLine]:
     """A line for every version of the pictures; those beyond the first only where there is something in them."""
     lines = []
     for version in expand(block.versions, results.figures):
@@ -217,11 +219,11 @@ def _ours(table: PaperTable, block: Block, method: str, results: Results, names:
             lines.append(line)
     if not lines:
         blank = (MISSING,) * len(table.columns)
-        lines.append(Line("ours", f"ours: {method}, nothing measured here", blank, method=method))
+        lines.append(FilledLine("ours", f"ours: {method}, nothing measured here", blank, method=method))
     return lines
 
 
-def _line(columns: Sequence[Column], method: str, version: str, results: Results, names: Names) -> Line:
+def _line(columns: Sequence[TableColumn], method: str, version: str, results: Results, names: Names) -> FilledLine:
     cells = []
     intervals = []
     figures: dict[str, float] = {}
@@ -258,7 +260,7 @@ def _line(columns: Sequence[Column], method: str, version: str, results: Results
     label = f"ours: {method}"
     if what:
         label += f", {what}"
-    return Line("ours", label, tuple(cells), tuple(intervals), figures, method, version)
+    return FilledLine("ours", label, tuple(cells), tuple(intervals), figures, method, version)
 
 
 def as_json(filled: FilledTable) -> dict[str, Any]:

@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Setting:
+class TableSetting:
     """What is the same for all methods of a table.
 
     Args:
@@ -98,7 +98,7 @@ def check_bundle(name: str, backbone: Backbone, bundle: Bundle) -> None:
         )
 
 
-def cached(path: Path, backbone: Backbone, setting: Setting) -> Results | None:
+def cached(path: Path, backbone: Backbone, setting: TableSetting) -> Results | None:
     """Results that lie at `path` (file or folder), where they are of this very method, protocol and pictures.
 
     Those that `faceanon test` wrote do as well, where no table needs more than it measures.
@@ -122,7 +122,7 @@ def cached(path: Path, backbone: Backbone, setting: Setting) -> Results | None:
     return None
 
 
-def _fits(meta: Mapping[str, Any], backbone: Backbone, setting: Setting) -> bool:
+def _fits(meta: Mapping[str, Any], backbone: Backbone, setting: TableSetting) -> bool:
     """Whether results are of this method, and hold all that the tables need."""
     extra = meta.get("tables")
     detectors = sorted(setting.detectors or {})
@@ -134,7 +134,7 @@ def _fits(meta: Mapping[str, Any], backbone: Backbone, setting: Setting) -> bool
     return enough and extra.get("method") == method_digest(backbone)
 
 
-def measure(name: str, backbone: Backbone, setting: Setting, progress: Progress | None = None) -> Results:
+def measure(name: str, backbone: Backbone, setting: TableSetting, progress: Progress | None = None) -> Results:
     """Test one method and write its report into a folder of its name; what is there already is not repeated.
 
     Args:
@@ -159,7 +159,7 @@ def measure(name: str, backbone: Backbone, setting: Setting, progress: Progress 
     return _write(folder, evaluation, backbone, setting)
 
 
-def _write(folder: Path, evaluation: Evaluation, backbone: Backbone, setting: Setting) -> Results:
+def _write(folder: Path, evaluation: Evaluation, backbone: Backbone, setting: TableSetting) -> Results:
     """The report as `faceanon test` writes it; without a sheet of photographs, which are not ours to spread."""
     figures = evaluation.compute()
     rates, intervals = count_readings(evaluation)
@@ -192,7 +192,7 @@ def count_readings(evaluation: Evaluation) -> tuple[dict[str, float], dict[str, 
     return figures, intervals
 
 
-def facts(setting: Setting, results: Mapping[str, Results]) -> list[str]:
+def facts(setting: TableSetting, results: Mapping[str, Results]) -> list[str]:
     """How the figures of ours came about, in sentences."""
     seen = asdict(setting.pictures.seen)
     metas = [result.meta for result in results.values()]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from faceanon.metrics.suite import rate_name
-from faceanon.studies.tables.spec import Column
+from faceanon.studies.tables.spec import TableColumn
 
 SUBSTITUTES = {"judge": "its judge", "recogniser": "its training recogniser", "further": "its second judge"}
 
@@ -28,7 +28,7 @@ class Names:
     recogniser: str = ""
     further: tuple[str, ...] = ()
 
-    def for_column(self, column: Column) -> str:
+    def for_column(self, column: TableColumn) -> str:
         """The recogniser that a column is counted with; empty where the bundle has none for it."""
         own = (self.judge, self.recogniser, *self.further)
         if column.recogniser in own:
@@ -36,7 +36,7 @@ class Names:
         roles = {"judge": self.judge, "recogniser": self.recogniser, "further": next(iter(self.further), "")}
         return roles.get(column.stands_in or "", "")
 
-    def remark(self, column: Column) -> str:
+    def remark(self, column: TableColumn) -> str:
         """Which network took the place of the paper's; empty where none had to."""
         recogniser = self.for_column(column)
         if column.recogniser is None or recogniser == column.recogniser:
@@ -47,7 +47,7 @@ class Names:
         return f"{column.title}: bundle {self.bundle} has no {column.recogniser}; {role} {recogniser} stands in for it."
 
 
-def resolve(template: str, column: Column, version: str, names: Names) -> str:
+def resolve(template: str, column: TableColumn, version: str, names: Names) -> str:
     """The metric name of one figure in one row.
 
     Args:

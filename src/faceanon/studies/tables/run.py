@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from faceanon.backbones.base import Backbone
     from faceanon.results import Results
     from faceanon.studies.tables.filled import FilledTable
-    from faceanon.studies.tables.measure import Setting
+    from faceanon.studies.tables.measure import TableSetting
     from faceanon.studies.tables.spec import PaperTable
     from faceanon.weights.bundle import Bundle
 
@@ -173,13 +173,13 @@ def run_tables(options: TablesOptions) -> int:
     return 0
 
 
-def _setting(options: TablesOptions, tables: Sequence[PaperTable], bundle: Bundle) -> Setting:
+def _setting(options: TablesOptions, tables: Sequence[PaperTable], bundle: Bundle) -> TableSetting:
     """Protocol and pictures, with what the tables need beyond the protocol."""
     from faceanon.metrics.cache import FeatureCache
     from faceanon.metrics.detection import DlibDetector, make_detector
     from faceanon.metrics.protocol import load_protocol
     from faceanon.studies.tables.data import load_pictures
-    from faceanon.studies.tables.measure import Setting
+    from faceanon.studies.tables.measure import TableSetting
 
     keys = _kffa_keys(options, tables)
     protocol = load_protocol(options.protocol)
@@ -191,7 +191,7 @@ def _setting(options: TablesOptions, tables: Sequence[PaperTable], bundle: Bundl
     needs_readings = any(table.needs_readings for table in tables)
     folder = (options.out) / "methods"
     cache = FeatureCache(options.features)
-    return Setting(bundle, protocol, pictures, folder, keys, detectors, needs_readings, options.device, cache)
+    return TableSetting(bundle, protocol, pictures, folder, keys, detectors, needs_readings, options.device, cache)
 
 
 def _kffa_keys(options: TablesOptions, tables: Sequence[PaperTable]) -> int:
@@ -207,7 +207,7 @@ def _kffa_keys(options: TablesOptions, tables: Sequence[PaperTable]) -> int:
     return int(options.kffa_keys)
 
 
-def _results(given: Given, backbone: Backbone, setting: Setting) -> Results:
+def _results(given: Given, backbone: Backbone, setting: TableSetting) -> Results:
     """Of this very test where they are at hand, else measured now, with a progress bar."""
     from rich.console import Console
     from rich.progress import Progress
@@ -229,7 +229,7 @@ def _one(
     table: PaperTable,
     results: Mapping[str, Results],
     methods: Mapping[str, Backbone],
-    setting: Setting,
+    setting: TableSetting,
     options: TablesOptions,
 ) -> None:
     """Fill, print and write one table."""
@@ -258,7 +258,7 @@ def _recognisers(bundle: Bundle) -> tuple[str, str]:
 
 
 def _pictures(
-    table: PaperTable, methods: Mapping[str, Backbone], setting: Setting, options: TablesOptions, judge: str
+    table: PaperTable, methods: Mapping[str, Backbone], setting: TableSetting, options: TablesOptions, judge: str
 ) -> dict[str, tuple[str, bytes]]:
     """PNG and title of each of the table's pictures, by file name; sheets of photographs only where asked for."""
     from faceanon.report.sheets import png_bytes, sheet
@@ -292,7 +292,7 @@ def _pictures(
 def _write(
     filled: FilledTable,
     results: Mapping[str, Results],
-    setting: Setting,
+    setting: TableSetting,
     pictures: Mapping[str, tuple[str, bytes]],
 ) -> None:
     """JSON, Markdown, page and pictures, each atomically."""

@@ -19,7 +19,7 @@ Picture = Literal["sheet", "tsne"]
 
 
 @dataclass(frozen=True)
-class Figure:
+class TableFigure:
     """One figure of ours in a column.
 
     Args:
@@ -32,7 +32,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of the table.
 
     Args:
@@ -48,7 +48,7 @@ class Column:
 
     id: str
     title: str
-    figures: tuple[Figure, ...]
+    figures: tuple[TableFigure, ...]
     better: Direction
     digits: int = 3
     recogniser: str | None = None
@@ -57,7 +57,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """What the paper prints in one place; places without one are unknown to us.
 
     Args:
@@ -76,7 +76,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Training:
+class AblationTraining:
     """One training of an ablation, as `faceanon fit` is told it.
 
     Args:
@@ -95,7 +95,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row of the table.
 
     Args:
@@ -111,9 +111,9 @@ class Row:
     id: str
     title: str
     ours: tuple[str, ...]
-    cells: tuple[Cell, ...] = ()
+    cells: tuple[TableCell, ...] = ()
     note: str = ""
-    train: tuple[Training, ...] = ()
+    train: tuple[AblationTraining, ...] = ()
     paper: bool = True
 
     @property
@@ -123,7 +123,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Block:
+class TableBlock:
     """Rows under one heading.
 
     Args:
@@ -135,7 +135,7 @@ class Block:
 
     title: str
     versions: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
 
 
 @dataclass(frozen=True)
@@ -162,14 +162,14 @@ class PaperTable:
     title: str
     source: str
     layout: str
-    columns: tuple[Column, ...]
-    blocks: tuple[Block, ...]
+    columns: tuple[TableColumn, ...]
+    blocks: tuple[TableBlock, ...]
     notes: tuple[str, ...] = ()
     kffa_keys: int = 0
     pictures: tuple[Picture, ...] = ()
 
     @property
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[TableRow]:
         """All rows, top to bottom."""
         return (row for block in self.blocks for row in block.rows)
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from faceanon.report.table import pipe
-from faceanon.studies.tables.filled import FilledBlock, FilledTable, Line
+from faceanon.studies.tables.filled import FilledBlock, FilledLine, FilledTable
 
 STYLES = {"published": "", "corrected": "italic", "ours": "bold", "not run": "dim"}
 
@@ -83,7 +83,7 @@ def markdown(filled: FilledTable, facts: Sequence[str] = ()) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _md_line(title: str, line: Line) -> str:
+def _md_line(title: str, line: FilledLine) -> str:
     bold = "**" if line.kind == "ours" else ""
     cells = []
     for cell in line.cells:

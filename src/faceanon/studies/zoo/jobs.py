@@ -17,13 +17,13 @@ from faceanon.errors import RunError
 
 if TYPE_CHECKING:
     from faceanon.studies.zoo.recipes import Method
-    from faceanon.studies.zoo.train import Settings
+    from faceanon.studies.zoo.train import ZooSettings
 
 LOG = "log.txt"
 Task = tuple["Method", int]
 
 
-def run_at_once(tasks: Sequence[Task], jobs: int, out: Path, settings: Settings) -> None:
+def run_at_once(tasks: Sequence[Task], jobs: int, out: Path, settings: ZooSettings) -> None:
     """Train and test; what a process prints goes to `log.txt` in the folder of its method and seed.
 
     Args:
@@ -105,7 +105,7 @@ def _begin(threads: int) -> None:
     ParentWatch(0, "the zoo that started this training is gone; the same command resumes it").start()
 
 
-def _work(chain: Sequence[Task], out: Path, settings: Settings) -> None:
+def _work(chain: Sequence[Task], out: Path, settings: ZooSettings) -> None:
     """Train and test one after the other."""
     from faceanon.studies.zoo.train import folder_of, prepare, test
 

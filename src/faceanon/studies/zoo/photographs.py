@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from faceanon.data.prepared import PreparedFaces
-    from faceanon.studies.zoo.recipes import Stage
+    from faceanon.studies.zoo.recipes import ZooStage
 
 SHIPPED = "photo128"  # the bundle that prepares pictures; its own are those of the test, and of training by default
 COMMON = "bundle/photo128_prior"  # what every stage needs on photographs
@@ -49,7 +49,7 @@ def stands_on(own: str | None, bundle: str) -> str:
     return bundle
 
 
-def stage_words(stage: Stage) -> list[str]:
+def stage_words(stage: ZooStage) -> list[str]:
     """Words that name the configs of a stage on photographs, in the order in which they are merged."""
     own, *overlays = stage.files
     words = ["--config", str(own), f"--data={NO_DATA}"]

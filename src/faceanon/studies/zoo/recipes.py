@@ -14,11 +14,11 @@ from faceanon.paths import configs
 from faceanon.studies.zoo.photographs import of_photographs, stands_on
 
 if TYPE_CHECKING:
-    from faceanon.studies.tables.spec import Training
+    from faceanon.studies.tables.spec import AblationTraining
 
 
 @dataclass(frozen=True)
-class Stage:
+class ZooStage:
     """One training.
 
     Args:
@@ -50,7 +50,7 @@ class Method:
 
     name: str
     listed: Listed
-    stages: tuple[Stage, ...]
+    stages: tuple[ZooStage, ...]
 
 
 def find_methods(names: Iterable[str] | None, bundle: str = "synth64") -> list[Method]:
@@ -73,7 +73,7 @@ def find_methods(names: Iterable[str] | None, bundle: str = "synth64") -> list[M
         stages_of_method = []
         for stage, config in stages:
             if stage in needed:
-                stages_of_method.append(Stage(config, (), listed.name))
+                stages_of_method.append(ZooStage(config, (), listed.name))
         wanted = tuple(stages_of_method)
         if missing := [stage.name for stage in wanted if not stage.files[0].is_file()]:
             lacking[listed.name] = f"there is no config {' and no '.join(missing)}"
@@ -110,7 +110,7 @@ def find_ablations(tables: Sequence[str]) -> list[Method]:
     return list(methods.values())
 
 
-def read_recipe(name: str, trainings: Sequence[Training]) -> Method:
+def read_recipe(name: str, trainings: Sequence[AblationTraining]) -> Method:
     """A row's `train` as stages of a method.
 
     Args:
@@ -129,7 +129,7 @@ def read_recipe(name: str, trainings: Sequence[Training]) -> Method:
             break
     stages = []
     for number, training in enumerate(trainings):
-        stages.append(Stage(training.config, training.overlays, preset if number < own else name))
+        stages.append(ZooStage(training.config, training.overlays, preset if number < own else name))
     files = []
     for stage in stages:
         files.extend(stage.files)

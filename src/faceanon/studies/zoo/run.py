@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from faceanon.studies.zoo.recipes import Method
-    from faceanon.studies.zoo.train import Settings
+    from faceanon.studies.zoo.train import ZooSettings
 
 
-def run_zoo(methods: Sequence[Method], seeds: Sequence[int], settings: Settings, out: Path, jobs: int = 1) -> None:
+def run_zoo(methods: Sequence[Method], seeds: Sequence[int], settings: ZooSettings, out: Path, jobs: int = 1) -> None:
     """Train, test, write; what is finished is not repeated.
 
     Args:
@@ -61,7 +61,7 @@ def run_zoo(methods: Sequence[Method], seeds: Sequence[int], settings: Settings,
 
 
 def _one(
-    method: Method, seeds: list[int], out: Path, settings: Settings, image: Tensor
+    method: Method, seeds: list[int], out: Path, settings: ZooSettings, image: Tensor
 ) -> tuple[dict[int, dict[str, float]], dict[str, Tensor]]:
     """Figures of a method by seed, and its rows of the sheets with the first seed."""
     from faceanon.studies.zoo.train import measure, prepare, test
@@ -79,7 +79,7 @@ def _one(
 
 def _write(
     out: Path,
-    settings: Settings,
+    settings: ZooSettings,
     found: dict[str, dict[int, dict[str, float]]],
     original: dict[str, Tensor],
     rows: dict[str, dict[str, Tensor]],
@@ -117,7 +117,7 @@ def _write(
     write_atomic(out / "sheets" / "all.png", png_bytes(sheet(original | hidden)))
 
 
-def _head(settings: Settings) -> str:
+def _head(settings: ZooSettings) -> str:
     return (
         f"Bundle {settings.bundle}; {settings.steps} batches of {settings.batch} for every trained method; "
         f"{settings.test_identities} persons in the test. Mean ± standard deviation over the training seeds.\n\n"

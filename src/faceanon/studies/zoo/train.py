@@ -12,7 +12,7 @@ from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.paths import configs
 from faceanon.studies.zoo.photographs import data_options, of_photographs, sheet_faces, stage_words, stands_on
-from faceanon.studies.zoo.recipes import Method, Stage
+from faceanon.studies.zoo.recipes import Method, ZooStage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +24,7 @@ PLAIN = "riddle_s2"  # whose test serves methods without a stage; nothing of its
 
 
 @dataclass(frozen=True)
-class Settings:
+class ZooSettings:
     """What is the same for all methods; kept beside the results.
 
     Args:
@@ -61,7 +61,7 @@ class Settings:
         write_atomic(path, (json.dumps(asdict(self), indent=2) + "\n").encode())
 
 
-def prepare(method: Method, seed: int, out: Path, settings: Settings) -> Path:
+def prepare(method: Method, seed: int, out: Path, settings: ZooSettings) -> Path:
     """Train the method, or build it; what is there already is not repeated. Returns the model's folder.
 
     Args:
@@ -96,12 +96,12 @@ def folder_of(name: str, seed: int, out: Path) -> Path:
     return out / name / f"seed{seed}"
 
 
-def _place(stage: Stage, seed: int, out: Path) -> Path:
+def _place(stage: ZooStage, seed: int, out: Path) -> Path:
     return folder_of(stage.owner, seed, out) / stage.name
 
 
 def _fit(
-    method: Method, stage: Stage, seed: int, place: Path, settings: Settings, batches: int, start: Path | None
+    method: Method, stage: ZooStage, seed: int, place: Path, settings: ZooSettings, batches: int, start: Path | None
 ) -> None:
     """Train one stage, and note what it cost when it is done."""
     from faceanon.training.cli import run as train
@@ -143,7 +143,7 @@ def _fit(
     write_atomic(place / "cost.json", (json.dumps(cost, indent=2) + "\n").encode())
 
 
-def test(method: Method, seed: int, model: Path, out: Path, settings: Settings) -> dict[str, float]:
+def test(method: Method, seed: int, model: Path, out: Path, settings: ZooSettings) -> dict[str, float]:
     """`faceanon test`, unless its results are there; figures by name, with those of cost.
 
     Args:
@@ -174,7 +174,7 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: Settings) 
         if method.stages:
             stage = method.stages[-1]
         else:
-            stage = Stage(PLAIN, (), PLAIN)
+            stage = ZooStage(PLAIN, (), PLAIN)
         words = _words(method, stage, folder, settings)
         overrides = []
         for name, value in options.items():
@@ -189,7 +189,7 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: Settings) 
     return figures
 
 
-def _words(method: Method, stage: Stage, place: Path, settings: Settings) -> list[str]:
+def _words(method: Method, stage: ZooStage, place: Path, settings: ZooSettings) -> list[str]:
     """Configs and arguments that training and test share."""
     options: dict[str, Any] = {}
     # Of a method without a stage, its preset takes the place of the config's backbone.
@@ -223,7 +223,7 @@ def _words(method: Method, stage: Stage, place: Path, settings: Settings) -> lis
     return [*words, *overrides]
 
 
-def _bundle(method: Method, settings: Settings) -> str:
+def _bundle(method: Method, settings: ZooSettings) -> str:
     return stands_on(method.listed.init_args.get("bundle"), settings.bundle)
 
 
@@ -233,7 +233,7 @@ def _image_size(bundle: str) -> int:
     return Bundle(bundle).image_size
 
 
-def faces(settings: Settings) -> Tensor:
+def faces(settings: ZooSettings) -> Tensor:
     """The eight faces of all sheets: the first test picture of as many persons, `(8, 3, S, S)`."""
     if settings.photographs:
         return sheet_faces(FACES, _image_size(settings.bundle))

@@ -130,6 +130,16 @@ def test_every_room_is_there():
     assert {room(module) for module in set(MODULES) - {"faceanon", "faceanon.studies"}} == set(FLOORS)
 
 
+def test_no_class_name_stands_twice():
+    places = {}
+    for module, path in MODULES.items():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module)
+    twice = [f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1]
+    assert not twice, "one name, two classes: call each by what it is\n" + "\n".join(twice)
+
+
 def test_the_page_shows_the_rooms_as_they_are():
     page = PAGE.read_text(encoding="utf-8")
     assert with_table(page) == page, "run python tests/test_layers.py"

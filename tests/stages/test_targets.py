@@ -7,7 +7,8 @@ from stage_probes import SMALL_CID, crossed_faces
 from faceanon.backbones.dbaf import DBAF
 from faceanon.errors import UserError
 from faceanon.stages import DisentangleStage
-from faceanon.stages.disentangle import DisentangleWeights
+from faceanon.stages.disentangle import DisentangleWeights, Mixed
+from faceanon.types import Codes
 
 NAMES = ("reconstruction", "edges", "perceptual", "parsing")
 WEIGHTS = DisentangleWeights(adversarial=0, contrastive=0, latent=0, edges=1)
@@ -23,7 +24,7 @@ def terms(backbone, source, batch=None, **options):
     stage = DisentangleStage(backbone, WEIGHTS, **options)
     batch = crossed_faces(2, 0) if batch is None else batch
     drawn = torch.linspace(-1, 1, 8)[:, None, None, None] * torch.ones(8, 3, 64, 64) + batch.image.flip(0) / 2
-    found = stage.generator_terms(batch, drawn, source)
+    found = stage.generator_terms(batch, Mixed(source, Codes(source), drawn))
     assert set(found) == set(NAMES)
     return found
 

@@ -15,6 +15,7 @@ lists).
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from itertools import pairwise
 
 import torch
@@ -184,7 +185,8 @@ class DBAF(Backbone):
 
     def _add_key_edit(self, dim: int) -> None:
         """The parts by which a key edits the identity; a method that is built on this one may have others."""
-        self.key_mapping = Frozen(self.bundle.generator().style)
+        # A copy: a bundle would read the whole generator from its file once more.
+        self.key_mapping = Frozen(deepcopy(self.generator.style))
         self.kria = nn.ModuleList(KRIA(dim) for _ in range(3))
         if self.flips is not None:
             for level in self.kria:

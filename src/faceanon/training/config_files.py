@@ -76,7 +76,7 @@ def _on_base(file: object, arguments: object) -> dict[str, Any]:
     return {"class_path": described["class_path"], "init_args": {**own, **arguments}}
 
 
-def with_bases(words: Sequence[str], above: tuple[Path, ...] = ()) -> list[str]:
+def with_bases(words: Sequence[str]) -> list[str]:
     """The words of a command, with the configs that a config names as its `base` put before it.
 
     A config of a run may begin with `base: [FILE, ...]`, paths relative to it: it is laid over these, in that order,
@@ -84,7 +84,6 @@ def with_bases(words: Sequence[str], above: tuple[Path, ...] = ()) -> list[str]:
 
     Args:
         words: What follows the name of the command.
-        above: Configs whose bases are being looked for.
 
     Raises:
         UserError: A config is its own base, or `base` is no list of files.
@@ -95,7 +94,7 @@ def with_bases(words: Sequence[str], above: tuple[Path, ...] = ()) -> list[str]:
         option, equals, value = word.partition("=")
         if waiting or (option == CONFIG and equals):
             file = Path(word if waiting else value)
-            expanded += _with_bases_of(file, above)
+            expanded += _with_bases_of(file, ())
             waiting = False
         elif word == CONFIG:
             waiting = True
@@ -108,7 +107,7 @@ def with_bases(words: Sequence[str], above: tuple[Path, ...] = ()) -> list[str]:
 
 
 def _with_bases_of(file: Path, above: tuple[Path, ...]) -> list[str]:
-    """The words that stand for a config: those of its bases, then its own."""
+    """The words that stand for a config: those of its bases, then its own; `above` are the configs laid over it."""
     own = [CONFIG, str(file)]
     try:
         bases = _bases(file)
@@ -120,7 +119,7 @@ def _with_bases_of(file: Path, above: tuple[Path, ...]) -> list[str]:
         raise UserError(f"{file} is laid over itself: take it out of its base")
     words = []
     for base in bases:
-        words += with_bases([CONFIG, str(base)], (*above, path))
+        words += _with_bases_of(base, (*above, path))
     return [*words, *own]
 
 

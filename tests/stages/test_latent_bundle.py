@@ -134,7 +134,7 @@ def test_a_step_on_prepared_photographs_encodes_only_what_was_saved(bundle, data
 
     def counted_step(stage, *args):
         # What the preparation encodes before the training is not of interest.
-        if stage.batches_seen == 0:
+        if stage.batches_seen == 1:
             encoded.clear()
         step(stage, *args)
 

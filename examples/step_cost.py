@@ -114,7 +114,9 @@ def cost(name: str, side: str, batch: int, bundle: Path) -> tuple[int, int, int]
         FakeTensorMode(),
         mock.patch("faceanon.weights.bundle.load_strictly"),
         mock.patch("faceanon.weights.bundle.load_tensors", no_tensors),
-        mock.patch("faceanon.stages.backbone_stage.average_copy", lambda module: module),  # shapes cannot be copied ...
+        # Shapes cannot be copied ...
+        mock.patch("faceanon.stages.backbone_stage.average_copy", lambda module: module),
+        mock.patch("faceanon.backbones.dbaf.deepcopy", lambda module: module),
         mock.patch.object(torch.nn.Module, "to", lambda module, *_: module),  # ... or moved
         Ledger() as ledger,
     ):

@@ -132,7 +132,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         if self.image_size % self.bundle.codec.shrink or not 0 < self.image_size <= SOURCE_SIDE:
             raise UserError(f"image_size is {image_size}: give a multiple of {self.bundle.codec.shrink}, at most 256")
         self.roots = _roots(root, self.bundle)
-        self.identities = self.bundle.folder / SHIPPED_TABLE if root is None else identities
+        self.identities = pictures_folder(self.bundle) / SHIPPED_TABLE if root is None else identities
         self.versions = versions
         self.batch_size = batch_size
         self.pairs = same_identity_pairs
@@ -169,7 +169,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
             count += len(part)
         with tqdm(total=count, desc="preparing photographs", unit="picture") as progress:
             for split, part in missing:
-                save_tensors(self._file(split, part), workshop.prepare(part, self._versions(split)))
+                save_tensors(self._file(split, part), workshop.prepare(part, self._versions(split), self._framed(split)))
                 progress.update(len(part))
 
     def setup(self, stage: str | None = None) -> None:
@@ -194,7 +194,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         for split, portions in by_split.items():
             self.splits[split] = _joined(portions, number)
         # Whoever trains on other folders may have the shipped test pictures among them.
-        if self.identities != self.bundle.folder / SHIPPED_TABLE:
+        if self.identities != pictures_folder(self.bundle) / SHIPPED_TABLE:
             self.splits["train"] = self._without_shipped_test(self.splits["train"])
         train = self.splits["train"]
         pictures = 0
@@ -281,7 +281,7 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
 
     def _file(self, split: str, part: Sequence[Photo]) -> Path:
         """Where a portion is kept: named by everything that its content depends on."""
-        digest = hashlib.sha256(self._settings(self._versions(split)))
+        digest = hashlib.sha256(self._settings(self._versions(split), self._framed(split)))
         for photo in part:
             if photo.path not in self._contents:
                 self._contents[photo.path] = _content(photo.path)
@@ -295,7 +295,11 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
             return tuple(range(self.versions))
         return HELD_OUT
 
-    def _settings(self, versions: tuple[int, ...]) -> bytes:
+    def _framed(self, split: str) -> bool:
+        """Whether faces are laid into the bundle's frame: a method learns there, and is tested on pictures."""
+        return self.bundle.has("frame") and split != "test"
+
+    def _settings(self, versions: tuple[int, ...], framed: bool) -> bytes:
         facts = {
             "format": FORMAT,
             "codec": self.bundle.entry("codec")["sha256"],
@@ -307,6 +311,8 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
             "jitter": asdict(self.jitter),
             "seed": self.seed,
         }
+        if framed:
+            facts["frame"] = self.bundle.entry("frame")["sha256"]
         return json.dumps(facts, sort_keys=True).encode()
 
     def _where(self) -> str:
@@ -338,8 +344,13 @@ class Workshop:
         self.image_size = image_size
         self.mesh = FaceMesh()
 
-    def prepare(self, photos: Sequence[Photo], versions: Sequence[int]) -> dict[str, Tensor]:
+    def prepare(self, photos: Sequence[Photo], versions: Sequence[int], framed: bool = False) -> dict[str, Tensor]:
         """The tensors of `PreparedVersions` of some pictures; versions without a face in them are left out.
+
+        Args:
+            photos: The pictures.
+            versions: Numbers of their versions.
+            framed: Whether faces are laid into the bundle's frame; `mesh` stays where it lies in the picture.
 
         Raises:
             UnreadableError: A file is no picture.
@@ -355,11 +366,15 @@ class Workshop:
                 numbers.append(number)
         points, confidence = self.mesh.points(np.stack(pictures))
         clear = torch.from_numpy(confidence) >= CLEAR
+        mesh = (torch.from_numpy(points) / SOURCE_SIDE * 2 - 1)[clear].contiguous()
         size = self.image_size
-        small = []
-        for picture in pictures:
-            small.append(cv2.resize(picture, (size, size), interpolation=cv2.INTER_AREA))
-        image = torch.from_numpy(np.stack(small)).permute(0, 3, 1, 2)[clear].contiguous()
+        if framed:
+            image = self._framed(np.stack(pictures)[confidence >= CLEAR], mesh)
+        else:
+            small = []
+            for picture in pictures:
+                small.append(cv2.resize(picture, (size, size), interpolation=cv2.INTER_AREA))
+            image = torch.from_numpy(np.stack(small)).permute(0, 3, 1, 2)[clear].contiguous()
         latents = []
         embeddings = []
         with torch.inference_mode():
@@ -375,15 +390,31 @@ class Workshop:
         return {
             "image": image,
             "latents": torch.cat([torch.zeros(0, channels, cells, cells, dtype=torch.float16), *latents]),
-            "mesh": (torch.from_numpy(points) / SOURCE_SIDE * 2 - 1)[clear].contiguous(),
+            "mesh": mesh,
             "embedding": torch.cat([torch.zeros(0, width), *embeddings]),
             "picture": torch.tensor(numbers)[clear],
         }
 
+    def _framed(self, pictures: NDArray[np.uint8], mesh: Tensor) -> Tensor:
+        """Faces of pictures `(N, S, S, 3)` in the bundle's frame, `(N, 3, side, side)` uint8."""
+        frame = self.bundle.frame
+        assert frame is not None
+        faces = []
+        for few, points in zip(_split(torch.from_numpy(pictures)), _split(mesh), strict=True):
+            face = frame.cut(few.permute(0, 3, 1, 2).float().div(127.5).sub(1), points)
+            faces.append(face.add(1).mul(127.5).round().to(torch.uint8))
+        return torch.cat([torch.zeros(0, 3, frame.side, frame.side, dtype=torch.uint8), *faces])
+
+
+def pictures_folder(bundle: Bundle) -> Path:
+    """The folder with the pictures that ship with a bundle and their table: its own, or another's that it names."""
+    other: str = bundle.spec.get("pictures", ".")
+    return bundle.folder / other
+
 
 def _roots(root: str | list[str] | None, bundle: Bundle) -> list[Path]:
     if root is None:
-        folder = bundle.folder / SHIPPED_FOLDER
+        folder = pictures_folder(bundle) / SHIPPED_FOLDER
         if not folder.is_dir():
             raise UserError(f"bundle {bundle.name!r} ships no pictures: name a folder of aligned photographs as root")
         return [folder]
@@ -392,9 +423,9 @@ def _roots(root: str | list[str] | None, bundle: Bundle) -> list[Path]:
 
 def _shipped_split(identities: str | Path | None, bundle: Bundle) -> dict[str, str] | None:
     """Split of every picture that ships with the bundle, by file name; None for other pictures."""
-    if identities != bundle.folder / SHIPPED_TABLE:
+    if identities != pictures_folder(bundle) / SHIPPED_TABLE:
         return None
-    with (bundle.folder / SHIPPED_TABLE).open(encoding="utf-8", newline="") as file:
+    with (pictures_folder(bundle) / SHIPPED_TABLE).open(encoding="utf-8", newline="") as file:
         splits = {}
         for row in csv.DictReader(file):
             splits[row["file"]] = row["split"]
@@ -417,6 +448,9 @@ def shipped_test(bundle: Bundle) -> tuple[Tensor, Tensor]:
     for start in range(0, len(rows), PORTION):
         image = shipped_faces(bundle, rows[start : start + PORTION], bundle.image_size)
         with torch.inference_mode():
+            if bundle.frame is not None:
+                # As those of training, which these are compared with.
+                image = bundle.frame.cut(image, bundle.landmarks(image))
             embeddings.append(bundle.recogniser(image))
     return torch.cat(embeddings), torch.tensor(threshold)
 
@@ -424,9 +458,9 @@ def shipped_test(bundle: Bundle) -> tuple[Tensor, Tensor]:
 def shipped_pictures(bundle: Bundle, split: Split) -> list[dict[str, str]]:
     """Rows of the table of the pictures that ship with a bundle, of one split; none where it ships no pictures."""
     rows: list[dict[str, str]] = []
-    if not (bundle.folder / SHIPPED_TABLE).is_file():
+    if not (pictures_folder(bundle) / SHIPPED_TABLE).is_file():
         return rows
-    with (bundle.folder / SHIPPED_TABLE).open(encoding="utf-8", newline="") as file:
+    with (pictures_folder(bundle) / SHIPPED_TABLE).open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             if row["split"] == split:
                 rows.append(row)
@@ -437,7 +471,7 @@ def shipped_faces(bundle: Bundle, rows: Sequence[dict[str, str]], side: int) -> 
     """Pictures of some rows of `shipped_pictures`, at least one: `(B, 3, side, side)` in [-1, 1]."""
     pixels = []
     for row in rows:
-        pixels.append(read_photo(bundle.folder / SHIPPED_FOLDER / row["file"], side)[0])
+        pixels.append(read_photo(pictures_folder(bundle) / SHIPPED_FOLDER / row["file"], side)[0])
     return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).float().div(127.5).sub(1)
 
 
@@ -462,6 +496,11 @@ def check_pictures(photos: Sequence[Photo]) -> None:
     if len(bad) > MOST_NAMED:
         named.append(f"and {len(bad) - MOST_NAMED} more")
     raise UserError(f"{len(bad)} pictures cannot be trained on; mend, align or remove them: {'; '.join(named)}")
+
+
+def _split(rows: Tensor) -> tuple[Tensor, ...]:
+    parts: tuple[Tensor, ...] = rows.split(PORTION)  # type: ignore[no-untyped-call]
+    return parts
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -27,6 +27,7 @@ from faceanon.networks.frozen import Frozen
 from faceanon.networks.latents import CodecUser, LatentMaps
 from faceanon.networks.layout import has_bfloat16
 from faceanon.networks.lpips_net import Lpips, LpipsDistance
+from faceanon.networks.mesh_frame import MeshFrame
 from faceanon.networks.onnx_recogniser import OnnxRecogniser
 from faceanon.networks.stylegan2 import Generator
 from faceanon.paths import checkpoints
@@ -328,6 +329,20 @@ class Bundle:
         return Frozen(self.build("landmarks")).to(self.device)
 
     @cached_property
+    def frame(self) -> MeshFrame | None:
+        """The frame in which its generator draws faces; None where that is FFHQ's.
+
+        Raises:
+            UserError: The bundle names another kind of network as its frame.
+        """
+        if not self.has("frame"):
+            return None
+        net = self.build("frame")
+        if not isinstance(net, MeshFrame):
+            raise UserError(f"{self.folder / 'bundle.yaml'}: the frame has to be a MeshFrame; restore the file")
+        return net.requires_grad_(False).to(self.device)
+
+    @cached_property
     def perceptual(self) -> PerceptualDistance:
         """`(a, b)` -> `(B,)` distance; `.features(x)` -> `(B, F)` pooled features."""
         net = self.build("perceptual", weights="file" in self.entry("perceptual"))
@@ -368,6 +383,8 @@ class Bundle:
         for role in ("recogniser", "judge", "parser", "landmarks", "perceptual"):
             if role in self.__dict__:
                 self.__dict__[role].to(device)
+        if isinstance(frame := self.__dict__.get("frame"), MeshFrame):
+            frame.to(device)
         if "codec" in self.__dict__:
             # Its numbers depend on the device: built anew at the next use.
             del self.__dict__["codec"]

@@ -52,9 +52,12 @@ def compose_bundle(folder: Path, base: Bundle, trained: Mapping[str, nn.Module])
     for role, entry in base.spec["networks"].items():
         if role in trained:
             continue
-        networks[role] = entry
+        networks[role] = dict(entry)
         if "file" in entry:
-            shutil.copyfile(base.folder / entry["file"], folder / entry["file"])
+            # It may lie in another bundle's folder.
+            own = Path(entry["file"]).name
+            shutil.copyfile(base.folder / entry["file"], folder / own)
+            networks[role]["file"] = own
     if base.has("codec"):
         _add_untrained(networks, folder)
     for role, net in trained.items():
@@ -69,6 +72,8 @@ def compose_bundle(folder: Path, base: Bundle, trained: Mapping[str, nn.Module])
     for licence in base.folder.glob("LICENSE*"):
         shutil.copyfile(licence, folder / licence.name)
     spec = {**base.spec, "name": f"{base.name}_prior", "networks": networks}
+    # Their folder is not beside this one.
+    spec.pop("pictures", None)
     text = yaml.safe_dump(spec, sort_keys=False, default_flow_style=None, width=110)
     write_atomic(folder / "bundle.yaml", text.encode())
 

@@ -1,0 +1,120 @@
+"""A method that was trained on faces in the frame of their mesh, in use on pictures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from faceanon.backbones.base import Backbone
+from faceanon.key import Secret
+from faceanon.types import Codes
+
+
+def in_use(backbone: Backbone) -> Backbone:
+    """The method as it is used on pictures: itself, unless its bundle's faces lie in the frame of a mesh."""
+    if backbone.bundle.frame is None or isinstance(backbone, InMeshFrame):
+        return backbone
+    return InMeshFrame(backbone).train(backbone.training)
+
+
+class InMeshFrame(Backbone):
+    """Lays the face of each picture into the frame of its mesh, lets a method change it there, and puts it back.
+
+    So pose, expression, hair and background are those of the picture, and the method needs to know none of them.
+    Recovery finds the mesh anew: the anonymized picture and the key are all that it takes.
+
+    It is no method of its own: class, arguments and keys are those of the method inside.
+
+    Args:
+        inner: Of a bundle with a `frame` and the mesh as its `landmarks`.
+    """
+
+    def __init__(self, inner: Backbone) -> None:
+        super().__init__()
+        assert inner.bundle.frame is not None
+        inner.bundle.require("landmarks")
+        self.inner = inner
+        self.frame = inner.bundle.frame
+        self.bundle = inner.bundle
+        self.init_args = inner.init_args
+        self.reversible = inner.reversible
+        self.exact = inner.exact
+        self.sealed = inner.sealed
+        self.key_shape = inner.key_shape
+        self.key_bits = inner.key_bits
+        self.trained_by = inner.trained_by
+        self.paper = inner.paper
+        self.licence = inner.licence
+
+    @property
+    def method(self) -> str:
+        """The method inside."""
+        return self.inner.method
+
+    @property
+    def key_label(self) -> str:
+        """The stream of the method inside."""
+        return self.inner.key_label
+
+    @property
+    def works_through_codes(self) -> bool:
+        """As the method inside."""
+        return self.inner.works_through_codes
+
+    def sample_key(self, batch: int, generator: torch.Generator | None = None) -> Tensor:
+        """Keys of the method inside."""
+        return self.inner.sample_key(batch, generator)
+
+    def key_of(self, secret: Secret) -> Tensor:
+        """The key of the method inside."""
+        return self.inner.key_of(secret)
+
+    def encode(self, image: Tensor) -> Codes:
+        """The codes of the faces of `(B, 3, S, S)`, and what `decode` needs to put others back."""
+        face, mesh = self._cut(image)
+        return replace(self.inner.encode(face), mesh=mesh, around=image)
+
+    def encode_anonymized(self, image: Tensor) -> Codes:
+        """As `encode`, with the method's own reading of what it drew."""
+        face, mesh = self._cut(image)
+        return replace(self.inner.encode_anonymized(face), mesh=mesh, around=image)
+
+    def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
+        """That of the method inside."""
+        return self.inner.transform(identity, key, inverse)
+
+    def edit(self, codes: Codes, key: Tensor, inverse: bool = False) -> Codes:
+        """That of the method inside."""
+        return self.inner.edit(codes, key, inverse)
+
+    def decode(self, codes: Codes) -> Tensor:
+        """The pictures `(B, 3, S, S)` with the faces of codes in them."""
+        assert codes.around is not None
+        assert codes.mesh is not None
+        drawn = self.inner.decode(replace(codes, mesh=None, around=None))
+        return self.frame.put(drawn.clamp(-1, 1), codes.around, codes.mesh)
+
+    def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
+        """Replace the person in `(B, 3, S, S)`."""
+        face, mesh = self._cut(image)
+        return self.frame.put(self.inner.anonymize(face, key).clamp(-1, 1), image, mesh)
+
+    def anonymize_as(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
+        """`anonymize`, with given identity codes in place of each picture's own."""
+        face, mesh = self._cut(image)
+        return self.frame.put(self.inner.anonymize_as(face, identity, key).clamp(-1, 1), image, mesh)
+
+    def recover(self, image: Tensor, key: Tensor) -> Tensor:
+        """Bring the person back from an anonymized `(B, 3, S, S)`.
+
+        Raises:
+            NotImplementedError: The method is not reversible.
+        """
+        face, mesh = self._cut(image)
+        return self.frame.put(self.inner.recover(face, key).clamp(-1, 1), image, mesh)
+
+    def _cut(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        mesh = self.bundle.landmarks(image)
+        return self.frame.cut(image, mesh), mesh

@@ -1,0 +1,171 @@
+"""One frame for all faces: a smooth warp lays the points of a face's mesh on the same places, and brings it back.
+
+In this frame all faces have one pose, one expression and one shape. What is left of a face is how it looks, and sums
+of faces are faces: in FFHQ's frame, where only the eyes and the mouth lie alike, they have double brows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from faceanon.networks.face_mesh import POINTS
+
+CELL = 4  # pixels of the frame between the nodes at which the warp is computed; in between it is interpolated
+STIFF = 4e-3  # how much smoother than through all points the warp is
+TINY = 1e-9  # keeps the logarithm of a distance of 0 finite
+INSET = 0.02  # in sides of the frame, how far inside the hull of the mesh a face is drawn ...
+SOFT = 0.03  # ... and how wide the edge of that is
+REACH = 0.02  # in sides of the frame, how far outside the hull the picture is still seen
+
+
+class MeshFrame(nn.Module):
+    """Cuts faces out of pictures into one frame, and puts them back.
+
+    The warp is a thin plate spline through the points of the mesh, a little smoothed. What lies outside the face is
+    grey in the frame, so that a code of it is the face's alone.
+
+    Args:
+        side: Of the frame, in pixels.
+
+    Attributes:
+        points: `(468, 2)` where the points lie in the frame, x and y in [-1, 1].
+        hull: `(side, side)` in [0, 1], what the points enclose.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.testing import smooth_faces
+        >>> from faceanon.weights.bundle import Bundle
+        >>> frame = Bundle("photo128_mesh").frame
+        >>> faces = torch.nn.functional.interpolate(smooth_faces(2), size=128)
+        >>> cut = frame.cut(faces, frame.points.expand(2, -1, -1))
+        >>> cut.shape, frame.put(cut, faces, frame.points.expand(2, -1, -1)).shape
+        (torch.Size([2, 3, 128, 128]), torch.Size([2, 3, 128, 128]))
+    """
+
+    points: Tensor
+    hull: Tensor
+
+    def __init__(self, side: int = 128) -> None:
+        super().__init__()
+        self.init_args: dict[str, Any] = {"side": side}
+        self.side = side
+        self.register_buffer("points", torch.zeros(POINTS, 2))
+        self.register_buffer("hull", torch.zeros(side, side))
+        # The points lie where they lie, so what depends on them alone is computed once.
+        self._nodes_of_points: Tensor | None = None
+
+    def cut(self, image: Tensor, mesh: Tensor) -> Tensor:
+        """The faces of pictures in the frame.
+
+        Args:
+            image: `(B, 3, S, S)` in [-1, 1].
+            mesh: `(B, 468, 2 or more)` points of their faces, x and y in [-1, 1] of the picture.
+
+        Returns:
+            `(B, 3, side, side)` in [-1, 1], 0 outside the face.
+        """
+        with torch.autocast(image.device.type, enabled=False), torch.no_grad():
+            nodes = self._spline_matrix().to(image.device) @ mesh[..., :2].double()
+            places = _between_nodes(nodes.float(), self.side)
+        face = _sampled(image.float(), places)
+        return face * self._seen()
+
+    def put(self, face: Tensor, image: Tensor, mesh: Tensor) -> Tensor:
+        """Pictures with other faces: where the mesh lies, what `face` shows in the frame.
+
+        Args:
+            face: `(B, 3, side, side)` in [-1, 1].
+            image: `(B, 3, S, S)`, what stays around the face.
+            mesh: As in `cut`.
+
+        Returns:
+            `(B, 3, S, S)`.
+        """
+        side = image.shape[-1]
+        with torch.autocast(image.device.type, enabled=False), torch.no_grad():
+            places = _between_nodes(self._places_in_frame(mesh[..., :2].double(), side).float(), side)
+            edge = F.grid_sample(self._drawn().expand(len(places), -1, -1, -1), places, align_corners=False)
+        shown = _sampled(face.float(), places)
+        return image + edge * (shown - image)
+
+    def _spline_matrix(self) -> Tensor:
+        """`(nodes, 468)`: the places in a picture of the frame's nodes, as a linear function of the mesh."""
+        if self._nodes_of_points is None:
+            points = self.points.double().cpu()
+            nodes = _nodes(self.side)
+            system = _system(points[None])[0]
+            basis = torch.cat([_bending(nodes, points), torch.ones(len(nodes), 1, dtype=nodes.dtype), nodes], 1)
+            solved = torch.linalg.solve(system.T, basis.T).T
+            self._nodes_of_points = solved[:, : len(points)].contiguous()
+        return self._nodes_of_points
+
+    def _places_in_frame(self, mesh: Tensor, side: int) -> Tensor:
+        """The places in the frame `(B, nodes, 2)` of the nodes of pictures, by a spline through each mesh."""
+        points = self.points.double().expand(len(mesh), -1, -1)
+        zeros = points.new_zeros(len(mesh), 3, 2)
+        weights = torch.linalg.solve(_system(mesh), torch.cat([points, zeros], 1))
+        nodes = _nodes(side).to(mesh.device).expand(len(mesh), -1, -1)
+        basis = torch.cat([_bending(nodes, mesh), nodes.new_ones(*nodes.shape[:2], 1), nodes], -1)
+        return basis @ weights
+
+    def _seen(self) -> Tensor:
+        """`(1, 1, side, side)` in [0, 1]: the hull and a little around it, with a soft edge."""
+        reach = max(1, round(REACH * self.side))
+        wide = F.max_pool2d(self.hull[None, None], 2 * reach + 1, 1, reach)
+        return _softened(wide, reach)
+
+    def _drawn(self) -> Tensor:
+        """`(1, 1, side, side)` in [0, 1]: the hull without its rim, with a soft edge."""
+        inset = max(1, round(INSET * self.side))
+        narrow = -F.max_pool2d(-self.hull[None, None], 2 * inset + 1, 1, inset)
+        return _softened(narrow, max(1, round(SOFT * self.side)))
+
+
+def _nodes(side: int) -> Tensor:
+    """Places `(nodes, 2)` in [-1, 1] of the corners of cells of `CELL` pixels."""
+    steps = torch.linspace(-1, 1, side // CELL + 1, dtype=torch.float64)
+    down, across = torch.meshgrid(steps, steps, indexing="ij")
+    return torch.stack([across, down], -1).flatten(0, 1)
+
+
+def _bending(places: Tensor, points: Tensor) -> Tensor:
+    """The thin plate spline's kernel r^2 log r^2 of `(..., N, 2)` and `(..., P, 2)`: `(..., N, P)`."""
+    # Not torch.cdist, which rounds near distances.
+    squares = (places[..., :, None, :] - points[..., None, :, :]).square().sum(-1)
+    return squares * (squares + TINY).log()
+
+
+def _system(points: Tensor) -> Tensor:
+    """The equations `(B, P + 3, P + 3)` of a smoothed spline through points `(B, P, 2)`."""
+    batch, count, _ = points.shape
+    bending = _bending(points, points) + STIFF * torch.eye(count, dtype=points.dtype, device=points.device)
+    flat = torch.cat([points.new_ones(batch, count, 1), points], -1)
+    below = torch.cat([flat.transpose(1, 2), points.new_zeros(batch, 3, 3)], -1)
+    return torch.cat([torch.cat([bending, flat], -1), below], 1)
+
+
+def _between_nodes(nodes: Tensor, side: int) -> Tensor:
+    """Values `(B, nodes, 2)` at the corners of cells, interpolated at the middles of pixels: `(B, side, side, 2)`."""
+    count = side // CELL + 1
+    grid = nodes.transpose(1, 2).unflatten(2, (count, count))
+    steps = (torch.arange(side, device=nodes.device) + 0.5) / side * 2 - 1
+    down, across = torch.meshgrid(steps, steps, indexing="ij")
+    middles = torch.stack([across, down], -1).expand(len(nodes), -1, -1, -1)
+    found: Tensor = F.grid_sample(grid, middles, align_corners=True)
+    return found.permute(0, 2, 3, 1)
+
+
+def _sampled(image: Tensor, places: Tensor) -> Tensor:
+    """Colours of `(B, C, H, W)` at places `(B, h, w, 2)`; beyond the border the border's."""
+    found: Tensor = F.grid_sample(image, places, "bicubic", "border", align_corners=False)
+    # The cubic curves overshoot at sharp edges.
+    return found.clamp(-1, 1)
+
+
+def _softened(mask: Tensor, reach: int) -> Tensor:
+    """A mask `(1, 1, h, h)` with an edge of twice `reach` pixels."""
+    return F.avg_pool2d(mask, 2 * reach + 1, 1, reach, count_include_pad=False)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from faceanon import __version__
 from faceanon.backbones.base import Backbone
+from faceanon.backbones.in_frame import InMeshFrame, in_use
 from faceanon.backbones.presets import backbone_class
 from faceanon.errors import UserError
 from faceanon.files import (
@@ -338,7 +339,7 @@ def load_backbone(path: str | Path, device: torch.device | str = "cpu") -> tuple
             "install that bundle"
         )
     load_strictly(backbone, saved.tensors, saved.source)
-    return backbone.eval().requires_grad_(False), saved.sha256
+    return in_use(backbone.eval().requires_grad_(False)), saved.sha256
 
 
 def _named(bundle: dict[str, Any]) -> str:
@@ -396,6 +397,8 @@ def read_exportable(model: str | Path) -> Exportable:
     for folder in (Path(model), checkpoints() / model):
         if (folder / CARD).is_file() or folder.is_file():
             backbone, _ = load_backbone(folder)
+            if isinstance(backbone, InMeshFrame):
+                backbone = backbone.inner
             generator, encoder, average = (getattr(backbone, name, None) for name in _PARTS)
             return exportable(generator, encoder, average, f"{folder} ({type(backbone).__name__})")
         if (folder / "bundle.yaml").is_file():

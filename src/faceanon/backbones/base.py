@@ -35,6 +35,8 @@ class Backbone(nn.Module, ABC):
             `recover_from` reads it, and `recover` refuses.
         trains_on_pictures: Whether `drawn_view` gives pictures, so that the stages' own terms apply. A method that
             trains on latents brings its terms itself.
+        draws_in_frame: Whether it is used in the frame of a bundle that has one, where the bundle's generator draws; a
+            method that needs what lies around a face is not.
         key_shape: Shape of one key, without the batch.
         key_bits: Size of the key space in bits, at most the 256 of a `Secret`; None for a method that takes no key.
         trained_by: Names of the stages that train it; empty for a method that needs no training.
@@ -70,6 +72,7 @@ class Backbone(nn.Module, ABC):
     exact: bool = False
     sealed: bool = False
     trains_on_pictures: bool = True
+    draws_in_frame: bool = True
     key_shape: tuple[int, ...]
     key_bits: int | None = 256
     trained_by: tuple[str, ...] = ("DisentangleStage", "AnonymizeStage")

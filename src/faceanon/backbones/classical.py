@@ -41,6 +41,7 @@ class Classical(WithoutCodes):
 
     trained_by = ()
     licence = "no code of others; no weights"
+    draws_in_frame = False
 
     def __init__(self, bundle: str = "synth64", region: Region = "ellipse") -> None:
         super().__init__()

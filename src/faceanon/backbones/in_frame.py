@@ -14,7 +14,7 @@ from faceanon.types import Codes
 
 def in_use(backbone: Backbone) -> Backbone:
     """The method as it is used on pictures: itself, unless its bundle's faces lie in the frame of a mesh."""
-    if backbone.bundle.frame is None or isinstance(backbone, InMeshFrame):
+    if not backbone.draws_in_frame or backbone.bundle.frame is None or isinstance(backbone, InMeshFrame):
         return backbone
     return InMeshFrame(backbone).train(backbone.training)
 

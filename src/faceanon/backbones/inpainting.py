@@ -32,6 +32,7 @@ class Inpainting(Backbone):
 
     reversible = False
     trained_by = ("AnonymizeStage",)
+    draws_in_frame = False
 
     def __init__(self, bundle: str, key_dim: int, widths: list[int]) -> None:
         super().__init__()

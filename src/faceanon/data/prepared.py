@@ -169,7 +169,9 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
             count += len(part)
         with tqdm(total=count, desc="preparing photographs", unit="picture") as progress:
             for split, part in missing:
-                save_tensors(self._file(split, part), workshop.prepare(part, self._versions(split), self._framed(split)))
+                save_tensors(
+                    self._file(split, part), workshop.prepare(part, self._versions(split), self._framed(split))
+                )
                 progress.update(len(part))
 
     def setup(self, stage: str | None = None) -> None:

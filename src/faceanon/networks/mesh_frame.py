@@ -85,12 +85,24 @@ class MeshFrame(nn.Module):
         Returns:
             `(B, 3, S, S)`.
         """
-        side = image.shape[-1]
-        with torch.autocast(image.device.type, enabled=False), torch.no_grad():
+        shown, edge = self.moved(face, mesh, image.shape[-1])
+        return image + edge * (shown - image)
+
+    def moved(self, face: Tensor, mesh: Tensor, side: int) -> tuple[Tensor, Tensor]:
+        """What `put` shows of faces before it joins them to pictures.
+
+        Args:
+            face: `(B, C, side of the frame, side of the frame)` in [-1, 1].
+            mesh: As in `cut`.
+            side: S of the pictures.
+
+        Returns:
+            `(B, C, S, S)`, and how much of it counts `(B, 1, S, S)` in [0, 1].
+        """
+        with torch.autocast(face.device.type, enabled=False), torch.no_grad():
             places = _between_nodes(self._places_in_frame(mesh[..., :2].double(), side).float(), side)
             edge = F.grid_sample(self._drawn().expand(len(places), -1, -1, -1), places, align_corners=False)
-        shown = _sampled(face.float(), places)
-        return image + edge * (shown - image)
+        return _sampled(face.float(), places), edge
 
     def _spline_matrix(self) -> Tensor:
         """`(nodes, 468)`: the places in a picture of the frame's nodes, as a linear function of the mesh."""

@@ -143,6 +143,10 @@ class Generator(CodecUser):
         rows: list[int] = self.init_args.get("draft", [])
         return rows
 
+    def drafted(self, w_plus: Tensor) -> Tensor:
+        """The linear draft of w+ codes `(B, L, D)` alone: latents `(B, latents, S, S)`."""
+        return self._drafted(w_plus.unbind(1))
+
     def _drafted(self, styles: Sequence[Tensor]) -> Tensor:
         """Latents `(B, latents, S, S)` as a linear function of the code."""
         parts = [styles[0]]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from faceanon.backbones.base import Backbone
+from faceanon.backbones.in_frame import in_use
 from faceanon.errors import UserError
 from faceanon.losses.latent import LatentNorm, latent_regulariser
 from faceanon.losses.reconstruction import PixelNorm, pixel_loss, round_to_8_bit
@@ -25,6 +26,7 @@ from faceanon.stages.anonymize_terms import ON_THE_WAY_BACK, PAPER_WEIGHTS, Anon
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.base import average_copy
 from faceanon.stages.chunks import fooling_rows
+from faceanon.stages.read_back import read_back
 from faceanon.types import Branches, Codes, FaceBatch
 
 Loop = Literal["file", "image", "latent"]
@@ -171,7 +173,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         """All five pictures of a face, or two of them in between; of a method with a sealed way back the anonymized."""
         if self.backbone.sealed:
             return self._draw_one_way(self.backbone.encode_batch(batch), 2 if self._complete else 1)
-        return self.draw(batch.image, self._complete)
+        return self.draw(batch.image, self._complete, batch.mesh)
 
     @property
     def adversaries(self) -> list[nn.Module]:
@@ -204,8 +206,14 @@ class AnonymizeStage(BackboneStage[Branches]):
     def _complete(self) -> bool:
         return (self.batches_seen - 1) % self.branches_every == 0
 
-    def draw(self, image: Tensor, all_five: bool = True) -> Branches:
-        """The branches for originals `(B, 3, S, S)`: all five, or only one anonymized and the recovered picture."""
+    def draw(self, image: Tensor, all_five: bool = True, mesh: Tensor | None = None) -> Branches:
+        """The branches of originals.
+
+        Args:
+            image: `(B, 3, S, S)`.
+            all_five: All five, or only one anonymized and the recovered picture.
+            mesh: `(B, 468, 2)` where the faces lie in their pictures, of a bundle with a frame.
+        """
         backbone = self.backbone
         size = len(image)
         if not backbone.reversible:
@@ -227,7 +235,7 @@ class AnonymizeStage(BackboneStage[Branches]):
             # The released code never looks at the picture again: it opens the very codes that were edited.
             start = edited.map(lambda item: item[:size])
         else:
-            found = start = backbone.encode_anonymized(self._saved(anonymized[:size], noise))
+            found = start = backbone.encode_anonymized(self._saved(anonymized[:size], image, mesh, noise))
         opened = backbone.edit(start.map(lambda item: repeat(item, len(back) // size)), back, inverse=True)
         back_again, opened_latents = self.decoded(opened)
         pictures = torch.cat([anonymized, back_again])
@@ -266,12 +274,12 @@ class AnonymizeStage(BackboneStage[Branches]):
             return torch.randn_like(image)
         return self.parallel.streams.normal_like(image)
 
-    def _saved(self, anonymized: Tensor, noise: Tensor | None) -> Tensor:
-        """Pictures `(B, 3, S, S)` as they are read back in training; gradients pass as if nothing had happened."""
+    def _saved(self, anonymized: Tensor, image: Tensor, mesh: Tensor | None, noise: Tensor | None) -> Tensor:
+        """Pictures `(B, 3, S, S)` of `image` as they are read back in training; gradients pass through."""
         noisy = anonymized if noise is None else anonymized + noise
         if self.loop == "image":
             return noisy
-        return round_to_8_bit(noisy)
+        return read_back(self.bundle, noisy, image, mesh)
 
     def generator_terms(self, batch: FaceBatch, branches: Branches) -> dict[str, Tensor]:
         """Named terms of all that was drawn."""
@@ -403,7 +411,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         assert self.evaluation is not None
         # A judge measures in full precision.
         with torch.autocast(self.device.type, enabled=False):
-            self.evaluation.update(batch, self.ema)
+            self.evaluation.update(batch, in_use(self.ema))
 
     def on_test_epoch_end(self) -> None:
         """Print the table, write JSON and page."""

@@ -16,6 +16,7 @@ from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from faceanon.backbones.dbaf import flipped
 from faceanon.backbones.region import check_oval, inside_oval
 from faceanon.errors import UserError
 from faceanon.files import load_strictly, load_tensors, save_tensors
@@ -33,6 +34,7 @@ from faceanon.networks.stylegan2 import Generator
 from faceanon.report.page import write_report
 from faceanon.stages.base import Schedule, Stage, average_copy, plain_sum, weighted_sum
 from faceanon.stages.draft import fit_draft, fit_mapping, fit_mixture, freeze_draft
+from faceanon.stages.read_back import read_back
 from faceanon.stages.samples import sample_faces, save_samples
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
@@ -55,6 +57,9 @@ class PriorWeights:
         delta: e4e's delta regularisation.
         mapping: Sliced Wasserstein distance between mapped z and encoded w (trains the mapping network alone).
         adversarial: Non-saturating loss on samples and reconstructions.
+        reading: L1 between the draft of a stranger's code and that of what the encoder reads off the stranger's saved
+            picture. Only for a generator with a draft. Strangers are the batch's persons with signs of their codes
+            changed, as DBAF's `flips` changes them: what a key makes of a code has to be readable.
     """
 
     pixel: float = 2.0
@@ -64,6 +69,7 @@ class PriorWeights:
     delta: float = 2e-4
     mapping: float = 1.0
     adversarial: float = 0.1
+    reading: float = 0.0
 
 
 class Prior(nn.Module):
@@ -149,6 +155,8 @@ class PriorStage(Stage):
             there, as shares of the side.
         face_emphasis: How often the cells in that oval count, in the draft's components and in `pixel`. By itself a
             photograph's background takes most of its components.
+        kept_signs: So many first numbers of strangers' codes keep their sign in the term `reading`, as in DBAF's
+            `flips`.
         optimizer_g: Builds the optimizer of generator and encoder.
         optimizer_d: Builds the discriminator's.
         init_from: Folder with `generator.safetensors` and `encoder.safetensors` to start from.
@@ -185,6 +193,7 @@ class PriorStage(Stage):
         part_emphasis: float = 3.0,
         face_oval: list[float] | None = None,
         face_emphasis: float = 1.0,
+        kept_signs: int = 0,
         optimizer_g: OptimizerCallable = torch.optim.Adam,
         optimizer_d: OptimizerCallable = torch.optim.Adam,
         init_from: Path | None = None,
@@ -244,6 +253,7 @@ class PriorStage(Stage):
         check_oval(face_oval)
         self.face_oval = face_oval
         self.face_emphasis = face_emphasis
+        self.kept_signs = kept_signs
         self.optimizer_g = optimizer_g
         self.optimizer_d = optimizer_d
         self.export = export
@@ -365,6 +375,8 @@ class PriorStage(Stage):
         if self.weights.edges:
             terms["edges"] = gradient_loss(output, original, weight)
         terms |= self.picture_terms(output, batch, len(codes) - alone)
+        if self.weights.reading and self.batches_seen > self.pictures_after:
+            terms["reading"] = self.reading_term(codes[: self.watched], batch)
         terms["delta"] = latent_regulariser(codes, "delta")
         terms["mapping"] = mapping
         if self.adversarial and self.discriminator is not None:
@@ -426,6 +438,24 @@ class PriorStage(Stage):
             wanted = self.bundle.recogniser(image).detach()
             terms["identity"] = attract(self.bundle.recogniser(output), wanted)
         return terms
+
+    def reading_term(self, codes: Tensor, batch: FaceBatch) -> Tensor:
+        """How far strangers' codes are from what is read off their saved pictures, in drafted latents.
+
+        Args:
+            codes: `(W, L, D)` of the batch's first faces.
+            batch: Faces.
+        """
+        generator = self.prior.generator
+        streams = self.parallel.streams
+        assert streams is not None
+        key = streams.draw(partial(torch.randn, 3, generator.style_dim))[: len(codes)].to(codes)
+        # The encoder learns to read strangers, not to make codes whose strangers are easily read.
+        strangers = flipped(codes.detach(), key, self.kept_signs)
+        drawn = generator.decode(generator.draw(strangers))
+        saved = read_back(self.bundle, drawn, batch.image[: len(codes)], batch.mesh)
+        found, _ = self.prior.encoder.with_features(self.bundle.codec.encode(saved))
+        return pixel_loss(generator.drafted(found), generator.drafted(strangers))
 
     def mixed(self, w: Tensor, count: int) -> Tensor:
         """W+ codes `(count, L, D)` of the first rows of w `(B, D)`, some of which go on as another row's."""

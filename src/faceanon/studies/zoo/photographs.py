@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,13 @@ from faceanon.weights.spec import bundle_path, read_spec
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from faceanon.backbones.presets import Listed
     from faceanon.data.prepared import PreparedFaces
     from faceanon.studies.zoo.recipes import ZooStage
 
-SHIPPED = "photo128"  # the bundle that prepares pictures; its own are those of the test, and of training by default
+SHIPPED = "photo128"  # the bundle whose pictures are those of the test, and of training by default
+PICTURES = "photo128_pictures"  # the bundle of methods that draw whole pictures
+FRAMED = "photo128_mesh"  # the bundle that prepares them for methods that draw in the frame of a mesh
 COMMON = "bundle/photo128_prior"  # what every stage needs on photographs
 # Between the two, a class without arguments takes away what the stage says of procedural faces: `jitter` of these means
 # something else for photographs.
@@ -36,17 +39,33 @@ def of_photographs(bundle: str) -> bool:
     return "codec" in read_spec(bundle_path(bundle))["networks"]
 
 
-def stands_on(own: str | None, bundle: str) -> str:
+def stands_on(listed: Listed, bundle: str) -> str:
     """The bundle that a method stands on.
 
     Args:
-        own: The bundle that its preset names. A method whose own is one of photographs needs more than a generator and
-            an encoder of it, and keeps it.
+        listed: Its preset. A method whose own bundle is one of photographs needs more than a generator and an encoder
+            of it, and keeps it. One that needs what lies around a face has no use for a frame of faces.
         bundle: The zoo's.
     """
+    from faceanon.backbones.presets import backbone_class
+
+    own: str | None = listed.init_args.get("bundle")
     if own is not None and of_photographs(own):
         return own
+    if "frame" in read_spec(bundle_path(bundle))["networks"] and not backbone_class(listed.class_path).draws_in_frame:
+        return PICTURES
     return bundle
+
+
+def prepares(bundle: str) -> str:
+    """The bundle that prepares pictures for methods on a bundle: a prior alone has none.
+
+    Examples:
+        >>> from faceanon.studies.zoo.photographs import prepares
+        >>> prepares("photo128"), prepares("photo128_prior")
+        ('photo128', 'photo128_mesh')
+    """
+    return FRAMED if "frame" in read_spec(bundle_path(bundle))["networks"] else SHIPPED
 
 
 def stage_words(stage: ZooStage) -> list[str]:
@@ -71,14 +90,15 @@ def _needed_by(stage: str) -> list[Path]:
     return found
 
 
-def data_options(photos: Sequence[str], batches: int | None) -> dict[str, Any]:
+def data_options(bundle: str, photos: Sequence[str], batches: int | None) -> dict[str, Any]:
     """Settings of the data of one run.
 
     Args:
+        bundle: That of the method.
         photos: Folders to train on; none for those that ship.
         batches: To train on; None for a test, which is always on the pictures that ship.
     """
-    options: dict[str, Any] = {"data.init_args.bundle": SHIPPED, "data.init_args.root": "null"}
+    options: dict[str, Any] = {"data.init_args.bundle": prepares(bundle), "data.init_args.root": "null"}
     if batches is not None:
         # An epoch is the whole training: how many pictures there are does not matter.
         options |= {"data.init_args.train_batches": batches, "trainer.max_epochs": 1}
@@ -87,10 +107,13 @@ def data_options(photos: Sequence[str], batches: int | None) -> dict[str, Any]:
     return options
 
 
-def prepare_photographs(photos: Sequence[str], overlays: Sequence[str], image_size: int) -> None:
+def prepare_photographs(
+    bundles: Iterable[str], photos: Sequence[str], overlays: Sequence[str], image_size: int
+) -> None:
     """Prepare what training and test read, before several processes would do so at once.
 
     Args:
+        bundles: Those of the methods.
         photos: Folders to train on; none for those that ship.
         overlays: Further config files of the zoo, which may have settings of the data.
         image_size: Side of the faces in pixels.
@@ -100,11 +123,12 @@ def prepare_photographs(photos: Sequence[str], overlays: Sequence[str], image_si
     """
     roots: list[list[str] | None] = [list(photos)] if photos else []
     # The pictures that ship are those of the test.
-    for root in (*roots, None):
-        _data(root, overlays, image_size).prepare_data()
+    for bundle in sorted({prepares(bundle) for bundle in bundles}):
+        for root in (*roots, None):
+            _data(bundle, root, overlays, image_size).prepare_data()
 
 
-def _data(root: list[str] | None, overlays: Sequence[str], image_size: int) -> PreparedFaces:
+def _data(bundle: str, root: list[str] | None, overlays: Sequence[str], image_size: int) -> PreparedFaces:
     """The pictures of some folders with the settings that configs give."""
     from faceanon.data.photo_jitter import PhotoJitter
     from faceanon.data.prepared import PreparedFaces
@@ -116,7 +140,7 @@ def _data(root: list[str] | None, overlays: Sequence[str], image_size: int) -> P
             settings |= data.get("init_args") or {}
     if isinstance(settings.get("jitter"), dict):
         settings["jitter"] = PhotoJitter(**settings["jitter"])
-    return PreparedFaces(**{**settings, "bundle": SHIPPED, "root": root, "image_size": image_size})
+    return PreparedFaces(**{**settings, "bundle": bundle, "root": root, "image_size": image_size})
 
 
 def test_persons() -> int:

@@ -77,7 +77,7 @@ def find_methods(names: Iterable[str] | None, bundle: str = "synth64") -> list[M
         wanted = tuple(stages_of_method)
         if missing := [stage.name for stage in wanted if not stage.files[0].is_file()]:
             lacking[listed.name] = f"there is no config {' and no '.join(missing)}"
-        elif of_photographs(stands_on(listed.init_args.get("bundle"), bundle)) and not of_photographs(bundle):
+        elif of_photographs(stands_on(listed, bundle)) and not of_photographs(bundle):
             lacking[listed.name] = f"it is for photographs, and bundle {bundle} has no codec"
         else:
             methods[listed.name] = Method(listed.name, listed, wanted)

@@ -30,7 +30,7 @@ def run_zoo(methods: Sequence[Method], seeds: Sequence[int], settings: ZooSettin
     """
     from faceanon.studies.zoo.jobs import run_at_once
     from faceanon.studies.zoo.photographs import prepare_photographs
-    from faceanon.studies.zoo.train import faces
+    from faceanon.studies.zoo.train import bundle_of, faces
     from faceanon.weights.bundle import Bundle
 
     # Before anything is trained: a folder of other settings, and a judge that is missing, are refused at once.
@@ -38,7 +38,8 @@ def run_zoo(methods: Sequence[Method], seeds: Sequence[int], settings: ZooSettin
     bundle.judge  # noqa: B018 - built for its errors
     settings.keep(out)
     if settings.photographs:
-        prepare_photographs(settings.photos, settings.overlays, bundle.image_size)
+        bundles = {bundle_of(method, settings) for method in methods}
+        prepare_photographs(bundles, settings.photos, settings.overlays, bundle.image_size)
     wanted = {}
     for method in methods:
         # Without a training all seeds give the same.

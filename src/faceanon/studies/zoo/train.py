@@ -76,7 +76,7 @@ def prepare(method: Method, seed: int, out: Path, settings: ZooSettings) -> Path
         from faceanon.models import save_backbone
 
         listed = method.listed
-        arguments = {**listed.init_args, "bundle": _bundle(method, settings)}
+        arguments = {**listed.init_args, "bundle": bundle_of(method, settings)}
         save_backbone(backbone_class(listed.class_path)(**arguments), model)
         return model
     for number, stage in enumerate(method.stages):
@@ -110,7 +110,7 @@ def _fit(
     if settings.photographs:
         epochs = 1
         an_epoch = batches
-        data = data_options(settings.photos, batches)
+        data = data_options(bundle_of(method, settings), settings.photos, batches)
     else:
         # Faces of an epoch are drawn into memory, so a long training takes several epochs.
         epochs = -(-batches * settings.batch // (GROUP * MOST_GROUPS))
@@ -168,7 +168,7 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: ZooSetting
             "trainer.logger": "false",
         }
         if settings.photographs:
-            options |= data_options(settings.photos, None)
+            options |= data_options(bundle_of(method, settings), settings.photos, None)
             # Protocols that ship are of other pictures.
             options["model.init_args.protocol"] = "null"
         if method.stages:
@@ -195,7 +195,7 @@ def _words(method: Method, stage: ZooStage, place: Path, settings: ZooSettings) 
     # Of a method without a stage, its preset takes the place of the config's backbone.
     if not method.stages:
         options = {"model.init_args.backbone": configs() / f"backbone/{method.listed.name}.yaml"}
-    bundle = _bundle(method, settings)
+    bundle = bundle_of(method, settings)
     options["model.init_args.backbone.init_args.bundle"] = bundle
     words = []
     if settings.photographs:
@@ -223,8 +223,9 @@ def _words(method: Method, stage: ZooStage, place: Path, settings: ZooSettings) 
     return [*words, *overrides]
 
 
-def _bundle(method: Method, settings: ZooSettings) -> str:
-    return stands_on(method.listed.init_args.get("bundle"), settings.bundle)
+def bundle_of(method: Method, settings: ZooSettings) -> str:
+    """The bundle that a method stands on."""
+    return stands_on(method.listed, settings.bundle)
 
 
 def _image_size(bundle: str) -> int:

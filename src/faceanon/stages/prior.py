@@ -453,7 +453,8 @@ class PriorStage(Stage):
         # The encoder learns to read strangers, not to make codes whose strangers are easily read.
         strangers = flipped(codes.detach(), key, self.kept_signs)
         drawn = generator.decode(generator.draw(strangers))
-        saved = read_back(self.bundle, drawn, batch.image[: len(codes)], batch.mesh)
+        mesh = None if batch.mesh is None else batch.mesh[: len(codes)]
+        saved = read_back(self.bundle, drawn, batch.image[: len(codes)], mesh)
         found, _ = self.prior.encoder.with_features(self.bundle.codec.encode(saved))
         return pixel_loss(generator.drafted(found), generator.drafted(strangers))
 

@@ -12,7 +12,8 @@ from faceanon.backbones.ciagan import CIAGAN, LINES
 from faceanon.backbones.deepprivacy import DeepPrivacy
 from faceanon.backbones.ifadit import IFADIT
 from faceanon.backbones.keyed import Keyed
-from faceanon.backbones.region import convex_hull, face_hole, face_region
+from faceanon.backbones.region import face_hole, face_region
+from faceanon.networks.hull import convex_hull
 from faceanon.errors import UserError
 from faceanon.paths import checkpoints
 from faceanon.testing import check_backbone

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faceanon.networks.face_mesh import POINTS
+from faceanon.networks.hull import convex_hull
 
 CELL = 4  # pixels of the frame between the nodes at which the warp is computed; in between it is interpolated
 STIFF = 4e-3  # how much smoother than through all points the warp is
@@ -102,6 +103,8 @@ class MeshFrame(nn.Module):
         with torch.autocast(face.device.type, enabled=False), torch.no_grad():
             places = _between_nodes(self._places_in_frame(mesh[..., :2].double(), side).float(), side)
             edge = F.grid_sample(self._drawn().expand(len(places), -1, -1, -1), places, align_corners=False)
+            # Beyond the cheek of a turned face the spline folds.
+            edge = edge * convex_hull(mesh[..., :2].float(), side)
         return _sampled(face.float(), places), edge
 
     def _spline_matrix(self) -> Tensor:

@@ -41,7 +41,8 @@ def fit_draft(
         encoder: Built with `flat` of the same rows.
         latents: `(N, C, h, h)` of training pictures, any floating type.
         seed: Start of the random numbers.
-        weight: `(h, h)`, above 0: how much each cell counts. Components then describe most finely what counts most.
+        weight: `(h, h)` or `(C, h, h)`, above 0: how much each cell counts. Components then describe most finely what
+            counts most.
         rounded: Whether components are rounded to int4, as a small file will hold them.
 
     Returns:
@@ -68,7 +69,7 @@ def fit_draft(
         components = rounded_int4(components)
     generator.draft.weight.copy_(components)
     generator.draft.bias.copy_(mean)
-    weight, bias = reading(components, mean, scale.view(latents.shape[1:])[0])
+    weight, bias = reading(components, mean, scale.view(latents.shape[1:]))
     encoder.flat.weight.copy_(weight)
     encoder.flat.bias.copy_(bias)
     for style in encoder.styles:

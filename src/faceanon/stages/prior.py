@@ -42,6 +42,7 @@ from faceanon.weights.components import CELLS, with_reading, without_reading
 from faceanon.weights.composed import compose_bundle
 
 MAAR_FILE = "maar.safetensors"
+READ = 64  # training faces by which it is measured what can be read off saved pictures
 SHEET_SEED = 7919  # added to the training's seed for the people of the sample sheets
 
 
@@ -155,6 +156,8 @@ class PriorStage(Stage):
             there, as shares of the side.
         face_emphasis: How often the cells in that oval count, in the draft's components and in `pixel`. By itself a
             photograph's background takes most of its components.
+        readable: How much more those channels of the latents count in the draft's components that come back from a
+            saved picture: one over the error of a channel, to this power. What components show can then be read again.
         kept_signs: So many first numbers of strangers' codes keep their sign in the term `reading`, as in DBAF's
             `flips`.
         optimizer_g: Builds the optimizer of generator and encoder.
@@ -193,6 +196,7 @@ class PriorStage(Stage):
         part_emphasis: float = 3.0,
         face_oval: list[float] | None = None,
         face_emphasis: float = 1.0,
+        readable: float = 0.0,
         kept_signs: int = 0,
         optimizer_g: OptimizerCallable = torch.optim.Adam,
         optimizer_d: OptimizerCallable = torch.optim.Adam,
@@ -253,7 +257,13 @@ class PriorStage(Stage):
         check_oval(face_oval)
         self.face_oval = face_oval
         self.face_emphasis = face_emphasis
+        self.readable = readable
         self.kept_signs = kept_signs
+        if generator.drafts:
+            assert generator.latents is not None
+            counts = self.cell_counts(generator.size).expand(generator.latents, -1, -1)
+            # A buffer: a resumed training does not measure anew what can be read.
+            self.register_buffer("counts", counts.clone())
         self.optimizer_g = optimizer_g
         self.optimizer_d = optimizer_d
         self.export = export
@@ -488,13 +498,25 @@ class PriorStage(Stage):
             UserError: The data bring no prepared latents.
         """
         latents = self._training_latents()
-        weight = self.cell_weight(latents)
-        if weight is not None:
-            weight = weight[0, 0]
-        first = fit_draft(self.prior.generator, self.prior.encoder, latents, self.seed, weight, self.int8)
+        if self.readable:
+            self.counts *= self._channel_counts()[:, None, None].to(self.counts)
+        first = fit_draft(self.prior.generator, self.prior.encoder, latents, self.seed, self.counts, self.int8)
         if not self.mixed_mapping:
             fit_mapping(self.prior.generator, first, self.seed)
         self.ema.load_state_dict(self.prior.state_dict())
+
+    @torch.no_grad()
+    def _channel_counts(self) -> Tensor:
+        """How much each channel of the latents counts, `(C,)` of mean 1, by what comes back of some training faces."""
+        assert self.trainer is not None
+        faces = self.trainer.datamodule.splits["train"].tensors  # type: ignore[attr-defined]
+        few = slice(None, None, -(-len(faces["image"]) // READ))
+        image = faces["image"][few].float().div(127.5).sub(1).to(self.device)
+        known = faces["latents"][few].float().to(self.device)
+        found = self.bundle.codec.encode(read_back(self.bundle, image, image, faces["mesh"][few].to(self.device)))
+        error = (found - known).square().mean((0, 2, 3)).sqrt()
+        counts = error.clamp(min=1e-3) ** -self.readable
+        return (counts / counts.mean()).cpu()
 
     def _training_latents(self) -> Tensor:
         faces = getattr(getattr(self.trainer, "datamodule", None), "splits", {}).get("train")
@@ -631,7 +653,7 @@ class PriorStage(Stage):
         generator = self.ema.generator
         int4 = []
         if generator.drafts and role == "encoder":
-            tensors = without_reading(tensors, generator.state_dict(), self.cell_counts(generator.size))
+            tensors = without_reading(tensors, generator.state_dict(), self.counts.cpu())
         if generator.drafts and role == "generator" and self.int8:
             int4 = ["draft.weight"]
         save_tensors(self.export / f"{role}.safetensors", tensors, half=True, int8=self.int8, int4=int4)

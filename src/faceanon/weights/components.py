@@ -28,7 +28,7 @@ def reading(draft: Tensor, mean: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]
     Args:
         draft: D `(C h h, K)`; a column is a component.
         mean: m `(C h h,)`.
-        cells: s `(h, h)`, above 0: how much each cell counts.
+        cells: s `(h, h)`, above 0: how much each cell counts; or `(C, h, h)`, in each channel.
 
     Returns:
         Weight `(K, C h h)` and bias `(K,)`, float32.
@@ -42,7 +42,9 @@ def reading(draft: Tensor, mean: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]
         >>> torch.allclose(weight @ (draft @ numbers + 1) + bias, numbers, atol=1e-4)
         True
     """
-    counts = cells.float().flatten().repeat(len(draft) // cells.numel())
+    counts = cells.float().flatten()
+    # Cells that count alike in all channels.
+    counts = counts.repeat(len(draft) // len(counts))
     columns = draft.float() * counts[:, None]
     # Lengths differ by a factor of a hundred. Columns of one length, nearly at right angles, want no double precision.
     lengths = columns.norm(dim=0).clamp(min=QUIET)

@@ -3,9 +3,9 @@
   python examples/prior_recognised.py BUNDLE --pictures PERSONS --mobilefacenet 068.ckpt --sheet sheet.png
 
 BUNDLE is what `faceanon fit --config configs/prior_photo128.yaml` exports; PERSONS holds FFHQ-aligned pictures, a
-folder a person, whom no training saw. Each picture is drawn from the first row of its w+ code, from all of it, with
-encoder features around the oval of configs/features/photo128_oval.yaml, and with features everywhere; the codec's own
-round trip is the most that can be reached. A judge takes two pictures for one person from its threshold at a false
+folder a person, whom no training saw. Each face is drawn in the bundle's frame from the first row of its w+ code and
+from all of it, with encoder features where the bundle has a network for them, and put back; the codec's own round trip
+is the most that can be reached. A judge takes two pictures for one person from its threshold at a false
 accept rate of 1e-2 on. Keep the sheet away from what is published: it shows real persons.
 """
 
@@ -17,55 +17,54 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from faceanon.backbones.region import inside_oval
-from faceanon.files import load_tensors
 from faceanon.metrics.quality import psnr
 from faceanon.metrics.recognition import threshold_at_far
 from faceanon.metrics.saved import from_bytes, to_bytes
-from faceanon.networks.attention import MAAR
 from faceanon.report.sheets import png_bytes, sheet
-from faceanon.stages.prior import MAAR_FILE
 from faceanon.studies.photographs.figures import FAR
 from faceanon.studies.photographs.judges import Judge, dlib_resnet, mobilefacenet, shipped_recogniser
 from faceanon.studies.photographs.people import find_people, read_faces
 from faceanon.weights.bundle import Bundle
 
-OVAL = (0.5625, 0.5, 0.375, 0.29375)
 SIDE = 128
 BATCH = 16
 SHOWN = 12  # pictures on the sheet
 
 
 class Drawer:
-    """Draws latents in several ways.
+    """Draws pictures in several ways.
 
     Args:
-        bundle: With generator, encoder and codec.
+        bundle: With generator, encoder and codec, and for features a `maar`.
     """
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.generator = bundle.generator().eval()
         self.encoder = bundle.encoder().eval()
-        self.maar = MAAR(self.encoder.feature_channels, self.generator.channels).eval()
-        self.maar.load_state_dict(load_tensors(bundle.folder / MAAR_FILE))
+        self.maar = bundle.build("maar").eval() if bundle.has("maar") else None
 
-    def ways(self, latents: Tensor) -> dict[str, Tensor]:
-        """Latents `(B, 32, h, h)` drawn again, by the name of the way."""
+    def ways(self, image: Tensor) -> dict[str, Tensor]:
+        """Pictures `(B, 3, S, S)` drawn again, by the name of the way."""
+        frame = self.bundle.frame
+        if frame is None:
+            return {name: self.bundle.codec.decode(drawn) for name, drawn in self.latents(image).items()}
+        mesh = self.bundle.landmarks(image)
+        pictures = {}
+        for name, drawn in self.latents(frame.cut(image, mesh)).items():
+            pictures[name] = frame.put(self.bundle.codec.decode(drawn).float().clamp(-1, 1), image, mesh)
+        return pictures
+
+    def latents(self, face: Tensor) -> dict[str, Tensor]:
+        """Latents of faces as the generator draws them, by the name of the way."""
+        latents = self.bundle.codec.encode(face)
         codes, maps = self.encoder.with_features(latents)
         codes = codes + self.bundle.latent_avg
         first = codes[:, :1].expand(-1, codes.shape[1], -1)
-        everywhere = self.generator.draw(codes, features=self.maar(maps))
-        alone = self.generator.draw(codes)
-        # As DBAF draws: w+ alone within the oval, features too around it.
-        oval = inside_oval(OVAL, latents)
-        return {
-            "the first row alone": self.generator.draw(first),
-            "w+ alone": alone,
-            "w+ in the oval, features around it": torch.where(oval, alone, everywhere),
-            "w+ and features": everywhere,
-            "the codec alone": latents,
-        }
+        drawn = {"the first row alone": self.generator.draw(first), "w+ alone": self.generator.draw(codes)}
+        if self.maar is not None:
+            drawn["w+ and features"] = self.generator.draw(codes, features=self.maar(maps))
+        return drawn | {"the codec alone": latents}
 
 
 def main() -> None:
@@ -78,7 +77,7 @@ def main() -> None:
     parser.add_argument("--sheet", type=Path, metavar="FILE", help="a PNG with the first pictures")
     arguments = parser.parse_args()
     bundle = Bundle(arguments.bundle)
-    judges: list[Judge] = [dlib_resnet(), shipped_recogniser(bundle, bundle)]
+    judges: list[Judge] = [dlib_resnet(), shipped_recogniser(Bundle("photo128"), bundle)]
     if arguments.mobilefacenet is not None:
         judges.insert(0, mobilefacenet(arguments.mobilefacenet))
     image, person = read_faces(find_people(arguments.pictures, None, arguments.limit), SIDE)
@@ -86,10 +85,9 @@ def main() -> None:
     drawn: dict[str, list[Tensor]] = {}
     with torch.inference_mode():
         for part in image.split(BATCH):
-            for name, latents in drawer.ways(bundle.codec.encode(part)).items():
+            for name, picture in drawer.ways(part).items():
                 # Through the bytes of a file, as everything that is published.
-                picture = from_bytes(to_bytes(bundle.codec.decode(latents)))
-                drawn.setdefault(name, []).append(picture)
+                drawn.setdefault(name, []).append(from_bytes(to_bytes(picture)))
         pictures = {name: torch.cat(parts) for name, parts in drawn.items()}
         columns = [f"{judge.name}{' (white box)' if judge.white_box else ''}" for judge in judges]
         print(f"| drawn from | {' | '.join(columns)} | PSNR |\n|---|{'---|' * (len(columns) + 1)}")

@@ -62,11 +62,12 @@ def test_dbaf_on_photographs_is_the_paper_s_stage_with_what_photographs_need(par
     config = parse("--config", CONFIGS / f"photo128/{stage}.yaml")
     given = config.model.init_args
     assert config.model.class_path == parse("--config", CONFIGS / f"{stage}.yaml").model.class_path
-    assert given.trainable == paper.trainable
+    # The frame needs no encoder features.
+    assert given.trainable == [part for part in paper.trainable if part != "maar"]
     assert given.backbone.init_args.bundle == "photo128_prior"
     assert given.backbone.init_args.flips == 10
     assert given.weights.parsing == 0
-    assert given.weights.landmarks > 0
+    assert not given.backbone.init_args.maar
     assert config.data.class_path == "faceanon.data.prepared.PreparedFaces"
     assert given.export == Path(f"runs/dbaf_photo128_{stage[-2:]}/model")
 

@@ -3,7 +3,6 @@ import torch
 
 from faceanon.backbones.dbaf import DBAF
 from faceanon.backbones.keyed import Keyed
-from faceanon.backbones.region import inside_oval
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.networks.keyed import KeyedTurn
@@ -154,31 +153,3 @@ def test_a_small_start_of_cid_leaves_the_identity_the_whole_code(tiny_bundle, im
     whole = usual.identity + usual.attributes
     torch.testing.assert_close(small.identity + small.attributes, whole)
     assert small.attributes.square().mean() < 0.01 * usual.attributes.square().mean()
-
-
-@torch.no_grad()
-def test_encoder_features_stay_outside_of_the_face_oval(tiny_bundle, images):
-    torch.manual_seed(0)
-    oval = [0.5, 0.5, 0.25, 0.25]
-    everywhere = DBAF(str(tiny_bundle), **SMALL).eval()
-    masked = DBAF(str(tiny_bundle), face_oval=oval, **SMALL).eval()
-    masked.load_state_dict(everywhere.state_dict())
-    # A new generator gives its features no strength.
-    for method in (everywhere, masked):
-        for name, weight in method.generator.named_parameters():
-            if name.endswith("noise.weight"):
-                weight.fill_(0.5)
-    codes = everywhere.encode(images)
-    drawn = masked.decode(codes)
-    alone = masked.generator.synthesis(masked.w_plus(codes))
-    full = everywhere.decode(codes)
-    inside = inside_oval(oval, drawn)
-    torch.testing.assert_close(drawn[:, :, inside], alone[:, :, inside])
-    torch.testing.assert_close(drawn[:, :, ~inside], full[:, :, ~inside])
-    assert not torch.allclose(alone, full)
-
-
-@pytest.mark.parametrize("oval", [[0.5, 0.5, 0.0, 0.3], [0.5, 0.5, 0.3]])
-def test_a_face_oval_has_a_centre_a_height_and_a_width(tiny_bundle, oval):
-    with pytest.raises(UserError, match="face_oval"):
-        DBAF(str(tiny_bundle), face_oval=oval, **SMALL)

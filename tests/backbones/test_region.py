@@ -13,8 +13,8 @@ from faceanon.backbones.deepprivacy import DeepPrivacy
 from faceanon.backbones.ifadit import IFADIT
 from faceanon.backbones.keyed import Keyed
 from faceanon.backbones.region import face_hole, face_region
-from faceanon.networks.hull import convex_hull
 from faceanon.errors import UserError
+from faceanon.networks.hull import convex_hull
 from faceanon.paths import checkpoints
 from faceanon.testing import check_backbone
 from faceanon.weights.bundle import Bundle

@@ -75,9 +75,9 @@ def counted(monkeypatch):
     calls = []
     original = Workshop.prepare
 
-    def prepare(self, photos, versions):
+    def prepare(self, photos, versions, framed=False):
         calls.append(len(photos))
-        return original(self, photos, versions)
+        return original(self, photos, versions, framed)
 
     monkeypatch.setattr(Workshop, "prepare", prepare)
     return calls

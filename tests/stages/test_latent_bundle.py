@@ -52,16 +52,12 @@ def fit(config, bundle, out, data, validated=1, **options):
     }
     words = [f"--{key}={value}" for key, value in keys.items()]
     configs = [REPO / f"configs/{config}.yaml", REPO / "configs/bundle/photo128_prior.yaml"]
-    if config.startswith("dbaf"):
-        configs.append(REPO / "configs/features/photo128_oval.yaml")
-    if config == "dbaf_s1":
-        configs.append(REPO / "configs/features/photo128_pose.yaml")
     named = [word for path in configs for word in ("--config", str(path))]
     return run(["fit", *named, *data, *words]).model
 
 
 def test_dbaf_trains_in_both_stages_on_photographs(bundle, data, tmp_path):
-    first = fit("dbaf_s1", bundle, tmp_path / "1", data, weights__parsing=0.1)
+    first = fit("dbaf_s1", bundle, tmp_path / "1", data, weights__parsing=0.1, weights__landmarks=30)
     terms = first.trainer.logged_metrics
     assert {"train/g/perceptual", "train/g/parsing", "train/g/landmarks"} <= set(terms)
     assert {"train/g/adversarial", "train/d/adversarial"} <= set(terms)
@@ -139,9 +135,9 @@ def test_a_step_on_prepared_photographs_encodes_only_what_was_saved(bundle, data
         step(stage, *args)
 
     monkeypatch.setattr(BackboneStage, "training_step", counted_step)
-    words = {"weights__adversarial": 0, "samples_every": 0}
+    words = {"weights__adversarial": 0, "weights__landmarks": 1.0, "samples_every": 0}
     if config == "dbaf_s2":
-        words |= {"report": "null", "weights__landmarks": 1.0}
+        words |= {"report": "null"}
     monkeypatch.setattr(LatentCodec, "encode", counting)
     stage = fit(config, bundle, tmp_path, data, validated=0, **words)
     batch = stage.trainer.datamodule.batch_size

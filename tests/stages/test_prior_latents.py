@@ -33,9 +33,10 @@ def data(tmp_path_factory):
 def fit(out, data, *callbacks, more=()):
     """Four batches: pictures count from the second on, the discriminator joins in the third."""
     networks = {role: LATENT_NETWORKS[role][1] for role in ("generator", "encoder", "discriminator")}
-    networks["generator"] = networks["generator"] | {"mixture": [3, 2]}
+    networks["generator"] = networks["generator"] | {"mixture": [3, 2], "yielding": 0.5}
     keys = {
         **{f"model.init_args.{role}.init_args": json.dumps(arguments) for role, arguments in networks.items()},
+        "model.init_args.features": 0.5,
         "model.init_args.pictures_after": 1,
         "model.init_args.adversarial_after": 2,
         "model.init_args.watched": 2,
@@ -64,7 +65,7 @@ def test_four_batches_with_pictures_and_an_adversary_become_roles_of_a_bundle(da
         assert all(math.isfinite(value) for value in known), name
         counts[name] = len(known)
     assert counts["train/g/pixel"] == 4
-    assert counts["train/g/identity"] == 3
+    assert counts["train/g/identity"] == counts["train/g/reading"] == 3
     assert counts["train/g/adversarial"] == counts["train/d/adversarial"] == 2
     assert counts["val_psnr"] == counts["val_cos"] == 1
     assert counts["val_psnr_features"] == counts["val_cos_features"] == 1
@@ -72,7 +73,8 @@ def test_four_batches_with_pictures_and_an_adversary_become_roles_of_a_bundle(da
     assert [path.name for path in tmp_path.rglob("samples/*")] == ["batch_0000004.png"]
 
     made = Bundle(tmp_path / "model")
-    assert made.name == "photo128_prior"
+    assert made.name == "photo128_mesh_prior"
+    assert made.frame is not None
     assert made.image_size == 128
     assert made.fingerprint != Bundle("photo128").fingerprint
     assert made.latent_avg.shape == (14, 16)

@@ -7,7 +7,7 @@
 - MAAR, attention over encoder features (eqs. 6-8): CBAM on the maps at 16, 32 and 64 px, which take the place of the
   generator's noise.
 
-Four deviations can be switched on: `blend`, `face_oval`, `flips`, and a trained encoder (in the stages' `trainable`
+Three deviations can be switched on: `blend`, `flips`, and a trained encoder (in the stages' `trainable`
 lists).
 `backbones.keyed` goes further.
 """
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.region import check_oval, face_hole, inside_oval, softened
+from faceanon.backbones.region import face_hole, softened
 from faceanon.networks.attention import MAAR, AttentionAxis, LayerTransformer
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.stylegan2_layers import EqualLinear
@@ -106,17 +106,10 @@ class DBAF(Backbone):
         maar: Whether encoder features reach the generator; off is an ablation.
         blend: Draw only inside the parser's face and neck, or without a parser inside the hull of the face mesh, both
             softly widened; elsewhere the input's own pixels stay.
-        face_oval: Where encoder features do not reach: y and x of an oval's centre, its height and width from there,
-            as shares of the side of an aligned picture. Inside, the edited W+ code alone is drawn; around it the
-            picture's own code with its features. None draws the edited code with features everywhere (paper); a
-            generator that draws whole faces from features then draws the attribute source's face.
         flips: With a number, the key also says of each number of the identity code if it changes its sign, and KRIA
             learns what to add to that. The same key undoes such a change, and another key does not, before any
             training. It suits codes of principal components, of which so many first ones keep their sign: they hold
             light, skin and pose. With None KRIA is all of the edit (paper).
-
-    Raises:
-        UserError: `face_oval` is not four numbers, or has no height or no width.
 
     Examples:
         >>> from faceanon.backbones.dbaf import DBAF
@@ -147,11 +140,9 @@ class DBAF(Backbone):
         maar: bool = True,
         blend: bool = False,
         cid_start: float = 1.0,
-        face_oval: list[float] | None = None,
         flips: int | None = None,
     ) -> None:
         super().__init__()
-        check_oval(face_oval)
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()
         self.encoder = self.bundle.encoder()
@@ -168,8 +159,6 @@ class DBAF(Backbone):
         self.cid = cid
         self.maar = self._feature_maps() if maar else None
         self.blend = blend
-        # A list: a tuple would come back from a saved model as a list, which counts as another setting.
-        self.face_oval = face_oval
         self.flips = flips
         # Lightning does not call `train` when a fit starts.
         self.encoder.eval()
@@ -254,15 +243,5 @@ class DBAF(Backbone):
         return self._draw(codes)
 
     def _draw(self, codes: Codes) -> Tensor:
-        """Pictures `(B, 3, S, S)` of codes, or the codec's latents; inside the oval the features do not count."""
-        generator = self.generator
-        edited = self.w_plus(codes)
-        if self.face_oval is None or codes.features is None:
-            return generator.draw(edited, features=codes.features)
-        # Around the oval nothing changes: an edited code would tint hair and background.
-        own = edited if codes.latent is None else codes.latent
-        outside = generator.draw(own, features=codes.features)
-        inside = generator.draw(edited)
-        oval = inside_oval(self.face_oval, outside)
-        # Joined before the codec, which draws no seam between cells.
-        return torch.where(oval, inside, outside)
+        """Pictures `(B, 3, S, S)` of codes, or the codec's latents."""
+        return self.generator.draw(self.w_plus(codes), features=codes.features)

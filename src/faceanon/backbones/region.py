@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.errors import UserError
 from faceanon.networks.hull import convex_hull
 from faceanon.networks.mesh_landmarks import MeshLandmarks
 from faceanon.weights.bundle import Bundle, network_class
@@ -66,40 +65,6 @@ def face_hole(bundle: Bundle, image: Tensor) -> Tensor:
     reach = bundle.image_size // 16
     wide: Tensor = F.max_pool2d(face, 2 * reach + 1, 1, reach)
     return wide
-
-
-def check_oval(oval: Sequence[float] | None) -> None:
-    """Refuse what `inside_oval` cannot draw; None is no oval.
-
-    Raises:
-        UserError: It is not four numbers, or has no height or no width.
-    """
-    if oval is not None and (len(oval) != 4 or min(oval[2:]) <= 0):
-        raise UserError(f"face_oval is {oval}; it takes four numbers, of which height and width are positive")
-
-
-def inside_oval(oval: Sequence[float], like: Tensor) -> Tensor:
-    """Cells whose middle lies in an oval.
-
-    Args:
-        oval: Y and x of its centre, height and width from there, as shares of the side.
-        like: `(B, C, H, W)`; the cells.
-
-    Returns:
-        `(H, W)`, bool.
-
-    Examples:
-        >>> import torch
-        >>> from faceanon.backbones.region import inside_oval
-        >>> int(inside_oval([0.5, 0.5, 0.25, 0.25], torch.zeros(1, 1, 4, 4)).sum())
-        4
-    """
-    height, width = like.shape[-2:]
-    y = (torch.arange(height, device=like.device) + 0.5) / height
-    x = (torch.arange(width, device=like.device) + 0.5) / width
-    down = (y - oval[0]) / oval[2]
-    across = (x - oval[1]) / oval[3]
-    return down[:, None].square() + across.square() < 1
 
 
 def softened(hole: Tensor) -> Tensor:

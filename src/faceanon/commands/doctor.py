@@ -150,13 +150,15 @@ def _models() -> Iterator[DoctorFinding]:
         ("persona_photo128", "*.yaml", "anonymize and recover without --model (photographs)"),
         ("photo128", "bundle.yaml", "the default model and its training"),
         ("photo128_prior", "bundle.yaml", "training of methods on w+ codes on photographs"),
+        ("photo128_mesh", "bundle.yaml", "training of a prior of photographs"),
+        ("photo128_pictures", "bundle.yaml", "training of methods that draw whole photographs"),
         ("photo_seers", "*.onnx", "finding faces and their points in photographs"),
         ("dbaf_synth64", "*.yaml", "--model dbaf_synth64: procedural faces"),
         ("synth64", "bundle.yaml", "models of procedural faces, and their training"),
     ):
         there = any((folder / name).glob(file))
         yield DoctorFinding("models", name, "shipped" if there else "", use, needed=True)
-    shipped = {"synth64", "photo128", "photo128_prior"}
+    shipped = {"synth64", "photo128", "photo128_mesh", "photo128_pictures", "photo128_prior"}
     others = sorted({path.parent.name for path in folder.glob("*/bundle.yaml")} - shipped)
     use = "photographs: import public networks, see faceanon weights list"
     yield DoctorFinding("models", "bundles of your own", ", ".join(others), use)

@@ -80,6 +80,8 @@ def reconstruction(bundle: Bundle, faces: Tensor) -> Reconstruction:
     encoder = bundle.build("encoder").eval()
     assert isinstance(encoder, PyramidEncoder)
     average = bundle.latent_avg
+    if bundle.frame is not None:
+        faces = bundle.frame.cut(faces, bundle.landmarks(faces))
     drawn = torch.empty_like(faces)
     # The same face for everybody: an encoder that is worth anything is nearer than that.
     same = generator.synthesis(average[None]).clamp(-1, 1)

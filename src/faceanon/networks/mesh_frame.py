@@ -125,7 +125,8 @@ class MeshFrame(nn.Module):
         weights = torch.linalg.solve(_system(mesh), torch.cat([points, zeros], 1))
         nodes = _nodes(side).to(mesh.device).expand(len(mesh), -1, -1)
         basis = torch.cat([_bending(nodes, mesh), nodes.new_ones(*nodes.shape[:2], 1), nodes], -1)
-        return basis @ weights
+        places: Tensor = basis @ weights
+        return places
 
     def _seen(self) -> Tensor:
         """`(1, 1, side, side)` in [0, 1]: the hull and a little around it, with a soft edge."""
@@ -166,7 +167,7 @@ def _system(points: Tensor) -> Tensor:
 def _between_nodes(nodes: Tensor, side: int) -> Tensor:
     """Values `(B, nodes, 2)` at the corners of cells, interpolated at the middles of pixels: `(B, side, side, 2)`."""
     count = side // CELL + 1
-    grid = nodes.transpose(1, 2).unflatten(2, (count, count))
+    grid = nodes.transpose(1, 2).reshape(len(nodes), 2, count, count)
     steps = (torch.arange(side, device=nodes.device) + 0.5) / side * 2 - 1
     down, across = torch.meshgrid(steps, steps, indexing="ij")
     middles = torch.stack([across, down], -1).expand(len(nodes), -1, -1, -1)

@@ -7,7 +7,7 @@ need a picture decode some.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from faceanon.backbones.dbaf import flipped
-from faceanon.backbones.region import check_oval, inside_oval
 from faceanon.errors import UserError
 from faceanon.files import load_strictly, load_tensors, save_tensors
 from faceanon.losses.adversarial import generator_loss
@@ -152,10 +151,6 @@ class PriorStage(Stage):
             on pictures.
         samples_every: Batches between two sample sheets in the log folder; 0 draws none.
         part_emphasis: Eyes, brows, nose and mouth count 1 + this in the pixel terms, where parsing is known.
-        face_oval: Of a generator of latents: y and x of the centre of an oval on the face, its height and width from
-            there, as shares of the side.
-        face_emphasis: How often the cells in that oval count, in the draft's components and in `pixel`. By itself a
-            photograph's background takes most of its components.
         readable: How much more those channels of the latents count in the draft's components that come back from a
             saved picture: one over the error of a channel, to this power. What components show can then be read again.
         kept_signs: So many first numbers of strangers' codes keep their sign in the term `reading`, as in DBAF's
@@ -177,6 +172,8 @@ class PriorStage(Stage):
         seed: See `Stage`.
     """
 
+    counts: Tensor
+
     def __init__(
         self,
         generator: Generator,
@@ -194,8 +191,6 @@ class PriorStage(Stage):
         watched: int = 8,
         samples_every: int = 0,
         part_emphasis: float = 3.0,
-        face_oval: list[float] | None = None,
-        face_emphasis: float = 1.0,
         readable: float = 0.0,
         kept_signs: int = 0,
         optimizer_g: OptimizerCallable = torch.optim.Adam,
@@ -250,20 +245,12 @@ class PriorStage(Stage):
         self.watched = watched
         self.samples_every = samples_every
         self.part_emphasis = part_emphasis
-        if face_emphasis <= 0 or (face_oval is None and face_emphasis != 1):
-            raise UserError(
-                f"face_emphasis is {face_emphasis}: give a number above 0, and the face_oval that it is for"
-            )
-        check_oval(face_oval)
-        self.face_oval = face_oval
-        self.face_emphasis = face_emphasis
         self.readable = readable
         self.kept_signs = kept_signs
         if generator.drafts:
             assert generator.latents is not None
-            counts = self.cell_counts(generator.size).expand(generator.latents, -1, -1)
             # A buffer: a resumed training does not measure anew what can be read.
-            self.register_buffer("counts", counts.clone())
+            self.register_buffer("counts", torch.ones(generator.latents, generator.size, generator.size))
         self.optimizer_g = optimizer_g
         self.optimizer_d = optimizer_d
         self.export = export
@@ -367,7 +354,7 @@ class PriorStage(Stage):
         codes, maps = self.prior.encoder.with_features(original)
         alone = round(self.single * len(codes))
         output = self.draw_rows(first_row_alone(codes, alone), maps)
-        weight = self.cell_weight(original)
+        weight = None
         if batch.parsing is not None and self.part_emphasis and not self.on_latents:
             weight = part_weight(batch.parsing, self.bundle.part_classes, self.part_emphasis)
         streams = self.parallel.streams
@@ -396,20 +383,6 @@ class PriorStage(Stage):
             output = torch.cat([samples, output[half:]])
             terms["adversarial"] = generator_loss(self.discriminator(output))
         return terms, output
-
-    def cell_counts(self, side: int) -> Tensor:
-        """How often each of the cells of latents counts, `(side, side)`: once, or in the oval `face_emphasis` times."""
-        counts = torch.ones(side, side)
-        if self.face_oval is not None:
-            counts[inside_oval(self.face_oval, counts[None, None])] = self.face_emphasis
-        return counts
-
-    def cell_weight(self, latents: Tensor) -> Tensor | None:
-        """How much each cell of latents `(B, C, h, h)` counts, `(1, 1, h, h)` of mean 1; None where all count alike."""
-        if self.face_oval is None or not self.on_latents:
-            return None
-        counts = self.cell_counts(latents.shape[-1]).to(latents.device)
-        return (counts / counts.mean())[None, None]
 
     def draw_rows(self, codes: Tensor, maps: dict[int, Tensor]) -> Tensor:
         """Draw W+ codes `(B, L, D)`: the first rows from encoder features `maps` too, the others from codes alone."""
@@ -516,7 +489,8 @@ class PriorStage(Stage):
         found = self.bundle.codec.encode(read_back(self.bundle, image, image, faces["mesh"][few].to(self.device)))
         error = (found - known).square().mean((0, 2, 3)).sqrt()
         counts = error.clamp(min=1e-3) ** -self.readable
-        return (counts / counts.mean()).cpu()
+        share: Tensor = counts / counts.mean()
+        return share.cpu()
 
     def _training_latents(self) -> Tensor:
         faces = getattr(getattr(self.trainer, "datamodule", None), "splits", {}).get("train")
@@ -615,6 +589,10 @@ class PriorStage(Stage):
         """Add held-out faces and as many samples."""
         # A judge measures in full precision.
         with torch.autocast(self.device.type, enabled=False):
+            if self.bundle.frame is not None:
+                # A test's faces are pictures, whatever a method learns on.
+                mesh = self.bundle.landmarks(batch.image)
+                batch = replace(batch, image=self.bundle.frame.cut(batch.image, mesh), latents=None, mesh=mesh)
             self.exam.update(batch)
 
     def on_test_epoch_end(self) -> None:

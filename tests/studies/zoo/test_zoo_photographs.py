@@ -45,8 +45,8 @@ def words(monkeypatch, tmp_path):
 def test_stages_train_on_photographs_as_many_batches_as_wanted(bundle, words):
     (dbaf,) = find_methods(["dbaf"], str(bundle))
     files, options = words(dbaf, dbaf.stages[0], _zoo.ZooSettings(10, 4, str(bundle)))
-    shared = ["bundle/photo128_prior.yaml", "features/photo128_flips.yaml", "features/photo128_oval.yaml"]
-    assert files == ["dbaf_s1.yaml", *shared, "features/photo128_pose.yaml"]
+    shared = ["bundle/photo128_prior.yaml", "features/photo128_flips.yaml", "features/photo128_frame.yaml"]
+    assert files == ["dbaf_s1.yaml", *shared, "features/photo128_mixtures.yaml"]
     assert options["model.init_args.backbone.init_args.bundle"] == str(bundle)
     assert options["data.init_args.root"] == "null"
     assert options["data.init_args.train_batches"] == "5"
@@ -71,7 +71,7 @@ def test_an_ablation_comes_behind_what_photographs_need(bundle, words):
     ablation = next(method for method in find_ablations(["dbaf-4"]) if method.name == "dbaf_no_cid")
     files, _ = words(ablation, ablation.stages[0], _zoo.ZooSettings(10, 4, str(bundle)))
     assert files[-1] == "ablation/dbaf_no_cid_s1.yaml"
-    assert "features/photo128_oval.yaml" in files
+    assert "features/photo128_frame.yaml" in files
 
 
 def test_a_method_for_photographs_stands_on_its_own_bundle(bundle, words):

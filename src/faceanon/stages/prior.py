@@ -30,6 +30,7 @@ from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.layout import channels_last
 from faceanon.networks.mixture_mapping import MixtureMapping
 from faceanon.networks.stylegan2 import Generator
+from faceanon.quantised import to_int8
 from faceanon.report.page import write_report
 from faceanon.stages.base import Schedule, Stage, average_copy, plain_sum, weighted_sum
 from faceanon.stages.draft import fit_draft, fit_mapping, fit_mixture, freeze_draft
@@ -41,7 +42,11 @@ from faceanon.weights.components import CELLS, with_reading, without_reading
 from faceanon.weights.composed import compose_bundle
 
 MAAR_FILE = "maar.safetensors"
-READ = 64  # training faces by which it is measured what can be read off saved pictures
+READ = 128  # training faces by which it is measured what can be read off saved pictures
+READ_AT_ONCE = 16
+LEAST_ERROR = 0.05  # of a number of the latents; below, nothing is gained
+ALIKE = 0.1  # deviation of a number of the latents over faces below which it says nothing
+LEAST_SHARE = 0.05  # of the largest count of a channel that each of its numbers has at least
 SHEET_SEED = 7919  # added to the training's seed for the people of the sample sheets
 
 
@@ -151,8 +156,8 @@ class PriorStage(Stage):
             on pictures.
         samples_every: Batches between two sample sheets in the log folder; 0 draws none.
         part_emphasis: Eyes, brows, nose and mouth count 1 + this in the pixel terms, where parsing is known.
-        readable: How much more those channels of the latents count in the draft's components that come back from a
-            saved picture: one over the error of a channel, to this power. What components show can then be read again.
+        readable: How much more those numbers of the latents count in the draft's components that come back from a
+            saved picture: one over a number's error, to this power. What components show can then be read again.
         kept_signs: So many first numbers of strangers' codes keep their sign in the term `reading`, as in DBAF's
             `flips`.
         optimizer_g: Builds the optimizer of generator and encoder.
@@ -439,7 +444,8 @@ class PriorStage(Stage):
         mesh = None if batch.mesh is None else batch.mesh[: len(codes)]
         saved = read_back(self.bundle, drawn, batch.image[: len(codes)], mesh)
         found, _ = self.prior.encoder.with_features(self.bundle.codec.encode(saved))
-        return pixel_loss(generator.drafted(found), generator.drafted(strangers))
+        weight = (self.counts / self.counts.mean())[None]
+        return pixel_loss(generator.drafted(found), generator.drafted(strangers), weight=weight)
 
     def mixed(self, w: Tensor, count: int) -> Tensor:
         """W+ codes `(count, L, D)` of the first rows of w `(B, D)`, some of which go on as another row's."""
@@ -472,25 +478,34 @@ class PriorStage(Stage):
         """
         latents = self._training_latents()
         if self.readable:
-            self.counts *= self._channel_counts()[:, None, None].to(self.counts)
+            self.counts.copy_(self._readable_counts())
         first = fit_draft(self.prior.generator, self.prior.encoder, latents, self.seed, self.counts, self.int8)
         if not self.mixed_mapping:
             fit_mapping(self.prior.generator, first, self.seed)
         self.ema.load_state_dict(self.prior.state_dict())
 
     @torch.no_grad()
-    def _channel_counts(self) -> Tensor:
-        """How much each channel of the latents counts, `(C,)` of mean 1, by what comes back of some training faces."""
+    def _readable_counts(self) -> Tensor:
+        """How much each number of the latents counts, `(C, h, h)`, by what comes back of some training faces."""
         assert self.trainer is not None
         faces = self.trainer.datamodule.splits["train"].tensors  # type: ignore[attr-defined]
         few = slice(None, None, -(-len(faces["image"]) // READ))
         image = faces["image"][few].float().div(127.5).sub(1).to(self.device)
         known = faces["latents"][few].float().to(self.device)
-        found = self.bundle.codec.encode(read_back(self.bundle, image, image, faces["mesh"][few].to(self.device)))
-        error = (found - known).square().mean((0, 2, 3)).sqrt()
-        counts = error.clamp(min=1e-3) ** -self.readable
-        share: Tensor = counts / counts.mean()
-        return share.cpu()
+        errors = []
+        for rows in torch.arange(len(image)).split(READ_AT_ONCE):  # type: ignore[no-untyped-call]
+            seen = read_back(self.bundle, image[rows], image[rows], faces["mesh"][few][rows].to(self.device))
+            errors.append(self.bundle.codec.encode(seen).float() - known[rows])
+        error = torch.cat(errors).square().mean(0).sqrt()
+        counts = error.clamp(min=LEAST_ERROR) ** -self.readable
+        # Where all faces are alike, as around the face in a frame, there is nothing to describe.
+        same = known.std(0) < ALIKE
+        counts[same] = counts[~same].min()
+        counts /= counts.mean()
+        # As a small file holds it, which has no room for a number that is far below others of its channel.
+        counts = counts.maximum(counts.amax((1, 2), keepdim=True) * LEAST_SHARE)
+        steps, scale = to_int8(counts.cpu())
+        return steps * scale
 
     def _training_latents(self) -> Tensor:
         faces = getattr(getattr(self.trainer, "datamodule", None), "splits", {}).get("train")

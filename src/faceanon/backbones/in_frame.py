@@ -16,7 +16,10 @@ def in_use(backbone: Backbone) -> Backbone:
     """The method as it is used on pictures: itself, unless its bundle's faces lie in the frame of a mesh."""
     if not backbone.draws_in_frame or backbone.bundle.frame is None or isinstance(backbone, InMeshFrame):
         return backbone
-    return InMeshFrame(backbone).train(backbone.training)
+    framed = InMeshFrame(backbone).train(backbone.training)
+    # A backbone notes its own arguments when it is built; what rebuilds this one are those of the method inside.
+    framed.init_args = backbone.init_args
+    return framed
 
 
 class InMeshFrame(Backbone):
@@ -38,7 +41,6 @@ class InMeshFrame(Backbone):
         self.inner = inner
         self.frame = inner.bundle.frame
         self.bundle = inner.bundle
-        self.init_args = inner.init_args
         self.reversible = inner.reversible
         self.exact = inner.exact
         self.sealed = inner.sealed

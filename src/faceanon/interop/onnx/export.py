@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from faceanon import __version__
 from faceanon.backbones.base import Backbone
+from faceanon.backbones.in_frame import InMeshFrame
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.interop.onnx.backbone import OnnxBackbone
@@ -79,6 +80,11 @@ def export_onnx(backbone: Backbone, weights: str, name: str) -> Exported:
             f"{name} ({type(backbone).__name__}) has no ONNX export: its way back is a sealed code, and neither that "
             "nor the drawings of the face that it paints from are made by a network; use it in Python "
             "(faceanon.Pipeline), or export a model without sealed codes, such as dbaf_synth64"
+        )
+    if isinstance(backbone, InMeshFrame):
+        raise UserError(
+            f"{name} has no ONNX export: it lays faces into the frame of their mesh by a spline, which is no network; use "
+            "it in Python (faceanon.Pipeline)"
         )
     if isinstance(backbone, OnnxBackbone):
         raise UserError(f"{name} is an ONNX export already; give the model that it was made from")

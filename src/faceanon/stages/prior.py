@@ -165,7 +165,7 @@ class PriorStage(Stage):
         init_from: Folder with `generator.safetensors` and `encoder.safetensors` to start from.
         export: Folder written when the training ends. Of a generator of latents it is a whole bundle then: the new
             networks with those of `bundle`.
-        int8: Whether what is exported is stored in int8, and a draft in int4, to ship; else in float16.
+        int8: Whether what is exported is stored in int8, to ship; else in float16.
         report: Folder of `faceanon test`'s report.
         r1_gamma: See `Stage`.
         r1_interval: See `Stage`.
@@ -479,7 +479,7 @@ class PriorStage(Stage):
         latents = self._training_latents()
         if self.readable:
             self.counts.copy_(self._readable_counts())
-        first = fit_draft(self.prior.generator, self.prior.encoder, latents, self.seed, self.counts, self.int8)
+        first = fit_draft(self.prior.generator, self.prior.encoder, latents, self.seed, self.counts)
         if not self.mixed_mapping:
             fit_mapping(self.prior.generator, first, self.seed)
         self.ema.load_state_dict(self.prior.state_dict())
@@ -640,16 +640,13 @@ class PriorStage(Stage):
             compose_bundle(self.export, self.bundle, trained)
 
     def _save(self, role: str, part: nn.Module) -> None:
-        """Write a network into the folder `export`; components are stored in few bits, and once."""
+        """Write a network into the folder `export`; components are stored once."""
         assert self.export is not None
         tensors = part.state_dict()
         generator = self.ema.generator
-        int4 = []
         if generator.drafts and role == "encoder":
             tensors = without_reading(tensors, generator.state_dict(), self.counts.cpu())
-        if generator.drafts and role == "generator" and self.int8:
-            int4 = ["draft.weight"]
-        save_tensors(self.export / f"{role}.safetensors", tensors, half=True, int8=self.int8, int4=int4)
+        save_tensors(self.export / f"{role}.safetensors", tensors, half=True, int8=self.int8)
 
 
 def first_row_alone(codes: Tensor, count: int) -> Tensor:

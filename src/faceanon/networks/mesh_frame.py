@@ -107,6 +107,10 @@ class MeshFrame(nn.Module):
             edge = edge * convex_hull(mesh[..., :2].float(), side)
         return _sampled(face.float(), places), edge
 
+    def face_cells(self, count: int) -> Tensor:
+        """`(count, count)` bool: cells of the frame of which more than half lies in the hull of the mesh."""
+        return F.adaptive_avg_pool2d(self.hull[None, None], count)[0, 0] > 0.5
+
     def _spline_matrix(self) -> Tensor:
         """`(nodes, 468)`: the places in a picture of the frame's nodes, as a linear function of the mesh."""
         if self._nodes_of_points is None:

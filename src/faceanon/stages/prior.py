@@ -45,7 +45,6 @@ MAAR_FILE = "maar.safetensors"
 READ = 128  # training faces by which it is measured what can be read off saved pictures
 READ_AT_ONCE = 16
 LEAST_ERROR = 0.05  # of a number of the latents; below, nothing is gained
-ALIKE = 0.1  # deviation of a number of the latents over faces below which it says nothing
 LEAST_SHARE = 0.05  # of the largest count of a channel that each of its numbers has at least
 SHEET_SEED = 7919  # added to the training's seed for the people of the sample sheets
 
@@ -498,9 +497,10 @@ class PriorStage(Stage):
             errors.append(self.bundle.codec.encode(seen).float() - known[rows])
         error = torch.cat(errors).square().mean(0).sqrt()
         counts = error.clamp(min=LEAST_ERROR) ** -self.readable
-        # Where all faces are alike, as around the face in a frame, there is nothing to describe.
-        same = known.std(0) < ALIKE
-        counts[same] = counts[~same].min()
+        if self.bundle.frame is not None:
+            # Around the face all is grey: it comes back exactly, and says nothing.
+            inside = self.bundle.frame.face_cells(counts.shape[-1])
+            counts[:, ~inside] = counts[:, inside].min()
         counts /= counts.mean()
         # As a small file holds it, which has no room for a number that is far below others of its channel.
         counts = counts.maximum(counts.amax((1, 2), keepdim=True) * LEAST_SHARE)

@@ -83,8 +83,8 @@ def export_onnx(backbone: Backbone, weights: str, name: str) -> Exported:
         )
     if isinstance(backbone, InMeshFrame):
         raise UserError(
-            f"{name} has no ONNX export: it lays faces into the frame of their mesh by a spline, which is no network; use "
-            "it in Python (faceanon.Pipeline)"
+            f"{name} has no ONNX export: it lays faces into the frame of their mesh by a spline, which is no network; "
+            "use it in Python (faceanon.Pipeline)"
         )
     if isinstance(backbone, OnnxBackbone):
         raise UserError(f"{name} is an ONNX export already; give the model that it was made from")

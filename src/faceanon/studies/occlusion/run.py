@@ -75,7 +75,8 @@ def run_occlusion(options: OcclusionOptions) -> int:
     source = "photographed"
     if options.photos is None:
         source = "procedural"
-    meta = {**run_meta(), "method": backbone.method.rpartition(".")[2], "model": options.model, "source": source, **test.meta}
+    method = backbone.method.rpartition(".")[2]
+    meta = {**run_meta(), "method": method, "model": options.model, "source": source, **test.meta}
     results = Results(figures, test.ci, meta, list(test.faults.values()), [*test.skipped, *left_out])
     # Sheets of real persons are not ours to spread.
     page, table = write_occlusion(options.out, results, {} if options.photos else test.samples)

@@ -37,14 +37,14 @@ class MeshFrame(nn.Module):
         hull: `(side, side)` in [0, 1], what the points enclose.
 
     Examples:
-        >>> import torch
         >>> from faceanon.testing import smooth_faces
         >>> from faceanon.weights.bundle import Bundle
         >>> frame = Bundle("photo128_mesh").frame
-        >>> faces = torch.nn.functional.interpolate(smooth_faces(2), size=128)
-        >>> cut = frame.cut(faces, frame.points.expand(2, -1, -1))
-        >>> cut.shape, frame.put(cut, faces, frame.points.expand(2, -1, -1)).shape
-        (torch.Size([2, 3, 128, 128]), torch.Size([2, 3, 128, 128]))
+        >>> faces = smooth_faces(128)
+        >>> mesh = frame.points.expand(4, -1, -1)  # as if the points lay in the pictures where they lie in the frame
+        >>> cut = frame.cut(faces, mesh)
+        >>> cut.shape, frame.put(cut, faces, mesh).shape
+        (torch.Size([4, 3, 128, 128]), torch.Size([4, 3, 128, 128]))
     """
 
     points: Tensor

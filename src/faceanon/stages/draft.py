@@ -10,6 +10,7 @@ from faceanon.losses.latent import sliced_wasserstein
 from faceanon.networks.e4e import PyramidEncoder, StyleBlock
 from faceanon.networks.mixture_mapping import MixtureMapping
 from faceanon.networks.stylegan2 import Generator
+from faceanon.quantised import to_int8
 from faceanon.weights.components import reading
 
 MOST = 4096  # latents that are looked at
@@ -28,6 +29,7 @@ def fit_draft(
     latents: Tensor,
     seed: int = 0,
     weight: Tensor | None = None,
+    rounded: bool = False,
 ) -> Tensor:
     """Make the generator's draft and the encoder's `flat` the principal components of latents.
 
@@ -41,6 +43,7 @@ def fit_draft(
         seed: Start of the random numbers.
         weight: `(h, h)` or `(C, h, h)`, above 0: how much each cell counts. Components then describe most finely what
             counts most.
+        rounded: Whether components are rounded to int8, as a small file will hold them.
 
     Returns:
         First rows `(M, D)` of the codes of some of the latents, which the mapping network is to give.
@@ -61,6 +64,10 @@ def fit_draft(
     deviation = (energy / (len(rows) - 1)).sqrt().clamp(min=1e-3)
     components = torch.zeros_like(generator.draft.weight)
     components[:, :count] = axes * deviation / scale[:, None]
+    if rounded:
+        # From the start, so that the encoder reads those that the file gives back.
+        steps, step = to_int8(components)
+        components = steps * step
     generator.draft.weight.copy_(components)
     generator.draft.bias.copy_(mean)
     weight, bias = reading(components, mean, scale.view(latents.shape[1:]))

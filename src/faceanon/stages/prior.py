@@ -478,7 +478,7 @@ class PriorStage(Stage):
         latents = self._training_latents()
         if self.readable:
             self.counts.copy_(self._readable_counts())
-        first = fit_draft(self.prior.generator, self.prior.encoder, latents, self.seed, self.counts)
+        first = fit_draft(self.prior.generator, self.prior.encoder, latents, self.seed, self.counts, self.int8)
         if not self.mixed_mapping:
             fit_mapping(self.prior.generator, first, self.seed)
         self.ema.load_state_dict(self.prior.state_dict())

@@ -62,7 +62,7 @@ class InMeshFrame(Backbone):
 
     @property
     def works_through_codes(self) -> bool:
-        """As the method inside."""
+        """Whether the method inside anonymizes by editing an identity code."""
         return self.inner.works_through_codes
 
     def sample_key(self, batch: int, generator: torch.Generator | None = None) -> Tensor:
@@ -96,17 +96,17 @@ class InMeshFrame(Backbone):
         assert codes.around is not None
         assert codes.mesh is not None
         drawn = self.inner.decode(replace(codes, mesh=None, around=None))
-        return self.frame.put(drawn.clamp(-1, 1), codes.around, codes.mesh)
+        return self._put(drawn, codes.around, codes.mesh)
 
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
         """Replace the person in `(B, 3, S, S)`."""
         face, mesh = self._cut(image)
-        return self.frame.put(self.inner.anonymize(face, key).clamp(-1, 1), image, mesh)
+        return self._put(self.inner.anonymize(face, key), image, mesh)
 
     def anonymize_as(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
         """`anonymize`, with given identity codes in place of each picture's own."""
         face, mesh = self._cut(image)
-        return self.frame.put(self.inner.anonymize_as(face, identity, key).clamp(-1, 1), image, mesh)
+        return self._put(self.inner.anonymize_as(face, identity, key), image, mesh)
 
     def recover(self, image: Tensor, key: Tensor) -> Tensor:
         """Bring the person back from an anonymized `(B, 3, S, S)`.
@@ -115,8 +115,12 @@ class InMeshFrame(Backbone):
             NotImplementedError: The method is not reversible.
         """
         face, mesh = self._cut(image)
-        return self.frame.put(self.inner.recover(face, key).clamp(-1, 1), image, mesh)
+        return self._put(self.inner.recover(face, key), image, mesh)
 
     def _cut(self, image: Tensor) -> tuple[Tensor, Tensor]:
         mesh = self.bundle.landmarks(image)
         return self.frame.cut(image, mesh), mesh
+
+    def _put(self, drawn: Tensor, image: Tensor, mesh: Tensor) -> Tensor:
+        # Beyond [-1, 1] the warp back would mix what no file can hold.
+        return self.frame.put(drawn.clamp(-1, 1), image, mesh)

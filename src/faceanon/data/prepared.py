@@ -380,7 +380,7 @@ class Workshop:
         latents = []
         embeddings = []
         with torch.inference_mode():
-            for part in image.split(PORTION):  # type: ignore[no-untyped-call]
+            for part in _split(image):
                 unit = part.float().div(127.5).sub(1)
                 # Half the memory; latents are normalised, so float16 keeps three digits of each.
                 latents.append(self.bundle.codec.encode(unit).half())

@@ -49,6 +49,7 @@ def compose_bundle(folder: Path, base: Bundle, trained: Mapping[str, nn.Module])
         write_checksums(folder)
         return
     networks: dict[str, dict[str, Any]] = {}
+    sources = {base.folder}
     for role, entry in base.spec["networks"].items():
         if role in trained:
             continue
@@ -57,6 +58,7 @@ def compose_bundle(folder: Path, base: Bundle, trained: Mapping[str, nn.Module])
             # It may lie in another bundle's folder.
             own = Path(entry["file"]).name
             shutil.copyfile(base.folder / entry["file"], folder / own)
+            sources.add((base.folder / entry["file"]).parent)
             networks[role]["file"] = own
     if base.has("codec"):
         _add_untrained(networks, folder)
@@ -69,8 +71,9 @@ def compose_bundle(folder: Path, base: Bundle, trained: Mapping[str, nn.Module])
             entry["latent_avg_sha256"] = sha256(folder / "latent_avg.safetensors")
         networks[role] = entry
     # The copied networks stay under the terms of the bundle they are from.
-    for licence in base.folder.glob("LICENSE*"):
-        shutil.copyfile(licence, folder / licence.name)
+    for source in sources:
+        for licence in source.glob("LICENSE*"):
+            shutil.copyfile(licence, folder / licence.name)
     spec = {**base.spec, "name": f"{base.name}_prior", "networks": networks}
     # Their folder is not beside this one.
     spec.pop("pictures", None)

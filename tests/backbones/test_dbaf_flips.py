@@ -5,6 +5,7 @@ import torch
 
 from bundles import make_tiny_bundle
 from faceanon.backbones.dbaf import DBAF, flipped
+from faceanon.errors import UserError
 from faceanon.testing import check_backbone
 
 SMALL = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}
@@ -25,6 +26,25 @@ def test_a_key_undoes_its_own_change_and_no_other():
         assert (wrong - code).norm() > code.norm()
     assert torch.equal(stranger[:, 0, :5], code[:, 0, :5])
     assert not torch.equal(stranger[:, 0, 5:], code[:, 0, 5:])
+
+
+def test_with_more_signs_changed_strangers_are_the_opposite_and_two_keys_stay_apart():
+    torch.manual_seed(0)
+    share = 0.7
+    code = torch.randn(1, 1, 4096)
+    key, other = torch.randn(2, 1, 3, 4096)
+    stranger = flipped(code, key, share=share)
+    torch.testing.assert_close(flipped(stranger, key, share=share), code)
+    second = flipped(code, other, share=share)
+    wrong = flipped(stranger, other, share=share)
+    for one, two, alike in ((stranger, code, 1 - 2 * share), (stranger, second, 0.16), (wrong, code, 0.16)):
+        assert torch.cosine_similarity(one, two, dim=-1).item() == pytest.approx(alike, abs=0.06)
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.5])
+def test_a_share_that_is_none_is_told(bundle, share):
+    with pytest.raises(UserError, match="flip_share is"):
+        DBAF(bundle, flips=2, flip_share=share, **SMALL)
 
 
 def test_before_any_training_the_right_key_brings_the_code_back(bundle):

@@ -17,12 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from itertools import pairwise
+from statistics import NormalDist
 
 import torch
 from torch import Tensor, nn
 
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.region import face_hole, softened
+from faceanon.errors import UserError
 from faceanon.networks.attention import MAAR, AttentionAxis, LayerTransformer
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.stylegan2_layers import EqualLinear
@@ -60,14 +62,15 @@ class KRIA(nn.Module):
         nn.init.zeros_(last.bias)
 
 
-def flipped(identity: Tensor, key: Tensor, kept: int = 0) -> Tensor:
+def flipped(identity: Tensor, key: Tensor, kept: int = 0, share: float = 0.5) -> Tensor:
     """Change the signs of an identity code as a key says; the same key changes them back.
 
     Args:
         identity: `(B, L, D)`.
-        key: `(B, 3, D)`; where it is negative, the sign changes. Its first part counts for what all rows share, the
-            first row, and all three, by level, for what the others have beyond it.
+        key: `(B, 3, D)`, normally distributed; where it is low, the sign changes. Its first part counts for what all
+            rows share, the first row, and all three, by level, for what the others have beyond it.
         kept: Numbers of the first row that keep their sign, from its beginning.
+        share: Of the signs, how many change.
 
     Examples:
         >>> import torch
@@ -79,7 +82,9 @@ def flipped(identity: Tensor, key: Tensor, kept: int = 0) -> Tensor:
         >>> torch.allclose(flipped(stranger, -key), code, atol=1e-5)
         False
     """
-    signs = torch.where(key < 0, -1.0, 1.0).to(identity.dtype)
+    # A normally distributed number lies below this with a probability of `share`.
+    low = NormalDist().inv_cdf(share)
+    signs = torch.where(key < low, -1.0, 1.0).to(identity.dtype)
     shared = identity[:, :1]
     parts = torch.split(identity - shared, [*LEVELS, identity.shape[1] - sum(LEVELS)], 1)
     changed = []
@@ -110,6 +115,12 @@ class DBAF(Backbone):
             learns what to add to that. The same key undoes such a change, and another key does not, before any
             training. It suits codes of principal components, of which so many first ones keep their sign: they hold
             light, skin and pose. With None KRIA is all of the edit (paper).
+        flip_share: The share of signs that a key changes. With s above 0.5 a stranger's code is on average 1 - 2 s times
+            the person's, the opposite of the person; codes under two keys, and what a wrong key brings back, are alike
+            by (1 - 2 s)^2, which is less.
+
+    Raises:
+        UserError: `flip_share` is not between 0 and 1.
 
     Examples:
         >>> from faceanon.backbones.dbaf import DBAF
@@ -141,7 +152,10 @@ class DBAF(Backbone):
         blend: bool = False,
         cid_start: float = 1.0,
         flips: int | None = None,
+        flip_share: float = 0.5,
     ) -> None:
+        if not 0 < flip_share < 1:
+            raise UserError(f"flip_share is {flip_share}; give a number between 0 and 1")
         super().__init__()
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()
@@ -160,6 +174,7 @@ class DBAF(Backbone):
         self.maar = self._feature_maps() if maar else None
         self.blend = blend
         self.flips = flips
+        self.flip_share = flip_share
         # Lightning does not call `train` when a fit starts.
         self.encoder.eval()
         self._add_key_edit(dim)
@@ -221,7 +236,7 @@ class DBAF(Backbone):
             edits.append(kria(level, keys[:, number]))
         edited = torch.cat(edits, 1)
         if self.flips is not None:
-            return edited + flipped(identity, key, self.flips)
+            return edited + flipped(identity, key, self.flips, self.flip_share)
         return edited
 
     def w_plus(self, codes: Codes) -> Tensor:

@@ -115,8 +115,8 @@ class DBAF(Backbone):
             learns what to add to that. The same key undoes such a change, and another key does not, before any
             training. It suits codes of principal components, of which so many first ones keep their sign: they hold
             light, skin and pose. With None KRIA is all of the edit (paper).
-        flip_share: The share of signs that a key changes. With s above 0.5 a stranger's code is on average 1 - 2 s times
-            the person's, the opposite of the person; codes under two keys, and what a wrong key brings back, are alike
+        flip_share: The share s of signs that a key changes. Above 0.5 a stranger's code is on average 1 - 2 s times the
+            person's, so the opposite of the person; codes under two keys, and what a wrong key brings back, are alike
             by (1 - 2 s)^2, which is less.
 
     Raises:

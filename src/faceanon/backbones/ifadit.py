@@ -65,6 +65,8 @@ class IFADIT(Backbone):
             (released code), for whoever passes it to `recover`. `none`: nothing stays.
         mask_growth: How far the mask reaches beyond the face, as a fraction of S (released code: 5 / 256, its kernel).
         mask_blur: Side of the Gaussian that softens the mask, as a fraction of S (released code: 15 / 256).
+        attributes_kept: Numbers of the attribute code, from its beginning, that are added to what M puts out. It suits
+            codes of principal components, whose first numbers hold light and skin: M need not learn to copy them.
 
     Examples:
         >>> import torch
@@ -97,6 +99,7 @@ class IFADIT(Backbone):
         background: Background = "input",
         mask_growth: float = 0.0,
         mask_blur: float = 0.0586,
+        attributes_kept: int = 0,
     ) -> None:
         super().__init__()
         self.bundle = Bundle(bundle)
@@ -118,6 +121,7 @@ class IFADIT(Backbone):
         self.background = background
         self.mask_growth = mask_growth
         self.mask_blur = mask_blur
+        self.attributes_kept = attributes_kept
 
     def train(self, mode: bool = True) -> IFADIT:
         """Train mode, save for the encoder, whose batch statistics stay as they came."""
@@ -147,11 +151,14 @@ class IFADIT(Backbone):
         return moved
 
     def w_plus(self, codes: Codes) -> Tensor:
-        """M([R(z), a]): `(B, L, D)`."""
+        """M([R(z), a]), and what is kept of a: `(B, L, D)`."""
         assert codes.attributes is not None
         repeated = codes.identity[:, None].expand(-1, self.layers, -1)
         latent: Tensor = self.mapper(torch.cat([repeated, codes.attributes], -1))
-        return latent + self.latent_avg
+        kept = F.pad(
+            codes.attributes[..., : self.attributes_kept], (0, codes.attributes.shape[-1] - self.attributes_kept)
+        )
+        return latent + kept + self.latent_avg
 
     def decode(self, codes: Codes) -> Tensor:
         """Draw `(B, 3, S, S)`; where the codes carry a mask, only inside it."""

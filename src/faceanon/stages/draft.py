@@ -19,6 +19,7 @@ MIXTURE_BATCH = 64
 MAPPING_STEPS = 400
 MAPPING_BATCH = 256
 MAPPING_RATE = 0.3  # of weights that are stored a hundred times as large as they act
+LEAST_DIRECTION = 0.05  # of colours in the first components, as a part of the largest, that still counts
 QUIET = 0.1  # of the encoder's other rows at the start, so that they do not drown the components
 
 
@@ -30,6 +31,8 @@ def fit_draft(
     seed: int = 0,
     weight: Tensor | None = None,
     rounded: bool = False,
+    colours: Tensor | None = None,
+    steady: int = 0,
 ) -> Tensor:
     """Make the generator's draft and the encoder's `flat` the principal components of latents.
 
@@ -44,6 +47,9 @@ def fit_draft(
         weight: `(h, h)` or `(C, h, h)`, above 0: how much each cell counts. Components then describe most finely what
             counts most.
         rounded: Whether components are rounded to int8, as a small file will hold them.
+        colours: `(N, M)` what the latents' pictures have in colour and light (`colour_moments`).
+        steady: So many first components hold all of `colours`: whatever happens to the other numbers of a code, these
+            stay. 0 leaves the components as they are.
 
     Returns:
         First rows `(M, D)` of the codes of some of the latents, which the mapping network is to give.
@@ -64,6 +70,10 @@ def fit_draft(
     deviation = (energy / (len(rows) - 1)).sqrt().clamp(min=1e-3)
     components = torch.zeros_like(generator.draft.weight)
     components[:, :count] = axes * deviation / scale[:, None]
+    codes = torch.zeros(len(rows), generator.draft.in_features)
+    codes[:, :count] = rows @ axes / deviation
+    if colours is not None and 0 < steady < count:
+        hold_colours(components, codes, colours[order], steady)
     if rounded:
         # From the start, so that the encoder reads those that the file gives back.
         steps, step = to_int8(components)
@@ -78,9 +88,33 @@ def fit_draft(
         style.linear.weight.mul_(QUIET)
     left = 1 - energy.sum() / rows.square().sum()
     rank_zero_info(f"{count} principal components of {len(rows)} latents leave {left:.3f} of their variance")
-    codes = torch.zeros(len(rows), generator.draft.in_features)
-    codes[:, :count] = rows @ axes / deviation
     return codes[:, : generator.style_dim].contiguous()
+
+
+def hold_colours(components: Tensor, codes: Tensor, colours: Tensor, steady: int) -> None:
+    """Change components, and codes with them, so that colours depend on the first numbers of a code alone.
+
+    Colours y are nearly linear in a code's numbers, y = A a + B b, of which a are the first. With K the least solution
+    of A K = B the new first numbers are a + K b, and a component of b draws no colours: what it drew before, less what
+    K makes of it with the first components. Latents stay the same.
+
+    Args:
+        components: `(C h h, K)`, changed in place.
+        codes: `(N, K)` of some latents, of mean 0, changed in place.
+        colours: `(N, M)` of the pictures of these latents.
+        steady: How many numbers are the first.
+    """
+    centred = (colours - colours.mean(0)).double()
+    shares = torch.linalg.lstsq(codes.double(), centred, driver="gelsd").solution.T.to(codes.dtype)
+    left = (codes @ shares.T - centred).square().sum() / centred.square().sum()
+    # Small directions of A would ask for large steps of a.
+    solved = torch.linalg.pinv(shares[:, :steady], rtol=LEAST_DIRECTION) @ shares[:, steady:]
+    components[:, steady:] -= components[:, :steady] @ solved
+    codes[:, :steady] += codes[:, steady:] @ solved.T
+    length = codes[:, :steady].std(0)
+    codes[:, :steady] /= length
+    components[:, :steady] *= length
+    rank_zero_info(f"{left:.3f} of the variance of colours is not linear in the codes")
 
 
 def fit_mapping(generator: Generator, wanted: Tensor, seed: int = 0) -> None:

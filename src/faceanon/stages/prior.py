@@ -33,6 +33,7 @@ from faceanon.networks.stylegan2 import Generator
 from faceanon.quantised import to_int8
 from faceanon.report.page import write_report
 from faceanon.stages.base import Schedule, Stage, average_copy, plain_sum, weighted_sum
+from faceanon.stages.colour_moments import colour_moments
 from faceanon.stages.draft import fit_draft, fit_mapping, fit_mixture, freeze_draft
 from faceanon.stages.read_back import read_back
 from faceanon.stages.samples import sample_faces, save_samples
@@ -159,6 +160,8 @@ class PriorStage(Stage):
             saved picture: one over a number's error, to this power. What components show can then be read again.
         kept_signs: So many first numbers of strangers' codes keep their sign in the term `reading`, as in DBAF's
             `flips`.
+        steady_colours: Whether the first `kept_signs` components hold all light and colour, so that strangers have the
+            person's.
         optimizer_g: Builds the optimizer of generator and encoder.
         optimizer_d: Builds the discriminator's.
         init_from: Folder with `generator.safetensors` and `encoder.safetensors` to start from.
@@ -197,6 +200,7 @@ class PriorStage(Stage):
         part_emphasis: float = 3.0,
         readable: float = 0.0,
         kept_signs: int = 0,
+        steady_colours: bool = False,
         optimizer_g: OptimizerCallable = torch.optim.Adam,
         optimizer_d: OptimizerCallable = torch.optim.Adam,
         init_from: Path | None = None,
@@ -251,6 +255,7 @@ class PriorStage(Stage):
         self.part_emphasis = part_emphasis
         self.readable = readable
         self.kept_signs = kept_signs
+        self.steady_colours = steady_colours
         if generator.drafts:
             assert generator.latents is not None
             # A buffer: a resumed training does not measure anew what can be read.
@@ -478,7 +483,16 @@ class PriorStage(Stage):
         latents = self._training_latents()
         if self.readable:
             self.counts.copy_(self._readable_counts())
-        first = fit_draft(self.prior.generator, self.prior.encoder, latents, self.seed, self.counts, self.int8)
+        first = fit_draft(
+            self.prior.generator,
+            self.prior.encoder,
+            latents,
+            self.seed,
+            self.counts,
+            self.int8,
+            self._training_colours() if self.steady_colours else None,
+            self.kept_signs,
+        )
         if not self.mixed_mapping:
             fit_mapping(self.prior.generator, first, self.seed)
         self.ema.load_state_dict(self.prior.state_dict())
@@ -513,6 +527,12 @@ class PriorStage(Stage):
             raise UserError("a generator with a draft or a mixture starts from prepared latents: data/photo128.yaml")
         latents: Tensor = faces.tensors["latents"]
         return latents
+
+    def _training_colours(self) -> Tensor:
+        """Colour moments of the training pictures, of which only what lies in a face's hull counts."""
+        frame = self.bundle.frame
+        images = self.trainer.datamodule.splits["train"].tensors["image"]  # type: ignore[attr-defined]
+        return colour_moments(images, None if frame is None else frame.hull)
 
     def _fit_mixture(self, prior: Prior) -> None:
         """The mixture of the training pictures' codes, by the encoder as it stands.

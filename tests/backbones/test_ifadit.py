@@ -255,3 +255,12 @@ def test_codes_go_through_map_with_their_mask(tiny_bundle, images):
     codes = make(tiny_bundle).encode(images).map(lambda item: item[:2])
     assert isinstance(codes, Codes)
     assert len(codes.mask) == len(codes.image) == len(codes.identity) == 2
+
+
+def test_first_numbers_of_the_attributes_may_be_added_as_they_are(tiny_bundle, images):
+    plain = make(tiny_bundle)
+    adding = make(tiny_bundle, attributes_kept=3)
+    codes = plain.encode(images)
+    added = adding.w_plus(codes) - plain.w_plus(codes)
+    torch.testing.assert_close(added[..., :3], codes.attributes[..., :3], atol=1e-4, rtol=1e-4)
+    assert not added[..., 3:].abs().max() > 1e-5

@@ -9,6 +9,7 @@ from faceanon.losses.latent import sliced_wasserstein
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.stylegan2 import Generator
 from faceanon.stages.base import trainable_parameters
+from faceanon.stages.colour_moments import colour_moments
 from faceanon.stages.draft import fit_draft, fit_mapping, freeze_draft
 
 CELLS = 16
@@ -131,3 +132,49 @@ def test_what_counts_more_is_drawn_more_finely(networks):
 def test_a_draft_needs_latents_and_the_first_row(given):
     with pytest.raises(ValueError, match="rows in order"):
         Generator(size=CELLS, style_dim=12, n_mlp=1, channels={4: 8, 8: 8, 16: 8}, depth=6, **given)
+
+
+def test_the_first_numbers_hold_the_colours_and_the_others_draw_none(networks, latents):
+    generator, encoder = copy.deepcopy(networks)
+    # What counts as colours here: any linear function of the latents.
+    look = torch.randn(latents[0].numel(), 3, generator=torch.Generator().manual_seed(2))
+    colours = latents.flatten(1) @ look / 10
+    codes = fit_draft(generator, encoder, latents, colours=colours, steady=6)
+    torch.testing.assert_close(codes[:, :6].std(0), torch.ones(6), rtol=1e-3, atol=1e-3)
+    found = read(encoder, latents)
+    torch.testing.assert_close(drafted(generator, found), latents, rtol=1e-3, atol=1e-2)
+    spread = (colours - colours.mean(0)).square().sum()
+    changed = found.clone()
+    changed[:, 0, 6:] *= -1
+    seen = drafted(generator, changed).flatten(1) @ look / 10
+    assert (seen - colours).square().sum() < 1e-3 * spread
+    # The others still draw the rest of the picture.
+    assert (drafted(generator, changed) - latents).square().sum() > 0.3 * latents.var() * latents.numel()
+
+
+def test_without_that_a_change_of_the_others_changes_colours(networks, latents):
+    generator, encoder = copy.deepcopy(networks)
+    look = torch.randn(latents[0].numel(), 3, generator=torch.Generator().manual_seed(2))
+    colours = latents.flatten(1) @ look / 10
+    fit_draft(generator, encoder, latents)
+    changed = read(encoder, latents)
+    changed[:, 0, 6:] *= -1
+    seen = drafted(generator, changed).flatten(1) @ look / 10
+    assert (seen - colours).square().sum() > 0.1 * (colours - colours.mean(0)).square().sum()
+
+
+def test_colour_moments_say_how_bright_and_from_where():
+    dark_left = torch.zeros(1, 3, 16, 16, dtype=torch.uint8)
+    dark_left[:, :, :, 8:] = 255
+    means, right, below = colour_moments(dark_left)[0].view(3, 6)[:, :3].T
+    torch.testing.assert_close(means, torch.zeros(3), atol=1e-5, rtol=0)
+    assert (right > 0.4).all()
+    torch.testing.assert_close(below, torch.zeros(3), atol=1e-5, rtol=0)
+
+
+def test_only_pixels_that_count_count():
+    counts = torch.zeros(16, 16)
+    counts[4:8, 4:8] = 1
+    face = torch.zeros(1, 3, 16, 16, dtype=torch.uint8)
+    face[:, :, 4:8, 4:8] = 255
+    torch.testing.assert_close(colour_moments(face, counts)[0].view(3, 6)[:, 0], torch.ones(3))

@@ -19,6 +19,7 @@ MIXTURE_BATCH = 64
 MAPPING_STEPS = 400
 MAPPING_BATCH = 256
 MAPPING_RATE = 0.3  # of weights that are stored a hundred times as large as they act
+LEAST_LENGTH = 1e-4  # of a component, as a part of the longest, that latents do show
 LEAST_DIRECTION = 0.05  # of colours in the first components, as a part of the largest, that still counts
 QUIET = 0.1  # of the encoder's other rows at the start, so that they do not drown the components
 
@@ -104,8 +105,13 @@ def hold_colours(components: Tensor, codes: Tensor, colours: Tensor, steady: int
         colours: `(N, M)` of the pictures of these latents.
         steady: How many numbers are the first.
     """
+    lengths = components.norm(dim=0)
+    # Where latents have fewer directions than codes have numbers, the last numbers are rounding errors.
+    found = lengths > LEAST_LENGTH * lengths.max()
     centred = (colours - colours.mean(0)).double()
-    shares = torch.linalg.lstsq(codes.double(), centred, driver="gelsd").solution.T.to(codes.dtype)
+    solution = torch.linalg.lstsq(codes[:, found].double(), centred).solution
+    shares = torch.zeros(centred.shape[1], codes.shape[1])
+    shares[:, found] = solution.T.to(shares)
     left = (codes @ shares.T - centred).square().sum() / centred.square().sum()
     # Small directions of A would ask for large steps of a.
     solved = torch.linalg.pinv(shares[:, :steady], rtol=LEAST_DIRECTION) @ shares[:, steady:]

@@ -117,14 +117,6 @@ def from_int4(packed: NDArray[np.uint8], scale: NDArray[np.float16]) -> NDArray[
     return (groups * scale.astype(np.float32)[:, None]).reshape(steps.shape)
 
 
-def rounded_int4(tensor: Tensor) -> Tensor:
-    """A weight `(R, ...)` as a file in int4 gives it back, float32."""
-    import torch
-
-    packed, scale = to_int4(tensor.detach().cpu())
-    return torch.from_numpy(from_int4(packed.numpy(), scale.numpy()))
-
-
 def plain_names(stored: Iterable[str]) -> list[str]:
     """Names of the tensors that lie in few bits in a file of these names, sorted."""
     names = set()

@@ -20,7 +20,7 @@ from faceanon.models import formerly, load_backbone, save_backbone
 from faceanon.paths import checkpoints
 from faceanon.photo.file import load_photo, read_manifest
 from faceanon.pipeline import Pipeline
-from faceanon.quantised import GROUP, INT4, INT8, SCALE, SCALE4, rounded_int4, to_int4, to_int8
+from faceanon.quantised import GROUP, INT4, INT8, SCALE, SCALE4, from_int4, to_int4, to_int8
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.compact import compact
 from fakes import FixedDetector
@@ -104,12 +104,18 @@ def test_a_scale_that_does_not_fit_says_so_in_a_line(tmp_path, change):
     assert "\n" not in str(caught.value)
 
 
+def stored_in_int4(weight):
+    """A weight as a file in int4 gives it back."""
+    packed, scale = to_int4(weight)
+    return torch.from_numpy(from_int4(packed.numpy(), scale.numpy()))
+
+
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 5), st.integers(1, 4), st.sampled_from([(), (3, 3)]), st.integers(0, 2**31), st.floats(-2, 3))
 def test_int4_errs_by_half_a_step_of_its_group_and_by_nothing_the_second_time(rows, groups, rest, seed, exponent):
     draw = torch.Generator().manual_seed(seed)
     weight = torch.randn(groups * GROUP, rows, *rest, generator=draw) * 10**exponent
-    again = rounded_int4(weight)
+    again = stored_in_int4(weight)
     largest = weight.unflatten(0, (-1, GROUP)).abs().amax(1, keepdim=True)
     error = (weight - again).unflatten(0, (-1, GROUP)).abs()
     # Half a step, and for the largest what float16 takes from seven of them.
@@ -128,7 +134,7 @@ def test_matrices_named_for_int4_come_back_with_and_without_torch(tmp_path):
         f"{SCALE}large",
     }
     found = load_tensors(path)
-    assert torch.equal(found["draft"], rounded_int4(tensors["draft"]))
+    assert torch.equal(found["draft"], stored_in_int4(tensors["draft"]))
     assert torch.equal(found["zeros"], tensors["zeros"])
     arrays = load_arrays(path)
     assert arrays.keys() == found.keys()

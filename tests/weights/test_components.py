@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from faceanon.quantised import rounded_int4
+from faceanon.quantised import to_int8
 from faceanon.weights.components import BIAS, CELLS, WEIGHT, reading, with_reading, without_reading
 
 SIDE = 8
@@ -29,7 +29,8 @@ def cells():
 @pytest.mark.parametrize("rounded", [False, True])
 def test_a_reading_finds_the_numbers_that_were_drawn(generator, cells, rounded):
     if rounded:
-        generator["draft.weight"] = rounded_int4(generator["draft.weight"])
+        steps, scale = to_int8(generator["draft.weight"])
+        generator["draft.weight"] = steps * scale
     weight, bias = reading(generator["draft.weight"], generator["draft.bias"], cells)
     numbers = torch.randn(NUMBERS)
     drawn = generator["draft.weight"] @ numbers + generator["draft.bias"]

@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 
 from faceanon.data.prepared import shipped_faces, shipped_pictures
+from faceanon.methods import presets, trained, untrained
 from faceanon.metrics.saved import saved
-from faceanon.models import load_backbone
 from faceanon.report.sheets import png_bytes, sheet
 from faceanon.weights.bundle import Bundle
+from faceanon.weights.spec import bundle_path
 
+BUNDLE = "photo128"
 COUNT = 8
 SIDE = 128
 
@@ -27,8 +29,7 @@ SIDE = 128
 @torch.inference_mode()
 def rows_of(name: str, model: str, faces: Tensor) -> dict[str, Tensor]:
     """The pictures that a method makes of faces `(B, 3, S, S)`."""
-    backbone, _ = load_backbone(model)
-    backbone.eval()
+    backbone = untrained(model, bundle_path(BUNDLE)) if model in presets() else trained(model)
     key = backbone.sample_key(len(faces), torch.Generator().manual_seed(0))
     hidden = saved(backbone.anonymize(faces, key))
     rows = {name: hidden}
@@ -41,7 +42,7 @@ def main() -> None:
     """Draw what the command line says."""
     if len(sys.argv) < 3 or not all("=" in word for word in sys.argv[2:]):
         sys.exit(__doc__)
-    bundle = Bundle("photo128")
+    bundle = Bundle(BUNDLE)
     faces = shipped_faces(bundle, shipped_pictures(bundle, "test")[:COUNT], SIDE)
     rows = {"original": faces}
     for word in sys.argv[2:]:

@@ -11,6 +11,7 @@ import yaml
 
 from bundles import make_latent_bundle
 from faceanon.cli import main
+from faceanon.files import read_yaml
 from faceanon.paths import checkpoints, configs
 from faceanon.studies.zoo import photographs
 from faceanon.studies.zoo import train as _zoo
@@ -156,3 +157,19 @@ def test_methods_of_three_kinds_go_through(bundle, tmp_path, monkeypatch):
     assert {path.name for path in (tmp_path / "zoo/sheets").iterdir()} == {
         "dbaf.png", "ciagan.png", "blur.png", "all.png"
     }  # fmt: skip
+
+
+def overlays_with_extra_weights():
+    for path in sorted((configs() / "features").glob("*.yaml")):
+        written = read_yaml(path)
+        if "extra_weights" in written.get("model", {}).get("init_args", {}):
+            for stage in written["over"]:
+                yield path, stage
+
+
+@pytest.mark.parametrize(("overlay", "stage"), list(overlays_with_extra_weights()), ids=str)
+def test_an_overlay_names_all_extra_weights_of_its_stage(overlay, stage):
+    # A dictionary of a later config takes the place of the one before, and terms would be lost in silence.
+    before = read_yaml(configs() / f"{stage}.yaml")["model"]["init_args"]["extra_weights"]
+    after = read_yaml(overlay)["model"]["init_args"]["extra_weights"]
+    assert after.keys() == before.keys()

@@ -260,3 +260,9 @@ def test_networks_are_asked_for_only_where_a_weight_wants_them(tmp_path):
     with pytest.raises(UserError, match="has no perceptual"):
         untrained(bundle)
     assert untrained(bundle, weights=PriorWeights(perceptual=0.0)).weights.identity == 1.0
+
+
+def test_colours_need_numbers_that_hold_them(photo_bundle):
+    with pytest.raises(UserError, match="give kept_signs of 1 or more"):
+        untrained(photo_bundle, steady_colours=True)
+    assert untrained(photo_bundle, steady_colours=True, kept_signs=4).kept_signs == 4

@@ -117,7 +117,7 @@ def hold_colours(components: Tensor, codes: Tensor, colours: Tensor, steady: int
     solved = torch.linalg.pinv(shares[:, :steady], rtol=LEAST_DIRECTION) @ shares[:, steady:]
     components[:, steady:] -= components[:, :steady] @ solved
     codes[:, :steady] += codes[:, steady:] @ solved.T
-    length = codes[:, :steady].std(0)
+    length = codes[:, :steady].std(0).clamp(min=LEAST_LENGTH)
     codes[:, :steady] /= length
     components[:, :steady] *= length
     rank_zero_info(f"{left:.3f} of the variance of colours is not linear in the codes")

@@ -255,6 +255,8 @@ class PriorStage(Stage):
         self.part_emphasis = part_emphasis
         self.readable = readable
         self.kept_signs = kept_signs
+        if steady_colours and kept_signs < 1:
+            raise UserError("steady_colours needs numbers that hold the colours: give kept_signs of 1 or more")
         self.steady_colours = steady_colours
         if generator.drafts:
             assert generator.latents is not None

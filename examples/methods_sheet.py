@@ -9,15 +9,14 @@ recovered comes from the picture of 8 bits.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from faceanon.data.prepared import shipped_faces, shipped_pictures
-from faceanon.methods import presets, trained, untrained
+from faceanon.methods import method
 from faceanon.metrics.saved import saved
-from faceanon.report.sheets import png_bytes, sheet
+from faceanon.report.sheets import sheet
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.spec import bundle_path
 
@@ -29,7 +28,7 @@ SIDE = 128
 @torch.inference_mode()
 def rows_of(name: str, model: str, faces: Tensor) -> dict[str, Tensor]:
     """The pictures that a method makes of faces `(B, 3, S, S)`."""
-    backbone = untrained(model, bundle_path(BUNDLE)) if model in presets() else trained(model)
+    backbone = method(model, bundle_path(BUNDLE))
     key = backbone.sample_key(len(faces), torch.Generator().manual_seed(0))
     hidden = saved(backbone.anonymize(faces, key))
     rows = {name: hidden}
@@ -48,11 +47,7 @@ def main() -> None:
     for word in sys.argv[2:]:
         name, model = word.split("=", 1)
         rows |= rows_of(name, model, faces)
-    out = Path(sys.argv[1])
-    if out.suffix == ".png":
-        out.write_bytes(png_bytes(sheet(rows)))
-    else:
-        sheet(rows, scale=1).save(out, quality=85)
+    sheet(rows, scale=1).save(sys.argv[1], quality=85)
 
 
 if __name__ == "__main__":

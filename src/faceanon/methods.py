@@ -76,8 +76,12 @@ def trained(model: str | Path) -> Backbone:
     return backbone
 
 
-def method(name: str) -> Backbone:
+def method(name: str, bundle: Path | None = None) -> Backbone:
     """A trained model, or a preset that needs no training; a model of the name goes first.
+
+    Args:
+        name: Of the preset, or name or folder of the model.
+        bundle: As `untrained` takes it; a trained model has its own.
 
     Raises:
         UserError: There is none of this name, or it has to be trained.
@@ -92,4 +96,4 @@ def method(name: str) -> Backbone:
     here = any(folder.exists() for folder in (Path(name), checkpoints() / name))
     if here or name not in presets():
         return trained(name)
-    return untrained(name)
+    return untrained(name, bundle)

@@ -155,10 +155,11 @@ class IFADIT(Backbone):
         assert codes.attributes is not None
         repeated = codes.identity[:, None].expand(-1, self.layers, -1)
         latent: Tensor = self.mapper(torch.cat([repeated, codes.attributes], -1))
-        kept = F.pad(
-            codes.attributes[..., : self.attributes_kept], (0, codes.attributes.shape[-1] - self.attributes_kept)
-        )
-        return latent + kept + self.latent_avg
+        latent = latent + self.latent_avg
+        if not self.attributes_kept:
+            return latent
+        kept = codes.attributes[..., : self.attributes_kept]
+        return latent + F.pad(kept, (0, latent.shape[-1] - self.attributes_kept))
 
     def decode(self, codes: Codes) -> Tensor:
         """Draw `(B, 3, S, S)`; where the codes carry a mask, only inside it."""

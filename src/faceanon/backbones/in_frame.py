@@ -52,7 +52,7 @@ class InMeshFrame(Backbone):
 
     @property
     def method(self) -> str:
-        """The method inside."""
+        """What the method inside is called."""
         return self.inner.method
 
     @property

@@ -5,12 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from faceanon.losses.light import polynomials
+
 AT_ONCE = 256  # pictures
 
 
 @torch.no_grad()
 def colour_moments(images: Tensor, counts: Tensor | None = None) -> Tensor:
-    """Means of each colour over pictures, plain and weighted by x, y, x^2, y^2 and x y.
+    """Means of each colour over pictures, plain and weighted by x, y, x^2, x y and y^2.
 
     The first of them is the skin's colour, the next two say from where the light comes.
 
@@ -31,12 +33,10 @@ def colour_moments(images: Tensor, counts: Tensor | None = None) -> Tensor:
     side = images.shape[-1]
     if counts is None:
         counts = torch.ones(side, side)
-    steps = (torch.arange(side) + 0.5) / side * 2 - 1
-    down, across = torch.meshgrid(steps, steps, indexing="ij")
-    curves = torch.stack([torch.ones(side, side), across, down, across.square(), down.square(), across * down])
-    weights = curves * counts.cpu() / counts.sum().cpu()
+    counts = counts.cpu()
+    weights = polynomials(side, counts.device) * counts.view(-1, 1) / counts.sum()
     found = []
     for few in images.split(AT_ONCE):  # type: ignore[no-untyped-call]
         colours = few.cpu().float() / 127.5 - 1
-        found.append(torch.einsum("nchw,mhw->ncm", colours, weights).flatten(1))
+        found.append((colours.flatten(2) @ weights).flatten(1))
     return torch.cat(found)

@@ -20,6 +20,7 @@ MAPPING_STEPS = 400
 MAPPING_BATCH = 256
 MAPPING_RATE = 0.3  # of weights that are stored a hundred times as large as they act
 LEAST_LENGTH = 1e-4  # of a component, as a part of the longest, that latents do show
+LEAST_SPREAD = 1e-4  # of a number over latents, of which the usual is 1
 LEAST_DIRECTION = 0.05  # of colours in the first components, as a part of the largest, that still counts
 QUIET = 0.1  # of the encoder's other rows at the start, so that they do not drown the components
 
@@ -117,7 +118,7 @@ def hold_colours(components: Tensor, codes: Tensor, colours: Tensor, steady: int
     solved = torch.linalg.pinv(shares[:, :steady], rtol=LEAST_DIRECTION) @ shares[:, steady:]
     components[:, steady:] -= components[:, :steady] @ solved
     codes[:, :steady] += codes[:, steady:] @ solved.T
-    length = codes[:, :steady].std(0).clamp(min=LEAST_LENGTH)
+    length = codes[:, :steady].std(0).clamp(min=LEAST_SPREAD)
     codes[:, :steady] /= length
     components[:, :steady] *= length
     rank_zero_info(f"{left:.3f} of the variance of colours is not linear in the codes")

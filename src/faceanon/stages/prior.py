@@ -6,7 +6,7 @@ need a picture decode some.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -220,6 +220,8 @@ class PriorStage(Stage):
         self.save_hyperparameters(ignore=["generator", "encoder", "discriminator"])
         if min(single, features) < 0 or single + features > 1:
             raise UserError(f"single {single} and features {features} are shares of one batch: 0 to 1, and together")
+        if steady_colours and kept_signs < 1:
+            raise UserError("steady_colours needs numbers that hold the colours: give kept_signs of 1 or more")
         self.prior = Prior(generator, encoder, features > 0)
         if init_from is not None:
             self._load(init_from)
@@ -255,8 +257,6 @@ class PriorStage(Stage):
         self.part_emphasis = part_emphasis
         self.readable = readable
         self.kept_signs = kept_signs
-        if steady_colours and kept_signs < 1:
-            raise UserError("steady_colours needs numbers that hold the colours: give kept_signs of 1 or more")
         self.steady_colours = steady_colours
         if generator.drafts:
             assert generator.latents is not None
@@ -482,28 +482,31 @@ class PriorStage(Stage):
         Raises:
             UserError: The data bring no prepared latents.
         """
-        latents = self._training_latents()
+        faces = self._training_faces()
         if self.readable:
-            self.counts.copy_(self._readable_counts())
+            self.counts.copy_(self._readable_counts(faces))
+        colours = None
+        if self.steady_colours:
+            # Only what lies in the hull of the mesh is face.
+            hull = None if self.bundle.frame is None else self.bundle.frame.hull
+            colours = colour_moments(faces["image"], hull)
         first = fit_draft(
             self.prior.generator,
             self.prior.encoder,
-            latents,
+            faces["latents"],
             self.seed,
-            self.counts,
-            self.int8,
-            self._training_colours() if self.steady_colours else None,
-            self.kept_signs,
+            weight=self.counts,
+            rounded=self.int8,
+            colours=colours,
+            steady=self.kept_signs,
         )
         if not self.mixed_mapping:
             fit_mapping(self.prior.generator, first, self.seed)
         self.ema.load_state_dict(self.prior.state_dict())
 
     @torch.no_grad()
-    def _readable_counts(self) -> Tensor:
+    def _readable_counts(self, faces: Mapping[str, Tensor]) -> Tensor:
         """How much each number of the latents counts, `(C, h, h)`, by what comes back of some training faces."""
-        assert self.trainer is not None
-        faces = self.trainer.datamodule.splits["train"].tensors  # type: ignore[attr-defined]
         few = slice(None, None, -(-len(faces["image"]) // READ))
         image = faces["image"][few].float().div(127.5).sub(1).to(self.device)
         known = faces["latents"][few].float().to(self.device)
@@ -523,18 +526,13 @@ class PriorStage(Stage):
         steps, scale = to_int8(counts.cpu())
         return steps * scale
 
-    def _training_latents(self) -> Tensor:
+    def _training_faces(self) -> Mapping[str, Tensor]:
+        """What is prepared of the training pictures, by name: `image`, `latents` and more."""
         faces = getattr(getattr(self.trainer, "datamodule", None), "splits", {}).get("train")
         if faces is None:
             raise UserError("a generator with a draft or a mixture starts from prepared latents: data/photo128.yaml")
-        latents: Tensor = faces.tensors["latents"]
-        return latents
-
-    def _training_colours(self) -> Tensor:
-        """Colour moments of the training pictures, of which only what lies in a face's hull counts."""
-        frame = self.bundle.frame
-        images = self.trainer.datamodule.splits["train"].tensors["image"]  # type: ignore[attr-defined]
-        return colour_moments(images, None if frame is None else frame.hull)
+        prepared: Mapping[str, Tensor] = faces.tensors
+        return prepared
 
     def _fit_mixture(self, prior: Prior) -> None:
         """The mixture of the training pictures' codes, by the encoder as it stands.
@@ -544,7 +542,7 @@ class PriorStage(Stage):
         """
         learning = prior.training
         prior.eval()
-        fit_mixture(prior.generator, prior.encoder, self._training_latents(), self.seed)
+        fit_mixture(prior.generator, prior.encoder, self._training_faces()["latents"], self.seed)
         prior.train(learning)
 
     def _move_bundle(self) -> None:

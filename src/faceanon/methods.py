@@ -40,7 +40,7 @@ def presets() -> list[str]:
 
 
 def untrained(name: str, bundle: Path | None = None) -> Backbone:
-    """A preset that needs no training, in eval mode.
+    """A preset that needs no training, in eval mode, as it is used on pictures.
 
     Args:
         name: One of `presets()`.
@@ -49,6 +49,7 @@ def untrained(name: str, bundle: Path | None = None) -> Backbone:
     Raises:
         UserError: It has to be trained.
     """
+    from faceanon.backbones.in_frame import in_use
     from faceanon.backbones.presets import announced, backbone_class, shipped
 
     listed = {one.name: one for one in (*announced(), *shipped())}[name]
@@ -59,7 +60,7 @@ def untrained(name: str, bundle: Path | None = None) -> Backbone:
             "give the folder or the checkpoint of a trained one"
         )
     changed = {} if bundle is None else {"bundle": str(bundle)}
-    return kind(**{**listed.init_args, **changed}).eval().requires_grad_(False)
+    return in_use(kind(**{**listed.init_args, **changed}).eval().requires_grad_(False))
 
 
 def trained(model: str | Path) -> Backbone:

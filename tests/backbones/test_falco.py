@@ -2,8 +2,11 @@ import pytest
 import torch
 
 from faceanon.backbones.falco import FALCO, scaled_rows
+from faceanon.backbones.in_frame import InMeshFrame
 from faceanon.errors import UserError
+from faceanon.methods import method
 from faceanon.testing import smooth_faces
+from faceanon.weights.spec import bundle_path
 
 SMALL = {"steps": 4, "bank": 8}
 
@@ -81,3 +84,32 @@ def test_no_way_back_and_no_codes(backbone):
 def test_arguments_out_of_range(tiny_bundle, wrong):
     with pytest.raises(UserError, match="give steps"):
         FALCO(str(tiny_bundle), **wrong)
+
+
+def test_a_prior_with_a_draft_gives_its_rows_and_keeps_light_and_skin(monkeypatch):
+    backbone = FALCO("photo128_prior", steps=1, bank=2).eval()
+    assert backbone.rows == (0, 0)
+    assert backbone.bundle.steady_numbers == 20
+    picture = smooth_faces(128)[:1]
+    drawn = []
+    synthesis = backbone.generator.net.synthesis
+    monkeypatch.setattr(backbone.generator.net, "synthesis", lambda codes: drawn.append(codes) or synthesis(codes))
+    backbone.anonymize(picture, backbone.sample_key(1))
+    start, end = drawn[1], drawn[-1]  # the first call draws the bank
+    with torch.no_grad():
+        inverted = backbone.encoder.net.with_features(picture)[0] + backbone.latent_avg
+    assert torch.equal(end[:, 0, :20], inverted[:, 0, :20])
+    assert torch.equal(end[:, 1:], inverted[:, 1:])
+    assert not torch.isclose(end[:, 0, 20:], start[:, 0, 20:]).any()
+
+
+def test_rows_that_are_asked_for_win_over_a_draft():
+    assert FALCO("photo128_prior", first=1, last=2).rows == (1, 2)
+
+
+def test_by_name_on_a_bundle_with_a_frame_it_works_on_pictures():
+    by_name = method("falco", bundle_path("photo128_prior"))
+    assert isinstance(by_name, InMeshFrame)
+    assert isinstance(by_name.inner, FALCO)
+    # The hull of a mask needs no frame.
+    assert not isinstance(method("mask", bundle_path("photo128_pictures")), InMeshFrame)

@@ -1,8 +1,11 @@
 """CIAGAN and DeepPrivacy: what they may see, and what trains them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from backbone_training import trained_parts
+from torch import nn
 
 from faceanon.backbones.ciagan import CIAGAN, dots
 from faceanon.backbones.deepprivacy import DeepPrivacy
@@ -125,3 +128,61 @@ def test_the_stage_draws_two_strangers_or_one(tiny_bundle):
         assert {"identity", "reconstruction", "perceptual", "parsing", "adversarial"} == set(terms)
     rows = stage.sample_rows(FaceBatch(images, torch.arange(4), torch.arange(4)))
     assert set(rows) == {"original", "anonymized, key 1", "anonymized, key 2"}
+
+
+@pytest.fixture(params=[CIAGAN, DeepPrivacy], ids=lambda kind: kind.__name__)
+def on_latents(request, monkeypatch):
+    backbone = request.param("photo128_pictures", key_dim=8).eval()
+    hole = torch.zeros(1, 1, 128, 128)
+    hole[..., 40:88, 32:96] = 1
+    monkeypatch.setattr(
+        "faceanon.backbones.inpainting.face_hole", lambda bundle, image: hole.expand(len(image), -1, -1, -1)
+    )
+    points = torch.linspace(-0.3, 0.3, 468)[:, None].expand(468, 2)
+    monkeypatch.setitem(backbone.bundle.__dict__, "landmarks", lambda image: points.expand(len(image), -1, -1))
+    return backbone
+
+
+@torch.no_grad()
+def test_with_a_codec_latents_are_drawn_from_what_lies_around(on_latents):
+    images, key = smooth_faces(128)[:2], on_latents.sample_key(2)
+    others = images.clone()
+    others[..., 40:88, 32:96] = 0.7
+    codes = on_latents.encode(images)
+    drawn = on_latents.drawn_latents(on_latents.edit(codes, key))
+    assert drawn.shape == (2, 32, 16, 16)
+    # Before training nothing is added to what is seen.
+    assert torch.equal(drawn, codes.features[16][:, :32])
+    nn.init.normal_(on_latents.unet.painter.leave["16"][-1].weight, std=0.05)
+    result = on_latents.anonymize(images, key)
+    assert torch.equal(result, on_latents.anonymize(others, key))
+    assert not torch.equal(result, on_latents.anonymize(images, on_latents.sample_key(2)))
+    assert torch.equal(result[..., :32, :], images[..., :32, :])
+
+
+def test_with_a_codec_widths_are_refused():
+    with pytest.raises(UserError, match="set them to null for a bundle with a codec"):
+        DeepPrivacy("photo128_pictures", widths=[4, 8])
+
+
+def test_the_codec_rests_where_no_term_looks_at_pixels(on_latents, monkeypatch):
+    none = {"identity": 0.0, "reconstruction": 0.0, "parsing": 0.0, "latent": 0.0}
+    images = smooth_faces(128)[:2]
+    weights = AnonymizeWeights(adversarial=0.3, perceptual=3.0, **none)
+    stage = AnonymizeStage(on_latents, weights)
+    decoded = []
+    decode = on_latents.bundle.codec.decode
+    monkeypatch.setattr(on_latents.bundle.codec, "decode", lambda latents: decoded.append(latents) or decode(latents))
+    branches = stage.draw(images)
+    assert not decoded
+    assert branches.pictures is branches.latents
+    latents = on_latents.bundle.codec.encode(images)
+    batch = FaceBatch(images, torch.arange(2), torch.arange(2), latents=latents)
+    terms = stage.generator_terms(batch, branches)
+    assert set(terms) == {"adversarial", "perceptual"}
+    with_identity = AnonymizeStage(on_latents, replace(weights, identity=1.0))
+    seen = with_identity.draw(images)
+    assert seen.pictures.shape == (4, 3, 128, 128)
+    # The same distance either way.
+    same = replace(seen, latents=branches.latents)
+    torch.testing.assert_close(stage.generator_terms(batch, same)["perceptual"], terms["perceptual"])

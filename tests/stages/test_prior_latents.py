@@ -156,10 +156,11 @@ def test_a_second_export_brings_the_checksums_up_to_date(tmp_path):
         for role, net in trained.items():
             save_tensors(folder / f"{role}.safetensors", net.state_dict())
         save_tensors(folder / "latent_avg.safetensors", {"latent_avg": torch.zeros(14, 16)})
-        compose_bundle(folder, base, trained)
+        compose_bundle(folder, base, trained, steady_numbers=3)
         loaded = Bundle(folder).generator().state_dict()
         assert torch.equal(loaded["input.input"], trained["generator"].input.input)
     assert not Bundle(folder).has("discriminator")
+    assert (Bundle(folder).steady_numbers, base.steady_numbers) == (3, 0)
     assert {path.name for path in folder.glob("LICENSE*")} == {"LICENSE.codec", "LICENSE.recogniser", "LICENSE.mesh"}
 
 

@@ -21,6 +21,7 @@ What differs, and why:
 - The hole is the parser's face and neck, or without a parser the hull of the face mesh; the paper cuts along the
   landmarks. Outside it the pixels stay.
 - The logistic loss with R1 instead of least squares.
+- On a bundle with a codec (photographs) the U-Net is face_painter.py's on latents: the vector modulates every block.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.backbones.inpainting import WIDTHS, Inpainting
+from faceanon.backbones.inpainting import Inpainting
 from faceanon.backbones.region import has_mesh
 from faceanon.landmarks.drawings import (
     INNER_LIPS,
@@ -45,11 +46,12 @@ from faceanon.landmarks.drawings import (
     RIGHT_EYE,
 )
 from faceanon.losses.identity import in_batch_identity
-from faceanon.networks.inpainting import IdentityUNet
+from faceanon.networks.inpainting import CellUNet, IdentityUNet
 from faceanon.types import Branches, FaceBatch
 
 # Points of the mesh along the lines of a face.
 LINES = (*LEFT_EYE, *RIGHT_EYE, *LEFT_BROW, *RIGHT_BROW, *OUTER_LIPS, *INNER_LIPS, *NOSE_BRIDGE, *NOSE_BASE, *OUTLINE)
+DOTS_IN_CELL = 4  # pixels of the picture of dots along a cell of latents
 DOT = 1 / 48  # standard deviation of a landmark's dot, in sides of the picture
 
 
@@ -59,7 +61,8 @@ class CIAGAN(Inpainting):
     Args:
         bundle: Bundle by name or folder.
         key_dim: Length K of the vector that says whom to draw.
-        widths: Channels of the U-Net's maps, finest first; multiples of 4. None gives those of 64 px on a processor.
+        widths: Channels of the U-Net's maps, finest first; multiples of 4. None gives those of 64 px on a processor. On
+            a bundle with a codec, whose latents are drawn by `CellUNet`, None.
 
     Examples:
         >>> import torch
@@ -76,22 +79,31 @@ class CIAGAN(Inpainting):
     licence = "nothing of the authors' code and weights is used"
 
     def __init__(self, bundle: str = "synth64", key_dim: int = 128, widths: list[int] | None = None) -> None:
-        widths = WIDTHS if widths is None else widths
         super().__init__(bundle, key_dim, widths)
         self.bundle.require("landmarks", "recogniser")
         self.drawn = list(LINES) if has_mesh(self.bundle) else None
-        self.unet = IdentityUNet(5, key_dim, self.image_size, widths)
+        # Cells are too coarse for dots: each has several.
+        self.dots_in_cell = DOTS_IN_CELL if self.on_latents else 1
+        inputs = self.channels + 1 + self.dots_in_cell**2
+        if self.on_latents:
+            self.unet: CellUNet | IdentityUNet = CellUNet(inputs, key_dim, self.side, self.channels)
+        else:
+            self.unet = IdentityUNet(inputs, key_dim, self.side, self.unet_widths(widths))
 
     def context(self, image: Tensor, hole: Tensor) -> Tensor:
-        """Surroundings, hole, and the landmarks of `(B, 3, S, S)` as dots: `(B, 5, S, S)`."""
+        """Surroundings, hole, and the landmarks of `(B, 3, S, S)` as dots: `(B, I, s, s)`.
+
+        I is 5; on latents C + 17, since 4 x 4 pixels of the picture of dots fall to a cell.
+        """
         with torch.no_grad():
             points = self.bundle.landmarks(image)
         if self.drawn is not None:
             points = points[:, self.drawn]
-        return torch.cat([super().context(image, hole), dots(points, image.shape[-1]).to(image)], 1)
+        drawing = F.pixel_unshuffle(dots(points, self.side * self.dots_in_cell), self.dots_in_cell)
+        return torch.cat([super().context(image, hole), drawing.to(image)], 1)
 
     def draw(self, context: Tensor, identity: Tensor) -> Tensor:
-        """`(B, 5, S, S)` and `(B, K)` to `(B, 3, S, S)` in [-1, 1]."""
+        """`(B, I, s, s)` and `(B, K)` to `(B, C, s, s)`; pictures in [-1, 1]."""
         drawn: Tensor = self.unet(context, identity)
         return drawn
 

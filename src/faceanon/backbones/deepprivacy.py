@@ -15,6 +15,7 @@ What differs, and why:
 - No key points condition the generator, as for the faces of DeepPrivacy2; DeepPrivacy gives it seven.
 - The discriminator is the bundle's and sees pictures alone, not the condition beside them; the true surroundings are in
   the picture, so it sees seams. No progressive growing.
+- On a bundle with a codec (photographs) the U-Net is face_painter.py's on latents, modulated in every block.
 - configs/deepprivacy_s2.yaml adds a little perceptual distance to the original, for short trainings. It reaches the
   generator through what surroundings tell of a face, the mean of all that fit; nothing of the face itself.
 """
@@ -23,8 +24,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from faceanon.backbones.inpainting import WIDTHS, Inpainting
-from faceanon.networks.inpainting import StyleUNet
+from faceanon.backbones.inpainting import Inpainting
+from faceanon.networks.inpainting import CellUNet, StyleUNet
 
 
 class DeepPrivacy(Inpainting):
@@ -33,8 +34,9 @@ class DeepPrivacy(Inpainting):
     Args:
         bundle: Bundle by name or folder.
         key_dim: Length D of z and of the styles.
-        widths: Channels of the U-Net's maps, finest first; multiples of 4. None gives those of 64 px on a processor.
-        mapping_layers: Layers between z and the styles.
+        widths: Channels of the U-Net's maps, finest first; multiples of 4. None gives those of 64 px on a processor. On
+            a bundle with a codec, whose latents are drawn by `CellUNet`, None.
+        mapping_layers: Layers between z and the styles of a network on pictures.
 
     Examples:
         >>> from faceanon.backbones.deepprivacy import DeepPrivacy
@@ -55,11 +57,14 @@ class DeepPrivacy(Inpainting):
         widths: list[int] | None = None,
         mapping_layers: int = 4,
     ) -> None:
-        widths = WIDTHS if widths is None else widths
         super().__init__(bundle, key_dim, widths)
-        self.unet = StyleUNet(4, key_dim, widths, mapping_layers)
+        inputs = self.channels + 1
+        if self.on_latents:
+            self.unet: CellUNet | StyleUNet = CellUNet(inputs, key_dim, self.side, self.channels)
+        else:
+            self.unet = StyleUNet(inputs, key_dim, self.unet_widths(widths), mapping_layers)
 
     def draw(self, context: Tensor, identity: Tensor) -> Tensor:
-        """`(B, 4, S, S)` and `(B, D)` to `(B, 3, S, S)`, not clamped."""
+        """`(B, C + 1, s, s)` and `(B, D)` to `(B, C, s, s)`, not clamped."""
         drawn: Tensor = self.unet(context, identity)
         return drawn

@@ -17,7 +17,9 @@ What differs, and why:
 - Attributes are what the bundle's perceptual network or its parser sees; the paper takes features of FaRL, which no
   bundle has. Their scale is another, and so may lambda_att have to be.
 - The bank is drawn from a fixed seed when it is first needed: 256 faces, where the paper draws as many as it has
-  photographs. On generators of less than 14 rows the range of rows shrinks with their number.
+  photographs. On generators of less than 14 rows the range of rows shrinks with their number. A generator that starts
+  from a linear draft of some rows (photo128_prior) holds the whole face in these: they are the ones that are optimised,
+  but for the numbers that hold light and skin, where the bundle tells which these are.
 
 The loss is the very recogniser that some tests judge by: only a held-out judge's figures say something (white box).
 """
@@ -49,8 +51,9 @@ class FALCO(WithoutCodes):
 
     Args:
         bundle: Bundle by name or folder.
-        first: First row of the W+ code that is optimised; None scales the paper's 3 to the generator.
-        last: Last such row, itself included; None scales the paper's 7.
+        first: First row of the W+ code that is optimised; None scales the paper's 3 to the generator, or takes the
+            first row of its draft where it has one.
+        last: Last such row, itself included; None scales the paper's 7, or takes the draft's last.
         steps: Steps of Adam.
         rate: Its learning rate.
         margin: The cosine m to the original that is aimed at, in [-1, 1).
@@ -108,7 +111,11 @@ class FALCO(WithoutCodes):
         self.encoder = Frozen(self.bundle.encoder())
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         self.key_shape = (generator.style_dim,)
-        self.rows = scaled_rows(generator.n_latent, first, last)
+        if generator.drafts and first is None and last is None:
+            # Such a generator draws all of a face from these rows, and reads others as what they add to them.
+            self.rows = (generator.drafts[0], generator.drafts[-1])
+        else:
+            self.rows = scaled_rows(generator.n_latent, first, last)
         self.steps = steps
         self.rate = rate
         self.margin = margin
@@ -191,13 +198,19 @@ class FALCO(WithoutCodes):
         first, last = self.rows
         identity = self.bundle.recogniser(picture).detach()
         attributes = self.attribute_features(picture).detach()
-        rows = start[:, None].repeat(1, last - first + 1, 1).requires_grad_()
+        rows = start[:, None].repeat(1, last - first + 1, 1)
+        # The bundle may tell that these hold light and skin, which the paper's rows 8 and on hold: they stay.
+        steady = self.bundle.steady_numbers
+        rows[..., :steady] = latent[:, first : last + 1, :steady]
+        rows.requires_grad_()
         optimizer = torch.optim.Adam([rows], lr=self.rate)
         for _ in range(self.steps):
             drawn = self._drawer.synthesis(self._with_rows(latent, rows))
             optimizer.zero_grad()
             # A sum: each face's gradient is its own, however many stand beside it.
             torch.autograd.backward(self.objective(drawn, identity, attributes).sum())
+            assert rows.grad is not None
+            rows.grad[..., :steady] = 0
             optimizer.step()
         return rows.detach()
 

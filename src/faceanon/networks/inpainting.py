@@ -1,4 +1,4 @@
-"""U-Nets that fill a hole: one told who to draw at its narrowest point, one modulated in every layer."""
+"""U-Nets that fill a hole: told whom to draw at its narrowest point, modulated in each layer, or on latents."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from faceanon.networks.face_painter import FacePainter
 from faceanon.networks.stylegan2_layers import SLOPE, EqualLinear, FusedLeakyReLU, ModulatedConv2d, PixelNorm
 
 GROUPS = 4
@@ -145,6 +146,35 @@ class StyleUNet(nn.Module):
             x = second(first(torch.cat([_doubled(x), maps.pop()], 1), style), style)
         drawn: Tensor = self.head(x)
         return drawn
+
+
+class CellUNet(nn.Module):
+    """The U-Net of face_painter.py on a context of latents, every block modulated by a vector.
+
+    It says what to add to the latents that it sees; before training that is nothing.
+
+    Args:
+        inputs: Channels I of the context: first those of the latents, then what else is known.
+        key_dim: Length K of the vector.
+        cells: Cells h a side of the latents: 16 or 32.
+        channels: Channels C of the latents.
+    """
+
+    def __init__(self, inputs: int, key_dim: int, cells: int, channels: int) -> None:
+        super().__init__()
+        self.channels = channels
+        # All cells are painted, and seen through what the painter calls maps: so the context may reach everywhere.
+        self.painter = FacePainter((cells,), channels, inputs, key_dim)
+        last = self.painter.leave[str(cells)][-1]  # type: ignore[index]
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+
+    def forward(self, context: Tensor, key: Tensor) -> Tensor:
+        """`(B, I, h, h)` and `(B, K)` -> latents `(B, C, h, h)`."""
+        seen = context[:, : self.channels]
+        everywhere = torch.ones_like(context[:, :1])
+        added: Tensor = self.painter(seen, everywhere, context, key)
+        return seen + added
 
 
 def _doubled(x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.protocol import load_protocol
 from faceanon.metrics.quality import psnr
 from faceanon.models import load_into
+from faceanon.networks.cell_discriminator import CellDiscriminator
 from faceanon.report.evaluated import publish
 from faceanon.stages.adversary import Adversary
 from faceanon.stages.anonymize_terms import ON_THE_WAY_BACK, PAPER_WEIGHTS, AnonymizeTerms, AnonymizeWeights, repeat
@@ -250,8 +252,23 @@ class AnonymizeStage(BackboneStage[Branches]):
         """Anonymized pictures alone, under so many keys, of the originals' codes."""
         keys = self._keys(count, original.identity)
         edited = self.backbone.edit(original.map(lambda item: repeat(item, count)), keys)
+        if self._compares_latents_alone:
+            latents = self.backbone.drawn_latents(edited)
+            if latents is not None:
+                # No term looks at pixels, and the codec would take most of a step.
+                return Branches(latents, original, edited, None, None, keys, latents=latents)
         pictures, latents = self.decoded(edited)
         return Branches(pictures, original, edited, None, None, keys, latents=latents)
+
+    @property
+    def _compares_latents_alone(self) -> bool:
+        """Whether latents are enough for every term that counts."""
+        weighed = set(self.wanted)
+        for name, weight in asdict(self.weights).items():
+            if weight:
+                weighed.add(name)
+        takes_latents = self.bundle.compares_latents and isinstance(self.discriminator, CellDiscriminator)
+        return takes_latents and self.hunter is None and weighed <= {"adversarial", "perceptual"}
 
     def _keys(self, count: int, image: Tensor) -> Tensor:
         """`(count B, ...)`, whole batches behind each other; in a training step each row's from its own stream.

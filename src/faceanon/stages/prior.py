@@ -657,7 +657,8 @@ class PriorStage(Stage):
         save_tensors(self.export / "latent_avg.safetensors", {"latent_avg": average})
         if self.on_latents:
             trained = {role: part for role, part in parts.items() if isinstance(part, nn.Module)}
-            compose_bundle(self.export, self.bundle, trained)
+            steady = self.kept_signs if self.steady_colours else 0
+            compose_bundle(self.export, self.bundle, trained, steady)
 
     def _save(self, role: str, part: nn.Module) -> None:
         """Write a network into the folder `export`; components are stored once."""

@@ -91,6 +91,12 @@ class Bundle:
         return {"scale": 1.0, "right": 0.0, "down": 0.0} | measured
 
     @property
+    def steady_numbers(self) -> int:
+        """How many first numbers of a row of w+ hold all light and skin of a face; 0 where that is not so."""
+        steady: int = self.spec.get("steady_numbers", 0)
+        return steady
+
+    @property
     def parsing(self) -> dict[str, Any]:
         """Class numbers by what they are for, in the order of the bundle's parser.
 

@@ -33,7 +33,7 @@ class Rebuilt(Protocol):
     init_args: dict[str, Any]
 
 
-def compose_bundle(folder: Path, base: Bundle, trained: Mapping[str, nn.Module]) -> None:
+def compose_bundle(folder: Path, base: Bundle, trained: Mapping[str, nn.Module], steady_numbers: int = 0) -> None:
     """Make a bundle of a folder that holds freshly trained networks as `ROLE.safetensors` and `latent_avg.safetensors`.
 
     Networks of `base` are copied beside them. A bundle of photographs gets those roles too that need no training: the
@@ -44,6 +44,7 @@ def compose_bundle(folder: Path, base: Bundle, trained: Mapping[str, nn.Module])
         folder: The folder.
         base: The bundle that they were trained on.
         trained: The networks by role.
+        steady_numbers: As `Bundle.steady_numbers`.
     """
     if (folder / "bundle.yaml").is_file():
         write_checksums(folder)
@@ -77,6 +78,8 @@ def compose_bundle(folder: Path, base: Bundle, trained: Mapping[str, nn.Module])
     spec = {**base.spec, "name": f"{base.name}_prior", "networks": networks}
     # Their folder is not beside this one.
     spec.pop("pictures", None)
+    if steady_numbers:
+        spec["steady_numbers"] = steady_numbers
     text = yaml.safe_dump(spec, sort_keys=False, default_flow_style=None, width=110)
     write_atomic(folder / "bundle.yaml", text.encode())
 

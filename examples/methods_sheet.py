@@ -13,6 +13,7 @@ import sys
 import torch
 from torch import Tensor
 
+from faceanon.backbones.base import Backbone
 from faceanon.data.prepared import shipped_faces, shipped_pictures
 from faceanon.methods import method
 from faceanon.metrics.saved import saved
@@ -26,9 +27,8 @@ SIDE = 128
 
 
 @torch.inference_mode()
-def rows_of(name: str, model: str, faces: Tensor) -> dict[str, Tensor]:
+def rows_of(name: str, backbone: Backbone, faces: Tensor) -> dict[str, Tensor]:
     """The pictures that a method makes of faces `(B, 3, S, S)`."""
-    backbone = method(model, bundle_path(BUNDLE))
     key = backbone.sample_key(len(faces), torch.Generator().manual_seed(0))
     hidden = saved(backbone.anonymize(faces, key))
     rows = {name: hidden}
@@ -46,7 +46,8 @@ def main() -> None:
     rows = {"original": faces}
     for word in sys.argv[2:]:
         name, model = word.split("=", 1)
-        rows |= rows_of(name, model, faces)
+        # Loaded outside of inference mode: FALCO takes gradients through its networks.
+        rows |= rows_of(name, method(model, bundle_path(BUNDLE)), faces)
     sheet(rows, scale=1).save(sys.argv[1], quality=85)
 
 

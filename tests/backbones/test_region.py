@@ -6,6 +6,8 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional as F
 
 from bundles import make_latent_bundle
 from faceanon.backbones.ciagan import CIAGAN, LINES
@@ -71,8 +73,12 @@ def test_a_bundle_that_cannot_tell_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [CIAGAN, DeepPrivacy])
-def test_methods_that_cut_the_face_out_need_no_parser(kind, bundle, photographs):
-    method = kind(str(bundle), key_dim=8, widths=[4, 8, 8]).eval()
+def test_methods_that_cut_the_face_out_need_no_parser(kind, bundle, photographs, monkeypatch):
+    # In bfloat16 the last bit of a latent, which depends on the size of the batch, moves a pixel by some steps.
+    monkeypatch.setattr("faceanon.weights.bundle.has_bfloat16", lambda: False)
+    method = kind(str(bundle), key_dim=8).eval()
+    # As built it adds nothing to what it sees, whatever the key.
+    nn.init.normal_(method.unet.painter.leave["16"][-1].weight, std=0.05)
     check_backbone(method, photographs.repeat(2, 1, 1, 1))
     with torch.no_grad():
         changed = (method.anonymize(photographs, method.sample_key(2)) != photographs).any(1)
@@ -81,9 +87,12 @@ def test_methods_that_cut_the_face_out_need_no_parser(kind, bundle, photographs)
 
 
 def test_of_the_mesh_lines_are_drawn_alone(bundle, photographs):
-    method = CIAGAN(str(bundle), key_dim=8, widths=[4, 8, 8]).eval()
+    method = CIAGAN(str(bundle), key_dim=8).eval()
     with torch.no_grad():
-        shown = method.context(photographs, torch.ones(2, 1, 128, 128))[:, 4]
+        context = method.context(photographs, torch.ones(2, 1, 128, 128))
+    # Behind the latents and the hole lie 4 x 4 pixels of the drawing for each cell.
+    shown = F.pixel_shuffle(context[:, method.channels + 1 :], 4)
+    assert shown.shape == (2, 1, 64, 64)
     assert len(LINES) < 150
     # Between the lines nothing is drawn: a face full of dots would hide where its parts are.
     assert 0.02 < (shown > 0.5).float().mean() < 0.2

@@ -18,17 +18,22 @@ from faceanon.types import Branches, FaceBatch
 SMALL = {"key_dim": 8, "widths": [4, 8, 8]}
 
 
+def cut_out(backbone, rows, columns, points, monkeypatch):
+    """Have the method find the same hole and the same landmarks in every picture."""
+    hole = torch.zeros(1, 1, backbone.image_size, backbone.image_size)
+    hole[..., rows, columns] = 1
+    monkeypatch.setattr(
+        "faceanon.backbones.inpainting.face_hole", lambda bundle, image: hole.expand(len(image), -1, -1, -1)
+    )
+    found = torch.linspace(-0.3, 0.3, points)[:, None].expand(points, 2)
+    monkeypatch.setitem(backbone.bundle.__dict__, "landmarks", lambda image: found.expand(len(image), -1, -1))
+
+
 @pytest.fixture(params=[CIAGAN, DeepPrivacy], ids=lambda kind: kind.__name__)
 def backbone(request, tiny_bundle, monkeypatch):
     torch.manual_seed(0)
     backbone = request.param(str(tiny_bundle), **SMALL).eval()
-    hole = torch.zeros(1, 1, 64, 64)
-    hole[..., 20:44, 16:48] = 1
-    monkeypatch.setattr(
-        "faceanon.backbones.inpainting.face_hole", lambda bundle, image: hole.expand(len(image), -1, -1, -1)
-    )
-    points = torch.linspace(-0.3, 0.3, 16)[:, None].expand(16, 2)
-    monkeypatch.setitem(backbone.bundle.__dict__, "landmarks", lambda image: points.expand(len(image), -1, -1))
+    cut_out(backbone, slice(20, 44), slice(16, 48), points=16, monkeypatch=monkeypatch)
     return backbone
 
 
@@ -133,13 +138,7 @@ def test_the_stage_draws_two_strangers_or_one(tiny_bundle):
 @pytest.fixture(params=[CIAGAN, DeepPrivacy], ids=lambda kind: kind.__name__)
 def on_latents(request, monkeypatch):
     backbone = request.param("photo128_pictures", key_dim=8).eval()
-    hole = torch.zeros(1, 1, 128, 128)
-    hole[..., 40:88, 32:96] = 1
-    monkeypatch.setattr(
-        "faceanon.backbones.inpainting.face_hole", lambda bundle, image: hole.expand(len(image), -1, -1, -1)
-    )
-    points = torch.linspace(-0.3, 0.3, 468)[:, None].expand(468, 2)
-    monkeypatch.setitem(backbone.bundle.__dict__, "landmarks", lambda image: points.expand(len(image), -1, -1))
+    cut_out(backbone, slice(40, 88), slice(32, 96), points=468, monkeypatch=monkeypatch)
     return backbone
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +24,7 @@ from faceanon.networks.cell_discriminator import CellDiscriminator
 from faceanon.report.evaluated import publish
 from faceanon.stages.adversary import Adversary
 from faceanon.stages.anonymize_terms import ON_THE_WAY_BACK, PAPER_WEIGHTS, AnonymizeTerms, AnonymizeWeights, repeat
-from faceanon.stages.backbone_stage import BackboneStage
+from faceanon.stages.backbone_stage import BackboneStage, weighed
 from faceanon.stages.base import average_copy
 from faceanon.stages.chunks import fooling_rows
 from faceanon.stages.read_back import read_back
@@ -263,12 +262,9 @@ class AnonymizeStage(BackboneStage[Branches]):
     @property
     def _compares_latents_alone(self) -> bool:
         """Whether latents are enough for every term that counts."""
-        weighed = set(self.wanted)
-        for name, weight in asdict(self.weights).items():
-            if weight:
-                weighed.add(name)
+        counted = self.wanted.union(weighed(self.weights))
         takes_latents = self.bundle.compares_latents and isinstance(self.discriminator, CellDiscriminator)
-        return takes_latents and self.hunter is None and weighed <= {"adversarial", "perceptual"}
+        return takes_latents and self.hunter is None and counted <= {"adversarial", "perceptual"}
 
     def _keys(self, count: int, image: Tensor) -> Tensor:
         """`(count B, ...)`, whole batches behind each other; in a training step each row's from its own stream.

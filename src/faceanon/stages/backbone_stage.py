@@ -110,10 +110,7 @@ class BackboneStage(Stage, Generic[Drawn]):
         Raises:
             UserError: A weight but `adversarial` is not 0 though the method draws no pictures in training.
         """
-        asked = []
-        for name, weight in asdict(weights).items():  # type: ignore[call-overload]
-            if weight and name != "adversarial":
-                asked.append(name)
+        asked = [name for name in weighed(weights) if name != "adversarial"]
         if asked and not self.backbone.trains_on_pictures:
             kind = type(self.backbone).__name__
             raise UserError(f"{kind} trains on latents: set the weights of {', '.join(asked)} to 0, use extra_weights")
@@ -315,3 +312,12 @@ class BackboneStage(Stage, Generic[Drawn]):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint of another backbone or bundle before its tensors are compared one by one."""
         check_fit(checkpoint.get("faceanon"), self.backbone, "the checkpoint")
+
+
+def weighed(weights: object) -> list[str]:
+    """Names of the terms whose weight is not 0, in the order of a stage's dataclass of weights."""
+    names = []
+    for name, weight in asdict(weights).items():  # type: ignore[call-overload]
+        if weight:
+            names.append(name)
+    return names

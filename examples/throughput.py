@@ -37,7 +37,7 @@ from faceanon.photo.align import crop
 from faceanon.photo.detect import Detector
 from faceanon.photo.file import load_photo
 from faceanon.photo.metadata import encode
-from faceanon.photo.paste import paste
+from faceanon.photo.torch_pictures import paste
 from faceanon.pipeline.many.engine import run_tasks, usual_workers
 from faceanon.pipeline.many.memory import keep_memory
 from faceanon.pipeline.photo import CPU_BATCH, Pipeline

@@ -33,8 +33,8 @@ from faceanon.networks.layout import has_bfloat16 as asked_of_torch
 from faceanon.paths import checkpoints
 from faceanon.photo.file import load_photo, read_manifest
 from faceanon.photo.party import photo_party
-from faceanon.photo.pictures import TorchPictures
 from faceanon.photo.policy import Policy
+from faceanon.photo.torch_pictures import TorchPictures
 from faceanon.photo.yunet import _best
 from faceanon.pipeline.light import LightPipeline
 from faceanon.pipeline.photo import Pipeline

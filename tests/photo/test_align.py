@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
-from faceanon.photo import paste as pasting
+from faceanon.photo import torch_pictures as pasting
 from faceanon.photo.align import (
     arrange_layers,
     crop,
@@ -19,7 +19,7 @@ from faceanon.photo.align import (
     whole_picture,
     window_tensor,
 )
-from faceanon.photo.paste import changed_region, paste
+from faceanon.photo.torch_pictures import changed_region, paste
 
 UPRIGHT = np.array([[40, 50], [60, 50], [50, 60], [43, 72], [57, 72]], dtype=float)
 

@@ -1,4 +1,4 @@
-"""Cut faces out of photos and paste them, in numpy: as `photo.align.crop` and `photo.paste` do on tensors.
+"""Cut faces out of photos and paste them, in numpy: as `photo.torch_pictures` does on tensors.
 
 Both follow the same formulas step by step, and a test compares their pixels. Only the sampling of a picture at given
 places is not numpy's: it is onnxruntime's GridSample, whose filters are torch's.
@@ -83,7 +83,7 @@ def paste(
     passes: int = PASSES,
     region: Array | None = None,
 ) -> None:
-    """Replace the square of `geometry` by `face`, in place; see `photo.paste.paste`, which explains each step.
+    """Replace the square of `geometry` by `face`, in place; see `photo.torch_pictures.paste`, which explains each step.
 
     Raises:
         UserError: If the square lies outside the photo.
@@ -266,6 +266,6 @@ def _sampled(picture: Array, grid: Array, how: str) -> Array:
 
 
 def _draw(shown: Array, face: Array, places: NDArray[np.intp], below: Array, opacity: Array, grid: Array) -> None:
-    """Draw the face over what lies below, in place, clamped; see `photo.paste`."""
+    """Draw the face over what lies below, in place, clamped; see `photo.torch_pictures`."""
     drawn = _sampled(face, grid, "cubic_border")
     shown[:, places] = (below + opacity * (drawn - below)).clip(-1, 1)

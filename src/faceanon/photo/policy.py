@@ -14,7 +14,7 @@ from faceanon.errors import UserError
 from faceanon.manifest import MAX_SIDE, CropGeometry
 from faceanon.photo.align import framed_square
 from faceanon.photo.detect import CELL, Detection
-from faceanon.photo.pictures import Pictures, TorchPictures
+from faceanon.photo.pictures import Pictures
 
 SmallFaces = Literal["blur", "pixelate", "mask", "refuse"]
 Treatment = Literal["model", "blur", "pixelate", "mask", "refuse", "left"]
@@ -213,7 +213,11 @@ def hidden_square(face: Face) -> CropGeometry:
 
 def hide(pixels: NDArray[np.uint8], face: Face, pictures: Pictures | None = None) -> None:
     """Make a face unrecognisable in place, for good, by its own treatment; with torch unless `pictures` says how."""
-    pictures = pictures or TorchPictures()
+    if pictures is None:
+        # Here, since it needs torch.
+        from faceanon.photo.torch_pictures import TorchPictures
+
+        pictures = TorchPictures()
     square = hidden_square(face)
     try:
         patch = pictures.crops(pixels, [square], HIDDEN_SIZE)[0]

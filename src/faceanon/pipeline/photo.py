@@ -28,7 +28,7 @@ from faceanon.manifest import CropGeometry, HiddenFace, Manifest
 from faceanon.photo.align import arrange_layers, whole_picture
 from faceanon.photo.detect import Detector, shipped_detector
 from faceanon.photo.file import LoadedPhoto, Photo, check_size, load_photo, read_manifest, to_image
-from faceanon.photo.pictures import Faces, Pictures, TorchPictures
+from faceanon.photo.pictures import Faces, Pictures
 from faceanon.photo.policy import SMALL_FACES, Face, Policy, check_aligned, decide, hide, refuse_hopeless, squares
 from faceanon.pipeline.steps import Layers, Outcome, Row, Steps, bring_back_layer, change_layer, count_coarse
 from faceanon.sealed.envelope import WrongPasswordError
@@ -92,6 +92,7 @@ class Pipeline:
         import torch
 
         from faceanon.files import state_sha256
+        from faceanon.photo.torch_pictures import TorchPictures
 
         self.device = torch.device(device)
         self.backbone = backbone.to(self.device).eval()

@@ -15,7 +15,7 @@ from faceanon.backbones.region import blurred
 from faceanon.key import Secret
 from faceanon.manifest import CropGeometry
 from faceanon.photo.align import arrange_layers, crop
-from faceanon.photo.paste import changed_region, paste
+from faceanon.photo.torch_pictures import changed_region, paste
 from faceanon.pipeline.photo import Pipeline
 from faceanon.types import Codes
 

@@ -1,6 +1,12 @@
-"""Put a face back into its photo so that cropping the saved photo gives the same face again."""
+"""Take faces out of a photo and put them back, on torch's tensors.
+
+A face is put back so that cropping the saved photo gives the same face again.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import torch
@@ -8,9 +14,55 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from faceanon.backbones.classical import Blur, Irreversible, Mask, Pixelate
 from faceanon.manifest import CropGeometry
-from faceanon.photo.align import Box, box_around, crop_steps, crop_window, places_in_window, samples, window_tensor
-from faceanon.photo.pictures import FEATHER, PASSES, SEEN
+from faceanon.photo.align import (
+    Box,
+    box_around,
+    crop,
+    crop_steps,
+    crop_window,
+    places_in_window,
+    samples,
+    window_tensor,
+)
+from faceanon.photo.pictures import BLUR, CELLS, FEATHER, PASSES, SEEN, Faces
+
+
+class TorchPictures:
+    """`photo.pictures.Pictures` on torch's tensors, on the CPU."""
+
+    def crops(self, photo: NDArray[np.uint8], squares: Sequence[CropGeometry], size: int) -> Faces:
+        """The faces in some squares, a tensor `(B, 3, S, S)` in [-1, 1]."""
+        return self.stacked([crop(photo, square, size) for square in squares])
+
+    def paste(
+        self,
+        photo: NDArray[np.uint8],
+        face: Faces,
+        geometry: CropGeometry,
+        feather: float = FEATHER,
+        passes: int = PASSES,
+        region: Faces | None = None,
+    ) -> None:
+        """Replace a square of a photo by a face `(3, S, S)`, in place."""
+        paste(photo, face, geometry, feather, passes, region)
+
+    def changed_region(self, before: Faces, after: Faces) -> Faces:
+        """Where two faces `(3, S, S)` differ by what 8 bits show, a tensor `(S, S)` of 0 and 1."""
+        return changed_region(before, after)
+
+    def is_finite(self, face: Faces) -> bool:
+        """Whether all numbers of a face are finite."""
+        return bool(face.isfinite().all())
+
+    def obscured(self, face: Faces, how: str) -> Faces:
+        """A face `(3, S, S)` under a classical method: `blur`, `pixelate` or `mask`."""
+        return _obscuring(how).obscured(face[None])[0]
+
+    def stacked(self, faces: Sequence[Faces]) -> Faces:
+        """Faces `(3, S, S)` as one tensor `(B, 3, S, S)`."""
+        return torch.stack(list(faces))
 
 
 def paste(
@@ -43,7 +95,7 @@ def paste(
         >>> import numpy as np
         >>> import torch
         >>> from faceanon.manifest import CropGeometry
-        >>> from faceanon.photo.paste import paste
+        >>> from faceanon.photo.torch_pictures import paste
         >>> photo = np.zeros((200, 300, 3), dtype=np.uint8)
         >>> paste(photo, torch.ones(3, 64, 64), CropGeometry(150.0, 100.0, 50.0, 0.0))
         >>> photo[100, 150].tolist(), photo[10, 10].tolist()
@@ -199,3 +251,13 @@ def _draw(shown: Tensor, face: Tensor, places: Tensor, below: Tensor, opacity: T
     """
     drawn = _sampled(face, grid, "border")
     shown.index_copy_(1, places, (below + opacity * (drawn - below)).clamp_(-1, 1))
+
+
+@cache
+def _obscuring(how: str) -> Irreversible:
+    """The classical method of this name, with the settings for small faces."""
+    if how == "blur":
+        return Blur(region="picture", sigma=BLUR)
+    if how == "pixelate":
+        return Pixelate(region="picture", cells=CELLS)
+    return Mask(region="picture")

@@ -71,6 +71,7 @@ def _own_command(name: str, arguments: list[str]) -> int:
     """
     from faceanon.commands._former import todays_name
 
+    # First: some former command lines begin with a name that means another command today.
     advice = todays_name([name, *arguments])
     if advice is not None:
         raise UserError(advice)
@@ -110,6 +111,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return 2
     except ModuleNotFoundError as error:
         package = (error.name or "").split(".")[0]
+        # Any other missing module is a fault of the code or of the installation, which the stack shows.
         if package not in TRAIN:
             raise
         print(f"faceanon: {name} needs the package {package}: pip install 'faceanon[train]'", file=sys.stderr)
@@ -125,5 +127,6 @@ def main(args: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         print("faceanon: interrupted", file=sys.stderr)
+        # 128 + 2, the number of SIGINT, as shells count it.
         return 130
     return 0

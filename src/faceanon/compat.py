@@ -103,11 +103,13 @@ def forget_logged(trainer: Trainer, prefix: str, kept: Collection[str]) -> None:
     """Have Lightning not repeat what was logged under `prefix/` in later rows, save the names in `kept`."""
     for item in (trainer._results or {}).values():
         if item.meta.name.startswith(f"{prefix}/") and item.meta.name not in kept:
+            # Lightning logs no entry whose value of the last step is None.
             item._forward_cache = None
 
 
 def epoch_is_over(trainer: Trainer) -> bool:
     """Whether the last batch of the epoch is done, though its end is not."""
+    # Lightning makes it a bool at every batch, and None again when the epoch's last batch is done.
     return trainer._logger_connector._first_loop_iter is None
 
 

@@ -64,6 +64,7 @@ def state_sha256(module: nn.Module) -> str:
     kind = type(module)
     digest = hashlib.sha256(vars(kind).get("hashed_as", kind.__qualname__).encode())
     for name, tensor in sorted(module.state_dict().items()):
+        # With dtype and shape: the same bytes could otherwise stand for other numbers.
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(raw_bytes(tensor))
     return digest.hexdigest()
@@ -73,6 +74,7 @@ def raw_bytes(tensor: Tensor) -> bytes:
     """A tensor as it lies in memory, row by row; of every dtype, bfloat16 included, which numpy does not know."""
     import torch
 
+    # Flat before it is viewed as bytes: torch refuses that of a tensor without dimensions.
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
@@ -100,6 +102,7 @@ def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:
+        # After a success the name is gone; after an error what was written is of no use to anybody.
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 
@@ -227,6 +230,7 @@ def save_tensors(
         value = tensor.detach().cpu()
         weight = value.ndim > 1 and value.is_floating_point()
         few = weight and (name in int4 or (int8 and value.numel() >= INT8_LEAST))
+        # One such number would spoil the scale, and with it all weights that share the scale.
         if few and not value.isfinite().all():
             raise UserError(f"cannot write {path}: {name} holds numbers that are not finite; train again")
         if name in int4:
@@ -263,6 +267,7 @@ def widened(stored: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
         else:
             raise _damaged(path, plain_names([name])[0])
     for name in plain_names(quantised):
+        # A name that lies there twice, plain and in few bits, is damage: nothing says which one counts.
         array = None if name in tensors else widened_array(quantised, name)
         if array is None:
             raise _damaged(path, name)
@@ -355,6 +360,7 @@ def load_strictly(module: nn.Module, tensors: Mapping[str, Tensor], source: str)
     Raises:
         UserError: Keys or shapes differ; the message names the first few and their source.
     """
+    # Compared here and not by torch, whose error gives every key a line of its own.
     own = module.state_dict()
     missing = sorted(own.keys() - tensors.keys())
     unexpected = sorted(tensors.keys() - own.keys())

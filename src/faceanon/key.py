@@ -64,6 +64,7 @@ class KdfParameters:
             raise UserError(f"key derivation: unknown function {self.name!r}; this version knows argon2id")
         if self.version != 19:
             raise UserError(f"key derivation: unknown argon2id version {self.version!r}; this version knows 19")
+        # Lanes first: the least memory depends on them, as Argon2 needs 8 KiB for each.
         _check_bounds("lanes", self.lanes, 1, MAX_LANES)
         _check_bounds("iterations", self.iterations, 1, MAX_ITERATIONS)
         _check_bounds("memory_kib", self.memory_kib, 8 * self.lanes, MAX_MEMORY_KIB)
@@ -104,6 +105,7 @@ class KdfParameters:
 
 
 def _check_bounds(name: str, value: object, low: int, high: int) -> None:
+    # In Python a bool is an int: `true` in a JSON file would count as 1.
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise UserError(f"key derivation: {name} must be a whole number from {low} to {high}, not {value!r:.40}")
 
@@ -205,6 +207,7 @@ class Secret:
         """
         name = label.encode()
         head = b"faceanon/stream/1" + self._master + len(name).to_bytes(4, "big")
+        # The key in front of the label is enough: SHAKE allows no length extension, so this needs no HMAC.
         return hashlib.shake_256(head + name).digest(n)
 
     def uniform(self, label: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
@@ -230,6 +233,7 @@ class Secret:
             (True, True)
         """
         count = math.prod(shape)
+        # Box-Muller makes two numbers of two words; of an odd count the last one is left out.
         pairs = np.frombuffer(self.stream(label, 16 * ((count + 1) // 2)), dtype="<u8").reshape(-1, 2)
         unit = ((pairs >> 11) + 0.5) * 2.0**-53  # in (0, 1): the logarithm stays finite
         radius = np.sqrt(-2 * np.log(unit[:, 0]))
@@ -238,9 +242,11 @@ class Secret:
         return both.reshape(-1)[:count].astype(np.float32).reshape(shape)
 
     def __eq__(self, other: object) -> bool:
+        # `compare_digest` takes as long wherever two keys differ.
         return isinstance(other, Secret) and hmac.compare_digest(self._master, other._master)
 
     def __hash__(self) -> int:
+        # Equal secrets have equal streams, and the key itself does not go into the hash.
         return hash(self.stream("faceanon/hash", 8))
 
     def __repr__(self) -> str:
@@ -250,6 +256,7 @@ class Secret:
         raise TypeError("a Secret cannot be pickled or copied to another process; derive it there from the password")
 
     def __copy__(self) -> Secret:
+        # `copy` would fall back to `__reduce__`, which refuses; a secret never changes, so one object is enough.
         return self
 
     def __deepcopy__(self, memo: dict[int, object]) -> Secret:
@@ -287,6 +294,7 @@ class Password:
         kdf: KdfParameters | None = None,
         most: KdfParameters | None = None,
     ) -> None:
+        # Only for its errors: a password that cannot be used is refused before there is any work.
         _encode_password(text)
         self._text = text
         self._most = most

@@ -262,6 +262,7 @@ def _parse(text: str) -> dict[str, object]:
     if version not in READABLE_VERSIONS:
         known = f"{READABLE_VERSIONS[0]} to {READABLE_VERSIONS[-1]}"
         raise UserError(f"manifest: version {version!r:.40} is unknown here; this faceanon reads {known}")
+    # Older manifests get what their version did not have; from here on all are read alike.
     if version == 1:
         entries = {"hidden": [], "encoding": "PNG"} | entries
     if version in (1, 2):
@@ -274,6 +275,7 @@ def _parse(text: str) -> dict[str, object]:
 
 def _text(values: Mapping[str, object], name: str) -> str:
     value = values[name]
+    # Commands print it, and a terminal would obey control characters.
     if not isinstance(value, str) or len(value) > 200 or not value.isprintable():
         raise UserError(f"manifest: {name} must be a short text, not {value!r:.40}")
     return value
@@ -287,6 +289,7 @@ def _integer(values: Mapping[str, object], name: str, low: int, high: int) -> in
 
 
 def _hex(value: object, name: str, count: int) -> bytes:
+    # The pattern too: `fromhex` alone would also take spaces and capital letters.
     if not isinstance(value, str) or len(value) != 2 * count or not _HEX.fullmatch(value):
         raise UserError(f"manifest: {name} must be {2 * count} hex digits, not {value!r:.40}")
     return bytes.fromhex(value)
@@ -298,6 +301,7 @@ def _layers(value: object, hidden: int) -> tuple[tuple[CropGeometry, ...], ...]:
     count = 0
     for layer in value:
         count += len(layer)
+    # Counted first, so that no more squares are built than a photo may have.
     if not 1 <= count + hidden <= MAX_FACES:
         raise UserError(f"manifest: a photo must have between 1 and {MAX_FACES} faces")
     layers = []
@@ -315,6 +319,7 @@ def _hidden(value: object) -> tuple[HiddenFace, ...]:
 def _codes(value: object, faces: int) -> tuple[bytes, ...]:
     if not isinstance(value, list) or len(value) not in (0, faces):
         raise UserError("manifest: codes must be a list with one text for each face, or an empty one")
+    # base64 writes three bytes as four characters; a longer text is refused before it is decoded.
     longest = 4 * ((MAX_CODE_BYTES + 2) // 3)
     codes = []
     for text in value:

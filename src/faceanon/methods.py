@@ -22,6 +22,7 @@ def device(name: str) -> torch.device:
     """
     import torch
 
+    # LOCAL_RANK is set by the launchers of torch and Lightning, SLURM_LOCALID by SLURM's srun.
     own = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or "0"
     try:
         chosen = torch.device(f"cuda:{own}" if name == "cuda" else name)
@@ -52,6 +53,7 @@ def untrained(name: str, bundle: Path | None = None) -> Backbone:
     from faceanon.backbones.in_frame import in_use
     from faceanon.backbones.presets import announced, backbone_class, shipped
 
+    # The shipped ones last: a package that announces one of their names must not take its place.
     listed = {one.name: one for one in (*announced(), *shipped())}[name]
     kind = backbone_class(listed.class_path)
     if kind.trained_by:

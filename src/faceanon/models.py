@@ -128,6 +128,7 @@ def save_backbone(backbone: Backbone, folder: Path, half: bool = False, int8: bo
         (6, True)
     """
     digest = save_tensors(folder / WEIGHTS, backbone.state_dict(), half=half, int8=int8)
+    # The card comes last: it names the hash of the weights, and a folder without it is no model.
     card = {**description(backbone), "faceanon": __version__, "sha256": digest}
     write_atomic(folder / CARD, yaml.safe_dump(card, sort_keys=False).encode())
     return digest
@@ -168,6 +169,7 @@ def read(path: str | Path) -> Saved:
         if not (path / CARD).is_file():
             raise UserError(f"{path} holds no {CARD}: give the folder that training exported, or a .ckpt file")
         card = _checked(read_yaml(path / CARD), path / CARD)
+        # A card without a hash gives the text `None`, which no file matches, so it is refused as well.
         digest = str(card.get("sha256"))
         return _saved(card, load_tensors(path / WEIGHTS, digest), digest, path)
     if not path.is_file():
@@ -177,6 +179,7 @@ def read(path: str | Path) -> Saved:
 
 def _read_checkpoint(path: Path) -> Saved:
     try:
+        # First: torch would unpack all of it into memory.
         refuse_bomb(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
         card = content["faceanon"]
@@ -234,6 +237,7 @@ def load_into(backbone: Backbone, path: str | Path) -> None:
     own = description(backbone)
     saved_card: dict[str, Any] = {"class_path": saved.class_path, "init_args": saved.init_args, "bundle": saved.bundle}
     if isinstance(backbone, Successor) and saved.class_path == backbone.forerunner["class_path"]:
+        # Compared is what both methods have: the forerunner's class, and the arguments that are shared.
         own |= backbone.forerunner
         given = _with_defaults(saved.init_args, backbone_class(saved.class_path))
         saved_card["init_args"] = {name: given.get(name) for name in own["init_args"]}
@@ -244,7 +248,9 @@ def load_into(backbone: Backbone, path: str | Path) -> None:
         arguments = backbone.grown_from(saved_card["init_args"])
         if arguments != saved_card["init_args"]:
             saved_card["init_args"] = arguments
+            # What the smaller model lacks keeps its start values, and strict loading still checks every name.
             tensors = backbone.state_dict() | tensors
+    # Before the tensors: other arguments explain other shapes.
     _compare(saved_card, own, f"init_from {saved.source}")
     load_strictly(backbone, tensors, saved.source)
 
@@ -397,6 +403,7 @@ def read_exportable(model: str | Path) -> Exportable:
     for folder in (Path(model), checkpoints() / model):
         if (folder / CARD).is_file() or folder.is_file():
             backbone, _ = load_backbone(folder)
+            # The frame around a method has no networks of its own.
             if isinstance(backbone, InMeshFrame):
                 backbone = backbone.inner
             generator, encoder, average = (getattr(backbone, name, None) for name in _PARTS)

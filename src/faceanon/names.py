@@ -60,12 +60,14 @@ def _split(entry: dict[Any, Any]) -> dict[Any, Any]:
     given = entry.get("init_args")
     if entry.get("class_path") != SPLIT or not isinstance(given, dict):
         return entry
+    # With this setting the class of old was what is `KEYED` today.
     if given.get("keyed_path") is True:
         arguments = {}
         for name, value in given.items():
             if name != "keyed_path":
                 arguments[name] = value
         return {**entry, "class_path": KEYED, "init_args": arguments}
+    # Without that setting the arguments of `KEYED_ALONE` had no effect, and the class of today does not take them.
     common = {}
     for name, value in given.items():
         if name not in KEYED_ALONE:

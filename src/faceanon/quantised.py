@@ -59,6 +59,7 @@ def to_int8(tensor: Tensor) -> tuple[Tensor, Tensor]:
     bits = scale.contiguous().view(torch.int32)
     # Half of the last bit that stays is added first, so that the cut rounds to the nearest.
     scale = ((bits + 0x80) & ~0xFF).view(torch.float32).clamp(min=torch.finfo(torch.float32).tiny)
+    # A channel of zeros has the smallest normal number as its scale, so there is no 0 / 0.
     steps = (value / scale).round().clamp(-127, 127).to(torch.int8)
     return steps.contiguous(), scale.contiguous()
 
@@ -136,6 +137,7 @@ def widened_array(stored: Mapping[str, NDArray[np.generic]], name: str) -> NDArr
     """
     parts = [stored.get(prefix + name) for prefix in PREFIXES]
     steps, scale, packed, scale4 = parts
+    # One pair alone, steps and their scale: anything more would be the same weight a second time.
     if name in stored or sum(part is not None for part in parts) != 2:
         return None
     if steps is not None and scale is not None:

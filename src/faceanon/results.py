@@ -85,6 +85,7 @@ def shown_command(command: str) -> str:
         >>> shown_command("faceanon test --root /srv/data/faces/lfw")
         'faceanon test --root …/faces/lfw'
     """
+    # A path from the top begins a word, or follows `=` or a quote; the lookahead leaves its last two parts.
     return re.sub(r"(?<![^\s='\"])/(?:[^\s/'\"=]+/)+(?=[^\s/'\"=]+/[^\s/'\"=]+)", "…/", command)
 
 

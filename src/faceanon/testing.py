@@ -116,6 +116,7 @@ class Subject:
     @property
     def recovered(self) -> Tensor:
         """The faces brought back from `saved`, by the key or by the codes."""
+        # Not cached: `_bfloat16` has to compute it anew under autocast.
         if self.backbone.sealed:
             return self.recover_from(self.saved, self.carried)
         return self.recover(self.saved, self.keys)
@@ -255,6 +256,7 @@ def _shapes(subject: Subject) -> None:
 
 
 def _ranges(subject: Subject) -> None:
+    # Not by `subject.anonymize`, which hands over copies: this check asks whether the inputs stay as they were.
     image = subject.image.clone()
     keys = subject.keys.clone()
     with torch.no_grad():
@@ -270,10 +272,12 @@ def _ranges(subject: Subject) -> None:
 def _gradients(subject: Subject) -> None:
     if not subject.backbone.trained_by:
         return
+    # A copy: the other checks need the method in eval mode and without gradients.
     backbone = copy.deepcopy(subject.backbone).requires_grad_(True).train()
     result = backbone.anonymize(subject.image.clone(), subject.keys.clone())
     if backbone.recovers_from_pictures:
         result = result + backbone.recover(result, subject.keys.clone())
+    # Any loss will do that depends on all pixels.
     torch.autograd.backward(result.square().mean())
     gradients = {}
     for name, item in backbone.named_parameters():
@@ -292,6 +296,7 @@ def _gradients(subject: Subject) -> None:
 
 
 def _determinism(subject: Subject) -> None:
+    # Two states of the random generators: a method that draws from them gives two results.
     torch.manual_seed(3)
     first = subject.anonymize(subject.image, subject.keys)
     torch.manual_seed(4)
@@ -330,6 +335,7 @@ def _reversal(subject: Subject) -> None:
         raise AssertionError(f"{why}, but recover does not raise NotImplementedError")
     recovered = subject.recover(subject.saved, subject.keys)
     _ensure(recovered.isfinite().all(), "recover gives values that are not finite")
+    # Rolled by one: each key is given the picture of the face before it.
     _differ(recovered, subject.recover(subject.saved.roll(1, 0), subject.keys), "recover ignores the picture")
     if backbone.key_bits is not None:
         _differ(recovered, subject.recover(subject.saved, subject.others), "recover ignores the key")
@@ -404,6 +410,7 @@ def _answers(call: Callable[[], object]) -> bool:
 
 def _state(subject: Subject) -> None:
     backbone = subject.backbone
+    # There and back through YAML, as the card of a saved model holds them.
     plain = yaml.safe_load(yaml.safe_dump(backbone.init_args))
     _ensure(plain == backbone.init_args, f"init_args are not plain values: {backbone.init_args!r}")
     rebuilt = type(backbone)(**plain)

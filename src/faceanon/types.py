@@ -180,5 +180,6 @@ class Branches:
         """Where the recovered pictures stand in `pictures`; behind its end where there are none."""
         if self.recovered is None:
             return slice(len(self.pictures), len(self.pictures))
+        # Five versions have two keys, so two pictures of each original come first; two versions have one.
         start = (2 if self.versions == 5 else 1) * self.size
         return slice(start, start + self.size)

@@ -84,9 +84,12 @@ class Backbone(nn.Module, ABC):
     def __init_subclass__(cls, **kwargs: object) -> None:
         """Remember constructor arguments, so that a trained backbone can be saved with what rebuilds it."""
         super().__init_subclass__(**kwargs)
+        # A class without a constructor of its own is wrapped as well: the inherited one notes arguments for its class
+        # alone.
         original = cls.__init__
         signature = inspect.signature(original)
 
+        # With the signature of the original: configs are parsed by the names and types of its arguments.
         @functools.wraps(original)
         def remembering(self: Backbone, *args: object, **arguments: object) -> None:
             bound = signature.bind(self, *args, **arguments)
@@ -95,6 +98,7 @@ class Backbone(nn.Module, ABC):
             original(self, *args, **arguments)
             # A subclass's constructor calls this one as well, and only its own arguments rebuild it.
             if type(self) is cls:
+                # The first bound argument is `self`.
                 self.init_args = {name: value for name, value in list(bound.arguments.items())[1:]}
 
         cls.__init__ = remembering  # type: ignore[assignment, method-assign]

@@ -113,11 +113,15 @@ class CIAGAN(Inpainting):
         if "guidance" in wanted:
             size = branches.size
             keys = branches.keys[:size]
+            # Every key draws into the surroundings of another row too. Its two faces have to be one person, wherever it
+            # draws.
             others = self.decode(self.edit(branches.original.map(lambda item: item.roll(1, 0)), keys))
             embeddings = self.bundle.recogniser(torch.cat([branches.pictures[:size], others]))
             terms["guidance"] = in_batch_identity(embeddings, torch.arange(size, device=keys.device).repeat(2))
         if "pose" in wanted:
             with torch.no_grad():
+                # The pictures are whole batches behind each other, so the points of the originals are repeated in that
+                # order.
                 points = self.bundle.landmarks(batch.image).repeat(branches.versions, 1, 1)
             terms["pose"] = F.l1_loss(self.bundle.landmarks(branches.pictures), points)
         return terms
@@ -126,5 +130,8 @@ class CIAGAN(Inpainting):
 def dots(points: Tensor, side: int) -> Tensor:
     """One channel `(B, 1, side, side)` in [0, 1] with a dot at each of `(B, P, 2)` (x, y) in [-1, 1]."""
     steps = (torch.arange(side, device=points.device) + 0.5) / side * 2 - 1
+    # A round Gaussian is the product of one along x and one along y, each `(B, P, side)`. A side of the picture is 2 in
+    # these coordinates, so the deviation is 2 DOT.
     x, y = ((-((steps - points[..., axis, None]) / (2 * DOT)).square() / 2).exp() for axis in (0, 1))
+    # The largest dot counts: a sum would exceed 1 where dots overlap.
     return (y[..., :, None] * x[..., None, :]).amax(1, keepdim=True)

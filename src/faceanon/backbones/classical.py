@@ -135,6 +135,7 @@ class Pixelate(Irreversible):
     def obscured(self, image: Tensor) -> Tensor:
         """The picture as `cells` x `cells` tiles of one colour each, the mean of what they cover; the shape stays."""
         coarse = F.adaptive_avg_pool2d(image, self.cells)
+        # A pixel takes the cell in which its middle lies; plain `nearest` goes by the pixel's corner.
         return F.interpolate(coarse, size=image.shape[-2:], mode="nearest-exact")
 
 
@@ -237,6 +238,7 @@ class Scramble(Classical):
             plain = ((row.float().cpu()[inside].clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
             text = lioness(bytes(plain.tolist()), bytes(secret.round().to(torch.uint8).tolist()), inverse)
             level = torch.tensor(list(text), dtype=torch.float32) / 127.5 - 1
+            # `row` is a view, so this writes into `result`.
             row[inside.to(row.device)] = level.to(row)
         return result
 
@@ -254,6 +256,8 @@ def lioness(text: bytes, key: bytes, inverse: bool = False) -> bytes:
     keys = []
     for index in range(4):
         keys.append(hmac.digest(key, f"faceanon/lioness/{index}".encode(), hashlib.sha256))
+    # A round adds bits that do not depend on the part it changes, so it undoes itself. Decryption runs the same rounds
+    # from the last to the first.
     for index in reversed(range(4)) if inverse else range(4):
         if index % 2 == 0:
             right = _stream(_xor(left, keys[index]), right)

@@ -90,6 +90,7 @@ def flipped(identity: Tensor, key: Tensor, kept: int = 0, share: float = 0.5) ->
     changed = []
     for number, part in enumerate(parts):
         changed.append(part * signs[:, number, None])
+    # A clone: the products above keep `signs` for the backward pass, so the next line must not write into it.
     signs = signs[:, :1].clone()
     signs[..., :kept] = 1
     return shared * signs + torch.cat(changed, 1)
@@ -163,6 +164,7 @@ class DBAF(Backbone):
         dim = self.generator.style_dim
         layers = self.generator.n_latent
         self.key_shape = (3, dim)
+        # A clone: loading saved weights writes into the buffer, and all users of a bundle share its tensor.
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         widths = (cid_heads, cid_head_dim, cid_mlp_ratio * dim)
         cid = None

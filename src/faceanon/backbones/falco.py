@@ -39,6 +39,7 @@ from faceanon.networks.frozen import Frozen
 from faceanon.networks.stylegan2 import Generator
 from faceanon.weights.bundle import Bundle
 
+# The paper's rows, from 0 on, and the length of a code below which the range shrinks in proportion.
 FIRST = 3
 LAST = 7
 FULL = 14
@@ -180,11 +181,13 @@ class FALCO(WithoutCodes):
         if self.bank_codes is None or self.bank_features is None:
             self.bank_codes, self.bank_features = self._draw_bank(picture.device)
         wanted = F.normalize(self.attribute_features(picture).flatten(1))
+        # All features have unit length, so the largest product belongs to the nearest face.
         nearest = self.bank_codes[(wanted @ self.bank_features.T).argmax(1)]
         return nearest.lerp(self._drawer.mapping(key), self.key_share)
 
     def _draw_bank(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """W codes `(N, D)` of generated faces and their attribute features `(N, F)`, of unit length."""
+        # On the CPU: a GPU would draw other numbers from the same seed, and another bank.
         z = torch.randn(self.bank_size, *self.key_shape, generator=torch.Generator().manual_seed(0))
         codes: Tensor = self._drawer.mapping(z.to(device))
         features = []
@@ -198,6 +201,7 @@ class FALCO(WithoutCodes):
         first, last = self.rows
         identity = self.bundle.recogniser(picture).detach()
         attributes = self.attribute_features(picture).detach()
+        # Not `expand`: every row is optimised on its own, so each needs its own memory.
         rows = start[:, None].repeat(1, last - first + 1, 1)
         # The bundle may tell that these hold light and skin, which the paper's rows 8 and on hold: they stay.
         steady = self.bundle.steady_numbers
@@ -210,6 +214,7 @@ class FALCO(WithoutCodes):
             # A sum: each face's gradient is its own, however many stand beside it.
             torch.autograd.backward(self.objective(drawn, identity, attributes).sum())
             assert rows.grad is not None
+            # Adam moves no number whose gradient was 0 in every step.
             rows.grad[..., :steady] = 0
             optimizer.step()
         return rows.detach()

@@ -65,6 +65,7 @@ class Translator(nn.Sequential):
     """
 
     def __init__(self, inputs: int, width: int, blocks: int) -> None:
+        # It has no weights, so one module serves in both places.
         up = nn.Upsample(scale_factor=2, mode="nearest")
         super().__init__(
             *_conv(inputs, width, 7),
@@ -170,6 +171,7 @@ class FIT(Backbone):
         if "password" not in wanted:
             return {}
         size = branches.size
+        # Stage 2 asks for a method's own terms only in steps that draw all five pictures of a face.
         first, second, recovered, *wrong = torch.split(branches.pictures, size)
         keys = torch.split(branches.keys, size)
         with_wrong = []

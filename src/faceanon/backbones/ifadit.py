@@ -111,6 +111,7 @@ class IFADIT(Backbone):
         self.key_shape = (dim,)
         # A byte an entry; a secret has 32 bytes, and longer keys are expanded from it.
         self.key_bits = min(8 * dim, 256)
+        # Of a generator of its own: `Frozen` ends the training of what it holds, and stages may train `self.generator`.
         self.key_mapping = Frozen(self.bundle.generator().style)
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         self.mapper = mlp(self.code_dim + dim, dim, dim)
@@ -247,11 +248,14 @@ class IFADIT(Backbone):
             for kind, term in group_terms.items():
                 terms[f"{group}_{kind}"] = term
         if "inter_identity" in wanted:
+            # The rows of a batch have different keys, which alone would keep strangers apart. One key for all rows
+            # compares persons.
             one_key = branches.keys[:1].expand(len(batch), -1)
             terms["inter_identity"] = inter_identity(
                 self.transform(branches.original.identity, one_key), batch.identity
             )
         if "inter_key" in wanted:
+            # The halves are the same persons under the first key and under the second one.
             terms["inter_key"] = inter_key(*branches.edited.identity.chunk(2))
         return terms
 
@@ -282,6 +286,7 @@ class IFADIT(Backbone):
     def _soft_mask(self, image: Tensor) -> Tensor:
         """Soft mask `(B, 1, S, S)` of the face."""
         mask = face_region(self.bundle, image)
+        # As in the released code the growth is the side of a kernel, of which one half lies on each side of a pixel.
         reach = round(self.mask_growth * self.image_size / 2)
         return gaussian_blur(F.max_pool2d(mask, 2 * reach + 1, 1, reach), self.mask_blur * self.image_size)
 
@@ -289,4 +294,5 @@ class IFADIT(Backbone):
 def gaussian_blur(mask: Tensor, side: float) -> Tensor:
     """Blur `(B, 1, S, S)` with a Gaussian of about `side` pixels; sigma follows from the side as OpenCV has it."""
     sigma = 0.3 * ((side - 1) * 0.5 - 1) + 0.8
+    # 2.7 sigma is about half the side: for a side of 15 px sigma is 2.6, and the reach 7 px.
     return blurred(mask, sigma, max(1, round(2.7 * sigma)))

@@ -95,6 +95,7 @@ class InMeshFrame(Backbone):
         """The pictures `(B, 3, S, S)` with the faces of codes in them."""
         assert codes.around is not None
         assert codes.mesh is not None
+        # The method inside gets back what its own `encode` gives; mesh and surroundings are this wrapper's.
         drawn = self.inner.decode(replace(codes, mesh=None, around=None))
         return self._put(drawn, codes.around, codes.mesh)
 

@@ -135,6 +135,7 @@ class Keyed(DBAF):
         assert self.reader is not None
         read = self.discriminants(self.reader(image))
         seen = torch.cat([self.turn.white(read), latent.flatten(1)], 1)
+        # The network corrects whitened numbers, which are all of one size; `colour` turns its output into code entries.
         code: Tensor = read + self.compensation(seen) @ self.turn.colour
         return code
 

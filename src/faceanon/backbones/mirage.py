@@ -88,6 +88,7 @@ class Mirage(Keyed):
         super().__init__(bundle, **shared)
         self._shared = shared
         flow = KeyedFlow(grades, rounds, swing)
+        # It replaces the linear turn that `Keyed` has built.
         self.turn = flow
         self.key_shape = (flow.key_size,)
 
@@ -105,5 +106,6 @@ class Mirage(Keyed):
             return {}
         maps = (branches.found.features or {}).values()
         seen = [branches.found.attributes, *(F.adaptive_avg_pool2d(item, POOLED) for item in maps)]
+        # Whitened, so that all entries count alike in the distances that `dependence` compares.
         hidden = self.turn.white(branches.original.identity)
         return {"leak": dependence(seen, hidden)}

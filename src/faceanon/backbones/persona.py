@@ -274,6 +274,8 @@ class Persona(Backbone):
         codes, embedding, confidence = self._look(small)
         assert codes.latents is not None
         assert codes.mask is not None
+        # Faces are judged on the small picture, so donors are chosen there. A large picture then gets the faces of the
+        # same donors.
         drawn, donors = self._with_donors(small, codes, embedding, key)
         if not large:
             return clear(drawn, confidence), codes.latents, codes.mask
@@ -364,6 +366,8 @@ class Persona(Backbone):
         codes, embedding, confidence = self._look(halved(image) if self._is_large(image) else image)
         targets = self._targets(image, codes)
         orders = self._donors(targets, self.edit(codes.with_identity(identity), key).identity, embedding)
+        # Nobody compares the first donor with the person here: `unlike` has done so for the whole clip, and a change of
+        # donor from frame to frame would show.
         drawn = clear(self._put_on(image, targets, [order[0] for order in orders]), confidence)
         if self._is_large(image):
             # The codes at hand are of the picture of half the size; what is brought back is the large one.
@@ -384,6 +388,8 @@ class Persona(Backbone):
         painted, odd = self._strangers(codes.with_identity(identity.expand(rows, -1)), key.expand(rows, -1, -1))
         best = identity
         least = None
+        # Wanted: the most natural stranger who is unlike in every picture. So the strangers are tried in the order of
+        # their mean oddness, and the picture with the highest cosine decides.
         for turn in odd.mean(1).argsort().tolist():
             alike = float(self._alike(self._join(painted[turn], codes), embedding).max())
             if least is None or alike < least:
@@ -405,6 +411,8 @@ class Persona(Backbone):
         best = self.cast.unlike_in_all(targets, order, self._alike_in_rows(embedding))
         space = self.identities
         donor = torch.from_numpy(self.cast.codes[best]).to(image.device)[None]
+        # `edit` will shorten the free part (`variety`). The cast compares directions alone, so it still finds this
+        # donor.
         return self.transform(space.mixed(turned[:1], donor), key, inverse=True)[0]
 
     def embeddings(self, faces: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -457,6 +465,8 @@ class Persona(Backbone):
             key: `(B, K, K)`.
         """
         painted, odd = self._strangers(codes, key)
+        # Wanted: for each face the most natural stranger who is unlike the person. The decoder runs for every stranger
+        # that is looked at, so only faces that are still too alike get their next one.
         order = odd.argsort(0)
         faces = torch.arange(len(key), device=odd.device)
         drawn = self._join(painted[order[0], faces], codes)
@@ -467,6 +477,8 @@ class Persona(Backbone):
                 break
             redrawn = self._join(painted[turns[again], again], rows_of(codes, again))
             alike_now = self._alike(redrawn, embedding[again])
+            # A stranger is exchanged only for a less alike one, so the least alike of all stays if none is unlike
+            # enough.
             better = alike_now < alike[again]
             drawn[again[better]] = redrawn[better]
             alike[again[better]] = alike_now[better]
@@ -544,11 +556,15 @@ class Persona(Backbone):
         if covered is None:
             covered = self._covered(latents, lines, mask, mesh)
         mask = uncovered(mask, covered)
+        # The preview is a linear map: one colour a cell is enough for a smooth surface, and no decoder has to run.
         light = fit_light(self.bundle.codec.preview(latents), mask)
         surface = light_surface(light, cells) * mask
         maps = torch.cat([mask, F.pixel_unshuffle(lines, FINE), surface], 1)
         shown = maps_shown(mask, lines)
+        # `(B, 21)`: 18 coefficients of light and 3 numbers of pose.
         condition = torch.cat([light.flatten(1), pose(mesh)], 1)
+        # Features are keyed by their side. The discriminator's maps have the same side as the painter's, so they go
+        # under 1, which is no map's side.
         return Codes(
             identity=identity,
             attributes=condition[:, None],
@@ -570,6 +586,8 @@ class Persona(Backbone):
         The recogniser was trained to tell persons apart: its embeddings tell sex and age of the invented people that
         the space was fitted to, and nothing of real ones.
         """
+        # The network for looks knows the latents of one size of faces; pictures of other sizes are encoded at that
+        # size.
         if latents.shape[-1] != self.looks.cells:
             side = LatentCodec.shrink * self.looks.cells
             with torch.no_grad():

@@ -30,6 +30,7 @@ def soft_edge(mask: Tensor, side: int) -> Tensor:
     """
     cell = side // mask.shape[-1]
     pixels = F.interpolate(mask, size=(side, side), mode="nearest")
+    # Odd, so that the box has a pixel in its middle.
     span = 2 * (cell // 2) + 1
     # A box of one cell that moves over the mask: one half on the border, 1 from half a cell within it on.
     share = F.avg_pool2d(pixels, span, stride=1, padding=span // 2, count_include_pad=False)
@@ -54,6 +55,7 @@ def points_of(mesh: FaceMesh, image: Tensor) -> tuple[Tensor, Tensor]:
     """
     points, confidence = mesh.solid(bytes_of(image))
     places = torch.from_numpy(points) / image.shape[-1] * 2
+    # Depth counts from the middle of the head, so it is scaled and not moved.
     places[..., :2] -= 1
     return places.to(image.device), torch.from_numpy(confidence).to(image.device)
 

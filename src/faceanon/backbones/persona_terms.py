@@ -92,6 +92,7 @@ class PersonaTerms:
         # What follows the latents is mask and drawings, see `drawn_view`.
         painted = drawn[:, :-SEEN].detach()
         rows = torch.arange(min(READ, len(drawn)), device=drawn.device)
+        # Drawn faces are whole batches behind each other: row n is of photograph n modulo B.
         fresh = painted[rows]
         with torch.no_grad():
             embedding = self._embedding(batch)
@@ -110,6 +111,7 @@ class PersonaTerms:
         hunted = F.normalize(readers["hunter"](painted * mask.repeat(times, 1, 1, 1)).float())
         places = readers["expression"](seen).float()
         off = (places - torch.cat([_expression(mesh), places_shown])).abs().mean(1)
+        # A mean each: photographs and drawn faces count alike, however many there are of either.
         terms = {
             "reader": distance[: len(batch)].mean() + distance[len(batch) :].mean(),
             "hunter": (1 - (hunted * embedding.repeat(times, 1)).sum(1)).mean(),
@@ -173,6 +175,8 @@ class PersonaTerms:
             first, second = readings.chunk(2)
             terms["apart"] = F.relu((first * second).sum(1)).mean()
             if "pseudonym" in wanted:
+                # Where this term is wanted, the stage gives all rows one second key. Under the first keys pseudonyms do
+                # not compare.
                 terms["pseudonym"] = _one_stranger(second, batch.identity)
         return {name: value for name, value in terms.items() if name in wanted}
 
@@ -237,9 +241,12 @@ class PersonaTerms:
             shown: Pictures of some of them.
             watched: Numbers of these.
         """
+        # The first two kept directions are sex and age, which the network reads. The others are of the skin.
         looks = self.identities.kept(codes.identity)[:, :2].detach()
         side = LatentCodec.shrink * self.looks.cells
         if painted.shape[-1] != self.looks.cells:
+            # The network reads latents of one size of faces. Others have to be drawn, shrunk and encoded, which is done
+            # for the few watched rows alone.
             small = F.interpolate(shown, size=(side, side), mode="area")
             return F.smooth_l1_loss(self.looks.read(self.bundle.codec.encode(small)), looks[watched])
         assert codes.mask is not None
@@ -251,6 +258,7 @@ class PersonaTerms:
 
     def _seen(self, image: Tensor) -> tuple[Tensor, list[Tensor]]:
         """What the recogniser sees in `(B, 3, S, S)`: embeddings `(B, E)`, and its maps where it has some."""
+        # `Frozen` holds a `Normalised`, and that one holds the network whose maps are wanted.
         recogniser = self.bundle.recogniser.net  # type: ignore[attr-defined]
         if isinstance(recogniser.net, LayeredRecogniser):
             seen: tuple[Tensor, list[Tensor]] = recogniser.with_maps(image)

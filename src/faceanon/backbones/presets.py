@@ -71,6 +71,7 @@ def backbone_class(class_path: str) -> type[Backbone]:
     """
     from faceanon.backbones.base import Backbone  # here: it imports torch, and a list of presets should not
 
+    # First the path of today: an earlier release may have written the model file, when the class lay elsewhere.
     class_path = current_path(class_path)
     known = set()
     for entry in entry_points(group="faceanon.backbones"):

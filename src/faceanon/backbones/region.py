@@ -53,6 +53,7 @@ def face_region(bundle: Bundle, image: Tensor) -> Tensor:
     Raises:
         UserError: The bundle has neither a parser nor the mesh.
     """
+    # A bundle with neither goes the parser's way too, whose error says which network is lacking.
     if bundle.has("parser") or not has_mesh(bundle):
         return labelled(bundle, image, bundle.edited_classes)
     return convex_hull(bundle.landmarks(image), image.shape[-1]).to(image.dtype)

@@ -98,6 +98,8 @@ class Rotation(Backbone):
         # Attributes start out near the whole code, which can be drawn.
         nn.init.eye_(self.attributes.project.weight)
         nn.init.zeros_(self.attributes.project.bias)
+        # KeyedTurn turns by an angle of cosine -away. Nothing fits its whitening, which so stays the identity map: the
+        # vector keeps its unit length.
         self.turn = KeyedTurn(length, length, away=-math.cos(math.radians(angle)))
         self.expand = expansion(length, hidden, layers, dim)
         # Lightning does not call `train` when a fit starts.

@@ -119,6 +119,7 @@ def add_file_arguments(parser: argparse.ArgumentParser, what: str, output_needed
 
 
 def _add_folder_arguments(folders: argparse._ArgumentGroup) -> None:
+    # Options of photos alone have no default here: `_video.settled` has to see which ones were typed.
     folders.add_argument("--format", choices=FORMATS, help="what to write (default: png)")
     folders.add_argument(
         "--workers", type=int, metavar="N", help="threads that read, paste and write (default: the cores, 2 to 8)"
@@ -262,6 +263,7 @@ def load_pipeline(files: FileOptions, torch_for: str | None = None, photos: int 
         try:
             return LightPipeline.load(folder)
         except UnfitError as error:
+            # What the card does not tell: the weights or the bundle are not those that the shipped graphs are for.
             reason = str(error)
             if engine == "auto" and torch_installed():
                 print(f"faceanon: {reason}; torch runs it, which takes longer to start", file=sys.stderr)

@@ -122,6 +122,7 @@ def _choice(values: Sequence[str] | None, option: str) -> PeopleChoice:
                 advice = f"{option} takes numbers of faces such as 1,3 (see --list-faces), or a photo of the person"
                 raise UserError(f"{advice}; {value!r:.80} is neither, nor a file that is there") from error
             photos.append(Path(value))
+    # None where no numbers were given: an empty set would mean that nobody is to be changed.
     return PeopleChoice(frozenset(numbers) or None, tuple(photos))
 
 

@@ -285,6 +285,7 @@ def _work(run: FolderRun, tally: Tally, stop: bool) -> None:
     with (
         # On standard error, so that a pipe gets the summary alone.
         Progress(*columns, console=Console(stderr=True), transient=True, disable=len(run.todo) < 2) as progress,
+        # Closed also where the loop ends early: then the threads stop, and the journal is closed.
         closing(run.results()) as results,
     ):
 

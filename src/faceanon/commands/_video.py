@@ -114,6 +114,7 @@ def settled(args: argparse.Namespace) -> argparse.Namespace:
         raise UserError(f"{options}: for {kind} only; leave {'them' if typed[1:] else 'it'} away for {args.input}")
     values = dict(vars(args))
     for name, default in {**VIDEOS_ONLY, **PHOTOS_ONLY}.items():
+        # `recover` has fewer options than `anonymize`, so not every name is there.
         if name in values and values[name] is None:
             values[name] = default
     return argparse.Namespace(**values)

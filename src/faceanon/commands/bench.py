@@ -130,6 +130,7 @@ def run(args: argparse.Namespace) -> int:
         load(options.read) if options.read else _measured(choose(options.cases, cases), _settings(options), options)
     )
     if options.page:
+        # The page names a JSON only where there is one on the disk.
         source = measured.file_name if options.out or options.read else None
         _write_page(options.page, measured, source, former)
     _show(measured, former, options.json)
@@ -191,6 +192,7 @@ def _measured(cases: Sequence[Case], settings: Settings, options: BenchOptions) 
     from faceanon.studies.bench.record import write
 
     keep: Callable[[Run], object] = silent_keep
+    # `measure` keeps the run after each group of cases, so that an interrupt loses little.
     if options.out is not None:
         keep = partial(write, folder=options.out)
     with Progress(console=Console(stderr=True), transient=True) as bar:

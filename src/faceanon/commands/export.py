@@ -81,6 +81,7 @@ def _written(options: ExportOptions) -> list[str]:
             raise UserError("--onnx OUT names the folder and --model MODEL the model; leave other words out")
         return _onnx(options.model, options.onnx, options.overwrite, options.quantize)
     assert options.layout is not None  # the parser asks for one of the two
+    # Former versions took MODEL and OUT as two words; whoever still writes so is told the form of today.
     if len(options.output) > 1 and options.model is None:
         raise UserError(f"use: faceanon export --layout {options.layout} OUT --model MODEL")
     if len(options.output) != 1 or options.model is None:
@@ -106,6 +107,7 @@ def _onnx(model: str | None, output: Path, overwrite: bool, quantize: bool) -> l
     card = exported.card
     lines.append(f"opset {card.opset}, {card.precision}, weights {card.weights[:12]}")
     for name, figure in card.figures.items():
+        # Figures are named by kind and way, such as `max_abs_error/recover`.
         what, _, way = name.partition("/")
         if what == "max_abs_error":
             lines.append(f"{way}: largest difference from torch {figure:.2g}, in [-1, 1], at batch 1 and 3 in float32")

@@ -107,6 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="{list,import,verify,show}")
 
     def action(name: str, text: str) -> argparse.ArgumentParser:
+        # Up to the first full stop or colon: so much fits into the list of actions.
         summary = text.split(".", 1)[0].split(":", 1)[0].lower()
         formatter = argparse.RawDescriptionHelpFormatter
         return actions.add_parser(name, help=summary, description=text, formatter_class=formatter)

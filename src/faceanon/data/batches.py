@@ -25,6 +25,7 @@ def hold_out(names: Sequence[str], val: int, test: int, seed: int) -> tuple[set[
     """
     # Ranked by a hash, so that a new name moves few others from one split to another.
     ranked = sorted(set(names), key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
+    # The test persons come first: they stay the same where another number is held out for validation.
     return set(ranked[test : test + val]), set(ranked[:test])
 
 

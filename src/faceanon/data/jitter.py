@@ -45,6 +45,7 @@ class CropJitter:
     share: float = 1.0
 
     def __post_init__(self) -> None:
+        # The limits stand in the order of the fields: scale, shift, rotation, share.
         for field, most in zip(fields(self), (0.5, 0.5, 180.0, 1.0), strict=True):
             value = getattr(self, field.name)
             if not 0 <= value <= most:
@@ -101,6 +102,7 @@ class CropJitter:
         across = side * angle.cos()
         down = side * angle.sin()
         turned = torch.stack([across, -down, down, across], 1).reshape(-1, 2, 2)
+        # Coordinates run from -1 to 1, so a side of the picture is 2.
         return torch.cat([turned, 2 * self.shift * drawn[:, 2:, None]], 2)
 
 

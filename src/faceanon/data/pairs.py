@@ -46,6 +46,7 @@ def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same
     mate = _pick(same_person & known & (rows[:, None] != rows[None]), rows)
     swapped = _swap_exists(batch)
     others = torch.where(swapped.any(1, keepdim=True), swapped, ~(same_person & known))
+    # The row before stands in where the whole batch shows one known person.
     another = _pick(others & (rows[:, None] != rows[None]), rows.roll(1))
     # A quarter draws itself, a quarter another picture of its person, half somebody else.
     choice = torch.rand(len(batch), device=batch.image.device)

@@ -77,6 +77,7 @@ class PhotoJitter:
         """Turned, scaled and shifted; what comes in at the border is mirrored."""
         side = image.shape[0]
         angle = random.normal(0, self.rotation)
+        # In the logarithm: a face is enlarged as often as it is reduced by the same factor.
         size = float(np.exp(random.normal(0, self.scale)))
         matrix = np.asarray(cv2.getRotationMatrix2D((side / 2, side / 2), angle, size), np.float64)
         matrix[:, 2] += random.normal(0, self.shift * side, 2)
@@ -108,6 +109,7 @@ class PhotoJitter:
         bytes_ = (image.clip(0, 1) * 255).round().astype(np.uint8)
         if random.random() < self.worse:
             quality = int(random.uniform(45, 95))
+            # OpenCV takes and gives blue first.
             done, file = cv2.imencode(".jpg", bytes_[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
             assert done
             decoded = cv2.imdecode(file, cv2.IMREAD_COLOR)

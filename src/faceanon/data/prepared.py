@@ -446,6 +446,7 @@ def shipped_test(bundle: Bundle) -> tuple[Tensor, Tensor]:
     threshold = []
     for row in rows:
         threshold.append(SAME_PERSON if count[row["person"]] > 1 else SAME_PICTURE)
+    # `torch.cat` refuses an empty list.
     embeddings = [torch.zeros(0, 0)] if not rows else []
     for start in range(0, len(rows), PORTION):
         image = shipped_faces(bundle, rows[start : start + PORTION], bundle.image_size)

@@ -78,6 +78,7 @@ class Album:
         """The album in about a byte a number, for `from_bytes`. It describes faces: store it encrypted only."""
         steps = np.round(self.embeddings * STEPS).clip(-STEPS, STEPS).astype(np.int8)
         head = json.dumps({"shape": list(steps.shape), "donors": list(self.donors)})
+        # Without an indent `json.dumps` writes no line break, so the first one in the data ends the head.
         return head.encode() + b"\n" + steps.tobytes()
 
     @classmethod
@@ -98,6 +99,7 @@ class Album:
         # A negative number would not fail later: it counts donors from the cast's end.
         if len(donors) != rows or (donors and min(donors) < 0):
             raise UserError("the album of a folder is damaged")
+        # Rounding has changed the lengths.
         return cls(units(steps.astype(np.float32)), donors)
 
 
@@ -172,6 +174,7 @@ class Meeting:
         """Everybody who was met several times, those of the first faces first."""
         merged: list[AlbumPerson] = []
         for group in self._groups():
+            # A new object: the meeting's own persons stay apart, so more faces may be added afterwards.
             person = AlbumPerson(np.zeros_like(self._people[group[0]].total))
             for number in group:
                 part = self._people[number]
@@ -252,5 +255,6 @@ def joined(album: Album, embeddings: Sequence[Array], donors: Sequence[int]) -> 
     """An album with more persons, behind those who are in it."""
     if not donors:
         return album
+    # The rows of an empty album have width 0, which fits no others.
     rows = [album.embeddings] if len(album) else []
     return Album(np.concatenate([*rows, np.stack(embeddings)]).astype(np.float32), (*album.donors, *donors))

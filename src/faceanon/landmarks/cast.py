@@ -114,6 +114,7 @@ class Cast:
         sex = np.abs(theirs[:, 0].clip(-1, 1) - np.clip(looks[0], -1, 1))
         age = np.abs(theirs[:, 1] - looks[1])
         hue = self.tones[donors] - tone
+        # Tones are logarithms, so brightness is what the channels share; colour is what is left of each.
         brightness = hue.mean(1)
         colour = np.abs(hue - brightness[:, None]).sum(1)
         if looks[1] > CHILD:
@@ -266,10 +267,12 @@ class Cast:
             rows = [row for row in np.flatnonzero(off).tolist() if turn < len(orders[row])]
             if not rows:
                 break
+            # The faces that are still too much like their originals get their next donors, in one batch.
             others = [orders[row][turn] for row in rows]
             redrawn = self.put_on([targets[row] for row in rows], others)
             off_now = steps(alike(redrawn, rows))
             for place, row in enumerate(rows):
+                # If no donor is unlike the person, the least alike of those that were tried stays.
                 if off_now[place] < off[row]:
                     drawn[row] = redrawn[place]
                     off[row] = off_now[place]

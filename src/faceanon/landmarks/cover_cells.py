@@ -44,6 +44,7 @@ def covered_cells(
         else:
             sure &= ~cells
     count, areas = cv2.connectedComponents(sure.astype(np.uint8), connectivity=4)
+    # Area 0 is all that is not covered.
     for area in range(1, count):
         cells = areas == area
         fewest = FEWEST
@@ -71,5 +72,6 @@ def eye_cells(mesh: NDArray[np.float32], eye: tuple[int, ...], cells: int) -> ND
     sheet = np.zeros((side, side), np.float32)
     outline = (mesh[list(eye)] + 1) / 2 * side
     cv2.fillPoly(sheet, [np.round(outline).astype(np.int32)], 1.0)
+    # Drawn finer than the cells, so that the mean over a cell is the share of it within the lids.
     share = cv2.resize(sheet, (cells, cells), interpolation=cv2.INTER_AREA)
     return np.asarray(share > EYE_SHARE)

@@ -33,6 +33,7 @@ def random_covers(rows: int, cells: int, device: torch.device | str = "cpu") -> 
         >>> bool(0.15 < covers.amax((1, 2, 3)).mean() < 0.35)  # a quarter of the pictures
         True
     """
+    # Drawn for all pictures, covered or not: what is used of the random state depends on their number alone.
     drawn = torch.rand(rows, 3, device=device)
     place = MIDDLE + SPREAD * torch.randn(rows, 2, device=device)
     half = SMALLEST + (LARGEST - SMALLEST) * torch.rand(rows, 2, device=device)
@@ -40,6 +41,7 @@ def random_covers(rows: int, cells: int, device: torch.device | str = "cpu") -> 
     across = steps[None, None, :] - place[:, 0, None, None]
     down = steps[None, :, None] - place[:, 1, None, None]
     angle = torch.pi * drawn[:, 0, None, None]
+    # In the ellipse's own axes and in units of its half axes it is the unit circle.
     along = (across * angle.cos() + down * angle.sin()) / half[:, 0, None, None]
     beside = (down * angle.cos() - across * angle.sin()) / half[:, 1, None, None]
     inside = along.square() + beside.square() < 1

@@ -151,6 +151,7 @@ def pose(meshes: Tensor) -> Tensor:
     right = meshes[:, list(RIGHT_EYE)].mean(1)
     middle = (left + right) / 2
     across = F.normalize(right - left)
+    # The line of the eyes turned by 90 degrees. A picture's y grows downwards, so this points to the mouth.
     down = torch.stack([-across[:, 1], across[:, 0]], 1)
     mouth = meshes[:, list(MOUTH_CORNERS)].mean(1)
     nose = meshes[:, NOSE_TIP] - middle
@@ -158,6 +159,7 @@ def pose(meshes: Tensor) -> Tensor:
     # A head in profile has its mouth close to its eyes in the picture; a pixel of 256 keeps the ratio finite.
     height = ((mouth - middle) * down).sum(1).clamp(min=2 / 256)
     yaw = (nose * across).sum(1) / width * 8
+    # A head whose nose's tip lies 0.55 of the way from the eyes to the mouth has a pitch of 0.
     pitch = ((nose * down).sum(1) / height - 0.55) * 8
     roll = torch.atan2(across[:, 1], across[:, 0]) * 4
     return torch.stack([yaw, pitch, roll], 1)

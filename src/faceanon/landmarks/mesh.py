@@ -82,6 +82,7 @@ class FaceMesh:
         """
         if faces.ndim != 4 or faces.shape[1] != faces.shape[2] or faces.shape[3] != 3 or faces.dtype != np.uint8:
             raise ValueError(f"aligned faces are (B, S, S, 3) uint8, not {faces.shape} {faces.dtype}")
+        # Empty first parts: without any face the results are empty, and `concatenate` has something to join.
         places = [np.zeros((0, POINTS, 3), np.float32)]
         confidences = [np.zeros(0, np.float32)]
         for start in range(0, len(faces), self.batch):
@@ -89,6 +90,7 @@ class FaceMesh:
             places.append(found)
             confidences.append(confidence)
         side = faces.shape[1]
+        # Depth is scaled like x and y; only these are shifted by the corner of the box.
         corner = np.array([*BOX[:2], 0], np.float32) * side
         scale = np.float32((BOX[2] - BOX[0]) * side / INPUT_SIZE)
         return np.concatenate(places) * scale + corner, np.concatenate(confidences)

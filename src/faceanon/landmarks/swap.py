@@ -80,6 +80,7 @@ class Donor:
         height, width = self.picture.shape[:2]
         size = (max(round(width * factor), 1), max(round(height * factor), 1))
         small = cv2.resize(self.picture, size, interpolation=cv2.INTER_AREA).astype(np.uint8)
+        # Sides were rounded, so points are scaled by what the picture's sides really changed.
         scale = np.array([size[0] / width, size[1] / height, factor], np.float32)
         return replace(self, picture=small, points=self.points * scale, pupils=self.pupils * scale[:2])
 
@@ -195,6 +196,7 @@ def fitted_shape(target: SwapTarget, donor: Array) -> Array:
         donor: `(468, 3)` at any size and pose.
     """
     mesh = target.mesh
+    # How the head is held is read off the points that an expression does not move.
     steady = np.ones(len(mesh), bool)
     for part in MOVING:
         steady[list(part)] = False
@@ -209,6 +211,7 @@ def fitted_shape(target: SwapTarget, donor: Array) -> Array:
     # Held back twice: smoothing carries moves of inner points to the outline, which has to stay.
     move = target.blur @ (move * target.free) * target.free
     average = float(np.linalg.norm(move, axis=1).mean()) / eye_distance(mesh)
+    # Points move by SHIFT on average, however much or little the two shapes differ.
     moved: Array = (mesh[:, :2] + move * (SHIFT / max(average, 1e-3))).astype(np.float32)
     return moved
 
@@ -280,6 +283,7 @@ def _warped(donor: Donor, shape: Array, target: SwapTarget, triangles: NDArray[n
     # Triangles that are seen from their edge leave gaps, which their neighbours fill.
     gaps = (numbers < 0).astype(np.uint8)
     _, nearest = cv2.distanceTransformWithLabels(gaps, cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL)
+    # A label is the number of the nearest drawn pixel, counted row by row from 1.
     field = field[gaps == 0][nearest - 1]
     _look_like(field, shape, target.looks, donor.pupils)
     warped: Pixels = cv2.remap(
@@ -314,6 +318,7 @@ def _look_like(field: Array, shape: Array, looks: Array, donor: Array) -> None:
         inside = _filled(shape[list(eye)], side).astype(np.float32)
         # Lids stay where they are: the move fades out towards them.
         weight = np.minimum(cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 3) / (side / 85), 1)
+        # At the target's pupil the field now points to the donor's.
         field += weight[..., None] * (given - place)
 
 
@@ -332,7 +337,9 @@ def _in_light_of(warped: Pixels, target: SwapTarget) -> Array:
     plane = np.linalg.lstsq(places, ours - theirs, rcond=None)[0]
     plane = plane.astype(np.float32)
     steps = (np.arange(side, dtype=np.float32) / side)[:, None]
+    # The plane at every pixel, (S, S, 3): x runs along the second axis, y along the first.
     change = (plane[0] + steps * plane[1])[None] + (steps * plane[2])[:, None]
+    # Brightness and tint have bounds of their own: light may differ much, colours only little.
     brightness = change.mean(-1, keepdims=True)
     tint = (change - brightness).clip(-MOST_TINT, MOST_TINT)
     lit = (warped + np.float32(DARKEST)) * np.exp(brightness.clip(-MOST_LIGHT, MOST_LIGHT) + tint) - DARKEST
@@ -346,6 +353,7 @@ def _with_mouth(face: Array, mouth: Donor, shape: Array, target: SwapTarget) -> 
     lips = shape[list(INNER_LIPS)]
     theirs = mouth.points[list(INNER_LIPS), :2]
     places = np.concatenate([theirs, np.ones((len(theirs), 1))], 1)
+    # The affine map that fits all points of the lips best, (2, 3) as cv2 takes it.
     stretch = np.linalg.lstsq(places, lips, rcond=None)[0].T
     inner = cv2.warpAffine(mouth.picture, stretch, (side, side), flags=cv2.INTER_AREA, borderMode=cv2.BORDER_REFLECT)
     tone = skin_tone(mouth.picture, mouth.points)
@@ -361,6 +369,7 @@ def _with_mouth(face: Array, mouth: Donor, shape: Array, target: SwapTarget) -> 
 
 def _skin(mesh: Array, side: int) -> NDArray[np.bool_]:
     """Pixels of a face `(468, 2)` well away from outline, eyes, brows and lips."""
+    # An odd side, so that the square has a middle pixel.
     step = max(side // 28, 1) | 1
     skin = cv2.erode(_filled(_around(mesh[list(OUTLINE)], WITHIN), side).astype(np.uint8), np.ones((step, step)))
     others = np.zeros((side, side), np.uint8)

@@ -61,6 +61,7 @@ class TypicalFaces:
         away = latents.float() - self.mean
         rows, channels, height, width = away.shape
         blocks = away.reshape(rows, channels, height // BLOCK, BLOCK, width // BLOCK, BLOCK)
+        # Axes i and j number the blocks, each with a whitening matrix of its own; u and v number the cells in a block.
         white = torch.einsum("ijdc,bciujv->bdiujv", self.whitening, blocks)
         by_cell = white.square().mean(1).reshape(rows, 1, height, width)
         odd: Tensor = (by_cell * mask).sum((1, 2, 3)) / mask.sum((1, 2, 3)).clamp(min=1)

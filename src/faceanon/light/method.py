@@ -250,6 +250,7 @@ class LightPersona:
     def key(self, secret: Secret) -> Array:
         """The key of a password, `(F, F)`, F the free directions of an identity code."""
         free = self._space()["free_basis"].shape[1]
+        # Persona's `key_label`, which follows from its class: both engines have to draw the same key.
         return secret.normal("faceanon/Persona/key", (free, free))
 
     def anonymize_with_codes(self, image: Array, keys: Array) -> tuple[Array, list[bytes]]:
@@ -431,6 +432,7 @@ class LightPersona:
         away = latents - typical["mean"]
         rows, channels, height, width = away.shape
         blocks = away.reshape(rows, channels, height // BLOCK, BLOCK, width // BLOCK, BLOCK)
+        # `(h / 2, w / 2, C, 4 B)`: the four cells of a block share one whitening `(C, C)`.
         vectors = blocks.transpose(2, 4, 1, 0, 3, 5).reshape(height // BLOCK, width // BLOCK, channels, -1)
         white = np.square(typical["whitening"] @ vectors).mean(2)
         by_cell = white.reshape(height // BLOCK, width // BLOCK, rows, BLOCK, BLOCK).transpose(2, 0, 3, 1, 4)
@@ -627,10 +629,12 @@ def _roi_weights(side: int, start: float, stop: float) -> Array:
     """What torchvision's `roi_align` (aligned, adaptive sampling) takes of each pixel along a side: `(192, side)`."""
     first = start * side
     step = (stop - start) * side / MESH_SIDE
+    # Adaptive sampling: as many samples as a bin has pixels, rounded up.
     count = int(np.ceil(step))
     weights = np.zeros((MESH_SIDE, side), np.float64)
     for number in range(MESH_SIDE):
         for sample in range(count):
+            # `aligned` counts places from the middle of the first pixel, half a pixel after its edge.
             place = first - 0.5 + number * step + (sample + 0.5) * step / count
             place = min(max(place, 0.0), side - 1.0)
             low = min(int(place), side - 1)
@@ -767,6 +771,8 @@ def _soft_edge(mask: Array) -> Array:
     ones = cv2.boxFilter(np.ones(pixels.shape[-2:], np.float32), -1, span, normalize=False, borderType=beyond)
     edges = np.empty_like(pixels)
     for row, picture in enumerate(pixels[:, 0]):
+        # Over the part of the box that lies in the picture: torch's mean leaves padding out
+        # (`count_include_pad=False`).
         share = cv2.boxFilter(np.ascontiguousarray(picture), -1, span, normalize=False, borderType=beyond) / ones
         edges[row, 0] = (2 * share - 1).clip(0, 1) * picture
     return edges

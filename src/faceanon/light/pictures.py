@@ -96,6 +96,7 @@ def paste(
     wide = None if region is None else _widened(region)
     inner = box if wide is None else _around(wide, geometry, box)
     left, top, right, bottom = inner
+    # The region is empty: the method has changed nothing that shows.
     if right <= left or bottom <= top:
         return
     grid = _face_grid(geometry, inner, times)

@@ -19,6 +19,7 @@ def has_bfloat16() -> bool:
         return False
     for line in text.splitlines():
         name, _, values = line.partition(":")
+        # The flags of the first core decide: all cores of a machine are taken to be alike.
         if name.strip() == "flags":
             return not BFLOAT16.isdisjoint(values.split())
     return False

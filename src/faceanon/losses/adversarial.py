@@ -66,6 +66,7 @@ def discriminator_share(logits: Tensor, rows: Tensor, real: int, count: int) -> 
         True
     """
     is_real = rows < real
+    # softplus(-D) of a real picture, softplus(D) of a drawn one, each over the number of its own kind in all shares.
     sign = torch.ones_like(logits[:, 0]).masked_fill(is_real, -1)
     share = torch.full_like(sign, 1 / (count - real)).masked_fill(is_real, 1 / real)
     return (F.softplus(sign[:, None] * logits).mean(1) * share).sum()

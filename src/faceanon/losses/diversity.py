@@ -39,6 +39,7 @@ def inter_identity(codes: Tensor, identity: Tensor) -> Tensor:
     """
     unit = F.normalize(codes)
     same = (identity[:, None] == identity[None]) & (identity >= 0)[:, None]
+    # A row is no pair with itself, also where its person is unknown.
     same.fill_diagonal_(fill_value=True)
     near = (unit @ unit.T).clamp(min=0)
     return (near * ~same).sum() / (~same).sum().clamp(min=1)

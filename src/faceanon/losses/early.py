@@ -35,6 +35,8 @@ class _Total(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, count: int, *tensors: Tensor) -> Tensor:  # noqa: ANN401
+        # The parameters stand first and are not looked at: autograd only has to see them as inputs. The gradients
+        # follow.
         ctx.save_for_backward(*tensors[count:])
         return value.clone()
 
@@ -43,6 +45,7 @@ class _Total(torch.autograd.Function):
         gradients = []
         for gradient in ctx.saved_tensors:
             gradients.append(gradient * upstream.to(gradient.dtype))
+        # One for each input of `forward`: value, count, parameters, gradients.
         return None, None, *gradients, *[None] * len(gradients)
 
 
@@ -66,17 +69,21 @@ def rowwise(function: Callable[[Tensor, Tensor], Tensor], x: Tensor, chunks: Seq
         >>> values.tolist(), x.grad[2].tolist()
         ([1.0, 13.0, 41.0], [2.6666..., 3.3333...])
     """
+    # The plain way: without gradients there is nothing to keep, and scaled losses need the one backward pass of the
+    # sum.
     if _loss_scaled(x) or not (torch.is_grad_enabled() and x.requires_grad):
         values_of_chunks = [function(x[rows], rows) for rows in chunks]
         return torch.cat(values_of_chunks)[torch.cat(list(chunks)).argsort()]
     values_of_chunks = []
     gradients = torch.empty_like(x)
     for rows in chunks:
+        # A leaf of its own: the graph of a chunk ends here, and is free when its gradient is known.
         part = x.detach()[rows].requires_grad_()
         values = function(part, rows)
         # The sum gives each row the gradient of its own value; the backward pass weighs the rows.
         (gradients[rows],) = _gradients(values.sum(), [part])
         values_of_chunks.append(values.detach())
+    # The argsort of a permutation is its inverse: values go back to the order of the rows.
     values = torch.cat(values_of_chunks)[torch.cat(list(chunks)).argsort()]
     result: Tensor = _Rows.apply(x, values, gradients)
     return result

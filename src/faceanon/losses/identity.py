@@ -166,6 +166,7 @@ def found_beyond_guess(found: Tensor, gallery: Tensor, identity: Tensor, tempera
     logits = (found @ gallery.T).float() / temperature
 
     def mean_odds(mask: Tensor) -> Tensor:
+        # The log of the mean of exp(logit), not of the sum: with equal logits the difference of two masks is then 0.
         return logits.masked_fill(~mask, -torch.inf).logsumexp(1) - mask.sum(1).log()
 
     return mean_odds(right) - mean_odds(among)

@@ -55,7 +55,9 @@ def _distances(x: Tensor) -> Tensor:
 def _criterion(first: Tensor, second: Tensor) -> Tensor:
     """Unbiased HSIC of two kernel matrices `(B, B)`."""
     count = first.shape[0]
+    # Song et al.'s eq. (5) takes kernels without their diagonals: a picture is always most similar to itself.
     first = first - torch.diag(first.diagonal())
     second = second - torch.diag(second.diagonal())
     both = (first * second).sum() + first.sum() * second.sum() / ((count - 1) * (count - 2))
+    # Both matrices are symmetric, so 1' K L 1 is the product of their column sums.
     return (both - 2 / (count - 2) * (first.sum(0) * second.sum(0)).sum()) / (count * (count - 3))

@@ -70,6 +70,8 @@ class AppearanceSuite:
         for what, image in images.items():
             self._quality(what, image, originals)
         self._regions(batch, images, originals)
+        # Landmarks and parsing are measured on saved files alone, which users have.
+        # Other versions get figures on pixels.
         for what in ("anonymized", "recovered"):
             if f"{what}/file" in images:
                 self._utility(what, images[f"{what}/file"], batch, originals)
@@ -90,6 +92,7 @@ class AppearanceSuite:
         distance = None
         perceptual = self.parts.perceptual
         if perceptual is not None:
+            # A network that can show its maps gets those of the originals: they are computed once for all versions.
             maps = getattr(perceptual, "maps", None)
             known = originals.image if maps is None else originals.tensors("perceptual", maps, "maps")
             distance = perceptual(image, known)
@@ -111,6 +114,7 @@ class AppearanceSuite:
         parser = self.parts.parser
         if parser is None:
             return None
+        # int16, so that a label map takes a quarter of the room in the cache; comparisons want int64 again.
         return originals.tensor("parser", lambda image: parser(image).argmax(1).short(), "labels").long()
 
     def _masks(self, labels: Tensor, truth: bool) -> dict[str, Tensor]:
@@ -149,6 +153,7 @@ class AppearanceSuite:
 
     def _attributes(self, what: str, points: Tensor, reference: Tensor, batch: FaceBatch) -> None:
         """Pose and expression, on procedural faces, whose factors are known."""
+        # The columns are found by their place in FACTORS, so factors of another number cannot be read.
         if batch.factors is None or batch.factors.shape[1] != len(FACTORS):
             return
         columns = list(map(FACTORS.index, PROBED))
@@ -169,6 +174,7 @@ class AppearanceSuite:
 
     def _copies(self, versions: Versions) -> None:
         # A method that gives its input back unchanged would score well on every figure of similarity to it.
+        # Halved: pictures lie in [-1, 1], and COPY_DISTANCE is on [0, 1].
         change = (versions.recovered["file"] - versions.anonymized[0]).abs().mean((1, 2, 3)) / 2
         self._metric("recovery_copy_rate", Mean, change.device).update((change < COPY_DISTANCE).float())
 
@@ -190,6 +196,7 @@ class AppearanceSuite:
                 figures[name.replace("psnr_occluder", "occluder_psnr")] = float(value)
         measured = {}
         for name, figure in figures.items():
+            # 0 / 0 of a region that no picture has is left out. Any other NaN stays: `find_faults` has to report it.
             if not empty_region(name, figure):
                 measured[name] = figure
         return measured

@@ -61,6 +61,7 @@ class RecogniserExam(Examination):
 
     def __init__(self, name: str) -> None:
         self.name = name
+        # The threshold that is reported belongs to the first rate, which is also the default of `Evaluation`.
         self.verification = Verification(FARS[0])
 
     def update(self, network: nn.Module, batch: FaceBatch) -> None:
@@ -100,6 +101,7 @@ def area_under_roc(genuine: Tensor, impostor: Tensor) -> float:
     # The Mann-Whitney statistic: sorting is N log N where comparing every pair is N times M in memory.
     below = torch.searchsorted(impostor, genuine.contiguous())
     not_above = torch.searchsorted(impostor, genuine.contiguous(), right=True)
+    # `below` leaves ties out and `not_above` counts them, so that their mean counts each tie as half.
     return float((below + not_above).double().mean() / 2 / len(impostor))
 
 
@@ -201,8 +203,10 @@ class ProbeExam(Examination):
         factors = torch.cat(self.factors).double()
         # Fitted on one half and tested on the other: tested on what it was fitted to, a probe explains anything.
         half = len(features) // 2
+        # Mean and deviation are those of the first half: the second half must stay unseen until it is tested.
         features = (features - features[:half].mean(0)) / features[:half].std(0).clamp(min=1e-6)
         middle = factors[:half].mean(0)
+        # The dual form of the regression: its system has one row a picture, and there may be far more features.
         kernel = features @ features[:half].T  # (N, N / 2)
         damped = kernel[:half] + self.ridge * features.shape[1] * torch.eye(half, device=kernel.device)
         predicted = kernel[half:] @ torch.linalg.solve(damped, factors[:half] - middle) + middle
@@ -230,6 +234,7 @@ class OwnFigures(Examination):
     def update(self, network: nn.Module, batch: FaceBatch) -> None:
         """Add the figures of `batch`."""
         for key, value in self.objective.figures(network, batch).items():
+            # Weighted by the number of pictures, or a small last batch would count as much as a full one.
             self.means.setdefault(key, MeanMetric().to(value.device)).update(value, len(batch))
 
     def compute(self) -> dict[str, float]:

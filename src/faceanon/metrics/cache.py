@@ -78,6 +78,7 @@ class FeatureCache:
         # Reading such maps back from a disk takes as long as making them.
         if self.folder is not None and _size(kept) <= BULKY * rows:
             self.folder.write(key, kept)
+        # What was computed, and not its copy: the copy lies on the CPU and would have to go back to the device.
         return made
 
     def _keep(self, key: str, rows: int, tensors: list[Tensor]) -> None:
@@ -152,6 +153,7 @@ class CachedOriginals:
 
 def picture_digest(image: Tensor) -> str:
     """Hash over a batch as networks see it, every digit of it."""
+    # With type and shape, since the same bytes may be another picture in another shape.
     head = f"{image.dtype} {tuple(image.shape)}".encode()
     return hashlib.sha256(head + raw_bytes(image)).hexdigest()
 
@@ -189,6 +191,7 @@ def network_digest(network: object) -> str | None:
     known = False
     for part in _parts(network):
         kind = type(part)
+        # The same weights give other features in another class or under other settings.
         digest.update(f"{kind.__module__}.{kind.__qualname__} {_settings(part)}".encode())
         for name, tensor in itertools.chain(part.named_parameters(recurse=False), part.named_buffers(recurse=False)):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -214,6 +217,7 @@ def _settings(part: nn.Module) -> str:
     plain = (bool, int, float, str, tuple, list, dict, type(None))
     plain_values = []
     for k, v in vars(part).items():
+        # Plain values only: the `repr` of another object may hold its address, which differs in every process.
         if k[0] != "_" and isinstance(v, plain):
             plain_values.append((k, v))
     return repr(sorted(plain_values))

@@ -69,6 +69,7 @@ def _kind(meta: Mapping[str, Any]) -> tuple[str, ...]:
     followed = meta.get("protocol")
     if not isinstance(followed, Mapping):
         return (NONE,)
+    # With the hash: a protocol that was edited under its old name and version is another one.
     kind = (protocol_label(meta), str(followed.get("sha256")))
     # Two tests that left the protocol compare only if they left it on the same pictures.
     if followed.get("deviations"):

@@ -48,6 +48,7 @@ class DlibDetector:
         if not Path(predictor).is_file():
             raise UserError(f"no file {predictor}: give dlib's shape_predictor_68_face_landmarks.dat")
         try:
+            # Here, since dlib is optional: all other detectors work without it.
             import dlib  # type: ignore[import-not-found, unused-ignore]
         except ImportError as error:
             raise UserError("the dlib detector needs the package dlib; run: pip install dlib") from error
@@ -76,12 +77,14 @@ def largest_faces(detector: Detector, image: Tensor) -> list[Detection | None]:
     Raises:
         ValueError: Wrong shape or range, no row, or NaN.
     """
+    # Detectors take 8-bit pictures, and give the largest face first.
     pixels = to_bytes(check_image("image", image)).numpy()
     return [next(iter(detector.detect(picture)), None) for picture in pixels]
 
 
 def detector_digest(detector: Detector) -> str | None:
     """Hash over what a detector finds depends on; None for one that does not show it."""
+    # Of other detectors the networks are not known. None keeps what they find out of the cache.
     if not isinstance(detector, MtcnnDetector):
         return None
     networks = []
@@ -212,6 +215,7 @@ class DetectionSuite:
         known = originals or CachedOriginals(original)
         for name, detector in self.detectors.items():
             reference = unpack(known.tensor(f"detector/{name}", partial(_packed, detector)))
+            # Against themselves: of the originals only the detection rate counts. `compute` leaves their distances out.
             self._metric(f"{name}/original", original).update(reference, reference)
             for what, image in versions.items():
                 self._metric(f"{name}/{what}", image).update(largest_faces(detector, image), reference)
@@ -233,6 +237,7 @@ class DetectionSuite:
             detector, what = key.rsplit("/", 1)
             suffix = "" if what == "anonymized" else f"/{what}"
             values = metric.compute()
+            # `compute` gathers the rows of all processes, but `rows` alone does not.
             with metric.sync_context():
                 rows = metric.rows().cpu().numpy()
             for name, value in values.items():

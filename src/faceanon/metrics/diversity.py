@@ -76,6 +76,7 @@ class KeySpread(Metric):
         apart = ~torch.eye(count, dtype=torch.bool, device=cosine.device)
         mean = 1 - cosine[:, apart].mean(1)
         # A key is of no use if one other key gives the same stranger, however different all the rest are.
+        # The diagonal gets the least possible cosine, so that no key is the nearest to itself.
         nearest = 1 - cosine.masked_fill(~apart, -1).amax((1, 2))
         self.totals += torch.stack([mean.sum(), nearest.sum()])
         self.count += len(embedding)

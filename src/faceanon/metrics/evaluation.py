@@ -34,6 +34,7 @@ ROLES = ("judge", "recogniser", "parser", "landmarks", "perceptual")
 
 def network_or_none(bundle: Bundle, role: str) -> Any:  # noqa: ANN401 - each role has its own interface
     """A frozen network of the bundle, or None where it has none for this role."""
+    # A bundle of one's own may be any object with the networks as attributes, without `has`.
     has: Callable[[str], bool] | None = getattr(bundle, "has", None)
     if has is not None and not has(role):
         return None
@@ -153,6 +154,7 @@ class Evaluation:
         for role in ("judge", "recogniser"):
             name = getattr(self.bundle, f"{role}_name", role)
             net = self.networks[role]
+            # Figures are told apart by the recogniser's name, so two of one name would be mixed.
             if net is not None and name in recognisers:
                 raise ValueError(f"judge and recogniser of bundle {self.bundle.name!r} have the same name {name!r}")
             if net is not None:
@@ -186,6 +188,7 @@ class Evaluation:
             named = self.protocol.detectors
         made = {}
         for name in named:
+            # A detector that the caller gave replaces the protocol's of the same name.
             if name not in self.detectors:
                 made[name] = make_detector(name, self.bundle.image_size)
         return DetectionSuite(made | self.detectors, seed=self.seed)
@@ -196,6 +199,7 @@ class Evaluation:
         bundle = self.bundle
         nets = self.networks
         parts = Parts(bundle.image_size, nets["parser"], nets["landmarks"], nets["perceptual"])
+        # Asked only with a parser: a bundle without one raises where its classes are wanted.
         if parts.parser is not None:
             parts.face_classes = tuple(bundle.face_classes)
             parts.head_classes = tuple(bundle.head_classes)
@@ -274,6 +278,7 @@ class Evaluation:
 
     def _move(self, device: torch.device) -> None:
         """Networks are built on the CPU at first use; afterwards they follow the pictures."""
+        # `self.networks` is never empty: asking for it builds the networks, so that they are there to be moved.
         if self.networks and self.__dict__.get("_device") != device:
             move = getattr(self.bundle, "to", None)
             if move is not None:
@@ -323,6 +328,7 @@ class Evaluation:
             self.scores = self.scores or verdict.scores
         self._appearance_figures()
         self.faults = find_faults(self.figures, next(iter(self.suites)), self.far)
+        # After `find_faults`, since it adds the protocol's fault to that dict.
         self._follow(self.total)
         self.warnings = list(self.faults.values())
         return self.figures
@@ -332,6 +338,7 @@ class Evaluation:
         self.figures |= self.appearance.compute()
         self.ci |= self.appearance.ci
         if self.detection.metrics:
+            # Labels of all processes, in the same order in which the detectors' rows are gathered.
             with self.pictures.sync_context():
                 people = dim_zero_cat(self.pictures.identity)
             figures, intervals = self.detection.compute(people)

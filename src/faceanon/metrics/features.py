@@ -117,6 +117,7 @@ def frechet(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covarian
     """
     # By a symmetric matrix with the eigenvalues of C1 C2, whose own root may come out complex.
     values, vectors = torch.linalg.eigh(covariance)
+    # Rounding can make eigenvalues of 0 slightly negative, and their square root would be NaN.
     root = vectors @ (values.clamp(min=0).sqrt()[:, None] * vectors.T)
     inner = torch.linalg.eigvalsh(root @ other_covariance @ root).clamp(min=0).sqrt().sum()
     distance: Tensor = (mean - other_mean).square().sum() + covariance.trace() + other_covariance.trace() - 2 * inner
@@ -184,15 +185,18 @@ class KernelDistance(Metric):
         generator = torch.Generator().manual_seed(self.seed)
         values = []
         for _ in range(self.subsets):
+            # Drawn on the CPU, so that the subsets are the same on every device.
             own, other = (torch.randperm(len(f), generator=generator)[:size].to(f.device) for f in (real, fake))
             values.append(polynomial_mmd(real[own], fake[other]))
         estimates = torch.stack(values)
+        # Not the sorted rows: the jackknife leaves out an original together with the picture that was made from it.
         pairs = dim_zero_cat(self.real), dim_zero_cat(self.fake)
         if len(real) == len(fake) > 2:
             error = jackknife_error(*pairs)
         else:
             # The jackknife needs pairs of rows, so as many real features as fake ones.
             error = nothing
+        # With correction=0 the spread of a single subset is 0; otherwise it would be NaN.
         return {"mean": estimates.mean(), "std": estimates.std(correction=0), "error": error}
 
 
@@ -205,6 +209,7 @@ def kid_interval(found: dict[str, Tensor]) -> tuple[float, float]:
 
 def ordered(features: Tensor) -> Tensor:
     """Rows in an order of their own, so that subsets do not depend on the process that saw a picture."""
+    # The sort key is a weighted sum of the row's entries: equal rows get equal keys, other rows hardly ever do.
     mixed = features @ torch.linspace(1, 2, features.shape[1], dtype=features.dtype, device=features.device)
     return features[mixed.argsort(stable=True)]
 
@@ -220,6 +225,7 @@ def polynomial_mmd(real: Tensor, fake: Tensor) -> Tensor:
     own = kernel(real, real)
     other = kernel(fake, fake)
     cross = kernel(real, fake)
+    # Without the diagonals, where a row is compared with itself: this makes the estimate unbiased.
     within = own.sum() - own.trace() + other.sum() - other.trace()
     return within / (count * (count - 1)) - 2 * cross.mean()
 
@@ -231,8 +237,10 @@ def jackknife_error(real: Tensor, fake: Tensor) -> Tensor:
     other = kernel(fake, fake)
     cross = kernel(real, fake)
     within = sum(k.sum() - k.trace() for k in (own, other))
+    # What leaving out row i takes away: its row and its column, without the diagonal.
     lost = sum(2 * (k.sum(1) - k.diagonal()) for k in (own, other))
     kept = (within - lost) / ((count - 1) * (count - 2))
+    # The entry (i, i) lies in both the row and the column that are left out, so it is added back once.
     crossed = (cross.sum() - cross.sum(0) - cross.sum(1) + cross.diagonal()) / (count - 1) ** 2
     left_out: Tensor = kept - 2 * crossed
     return ((count - 1) / count * (left_out - left_out.mean()).square().sum()).sqrt()

@@ -33,6 +33,7 @@ def find_faults(figures: Mapping[str, float], judge: str, far: float) -> dict[st
     faults = {}
     for name, fails, text in checks:
         if fails:
+            # Two checks may share a figure: where both fail, the later sentence stays.
             faults[name] = text
     broken = []
     for name, value in figures.items():
@@ -72,6 +73,7 @@ def _anonymity(get: Get, judge: str) -> list[tuple[str, bool, str]]:
         (
             f"rank1/{judge}/anonymized",
             # Only where the figure above does not say it already.
+            # `again > 0` leaves out tests in which not even the originals are found.
             deid <= 0.5 and rank1 > 0.5 * again > 0,
             f"people are still found: {rank1:.0%} of the anonymized faces lead to another picture of their person, "
             f"of the originals {again:.0%}, though few pass the threshold",
@@ -133,6 +135,7 @@ def _recovery(get: Get, judge: str) -> list[tuple[str, bool, str]]:
         ),
         (
             "mse/recovered/file",
+            # An MSE of 0 before recovery means an unchanged picture, which the checks of anonymity report.
             after >= before > 0,
             f"recovery is no nearer to the original than the anonymized picture: MSE {after:.4f} against {before:.4f}",
         ),

@@ -24,6 +24,7 @@ def wilson(successes: float, trials: int) -> tuple[float, float]:
     square = NORMAL_95**2
     centre = (rate + square / (2 * trials)) / (1 + square / trials)
     half = NORMAL_95 * math.sqrt(rate * (1 - rate) / trials + square / (4 * trials**2)) / (1 + square / trials)
+    # At the ends the exact result is 0 or 1, which a rounded one may miss.
     low = 0.0
     if successes > 0:
         low = centre - half

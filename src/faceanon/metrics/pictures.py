@@ -71,6 +71,7 @@ class PictureCheck(Metric):
         self.totals += F.adaptive_avg_pool2d(image.double(), GRID).flatten(1).sum(0)
         self.digests.append(row_digests(to_bytes(image)).to(self.device))
         if batch.factors is None:
+            # An empty row for each picture, so that every picture has one digest, with factors or without.
             factors = torch.zeros(len(image), 0)
         else:
             factors = batch.factors.float().cpu()
@@ -114,6 +115,7 @@ def row_digests(rows: Tensor) -> Tensor:
         digests.append(hashlib.sha256(row.contiguous().numpy().tobytes()).digest()[:8])
     numbers = []
     for digest in digests:
+        # One bit is dropped, since int64 has one bit for the sign.
         numbers.append(int.from_bytes(digest, "big") >> 1)
     return torch.tensor(numbers, dtype=torch.int64)
 

@@ -54,6 +54,7 @@ class PriorExam:
         perceptual = self.bundle.perceptual
         # Beyond [-1, 1] no file could hold what is measured.
         output = self.prior(image)[0].clamp(-1, 1)
+        # Drawn on the CPU from the seed, so that the samples are the same on every device.
         z = torch.randn(len(image), self.prior.generator.style_dim, generator=self.generator).to(image)
         drawn = self.prior.generator(z).clamp(-1, 1)
         embedding = self.bundle.judge(image)

@@ -78,6 +78,7 @@ class AttributeProbe(Metric):
         """
         states = (self.changed, self.original, self.factors)
         changed, original, factors = (dim_zero_cat(state).double() for state in states)
+        # `half` numbers the person of each row. Even and odd persons are the halves, so nobody is in both.
         labels, half = torch.unique(dim_zero_cat(self.identity), return_inverse=True)
         if len(labels) < 2 or len(factors) < LEAST_ROWS:
             return {}
@@ -105,6 +106,7 @@ def ridge(points: Tensor, factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     mean = factors.mean(0)
     x = points - centre
     # There may be more coordinates than pictures: without a penalty they would fit anything.
+    # The factor is the mean eigenvalue of x.T @ x, so RIDGE means the same for any N and any scale of the points.
     penalty = RIDGE * x.square().sum() / x.shape[1]
     eye = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
     weights = torch.linalg.solve(x.T @ x + penalty.clamp(min=1e-12) * eye, x.T @ (factors - mean))

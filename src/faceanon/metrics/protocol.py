@@ -189,6 +189,7 @@ class Protocol:
             differences.append("other pictures (their signature differs)")
         for role, network in vars(self.networks).items():
             wanted = None if network is None else network.sha256
+            # A role whose hash the bundle does not state shows no other network, and counts as followed.
             if wanted is not None and weights.get(role, wanted) != wanted:
                 differences.append(f"another {role} (its weights are not {network.name}'s)")
         return differences
@@ -266,6 +267,7 @@ def check_protocol(protocol: Protocol, where: str) -> Protocol:
             raise UserError(f"{where}: {message}")
     for reading in matching.readings:
         try:
+            # The property raises for an impossible threshold. Asked here, it cannot fail in the middle of a test.
             _ = reading.cosine
         except ValueError as error:
             raise UserError(f"{where}: reading {reading.name!r}: {error}") from error

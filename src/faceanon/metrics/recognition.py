@@ -39,6 +39,7 @@ def threshold_at_far(impostor: Tensor, far: float) -> float:
         raise ValueError("no impostor pairs: the threshold needs pictures of at least two known people")
     # The tolerance keeps 0.29 * 100, which is 28.999999999999996, from becoming 28.
     allowed = math.floor(far * impostor.numel() + 1e-9)
+    # Pairs are accepted above the threshold, so at most `allowed` scores pass, also where several are equal.
     return float(impostor.topk(allowed + 1).values[-1])
 
 
@@ -55,6 +56,7 @@ def genuine_pairs(identity: Tensor) -> Tensor:
         tensor([[0, 0, 1],
                 [1, 3, 3]])
     """
+    # An empty start, so that `cat` also works where nobody has two pictures.
     pairs = [identity.new_zeros(2, 0)]
     for label in torch.unique(identity[identity >= 0]):
         own = torch.nonzero(identity == label).squeeze(1)
@@ -86,12 +88,14 @@ def impostor_pairs(identity: Tensor, max_pairs: int = MAX_PAIRS, seed: int = 0) 
         known = known[identity[known].argsort(stable=True)]
         generator = torch.Generator().manual_seed(seed)
         pairs = torch.randint(count, (2, max_pairs), generator=generator).to(identity.device)
+    # A random pair may be of one person, or of a picture with itself. These fall out, so fewer may be left.
     first, second = known[pairs]
     return torch.stack([first, second])[:, identity[first] != identity[second]]
 
 
 def pair_scores(embedding: Tensor, pairs: Tensor) -> Tensor:
     """Cosines `(P,)` of rows `(2, P)` of unit embeddings `(N, E)`."""
+    # In parts: the embeddings of all pairs at once may not fit into memory.
     parts = zip(*(rows.split(CHUNK * CHUNK) for rows in pairs), strict=True)
     cosines = []
     for i, j in parts:

@@ -80,6 +80,7 @@ def reconstruction(bundle: Bundle, faces: Tensor) -> Reconstruction:
     encoder = bundle.build("encoder").eval()
     assert isinstance(encoder, PyramidEncoder)
     average = bundle.latent_avg
+    # Such a bundle's generator draws faces in the mesh's frame, so everything is compared there.
     if bundle.frame is not None:
         faces = bundle.frame.cut(faces, bundle.landmarks(faces))
     drawn = torch.empty_like(faces)

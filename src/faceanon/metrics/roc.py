@@ -45,6 +45,7 @@ class Roc:
     @property
     def eer(self) -> float:
         """Equal error rate: where false accepts equal false rejects, on the straight lines between the points."""
+        # False accepts minus false rejects. It rises from -1 to 1, so they are equal at or just before the first >= 0.
         excess = self.far + self.tar - 1
         right = int(np.argmax(excess >= 0))
         left = max(right - 1, 0)
@@ -196,6 +197,7 @@ def _interval(values: list[float], people: int) -> tuple[float, float]:
     """Wilson's interval over the people stands in where every sample gave 0 or every one gave 1."""
     if not values:
         return math.nan, math.nan
+    # Rounded, since sums of weights may miss 0 and 1 in the last digits.
     if min(values) == max(values) and round(values[0], 12) in (0, 1):
         return wilson(round(values[0]) * people, people)
     low, high = np.quantile(values, PERCENTILES)

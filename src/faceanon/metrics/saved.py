@@ -59,8 +59,10 @@ def saved(image: Tensor, quality: int | None = None) -> Tensor:
     for pixels in to_bytes(image).numpy():
         file = io.BytesIO()
         if quality is None:
+            # PNG loses nothing at any level, so the fastest one does.
             Image.fromarray(pixels).save(file, "PNG", compress_level=1)
         else:
             Image.fromarray(pixels).save(file, "JPEG", quality=quality)
+        # A copy, since torch warns of arrays that cannot be written to, as Pillow's are.
         read.append(torch.from_numpy(np.array(Image.open(file).convert("RGB"))))
     return from_bytes(torch.stack(read), image.device)

@@ -71,6 +71,7 @@ class FeatureFolder:
                 tensors = []
                 for number in range(len(file.keys())):
                     tensors.append(file.get_tensor(f"{number:03}"))
+                # The digest covers the key, so that a file under a wrong name counts as damaged.
                 intact = (file.metadata() or {}).get("sha256") == _digest(key, tensors)
         except (SafetensorError, OSError, ValueError, KeyError):  # another process may have taken it away
             intact = not path.is_file()
@@ -87,6 +88,7 @@ class FeatureFolder:
 
     def write(self, key: str, tensors: list[Tensor]) -> None:
         """Keep an entry, if there is room; a disk that takes no more is no reason to end a test."""
+        # Safetensors does not keep the order of tensors, so their names are their places in the list.
         named = {}
         for number, item in enumerate(tensors):
             named[f"{number:03}"] = item.contiguous()

@@ -56,6 +56,7 @@ def typed(cls: type[T], data: object, where: str) -> T:
             missing.append(name)
     if missing:
         raise UserError(f"{where}: entry {missing[0]!r} is missing; a protocol states every choice")
+    # Annotations are texts in modules with `from __future__ import annotations`; this call makes types of them.
     hints = get_type_hints(cls)
     arguments = {}
     for name, item in data.items():

@@ -131,6 +131,7 @@ class RecognitionSuite:
         self._readings(verdict, cosines, people)
         self._curve(verdict, "original", known, self.fars)
         self._lookup_figures(verdict, threshold, people)
+        # Without extra keys nothing was added, and the spread's `compute` would raise.
         if self.angle.update_called:
             verdict.figures[f"kffa/{self.name}"] = float(self.angle.compute())
             spread = self.spread.compute()
@@ -150,6 +151,7 @@ class RecognitionSuite:
     def _matches(
         self, verdict: RecognitionVerdict, name: str, cosine: Tensor, threshold: float, people: Tensor
     ) -> None:
+        # Keys give several pairs a picture. They become one row, whose rate is the share of its accepted pairs.
         self._rate(verdict, name, match_rate(cosine.reshape(len(people), -1), threshold), people)
 
     def _readings(self, verdict: RecognitionVerdict, cosines: dict[str, Tensor], people: Tensor) -> None:
@@ -197,6 +199,7 @@ class RecognitionSuite:
                 # Who has no other picture cannot be found among them, and is no failure to find either.
                 hits = (ranks <= rank).float().masked_fill(ranks.isnan(), math.nan)
                 self._rate(verdict, f"rank{rank}/{self.name}/{what}", hits, people)
+            # The originals' own curve, from all their pairs, is drawn in `compute`.
             if what != "original":
                 self._curve(verdict, what, pairs, ())
             if what == "anonymized" and not math.isnan(threshold):

@@ -74,6 +74,7 @@ class ParsingIoU(Metric):
         super().__init__()
         self.classes = classes
         self.counted = sorted(set(range(classes)) - set(without))
+        # A class outside the range takes nothing from `counted`, so the two numbers add up to too much.
         if not self.counted or len(self.counted) + len(set(without)) != classes:
             raise ValueError(f"without must leave some of the classes 0 to {classes - 1}, got {sorted(set(without))}")
         for name in ("intersection", "union"):

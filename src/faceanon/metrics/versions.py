@@ -60,6 +60,7 @@ def _finite(image: Tensor) -> Tensor:
 
 @functools.cache
 def _blur() -> Blur:
+    # As strong as `photo.pictures.BLUR`, with which faces of photographs are blurred.
     return Blur(region="picture", sigma=0.12)
 
 
@@ -148,6 +149,7 @@ class VersionMaker:
         for i in range(self.keys):
             keys.append(self._key(backbone, f"key{i + 1}", image, indices))
         raw, drawn = draw_or_hide(backbone, image, keys[0])
+        # Only the first key's picture is also needed unrounded: recovery is tested on that one.
         others = []
         for key in keys[1:]:
             others.append(saved(draw_or_hide(backbone, image, key)[0]))
@@ -175,8 +177,10 @@ class VersionMaker:
         levels: dict[str, Tensor] = {}
         # A sealed method has no level in between: its edited codes bring nobody back, with or without a picture.
         if codes is not None and sealed is None:
+            # There and back with no picture in between: the best recovery that the codes allow.
             identity = backbone.transform(backbone.transform(codes.identity, key), key, inverse=True)
             levels["latent"] = backbone.decode(codes.with_identity(identity)).clamp(-1, 1)
+        # Clamped but not rounded, so that rounding to 8 bits is what the level `file` adds.
         levels["image"] = bring_back(backbone, raw.clamp(-1, 1), key, sealed).clamp(-1, 1)
         levels["file"] = saved(bring_back(backbone, saved(raw), key, sealed))
         for quality in self.jpeg_qualities:

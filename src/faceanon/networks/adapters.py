@@ -83,6 +83,7 @@ class Normalised(nn.Module):
             if height > bottom - top or width > right - left:
                 rows = bilinear_weights(image, top, bottom, height)
                 columns = bilinear_weights(image, left, right, width)
+                # Bilinear sampling is separable: one matrix samples the rows, another one the columns.
                 return rows @ image @ columns.T
         if self.crop is not None:
             image = image[..., round(top) : round(bottom), round(left) : round(right)]
@@ -110,8 +111,10 @@ def bilinear_weights(image: Tensor, start: float, stop: float, count: int) -> Te
     """
     side = image.shape[-1]
     steps = torch.arange(count, device=image.device, dtype=torch.float32)
+    # Centres are counted from the middle of the first pixel, hence the - 0.5. The clamp repeats the border.
     centres = (start + (steps + 0.5) * (stop - start) / count - 0.5).clamp(0, side - 1)
     distance = centres[:, None] - torch.arange(side, device=image.device)
+    # A tent around each centre: the bilinear weights of its two nearest pixels, which sum to 1.
     return (1 - distance.abs()).clamp(min=0).to(image.dtype)
 
 

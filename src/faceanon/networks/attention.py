@@ -28,6 +28,7 @@ class CBAM(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, C, H, W)` -> the same shape."""
+        # Both poolings go through the same MLP, as in CBAM's eq. (2).
         gate = torch.sigmoid(self.mlp(x.mean((2, 3))) + self.mlp(x.amax((2, 3))))
         x = x * gate[:, :, None, None]
         pooled = torch.cat([x.amax(1, keepdim=True), x.mean(1, keepdim=True)], 1)
@@ -76,6 +77,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`(N, T, D)` -> `(N, T, D)`."""
+        # Each is (N, heads, T, head_dim).
         query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
         mixed = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
         output: Tensor = self.out(mixed)
@@ -146,6 +148,7 @@ class LayerTransformer(nn.Module):
     def forward(self, codes: Tensor) -> Tensor:
         """`(B, L, D)` -> attribute codes `(B, L, D)`."""
         x: Tensor = self.project(codes) + self.position[:, 0]
+        # Attention runs along the second axis. After the swap this is the batch: (L, B, D).
         if self.axis == "batch":
             x = x.transpose(0, 1)
         x = self.blocks(x)

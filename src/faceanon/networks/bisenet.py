@@ -61,6 +61,7 @@ class ResNet18(nn.Module):
         widths = (width, width, 2 * width, 4 * width, 8 * width)
         layers = []
         for stage, (before, after) in enumerate(pairwise(widths)):
+            # The first convolution and the pooling behind it bring the map to 1/4, so the first stage keeps its side.
             stride = 1 if stage == 0 else 2
             layers.append(nn.Sequential(BasicBlock(before, after, stride), BasicBlock(after, after, 1)))
         self.layer1, self.layer2, self.layer3, self.layer4 = layers
@@ -104,6 +105,7 @@ class ContextPath(nn.Module):
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The trunk's map at 1/8 of `(B, 3, H, W)`, the context at 1/8, and the context at 1/16."""
         eighth, sixteenth, deepest = self.resnet(image)
+        # (B, 2 * width, 1, 1): one vector for the whole picture, added at every place.
         overall = self.conv_avg(deepest.mean((2, 3), keepdim=True))
         coarse = self.conv_head32(_nearest(self.arm32(deepest) + overall, sixteenth))
         fine = self.conv_head16(_nearest(self.arm16(sixteenth) + coarse, eighth))
@@ -152,6 +154,7 @@ class BiSeNet(nn.Module):
         super().__init__()
         self.n_classes = n_classes
         self.cp = ContextPath(width)
+        # It joins the trunk's map at 1/8 and the context, which have 2 * width channels each.
         self.ffm = FeatureFusion(4 * width, 4 * width)
         self.conv_out = BiSeNetHead(4 * width, 4 * width, n_classes)
         # Both help a training alone (`aux`).

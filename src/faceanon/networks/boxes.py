@@ -56,6 +56,7 @@ def roi_align(pictures: Tensor, boxes: Tensor, size: tuple[int, int], samples: i
         whole: Tensor = by_torchvision(pictures, boxes, size, sampling_ratio=samples, aligned=True)
         return whole
     _load()
+    # Scale 1: boxes are in pixels of the pictures. The last argument is torchvision's `aligned`.
     cut: Tensor = torch.ops.torchvision.roi_align(pictures, boxes, 1.0, *size, samples, True)
     return cut
 
@@ -86,6 +87,7 @@ def _load() -> None:
     else:
         folders = list(package.submodule_search_locations or [])
     for name in LIBRARIES:
+        # It looks into these folders alone. `find_spec` of a name with a dot would first import the package.
         library = PathFinder.find_spec(name, folders)
         if library is not None and library.origin is not None:
             torch.ops.load_library(library.origin)  # type: ignore[no-untyped-call]

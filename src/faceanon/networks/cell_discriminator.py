@@ -31,6 +31,7 @@ class CellDiscriminator(CodecUser):
         super().__init__()
         self.init_args = {"cells": cells, "channels": channels, "width": width}
         self.channels = channels
+        # No maps: a generator gets no drawings that its latents would have to match.
         self.net = PaintingDiscriminator(cells, channels, 0, width)
 
     def forward(self, drawn: Tensor) -> Tensor:

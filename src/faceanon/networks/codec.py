@@ -50,6 +50,7 @@ class LatentCodec(nn.Module):
         self.register_buffer("std", torch.ones(channels))
         self.register_buffer("preview_weight", torch.zeros(3, channels))
         self.register_buffer("preview_bias", torch.zeros(3))
+        # Convolutions on CPUs are faster in this layout (see `layout.channels_last`).
         self.to(memory_format=torch.channels_last)
         self._known: tuple[weakref.ref[Tensor], int, Tensor] | None = None
 

@@ -12,6 +12,7 @@ def mlp(*widths: int, slope: float = 0.2) -> nn.Sequential:
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.LeakyReLU(slope)]
+    # No activation follows the last layer.
     return nn.Sequential(*layers[:-1])
 
 

@@ -83,6 +83,7 @@ class CompiledCall:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:  # noqa: ANN401 - a plain method
         """What a copy of the owner gets: its own method, not compiled."""
+        # deepcopy notes the owner's copy in `memo` before it copies what the owner holds, so the copy is known here.
         owner = memo.get(id(self.region.owner), self.region.owner)
         return MethodType(getattr(type(owner), self.region.method), owner)
 
@@ -90,6 +91,7 @@ class CompiledCall:
 def compile_region(region: Region, **options: Any) -> CompiledCall:  # noqa: ANN401 - torch.compile's own
     """Compile a region in place; `restore` undoes it."""
     call = CompiledCall(region, **options)
+    # An entry of the instance comes before the class's own attribute and leaves other instances alone.
     region.owner.__dict__[_slot(region)] = call
     return call
 

@@ -29,6 +29,7 @@ class ConvRecogniser(nn.Module):
         layers: list[nn.Module] = []
         for inputs, outputs in zip((3, *widths[:-1]), widths, strict=True):
             layers += [block(inputs, outputs, 2), block(outputs, outputs)]
+        # Every stage halves the side. Convolutions round up, so only a multiple of 2^stages fits the head.
         side = image_size >> len(widths)
         self.trunk = nn.Sequential(*layers)
         self.head = nn.Sequential(
@@ -55,6 +56,7 @@ class UNetParser(nn.Module):
         for level, (inputs, outputs) in enumerate(zip((3, *widths[:-1]), widths, strict=True)):
             self.down.append(nn.Sequential(block(inputs, outputs, 1 if level == 0 else 2), block(outputs, outputs)))
         self.up = nn.ModuleList()
+        # From the coarsest level up: (64, 48), (48, 32) and (32, 16) for the default widths.
         for coarse, fine in zip(widths[:0:-1], widths[-2::-1], strict=True):
             self.up.append(block(coarse + fine, fine))
         self.head = nn.Conv2d(widths[0], n_classes, 1)
@@ -66,6 +68,7 @@ class UNetParser(nn.Module):
         for layer in self.down:
             hidden = layer(hidden)
             skips.append(hidden)
+        # The last map is left out: the way up begins with it.
         for layer, skip in zip(self.up, skips[-2::-1], strict=True):
             hidden = F.interpolate(hidden, size=skip.shape[-2:], mode="bilinear", align_corners=False)
             hidden = layer(cat([hidden, skip], 1))

@@ -50,6 +50,8 @@ class Discriminants(nn.Module):
         mean = x.mean(0)
         centred = x - mean
         total = centred.T @ centred / len(x)
+        # Fisher's criterion on whitened data: once the total covariance is the identity, the directions that vary least
+        # within persons vary most between them.
         values, vectors = torch.linalg.eigh(total)
         # Directions of hardly any variance would be blown up without the bound.
         whiten = vectors @ torch.diag(values.clamp(min=1e-4 * float(values[-1])).rsqrt()) @ vectors.T
@@ -73,6 +75,7 @@ def _within(x: Tensor, identity: Tensor) -> Tensor | None:
         return None
     rows = x[known]
     sums = torch.zeros(len(labels), x.shape[1], dtype=x.dtype, device=x.device).index_add_(0, index, rows)
+    # A person's single photo is its own mean, so it tells nothing of how photos of a person differ.
     centred = (rows - (sums / counts[:, None])[index])[counts[index] > 1]
     # Each person's mean takes away one degree of freedom.
     covariance: Tensor = centred.T @ centred / max(1, len(centred) - int((counts > 1).sum()))

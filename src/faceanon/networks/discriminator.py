@@ -45,6 +45,7 @@ class ResBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, I, H, W)` to `(B, O, H / 2, W / 2)`."""
         out: Tensor = self.skip(x)
+        # In place: neither the skip's gradient nor anybody else needs its map as it was.
         return out.add_(self.conv2(self.conv1(x)))
 
 
@@ -104,7 +105,9 @@ class Discriminator(nn.Module):
             ActivatedConv(EqualConv2d(3, widest, 1), FusedLeakyReLU(widest)),
             *blocks,
         )
+        # One channel more than the blocks give: that of `minibatch_stddev`.
         self.final_conv = ActivatedConv(EqualConv2d(last + 1, last, 3, padding=1), FusedLeakyReLU(last))
+        # 16 is the number of places in the last map, 4 x 4.
         self.final_linear = nn.Sequential(EqualLinear(last * 16, last, activate=True), EqualLinear(last, 1))
 
     def forward(self, image: Tensor) -> Tensor:

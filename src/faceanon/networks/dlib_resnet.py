@@ -78,6 +78,7 @@ class DlibResNet(nn.Module):
     def _embedded(self, pictures: Tensor) -> Tensor:
         """`(B, 128)` of pictures `(B, 3, 256, 256)` in [-1, 1]."""
         dlib, predictor, recogniser = _networks(str(model_folder()))
+        # No detector is needed: in FFHQ's frame the face always lies in the same box.
         box = dlib.rectangle(*BOX)
         pixels = ((pictures.clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 1).contiguous().numpy()
         chips = []
@@ -107,6 +108,7 @@ def _networks(folder: str) -> tuple[Any, Any, Any]:
     Raises:
         UserError: If a file is missing or damaged.
     """
+    # Only this judge needs dlib, which is an optional package.
     import dlib
 
     for name in (PREDICTOR, RECOGNISER):

@@ -223,6 +223,7 @@ class Encoder4Editing(PyramidEncoder):
         last = self.n_latent - 1
         if self.progressive_stage is not None:
             last = min(self.progressive_stage, last)
+        # Levels that only untrained rows would read are not computed.
         maps = self.pyramid(c1, c2, c3, self._level(last) + 1)
         base: Tensor = self.styles[0](c3)
         rows = [base] * self.n_latent
@@ -250,6 +251,7 @@ def _feature_channels(
         if tap < 0:
             stage = 0
         else:
+            # All units of a stage give maps of one side and one width, so any of them may be tapped.
             stage = 1 + next(i for i, end in enumerate(ends) if tap <= end)
         side = sides[stage]
         if side in table:

@@ -27,6 +27,7 @@ class MeshBlock(nn.Module):
         super().__init__()
         self.stride = stride
         self.added = outputs - inputs
+        # With a stride of 2 the public network pads at the bottom and at the right alone, as `_padded` does.
         padding = 1 if stride == 1 else 0
         self.depthwise = nn.Conv2d(inputs, inputs, 3, stride, padding, groups=inputs, bias=False)
         self.pointwise = nn.Conv2d(inputs, outputs, 1)
@@ -64,6 +65,7 @@ class FaceMeshNet(nn.Module):
             nn.Conv2d(128, 32, 1),
             nn.PReLU(32),
             MeshBlock(32, 32),
+            # Without padding: the 3 x 3 places that are left become one.
             nn.Conv2d(32, 3 * POINTS, 3),
         )
         self.face = nn.Sequential(

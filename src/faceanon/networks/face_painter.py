@@ -77,6 +77,7 @@ class CellAttention(nn.Module):
         batch, channels, height, width = x.shape
         cells = self.norm(x).flatten(2).transpose(1, 2)
         packed = self.query_key_value(cells).view(batch, height * width, 3, HEADS, channels // HEADS)
+        # Each is (B, heads, cells, channels / heads).
         query, key, value = packed.permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(query, key, value)
         added: Tensor = self.project(mixed.transpose(1, 2).reshape(batch, height * width, channels))
@@ -100,6 +101,7 @@ class PainterLevel(nn.Module):
         self.before = nn.ModuleList(ModulatedBlock(width, width, condition) for _ in range(before))
         self.down = nn.Conv2d(width, deeper, 3, stride=2, padding=1)
         self.up = nn.Conv2d(deeper, width, 3, padding=1)
+        # The first block on the way up also sees what the way down kept.
         joined = [2 * width] + [width] * (after - 1)
         self.after = nn.ModuleList(ModulatedBlock(inputs, width, condition) for inputs in joined)
         self.attention = CellAttention(width) if attention else None
@@ -183,6 +185,7 @@ class FacePainter(nn.Module):
         film = self.embed(condition)
         cells = str(latents.shape[-1])
         x = self.enter[cells](torch.cat([around, maps], 1))
+        # A small face enters below the levels that only large ones have.
         sides = [side for side in self.sides if side <= latents.shape[-1]]
         kept: list[Tensor] = []
         for side in sides:
@@ -252,6 +255,7 @@ class PaintingDiscriminator(nn.Module):
         super().__init__()
         # The first layer has no norm: it would hide how strong the contrasts of a whole picture are.
         fine = [nn.Conv2d(channels + maps, width, 3, 1, 1), nn.LeakyReLU(0.2), _seen(width, width)]
+        # Larger latents are halved once more: `whole_head` is built for the 4 x 4 places that 16 cells end in.
         if cells == 32:
             fine += [_seen(width, width, 2)]
         self.fine = nn.Sequential(*fine, _seen(width, width))

@@ -188,6 +188,7 @@ class InceptionResnetV1(nn.Module):
             raise ValueError(f"image is {tuple(image.shape)}; this recogniser takes (B, 3, {INPUT_SIZE}, {INPUT_SIZE})")
         x = self.conv2d_2b(self.conv2d_2a(self.conv2d_1a(image * self.input_scale)))
         x = self.conv2d_4b(self.conv2d_4a(self.conv2d_3b(F.max_pool2d(x, 3, 2))))
+        # (B, 256, 17, 17) becomes (B, 896, 8, 8), then (B, 1792, 3, 3).
         x = self.repeat_2(self.mixed_6a(self.repeat_1(x)))
         x = self.block8(self.repeat_3(self.mixed_7a(x)))
         embedding: Tensor = self.last_bn(self.last_linear(self.dropout(x.mean((2, 3)))))

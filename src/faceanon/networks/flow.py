@@ -69,6 +69,7 @@ class RealNVPBlock(FlowBlock):
         known = self._seen(z1, secret)
         log_second = self._bounded(self.scale_second(known))
         z2 = z2 * log_second.exp() + self.shift_second(known)
+        # The z2 that has moved already: the inverse knows only this one.
         known = self._seen(z2, secret)
         log_first = self._bounded(self.scale_first(known))
         z1 = z1 * log_first.exp() + self.shift_first(known)
@@ -78,6 +79,7 @@ class RealNVPBlock(FlowBlock):
         """Eqs. (7) and (8), in our reading."""
         z1 = code[:, : self.first]
         z2 = code[:, self.first :]
+        # `onward` moved the first half last, by the z2 that is given here. So the first half is recovered first.
         known = self._seen(z2, secret)
         log_first = self._bounded(self.scale_first(known))
         z1 = (z1 - self.shift_first(known)) * (-log_first).exp()
@@ -105,6 +107,7 @@ class AllInOneBlock(FlowBlock):
 
     def __init__(self, dim: int, secret_dim: int, bound: float, seed: int) -> None:
         super().__init__()
+        # As FrEIA cuts a code: of an odd length the first half is the longer one.
         self.first = dim - dim // 2
         self.bound = bound
         widths = (dim // 2, dim // 4, dim // 4, dim // 2)
@@ -130,6 +133,7 @@ class AllInOneBlock(FlowBlock):
         joined = torch.cat([z1, z2 * log_scale.exp() + shift], 1)
         scale = self._scale()
         moved = (joined * scale + self.offset)[:, self.permutation]
+        # A permutation keeps volumes, so it adds nothing to the log-determinant.
         return moved, log_scale.sum(1) + scale.log().sum()
 
     def back(self, code: Tensor, secret: Tensor) -> tuple[Tensor, Tensor]:
@@ -165,6 +169,7 @@ class SecureIdentityFlow(nn.Module):
     ) -> None:
         super().__init__()
         made: list[FlowBlock] = []
+        # A block's number is its seed: permutations differ between blocks and are the same in every run.
         for seed in range(blocks):
             if kind == "realnvp":
                 made.append(RealNVPBlock(dim, secret_dim, hidden, bound))

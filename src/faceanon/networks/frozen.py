@@ -36,11 +36,13 @@ class Frozen(nn.Module):
         self.__dict__["net"] = net.eval().requires_grad_(False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Frozen:
+        # torch moves registered modules alone, and `net` is none.
         self.net._apply(fn)  # type: ignore[no-untyped-call]
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Frozen:
+        # Copies share the network: nothing in it is trained, so they need none of their own.
         return type(self)(self.net)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the network takes and gives

@@ -110,7 +110,9 @@ class IdentitySpace(nn.Module):
         kept = code @ self.kept_basis @ self.kept_basis.T
         free = torch.einsum("bi,bij->bj", code @ self.free_basis, frame)
         pairs = free.view(len(free), -1, 2)
+        # In the key's frame every pair of axes is turned by 90 degrees: (x, y) becomes (-y, x).
         quarter = torch.stack([-pairs[..., 1], pairs[..., 0]], -1).flatten(1)
         if inverse:
+            # Two turns by 90 degrees make -1, so the turn back is the negative turn.
             quarter = -quarter
         return kept + torch.einsum("bi,bji->bj", quarter, frame) @ self.free_basis.T

@@ -66,6 +66,7 @@ class IdentityUNet(nn.Module):
 
     def __init__(self, inputs: int, key_dim: int, image_size: int, widths: Sequence[int]) -> None:
         super().__init__()
+        # The first map keeps the full side, so there is one halving fewer than there are maps.
         side = image_size >> (len(widths) - 1)
         deepest = widths[-1]
         self.encoder = ContextEncoder(inputs, widths)
@@ -122,6 +123,7 @@ class StyleUNet(nn.Module):
         super().__init__()
         mapped = []
         for _ in range(mapping_layers):
+            # As in StyleGAN: the mapping network learns a hundred times more slowly than the rest.
             mapped.append(EqualLinear(style_dim, style_dim, lr_mul=0.01, activate=True))
         self.mapping = nn.Sequential(PixelNorm(), *mapped)
         self.encoder = ContextEncoder(inputs, widths)

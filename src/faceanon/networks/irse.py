@@ -15,6 +15,7 @@ from faceanon.networks.eager import inference, one_by_one
 
 WIDTHS = (64, 64, 128, 256, 512)
 UNITS = (3, 4, 14, 3)
+# What the identity losses of pSp and e4e cut out of FFHQ's frame: rows and columns of 256 px.
 CROP = (35, 223, 32, 220)
 
 
@@ -181,6 +182,7 @@ class IRSE(nn.Module):
         self.input_size = input_size
         self.embedding = embedding
         self.stage_ends = stage_ends(units)
+        # Each stride of 2 rounds up.
         side = math.ceil(input_size / 2 ** len(units))
         self.input_layer = make_input_layer(widths[0])
         self.output_layer = nn.Sequential(

@@ -67,6 +67,7 @@ class KeyedTurn(Whitening):
         for vector in vectors.flip(1).unbind(1):
             turned = turned - 2 * vector * (vector * turned).sum(-1, keepdim=True)
         sine = (1 - self.away**2) ** 0.5
+        # J is antisymmetric and s^2 + c^2 = 1, so s J - c is orthogonal. Its inverse is its transpose -s J - c.
         result = (-sine if inverse else sine) * turned - self.away * x
         coloured: Tensor = torch.cat([result, rest], 1) @ self.colour + self.mean
         return coloured

@@ -117,6 +117,7 @@ class KeyedFlow(Whitening):
         turned = _turned(length)
         first, second = self._sizes(length)
         frames = orthogonal(key[:, :first].reshape(-1, self.rounds + 1, length, length))
+        # Without rounds there are no directions, and torch cannot reshape nothing to an unknown number of rows.
         if not self.rounds:
             return frames, key[:, :0]
         shape = (-1, self.rounds, turned // 2, length - turned)
@@ -178,6 +179,8 @@ def orthogonal(normal: Tensor) -> Tensor:
         # At least as long as sqrt(2): no cancellation.
         mirror = F.normalize(direction + sign * axes[k], dim=-1)
         matrix = matrix - 2 * (matrix @ mirror.unsqueeze(-1)) * mirror.unsqueeze(-2)
+    # Reflection k takes the axis k to its direction times minus this sign, so the sign is taken out again.
+    # The last axis has no reflection and gets a random sign.
     return matrix * -_sign(normal.diagonal(dim1=-2, dim2=-1)).unsqueeze(-2)
 
 

@@ -64,5 +64,6 @@ class LatentMaps(CodecUser):
         codec = self.codec
         maps = [image if image.shape[1] == codec.channels else codec.encode(image)]
         for _ in range(self.levels - 1):
+            # The latents themselves stay last, where `PerceptualDistance.features` takes them from.
             maps.insert(0, F.avg_pool2d(maps[0], 2))
         return maps

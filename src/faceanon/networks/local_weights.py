@@ -48,6 +48,7 @@ def read_state(path: str | Path, what: str) -> dict[str, Tensor]:
             return load_file(path)
         refuse_bomb(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
+    # A refusal from above has its own message, which the next clause would hide.
     except UserError:
         raise
     except Exception as error:  # rubbish makes the readers raise whatever they stumble over

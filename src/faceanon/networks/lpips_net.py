@@ -43,10 +43,12 @@ class Lpips(nn.Module):
         slices = []
         for i in range(whole.net.N_slices):
             slices.append(getattr(whole.net, f"slice{i + 1}"))
+        # The layers keep their numbers in torchvision's network as names, so that its file fits.
         layers = {}
         for part in slices:
             layers.update(part.named_children())
         self.features = nn.ModuleDict(layers)
+        # LPIPS compares what leaves the last layer of each slice.
         self.taps = tuple(list(dict(part.named_children()))[-1] for part in slices)
         self.register_buffer("shift", whole.scaling_layer.shift, persistent=False)
         self.register_buffer("scale", whole.scaling_layer.scale, persistent=False)

@@ -118,6 +118,8 @@ class MeshFrame(nn.Module):
             nodes = _nodes(self.side)
             system = _system(points[None])[0]
             basis = torch.cat([_bending(nodes, points), torch.ones(len(nodes), 1, dtype=nodes.dtype), nodes], 1)
+            # The spline's values at the nodes are basis @ system^-1 @ (the mesh, then three rows of zeros). So
+            # basis @ system^-1 is kept, without its last three columns, which only meet those zeros.
             solved = torch.linalg.solve(system.T, basis.T).T
             self._nodes_of_points = solved[:, : len(points)].contiguous()
         return self._nodes_of_points
@@ -126,6 +128,7 @@ class MeshFrame(nn.Module):
         """The places in the frame `(B, nodes, 2)` of the nodes of pictures, by a spline through each mesh."""
         points = self.points.double().expand(len(mesh), -1, -1)
         zeros = points.new_zeros(len(mesh), 3, 2)
+        # In this direction each mesh is the spline's own set of points, so nothing can be computed once for all.
         weights = torch.linalg.solve(_system(mesh), torch.cat([points, zeros], 1))
         nodes = _nodes(side).to(mesh.device).expand(len(mesh), -1, -1)
         basis = torch.cat([_bending(nodes, mesh), nodes.new_ones(*nodes.shape[:2], 1), nodes], -1)
@@ -141,6 +144,7 @@ class MeshFrame(nn.Module):
     def _drawn(self) -> Tensor:
         """`(1, 1, side, side)` in [0, 1]: the hull without its rim, with a soft edge."""
         inset = max(1, round(INSET * self.side))
+        # The negative maximum of the negative is the minimum: an erosion.
         narrow = -F.max_pool2d(-self.hull[None, None], 2 * inset + 1, 1, inset)
         return _softened(narrow, max(1, round(SOFT * self.side)))
 
@@ -164,6 +168,7 @@ def _system(points: Tensor) -> Tensor:
     batch, count, _ = points.shape
     bending = _bending(points, points) + STIFF * torch.eye(count, dtype=points.dtype, device=points.device)
     flat = torch.cat([points.new_ones(batch, count, 1), points], -1)
+    # The usual side conditions of the thin plate spline: its bending weights carry no affine part.
     below = torch.cat([flat.transpose(1, 2), points.new_zeros(batch, 3, 3)], -1)
     return torch.cat([torch.cat([bending, flat], -1), below], 1)
 
@@ -175,6 +180,7 @@ def _between_nodes(nodes: Tensor, side: int) -> Tensor:
     steps = (torch.arange(side, device=nodes.device) + 0.5) / side * 2 - 1
     down, across = torch.meshgrid(steps, steps, indexing="ij")
     middles = torch.stack([across, down], -1).expand(len(nodes), -1, -1, -1)
+    # Nodes lie at the corners of cells, the first at -1 and the last at 1. This is what aligned corners mean.
     found: Tensor = F.grid_sample(grid, middles, align_corners=True)
     return found.permute(0, 2, 3, 1)
 

@@ -33,5 +33,6 @@ class MeshLandmarks(FaceMeshNet):
             points, _ = super().forward(crops)
         left, top, right, _ = self.box
         corner = image.new_tensor([left, top], dtype=torch.float32)
+        # The box has to be square: its width scales both axes.
         found: Tensor = points[..., :2] * ((right - left) / INPUT_SIZE) + corner
         return found * 2 - 1

@@ -79,6 +79,7 @@ class MixtureMapping(nn.Module):
             self.means[index] = mean
             _, lengths, directions = torch.linalg.svd(members - mean, full_matrices=False)
             kept = min(count, len(lengths))
+            # A singular value over the root of the count is the standard deviation along its direction.
             scaled = directions[:kept] * lengths[:kept, None] / len(members) ** 0.5
             self.factors[index, :kept] = LOCAL * scaled
         self.edges.copy_(_edges(sizes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+# Expansion, channels, number of blocks and stride of the first one, as in the paper's table 1.
 STAGES = ((2, 64, 5, 2), (4, 128, 1, 2), (2, 128, 6, 1), (4, 128, 1, 2), (2, 128, 2, 1))
 INPUT_SIZE = (112, 96)
 

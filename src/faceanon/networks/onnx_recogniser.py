@@ -38,6 +38,7 @@ class OnnxRecogniser(nn.Module):
             raise UserError(
                 f"{path} is no recogniser: it takes {shape} and gives {len(outputs)} outputs; choose another"
             )
+        # After `open_session`, which names the package to install where it is missing.
         from insightface.model_zoo.arcface_onnx import ArcFaceONNX
 
         self.input_size: int = shape[2]

@@ -43,6 +43,7 @@ class Scrfd:
                 f"{path} is no SCRFD detector with five points: it has {count} outputs instead of 9; "
                 "choose det_10g.onnx or det_500m.onnx"
             )
+        # After `open_session`, which names the package to install where it is missing.
         from insightface.model_zoo.scrfd import SCRFD
 
         self.net = SCRFD(str(path), session)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+# By the module's number: channels in, squeezed channels, and channels of each of the two expansions.
 FIRES = {2: (64, 16, 64), 3: (128, 16, 64), 4: (128, 32, 128), 5: (256, 32, 128)}
 FIRES |= {6: (256, 48, 192), 7: (384, 48, 192), 8: (384, 64, 256), 9: (512, 64, 256)}
 POOL_BEFORE = (2, 4, 6)

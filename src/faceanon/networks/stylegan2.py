@@ -186,6 +186,7 @@ class Generator(CodecUser):
     @torch.no_grad()
     def mean_latent(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Mean w `(1, D)` of `n` random z, drawn on the CPU."""
+        # Drawn on the CPU, so that a seed gives the same codes whatever the device.
         z = torch.randn(n, self.style_dim, generator=generator).to(self.input.input)
         return self.mapping(z).mean(0, keepdim=True)
 
@@ -237,6 +238,7 @@ class Generator(CodecUser):
             image = x[:, :0]
         blocks = len(self.channels) - 1
         if one_by_one(x):
+            # The side of 4 px has no block, hence the - 1.
             shared = sum(side <= BATCHED for side in self.channels) - 1
         else:
             shared = blocks
@@ -251,6 +253,7 @@ class Generator(CodecUser):
             for item in maps:
                 own.append(item if len(item) == 1 else item[one])
             drawn, last = self._blocks(range(shared, blocks), image[one], x[one], rows, own)
+            # The last maps are the largest, so they are not joined where nobody wants them.
             parts.append((drawn, last if keep else last[:0]))
         images, lasts = zip(*parts, strict=True)
         return torch.cat(images), torch.cat(lasts)
@@ -264,6 +267,7 @@ class Generator(CodecUser):
             first = self.depth * block + 1
             for row in range(first, first + self.depth):
                 x = self.convs[row - 1](x, styles[row], maps[row])
+                # After the first layer of the last resolution, so that the layers behind it can correct the draft.
                 if row == first and self.drafts and first + self.depth == self.n_latent - 1:
                     draft = self._drafted(styles)
                     x = x + self.see_draft(draft)

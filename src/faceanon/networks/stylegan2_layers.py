@@ -149,6 +149,7 @@ class ModulatedConv2d(nn.Module):
         if upsample:
             # Padding with which transposed convolution and blur together exactly double the side.
             slack = len(blur) - 2 - (kernel_size - 1)
+            # Three of four samples are inserted zeros, so the filter has to sum to 4.
             self.blur = Resample(((slack + 1) // 2 + 1, slack // 2 + 1), gain=4.0, taps=blur)
         # A bias of 1, so that a style of zeros leaves the weight as it is.
         self.modulation = EqualLinear(style_dim, in_channels, bias_init=1.0)
@@ -184,6 +185,7 @@ class ModulatedConv2d(nn.Module):
     def _convolve(self, x: Tensor, weight: Tensor) -> Tensor:
         if not self.upsample:
             return F.conv2d(x, weight, padding=self.padding)
+        # A transposed convolution takes its weight as (I, O, k, k).
         blurred: Tensor = self.blur(F.conv_transpose2d(x, weight.transpose(0, 1), stride=2))
         return blurred
 

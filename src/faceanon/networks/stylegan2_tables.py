@@ -22,6 +22,7 @@ def channel_table(size: int, multiplier: int = 2, channels: Mapping[int, int] | 
     if channels is None:
         channels = {}
         for side in sides:
+            # The public table: from 64 to 1024 px it is 256, 128, 64, 32 and 16 times the multiplier.
             channels[side] = 512 if side <= 32 else 16384 * multiplier // side
     if missing := [side for side in sides if side not in channels]:
         raise ValueError(f"channels has no entry for {missing} px; a {size} px network needs {sides}")
@@ -40,4 +41,5 @@ def layer_count(size: int, depth: int = 2) -> int:
         >>> layer_count(64), layer_count(256), layer_count(16, depth=6)
         (10, 14, 14)
     """
+    # The 2 are the first layer and the last projection. Any other projection shares the row of the layer after it.
     return depth * (size.bit_length() - 3) + 2

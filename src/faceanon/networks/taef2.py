@@ -113,6 +113,7 @@ class Taef2Decoder(nn.Sequential):
             x = layer(x)
         height, width = x.shape[-2:]
         top, bottom, left, right = (SHRINK * edge for edge in window)
+        # At the picture's border nothing is added: there the whole picture's convolutions see padding too.
         above = max(top - REACH, 0)
         before = max(left - REACH, 0)
         x = x[:, :, above : min(bottom + REACH, height), before : min(right + REACH, width)]

@@ -78,6 +78,7 @@ class TimmEncoder(Encoder4Editing):
             channels_of_side[input_size // r] = c
         self.feature_channels = channels_of_side
         self.trunk = _build(name, levels, trunk_file, dict(model_args or {}))
+        # A model without published weights has no such entry; timm's default is ImageNet's mean and deviation.
         config = timm.get_pretrained_cfg(name) or timm.models.PretrainedCfg()
         # Not saved: the model's name gives them.
         self.register_buffer("mean", _pixel(config.mean), persistent=False)
@@ -105,6 +106,7 @@ class TimmEncoder(Encoder4Editing):
         by_side = {}
         for item in (c1, c2, c3):
             by_side[item.shape[-1]] = item
+        # e4e's trunk gives c3 as wide as the style blocks. Here its width is the model's, so a layer brings it there.
         return self._codes(c1, c2, self.latlayer0(c3)), by_side
 
 
@@ -156,6 +158,7 @@ def _describe(name: str, size: int, model_args: dict[str, Any]) -> tuple[list[in
     for level, r in zip(levels, REDUCTIONS, strict=True):
         wanted.append((channels[level], size // r, size // r))
     shapes_of_levels = [shapes[level] for level in levels]
+    # Some models, e.g. Swin, give maps with the channels last.
     last = shapes_of_levels == [(*shape[1:], shape[0]) for shape in wanted]
     if shapes_of_levels != wanted and not last:
         raise UserError(
@@ -195,5 +198,6 @@ def _classifier_weights(name: str, file: str | Path, model_args: dict[str, Any])
     for key, value in state.items():
         if not key.startswith(prefixes):
             body[key] = value
+    # The model's own classifier takes the place of the file's, so that only the rest has to match.
     load_exactly(whole, {**body, **own}, file, assign=True)
     return body

@@ -45,6 +45,7 @@ def upfirdn2d(
     if (up_x, up_y) != (1, 1):
         x = _insert_zeros(x, up_x, up_y)
     padding = (y0, x0)
+    # conv2d pads both sides alike and cannot crop, so other pads are made beforehand.
     if x0 != x1 or y0 != y1 or min(padding) < 0:
         x = F.pad(x, (x0, x1, y0, y1))
         padding = (0, 0)
@@ -54,6 +55,7 @@ def upfirdn2d(
 
 def _insert_zeros(x: Tensor, up_x: int, up_y: int) -> Tensor:
     batch, channels, height, width = x.shape
+    # Padding the new axes of length 1 puts the zeros behind every sample.
     x = F.pad(x.reshape(batch, channels, height, 1, width, 1), (0, up_x - 1, 0, 0, 0, up_y - 1))
     return x.reshape(batch, channels, height * up_y, width * up_x)
 

@@ -169,6 +169,8 @@ def crop_steps(geometry: CropGeometry, size: int) -> Tensor:
     import torch
 
     count = size * samples(geometry.side / size)
+    # Middles of `count` equal parts of [-1, 1]. They stay float64 until `places_in_window` has added them to the face's
+    # place: float32 is coarse far from the photo's corner.
     return (torch.arange(count, dtype=torch.float64) * 2 + 1) / count - 1
 
 
@@ -187,9 +189,12 @@ def places_in_window(geometry: CropGeometry, box: Box, right: Tensor, down: Tens
     import torch
 
     left, top, right_edge, bottom = box
+    # The face's down is its axis turned by a quarter: (-axis_y, axis_x).
     x = geometry.center_x + geometry.axis_x * right - geometry.axis_y * down
     y = geometry.center_y + geometry.axis_y * right + geometry.axis_x * down
     places = torch.empty(*x.shape, 2)
+    # As grid_sample counts without align_corners: -1 and 1 are the window's outer edges, not the middles of its last
+    # pixels.
     places[..., 0] = 2 * (x - left) / (right_edge - left) - 1
     places[..., 1] = 2 * (y - top) / (bottom - top) - 1
     return places
@@ -208,6 +213,7 @@ def box_around(rows: tuple[int, int], columns: tuple[int, int], size: int, geome
     # A pixel of the face reaches as far as the middles of its neighbours.
     edges_down = [(rows[0] - 1) * 2 / size - 1, (rows[1] + 2) * 2 / size - 1]
     edges_right = [(columns[0] - 1) * 2 / size - 1, (columns[1] + 2) * 2 / size - 1]
+    # The face may lie turned in the photo, so all four corners are placed and the extremes are taken.
     x = []
     y = []
     for right in edges_right:
@@ -236,6 +242,7 @@ def crop_on_grid(window: Tensor, grid: Tensor, size: int) -> Tensor:
 
     # Some bicubic weights are negative, so edges overshoot the range: hence the clamp.
     fine = functional.grid_sample(window[None], grid, mode="bicubic", padding_mode="reflection", align_corners=False)
+    # `fine` has n x n samples for each pixel of the crop; their mean is the pixel.
     return functional.avg_pool2d(fine, grid.shape[1] // size)[0].clamp(-1, 1)
 
 

@@ -63,6 +63,7 @@ def opened(path: Path) -> Iterator[Image.Image]:
         with image:
             yield image
     except (UserError, MemoryError):
+        # A UserError is one line already; a lack of memory says nothing about the file.
         raise
     except FileNotFoundError as error:
         raise UserError(f"no such picture: {path}") from error
@@ -96,6 +97,7 @@ def decode(image: Image.Image, name: str, convert_profile: bool = True) -> Decod
     if image.mode.startswith("I"):
         image = _narrow(image)
     alpha = None
+    # Also true of palette, grey and RGB pictures with a transparent colour, which have no alpha channel yet.
     if image.has_transparency_data:
         image = image.convert("RGBA")
         alpha = np.array(image.getchannel("A"), dtype=np.uint8)
@@ -106,6 +108,7 @@ def decode(image: Image.Image, name: str, convert_profile: bool = True) -> Decod
     if isinstance(icc, bytes) and icc:
         image = _to_srgb(image, icc, notes)
     pixels = np.array(image.convert("RGB"), dtype=np.uint8)
+    # A channel that hides nothing is dropped: `encode` refuses to write transparency as JPEG.
     if alpha is not None and alpha.min() == 255:
         alpha = None
     if alpha is not None:
@@ -151,18 +154,21 @@ def _upright(image: Image.Image, notes: list[str]) -> Image.Image:
 def _narrow(image: Image.Image) -> Image.Image:
     """16 bits a pixel, in 16 or 32 bit words, to 8; Pillow's own conversion clips at 255."""
     wide = np.asarray(image).astype(np.int64)
+    # 65535 is 255 * 257, so white stays white.
     return Image.fromarray((wide.clip(0, 65535) // 257).astype(np.uint8))
 
 
 def _to_srgb(image: Image.Image, icc: bytes, notes: list[str]) -> Image.Image:
     try:
         profile = ImageCms.ImageCmsProfile(io.BytesIO(icc))
+        # A conversion from sRGB to sRGB would only cost time and rounding.
         if "sRGB" in ImageCms.getProfileDescription(profile):
             return image
         converted = ImageCms.profileToProfile(image, profile, ImageCms.createProfile("sRGB"), outputMode="RGB")
     except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
         notes.append("unusable colour profile ignored, colours taken as sRGB")
         return image
+    # Pillow gives None only for a conversion in place; the check is for its type.
     if converted is None:
         return image
     return converted

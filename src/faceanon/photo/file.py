@@ -166,6 +166,7 @@ def write_photo(
     apart = vault if sidecar or not holds_vault(path) else None
     inside = (None if sidecar else photo.manifest), path, quality, (None if apart else vault)
     data = encode(photo.pixels, photo.alpha, photo.icc, *inside)
+    # Every name stands here, with None where nothing is written: what an earlier run left there is removed below.
     beside = {sidecar_of(path): None if text is None else (text + "\n").encode(), vault_of(path): apart}
     try:
         for file, content in beside.items():

@@ -63,6 +63,7 @@ def vault_bytes(path: Path) -> int | None:
         UserError: If the picture cannot be read.
     """
     if path.name.endswith(SIDECAR_SUFFIX):
+        # `write_photo` puts the vault of such a picture beside it too, so the picture itself need not be there.
         path = path.with_name(path.name.removesuffix(SIDECAR_SUFFIX))
         beside = vault_of(path)
         if beside.is_file():

@@ -173,11 +173,13 @@ def embedded(image: Image.Image) -> str | None:
     element = _ELEMENT.search(xmp)
     if element is None:
         return None
+    # Bytes that are no UTF-8 raise nothing here: `Manifest.from_json` judges the text.
     return unescape(element[1].decode("utf-8", "replace"))
 
 
 def embedded_vault(image: Image.Image) -> bytes | None:
     """The vault inside an opened picture, or None."""
+    # Only Pillow's reader of PNG has this list: the private chunks that it does not know itself.
     chunks: list[tuple[bytes, bytes]] = getattr(image, "private_chunks", [])
     for chunk in chunks:
         if chunk[0] == VAULT_CHUNK:
@@ -238,6 +240,7 @@ def _chunks(manifest: str | None, vault: bytes | None) -> PngInfo:
     if manifest is not None:
         chunks.add_itxt(MANIFEST_KEY, manifest)
     if vault is not None:
+        # Pillow writes it before the pixels, so `embedded_vault` finds it without decoding them.
         chunks.add(VAULT_CHUNK, vault)
     return chunks
 
@@ -255,4 +258,5 @@ def _with_segment(jpeg: bytes, packet: bytes, path: Path) -> bytes:
     start = 2
     if jpeg[2:4] == b"\xff\xe0":
         start += 2 + int.from_bytes(jpeg[4:6], "big")
+    # The length counts its own two bytes as well, but not the marker.
     return jpeg[:start] + b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body + jpeg[start:]

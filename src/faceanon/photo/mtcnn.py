@@ -97,8 +97,10 @@ class MtcnnDetector:
 
     def _propose_at(self, photo: Tensor, scale: float) -> tuple[Tensor, Tensor]:
         logits, offsets = self.pnet(_shrink(photo, scale))
+        # `(h, w)`: channel 1 is that of faces, and the batch is one photo.
         scores = logits.softmax(1)[0, 1]
         row, column = torch.nonzero(scores > self.config.thresholds[0], as_tuple=True)
+        # Every cell sees the CELL pixels that begin at STRIDE times its place; offsets are in sides of a cell.
         corner = torch.stack([column, row, column, row], 1) * STRIDE
         cells = corner + torch.tensor([0, 0, CELL, CELL], device=corner.device)
         boxes = (cells + offsets[0, :, row, column].T * CELL) / scale
@@ -109,6 +111,7 @@ class MtcnnDetector:
     def _refine(self, photo: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
         """Square boxes `(N, 4)` that R-Net keeps, moved, and their scores `(N,)`."""
         answers = []
+        # Without boxes torch.split gives one empty part, so the lines below need no branch for it.
         for part in torch.split(boxes, CHUNK):
             answers.append(self.rnet(_cut(photo, part, 24)))
         logits, offsets = map(torch.cat, zip(*answers, strict=True))
@@ -127,6 +130,7 @@ class MtcnnDetector:
             answers.append(self.onet(_cut(photo, part, 48)))
         logits, offsets, points = map(torch.cat, zip(*answers, strict=True))
         scores = logits.softmax(1)[:, 1]
+        # Before the boxes are moved: the network gives points in sides of the box that it was shown.
         sides = (boxes[:, 2:] - boxes[:, :2])[..., None]
         points = boxes[:, :2, None] + points.reshape(-1, 2, 5) * sides  # (N, 2, 5)
         boxes = _move(boxes, offsets)
@@ -139,6 +143,7 @@ class MtcnnDetector:
 
 
 def _pyramid(photo: Tensor, min_face: float, factor: float) -> Iterator[float]:
+    # At this scale the smallest wanted face fills one cell of P-Net; every further scale finds larger faces.
     scale = CELL / min_face
     while min(photo.shape[-2:]) * scale >= CELL:
         yield scale
@@ -168,6 +173,7 @@ def _move(boxes: Tensor, offsets: Tensor) -> Tensor:
 
 def _square(boxes: Tensor) -> Tensor:
     middle = (boxes[:, :2] + boxes[:, 2:]) / 2
+    # The networks take squares. The longer side counts, so that nothing of the box is cut off.
     half = (boxes[:, 2:] - boxes[:, :2]).amax(1, keepdim=True) / 2
     return torch.cat([middle - half, middle + half], 1)
 

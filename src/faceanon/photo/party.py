@@ -51,6 +51,7 @@ def _files(split: str) -> list[str]:
         for row in csv.DictReader(file):
             if row["split"] == split:
                 rows.append(row)
+    # One entry for each person, in the order of the list; of several pictures the last one stays.
     return list({row["person"]: row["file"] for row in rows}.values())
 
 

@@ -98,6 +98,7 @@ class People:
         codes = _codes(self.likeness, pixels, clear)
         select, unlike = self._selected(clear, codes)
         exclude, alike = self._excluded(clear, codes)
+        # Without references to select the policy's own choice stays: an empty set would change nobody.
         if self.select:
             policy = replace(policy, select=select | (policy.select or frozenset()))
         return replace(policy, exclude=exclude | policy.exclude, why=unlike | alike)
@@ -123,6 +124,7 @@ class People:
             self.met.update(names)
             if names:
                 chosen.add(face.number)
+            # Without references to select nobody was compared, so there is no reason to give.
             elif cosines:
                 why[face.number] = f"not like {who}, {max(cosines):.2f}"
         return frozenset(chosen), why
@@ -220,6 +222,7 @@ def _codes(likeness: Likeness, pixels: NDArray[np.uint8], faces: Sequence[Face])
         crops.append(crop(pixels, square, likeness.size))
     if crops:
         return _embedded(likeness, torch.stack(crops))
+    # The width plays no part: `_cosines` multiplies nothing where there are no faces.
     return torch.zeros(0, 1)
 
 

@@ -207,6 +207,7 @@ def squares(faces: Sequence[Face]) -> list[CropGeometry]:
 def hidden_square(face: Face) -> CropGeometry:
     """The square that `hide` works on; it may lie outside the photo."""
     x1, y1, x2, y2 = face.box
+    # Not below 2 px: a box without an area would give a square without a side, which cannot be sampled.
     half = max(x2 - x1, y2 - y1, 2.0) * MARGIN / 2
     return CropGeometry((x1 + x2) / 2, (y1 + y2) / 2, half, 0.0)
 

@@ -58,6 +58,7 @@ class TorchPictures:
 
     def obscured(self, face: Faces, how: str) -> Faces:
         """A face `(3, S, S)` under a classical method: `blur`, `pixelate` or `mask`."""
+        # Not `anonymize`: all of the square is to go, and no key plays a part.
         return _obscuring(how).obscured(face[None])[0]
 
     def stacked(self, faces: Sequence[Faces]) -> Faces:
@@ -108,6 +109,7 @@ def paste(
     size = face.shape[-1]
     times = _repeats(geometry, size)
     wide = None if region is None else _widened(region)
+    # `inner` is the part of the window that is drawn; the corrections below read from all of `box`.
     inner = box if wide is None else _around(wide, geometry, box)
     left, top, right, bottom = inner
     if right <= left or bottom <= top:
@@ -122,12 +124,15 @@ def paste(
     # Only the pixels that the face reaches are drawn, and only what is corrected is looked at again: of a method that
     # leaves the surroundings alone, a third of the window.
     drawn = alpha[0].flatten().nonzero()[:, 0]
+    # From numbers of pixels in `inner` to numbers of pixels in the window.
     rows = torch.div(drawn, right - left, rounding_mode="floor") + (top - box[1])
     places = rows * window.shape[2] + drawn % (right - left) + (left - box[0])
     opacity = alpha[0].flatten()[drawn]
+    # Each pass draws over the photo's own pixels, not over what the pass before has drawn.
     below = window.flatten(1).index_select(1, places)
     grid = _cells_of(grid, drawn, times)
     shown = window.flatten(1).clone()
+    # Contiguous like `face`: the passes add to it through a flat view.
     corrected = face.clone()
     _draw(shown, corrected, places, below, opacity, grid)
     held = firm.flatten().nonzero()[:, 0]
@@ -172,6 +177,8 @@ def _face_grid(geometry: CropGeometry, box: Box, size: int) -> Tensor:
     y = top + (torch.arange((bottom - top) * times, dtype=torch.float64) + 0.5) / times - geometry.center_y
     x = x[None, :]
     y = y[:, None]
+    # Projections onto the face's two axes, which are half a side long: divided by that length squared, the edges lie at
+    # -1 and 1.
     half_squared = (geometry.side / 2) ** 2
     across = (x * geometry.axis_x + y * geometry.axis_y) / half_squared
     down = (y * geometry.axis_x - x * geometry.axis_y) / half_squared
@@ -186,6 +193,7 @@ def _opacity(grid: Tensor, feather: float, times: int) -> Tensor:
         inside = (depth > 0).float()
     else:
         ramp = (depth / feather).clamp(0, 1)
+        # The smoothstep polynomial: its slope is 0 at both ends of the ramp.
         inside = ramp * ramp * (3 - 2 * ramp)
     return _averaged(inside, times)
 
@@ -215,15 +223,18 @@ def _around(region: Tensor, geometry: CropGeometry, box: Box) -> Box:
 def _cells_of(grid: Tensor, chosen: Tensor, times: int) -> Tensor:
     """Of a grid `(1, n h, n w, 2)` with n x n samples a pixel, those of N chosen pixels: `(1, n * n, N, 2)`."""
     _, height, width, _ = grid.shape
+    # (1, h n, w n, 2) -> (1, n, n, h, w, 2): then the samples of a pixel become rows, and the pixels columns.
     samples_of = grid.view(height // times, times, width // times, times, 2).permute(1, 3, 0, 2, 4)
     return samples_of.reshape(1, times * times, -1, 2).index_select(2, chosen)
 
 
 def _crop_cells(geometry: CropGeometry, box: Box, size: int, chosen: Tensor) -> Tensor:
     """As `_cells_of` of `crop_grid`, computed for the chosen pixels of the crop alone."""
+    # `(n, S)`: row i holds the i-th sample of each pixel along one side.
     steps = crop_steps(geometry, size).view(size, -1).T
     times = len(steps)
     rows = torch.div(chosen, size, rounding_mode="floor")
+    # Sample k of a pixel is the (k % n)-th across and the (k // n)-th down, in the order of `_cells_of`.
     right = steps[:, chosen % size].repeat(times, 1)
     down = steps[:, rows].repeat_interleave(times, 0)
     return places_in_window(geometry, box, right, down)[None]

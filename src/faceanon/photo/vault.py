@@ -129,6 +129,7 @@ def unseal(vault: bytes, secret: Secret, manifest: Manifest, name: str) -> Vault
     """
     rest = vault[len(MAGIC) + SUM : HEAD]
     body = vault[HEAD:]
+    # In this order every fault has a line of its own: damage, another picture's vault, a wrong password, forgery.
     if not vault.startswith(MAGIC):
         raise UserError(f"{name}: its vault is damaged, or of a version that this faceanon does not read")
     if len(body) < TAG or hashlib.sha256(rest + body).digest()[:SUM] != vault[len(MAGIC) :][:SUM]:
@@ -142,6 +143,7 @@ def unseal(vault: bytes, secret: Secret, manifest: Manifest, name: str) -> Vault
     try:
         plain = AESGCM(_stream(secret, "key", salt, 32)).decrypt(nonce, body, MAGIC + rest)
     except InvalidTag:
+        # The key was checked above, so it is not the password.
         raise UserError(f"{name}: its vault has been tampered with; do not trust the file") from None
     try:
         return _unpack(plain, manifest.width, manifest.height)
@@ -173,6 +175,7 @@ def _binding(manifest: Manifest) -> bytes:
     for face in manifest.hidden:
         edges = []
         for edge in face.box:
+            # As a float: JSON writes 8 and 8.0 differently, and the box of a manifest that was read holds floats.
             edges.append(float(edge))
         hidden.append([*edges, face.by])
     salt = None if manifest.salt is None else manifest.salt.hex()
@@ -197,6 +200,7 @@ def _pack(original: NDArray[np.uint8], boxes: Sequence[Box]) -> bytes:
         regions.append({"box": list(box), "bytes": len(part)})
     head = json.dumps({"sha256": _digest(original), "regions": regions}).encode()
     plain = b"".join([len(head).to_bytes(4, "big"), head, *parts])
+    # The zeros need no length of their own: the head says where each PNG ends.
     return plain + bytes(-len(plain) % PAD)
 
 

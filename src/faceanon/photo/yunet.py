@@ -141,6 +141,7 @@ class YunetDetector:
             # Averaging keeps small faces whole where the photo shrinks.
             how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
             image = np.asarray(cv2.resize(image, (columns, rows), interpolation=how), np.uint8)
+        # The padding is at the right and below, so the places that the network gives need no shift.
         padded = np.zeros((1, 3, _padded(rows), _padded(columns)), np.float32)
         # The network takes BGR in [0, 255].
         padded[0, :, :rows, :columns] = image[..., ::-1].transpose(2, 0, 1)
@@ -149,6 +150,7 @@ class YunetDetector:
         for stride in STRIDES:
             parts.append(_decoded(outputs, stride, padded.shape[3], least))
         candidates = np.concatenate(parts)
+        # Each axis has its own factor: the sides of the view were rounded to whole pixels.
         across = columns / width
         down = rows / height
         candidates[:, [0, 2, *range(5, 15, 2)]] /= across
@@ -166,10 +168,12 @@ class YunetDetector:
                 continue
             group = left & (_overlaps(row, rows) > self.config.overlap)
             left &= ~group
+            # Column 15 is the number of the view: only a box of another view counts as a second opinion.
             others = rows[group & (rows[:, 15] != row[15]), 4]
             seen_again = others.max(initial=0) >= self.config.again
             if row[4] >= self.config.sure or (row[4] >= self.config.likely and seen_again):
                 kept.append(row)
+        # Without faces the list is empty, and only the reshape gives it 16 columns.
         return np.array(kept).reshape(-1, 16)
 
 
@@ -206,9 +210,11 @@ def _decoded(outputs: dict[str, NDArray[np.float32]], stride: int, width: int, l
     # The score of OpenCV's FaceDetectorYN, to which the thresholds belong.
     scores = np.sqrt(classes * objects)
     chosen = np.nonzero(scores >= least)[0]
+    # The network's grid lies flat, row by row; it spans the padded width, a multiple of every stride.
     row, column = np.divmod(chosen, width // stride)
     cell = np.stack([column, row], 1).astype(np.float64)
     box = outputs[f"bbox_{stride}"].reshape(-1, 4)[chosen]
+    # Middles are offsets from the cell's corner, in cells; sides are logarithms of sides in cells.
     middle = (cell + box[:, :2]) * stride
     half = np.exp(box[:, 2:]) * stride / 2
     points = (outputs[f"kps_{stride}"].reshape(-1, 5, 2)[chosen] + cell[:, None]) * stride

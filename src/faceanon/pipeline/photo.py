@@ -343,6 +343,7 @@ class Pipeline:
                 spoilt = owners[geometry].hidden_by(self.policy.small, "the model failed on it")
                 refuse_hopeless([spoilt], photo.name)
                 hide(pixels, spoilt, self.pictures)
+                # Faces are numbered from 1 in the order of the list.
                 faces[spoilt.number - 1] = spoilt
             # What the model failed on was hidden for good, and recovery must not look for it.
             changed = []
@@ -425,6 +426,7 @@ class Pipeline:
         policy = self.policy
         framing = self.backbone.framing
         if self.people is not None:
+            # Everybody first: people are recognised among numbered faces, and their numbers then join the policy.
             everybody = decide(found, width, height, framing, policy.everybody(), photo.name)
             policy = self.people.numbered(photo.pixels, everybody, policy)
         return decide(found, width, height, framing, policy, photo.name)

@@ -56,6 +56,7 @@ def write_evaluation(
         {**evaluation.meta, **(meta or {})},
         reference=reference,
         warnings=evaluation.warnings,
+        # The evaluation's own intervals come last, so that nothing given replaces them.
         ci={**(ci or {}), **evaluation.ci},
         scores=evaluation.scores,
         skipped=evaluation.skipped,

@@ -250,6 +250,7 @@ def format_value(name: str, value: float | None) -> str:
         return str(value)
     family = explain(name)
     scale = 100 if family.unit == "%" else 1
+    # The other units bring a space of their own where they want one; degrees do not.
     space = " " if family.unit == "%" else ""
     return f"{value * scale:.{family.digits}f}{space}{family.unit}"
 

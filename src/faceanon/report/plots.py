@@ -27,6 +27,7 @@ def to_svg(figure: Figure, prefix: str) -> str:
     # Without the date, so that the same figures give the same file.
     figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
     text = file.getvalue()
+    # Ids, links to them and references by url(#...) all get the prefix, or the references would break.
     return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", text[text.index("<svg") :])
 
 
@@ -49,6 +50,7 @@ def similarity_plot(scores: Mapping[str, Tensor | Sequence[float]], threshold: f
                 arrays[kind] = array
     if not arrays:
         return ""
+    # Without pyplot, which keeps every figure in memory until it is closed.
     figure = Figure(figsize=(6, 1.05 * len(arrays) + 0.6), layout="constrained")
     axes = figure.subplots(len(arrays), 1, sharex=True, squeeze=False)[:, 0]
     lows = []

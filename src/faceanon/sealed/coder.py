@@ -100,6 +100,7 @@ def encode_cells(latents: NDArray[np.float32], mask: NDArray[np.bool_], step: fl
     # What is pushed last is read first: the mask, then one direction after the other.
     models = _models(number, units)
     for channel in reversed(range(channels)):
+        # The models count symbols from 0, and residuals begin at -2 LARGEST.
         coder.encode_reverse(residuals[channel] + 2 * LARGEST, models[channel])
     _push_mask(coder, mask)
     words: NDArray[np.uint32] = coder.get_compressed()
@@ -143,6 +144,7 @@ def decode_cells(code: bytes) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         raise UserError(DAMAGED)
     version, number, rows, columns, units = HEAD.unpack_from(code)
     sizes_fit = 1 <= rows <= MOST_SIDE and 1 <= columns <= MOST_SIDE
+    # The smallest step is 102.4 units, which the encoder rounds to 102: so one unit less is allowed.
     step_fits = SMALLEST_STEP * STEP_UNIT - 1 <= units <= LARGEST_STEP * STEP_UNIT
     if version != VERSION or number >= len(shipped()) or not sizes_fit or not step_fits:
         raise UserError(DAMAGED)
@@ -166,6 +168,7 @@ def decode_cells(code: bytes) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
 
 def _set_for(columns: int) -> int:
     """Number of the shipped statistics for pictures of so many cells across."""
+    # The two sets were measured at 16 and at 32 cells; a size in between takes the nearer one.
     if columns <= 23:
         return 0
     return 1
@@ -176,6 +179,7 @@ def _prediction(around: NDArray[np.int32], statistics: Statistics) -> NDArray[np
     weights = statistics.weights.T.reshape(len(NEIGHBOURS), -1, *[1] * (around.ndim - 2))
     # The shift rounds to the nearest whole number, the same way on every machine.
     expected = ((around * weights).sum(0) + WEIGHT_UNIT // 2) // WEIGHT_UNIT
+    # Both the coefficient and its prediction stay within LARGEST, so residuals stay within the models' -254 to 254.
     return np.asarray(expected.clip(-LARGEST, LARGEST), np.int32)
 
 
@@ -198,6 +202,7 @@ def _with_prediction(
 def _push_mask(coder: stream.stack.AnsCoder, mask: NDArray[np.bool_]) -> None:
     known = neighbours(mask.astype(np.int32)).sum(0).ravel()
     models = _mask_models()
+    # From the last cell to the first: the coder is a stack, and the decoder has to know a cell's neighbours before it.
     for inside, count in zip(mask.ravel()[::-1].tolist(), known[::-1].tolist(), strict=True):
         coder.encode_reverse(int(inside), models[count])
 
@@ -254,5 +259,6 @@ def _frequencies(spread: int, units: int) -> NDArray[np.float64]:
         total += chance
     counts = []
     for chance in both:
+        # At least 1: a residual of frequency 0 could not be coded at all.
         counts.append(float(int(chance / total * (1 << 22)) + 1))
     return np.array(counts)

@@ -94,6 +94,7 @@ def seal(code: bytes, secret: Secret, binding: bytes) -> bytes:
         faceanon.sealed.envelope.WrongPasswordError: ...
     """
     plain = len(code).to_bytes(LENGTH, "big") + code
+    # OVERHEAD counts the bytes of the length, which are in `plain` already.
     padded = plain + bytes(sealed_size(len(code)) - OVERHEAD + LENGTH - len(plain))
     nonce = os.urandom(NONCE)
     # The binding is authenticated but not stored: elsewhere the code does not open.
@@ -151,6 +152,7 @@ def unseal(sealed: bytes, secret: Secret, binding: bytes, name: str) -> bytes:
         ) from None
     length = int.from_bytes(plain[:LENGTH], "big")
     code = plain[LENGTH : LENGTH + length]
+    # The tag was right, so whoever wrote this had the key, but `seal` pads with zeros and never writes such a length.
     if length > len(plain) - LENGTH or any(plain[LENGTH + length :]):
         raise UserError(f"{name}: the sealed code of a face opens but is malformed; was it forged?")
     return code

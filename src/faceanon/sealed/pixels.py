@@ -52,6 +52,7 @@ def embed(pixels: NDArray[np.uint8], windows: Sequence[Window], payload: bytes) 
     data = zlib.compress(payload, 9)
     roomy = []
     for window in windows:
+        # In a narrower window magic and width would not fit into the first row, where `find` reads them.
         if window[2] - window[0] >= FIRST:
             roomy.append(window)
     chosen = _apart(roomy)
@@ -115,6 +116,7 @@ def _write(pixels: NDArray[np.uint8], window: Window, part: bytes, number: int, 
     head = HEAD.pack(right - left, bottom - top, number, parts, len(part), zlib.crc32(part))
     bits = np.unpackbits(np.frombuffer(MAGIC + head + part, np.uint8))
     inside = pixels[top:bottom, left:right]
+    # A window's rows do not lie behind each other in memory, so this is a copy and has to be written back below.
     flat = inside.reshape(-1)
     flat[: len(bits)] = (flat[: len(bits)] & 0xFE) | bits
     pixels[top:bottom, left:right] = flat.reshape(inside.shape)
@@ -139,6 +141,7 @@ def _magics(pixels: NDArray[np.uint8]) -> list[tuple[int, int]]:
 def _read(pixels: NDArray[np.uint8], left: int, top: int) -> tuple[int, int, bytes] | None:
     """Number of the part, number of parts and its bytes, of the window with this corner; None where it is damaged."""
     height, width = pixels.shape[:2]
+    # The 80 bits of magic and width come first: without the width nobody knows where the window's next row begins.
     row = np.packbits(pixels[top, left : left + FIRST].reshape(-1)[:80] & 1).tobytes()
     across = int.from_bytes(row[len(MAGIC) :], "big")
     if not FIRST <= across <= width - left:

@@ -75,9 +75,11 @@ def fit(latents: NDArray[np.float32], masks: NDArray[np.bool_]) -> Statistics:
     channels = latents.shape[1]
     vectors = latents.transpose(0, 2, 3, 1)[masks].astype(np.float64)
     centred = vectors - vectors.mean(0)
+    # Not divided by the number of vectors: only the directions count here.
     _, directions = np.linalg.eigh(centred.T @ centred)
     basis = directions.T
     turned = np.einsum("kc,nchw->nkhw", basis, latents.astype(np.float64))
+    # The decoder has nothing outside the mask and predicts from zeros there, so the fit has to do the same.
     turned = np.where(masks[:, None], turned, 0)
     around = neighbours(turned)
     weights = np.zeros((channels, len(NEIGHBOURS)), np.int32)
@@ -87,6 +89,7 @@ def fit(latents: NDArray[np.float32], masks: NDArray[np.bool_]) -> Statistics:
         known = around[:, :, channel][:, masks].T
         solution = np.linalg.lstsq(known, wanted, rcond=None)[0]
         weights[channel] = np.rint(solution * WEIGHT_UNIT)
+        # With the rounded weights, as the coder predicts.
         left = wanted - known @ (weights[channel] / WEIGHT_UNIT)
         spread[channel] = max(1, round(float(left.std()) * SPREAD_UNIT))
     return Statistics(basis.astype(np.float32), weights, spread)

@@ -24,6 +24,7 @@ class Adversary(nn.Module):
     def __init__(self, bundle: Bundle) -> None:
         super().__init__()
         self.reader = bundle.trainable_recogniser().eval()
+        # A bundle is no module: its frozen networks are neither trained nor saved with this one.
         self.bundle = bundle
 
     def forward(self, hidden: Tensor, original: Tensor, identity: Tensor) -> Tensor:

@@ -226,6 +226,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         back = torch.cat([keys[:size], keys[2 * size :]])
         noise = None
         if self.saved_noise:
+            # A step of 8 bits is 1 / 127.5 of pictures in [-1, 1].
             noise = self.saved_noise / 127.5 * self._normal_like(image)
         original = backbone.encode(image)
         # All keys of one direction go through the generator in one call, which costs less than a call for each.
@@ -264,6 +265,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         """Whether latents are enough for every term that counts."""
         counted = self.wanted.union(weighed(self.weights))
         takes_latents = self.bundle.compares_latents and isinstance(self.discriminator, CellDiscriminator)
+        # These two can compare latents. Any other term may look at pixels.
         return takes_latents and self.hunter is None and counted <= {"adversarial", "perceptual"}
 
     def _keys(self, count: int, image: Tensor) -> Tensor:
@@ -318,10 +320,12 @@ class AnonymizeStage(BackboneStage[Branches]):
         """Strangers as the backbone drew them before this stage, from the original's attributes."""
         strangers = {"anchor": (branches.edited, branches.anonymized)}
         if branches.wrong is not None:
+            # The pictures that wrong keys open stand behind the recovered ones, and are the last.
             strangers["wrong_anchor"] = (branches.wrong, branches.pictures[branches.recovered_rows.stop :])
         strangers = {name: item for name, item in strangers.items() if getattr(self.weights, name)}
         if not strangers:
             return {}
+        # Wanted: what the teacher draws for all these strangers in one call. So they are joined, and split later.
         identities = []
         drawn = []
         lengths = []
@@ -351,6 +355,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         """Original, two anonymized, recovered, two wrong keys; always the same faces and keys."""
         ema = self.ema
         first, second, wrong1, wrong2 = self._sample_keys(batch).chunk(4)
+        # Recovery below starts from what a file would hold.
         saved = round_to_8_bit(ema.anonymize(batch.image, first))
         rows = {
             "original": batch.image,
@@ -369,6 +374,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         """Cosines by the judge and PSNR, from 8-bit pictures."""
         rows = {}
         for name, row in self.sample_rows(batch).items():
+            # A method's pictures may leave [-1, 1], and a file cannot.
             rows[name] = row.clamp(-1, 1)
         judge = self.bundle.judge
         embedded = {}
@@ -380,6 +386,7 @@ class AnonymizeStage(BackboneStage[Branches]):
             "val_cos_keys": (embedded["anonymized, key 1"] * embedded["anonymized, key 2"]).sum(1).mean(),
         }
         if self.backbone.recovers_from_pictures:
+            # PSNR is of pictures in [0, 1], hence the halved difference.
             error = ((rows["recovered"] - batch.image) / 2).square().mean((1, 2, 3))
             figures |= {
                 "val_psnr_recovered": psnr(error).mean(),
@@ -392,6 +399,7 @@ class AnonymizeStage(BackboneStage[Branches]):
     @torch.no_grad()
     def _compare_codes(self, batch: FaceBatch, saved: Tensor) -> None:
         """Add the identity codes that the right key brings back from saved pictures `(B, 3, S, S)`."""
+        # The first keys of all four: `sample_rows` has made the saved pictures with them.
         key = self._sample_keys(batch)[: len(batch)]
         codes = self.ema.edit(self.ema.encode_anonymized(saved), key, inverse=True)
         self.code_agreement.update(codes.identity, self.ema.encode(batch.image).identity)

@@ -152,6 +152,7 @@ class AnonymizeTerms:
         with torch.no_grad():
             original = self.bundle.recogniser(fast_layout(image))
         first, *others = drawn
+        # Without a way back there is no recovered face and no wrong key: only anonymized faces can be compared.
         if branches.recovered is None:
             pairs = [(first, original)]
             for second in others:
@@ -159,6 +160,7 @@ class AnonymizeTerms:
             for second in others:
                 pairs.append((first, second))
             return {"identity": self._apart(pairs)}
+        # Between two complete batches only one key was drawn, which leaves one pair of each kind.
         if len(others) == 1:
             (recovered,) = others
             different = [(first, original)]
@@ -198,6 +200,7 @@ class AnonymizeTerms:
         if self.weights.code and branches.recovered is not None:
             terms["code"] = relative_error(branches.recovered.identity, branches.original.identity)
         if self.weights.target and branches.found is not None:
+            # Only the pictures under the first key are read back, and these are the first B rows.
             wanted = branches.edited.identity[: branches.size]
             terms["target"] = relative_error(branches.found.identity, wanted)
         return terms

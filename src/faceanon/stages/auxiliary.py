@@ -142,6 +142,7 @@ class AuxiliaryStage(L.LightningModule):
 
     def test_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """Add a batch of held-out faces to the examination."""
+        # Built here and not at the start of the test: the side of the pictures is known from the first batch.
         self.exam = self.exam or examination_of(self.objective, self.role, self.labels, batch.image.shape[-1])
         # An exam measures in full precision.
         with torch.autocast(self.device.type, enabled=False):

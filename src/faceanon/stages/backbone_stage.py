@@ -178,6 +178,7 @@ class BackboneStage(Stage, Generic[Drawn]):
             for name, item in self.backbone.named_buffers():
                 buffers[name] = item.cpu()
             measured = self.trainer.strategy.broadcast(buffers)
+            # The averaged copy was taken before these statistics were measured, and needs them too.
             for module in (self.backbone, self.ema):
                 for name, buffer in module.named_buffers():
                     buffer.copy_(measured[name])
@@ -189,6 +190,7 @@ class BackboneStage(Stage, Generic[Drawn]):
 
     def batches_learnt(self, optimizer: LightningOptimizer) -> int:
         """Batches in which an optimizer has stepped, the current one included; the backbone's starts later."""
+        # Without adversaries the backbone never waits, so it has no head start to subtract.
         if self.adversaries and optimizer is self.optimizer_list()[0]:
             return self.batches_seen - self.head_start
         return self.batches_seen

@@ -86,6 +86,7 @@ class Stage(L.LightningModule, ABC):
         # Lightning's steps are those of optimizers, of which each makes one a batch.
         if trainer.max_steps > 0:
             ends.append(trainer.max_steps / optimizers)
+        # -1 stands for no limit, of epochs as of steps.
         if trainer.max_epochs and trainer.max_epochs > 0:
             ends.append(float(trainer.max_epochs * trainer.num_training_batches))
         planned = min(ends, default=math.inf)
@@ -116,6 +117,7 @@ class Stage(L.LightningModule, ABC):
             terms: What the loss is made of, by name; `current_terms` holds them, to blame where one is not finite.
             loss: A scalar.
         """
+        # Terms are kept for logs and messages, and must not keep the shard's graph alive.
         self.current_terms = {name: term.detach() for name, term in terms.items()}
         self._measured.append((shard.weight, self.current_terms))
         self.manual_backward(shard.weight * loss)

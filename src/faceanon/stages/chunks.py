@@ -43,11 +43,13 @@ def discriminator_chunks(discriminator: nn.Module, pictures: Tensor) -> list[Ten
     rows = torch.arange(count, device=device)
     if not isinstance(discriminator, Discriminator) or at_once(device, count) == count:
         return [rows]
+    # The size of a group, by the rule of `minibatch_stddev`.
     divisors = []
     for chunk in range(1, CPU_PICTURES + 1):
         if count % chunk == 0:
             divisors.append(chunk)
     size = max(divisors)
+    # Rows of a group lie N / size apart, so a group is a column of this view.
     return list(rows.view(size, -1).unbind(1))
 
 
@@ -66,6 +68,7 @@ def perceptual_rows(distance: PerceptualDistance, drawn: Tensor, originals: Tens
     def differ(part: Tensor, rows: Tensor) -> Tensor:
         references = []
         for item in maps:
+            # Drawn pictures are whole batches one after the other: row i is of original i mod B.
             references.append(item[rows % len(originals)])
         return distance(part, references)  # type: ignore[no-any-return]
 

@@ -38,5 +38,6 @@ def colour_moments(images: Tensor, counts: Tensor | None = None) -> Tensor:
     found = []
     for few in images.split(AT_ONCE):  # type: ignore[no-untyped-call]
         colours = few.cpu().float() / 127.5 - 1
+        # `(n, 3, S S)` times `(S S, 6)`: six moments of each of three colours.
         found.append((colours.flatten(2) @ weights).flatten(1))
     return torch.cat(found)

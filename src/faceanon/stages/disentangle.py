@@ -155,6 +155,7 @@ class DisentangleStage(BackboneStage[Mixed]):
         if share is None:
             emphasis = None
         else:
+            # `(B, 1, S, S)` and not `(B, 1, 1, 1)`: `gradient_loss` cuts rows and columns off a weight.
             emphasis = share[:, None, None, None].expand(-1, 1, *fake.shape[2:])
         if self.part_emphasis and batch.parsing is not None:
             parts = part_weight(batch.parsing[target_rows], nets.part_classes, self.part_emphasis)
@@ -195,6 +196,7 @@ class DisentangleStage(BackboneStage[Mixed]):
             found = own
         if self.stranger_share == 1:
             return rows, None
+        # A row that keeps its own person has the very picture it should be at hand: itself.
         return rows, torch.where(found | own, 1.0, self.stranger_share)
 
     def _identity_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:

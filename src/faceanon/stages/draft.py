@@ -63,14 +63,18 @@ def fit_draft(
     scale = torch.ones(latents.shape[1:]) if weight is None else weight.cpu().expand(latents.shape[1:])
     scale = scale.flatten()
     rows *= scale
+    # N rows less their mean span N - 1 directions at most.
     count = min(generator.draft.in_features, len(rows) - 1)
     # The rows' products are fewer numbers than the covariance of all channels of all cells.
     energy, turns = torch.linalg.eigh(rows @ rows.T)
+    # `eigh` gives the smallest first, and components begin with the largest.
     energy = energy.flip(0)[:count].clamp(min=1e-6)
     turns = turns.flip(1)[:, :count]
+    # With u a unit eigenvector of X X' and e its eigenvalue, X' u / sqrt(e) is one of X' X, of length 1.
     axes = rows.T @ turns / energy.sqrt()
     deviation = (energy / (len(rows) - 1)).sqrt().clamp(min=1e-3)
     components = torch.zeros_like(generator.draft.weight)
+    # One deviation long, for codes of deviation 1. The draft gives plain latents, so the cells' weights are undone.
     components[:, :count] = axes * deviation / scale[:, None]
     codes = torch.zeros(len(rows), generator.draft.in_features)
     codes[:, :count] = rows @ axes / deviation
@@ -118,6 +122,8 @@ def hold_colours(components: Tensor, codes: Tensor, colours: Tensor, steady: int
     solved = torch.linalg.pinv(shares[:, :steady], rtol=LEAST_DIRECTION) @ shares[:, steady:]
     components[:, steady:] -= components[:, :steady] @ solved
     codes[:, :steady] += codes[:, steady:] @ solved.T
+    # The new first numbers have another deviation. They go back to 1 and their components grow by as much, which leaves
+    # the latents the same.
     length = codes[:, :steady].std(0).clamp(min=LEAST_SPREAD)
     codes[:, :steady] /= length
     components[:, :steady] *= length
@@ -168,6 +174,7 @@ def fit_mixture(generator: Generator, encoder: PyramidEncoder, latents: Tensor, 
         first.append(codes[:, 0].float())
     strength = None
     if generator.drafts:
+        # The length of a component says how much its number changes a picture, so clusters are sought by that.
         strength = generator.draft.weight[:, : generator.style_dim].norm(dim=0)
     generator.style.fit(torch.cat(first), strength, seed)
 

@@ -332,6 +332,7 @@ class Parallel:
             use(self._parts(self._handed(batches)))
             self._tell(more=False)
         else:
+            # What these processes say is overwritten by rank 0's word: they only listen.
             while self._tell(more=True):
                 distributed.gather_object(next(batches).to("cpu"), None, dst=0, group=self._cpu_group())
 

@@ -227,6 +227,7 @@ class PriorStage(Stage):
             self._load(init_from)
         else:
             _open_noise_inputs(generator)
+        # A prior that has trained with features has its noise inputs open for them already.
         if features and not (init_from is not None and (init_from / MAAR_FILE).is_file()):
             _open_to_features(generator)
         if generator.drafts:
@@ -273,6 +274,7 @@ class PriorStage(Stage):
             path = folder / f"{role}.safetensors"
             tensors = load_tensors(path)
             if role == "encoder" and CELLS in tensors:
+                # The file has no linear layer `flat`: it follows from the generator's draft, and is computed here.
                 tensors = with_reading(tensors, load_tensors(folder / "generator.safetensors"))
             if role == "generator" and self.mixed_mapping and "style.means" not in tensors:
                 # Of a prior with a mapping network; its own mixture is fitted before the first batch.
@@ -297,6 +299,7 @@ class PriorStage(Stage):
             own = {id(parameter) for parameter in mapping}
             others = [parameter for parameter in self.prior.parameters() if id(parameter) not in own]
             optimizers = [self.optimizer_g([{"params": others}, {"params": mapping}])]
+            # Before the first step: `_set_rate` keeps what it finds there as the group's base rate.
             optimizers[0].param_groups[1]["lr"] *= self.mapping_rate
         if self.discriminator is not None:
             optimizers.append(self.optimizer_d(self.discriminator.parameters()))
@@ -423,6 +426,7 @@ class PriorStage(Stage):
         if self.on_latents:
             few = slice(self.watched)
             if self.features:
+                # Features reach the first rows of a batch, so the first few might all have them: a spread has both.
                 few = slice(0, whole, -(-whole // self.watched))
             image = image[few]
             output = self.prior.generator.decode(output[few])
@@ -443,6 +447,7 @@ class PriorStage(Stage):
         generator = self.prior.generator
         streams = self.parallel.streams
         assert streams is not None
+        # `(W, 3, D)`, the shape of a key that `flipped` takes. All rows draw, since each has a stream of its own.
         key = streams.draw(partial(torch.randn, 3, generator.style_dim))[: len(codes)].to(codes)
         # The encoder learns to read strangers, not to make codes whose strangers are easily read.
         strangers = flipped(codes.detach(), key, self.kept_signs)
@@ -463,6 +468,7 @@ class PriorStage(Stage):
         crossed = streams.draw(partial(torch.rand, ()))[:count] < self.mixing
         start = streams.draw(partial(torch.randint, 1, rows, ()))[:count]
         other = (torch.arange(rows) >= start[:, None]) & crossed[:, None]
+        # A partner stands `count` rows further on: in a batch of twice as many rows it is no sample itself.
         partners = w.roll(-count, 0)[:count, None].expand(-1, rows, -1)
         return torch.where(other[..., None].to(w.device), partners, codes)
 
@@ -502,6 +508,7 @@ class PriorStage(Stage):
         )
         if not self.mixed_mapping:
             fit_mapping(self.prior.generator, first, self.seed)
+        # The averaged copy was taken before the prior had its components.
         self.ema.load_state_dict(self.prior.state_dict())
 
     @torch.no_grad()
@@ -540,6 +547,7 @@ class PriorStage(Stage):
         Raises:
             UserError: The data bring no prepared latents.
         """
+        # In eval mode: the encoder's batch norms must not learn from these pictures, nor depend on their batches.
         learning = prior.training
         prior.eval()
         fit_mixture(prior.generator, prior.encoder, self._training_faces()["latents"], self.seed)
@@ -653,6 +661,7 @@ class PriorStage(Stage):
         for role, part in parts.items():
             if isinstance(part, nn.Module):
                 self._save(role, part)
+        # Methods add a bundle's mean code to what the encoder gives. This encoder gives whole codes, so the mean is 0.
         average = torch.zeros(generator.n_latent, generator.style_dim)
         save_tensors(self.export / "latent_avg.safetensors", {"latent_avg": average})
         if self.on_latents:

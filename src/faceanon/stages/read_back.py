@@ -24,6 +24,7 @@ def read_back(bundle: Bundle, drawn: Tensor, original: Tensor, mesh: Tensor | No
     frame = bundle.frame
     if frame is None or mesh is None:
         return round_to_8_bit(drawn)
+    # As six channels: one grid moves the faces and what lies around them.
     shown, edge = frame.moved(torch.cat([drawn, original], 1), mesh, bundle.image_size)
     face, around = shown.chunk(2, 1)
     saved = round_to_8_bit(around + edge * (face - around))

@@ -150,6 +150,7 @@ class Acceleration(L.Callback):
             self._set(inductor_settings().triton, "cudagraph_or_error", True)
         # What torch itself looks at while it compiles behind a first network.
         warnings.filterwarnings("ignore", r"The \.grad attribute of a Tensor that is not a leaf Tensor")
+        # Until the first training step begins, which lets compiled code run, everything runs uncompiled.
         torch.compiler.set_stance("force_eager")
 
     def _set(self, config: Any, name: str, value: object) -> None:  # noqa: ANN401 - a module of settings
@@ -180,6 +181,7 @@ class Acceleration(L.Callback):
         bundle = vars(getattr(module, "bundle", object))
         networks = []
         for role in _ROLES:
+            # In `vars` and not by attribute: asking for the attribute would build the network.
             if role in bundle:
                 networks.append((f"bundle.{role}", bundle[role]))
         for teacher in getattr(module, "teacher", []):
@@ -278,9 +280,11 @@ def fuse(optimizer: Optimizer) -> bool:
 def lay_out(module: nn.Module) -> None:
     """Lay weights of convolutions out for channels-last: `(O, I, k, k)`, and StyleGAN2's `(1, O, I, k, k)` alike."""
     for part in module.modules():
+        # A frozen network is no registered submodule, so `modules()` below does not come to it.
         if isinstance(part, Frozen):
             lay_out(part.net)
     channels_last(module)
     for parameter in module.parameters():
         if parameter.ndim == 5 and len(parameter) == 1:
+            # Channels-last exists for four dimensions alone: the leading 1 is taken off and put back.
             parameter.data = parameter.data[0].contiguous(memory_format=torch.channels_last)[None]

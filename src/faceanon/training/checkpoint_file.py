@@ -47,6 +47,7 @@ def write_checkpoint(content: dict[str, Any], path: Path) -> None:
 def _write_checksum(file: BinaryIO) -> None:
     """Replace the empty comment at the end of a zip file by one that holds the hash of what stands before it."""
     end = file.seek(-_LENGTH, os.SEEK_END)
+    # A zip file ends with the length of its comment and the comment. torch writes none, so the length is 0.
     assert file.read() == bytes(_LENGTH)
     file.seek(end)
     file.write(_NOTE.to_bytes(_LENGTH, "little"))

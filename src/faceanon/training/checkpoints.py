@@ -124,6 +124,7 @@ class RunCheckpoint(Checkpoint):
         if done >= trainer.num_training_batches or done % trainer.accumulate_grad_batches:
             return False
         every = getattr(trainer, "val_check_batch", None) or math.inf
+        # With None Lightning counts the batches between two validations across epochs.
         if trainer.check_val_every_n_epoch is None:
             seen = all_done
         else:
@@ -168,6 +169,7 @@ class RunCheckpoint(Checkpoint):
         new = self.dirpath / NEWEST
         last = self.dirpath / LAST
         previous = self.dirpath / PREVIOUS
+        # False keeps optimizers and loops in the file; it says nothing of how the file is read.
         trainer.save_checkpoint(new, weights_only=False)
         if trainer.is_global_zero:
             if last.exists():

@@ -189,6 +189,7 @@ def _read_checkpoint(path: str | Path | None) -> dict[str, Any] | None:
             raise UserError(f"--ckpt_path: {path} is a folder and no sharded checkpoint; give the .ckpt itself")
         return None
     try:
+        # Tensors stay on the disk: Lightning reads the file itself when the run begins.
         return read_checkpoint(Path(path), mapped=True)
     except DamagedError as error:
         raise UserError(f"--ckpt_path: {error}; give one that a run saved, or `last` for the newest whole") from error

@@ -46,6 +46,7 @@ def _settings(value: Any) -> Any:  # noqa: ANN401 - whatever a config holds
     remarked = not OF_A_CLASS.isdisjoint(value) or not OF_A_RUN.isdisjoint(value)
     settings = {}
     for name, entry in value.items():
+        # Only beside the settings of a class or a run: elsewhere these words may be names of arguments.
         if remarked and (name in REMARKS or (name == "base" and isinstance(entry, list))):
             continue
         settings[name] = _settings(entry)
@@ -65,6 +66,7 @@ def _on_base(file: object, arguments: object) -> dict[str, Any]:
         yaml.YAMLError: There is no such file, it describes no class, or the arguments are no entries by name.
     """
     try:
+        # jsonargparse's own kind of path: it counts from the folder of the config that is being read.
         described = _load_yaml(Path_fr(str(file)).read_text())
     except (TypeError, ValueError, RecursionError) as error:
         raise yaml.YAMLError(f"base: {str(error)[:200]}") from error

@@ -12,6 +12,7 @@ from faceanon.errors import NO_ROOM, RunError, UserError
 # What torch's zip writer says on a full disk; it raises a RuntimeError, not an OSError.
 _TORCH_NO_ROOM = re.compile(r"No space left on device|PytorchStreamWriter failed|unexpected pos \d+ vs \d+")
 _WORKER = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (.*)", re.DOTALL)
+# What gloo, NCCL and torch's store say when the process at the other end is gone.
 _PEER = re.compile(
     r"Connection (?:closed|reset)|remote process exited|recvValue|Broken pipe|Timed out waiting|broken by peer",
     re.IGNORECASE,

@@ -138,6 +138,7 @@ class FiniteGuard(L.Callback):
             "random": random_state(),
             "state": state,
             "extra": extra,
+            # Relative: the two still find each other when the folder of the run is moved as a whole.
             "config": os.path.relpath(config, self.folder / FOLDER) if config.is_file() else None,
             "config_sha256": sha256(config) if config.is_file() else None,
         }

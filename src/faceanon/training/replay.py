@@ -79,6 +79,7 @@ class Replay(FiniteGuard):
             raise UserError(f"the saved batch is of another model: {wrong[0]} does not fit; give its own --config")
         for optimizer in trainer.optimizers:
             for group in optimizer.param_groups:
+                # `base_lr` too: a stage computes the rate of every step from it.
                 group["lr"] = group["base_lr"] = 0.0
         # Seeds, R1's turn and the scheduled learning rate follow from the batch's number and how many are planned.
         trainer.fit_loop.epoch_loop.batch_progress.total.ready = self.progress["number"]

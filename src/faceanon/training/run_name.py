@@ -120,6 +120,7 @@ def _takes(model: Config, argument: str) -> bool:
         for one in parameters.values():
             if one.kind is inspect.Parameter.VAR_KEYWORD:
                 handed_on.append(one)
+        # Without `**kwargs` this class hands nothing on, so its bases' arguments cannot be given.
         if not handed_on:
             return False
     return False

@@ -102,6 +102,7 @@ class RunState(L.Callback):
     def _row(self, trainer: L.Trainer) -> tuple[dict[str, float], int]:
         """The row that Lightning is about to log, and its step; empty where it has logged all."""
         epoch_over = epoch_is_over(trainer)
+        # Lightning logs the figures of an epoch at the step of its last batch, one less than it has counted by then.
         step = steps_logged(trainer) - int(epoch_over)
         if not (self._unlogged and trainer.training and (epoch_over or writes_logs(trainer))):
             return {}, step
@@ -143,6 +144,7 @@ class RunState(L.Callback):
             for logger in trainer.loggers:
                 if isinstance(logger, CSVLogger):
                     loggers.append(logger)
+            # Not strict: the resumed run may be configured with more loggers or fewer than the one that saved.
             for logger, rows in zip(loggers, self._loaded["csv_rows"], strict=False):
                 logger.continue_after(rows)
 

@@ -79,6 +79,8 @@ class GracefulStop(L.Callback):
             StoppedError: A signal came, and this is the batch after it.
         """
         done = int(trainer.fit_loop.total_batch_idx)
+        # The signal came in or after the last batch of an epoch, at whose end `RunCheckpoint` saves. One process leaves
+        # here; several agree on a batch first, after the next one.
         at_an_epochs_end = batch_idx == 0 and self.received is not None and trainer.world_size == 1
         if not at_an_epochs_end and (self.last is None or done < self.last):
             return
@@ -169,6 +171,7 @@ def _agreed(last: int | None, done: int, told: bool, several: bool) -> int | Non
         return None
     store = dist.distributed_c10d._get_default_store()
     if told:
+        # Where another process was told first, this gives back that one's number.
         return int(store.compare_set(_KEY, "", str(done + 1)))
     if store.check([_KEY]):
         return int(store.get(_KEY))

@@ -56,6 +56,7 @@ class RateLimit:
                     del self._seen[name]
             mine = self._seen.setdefault(client, deque())
             if len(mine) >= self.count:
+                # There is room again when the oldest request leaves the window.
                 return max(1, math.ceil(mine[0] + self.seconds - now))
             mine.append(now)
             return 0
@@ -98,6 +99,7 @@ class UploadGate:
 
         # By its end: Gradio puts its paths below a prefix, which differs between releases.
         upload = scope["method"] == "POST" and scope["path"].rstrip("/").endswith("/upload")
+        # ASGI lets a server leave out the client; all such requests count as those of one.
         client = (scope.get("client") or ("unknown",))[0]
         if upload and (seconds := self.limit.wait(client)):
             await _refuse(guarded, seconds)
@@ -120,6 +122,7 @@ def _whole(receive: Receive) -> Receive:
     async def message() -> Scope:
         nonlocal complete
         got = await receive()
+        # Behind the last part a disconnect is no broken upload: the picture is there.
         if got["type"] == "http.disconnect" and not complete:
             raise MultiPartException("the upload broke off")
         complete = complete or not got.get("more_body", False)

@@ -133,6 +133,7 @@ def _anonymize_tab(desk: Desk, look: Look) -> tuple[gr.Image, gr.Button]:
             onward = gr.Button("Try to recover it", visible=False, elem_id="anonymize-onward")
     _judge_as_typed(password, hint, look.rate)
 
+    # Gradio fills in the request by its annotation; it is no input of the page.
     def work(file: str | None, word: str | None, name: str, request: gr.Request) -> tuple[Any, ...]:
         reply = desk.anonymize(file, word or "", name, _client(request))
         back = reply.file is not None and desk.pipelines[name].backbone.reversible
@@ -149,6 +150,7 @@ def _judge_as_typed(password: gr.Textbox, hint: gr.HTML, rate: float) -> None:
         hint,
         trigger_mode="always_last",
         show_progress="hidden",
+        # Past the queue: the hint must not wait until the model is done with somebody's picture.
         queue=False,
         api_visibility="private",
     )
@@ -196,6 +198,7 @@ def _as_it_is(picture: gr.Image) -> gr.Image:
             raise gr.Error("this page fetches nothing; choose a file", print_exception=False)
         return await keep(path)
 
+    # On the object, where they hide the class's own methods, which Gradio calls by these names.
     vars(picture).update(preprocess=_path_of, async_move_resource_to_block_cache=kept)
     return picture
 

@@ -95,6 +95,7 @@ def _launch(page: Blocks, settings: WebSettings) -> str:
             pwa=False,
             num_workers=0,
             quiet=True,
+            # `launch` then returns at once, and the caller of `serving` decides how long the page is served.
             prevent_thread_lock=True,
         )
     except OSError as error:

@@ -218,12 +218,14 @@ class Bundle:
             UserError: Wanted as anything but the judge, or the file is missing or another one.
         """
         entry = self.entry(role)
+        # Further judges have roles `judge_NAME`.
         if role.split("_")[0] != "judge":
             raise UserError(
                 f"bundle {self.name!r} ({self.folder}) names {entry['file']} as {role}: ONNX networks have no "
                 "gradients, so they can only be the judge; name another network there"
             )
         path = self.folder / Path(entry["file"]).expanduser()
+        # A file that is missing is reported by the network itself.
         if path.is_file() and entry.get("sha256") not in (None, sha256(path)):
             raise UserError(f"{path} is not the file that bundle.yaml describes (sha256 differs); restore it")
         return kind(path, **entry.get("init", {}))
@@ -351,6 +353,7 @@ class Bundle:
     @cached_property
     def perceptual(self) -> PerceptualDistance:
         """`(a, b)` -> `(B,)` distance; `.features(x)` -> `(B, F)` pooled features."""
+        # An entry without a file is of a network without weights, such as the distance between latents.
         net = self.build("perceptual", weights="file" in self.entry("perceptual"))
         distance = LpipsDistance(Frozen(net)) if isinstance(net, Lpips) else PerceptualDistance(Frozen(net))
         return distance.to(self.device)

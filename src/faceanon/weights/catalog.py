@@ -14,6 +14,7 @@ from faceanon.paths import checkpoints
 from faceanon.weights.layouts import ENCODERS, LAYOUTS
 
 ROLES = {layout.kind: layout.role for layout in (*LAYOUTS, *ENCODERS.values())}
+# These have no layout in the tables: one has a generator's keys, the other is a pack of ONNX files.
 ROLES |= {"dbaf_decoder": "dbaf_decoder", "insightface": "judge, detector"}
 """Role in a bundle that a network of a kind has."""
 

@@ -16,6 +16,7 @@ def write_checksums(folder: Path) -> list[str]:
     path = folder / "bundle.yaml"
     missing = []
     lines = []
+    # Line by line, since a YAML writer would lose the file's comments.
     for line in path.read_text().splitlines():
         # Hashes of an earlier call; fresh ones follow below.
         if re.match(r"^ +(latent_avg_)?sha256: ", line):

@@ -53,6 +53,8 @@ def reading(draft: Tensor, mean: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]
     # Where nothing was found a column is 0, and its own product would be too.
     products.diagonal().clamp_(min=1)
     solved = torch.cholesky_solve(columns.T, torch.linalg.cholesky(products))
+    # `columns` holds s once, so `solved` has one of the two factors s of S; `counts` is the other. The division undoes
+    # that the columns were brought to one length.
     weight = solved * counts / lengths[:, None]
     return weight, -(weight @ mean.float())
 
@@ -67,6 +69,7 @@ def without_reading(encoder: Mapping[str, Tensor], generator: Mapping[str, Tenso
     """
     weight, _ = reading(generator["draft.weight"], generator["draft.bias"], cells)
     own = encoder[WEIGHT].detach().cpu()
+    # A layer that was trained on does not follow from the draft any more: it is stored as it is.
     if (weight - own).norm() > SAME * own.norm():
         return dict(encoder)
     stored = {}

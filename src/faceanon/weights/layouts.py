@@ -56,6 +56,7 @@ def count(state: State, pattern: str) -> int:
 def _generator(state: State) -> Init:
     # StyleGAN2 begins at 4 px, and each further to_rgb is of twice the side.
     size = 4 << count(state, "to_rgbs.#.bias")
+    # Weights are `(1, out, in, 3, 3)`. A block has two convolutions, the first of which doubles the side.
     channels = {4: state["conv1.conv.weight"].shape[1]}
     for block in range(count(state, "to_rgbs.#.bias")):
         channels[8 << block] = state[f"convs.{2 * block}.conv.weight"].shape[1]
@@ -67,6 +68,7 @@ def _discriminator(state: State) -> Init:
     blocks = count(state, "convs.#.skip.1.weight")
     size = 4 << blocks
     channels = {size: state["convs.0.0.weight"].shape[0]}
+    # convs.0 takes the colours to channels; each block after it halves the side.
     for block in range(1, blocks + 1):
         channels[size >> block] = state[f"convs.{block}.conv2.1.weight"].shape[0]
     return {"size": size, **_table(size, channels)}

@@ -64,6 +64,7 @@ def _advice(found: Sequence[tuple[str, Published | None]], bundle: str) -> str:
         if entry is None:
             lines.append(f"{role}: no published file is known; train one")
             continue
+        # A name with a space describes a file and cannot be typed into a command.
         file = _ANY if " " in entry.files[0] else entry.files[0]
         if file not in files:
             files += [file]

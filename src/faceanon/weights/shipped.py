@@ -34,6 +34,7 @@ def usual_threads() -> int:
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "get_num_threads"):
         return int(torch.get_num_threads())
+    # The variable may list a number for each level of nested threads; the outermost one counts.
     told = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     if told.isdigit() and int(told) > 0:
         return int(told)

@@ -52,6 +52,7 @@ class Spread:
 
 _UNIT = Spread(0.0, 1.0)
 _SIGNED = Spread(-1.0, 1.0)
+# Angles are in radians, so this is a whole turn.
 _ANGLE = Spread(0.0, 6.2832)
 
 SPREADS: dict[str, Spread] = {

@@ -55,6 +55,7 @@ def _draw_eye(canvas: Canvas, head: Head, side: int, spot: Spot) -> None:
     white = canvas.cover((y.abs() / opening - lid) * size * 0.42, 1.3)
     canvas.paint(white, flat(x, 0.93, 0.92, 0.90), EYE)
     canvas.paint(white * 0.45 * gauss((y + opening * lid) / 0.22), flat(x, 0.35, 0.3, 0.3))
+    # An iris stays about round when the head turns, so the narrowing of the eye is undone for it.
     _draw_iris(canvas, head, white, x * spot.squeeze, y)
     lash = torch.maximum((y + opening * lid).abs() * size - 0.014, (x.abs() - 1.06) * size)
     canvas.paint(canvas.cover(lash) * 0.85, head.skin * 0.2, EYE)
@@ -105,6 +106,7 @@ def draw_mouth(canvas: Canvas, head: Head) -> None:
     bow = 1 - 0.25 * gauss(x / 0.28)
     upper = (0.033 + 0.022 * person["lip_upper"]) * profile.sqrt() * bow
     lower = (0.046 + 0.027 * person["lip_lower"]) * profile.sqrt()
+    # In an open mouth the lower lip falls by the whole gap, and the upper one rises by a third of it.
     lips = torch.maximum(torch.maximum(-y - upper - 0.35 * gap, y - lower - gap), side)
     red = person["lip_red"]
     tone = torch.stack([0.82 + 0.02 * red, 0.54 - 0.24 * red, 0.59 - 0.20 * red], dim=1)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from faceanon.data.synthetic.factors import ATTRIBUTES, IDENTITY
 
+# In head units: how far the face bulges towards the viewer, and the depth of the axis about which it turns sideways.
 _DEPTH = 0.52
 _PIVOT = 0.18
 
@@ -76,6 +77,7 @@ class Head:
         x = u * self.cos_yaw + z * self.sin_yaw
         z_turned = z * self.cos_yaw - u * self.sin_yaw
         y = v * self.cos_pitch + (z_turned - 0.35) * self.sin_pitch
+        # The derivative of x by u: how much a small part of the face is narrowed at this place.
         squeeze = (self.cos_yaw - _DEPTH * u / (self.width**2 * depth) * self.sin_yaw).clamp(0.35, 1.15)
         return Spot(x - _PIVOT * self.sin_yaw, y, squeeze)
 

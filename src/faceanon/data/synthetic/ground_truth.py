@@ -83,8 +83,10 @@ def _mouth(head: Head) -> list[Point]:
     mouth = head.mouth
     smile = head.picture["smile"]
     opening = head.picture["mouth_open"]
+    # The curve by which `features.draw_mouth` bends the lips, at the corners and in the middle.
     corner = mouth.y - 0.0275 * smile
     middle = mouth.y + 0.0275 * smile
+    # The lips of `features.draw_mouth` in the middle, where the bow takes a quarter off the upper one.
     top = middle - 0.75 * (0.033 + 0.022 * head.person["lip_upper"]) - 0.03 * opening
     bottom = middle + 0.046 + 0.027 * head.person["lip_lower"] + 0.085 * opening
     half = head.mouth_half
@@ -95,6 +97,7 @@ def _outline(head: Head) -> list[Point]:
     """Chin, left jaw, right jaw: on the outline of the face."""
     x, y = head.centre
     power = head.outline_power
+    # The superellipse of `Head.face`, solved for x at this level.
     reach = head.width * (1 - head.taper * _JAW_LEVEL**2) * (1 - _JAW_LEVEL**power) ** (1 / power)
     level = y + _JAW_LEVEL * head.height
     return [(x, y + head.height), (x - reach, level), (x + reach, level)]

@@ -45,6 +45,7 @@ def _mass(head: Head) -> Tensor:
     above = head.y / (head.height + 0.1)
     below = head.y / _bottom(head)
     upper = (x * x + above * above + 1e-6).sqrt()
+    # A superellipse of power 4: straight sides and a blunt end, as hanging hair has.
     lower = (x**4 + below**4 + 1e-6).sqrt().sqrt()
     return (torch.where(head.y < 0, upper, lower) - 1) * 0.4
 
@@ -70,6 +71,7 @@ def draw_front_hair(canvas: Canvas, head: Head, mass: Tensor, strands: Tensor) -
     fringe = torch.maximum(cap, y - line - 2.4 * temple)
     # The lock opens downwards, so that the jaw, which belongs to the person, stays in sight.
     inner = head.width * (1.02 - 0.13 * _long(head)) - 0.10 * (y - 0.05).clamp(min=0)
+    # The last summand takes the lock away from short hair: no point is inside of it then.
     lock = torch.maximum(torch.maximum(inner - x.abs(), mass), -0.2 - y) + 0.3 * (1 - _long(head))
     opacity = canvas.cover(torch.minimum(fringe, lock), 2.0)
     edge = 1 - 0.25 * gauss(fringe / 0.05)

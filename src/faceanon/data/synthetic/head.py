@@ -60,6 +60,7 @@ def light(head: Head) -> Tensor:
     towards = (1.05 - across * across - down * down).clamp(min=0.03).sqrt()
     a = head.picture
     length = (a["light_x"] ** 2 + a["light_y"] ** 2 + 1).sqrt()
+    # The light comes from (light_x, light_y, 1), where 1 is towards the viewer, as `towards` is of the normal.
     lambert = ((across * a["light_x"] + down * a["light_y"] + towards) / length).clamp(min=0)
     return a["light_ambient"] + (1.12 - a["light_ambient"]) * 1.12 * lambert
 

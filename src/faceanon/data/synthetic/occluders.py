@@ -28,6 +28,7 @@ def _draw_glasses(canvas: Canvas, head: Head, lit: Tensor) -> None:
     """Frame, bridge and temples, and lenses from clear to dark; the eyes stay visible through the darkest."""
     worn = head.picture["glasses"]
     left, right = head.eyes
+    # Far outside of everything, so that the minimum over both eyes can begin with it.
     frame = torch.full_like(head.x, 9.0)
     lens = torch.full_like(head.x, 9.0)
     roundness = 2.7 + 0.7 * head.picture["occluder_angle"]
@@ -50,6 +51,7 @@ def _draw_glasses(canvas: Canvas, head: Head, lit: Tensor) -> None:
     gleam = gauss((slant - left.x) / 0.05) + gauss((slant - right.x) / 0.05)
     canvas.paint(glass * dark, flat(head.x, 0.07, 0.07, 0.09))
     canvas.paint(glass * 0.16 * gleam, flat(head.x, 1.0, 1.0, 1.0))
+    # Behind clear lenses eyes and brows keep their own class; dark lenses cover them.
     canvas.mark(glass * (dark > 0.4), OCCLUDER)
     canvas.paint(canvas.cover(frame) * worn, _colour(head, 0.5) * 0.5 * lit, OCCLUDER)
 

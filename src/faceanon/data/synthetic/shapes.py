@@ -83,6 +83,7 @@ def flat(like: Tensor, red: float, green: float, blue: float) -> Tensor:
 
 def hsv(hue: Tensor, saturation: Tensor | float, value: Tensor) -> Tensor:
     """Colour `(B, 3, 1, 1)` from hue (in turns), saturation and value, each `(B, 1, 1)`."""
+    # The closed form f(n) = v - v s max(0, min(k, 4 - k, 1)), k = (n + 6 h) mod 6, with n = 5, 3, 1 for R, G, B.
     k = torch.stack([(n + hue * 6) % 6 for n in (5.0, 3.0, 1.0)], dim=1)
     ramp = torch.minimum(k, 4 - k).clamp(0, 1)
     value = value[:, None]

@@ -29,6 +29,7 @@ class OnnxBackbone(WithoutCodes):
 
     def __init__(self, folder: str | Path, device: torch.device | str = "cpu") -> None:
         super().__init__()
+        # onnxruntime would otherwise take all cores. Torch's number of threads is the one that the caller has set.
         self.net = OnnxMethod.load(folder, torch.get_num_threads(), str(device))
         self.card = self.net.card
         self.key_shape = self.card.key.shape

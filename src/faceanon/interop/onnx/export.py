@@ -298,6 +298,7 @@ def _quantize(graph: bytes) -> bytes:
                 op_types_to_quantize=list(QUANTIZED_OPS),
                 per_channel=True,
                 weight_type=QuantType.QInt8,
+                # `value_info` was deleted above, so the quantizer may not find a type; all of them are float.
                 extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
             )
         finally:

@@ -64,6 +64,7 @@ class _Mesh(nn.Module):
 
     def __init__(self, net: FaceMeshNet) -> None:
         super().__init__()
+        # Under the same names, since the graph's weights are named as in the model's state dict.
         for name, child in net.named_children():
             self.add_module(name, child)
 
@@ -186,6 +187,7 @@ def graph_of(case: LightGraph) -> tuple[bytes, list[str]]:
     inputs = [item for item in model.graph.input if item.name not in weights]
     del model.graph.input[:]
     model.graph.input.extend(inputs)
+    # The optimizer may leave weights that no node reads any more; the graph must not ask for them.
     used = set()
     for node in model.graph.node:
         used.update(node.input)
@@ -195,6 +197,7 @@ def graph_of(case: LightGraph) -> tuple[bytes, list[str]]:
         stored.name = name
         stored.data_type = weights[name][0]
         stored.dims.extend(weights[name][1])
+        # External, so that the file holds no data. `light.networks` hands the weights over, and no such file is opened.
         stored.data_location = onnx.TensorProto.EXTERNAL
         place = stored.external_data.add()
         place.key = "location"

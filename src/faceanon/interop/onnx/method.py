@@ -234,6 +234,7 @@ def open_graph(graph: bytes, name: str, threads: int | None = None, device: str 
         import onnxruntime
     except ImportError as error:
         raise UserError("ONNX models need the package onnxruntime; run: pip install onnxruntime") from error
+    # Microsoft's builds for Windows would report their use.
     onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
     # Its errors are raised too, and become one line.

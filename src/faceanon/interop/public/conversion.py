@@ -57,6 +57,7 @@ def convert(found: Found, source: str) -> Converted:
     except ValueError as error:
         raise UserError(f"{source}: a {found.layout.title} whose sizes do not fit together: {error}") from error
     own = net.state_dict()
+    # Only what needs no training may be missing. `load_strictly` below refuses all else.
     missing = sorted(own.keys() - tensors.keys())
     noise = list(filter(_NOISE.fullmatch, missing))
     kernels = list(filter(_KERNEL.fullmatch, missing))

@@ -114,6 +114,7 @@ class Staging:
         """
         assert file.pack is not None
         files = {}
+        # With a part of the hash: another pack of the same name then never writes over these files.
         folder = f"{pack_name(file)}-{file.sha256[:8]}"
         for name in file.pack.files:
             data = file.pack.read(name)
@@ -170,6 +171,7 @@ class Staging:
             average = average_rows(network.latent_avg, rows, str(part.file.path))
         # The options first: with this one off, the public code adds no average even where the file carries one.
         if not network.start_from_latent_avg:
+            # Only an encoder gets here, since of a generator `start_from_latent_avg` is always True.
             average = network.tensors["styles.0.linear.bias"].new_zeros(rows, network.init["style_dim"]).float()
             notes.append("codes are no offsets from an average (opts), so latent_avg is zero")
         elif network.latent_avg is not None and network.latent_avg.squeeze().ndim == 1:
@@ -253,6 +255,7 @@ def card(spec: dict[str, Any], present: str) -> str:
     """
     side = spec["image_size"]
     title = f"# {spec['name']}\n\nPretrained networks for {side} x {side} px, imported from public files. {TERMS}"
+    # What people wrote above the mark stays; what is below it is written anew.
     before = present.split(MARK)[0].rstrip() or title
     head = "| recognised as | file | sha256 of the file | licence | commercial use | notes |"
     lines = [head, "|" + "---|" * 6]

@@ -50,6 +50,7 @@ def bundle_folder(bundle: str) -> Path:
         raise UserError(f"{bundle!r} is no name for a bundle; use letters, digits, dots, dashes and underscores")
     if not folder.parent.is_dir():
         raise UserError(f"no folder {folder.parent} to put the bundle {folder.name} in; make it, or choose another")
+    # An empty folder may become a bundle.
     if folder.exists() and not (folder / SPEC).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is there already and is no bundle; choose another name")
     return folder
@@ -108,6 +109,7 @@ def _parts(files: Sequence[PublicFile]) -> list[Part]:
             if network.layout is GENERATOR:
                 decoder = network
                 break
+        # An encoder was trained with the generator that lies in its own file.
         if decoder is None:
             partner = None
         else:
@@ -196,9 +198,11 @@ def _with_roles(parts: list[Part], spec: dict[str, Any], overwrite: bool) -> tup
     for part in parts:
         role = part.role
         name = part.found.name
+        # A second network of such a role gets a role of its own; one of the same name would replace the first.
         if role in SEVERAL and role in taken and taken[role].get("name") != name:
             role = f"{role}_{name}"
         present = taken.get(role)
+        # The file's hash tells that this import was done before, so that doing it again changes nothing.
         if present is not None and present.get("source", {}).get("sha256") == part.file.sha256:
             lines.append(f"{part}: already in {spec['name']} as {role}")
             continue
@@ -297,6 +301,7 @@ def _commit(temporary: Path, folder: Path, old: dict[str, Any], spec: dict[str, 
         write_atomic(temporary / SPEC, text.encode())
         # mkdtemp makes folders that only their owner may read.
         temporary.chmod(0o755)
+        # One rename, so that there is a whole bundle or none. An empty folder of this name gives way.
         temporary.replace(folder)
         return
     present = ""
@@ -313,6 +318,7 @@ def _commit(temporary: Path, folder: Path, old: dict[str, Any], spec: dict[str, 
             # The name holds the hash of the content, so a file that is there already is the same.
             if not target.exists():
                 target.parent.mkdir(exist_ok=True)
+                # Noted before the move: an interrupt between the two would otherwise leave the file behind.
                 moved.append(target)
                 path.replace(target)
         write_atomic(folder / SPEC, text.encode())
@@ -322,6 +328,7 @@ def _commit(temporary: Path, folder: Path, old: dict[str, Any], spec: dict[str, 
             path.unlink(missing_ok=True)
         raise
     write_atomic(folder / CARD, card(spec, present).encode())
+    # Old files go last, when no bundle.yaml names them any more.
     for name in _file_names(old) - _file_names(spec):
         path = folder / name
         if name in (SPEC, CARD) or not path.parent.resolve().is_relative_to(folder.resolve()):

@@ -159,6 +159,7 @@ def _from_tensorflow(variables: Mapping[str, Tensor], settings: Mapping[str, Any
         key, tensor = _tf_entry(name, value, source)
         tensors[key] = tensor
         module = key.rpartition(".")[0]
+        # TensorFlow's files hold no blur kernels, so those that stylegan2-ada-pytorch stores are added.
         if key.endswith(("conv0.weight", "conv1.weight", "skip.weight")):
             tensors[f"{module}.resample_filter"] = kernel
         if key.endswith("torgb.weight"):
@@ -174,6 +175,7 @@ def _tf_entry(name: str, value: Tensor, source: str) -> tuple[str, Tensor]:
     if match := _TF_DENSE.fullmatch(name):
         return f"mapping.fc{match[1]}.{match[2]}", _tf_layout(value) if match[2] == "weight" else value
     if match := _TF_NOISE.fullmatch(name):
+        # Map 0 is of the one layer at 4 px, then two follow a resolution: 1 and 2 at 8 px, 3 and 4 at 16 px.
         index = int(match[1])
         return f"synthesis.b{2 ** ((index + 5) // 2)}.conv{int(index % 2 == 0)}.noise_const", value[0, 0]
     if name in ("Output/weight", "Output/bias"):
@@ -183,6 +185,7 @@ def _tf_entry(name: str, value: Tensor, source: str) -> tuple[str, Tensor]:
         raise _foreign(source, name)
     layer = _TF_LAYERS[match[2]]
     part = _TF_PARTS.get(match[3], match[3])
+    # Without this prefix it is a layer of the discriminator, whose layer `Conv` has another name than the generator's.
     if not name.startswith("synthesis/"):
         return f"b{match[1]}.{'conv' if match[2] == 'Conv' else layer}.{part}", _tf_layout(value)
     if part == "affine.bias":
@@ -217,6 +220,7 @@ def generator_state(tensors: Mapping[str, Tensor], source: str) -> dict[str, Ten
     state = {}
     for name, value in tensors.items():
         key, tensor = _generator_entry(name, value, source)
+        # An empty key marks a blur kernel of a layer that does not enlarge; our layers store none there.
         if key:
             state[key] = tensor.contiguous().clone()
     sides = set()
@@ -241,6 +245,7 @@ def _generator_entry(name: str, value: Tensor, source: str) -> tuple[str, Tensor
     if name == "synthesis.b4.const":
         return "input.input", value[None]
     if match := re.fullmatch(r"mapping\.fc(\d{1,2})\.(weight|bias)", name):
+        # style.0 is the PixelNorm, which has no weights.
         return f"style.{int(match[1]) + 1}.{match[2]}", value
     if match := re.fullmatch(r"synthesis\.b(\d{1,4})\.resample_filter", name):
         return (f"to_rgbs.{_block(match[1])}.upsample.kernel" if match[1] != "4" else ""), 4 * value
@@ -252,6 +257,7 @@ def _generator_entry(name: str, value: Tensor, source: str) -> tuple[str, Tensor
     part = match[3]
     if layer == "torgb":
         return _rgb_entry(f"to_rgbs.{block}" if block >= 0 else "to_rgb1", part, value, source)
+    # Two layers a block; the one layer at 4 px gets -1. Noise maps count that layer too, so theirs is one more.
     index = 2 * block + int(layer == "conv1")
     if part == "noise_const":
         return f"noises.noise_{index + 1}", value[None, None]
@@ -260,6 +266,7 @@ def _generator_entry(name: str, value: Tensor, source: str) -> tuple[str, Tensor
         return (f"{target}.conv.blur.kernel" if layer == "conv0" else ""), 4 * value
     if part not in _CONV_PARTS:
         raise _foreign(source, name)
+    # Our modulated convolutions have an axis for the sample in front, and the noise's strength is a vector of one.
     shaped = {"weight": value[None], "noise_strength": value.reshape(-1)}
     return f"{target}.{_CONV_PARTS[part]}", shaped.get(part, value)
 
@@ -292,6 +299,7 @@ def discriminator_state(tensors: Mapping[str, Tensor], source: str) -> dict[str,
     state = {}
     size = max(sides, default=0)
     for name, value in tensors.items():
+        # Layers that keep the resolution carry a kernel that they never use, and so does the block itself.
         if re.fullmatch(r"b\d{1,4}\.(resample_filter|(fromrgb|conv0|conv)\.resample_filter)", name):
             continue
         key = _discriminator_key(name, size)
@@ -313,7 +321,9 @@ def _discriminator_key(name: str, size: int) -> str | None:
     side = int(match[1])
     layer = match[2]
     part = match[3]
+    # convs.0 is the layer from RGB, so the block at full size has number 1.
     block = size.bit_length() - side.bit_length() + 1
+    # Places in our sequences: a layer that halves the map begins with its blur, which moves the rest by one.
     slot = {"resample_filter": 0, "weight": int(layer in ("conv1", "skip")), "bias": 1 + int(layer == "conv1")}[part]
     if side == 4:
         dense = {"fc": f"final_linear.0.{part}", "out": f"final_linear.1.{part}", "conv": f"final_conv.{slot}.{part}"}

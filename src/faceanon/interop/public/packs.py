@@ -132,6 +132,7 @@ def is_onnx(data: bytes) -> bool:
     fields = set()
     try:
         while at < len(data):
+            # Every field of protobuf starts with a tag: its number, and in the last three bits how its value is stored.
             tag, at = _varint(data, at)
             number = tag >> 3
             wire = tag & 7
@@ -142,6 +143,7 @@ def is_onnx(data: bytes) -> bool:
                 length, at = _varint(data, at)
                 at += length
             else:
+                # A ModelProto has only whole numbers and values with a length.
                 return False
     except IndexError:
         return False

@@ -95,6 +95,7 @@ def read_public(path: Path, encoder_type: str | None = None) -> PublicFile:
         pack = read_pack(path)
         return PublicFile(path, pack.sha256, tuple(pack.files), pack=pack)
     content = _load(path)
+    # e4e and pSp save `opts`; rosinality's StyleGAN2 saves `args`.
     opts = _plain(content.get("opts", content.get("args")))
     if encoder_type is not None:
         opts["encoder_type"] = encoder_type
@@ -179,6 +180,7 @@ def _stylegan2(content: dict[str, Any], average: Tensor | None, path: Path) -> l
     discriminator = states["d"]
     parts = []
     if generator is not None:
+        # Our reader of NVIDIA's files puts the average beside the weights, where strict loading would refuse it.
         if average is None and "latent_avg" in generator:
             average = generator.pop("latent_avg").float()
         note: tuple[str, ...] = ()

@@ -128,6 +128,7 @@ class _Reader(pickle.Unpickler):
             ("torch_utils.persistence", "_reconstruct_persistent_obj"): self.persistent,
             ("dnnlib.tflib.network", "Network"): TensorFlowNetwork,
         }
+        # NumPy 2 renamed `numpy.core`; files name what their writer had.
         for numpy in ("numpy.core", "numpy._core"):
             self.known[f"{numpy}.multiarray", "_reconstruct"] = self.array
             self.known[f"{numpy}.multiarray", "scalar"] = self.scalar
@@ -165,6 +166,7 @@ class _Reader(pickle.Unpickler):
     def storage(self, raw: bytes) -> Tensor:
         """The numbers of a torch storage, one dimension; `raw` is a torch file of its own."""
         self.spend(len(raw))
+        # By torch's restricted reader, so that the file inside the file runs nothing either.
         storage = _load_torch(io.BytesIO(raw), self.path)
         if not isinstance(storage, torch.storage.TypedStorage):
             raise pickle.UnpicklingError("a tensor without numbers")
@@ -174,6 +176,7 @@ class _Reader(pickle.Unpickler):
         self, numbers: Tensor, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: object
     ) -> Tensor:
         """A view of the numbers that is no larger than they are."""
+        # Strides can make one number pose as many, so the count is checked here.
         if len(size) > 8 or math.prod(size) > numbers.numel():
             raise pickle.UnpicklingError(f"a tensor of shape {size} on {numbers.numel()} numbers"[:200])
         return numbers.as_strided(size, stride, offset)

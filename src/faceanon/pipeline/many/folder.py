@@ -390,6 +390,7 @@ class _Noted:
             "target": target,
             "stamp": self.fingerprint,
         }
+        # Of an anonymized photo `faces` counts those hidden for good too; of a recovered one it does not.
         line |= {"by_model": outcome.faces - (0 if self.inverse else outcome.hidden), "hidden": outcome.hidden}
         line |= {"faces": [_face(face) for face in outcome.records], "notes": list(outcome.photo.notes)}
         self.run.note(self.journal, line)

@@ -181,6 +181,7 @@ class Journal:
                 if history is not None and head is not None and history.head == head:
                     taken |= history.last
                     lines = file.read(whole)
+                    # Without the part's first line, which says what the run is and stands in this journal already.
                     self._append(lines[lines.index(b"\n") + 1 :], durable=True)
             # Last: a kill before this leaves the lines twice; in the other order they could be lost.
             part.unlink(missing_ok=True)

@@ -94,6 +94,7 @@ def meet(
     meeting = Meeting()
     with ThreadPoolExecutor(workers, "faceanon-meeting") as pool:
         step = AT_ONCE * workers
+        # In portions: `pool.map` begins with all that it is given, and would hold the faces of all photos at once.
         for start in range(0, len(photos), step):
             some = photos[start : start + step]
             for faces in pool.map(lambda photo: _faces(pipeline, photo, aligned), some):

@@ -72,6 +72,7 @@ class Change:
             return self.pipeline.from_codes(faces, carried).clamp(-1, 1), []
         key = backbone.key_from_secret(self.secret, len(faces)).to(device)
         codes_made: list[bytes] = []
+        # `means` holds every track, or none where the method has no codes to average.
         if all(track in means for track in tracks):
             codes_of_tracks = []
             for track in tracks:
@@ -162,6 +163,7 @@ def replace_faces(
     """
     orders = []
     for row in places:
+        # `arrange_layers` knows squares alone; by this their tracks are found again.
         tracks = {}
         for track, square in row:
             tracks[square] = track

@@ -104,6 +104,7 @@ def read_frames(path: Path, wanted: Container[int] | None = None) -> Iterator[Fr
         stream.thread_type = "AUTO"
         # MPEG's clock, where the file names none.
         unit = stream.time_base or Fraction(1, 90_000)
+        # The usual time of one frame, for frames that say no time of their own.
         step = max(1, round(1 / (Fraction(_rate(stream)).limit_denominator(100_000) * unit)))
         last = None
         shape = None

@@ -186,6 +186,7 @@ def _split(joined: str, sizes: str) -> tuple[bytes, ...]:
 def _pack(parts: list[NDArray[np.int32]]) -> bytes:
     second = []
     for part in parts:
+        # After two rows of zeros there are as many differences as squares, and the first is the first square itself.
         second.append(np.diff(part.astype(np.int64), n=2, axis=0, prepend=np.zeros((2, 4), np.int64)))
     # Byte planes apart: the high bytes of small differences are all alike, which packs well.
     words = np.concatenate(second).T.astype("<i4")  # column after column

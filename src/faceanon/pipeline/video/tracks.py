@@ -120,6 +120,7 @@ class _Sightings:
         if len(self.frames) < 2:
             return self.boxes[-1]
         speed = (self.boxes[-1] - self.boxes[-2]) / (self.frames[-1] - self.frames[-2])
+        # Only the middle of the box moves on; its size stays.
         moved: Floats = (speed[:2] + speed[2:]) / 2 * min(frame - self.frames[-1], reach)
         return self.boxes[-1] + np.tile(moved, 2)
 
@@ -272,8 +273,10 @@ def _fill(frames: NDArray[np.int64], places: Floats, window: int) -> Floats:
 def _visible(number: int, start: int, places: NDArray[np.int32], size: tuple[int, int]) -> list[Segment]:
     """Leave out frames in which the square lies outside the picture: there is nothing to cover."""
     center = places[:, :2] / UNIT
+    # Half the side of the upright box around the turned square, whose corners lie at the sums of both axes.
     reach = np.abs(places[:, 2:]).sum(1)[:, None] / UNIT
     inside = np.all((center + reach >= 2) & (center - reach <= np.array(size) - 2), axis=1)
+    # Between two zeros every run of frames inside has a rise at its start and a fall at its stop.
     edges = np.nonzero(np.diff(np.concatenate([[0], inside.astype(int), [0]])))[0].reshape(-1, 2)
     return [Segment(number, start + int(a), places[a:b]) for a, b in edges]
 

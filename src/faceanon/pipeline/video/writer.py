@@ -85,6 +85,7 @@ class VideoWriter:
         self.comment = comment
 
     def __enter__(self) -> Self:
+        # Opened a second time: sound is read here while somebody else reads the frames.
         self._input = av.open(str(self.template))
         with _writable(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,6 +116,7 @@ class VideoWriter:
         given = source.codec_context
         # The template's own unit, in which the times of its frames are whole numbers.
         context.time_base = source.time_base or Fraction(1, 90_000)
+        # The upright width differs where frames were turned: their pixels are stretched along the other axis then.
         if (ratio := given.sample_aspect_ratio) and self.info.width == given.width:
             context.sample_aspect_ratio = ratio
         self._yuv = pixel_format.startswith("yuv")

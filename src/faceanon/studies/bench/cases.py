@@ -113,6 +113,7 @@ def register(*cases: Case) -> None:
 
 def shipped() -> list[Case]:
     """All registered cases, the shipped ones among them."""
+    # A module that was imported before is not run again, so no case is registered twice.
     for module in MODULES:
         importlib.import_module(f"faceanon.studies.bench.{module}")
     return list(CASES.values())

@@ -32,6 +32,7 @@ def compare(now: Run, then: Run) -> list[Comparison]:
             pairs.append((one, former[one.name]))
     compared = []
     for pair in pairs:
+        # Both by the clock of the newer run: a run on a GPU and one on a CPU are judged by different ones.
         if (comparison := _compared(*pair, now.clock)) is not None:
             compared.append(comparison)
     return compared

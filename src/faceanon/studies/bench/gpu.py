@@ -57,6 +57,7 @@ def fast() -> dict[str, Any]:
 def ways() -> tuple[Way, ...]:
     """From our step in float32 to all of gpu_fast.yaml, each with one thing more than the one before."""
     whole = fast()
+    # What gpu_fast.yaml sets beside compilation; the next way adds that.
     plain = {}
     for name in ("channels_last", "fused", "float32_matmul"):
         plain[name] = whole[name]
@@ -87,10 +88,13 @@ class Accelerated:
         if way.settings and not settings.cuda:
             changed = ON_CPU
         self.acceleration = Acceleration(**{**way.settings, **changed})
+        # Lightning appends the stage's callbacks to the trainer's, so this one stands behind the gate: it looks at
+        # `paused` after the gate has let the batch through, and `under` can set it just before.
         stage.configure_callbacks = lambda: [self.acceleration]  # type: ignore[method-assign]
         own = replace(settings, precision=way.precision)
         batch = faces(recipe.batch, recipe.size)
         self.training = SteppedTraining(stage, batch, own, folder, r1_interval, benchmark=settings.cuda)
+        # The stack closes in reverse: the training ends before its folder is removed.
         self.stack.callback(self.training.close)
 
     def under(self, context: AbstractContextManager[object]) -> None:
@@ -109,8 +113,10 @@ def reference(settings: Settings, recipe: Recipe) -> Work:
     stack = ExitStack()
     stage = build_stage(recipe, Path(stack.enter_context(tempfile.TemporaryDirectory())))
     _place(stage, settings)
+    # This also freezes what the stage does not train.
     first, second = stage.configure_optimizers()
     batch = faces(recipe.batch, recipe.size).to(settings.device)
+    # Two keys to anonymize with and two wrong ones a face, as the stage draws them.
     keys = stage.backbone.sample_key(4 * recipe.batch).to(settings.device)
     step = reference_of(stage)
     return Work(lambda: run_reference(step, batch, keys, (first, second)), recipe.batch, close=stack.close)
@@ -118,6 +124,7 @@ def reference(settings: Settings, recipe: Recipe) -> Work:
 
 def _place(stage: BackboneStage[Any], settings: Settings) -> None:
     stage.to(settings.device)
+    # Frozen networks lie outside of the module tree, so the stage does not take them along.
     stage.bundle.to(settings.device)
     stage.train()
 
@@ -210,6 +217,7 @@ def profile(settings: Settings, size: int, batch: int, way: Way, warmup: int = 4
     events = []
     for event in looking.key_averages():
         events.append((event.key, float(getattr(event, field)), int(event.count)))
+    # Where nothing was counted, a sum of 0 would divide the shares below.
     whole = sum(time for _, time, _ in events) or 1.0
     ordered = sorted(events, key=lambda event: -event[1])
     costs = []

@@ -52,6 +52,7 @@ def measure(
     """
     if rounds < 1 or together < 1:
         raise UserError(f"rounds is {rounds} and together {together}; give at least 1 of each")
+    # One step more than there are rounds: each case is also built.
     steps = _Steps(progress, len(cases) * (rounds + 1))
     make = Apart if apart else Here
     figures = {}
@@ -59,6 +60,7 @@ def measure(
         figures[one.name] = _blank(one, settings)
     run = Run(settings, [], rounds, describe_machine(settings), changed=sources_changed())
     with ExitStack() as stack:
+        # The peaks stay in memory to the end, since they are measured again beside every case.
         base = []
         for case in peaks(settings):
             base.append(_Peak(case, make(case, settings, warmup), stack))
@@ -69,6 +71,7 @@ def measure(
                 for number in range(rounds):
                     _round(ready, base, figures, number, steps)
             measured = []
+            # Cases of later groups have neither yet, and must not stand in the file that `keep` writes.
             for figure in figures.values():
                 if figure.samples or figure.failed:
                     measured.append(figure)
@@ -82,6 +85,7 @@ def groups(cases: Sequence[Case], together: int) -> Iterator[list[Case]]:
     group: list[Case] = []
     for case in cases:
         if case.heavy:
+            # A group that a heavy case cuts short is measured before it, so that the order of the listing stays.
             yield from ([group] if group else [])
             yield [case]
             group = []
@@ -110,6 +114,7 @@ class _Peak:
     """A measurement of peak speed that is warmed up and ready to sample."""
 
     def __init__(self, case: Case, runner: Runner, stack: ExitStack) -> None:
+        # Before it is built, so that the process of a case that cannot be built ends too.
         stack.callback(runner.close)
         self.name = case.name
         self.runner = runner
@@ -128,6 +133,7 @@ class _Peak:
 
 def _blank(case: Case, settings: Settings) -> BenchFigure:
     """A figure without samples, which knows what the case does not use."""
+    # The same device, so that it does not count as asked for here; below it counts where it is a GPU.
     usual = Settings(device=settings.device)
     asked = []
     for one in fields(settings):
@@ -155,6 +161,7 @@ def _prepared(
     for case in group:
         steps.next(f"{case.name}: building")
         runner = make(case)
+        # Before it is built, as in `_Peak`.
         stack.callback(runner.close)
         figure = figures[case.name]
         try:
@@ -176,6 +183,7 @@ def _round(
     # A copy, since a case that fails leaves the later rounds.
     for name, runner in list(ready.items()):
         steps.next(f"{name}: round {number + 1}")
+        # Just before the case's own sample: other programs on the machine then slow both down alike.
         for peak in base:
             peak.measure(figures[name])
         try:

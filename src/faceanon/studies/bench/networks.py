@@ -121,6 +121,7 @@ def edit(settings: Settings, batch: int) -> Work:
 
     def call() -> None:
         with drawing(settings):
+            # The encoder gives feature maps as well; the code alone moves and is drawn.
             draw(encode(image)[0] + direction)
 
     return Work(call, batch)

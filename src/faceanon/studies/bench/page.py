@@ -202,6 +202,7 @@ def _was_shared(run: Run) -> bool:
     """Whether a case that keeps its threads busy got much less processor time than that."""
     shares = []
     for one in run.figures:
+        # A case without FLOPs may wait for files or processes, however idle the machine is.
         if one.gflop and (share_of_wall := one.summary()["cpu_per_wall"]) is not None:
             shares.append(share_of_wall)
     return any(share < 0.9 * run.settings.threads for share in shares)

@@ -53,6 +53,7 @@ def _megabytes(field: str) -> float | None:
     with suppress(OSError):
         for line in _STATUS.read_text().splitlines():
             if line.startswith(f"{field}:"):
+                # The file counts in KiB.
                 return int(line.split()[1]) / 1024
     return None
 
@@ -71,6 +72,7 @@ class Memory:
     def now(self) -> float | None:
         """MB in use, once what is no longer needed has gone back."""
         gc.collect()
+        # What torch keeps in its cache does not count here, so it need not be emptied.
         if self.settings.cuda:
             return torch.cuda.memory_allocated(self.settings.device) / 2**20
         # Glibc keeps freed pages; other C libraries have no such call.
@@ -98,13 +100,16 @@ class Memory:
 
 def sample(work: Work, settings: Settings, memory: Memory, repeats: int = 1) -> Sample:
     """Measure `repeats` calls in a row; times are those of one."""
+    # In this order: `now` gives freed pages back first, and the peak then starts from what is left.
     before = memory.now()
     known = memory.reset()
+    # What an earlier call has started may still be running on the GPU.
     settings.synchronise()
     wall = time.perf_counter()
     cpu = cpu_seconds()
     for _ in range(repeats):
         work.call()
+    # A call on a GPU returns before its work is done.
     settings.synchronise()
     wall = time.perf_counter() - wall
     cpu = cpu_seconds() - cpu
@@ -142,6 +147,8 @@ class FlopCounter(DispatchMode):  # type: ignore[no-untyped-call]
         """Count one operation, and run it."""
         kwargs = kwargs or {}
         formula = flop_registry.get(operation_of(func))
+        # As torch's `FlopCounterMode` does: the question for a device is left as it is, all else without a formula is
+        # taken apart.
         if formula is None and func is not torch.ops.prim.device.default:
             with self:  # in inference mode whole compositions arrive
                 parts = func.decompose(*args, **kwargs)

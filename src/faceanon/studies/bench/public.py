@@ -33,6 +33,7 @@ def network_table(size: int = PUBLIC, narrow: int = 1) -> Table:
     public = channel_table(PUBLIC, 2, None)
     channels = {}
     for side, width in public.items():
+        # Of smaller faces the coarsest resolutions would lie below 4 px, and are left out.
         if side * size >= 4 * PUBLIC:
             channels[side * size // PUBLIC] = width // narrow
     dim = 512 // narrow
@@ -77,6 +78,7 @@ def write_bundle(folder: Path, table: Table, files: bool = True, seed: int = 0) 
                 save_tensors(folder / file, network_class(path)(**init).state_dict())
     init = table["generator"][1]
     if files:
+        # `(L, D)`, L = 2 log2(S) - 2 rows of w+: 14 at 256 px. A bit length is one more than the logarithm.
         average = torch.zeros(2 * init["size"].bit_length() - 4, init["style_dim"])
         save_tensors(folder / "latent_avg.safetensors", {"latent_avg": average})
     spec = {"name": "random", "image_size": init["size"], "parsing": PARSING, "networks": entries}

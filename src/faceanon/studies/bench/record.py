@@ -193,6 +193,7 @@ def describe_machine(settings: Settings) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "faceanon": faceanon.__version__,
+        # Windows has no `getloadavg`.
         "load": [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None,
     }
     if settings.cuda:
@@ -205,6 +206,7 @@ def _cpu_model() -> str:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
+    # Not every system has such a line. Where `processor` is empty as well, the architecture is what is known.
     return platform.processor() or platform.machine()
 
 
@@ -288,6 +290,7 @@ def _content(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}); give a JSON that faceanon bench wrote") from error
+    # Very deep nesting, as in a file of brackets, makes json raise RecursionError.
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not a JSON that faceanon bench wrote ({error}); give another file") from error
     if not isinstance(content, dict):

@@ -52,6 +52,7 @@ def reference_synthesis(generator: Generator, w_plus: Tensor, features: Mapping[
     """Draw `(B, 3, S, S)` of `w_plus` `(B, L, D)` with the stored noise; arguments as in `Generator.synthesis`."""
     stored = zip(generator.noise_sides, generator.noises.buffers(), strict=True)
     noises = []
+    # Feature maps take the place of the noise in all layers of their resolution.
     for side, item in stored:
         noises.append((features or {}).get(side, item))
     styles = w_plus.unbind(1)
@@ -59,6 +60,8 @@ def reference_synthesis(generator: Generator, w_plus: Tensor, features: Mapping[
     x = _styled(generator.conv1, x, styles[0], noises[0])
     image = _to_rgb(generator.to_rgb1, x, styles[1], None)
     for block, to_rgb in enumerate(generator.to_rgbs):
+        # Row 0 is that of `conv1`, so layer i of `convs` has row i + 1. The colours of a block read the row that the
+        # first layer of the next block reads too.
         row = 2 * block + 1
         for offset in (0, 1):
             layer = generator.convs[row - 1 + offset]

@@ -50,6 +50,7 @@ class Pair:
         torch.manual_seed(seed)
         with _at(stage, number):
             drawn = stage.draw_shard(batch)
+            # Both phases share these pictures; the reference draws them in each.
             adversarial = stage.discriminator_terms(self.discriminator, batch.image, drawn.pictures)
             update(optimizer_d, torch.stack(list(adversarial.values())).sum())
             # The generator's loss goes through the discriminator and must leave no gradients in it.
@@ -78,6 +79,7 @@ def _plain(terms: dict[str, Tensor]) -> dict[str, Tensor]:
 @contextmanager
 def _at(stage: BackboneStage[Any], number: int) -> Iterator[None]:
     """The stage believes to be in the training of batch `number`."""
+    # The number decides on pairings and branches, and a stage asks its trainer for it.
     trainer = SimpleNamespace(fit_loop=SimpleNamespace(total_batch_idx=number), world_size=1)
     before = swap_trainer(stage, trainer)
     try:

@@ -67,6 +67,7 @@ class ReferenceStep(ABC):
             fake = []
             for picture, _ in self.draw(batch, keys):
                 fake.append(picture)
+        # All at once, as the stage does it: the deviation over the minibatch depends on what is in one call.
         logits = self.discriminator(torch.cat([batch.image, *fake]))
         count = len(batch)
         terms = {"adversarial": discriminator_loss(logits[:count], logits[count:])}
@@ -108,11 +109,13 @@ class ReferenceAnonymize(ReferenceStep):
     def draw(self, batch: FaceBatch, keys: Tensor) -> list[tuple[Tensor, Codes]]:
         """Two anonymized, the recovered, two opened with wrong keys."""
         backbone = self.backbone
+        # In the order in which the stage draws them: two to anonymize with, two wrong ones.
         first, second, *wrong = keys.chunk(4)
         original = backbone.encode(batch.image)
         drawn = []
         for codes in (backbone.edit(original, key) for key in (first, second)):
             drawn.append((self.decode(codes), codes))
+        # In the latent loop recovery opens the codes that were edited, otherwise those that are found in the picture.
         saved, start = drawn[0]
         if self.stage.loop != "latent":
             start = backbone.encode_anonymized(round_to_8_bit(saved) if self.stage.loop == "file" else saved)
@@ -135,17 +138,20 @@ class ReferenceAnonymize(ReferenceStep):
         losses = []
         for item in pictures:
             losses.append(pixel_loss(item, batch.image, norm))
+        # A sum over the pictures, where the other terms are means: so does the stage.
         terms["reconstruction"] = torch.stack(losses).sum()
         terms["identity"] = self._identity(batch.image, pictures, settings.terms.margin, settings.terms.clamp_recovery)
         latents = []
         for _, codes in drawn:
             latents.append(self.backbone.w_plus(codes))
+        # Pictures that wrong keys open have no part in it.
         edited = latent_regulariser(torch.cat(latents[:2]), settings.latent_norm)
         terms["latent"] = (edited + latent_regulariser(latents[2], settings.latent_norm)) / 2
         return terms
 
     def _identity(self, original: Tensor, pictures: list[Tensor], margin: float, clamp: bool) -> Tensor:
         first, second, recovered, wrong1, wrong2 = pictures
+        # DBAF eqs. (29)-(32), averaged as the released code does: three pairs, one pull, five pairs.
         different = [(first, original), (second, original), (first, second)]
         wrong = [(wrong1, recovered), (wrong2, recovered), (wrong1, wrong2), (wrong1, original), (wrong2, original)]
         apart = []
@@ -186,6 +192,7 @@ class ReferenceDisentangle(ReferenceStep):
         terms["adversarial"] = generator_loss(self.discriminator(picture))
         terms["reconstruction"] = pixel_loss(picture, batch.image, settings.reconstruction_norm)
         source = self.source(batch)
+        # A label below 0 names nobody: such a row shows the same person as itself alone.
         known = (batch.identity == batch.identity[source]) & (batch.identity >= 0)
         same = (source == torch.arange(len(batch))) | known
         drawn, original = self.embed(picture, batch.image)

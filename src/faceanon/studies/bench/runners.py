@@ -118,6 +118,7 @@ class Apart:
             line = self.process.stdout.readline()
         except BrokenPipeError:
             line = ""
+        # At the end of the pipe `readline` gives an empty line: the process is gone.
         if not line:
             raise CaseFailedError(f"its process ended with {self.process.wait()}: {self._last_words()}")
         answer: dict[str, Any] = json.loads(line)
@@ -126,9 +127,11 @@ class Apart:
         return answer
 
     def _last_words(self) -> str:
+        # The process wrote through the same open file, so its position stands at the end.
         self.errors.seek(0)
         lines = self.errors.read().strip().splitlines()
         if lines:
+            # The last line of a traceback is the error itself.
             return lines[-1][-TAIL:]
         return "it said nothing (killed, perhaps for want of memory)"
 

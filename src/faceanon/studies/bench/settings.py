@@ -100,5 +100,6 @@ class Settings:
         """Set threads, seed and the precision of products for this process."""
         torch.set_num_threads(self.threads)
         torch.manual_seed(self.seed)
+        # Both: torch's own defaults allow TF32 in convolutions and not in products.
         torch.backends.cuda.matmul.allow_tf32 = self.tf32
         torch.backends.cudnn.allow_tf32 = self.tf32

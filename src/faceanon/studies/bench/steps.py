@@ -88,6 +88,7 @@ def build_stage(recipe: Recipe, folder: Path, **changes: Any) -> BackboneStage[A
     method = yaml.safe_load((configs() / config.pop("backbone")).read_text())
     arguments = dict(method.get("init_args") or {})
     start = None
+    # At 64 px the bundle of the config ships with weights; larger networks are drawn at random.
     if recipe.size == 64:
         if recipe.preset == "dbaf_keyed":
             start = drawn_model()
@@ -129,6 +130,7 @@ class StepGate(Callback):
 
     def on_train_batch_start(self, trainer: L.Trainer, stage: L.LightningModule, batch: FaceBatch, index: int) -> None:
         """Wait; at the end leave the loop before the batch, as Lightning itself does where a stage's hook gives -1."""
+        # The hook runs in the training's thread, so the context is entered where the work is done.
         if (wish := self.wishes.get()) is None:
             trainer.should_stop = True
             raise StopIteration
@@ -170,6 +172,7 @@ class SteppedTraining:
         options |= {"precision": LIGHTNING[settings.precision], "max_epochs": 1, "default_root_dir": folder}
         options |= {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
         trainer = L.Trainer(**{**options, "callbacks": [self.gate], **kwargs})
+        # The data set gives whole batches already.
         loader = DataLoader(Repeated(batch), batch_size=None)
         # A daemon, so that a training that hangs cannot keep the process.
         self.thread = threading.Thread(target=self._run, args=(trainer, stage, loader), daemon=True)

@@ -102,6 +102,7 @@ def _folder(settings: Settings, pipeline: Pipeline, pictures: Sequence[Image.Ima
             if isinstance(result, UserError):
                 raise UserError(f"{task.source.name}: {result}")
 
+    # The bound method keeps the folder: it is deleted when its object is no longer used.
     return Work(call, images, close=scratch.cleanup)
 
 
@@ -163,6 +164,7 @@ def evaluation(settings: Settings) -> Work:
 
     def call() -> None:
         with torch.no_grad():
+            # A new one for every call: its metrics keep the rows of all batches.
             Evaluation(backbone.bundle).update(batch, backbone)
 
     return Work(call, EVALUATED)

@@ -37,6 +37,7 @@ class Bench:
     def __init__(self, case: Case, settings: Settings, warmup: int = 1) -> None:
         settings.start()
         self.settings = settings
+        # Before the case is built, so that weights and optimizer states count as its memory.
         self.memory = Memory(settings)
         self.work: Work = case.build(settings)
         self.gflop: float | None = None
@@ -73,6 +74,7 @@ def reason(error: Exception) -> str:
 
 def _private_output() -> TextIO:
     """Standard output for the parent alone; whatever else is printed goes to standard error."""
+    # By file descriptors: libraries in C print past `sys.stdout`, into the answers.
     private = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     return private

@@ -62,6 +62,7 @@ class Entry:
 def _warned(run: Results) -> list[str]:
     # A warning begins with what is wrong; figures behind the colon may be printed otherwise today.
     known = {text.split(":")[0] for text in run.warnings}
+    # Without a rate in the file NaN takes its place: no figure has that in its name, so its check is left out.
     now = find_faults(run.figures, str(run.meta.get("judge")), float(run.meta.get("far") or math.nan)).values()
     added = []
     for text in now:
@@ -235,6 +236,7 @@ def check_entries(entries: Sequence[Entry], across: bool = False) -> list[str]:
     for entry in entries:
         for number, run in enumerate(entry.runs):
             runs[f"{entry.name} {number + 1}"] = run
+    # With one run a method, a number in its label would say nothing.
     if len(runs) == len(entries):
         single = {}
         for entry in entries:

@@ -191,6 +191,7 @@ def _standing(figures: Mapping[str, Mapping[str, float]]) -> tuple[float, float]
         if name in figures:
             hidden = figures[name]["mean"]
             break
+    # Without a way back nothing is recovered.
     return hidden, -figures[RECOVERED]["mean"] if RECOVERED in figures else 0.0
 
 
@@ -200,6 +201,7 @@ def _cell(entry: Entry, name: str, value: Mapping[str, float] | None) -> Leaderb
     mean = value["mean"]
     if name.startswith("cost/"):
         return LeaderboardCell(f"{mean:.1f}", value=mean)
+    # Several seeds have a spread; one run has the interval over its people.
     if "std" in value:
         return LeaderboardCell(format_value(name, mean), "± " + format_value(name, value["std"]), mean)
     judge = entry.meta["judge"]

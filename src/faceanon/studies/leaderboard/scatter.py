@@ -135,6 +135,7 @@ def _height(value: float, low: float, high: float, lower: bool) -> float:
 
 def _ticks(low: float, high: float, log: bool) -> list[float]:
     """Three to six round values between the ends."""
+    # A narrow axis holds fewer than two whole powers of ten: its ticks are even steps of the logarithm.
     if log:
         ticks = list(map(float, range(math.ceil(low), math.floor(high) + 1)))
         if len(ticks) >= 2:
@@ -148,6 +149,7 @@ def _ticks(low: float, high: float, log: bool) -> list[float]:
 
 def _spread(points: Sequence[Point], rounds: int = 80) -> None:
     """Push circles that hide each other apart, as far as the frame lets them."""
+    # A circle that is pushed away may cover another one, so once is not enough.
     for _ in range(rounds):
         for i, one in enumerate(points):
             for other in points[:i]:
@@ -165,6 +167,7 @@ def _push(one: Point, other: Point) -> None:
         dx = math.cos(one.number)
         dy = math.sin(one.number)
         distance = 1.0
+    # Each of the two moves by half of what they lack; the last division makes the direction a unit vector.
     step = (2 * RADIUS + 1 - math.hypot(one.at[0] - other.at[0], one.at[1] - other.at[1])) / 2 / distance
     one.at = _inside(one.at[0] + dx * step, one.at[1] + dy * step)
     other.at = _inside(other.at[0] - dx * step, other.at[1] - dy * step)

@@ -169,6 +169,7 @@ class OcclusionTest:
             keys.append(draw_keys(backbone, self.seed, role, numbers).to(image.device))
         made = {"original": image, "anonymized": saved(draw_or_hide(backbone, image, keys[0])[0])}
         if backbone.reversible:
+            # A sealed method opens codes that lie beside the picture; any other method has none.
             codes = codes_or_none(backbone, image)
             made["recovered"] = saved(bring_back(backbone, made["anonymized"], keys[0], codes))
             made["wrong key"] = saved(open_wrongly(backbone, made["anonymized"], keys[1]))
@@ -188,6 +189,7 @@ class OcclusionTest:
             pairs |= {"recovery_rate": embeddings["recovered"], "wrong_key_rate": embeddings["wrong key"]}
         for name, embedding in pairs.items():
             self._metric(f"cosine/{name}/{kind}", PairSimilarity).update(embedding, embeddings["original"])
+        # Of a bare face this would compare the original with itself.
         if kind != NONE:
             self._metric(f"cosine/through_rate/{kind}", PairSimilarity).update(embeddings["original"], reference)
 
@@ -219,11 +221,13 @@ class OcclusionTest:
         if net is None:
             return None
         points = net(made["original"])
+        # Landmarks lie in [-1, 1], so half a side is one unit: in pixels.
         distance = (net(made["anonymized"]) - points).norm(dim=-1) * mask.shape[-1] / 2
         moved = distance if moved is None else moved
         seen = visible(points, mask)
         for name, values in {kind: distance, f"{kind}/bare": moved}.items():
             if name != f"{NONE}/bare":
+                # NaN leaves covered landmarks out of the mean; a face without any other has none.
                 self._row(f"landmark_distance/{name}", values.masked_fill(~seen, math.nan).nanmean(1))
         return moved
 
@@ -267,6 +271,7 @@ class OcclusionTest:
             elif isinstance(metric, Identification):
                 self._figure(f"deid_rate_gallery/{self.judge}/{rest}", metric.gallery_rate(threshold).numpy(), people)
             elif isinstance(metric, Verification):
+                # At the threshold of the bare faces: at its own every kind would have the same rate.
                 impostors = metric.compute()["impostor"]
                 self.figures[f"impostor_rate/{self.judge}/{rest}"] = float((impostors > threshold).double().mean())
         self.faults = occlusion_faults(self.figures, self.ci, self.judge, self.kinds)

@@ -183,6 +183,7 @@ def _sheets(samples: Mapping[str, Tensor]) -> dict[str, str]:
     """One embedded sheet a kind."""
     kinds: dict[str, dict[str, Any]] = {}
     for label, row in samples.items():
+        # Labels are `KIND: VERSION`, and a page has a sheet for each kind.
         kind, _, version = label.partition(": ")
         kinds.setdefault(kind, {})[version] = row
     uris = {}

@@ -73,6 +73,7 @@ def rendered_batches(people: int, photos: int, size: int, batch: int) -> Iterato
         size: Side S of the pictures in pixels.
         batch: Pictures in a batch.
     """
+    # No occluders by chance: the plain faces have to be bare.
     roll = held_out_roll("test", people, photos, 0.0, _FIRST_LABEL)
     factors = torch.cat([roll.identity, roll.attributes], dim=1)
     for start in range(0, len(factors), batch):
@@ -107,6 +108,7 @@ def wearing(kind: str, factors: Tensor, size: int) -> Occlusion:
         raise ValueError(f"the renderer draws {', '.join(RENDERED)}, not {kind!r}")
     dressed = factors.clone()
     dressed[:, FACTORS.index(kind)] = 1.0
+    # The factors of identity come first among `FACTORS`.
     drawn = render_in_chunks(dressed[:, : len(IDENTITY)], dressed[:, len(IDENTITY) :], size)
     return Occlusion(_unit(drawn.image), drawn.parsing == OCCLUDER)
 
@@ -157,6 +159,7 @@ def draw(kind: str, image: Tensor, points: Tensor, numbers: Sequence[int], seed:
     if points.shape != (len(image), 5, 2) or len(numbers) != len(image):
         raise ValueError(f"{len(image)} pictures need points ({len(image)}, 5, 2) and as many numbers")
     blank = torch.zeros(len(image), *image.shape[2:], dtype=torch.long, device=image.device)
+    # The canvas has colours in [0, 1]; its labels are 1 where an occluder lies, else 0.
     canvas = Canvas((image + 1) / 2, blank, pixel=2.0 / image.shape[-1])
     rows = []
     for number in numbers:
@@ -172,12 +175,14 @@ def _frame(image: Tensor, points: Tensor, style: Tensor) -> _Frame:
     across = right - left
     # Two eyes in one place would have no direction.
     scale = across.norm(dim=1).clamp_min(1e-3)
+    # y points down in a picture, so a quarter turn of this direction points from the eyes to the mouth.
     right_way = across / scale[:, None]
     down_way = torch.stack([-right_way[:, 1], right_way[:, 0]], 1)
     height = (((mouth_left + mouth_right) / 2 - eyes) * down_way).sum(1)
     # Points of a profile may lie in one line.
     height = torch.maximum(height, 0.5 * scale)
     size = image.shape[-1]
+    # Centres of the pixels.
     steps = (torch.arange(size, device=image.device) * 2 + 1) / size - 1
     down, along = torch.meshgrid(steps, steps, indexing="ij")
     offset = torch.stack([along, down]) - eyes[:, :, None, None]  # (B, 2, S, S)
@@ -194,14 +199,17 @@ def _glasses(canvas: Canvas, face: _Frame) -> None:
     u = face.u.abs() - 0.5
     v = face.v - 0.03
     power = 2.5 + 2 * face.free(0)
+    # A superellipse, so that lenses are between round and square.
     radius = ((u.abs() + 1e-4) ** power + (v.abs() * 1.25 + 1e-4) ** power) ** (1 / power)
     rim = (radius - 0.38).abs() - 0.035
     bridge = torch.maximum((v + 0.06).abs() - 0.03, face.u.abs() - 0.15)
     temple = torch.maximum((v + 0.06).abs() - 0.03, (face.u.abs() - 1.05).abs() - 0.19)
     frame = torch.minimum(rim, torch.minimum(bridge, temple))
     dark = (face.free(1) > 0.5).float()
+    # Lenses before the frame, which lies over their edge.
     lens = canvas.cover((radius - 0.38) * face.scale) * (0.1 + 0.75 * dark)
     canvas.paint(lens, flat(u, 0.06, 0.06, 0.08))
+    # Clear lenses are too faint to be marked: the eyes behind them stay part of the face.
     canvas.mark(lens, 1)
     colour = hsv(face.free(2), 0.5, 0.15 + 0.4 * face.free(3))
     canvas.paint(canvas.cover(frame * face.scale), colour, 1)
@@ -216,6 +224,7 @@ def _mask(canvas: Canvas, face: _Frame) -> None:
     cloth = ((narrow.abs() + 1e-4) ** 3 + (((v - 1.1) / 0.85).abs() + 1e-4) ** 3) ** (1 / 3) - 1
     cloth = torch.maximum(cloth, top - v)
     loop = torch.maximum((v - 0.66 + 0.5 * (u.abs() - 1)).abs() - 0.03, (u.abs() - 1.15).abs() - 0.2)
+    # Loops before the cloth, which covers their inner ends.
     canvas.paint(canvas.cover(loop * face.scale), flat(u, 0.88, 0.88, 0.88), 1)
     shade = (0.94 + 0.06 * torch.sin(22 * (v - top))) * (1.03 - 0.25 * u * u)
     colour = hsv(face.free(1), 0.1 + 0.3 * face.free(2), 0.55 + 0.4 * face.free(3))
@@ -231,6 +240,7 @@ def _hand(canvas: Canvas, face: _Frame) -> None:
     x = angle.cos() * du + angle.sin() * dv
     y = angle.cos() * dv - angle.sin() * du
     zero = torch.zeros_like(angle)
+    # The palm, then four fingers, then the thumb, in coordinates of the hand with the fingers upwards.
     parts = [capsule(x, y, (zero, zero + 0.1), (zero, zero + 3.0), 0.36)]
     for number, length in enumerate((0.8, 0.98, 1.05, 0.92)):
         base = side * (number - 1.5) * 0.2

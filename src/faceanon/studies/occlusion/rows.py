@@ -49,6 +49,7 @@ def masked_psnr(image: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
     """PSNR in dB inside masks `(B, S, S)` of `(B, 3, S, S)` in [-1, 1]: `(B,)`, at most 100, NaN where one is empty."""
     check_same_shape("image", image, "reference", reference)
     error = ((image - reference) / 2).double().square().mean(1)
+    # An empty mask gives 0 / 0, which is NaN.
     return psnr((error * mask).sum((1, 2)) / mask.sum((1, 2)))
 
 
@@ -80,6 +81,7 @@ def mask_iou(found: Tensor, truth: Tensor) -> Tensor:
 def visible(points: Tensor, mask: Tensor) -> Tensor:
     """Which landmarks `(B, K, 2)` in [-1, 1] lie in the picture and outside the mask `(B, S, S)`: `(B, K)` bool."""
     size = mask.shape[-1]
+    # Pixel 0 reaches from -1 to -1 + 2 / S.
     pixel = ((points + 1) * size / 2).floor().long()
     inside = ((pixel >= 0) & (pixel < size)).all(-1)
     # Clamped so that each can be looked up; `inside` leaves out those beyond the border.
@@ -95,6 +97,7 @@ def mean_interval(
     Of what is no share, equal values have an interval of width zero.
     """
     known = values[np.isfinite(values)]
+    # `rate_interval` takes values that are all 0 or all 1 for a rate, and gives them Wilson's interval.
     if not rate and len(known) and known.min() == known.max():
         return float(known[0]), float(known[0])
     return rate_interval(values, people, draws, seed)

@@ -60,6 +60,7 @@ def run_occlusion(options: OcclusionOptions) -> int:
     from faceanon.studies.occlusion.page import write_occlusion
 
     backbone, test, device = _test(options)
+    # Filled while the faces are read, so it is complete only after the loop.
     left_out: list[str] = []
     count, batches = _batches(options, backbone.image_size, left_out)
     with tqdm(total=count, desc="occluded faces", unit="face", leave=False, disable=not sys.stderr.isatty()) as bar:
@@ -139,6 +140,7 @@ def choose(photos: list[Photo], most: int) -> list[Photo]:
             "put each person's pictures into a folder, or give --identities"
         )
     chosen = []
+    # By name, so that a limit takes the same people on every machine.
     for _, own in sorted(people.items()):
         chosen.extend(own[:PHOTOS])
     return chosen[:most]

@@ -63,6 +63,7 @@ class JudgedBundle:
 
     def judge(self, image: Tensor) -> Tensor:
         """Embeddings `(B, E)` of `(B, 3, S, S)` in [-1, 1]."""
+        # A judge takes pictures on the CPU, and moves them itself where it computes elsewhere.
         return self._judge.embed(image.cpu()).to(image.device)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the bundle has
@@ -155,6 +156,7 @@ class AsShown(WithoutCodes):
 @contextmanager
 def judged(backbone: Backbone, judge: Judge) -> Iterator[None]:
     """Give a model's bundle a judge while the block runs."""
+    # The attacks ask the method's bundle who is who, so its judge is exchanged for as long.
     own = backbone.bundle
     backbone.bundle = cast(Bundle, JudgedBundle(own, judge))
     try:

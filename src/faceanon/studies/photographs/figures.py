@@ -102,6 +102,7 @@ def _anonymized_figures(judge: Judge, measured: Measured, threshold: float, figu
         parts["strangers"].append(_accepted(scores, others, threshold))
         parts["rank1"].append(_first(scores, same, others))
     for part, rows in parts.items():
+        # First over the passwords: a row of the bootstrap is a picture.
         figures.add_mean(f"{part}/{judge.name}", torch.stack(rows).mean(0), person)
     # Passwords differ: one may draw a stranger who resembles many. The mean alone would hide that.
     for number, accepted in enumerate(parts["same"], 1):
@@ -137,6 +138,7 @@ def _ratio(rows: Array) -> float:
 def chance(person: Tensor) -> float:
     """Rank 1 of a guess: the mean share of a person's other pictures among all other pictures."""
     others = (person[:, None] == person).sum(1) - 1
+    # Every person has another picture (`find_people`), so no row is left out.
     return float(others.float().mean() / (len(person) - 1))
 
 
@@ -176,6 +178,7 @@ def mesh_figures(measured: Measured, figures: Figures) -> None:
     """Add how far the points moved, in shares of the eye distance, and whether the expression stayed."""
     person = measured.person
     original = measured.mesh[ORIGINAL][0]
+    # Of the original: one unit of length for all versions of a face.
     eyes = (original[:, LEFT_EYE].mean(1) - original[:, RIGHT_EYE].mean(1)).norm(dim=1)
     for kind, suffix in (("anonymized", ""), (ROUND_TRIP, "/round_trip")):
         if kind not in measured.mesh:
@@ -187,6 +190,7 @@ def mesh_figures(measured: Measured, figures: Figures) -> None:
         after = list(map(expression, versions))
         for name, values in before.items():
             pairs = []
+            # `(N, 2)` before and after, for each password.
             for one in after:
                 pairs.append(torch.stack([values, one[name]], 1))
             rows = torch.stack(pairs, 1).double().numpy()

@@ -85,6 +85,7 @@ def mobilefacenet(weights: Path, device: torch.device | str = "cpu") -> Judge:
         UserError: The file is missing, or is no such checkpoint.
     """
     advice = "give the public checkpoint of MobileFaceNet (068.ckpt)"
+    # Before torch reads the file, which may unpack to far more than it holds.
     refuse_bomb(weights)
     try:
         state = torch.load(weights, map_location="cpu", weights_only=True)

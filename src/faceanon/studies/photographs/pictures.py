@@ -196,6 +196,7 @@ def meet_everybody(
     if not setting.same_stranger:
         return None
     sources = []
+    # Who becomes whom is decided over the pictures of all persons, so all originals are needed first.
     for person in people:
         for picture in person.pictures:
             _make_original(picture, setting, cache)
@@ -249,6 +250,7 @@ def make_pictures(
     ):
         tasks = list(_recovering(person, pipeline, setting, keys, kind, cache))
         for task, reason in _run(pipeline, tasks, step, spent, may_fail=True):
+            # A refused wrong password is a result, and is kept. Whatever else failed is tried again by the next run.
             refused = kind == "wrong" and isinstance(reason, WrongPasswordError)
             stands_in = task.target.with_suffix(".refused" if refused else ".failed")
             write_atomic(stands_in, f"{reason}\n".encode())
@@ -299,6 +301,7 @@ def _tripping(person: Person, round_trip: Pipeline, passwords: Passwords, cache:
         source = place(cache, picture, ORIGINAL)
         target = place(cache, picture, ROUND_TRIP)
         if not target.is_file():
+            # The codec takes no key, but a task wants a password.
             yield AnonymizeTask(round_trip, source, target, passwords.right[0], aligned=True)
 
 

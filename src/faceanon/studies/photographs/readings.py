@@ -218,6 +218,7 @@ def collect(
         for kind, names in kinds_seen.items():
             detected[kind] = _stack(rows, names)
     if round_trip:
+        # Only now: the detector did not look at round trips.
         kinds_seen[ROUND_TRIP] = [ROUND_TRIP]
     points = []
     for picture in pictures:

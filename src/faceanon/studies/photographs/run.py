@@ -168,10 +168,12 @@ def run_study(
     if jobs == 1:
         work = partial(_alone, helper)
     else:
+        # The helper itself is not sent: networks and judges do not pass to other processes, which make their own.
         work = partial(_shared, make_tools, setting, cache, jobs, albums)
     pictures = sum(len(person.pictures) for person in people)
     with tqdm(total=pictures, desc="photographs", unit="photo") as bar:
         for person, spent in work(people):
+            # After each person, so that an interrupted study keeps what it has taken.
             _add_seconds(cache / SECONDS, spent)
             bar.update(len(person.pictures))
 

@@ -165,6 +165,7 @@ def _train(
     curve: dict[int, float] = {}
     checks = set()
     for number in range(CHECKS):
+        # The last one falls on the last batch.
         checks.add(math.ceil(steps * (number + 1) / CHECKS))
     for step in tqdm(range(1, steps + 1), desc="telling drawn from real", delay=2, leave=False):
         rows = torch.randint(len(known.person), (BATCH,))

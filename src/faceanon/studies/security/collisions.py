@@ -125,6 +125,7 @@ def _codes(target: Target, keys: Tensor) -> tuple[int | None, float | None, floa
         code = target.codes(target.probes.image[:1]).identity
     except DoesNotApplyError:
         return None, None, None
+    # `batched` gives the last pieces of keys fewer rows, so the code is cut to their number.
     same = code.to(target.device).expand(target.budget.batch, *code.shape[1:])
     codes = target.batched(lambda k: _short(target.backbone.transform(same[: len(k)], k)), keys, title="codes")
     equal, nearest, median = nearest_pair(codes)
@@ -140,6 +141,7 @@ def _short(codes: Tensor) -> Tensor:
     rows = codes.flatten(1).double()
     if rows.shape[1] <= LONGEST:
         return rows
+    # The generator starts anew in each call, so that all batches are projected onto the same axes.
     axes = torch.randn(rows.shape[1], LONGEST, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     return rows @ axes.to(rows) / math.sqrt(LONGEST)
 
@@ -148,6 +150,7 @@ def _like(rows: Tensor) -> Tensor:
     """Normal rows with the covariance of `(N, D)`."""
     centred = rows - rows.mean(0)
     values, vectors = torch.linalg.eigh(centred.T @ centred / len(rows))
+    # Rounding can make an eigenvalue of 0 slightly negative.
     drawn: Tensor = torch.randn(rows.shape, dtype=torch.float64) @ (vectors * values.clamp(min=0).sqrt()).T
     return drawn
 

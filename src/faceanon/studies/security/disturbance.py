@@ -44,6 +44,7 @@ def noisy(image: Tensor) -> Tensor:
 def blurred(image: Tensor) -> Tensor:
     """Gaussian blur of a 64th of the side."""
     sigma = image.shape[-1] / 64
+    # Three sigmas to either side; the side of the kernel must be odd.
     blurry: Tensor = gaussian_blur(image, 2 * int(3 * sigma) + 1, [sigma, sigma])
     return blurry
 
@@ -130,6 +131,7 @@ def disturbance(target: Target) -> Disturbed:
         cosine = (target.embed(face) * target.gallery[:count]).sum(1)
         rates.append(float((cosine > target.threshold).float().mean()))
         cosines.append(float(cosine.mean()))
+        # Halved, since pictures lie in [-1, 1] and `psnr` takes a range of 1.
         error = ((face - image) / 2).square().mean((1, 2, 3))
         decibels.append(float(psnr(error).mean()))
     return Disturbed(tuple(DISTURBANCES), tuple(rates), tuple(cosines), tuple(decibels), len(image))

@@ -121,6 +121,7 @@ def kdf_cost(target: Target, price: float = PRICE, advantage: float = ADVANTAGE)
         Secret.from_password(f"guess {number}", b"faceanon/attack/salt", cost)
         walls.append(time.perf_counter() - wall)
         cores.append(time.process_time() - core)
+    # The clock may not move at all in a cheap derivation, and the verdict divides by this.
     core_seconds = max(statistics.median(cores), 1e-6)
     guess = core_seconds / 3600 * price / advantage
     # On average half of a class is tried before the password is found.

@@ -125,6 +125,7 @@ def known_pairs(target: Target) -> KnownPairs:
         linear.append(_compared(least_squares(x[:n], goal[:n])(x_new), goal_new))
     enough = []
     for n in counts:
+        # With fewer pairs in all than that, the network still learns from all of them.
         if n >= min(SMALLEST_MLP, len(x)):
             enough.append(n)
     # Each of these takes a training, so the largest numbers alone.
@@ -151,6 +152,7 @@ def _standardised(known: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
     """Both by mean and spread of what the attacker knows; entries that never vary stay near nothing."""
     mean = known.mean(0)
     spread = known.std(0)
+    # The floor is relative to the largest spread; the last summand is for codes in which nothing varies.
     spread = spread.clamp(min=1e-3 * float(spread.max()) + 1e-12)
     return (known - mean) / spread, (new - mean) / spread
 

@@ -68,6 +68,7 @@ class Leak(Finding):
                     f"(chance {self.chance:.1%}), AUC {probe.auc:.2f}"
                 )
                 outcome = self._graded(max(0.0, probe.rank1 - self.chance), probe.auc)
+                # A probe that does not find the person even in the identity code is too weak to clear the other parts.
                 if outcome == "holds" and control.auc < CONTROL_NEEDED:
                     outcome = "open"
                     text = f"{text}; too weak to conclude: on the {CONTROL} AUC {control.auc:.2f}"
@@ -184,9 +185,11 @@ def _pooled(part: Tensor) -> Tensor:
 def read(points: Tensor, goal: Tensor, new: Tensor) -> Tensor:
     """Embeddings `(M, E)` that a ridge regression, learnt from `(N, D)` to `(N, E)`, reads off `(M, D)`."""
     mean = points.mean(0)
+    # Parts of a code that never vary would be divided by 0.
     spread = points.std(0).clamp(min=1e-6)
     points = (points - mean) / spread
     new = (new - mean) / spread
+    # The regression solves a system with a row for each column, and feature maps have thousands of them.
     if points.shape[1] > MOST:
         # The points are centred already.
         _, _, axes = torch.pca_lowrank(points, min(MOST, len(points)), center=False)
@@ -194,4 +197,5 @@ def read(points: Tensor, goal: Tensor, new: Tensor) -> Tensor:
         new = new @ axes
     # What all faces share tells nobody apart.
     middle = goal.mean(0)
+    # In float64, since the normal equations square the condition of the points.
     return apply_ridge(ridge(points.double(), (goal - middle).double()), new.double()).float()

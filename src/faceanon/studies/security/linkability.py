@@ -93,6 +93,7 @@ def linkability(target: Target) -> Linkability:
     A method without a key has one key for everybody.
     """
     identity = target.probes.identity
+    # By the person's place among all, so that all pictures of a person share a key.
     group = torch.unique(identity, return_inverse=True)[1] // GROUP
     keys = []
     for number in range(int(group.max()) + 1):

@@ -82,6 +82,7 @@ class Membership(Finding):
         )
         outcome = worst(*map(_outcome, self.signals))
         high = max(signal.interval[1] for signal in self.signals)
+        # A figure above the bound is not called safe, even where chance explains it.
         suspect = max(signal.auc for signal in self.signals) > AUC_HOLDS
         if outcome == "holds" and (suspect or high > AUC_PARTLY):
             return [Verdict("open", f"{text}; the intervals reach up to {high:.2f}: take more people")]
@@ -155,6 +156,7 @@ def _signals(target: Target, batch: FaceBatch) -> dict[str, Tensor]:
     if target.recogniser is not None:
         own = _unit(target, target.recogniser, image)
         changed = _unit(target, target.recogniser, hidden)
+        # The training pushes the two apart, so a small cosine speaks for a member, and higher has to speak for one.
         signals["the training recogniser's distance of the anonymized face"] = -(own * changed).sum(1)
         signals["the training recogniser's likeness of a person's pictures"] = _agreement(own, batch.identity)
     if (discriminator := _discriminator(target)) is not None:
@@ -187,6 +189,7 @@ def _discriminator(target: Target) -> Callable[[Tensor], Tensor] | None:
     bundle = target.backbone.bundle
     has = getattr(bundle, "has", None)
     make = getattr(bundle, "discriminator", None)
+    # A discriminator without weights in the bundle would be a new, random one.
     if has is None or make is None or not has("discriminator") or "file" not in bundle.entry("discriminator"):
         return None
     network = make().eval().requires_grad_(False).to(target.device)

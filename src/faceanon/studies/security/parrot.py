@@ -72,6 +72,7 @@ class Parrot(Finding):
             f"up to {LIFT_HOLDS:.0%} beyond strangers before or after counts as safe, above {LIFT_PARTLY:.0%} as undone"
         )
         outcome = graded(lift, LIFT_HOLDS, LIFT_PARTLY)
+        # The blur must be undone, and by the attack: a judge may see through a blur by itself.
         if outcome == "holds" and (control < CONTROL_NEEDED or gain < CONTROL_GAIN):
             weak = f"too weak to conclude: on a blur it must reach {CONTROL_NEEDED:.0%} and gain {CONTROL_GAIN:.0%}"
             return [Verdict("open", f"{text}; {weak}")]
@@ -95,6 +96,7 @@ def parrot(target: Target) -> Parrot:
     """Train on the attacker's pairs, restore the probes; then the same against a blur."""
     probes = target.probes
     known = target.known.image
+    # Through a file of 8 bits, as the method's own pictures.
     blurred = target.batched(lambda x: saved(control(x)), probes.image)
     known_blurred = target.batched(lambda x: saved(control(x)), known)
     restore = learn(target, target.known_hidden, known, "undoing the method")
@@ -117,6 +119,7 @@ def parrot(target: Target) -> Parrot:
 def control(image: Tensor) -> Tensor:
     """A blur that the attacker must be able to undo: sigma a 32nd of the side."""
     sigma = image.shape[-1] / 32
+    # Three sigmas to either side; the side of the kernel must be odd.
     blurry: Tensor = gaussian_blur(image, 2 * round(3 * sigma) + 1, [sigma, sigma])
     return blurry
 
@@ -142,4 +145,5 @@ def learn(target: Target, hidden: Tensor, original: Tensor, title: str) -> Calla
 
     budget = target.budget
     fit(net.parameters(), loss, len(hidden), EFFORT * budget.steps, budget.batch, LEARNING_RATE, title)
+    # Through a file as well: what is judged is a picture that the attacker could save.
     return lambda face: saved(net(face))

@@ -106,6 +106,7 @@ def password_bit(target: Target) -> PasswordBit:
         return PasswordBit(*bits)
     right = torch.cat([target.backbone.key_from_secret(pair[0], 1) for pair in pairs])
     wrong = torch.cat([target.backbone.key_from_secret(pair[1], 1) for pair in pairs])
+    # The passwords take turns over the pictures.
     rows = torch.arange(len(target.probes)) % len(pairs)
     hidden = target.anonymize(target.probes.image, right[rows], title="passwords")
     opened = target.embed(target.recover(hidden, right[rows], title="right passwords"))

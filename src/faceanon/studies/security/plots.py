@@ -46,6 +46,7 @@ def plot(name: str, finding: Finding) -> str:
 def _keys(finding: WrongKeys) -> Figure:
     figure = Figure(figsize=(6, 2.2), layout="constrained")
     axis = figure.subplots()
+    # Both histograms have the same bins, or their heights would not compare.
     edges = np.linspace(min(-0.3, *finding.right, *finding.wrong), 1.0, 60).tolist()
     axis.hist(finding.wrong, bins=edges, color=BAD, alpha=0.7, label="wrong key")
     axis.hist(finding.right, bins=edges, color=GOOD, alpha=0.7, label="right key")

@@ -88,5 +88,6 @@ def recognised(probe: Tensor, gallery: Tensor, identity: Tensor, threshold: floa
 
 def chance(identity: Tensor) -> float:
     """Rank-1 rate of a guess: the mean share of a picture's person among all other pictures."""
+    # Less one: a picture is not looked for in itself.
     counts = (identity[:, None] == identity).sum(1) - 1
     return float(counts[counts > 0].float().mean() / (len(identity) - 1))

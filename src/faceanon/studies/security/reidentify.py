@@ -51,6 +51,7 @@ class Reidentified(Finding):
     def verdicts(self) -> list[Verdict]:
         """Whether people are found in spite of the method."""
         best = self.originals.rank1 - self.chance
+        # The better of the two attackers counts: fine-tuning may also make a recogniser worse.
         share = max(0.0, max(self.trained.rank1, self.untrained.rank1) - self.chance) / max(best, 1e-6)
         auc = max(self.trained.auc, self.untrained.auc)
         outcomes = graded(share, RANK_HOLDS, RANK_PARTLY), graded(auc, AUC_HOLDS, AUC_PARTLY)
@@ -128,6 +129,7 @@ def _tuned(target: Target, wanted: Tensor, pairs: Tensor) -> nn.Module:
 
     def loss(rows: Tensor) -> Tensor:
         first, second = pairs[:, rows]
+        # Row i is the anonymized first picture of pair i. The right answer is column i, the second picture of the pair.
         logits = F.normalize(student(hidden[first].to(target.device))).cpu() @ wanted[second].T / TEMPERATURE
         same = identity[first][:, None] == identity[second]
         # Another picture of the same person in the batch is no wrong answer.

@@ -29,6 +29,7 @@ class Mixer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, T, C)` -> the same shape."""
+        # `(B, C, T)` inside: the linear layers then mix places instead of channels.
         x = x + self.across(self.norms[0](x).mT).mT
         mixed: Tensor = x + self.within(self.norms[1](x))
         return mixed
@@ -45,6 +46,7 @@ class Restorer(nn.Module):
 
     def __init__(self, image_size: int, width: int = 128, depth: int = 4) -> None:
         super().__init__()
+        # The smallest patch that divides the side and leaves at most SIDE patches along it.
         patch = next(side for side in range(-(-image_size // SIDE), image_size + 1) if image_size % side == 0)
         self.side = image_size // patch
         inputs = 3 * patch * patch

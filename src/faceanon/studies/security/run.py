@@ -63,6 +63,7 @@ def run_security(options: SecurityOptions) -> int:
     from faceanon.studies.security.runner import fingerprint, run_attacks
     from faceanon.studies.security.target import Target
 
+    # Before the model is loaded and faces are drawn: words that are wrong are refused at once.
     attacks = chosen(None if options.attacks is None else options.attacks.split(","))
     more = _options(options, [attack.name for attack in attacks])
     chosen_device = device(options.device)
@@ -96,6 +97,7 @@ def _options(options: SecurityOptions, attacks: Sequence[str]) -> dict[str, dict
     }
     asked = {}
     for name, more in given.items():
+        # What was not given is None.
         if None not in more[1].values():
             asked[name] = more
     for name, (attack, _) in asked.items():
@@ -121,6 +123,7 @@ def _training(
 
     def drawn() -> tuple[FaceBatch, FaceBatch]:
         inside = _first_of_groups(int(groups), int(seed), backbone.image_size, count)
+        # The same stream of faces under another seed: nothing but membership tells the two groups apart.
         return inside, _first_of_groups(count, OUTSIDERS, backbone.image_size, count)
 
     return drawn

@@ -133,6 +133,7 @@ def _run(attack: Attack, target: Target, given: Mapping[str, Any]) -> Done:
     finding: Finding | None = None
     reason = ""
     with torch.random.fork_rng(devices=[]):
+        # Seven bytes always fit into a signed integer of 64 bits.
         torch.manual_seed(int.from_bytes(digest[:7], "big"))
         try:
             finding = attack.run(target, **given)

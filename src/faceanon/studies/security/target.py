@@ -168,6 +168,7 @@ class Target:
     @cached_property
     def threshold(self) -> float:
         """The judge's cosine at a false accept rate of 1e-2, on all pictures of the test."""
+        # All people of the test, not the probes alone: the more pairs, the steadier the threshold.
         return threshold_at_far(impostor_scores(self.originals, self.test.identity), FAR)
 
     @cached_property

@@ -57,6 +57,7 @@ class WrongKeys(Finding):
             "fails": "whoever tries keys can tell by program when one fits: only the cost of guessing protects",
         }
         outcome = graded(auc, TELL_HOLDS, TELL_PARTLY)
+        # A detector that is blind because no key opens says nothing good of the lock.
         if outcome == "holds" and self.right_rate < RIGHT_NEEDED:
             return [
                 self._lock(),
@@ -98,6 +99,7 @@ def wrong_keys(target: Target) -> WrongKeys:
         cosines.append((target.embed(face) * target.gallery).sum(1))
     known = target.known.map(lambda tensor: tensor[: target.budget.detected])
     hidden = target.known_hidden[: len(known)]
+    # A key follows from the role and the picture, so these are the keys that `known_hidden` was made with.
     right = target.recover(hidden, target.keys("known", known), title="right keys to learn from")
     wrong = target.recover(hidden, target.keys("known wrong", known), title="wrong keys to learn from")
     seen = []

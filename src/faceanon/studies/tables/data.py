@@ -89,8 +89,10 @@ def _drawn(protocol: Protocol, image_size: int, limit: int | None, batch_size: i
     if limit is None:
         people = pictures.people
     else:
+        # At least two, or no pair of strangers would set the threshold.
         people = min(pictures.people, max(2, -(-limit // photos)))
     if pictures.occlusion is None:
+        # The default of `SyntheticFaces`, which `faceanon test` takes.
         occlusion = 0.3
     else:
         occlusion = pictures.occlusion
@@ -111,6 +113,7 @@ def _photographs(
     if protocol.pictures.files is not None:
         pairs = find_pictures(protocol.file_list(), _files(roots))
         listed = []
+        # The protocol says who is who; the folders need not.
         for path, person in pairs:
             listed.append(Photo(path, path.name, person))
     if protocol.pictures.files is not None:

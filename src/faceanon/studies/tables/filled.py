@@ -130,6 +130,7 @@ def _block(table: PaperTable, block: TableBlock, results: Mapping[str, Results],
     for row in block.rows:
         rows.append(_row(table, block, row, results, names))
     known = set(table.methods)
+    # What fills no row of the paper is shown below the paper's own rows, in each block.
     for method in results:
         if method not in known:
             lines = _ours(table, block, method, results[method], names)
@@ -188,6 +189,7 @@ def _published(table: PaperTable, row: TableRow) -> list[FilledLine]:
         digits[column.id] = column.digits
     printed = {}
     for c in row.cells:
+        # With the digits that the source prints: 0.90 and 0.9 are not the same claim.
         printed[c.column] = f"{c.published:.{digits[c.column] if c.digits is None else c.digits}f}"
     values = {}
     for cell in row.cells:
@@ -252,6 +254,7 @@ def _line(columns: Sequence[TableColumn], method: str, version: str, results: Re
         for low, high in bounds:
             texts_of_bounds.append(f"{low:.{column.digits}f} to {high:.{column.digits}f}")
         intervals.append(" / ".join(texts_of_bounds))
+    # Every JPEG quality is a line of its own, and the label says which.
     level = version.removeprefix("recovered/jpeg")
     if level != version:
         what = f"JPEG {level}"

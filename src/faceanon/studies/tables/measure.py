@@ -63,6 +63,7 @@ class TableSetting:
 def readings(recogniser: str) -> list[ThresholdReading]:
     """Every reading of the papers' thresholds, for one recogniser; each name once."""
     by_name = {}
+    # A reading stands there once for each recogniser of the papers; here all are counted with the one asked for.
     for r in load_protocol(READINGS_FROM).matching.readings:
         by_name[r.name] = r
     return [ThresholdReading(name, recogniser, r.distance, r.threshold) for name, r in by_name.items()]
@@ -129,6 +130,7 @@ def _fits(meta: Mapping[str, Any], backbone: Backbone, setting: TableSetting) ->
     if extra is None:
         # Methods without weights all have one hash, which tells nothing of their arguments.
         of_method = bool(backbone.state_dict()) and meta.get("method_sha256") == state_sha256(backbone)
+        # `faceanon test` reads no thresholds of papers, has no further detectors, and takes the protocol's keys alone.
         return of_method and not (setting.needs_readings or setting.keys > setting.protocol.kffa_keys or detectors)
     enough = extra.get("kffa_keys", 0) >= setting.keys and set(detectors) <= set(extra.get("detectors", []))
     return enough and extra.get("method") == method_digest(backbone)
@@ -149,6 +151,7 @@ def measure(name: str, backbone: Backbone, setting: TableSetting, progress: Prog
     folder = setting.folder / name
     if (kept := cached(folder, backbone, setting)) is not None:
         return kept
+    # One cache for all methods: the originals are the same for each.
     evaluation = Evaluation(setting.bundle, protocol=setting.protocol, detectors=setting.detectors, cache=setting.cache)
     evaluation.kffa_keys = setting.keys
     total = sum(map(len, setting.pictures.batches))

@@ -31,6 +31,7 @@ class Names:
     def for_column(self, column: TableColumn) -> str:
         """The recogniser that a column is counted with; empty where the bundle has none for it."""
         own = (self.judge, self.recogniser, *self.further)
+        # The paper's own recogniser goes before a stand-in, whatever its role in the bundle.
         if column.recogniser in own:
             return column.recogniser or ""
         roles = {"judge": self.judge, "recogniser": self.recogniser, "further": next(iter(self.further), "")}
@@ -74,6 +75,7 @@ def resolve(template: str, column: TableColumn, version: str, names: Names) -> s
     known["{of}"] = "" if what == "anonymized" else f"/{what}"
     for mark, name in known.items():
         template = template.replace(mark, name)
+    # The rate's name depends on the version: `deid_rate` of anonymized pictures, `recovery_rate` of recovered ones.
     if template.startswith("match/"):
         _, recogniser, version = template.split("/", 2)
         return rate_name(version, recogniser)

@@ -49,6 +49,7 @@ def key_embeddings(
         return load_tensors(path)["embedding"]
     rows = []
     for number, face in enumerate(image):
+        # The original goes first, as row 0 of its face.
         codes = [judge(face[None])]
         for start in range(0, keys, CHUNK):
             count = min(CHUNK, keys - start)

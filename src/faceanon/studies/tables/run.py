@@ -49,6 +49,7 @@ def parse_methods(words: Sequence[str] | None) -> list[Given]:
     methods: dict[str, Given] = {}
     for word in words:
         name, equals, path = word.partition("=")
+        # The name becomes a folder of results, which must not lie elsewhere or be hidden.
         if not name or Path(name).name != name or name.startswith("."):
             raise UserError(f"--methods {word}: give NAME=FOLDER, or NAME of a preset that needs no training")
         if equals and not path:
@@ -281,8 +282,10 @@ def _pictures(
         image = setting.pictures.one_each(TSNE_FACES).to(setting.device)
         embeddings = {}
         for name, backbone in keyed.items():
+            # What the embeddings depend on stands in the name of their file, so that others are made anew.
             mark = f"{method_digest(backbone)[:12]}-{setting.pictures.seen.sha256[:12]}-{judge}-{options.tsne_keys}"
             path = setting.folder / name / f"keys-{mark}.safetensors"
+            # The bundle that judges may be another object than the methods' own, which alone were moved to the device.
             network = setting.bundle.to(setting.device).judge
             embeddings[name] = key_embeddings(backbone, network, image, options.tsne_keys, setting.protocol.seed, path)
         pictures[f"{table.name}-tsne.png"] = ("Many keys on few faces (t-SNE)", tsne_png(embeddings, judge))

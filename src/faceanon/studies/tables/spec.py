@@ -220,6 +220,7 @@ def load_table(name: str) -> PaperTable:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+    # Before `typed`, which would refuse such a text too, but not say what takes its place.
     _refuse_sentences(data, path)
     return check_table(typed(PaperTable, data, path.name), path)
 
@@ -230,6 +231,7 @@ def _refuse_sentences(data: object, path: Path) -> None:
     Raises:
         UserError: A row's `train` is such a text.
     """
+    # Nothing of the file is checked by now, so each level may be anything.
     blocks = data.get("blocks") if isinstance(data, dict) else None
     for block in blocks if isinstance(blocks, list) else []:
         rows = block.get("rows") if isinstance(block, dict) else None

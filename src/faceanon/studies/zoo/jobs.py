@@ -126,6 +126,7 @@ def _into(log: Path) -> Iterator[None]:
         # By file descriptor, since libraries print past Python's own streams.
         kept[stream.fileno()] = os.dup(stream.fileno())
     try:
+        # The descriptors stay open by themselves when the file is closed.
         with log.open("ab") as file:
             for number in kept:
                 os.dup2(file.fileno(), number)

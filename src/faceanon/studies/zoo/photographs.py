@@ -70,6 +70,7 @@ def prepares(bundle: str) -> str:
 
 def stage_words(stage: ZooStage) -> list[str]:
     """Words that name the configs of a stage on photographs, in the order in which they are merged."""
+    # The words of later configs win, so the order is part of the recipe.
     own, *overlays = stage.files
     words = ["--config", str(own), f"--data={NO_DATA}"]
     for file in (_named(COMMON), *_needed_by(stage.name), *overlays):
@@ -139,6 +140,7 @@ def _data(bundle: str, root: list[str] | None, overlays: Sequence[str], image_si
         if isinstance(data, dict):
             settings |= data.get("init_args") or {}
     if isinstance(settings.get("jitter"), dict):
+        # `read_yaml` gives plain values, and no jsonargparse makes an object of them here.
         settings["jitter"] = PhotoJitter(**settings["jitter"])
     return PreparedFaces(**{**settings, "bundle": bundle, "root": root, "image_size": image_size})
 

@@ -120,6 +120,7 @@ def read_recipe(name: str, trainings: Sequence[AblationTraining]) -> Method:
     Raises:
         UserError: A training names a config that is not there.
     """
+    # A config is named after preset and stage; the name of an ablation is that of no preset.
     preset = re.sub(r"_s[12]$", "", trainings[0].config)
     # From the first training with an overlay on, models are the ablation's own.
     own = 0

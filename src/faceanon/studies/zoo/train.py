@@ -114,6 +114,7 @@ def _fit(
     else:
         # Faces of an epoch are drawn into memory, so a long training takes several epochs.
         epochs = -(-batches * settings.batch // (GROUP * MOST_GROUPS))
+        # Epochs are of one length, so a training may have a few batches more than were asked for.
         an_epoch = -(-batches // epochs)
         data = {
             "data.init_args.train_groups": an_epoch * settings.batch // GROUP,
@@ -215,6 +216,7 @@ def _words(method: Method, stage: ZooStage, place: Path, settings: ZooSettings) 
         "trainer.enable_progress_bar": "false",
         "trainer.enable_model_summary": "false",
     }
+    # Behind the stage's configs and before the zoo's own options, since what comes last wins.
     for overlay in settings.overlays:
         words += ["--config", overlay]
     overrides = []

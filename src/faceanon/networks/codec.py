@@ -86,12 +86,12 @@ class LatentCodec(nn.Module):
             raise ValueError(f"the codec takes sides that are multiples of {SHRINK} px, not {width} x {height}")
         unit = ((image + 1) / 2).to(self._dtype).contiguous(memory_format=torch.channels_last)
         # The convolutions alone may compute in bfloat16; latents stay float32.
-        latents: Tensor = self.encoder(unit).float()
+        latents = _one_by_one(self.encoder, unit).float()
         return (latents - self.mean.float()[:, None, None]) / self.std.float()[:, None, None]
 
     def decode(self, latents: Tensor) -> Tensor:
         """Latents `(B, channels, h, w)` -> picture `(B, 3, 8 h, 8 w)` float32, nominally in [-1, 1], not clamped."""
-        unit: Tensor = self.decoder(self._public(latents)).float()
+        unit = _one_by_one(self.decoder, self._public(latents)).float()
         return unit * 2 - 1
 
     def decode_part(self, latents: Tensor, window: tuple[int, int, int, int]) -> Tensor:
@@ -127,3 +127,15 @@ class LatentCodec(nn.Module):
     def _dtype(self) -> torch.dtype:
         """The numbers that the convolutions compute with: float32, or bfloat16 after `.bfloat16()`."""
         return self.encoder[0].weight.dtype  # type: ignore[return-value]
+
+
+def _one_by_one(network: nn.Module, inputs: Tensor) -> Tensor:
+    """What a network makes of a batch `(B, C, H, W)`; in use on a CPU a row at a time.
+
+    The maps of one picture fit into a core's cache, those of a batch do not, and cost a third more time. In training
+    the layers' calls would become as many, and their gradients too.
+    """
+    if torch.is_grad_enabled() or inputs.device.type != "cpu" or len(inputs) < 2:
+        whole: Tensor = network(inputs)
+        return whole
+    return torch.cat([network(row) for row in inputs.split(1)])

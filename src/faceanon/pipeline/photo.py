@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 # A CPU is no faster with more, and stands idle until the first batch is found.
 BATCH = 16
-CPU_BATCH = 8
+CPU_BATCH = 2
 
 
 class NoFaceError(UserError):

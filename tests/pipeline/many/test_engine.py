@@ -103,31 +103,60 @@ def test_a_bug_is_raised_and_threads_end(kind, tmp_path):
     assert torch.get_num_threads() == cores
 
 
-@pytest.mark.parametrize(("kind", "place"), [(Pipeline, "MainThread"), (Elsewhere, "faceanon-network_0")])
-def test_a_backbone_on_the_processor_takes_turns_with_the_threads(kind, place, tmp_path):
-    """Beside a GPU the threads go on; where all share the cores, nobody takes any from the others."""
-    busy, seen, together = set(), set(), []
+@pytest.fixture
+def two_cores():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
-    class Slow(AsManyAsTold):
-        def detect(self, image):
-            busy.add(threading.get_ident())
-            time.sleep(0.02)
-            busy.discard(threading.get_ident())
-            return super().detect(image)
+
+@pytest.mark.parametrize(("kind", "at_once"), [(Pipeline, 2), (Elsewhere, 1)])
+def test_calls_run_at_once_on_cores_and_one_by_one_on_a_gpu(kind, at_once, tmp_path, two_cores):
+    running, most, threads, cores = set(), [], set(), set()
 
     class Watching(kind):
         def change(self, faces, keys, inverse=False):
-            seen.add(threading.current_thread().name)
-            for _ in range(10):
-                together.append(len(busy))
+            running.add(threading.get_ident())
+            threads.add(threading.current_thread().name)
+            cores.add(torch.get_num_threads())
+            # Patient where a second call is to come, and not for long where none must.
+            end = time.monotonic() + (30 if at_once == 2 and not most else 0.05)
+            while len(running) < 2 and time.monotonic() < end:
                 time.sleep(0.005)
+            most.append(len(running))
+            time.sleep(0.05)
+            running.discard(threading.get_ident())
             return super().change(faces, keys, inverse)
 
-    pipe, path = Watching(KeyedTint(), Slow(), batch=2), make_photo(tmp_path / "a.png", 1)
+    pipe, path = Watching(KeyedTint(), AsManyAsTold(), batch=2), make_photo(tmp_path / "a.png", 3)
     tasks = (AnonymizeTask(pipe, path, tmp_path / f"{index}.png", SECRET) for index in range(14))
     assert len(list(run_tasks(pipe, tasks, workers=2, rows=2))) == 14
-    assert seen == {place}
-    assert any(together) == (kind is Elsewhere)
+    assert max(most) == at_once
+    # All cores for the one call of a GPU's thread, one core for each of two.
+    assert cores == {2 // at_once}
+    assert threads <= ({"faceanon_0", "faceanon_1"} if at_once == 2 else {"faceanon-network_0"})
+
+
+def test_faces_stay_in_their_places_when_a_later_call_ends_first(tmp_path, two_cores):
+    begun = []
+
+    class LaterFirst(Pipeline):
+        def change(self, faces, keys, inverse=False):
+            begun.append(None)
+            if len(begun) == 1:
+                patience = time.monotonic() + 30
+                while len(begun) < 2 and time.monotonic() < patience:
+                    time.sleep(0.005)
+                time.sleep(0.2)
+            return super().change(faces, keys, inverse)
+
+    path = make_photo(tmp_path / "a.png", 6)
+    pipe = LaterFirst(KeyedTint(), AsManyAsTold(), batch=2)
+    [(_, outcome)] = run_tasks(pipe, iter([AnonymizeTask(pipe, path, tmp_path / "many.png", SECRET)]), 2, 2)
+    assert outcome.faces == 6
+    run_task(AnonymizeTask(Pipeline(KeyedTint(), AsManyAsTold()), path, tmp_path / "one.png", SECRET))
+    assert np.array_equal(load_photo(tmp_path / "many.png").pixels, load_photo(tmp_path / "one.png").pixels)
 
 
 def test_few_photos_are_held_at_once(tmp_path):

@@ -6,9 +6,9 @@ On a GPU the backbone has a thread of its own, beside the others. The calling th
 the backbone is busy: were it to wait for a call, finished photos would hold their places in the window, no new ones
 would be decoded, and the next call would find too few faces.
 
-Where the backbone runs on the processor itself, it and the threads take turns. It splits its work evenly over all
-cores, so whatever takes one core from it for a while makes the others wait as long: side by side, both lose. It then
-runs in the calling thread: in any other, glibc takes large blocks from the system anew each time, which costs a tenth.
+Where the backbone runs on the processor itself, a call of it is one more piece of work for the threads, on one core,
+and as many calls run at once as there are cores. A call that is split over all cores waits for the slowest of them, so
+whatever else takes a core for a while makes the others wait as long.
 
 Every call of the backbone has the same number of rows, so that a photo's result does not depend on which photos it
 shared a call with: what a resumed run writes is what an uninterrupted one would have written.
@@ -17,7 +17,7 @@ shared a call with: what a resumed run writes is what an uninterrupted one would
 from __future__ import annotations
 
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -57,7 +57,7 @@ class _Flight:
     secret: Secret
     pixels: int
     faces: Faces | None = None  # (B, 3, S, S), waiting for the backbone
-    changed: list[Row] = field(default_factory=list)
+    changed: dict[int, Row] = field(default_factory=dict)  # by row: calls may end in another order than they began
 
 
 def usual_workers() -> int:
@@ -95,15 +95,17 @@ class _Engine:
         self.pipeline = pipeline
         self.tasks = tasks
         self.rows = rows
-        # On a CPU network and threads would take the same cores from each other.
-        self.turns = pipeline.on_processor
         self.pool = _threads("faceanon", workers, max(1, cores // workers))
-        self.network = _threads("faceanon-network", 1, cores)
-        self.call: Future[list[Row]] | None = None
-        # Rows of that call.
-        self.taken: list[tuple[_Flight, int]] = []
-        # Enough photos in flight for a second full call to gather while the first one runs.
-        self.window = 2 * rows + workers
+        if pipeline.on_processor:
+            self.network = self.pool
+            self.most_calls = min(cores, workers)
+        else:
+            self.network = _threads("faceanon-network", 1, cores)
+            self.most_calls = 1
+        # The rows of each call that runs.
+        self.calls: dict[Future[list[Row]], list[tuple[_Flight, int]]] = {}
+        # Enough photos in flight for further full calls to gather while these run.
+        self.window = (1 + self.most_calls) * rows + workers
         self.working: dict[Future[_Flight | Outcome], Task] = {}
         # Rows that wait for the backbone.
         self.queue: deque[tuple[_Flight, int]] = deque()
@@ -113,25 +115,28 @@ class _Engine:
     def run(self) -> Iterator[tuple[Task, Outcome | UserError]]:
         while True:
             self._refill()
-            while self._ready():
-                self._start_call()
-            busy: set[Future[Any]] = set(self.working)
-            if self.call is not None:
-                busy.add(self.call)
+            while len(self.calls) < self.most_calls and (side := self._next_side()) is not None:
+                self._start_call(side)
+            busy: set[Future[Any]] = {*self.working, *self.calls}
             if not busy:
                 return
             # The photos that end first are told first, whatever order they came in.
             done, _ = wait(busy, return_when=FIRST_COMPLETED)
-            if self.call in done:
-                done.remove(self.call)
-                self._finish_call(self.call.result())
+            for call in done & set(self.calls):
+                done.remove(call)
+                self._finish_call(call)
             yield from self._collect(done)
 
-    def _ready(self) -> bool:
-        """Whether the backbone is to begin: on a full call, on the last faces, and in turns with the threads."""
-        if self.call is not None or not self.queue:
-            return False
-        return not self.working or (len(self.queue) >= self.rows and not self.turns)
+    def _next_side(self) -> int | None:
+        """Side of the faces for the next call: of those that fill one, else of the last ones; None says to wait."""
+        counts = Counter(_side(entry) for entry in self.queue)
+        for side, count in counts.items():
+            if count >= self.rows:
+                return side
+        # More faces may come from photos that are worked on, and from those that wait for their call.
+        if self.working or self.calls:
+            return None
+        return next(iter(counts), None)
 
     def _refill(self) -> None:
         # Bounded by pixels too: a few large photos fill the memory as many small ones do.
@@ -160,38 +165,35 @@ class _Engine:
                 for row in range(len(result.faces)):
                     self.queue.append((result, row))
 
-    def _start_call(self) -> None:
-        """Give the backbone its next rows, all of the size of the first."""
+    def _start_call(self, side: int) -> None:
+        """Give the backbone its next rows, of faces of one size."""
         taken: list[tuple[_Flight, int]] = []
         later: deque[tuple[_Flight, int]] = deque()
         for entry in self.queue:
-            first = taken[0] if taken else entry
-            if len(taken) < self.rows and _side(entry) == _side(first):
+            if len(taken) < self.rows and _side(entry) == side:
                 taken.append(entry)
             else:
                 later.append(entry)
         self.queue = later
         # Filled up with copies of the last row: kernels for other batch sizes round differently.
         filled = list(chain(taken, [taken[-1]] * (self.rows - len(taken))))
-        faces_of_calls = []
-        for flight, row in filled:
-            if flight.faces is not None:
-                faces_of_calls.append(flight.faces[row])
-        faces = self.pipeline.pictures.stacked(faces_of_calls)
-        keys = self.pipeline.keys([flight.secret for flight, _ in filled])
-        self.taken = taken
-        inverse = filled[0][0].task.inverse
-        if self.turns:
-            self._finish_call(self.pipeline.draw(faces, keys, inverse))
-        else:
-            self.call = self.network.submit(self.pipeline.draw, faces, keys, inverse)
+        self.calls[self.network.submit(self._draw, filled)] = taken
 
-    def _finish_call(self, changed: list[Row]) -> None:
+    def _draw(self, rows: list[tuple[_Flight, int]]) -> list[Row]:
+        """One call of the backbone."""
+        crops = []
+        for flight, row in rows:
+            if flight.faces is not None:
+                crops.append(flight.faces[row])
+        keys = self.pipeline.keys([flight.secret for flight, _ in rows])
+        return self.pipeline.draw(self.pipeline.pictures.stacked(crops), keys, rows[0][0].task.inverse)
+
+    def _finish_call(self, call: Future[list[Row]]) -> None:
         """Give photos whose faces are all changed back to the threads."""
-        self.call = None
+        taken = self.calls.pop(call)
         # Results of the copies that filled the call up are left over.
-        for (flight, _), face in zip(self.taken, changed, strict=False):
-            flight.changed.append(face)
+        for (flight, row), face in zip(taken, call.result(), strict=False):
+            flight.changed[row] = face
             if flight.faces is not None and len(flight.changed) == len(flight.faces):
                 self.working[self.pool.submit(self._advance, flight)] = flight.task
 
@@ -206,8 +208,8 @@ class _Engine:
             if flight.faces is None:
                 faces = next(flight.steps)
             else:
-                changed = flight.changed
-                flight.changed = []
+                changed = [flight.changed[row] for row in range(len(flight.faces))]
+                flight.changed = {}
                 faces = flight.steps.send(changed)
         except StopIteration as end:
             return flight.task.finish(end.value)

@@ -173,6 +173,19 @@ def test_known_persons_keep_their_donor_unless_everybody_would_see_them(cast, di
     assert donors == [orders[0][1], orders[1][1]]
 
 
+def test_a_face_that_nothing_can_be_put_on_is_not_tried_with_other_donors(cast, monkeypatch):
+    monkeypatch.setattr(Cast, "put_on", lambda self, targets, donors: np.array(donors))
+    asked = []
+
+    def alike(drawn, rows):
+        asked.append(rows)
+        return np.array([np.nan if row == 0 else 0.5 for row in rows], np.float32)
+
+    _, donors = cast.put_on_unlike([None, None], [[1, 2, 3], [4, 5, 6]], alike)
+    assert asked == [[0, 1], [1], [1]]
+    assert donors == [1, 4]
+
+
 def test_orders_may_be_short(cast, monkeypatch):
     monkeypatch.setattr(Cast, "put_on", lambda self, targets, donors: np.array(donors))
     orders = [[3], [4, 5]]

@@ -89,6 +89,16 @@ def test_under_autocast_nothing_is_rounded(frame, faces, mesh):
         assert torch.equal(frame.cut(faces, mesh), exact)
 
 
+def test_a_frame_of_other_points_cuts_by_them(frame, faces):
+    other = MeshFrame(frame.side)
+    mesh = torch.rand(len(faces), len(frame.points), 2, generator=torch.Generator().manual_seed(0)) - 0.5
+    other.load_state_dict(frame.state_dict() | {"points": frame.points * 0.8})
+    before = other.cut(faces, mesh)
+    other.load_state_dict(frame.state_dict())
+    assert torch.equal(other.cut(faces, mesh), frame.cut(faces, mesh))
+    assert not torch.equal(other.cut(faces, mesh), before)
+
+
 def test_a_bundle_without_a_frame_says_so():
     assert Bundle("photo128").frame is None
     assert isinstance(Bundle("photo128_mesh").frame, MeshFrame)

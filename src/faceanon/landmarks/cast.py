@@ -39,7 +39,8 @@ STEP = 0.05  # differences of that cosine below which the key decides between tw
 # `landmarks.looks` reads them, the others in natural logarithms. A face of another skin would keep its white lips.
 SEX = 3.0  # of what lies between -1 and 1; beyond, a face is no more of one sex
 AGE = 4.0
-CHILD = 0.7  # age from which a face is a child's, and its sex counts a third
+# Age here rises from old to young.
+CHILD = 0.7  # age above which a face is a child's, and its sex counts a third
 BRIGHTNESS = 6.0
 COLOUR = 4.0
 SAME = 0.99  # cosine of the free parts of two codes, from which they are one donor's
@@ -264,7 +265,8 @@ class Cast:
         if known is not None:
             off[known & (off < SEEN)] = 0
         for turn in range(1, TRIES):
-            rows = [row for row in np.flatnonzero(off).tolist() if turn < len(orders[row])]
+            # Compared, since NaN is not 0: of a face on which nothing was put no other donor changes that.
+            rows = [row for row in np.flatnonzero(off > 0).tolist() if turn < len(orders[row])]
             if not rows:
                 break
             # The faces that are still too much like their originals get their next donors, in one batch.

@@ -56,8 +56,9 @@ class MeshFrame(nn.Module):
         self.side = side
         self.register_buffer("points", torch.zeros(POINTS, 2))
         self.register_buffer("hull", torch.zeros(side, side))
-        # The points lie where they lie, so what depends on them alone is computed once.
+        # What depends on the points alone is computed once, and anew where other points are loaded.
         self._nodes_of_points: Tensor | None = None
+        self.register_load_state_dict_post_hook(_forget_nodes)  # type: ignore[no-untyped-call]
 
     def cut(self, image: Tensor, mesh: Tensor) -> Tensor:
         """The faces of pictures in the frame.
@@ -147,6 +148,11 @@ class MeshFrame(nn.Module):
         # The negative maximum of the negative is the minimum: an erosion.
         narrow = -F.max_pool2d(-self.hull[None, None], 2 * inset + 1, 1, inset)
         return _softened(narrow, max(1, round(SOFT * self.side)))
+
+
+def _forget_nodes(frame: MeshFrame, keys: object) -> None:
+    """Have a frame that another state was loaded into compute anew what depends on its points."""
+    frame._nodes_of_points = None
 
 
 def _nodes(side: int) -> Tensor:

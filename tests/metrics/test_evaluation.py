@@ -19,6 +19,7 @@ from metric_fakes import (
     faces,
 )
 
+from faceanon.errors import UserError
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.guards import find_faults
 from faceanon.metrics.protocol import load_protocol
@@ -239,6 +240,24 @@ def test_missing_networks_are_skipped_and_named():
         assert any(f"no {role}" in text for text in evaluation.skipped)
 
 
+def test_a_bundle_without_a_judge_is_tested_all_the_same():
+    class WithoutJudge(FakeBundle):
+        """As a bundle on the disk: what it has not got has no name either."""
+
+        @property
+        def judge_name(self):
+            raise UserError("bundle 'fake' has no judge")
+
+        def has(self, role):
+            return role != "judge"
+
+    evaluation = Evaluation(WithoutJudge())
+    evaluation.update(faces(), Shift())
+    assert "deid_rate/trainer" in evaluation.compute()
+    assert any("no judge" in text for text in evaluation.skipped)
+    assert evaluation.meta["judge"] == "trainer"
+
+
 def test_unknown_people_leave_rates_out():
     batch = faces()
     evaluation, figures = evaluate(Shift(), replace(batch, identity=torch.full_like(batch.identity, -1)))
@@ -325,6 +344,11 @@ def test_detectors_are_asked_about_every_version():
     assert figures["box_distance/everywhere"] == 0
     assert figures["landmark_distance/everywhere"] > figures["landmark_distance/everywhere/recovered"] == 0
     assert evaluation.ci["detection_rate/everywhere"][1] == 1
+
+
+def test_a_protocol_s_draws_are_behind_the_intervals_of_detectors_too():
+    evaluation = Evaluation(FakeBundle(), protocol=followed(detectors=(), draws=70))
+    assert evaluation.detection.draws == evaluation.suites["judge"].draws == 70
 
 
 def test_a_seed_of_ones_own_is_a_deviation():

@@ -76,6 +76,13 @@ def test_faces_that_a_sealed_method_cannot_make_out_are_blurred_for_good(sealed_
     assert evaluation.compute()["undrawn_rate"] == 0.25
 
 
+def test_strangers_of_many_keys_are_measured_where_a_face_cannot_be_made_out_too(sealed_bundle, image):
+    evaluation = Evaluation(Bundle(sealed_bundle), jpeg_qualities=(), kffa_keys=2)
+    batch = FaceBatch(image, torch.tensor([0, 0, 1, 1]), torch.full((4,), -1))
+    evaluation.update(batch, MissesTheFirst(str(sealed_bundle)))
+    assert 0 < evaluation.compute()["kffa/tiny_judge"] <= 180
+
+
 def test_the_figure_is_explained():
     assert explain("carried_bytes").better == "lower"
     assert format_value("carried_bytes", 1280.0) == "1280 B"

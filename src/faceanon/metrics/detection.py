@@ -83,7 +83,7 @@ def largest_faces(detector: Detector, image: Tensor) -> list[Detection | None]:
 
 
 def detector_digest(detector: Detector) -> str | None:
-    """Hash over what a detector finds depends on; None for one that does not show it."""
+    """All that what a detector finds depends on, as one line; None for one that does not show it."""
     # Of other detectors the networks are not known. None keeps what they find out of the cache.
     if not isinstance(detector, MtcnnDetector):
         return None

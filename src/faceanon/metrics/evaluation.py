@@ -21,7 +21,7 @@ from faceanon.metrics.pictures import PictureCheck, SeenPictures
 from faceanon.metrics.protocol import Protocol, protocol_facts
 from faceanon.metrics.saved import saved
 from faceanon.metrics.suite import RecognitionSuite
-from faceanon.metrics.versions import VersionMaker, Versions, draw_keys
+from faceanon.metrics.versions import VersionMaker, Versions, draw_keys, draw_or_hide
 from faceanon.types import FaceBatch
 
 if TYPE_CHECKING:
@@ -152,12 +152,13 @@ class Evaluation:
         """Recognisers by name, the judge first, then further judges, then the training recogniser."""
         recognisers: dict[str, Callable[[Tensor], Tensor]] = {}
         for role in ("judge", "recogniser"):
-            name = getattr(self.bundle, f"{role}_name", role)
             net = self.networks[role]
-            # Figures are told apart by the recogniser's name, so two of one name would be mixed.
-            if net is not None and name in recognisers:
-                raise ValueError(f"judge and recogniser of bundle {self.bundle.name!r} have the same name {name!r}")
+            # A bundle has no name for a network that it has not got.
             if net is not None:
+                name = getattr(self.bundle, f"{role}_name", role)
+                # Figures are told apart by the recogniser's name, so two of one name would be mixed.
+                if name in recognisers:
+                    raise ValueError(f"judge and recogniser of bundle {self.bundle.name!r} have the same name {name!r}")
                 recognisers[name] = net
             # Further judges stand right after the first one: reports take the first name as the judge.
             if role == "judge":
@@ -191,7 +192,9 @@ class Evaluation:
             # A detector that the caller gave replaces the protocol's of the same name.
             if name not in self.detectors:
                 made[name] = make_detector(name, self.bundle.image_size)
-        return DetectionSuite(made | self.detectors, seed=self.seed)
+        if self.protocol is None:
+            return DetectionSuite(made | self.detectors, seed=self.seed)
+        return DetectionSuite(made | self.detectors, self.protocol.draws, self.seed)
 
     @cached_property
     def appearance(self) -> AppearanceSuite:
@@ -289,7 +292,7 @@ class Evaluation:
         embeddings: dict[str, list[Tensor]] = {name: [] for name in self.recognisers}
         for number in range(self.kffa_keys):
             key = draw_keys(backbone, self.seed, f"kffa{number}", indices).to(image.device)
-            anonymized = saved(backbone.anonymize(image, key))
+            anonymized = saved(draw_or_hide(backbone, image, key)[0])
             for name, net in self.recognisers.items():
                 embeddings[name].append(net(anonymized))
         for name, codes in embeddings.items():

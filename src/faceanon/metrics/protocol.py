@@ -132,7 +132,7 @@ class Protocol:
         kid_subset_size: Pictures in each.
         detectors: Names of face detectors.
         seed: Of keys, subsets and bootstrap.
-        draws: Bootstrap samples behind every interval.
+        draws: Bootstrap samples behind an interval; 200 at most behind those of `eer`, `auc` and `tar_at_far`.
         unstated: Choices that the source leaves open and that are ours.
     """
 

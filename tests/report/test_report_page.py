@@ -10,7 +10,7 @@ import torch
 from faceanon.cli import main
 from faceanon.commands.report import compare as command
 from faceanon.errors import UserError
-from faceanon.report.figures import EXPLANATIONS, better, explain, format_interval, format_value
+from faceanon.report.figures import EXPLANATIONS, better, explain, format_interval, format_value, grouped
 from faceanon.report.page import write_report
 from faceanon.report.plots import history_plot, similarity_plot
 from faceanon.report.sheets import sheet
@@ -182,7 +182,33 @@ def test_every_explanation_is_whole():
     assert better("rank1/judge/recovered") == "higher"
     assert better("deid_rate/judge") == "lower"
     assert better("nobody/knows") == ""
-    assert better("psnr/wrong/file") == ""
+    for family in ("psnr", "ssim", "mse", "lpips", "psnr_face", "occluder_psnr"):
+        assert better(f"{family}/wrong/file") == ""
+        assert better(f"{family}/recovered/file") != ""
+
+
+def test_ranks_are_one_family_where_its_explanation_stands():
+    names = ["my_own/figure", "kid", "rank5/judge/original", "rank1/judge/original", "deid_rate/judge"]
+    assert list(grouped(names)) == ["deid_rate", "rank1", "kid", "my_own"]
+    assert grouped(names)["rank1"] == ["rank5/judge/original", "rank1/judge/original"]
+
+
+OPPOSITE = {"eer/judge/original": 0.01, "eer/judge/anonymized": 0.48, "kid": 0.1}
+
+
+def test_the_table_says_of_each_figure_what_is_good_where_a_family_has_two_directions():
+    lines = format_table(OPPOSITE).splitlines()
+    assert "Equal error rate (↓ lower is better, ↑ higher is better)" in lines
+    assert next(line for line in lines if "original" in line).split()[:2] == ["eer/judge/original", "↓"]
+    assert next(line for line in lines if "anonymized" in line).split()[:2] == ["eer/judge/anonymized", "↑"]
+    assert next(line for line in lines if line.startswith("  kid")).split() == ["kid", "0.10000"]
+
+
+def test_the_page_says_of_each_figure_what_is_good_where_a_family_has_two_directions(tmp_path):
+    text = Page(write_report(tmp_path, OPPOSITE, {}, {}).read_text(encoding="utf-8")).text
+    assert "eer/judge/original ↓" in text
+    assert "eer/judge/anonymized ↑" in text
+    assert "kid ↓" not in text
 
 
 def test_formats():
@@ -213,6 +239,11 @@ def test_sheet_refuses_nothing_and_wrong_shapes():
 def test_plots_survive_nothing_and_non_finite_values():
     assert similarity_plot({}) == similarity_plot({"genuine": [math.nan]}) == history_plot({"a": [(0, math.nan)]}) == ""
     assert similarity_plot({"genuine": [0.5, math.inf, 0.7]}, math.nan).startswith("<svg")
+
+
+def test_the_same_figures_give_the_same_plots():
+    assert similarity_plot(scores(), 0.4) == similarity_plot(scores(), 0.4)
+    assert history_plot({"a": [(0, 1.0), (1, 0.5)]}) == history_plot({"a": [(0, 1.0), (1, 0.5)]})
 
 
 def run_command(*arguments):

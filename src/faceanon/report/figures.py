@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -218,11 +219,22 @@ ARROWS: dict[str, str] = {"lower": "↓", "higher": "↑", "": ""}
 
 def explain(name: str) -> Explanation:
     """The family of a metric name such as `psnr/recovered/file`."""
+    return EXPLANATIONS.get(family_of(name), UNKNOWN)
+
+
+def family_of(name: str) -> str:
+    """What the family of a metric name is called.
+
+    Examples:
+        >>> from faceanon.report.figures import family_of
+        >>> family_of("psnr/recovered/file"), family_of("rank5/judge/original")
+        ('psnr', 'rank1')
+    """
     family = name.split("/")[0]
     # rank1, rank5 and so on differ in a number alone.
     if family.startswith("rank"):
-        family = "rank1"
-    return EXPLANATIONS.get(family, UNKNOWN)
+        return "rank1"
+    return family
 
 
 def better(name: str) -> Better:
@@ -237,9 +249,25 @@ def better(name: str) -> Better:
             return "lower"
         return "higher"
     # How far the picture of a wrong key lies from the original is neither good nor bad.
-    if name.startswith(("psnr", "ssim")) and "/wrong/" in name:
+    if "/wrong/" in name:
         return ""
     return explain(name).better
+
+
+def shared_better(names: Sequence[str]) -> Better | None:
+    """Which direction is good for all of some figures; None where they differ, so that each has to show its own.
+
+    Examples:
+        >>> from faceanon.report.figures import shared_better
+        >>> shared_better(["eer/judge/original", "eer/judge/recovered"])
+        'lower'
+        >>> shared_better(["eer/judge/original", "eer/judge/anonymized"]) is None
+        True
+    """
+    directions = set(map(better, names))
+    if len(directions) > 1:
+        return None
+    return directions.pop()
 
 
 def format_value(name: str, value: float | None) -> str:
@@ -270,6 +298,6 @@ def grouped(names: list[str]) -> dict[str, list[str]]:
     for rank, family in enumerate(EXPLANATIONS):
         order[family] = rank
     groups: dict[str, list[str]] = {}
-    for name in sorted(names, key=lambda n: order.get(n.split("/")[0], len(order))):
-        groups.setdefault(name.split("/")[0], []).append(name)
+    for name in sorted(names, key=lambda n: order.get(family_of(n), len(order))):
+        groups.setdefault(family_of(name), []).append(name)
     return groups

@@ -11,7 +11,7 @@ import jinja2
 from torch import Tensor
 
 from faceanon.files import write_atomic
-from faceanon.report.figures import better, explain, format_interval, format_value, grouped
+from faceanon.report.figures import better, explain, format_interval, format_value, grouped, shared_better
 from faceanon.report.plots import history_plot, similarity_plot
 from faceanon.report.sheets import png_bytes, sheet
 from faceanon.results import FILE_NAME, Results, dumps, run_meta, shown_command
@@ -58,7 +58,7 @@ def family_rows(results: Sequence[Results], reference: Mapping[str, float] | Non
                 known = format_value(name, reference.get(name))
             cells = [_cell(name, result) for result in results]
             rows.append({"name": name, "better": better(name), "cells": cells, "reference": known})
-        families.append({"name": family, "about": explain(family), "rows": rows})
+        families.append({"name": family, "about": explain(family), "better": shared_better(members), "rows": rows})
     return families
 
 

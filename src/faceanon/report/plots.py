@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -24,8 +25,9 @@ PAIRS = {
 def to_svg(figure: Figure, prefix: str) -> str:
     """An `<svg>` element without the XML head; ids get a prefix, since several plots stand in one page."""
     file = io.StringIO()
-    # Without the date, so that the same figures give the same file.
-    figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
+    # Without the date, and with ids that are no random numbers, so that the same figures give the same file.
+    with rc_context({"svg.hashsalt": "faceanon"}):
+        figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
     text = file.getvalue()
     # Ids, links to them and references by url(#...) all get the prefix, or the references would break.
     return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", text[text.index("<svg") :])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from faceanon.report.figures import better, explain, format_interval, format_value, grouped
+from faceanon.report.figures import ARROWS, better, explain, format_interval, format_value, grouped, shared_better
 
 DIRECTIONS = {"lower": "lower is better", "higher": "higher is better", "": ""}
+BOTH = "↓ lower is better, ↑ higher is better"
 
 
 def format_table(
@@ -32,13 +33,16 @@ def format_table(
             title = explain(family).title
         else:
             title = family
-        note = DIRECTIONS[explain(family).better]
+        shared = shared_better(names)
+        # Where the figures of a family differ in this, each has an arrow of its own.
+        note = BOTH if shared is None else DIRECTIONS[shared]
         if note:
             rows.append(f"{title} ({note})")
         else:
             rows.append(title)
         for name in names:
-            row = ["  " + name, format_value(name, figures[name])]
+            arrow = ARROWS[better(name)] if shared is None else ""
+            row = [f"  {name} {arrow}".rstrip(), format_value(name, figures[name])]
             if ci:
                 row += [format_interval(name, ci.get(name))]
             if reference:

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -125,12 +125,51 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
         with whole_file(path, mode) as file:
             file.write(data)
     except OSError as error:
-        reason = NO_ROOM.get(error.errno or 0) or error.strerror or str(error)
-        line = f"cannot write {path}: {reason}; free some space or choose another folder"
-        # A file that is too large says nothing of the next one.
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NoRoomError(line) from error
-        raise UserError(line) from error
+        raise _unwritable(path, error) from error
+
+
+def write_together(contents: Iterable[tuple[Path, bytes]]) -> None:
+    """Write several files; where one cannot be written, all of them are as they were.
+
+    Args:
+        contents: The files and what they shall hold.
+
+    Raises:
+        NoRoomError: The disk is full.
+        UserError: A folder cannot be written, or a folder stands where a file shall.
+
+    Examples:
+        >>> from faceanon.files import write_together
+        >>> from pathlib import Path
+        >>> write_together([(Path("one.txt"), b"both"), (Path("two.txt"), b"or none")])
+        >>> Path("one.txt").read_bytes() + b" " + Path("two.txt").read_bytes()
+        b'both or none'
+    """
+    path = Path()
+    try:
+        # The files take their places when the stack ends, so none does before all are written.
+        with contextlib.ExitStack() as stack:
+            for path, data in contents:
+                file = stack.enter_context(whole_file(path))
+                # A rename onto it would fail, when another file may have its place already.
+                if path.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+                file.write(data)
+                # A full disk has to show by now.
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> UserError:
+    """A failed write as one line."""
+    reason = NO_ROOM.get(error.errno or 0) or error.strerror or str(error)
+    line = f"cannot write {path}: {reason}; free some space or choose another folder"
+    # A file that is too large says nothing of the next one.
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoRoomError(line)
+    return UserError(line)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 
 import pytest
 import torch
@@ -8,7 +10,6 @@ from bundles import make_tiny_bundle
 from faceanon.backbones.dbaf import DBAF
 from faceanon.cli import main
 from faceanon.errors import UserError
-from faceanon.interop.public import export as public_export
 from faceanon.interop.public.export import encoder_content, exportable, generator_content, has_public_widths
 from faceanon.models import load_backbone, save_backbone
 from faceanon.networks.e4e import Encoder4Editing
@@ -155,17 +156,36 @@ def test_networks_without_a_public_layout_are_refused():
         exportable(nets["generator"], nets["e4e"], rows[:3], "m")
 
 
-def test_a_failed_second_file_leaves_no_first(tiny_bundle, tmp_path, monkeypatch):
-    write = public_export.write_atomic
+@pytest.mark.parametrize("before", [None, b"of before"])
+def test_a_failed_second_file_leaves_the_first_as_it_was(tiny_bundle, tmp_path, monkeypatch, capsys, before):
+    words = ["export", "--layout", "public", "--model", str(tiny_bundle), str(tmp_path / "out"), "--overwrite"]
+    (tmp_path / "out").mkdir()
+    if before is not None:
+        for name in ("generator.pt", "encoder.pt"):
+            (tmp_path / "out" / name).write_bytes(before)
+    synced = []
 
-    def full_disk(path, data):
-        if path.name == "encoder.pt":
-            raise UserError("no space left")
-        write(path, data)
+    def full_disk(file):
+        synced.append(file)
+        if len(synced) == 2:
+            raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(public_export, "write_atomic", full_disk)
-    assert main(["export", "--layout", "public", "--model", str(tiny_bundle), str(tmp_path / "out")]) == 2
-    assert list((tmp_path / "out").iterdir()) == []
+    monkeypatch.setattr(os, "fsync", full_disk)
+    assert main(words) == 2
+    assert "no space left on the disk" in capsys.readouterr().err
+    left = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert left == ({} if before is None else {"generator.pt": before, "encoder.pt": before})
+
+
+@pytest.mark.parametrize(("folder", "file"), [("generator.pt", "encoder.pt"), ("encoder.pt", "generator.pt")])
+def test_a_folder_in_the_place_of_one_file_leaves_the_other_as_it_was(tiny_bundle, tmp_path, capsys, folder, file):
+    (tmp_path / folder).mkdir()
+    (tmp_path / file).write_bytes(b"of before")
+    words = ["export", "--layout", "public", "--model", str(tiny_bundle), str(tmp_path), "--overwrite"]
+    assert main(words) == 2
+    assert "cannot write" in capsys.readouterr().err
+    assert (tmp_path / file).read_bytes() == b"of before"
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_another_seed_gives_another_export(tmp_path):

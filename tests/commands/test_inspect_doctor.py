@@ -1,9 +1,13 @@
 import json
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from PIL import Image
 
 from faceanon import cli
@@ -12,6 +16,7 @@ from faceanon.key import KdfParameters
 from faceanon.manifest import CropGeometry, HiddenFace, Manifest
 from faceanon.photo.file import LoadedPhoto, write_photo
 
+REPO = Path(__file__).resolve().parents[2]
 MANIFEST = Manifest(
     "a.B",
     "tiny",
@@ -74,6 +79,12 @@ def test_doctor_tells_what_is_there(capsys):
     out = capsys.readouterr().out
     for word in ("torch", "keyring", "cpu", "dbaf_synth64", "everything needed is there"):
         assert word in out
+
+
+def test_doctor_asks_for_every_package_that_an_installation_needs():
+    written = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))
+    needed = {canonicalize_name(Requirement(line).name) for line in written["project"]["dependencies"]}
+    assert set(map(canonicalize_name, doctor.NEEDED)) == needed
 
 
 def test_doctor_tells_what_missing_things_would_enable(capsys, monkeypatch):

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import shutil
 from collections import Counter
+from types import SimpleNamespace
 
 import lightning as L
 import numpy as np
@@ -67,6 +68,25 @@ def test_every_file_is_hashed_once(faces, cache, monkeypatch):
     monkeypatch.setattr(prepared, "_content", lambda path: hashed.append(path) or original(path))
     ready(faces, cache)
     assert sorted(hashed) == sorted(faces.iterdir())
+
+
+@pytest.mark.parametrize(("given", "of_bundle", "told"), [(None, 100, 100), (0, 128, 0), (264, 128, 264)])
+def test_a_size_that_does_not_fit_is_named(monkeypatch, given, of_bundle, told):
+    monkeypatch.setattr(prepared, "Bundle", lambda name: PlainBundle(of_bundle))
+    with pytest.raises(UserError, match=f"image_size is {told}: give a multiple of 8, at most 256"):
+        PreparedFaces(image_size=given)
+
+
+class PlainBundle:
+    """As much of a bundle as the size of its faces is checked against."""
+
+    codec = SimpleNamespace(shrink=8)
+
+    def __init__(self, image_size):
+        self.image_size = image_size
+
+    def require(self, *roles):
+        pass
 
 
 @pytest.fixture

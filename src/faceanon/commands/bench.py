@@ -214,10 +214,7 @@ def _write_page(page: Path, found: Run, source: str | None, former: Run | None) 
 
     # A page names the command that made it; whoever calls from Python typed none.
     command = shlex.join(["faceanon", *sys.argv[1:]]) if sys.argv[1:2] == ["bench"] else "faceanon bench"
-    try:
-        write_atomic(page, markdown(found, command, source, former).encode())
-    except OSError as error:
-        raise UserError(f"cannot write {page} ({error.strerror}); give another --page") from error
+    write_atomic(page, markdown(found, command, source, former).encode())
 
 
 def _show(found: Run, former: Run | None, as_json: bool) -> None:

@@ -146,7 +146,11 @@ def _test_identities(options: ZooOptions) -> int:
             raise UserError(
                 f"--photos: bundle {options.bundle} has no codec, so it is not for photographs; leave it out"
             )
-        return options.test_identities or 200
+        if options.test_identities is None:
+            return 200
+        if options.test_identities < 1:
+            raise UserError(f"--test-identities {options.test_identities}: give 1 or more")
+        return options.test_identities
     if options.test_identities is not None:
         raise UserError("--test-identities: the test of photographs is that of photo128; leave it out")
     return test_persons()

@@ -127,10 +127,11 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
             raise UserError(f"train_batches is {train_batches}; give 1 or more")
         self.bundle = Bundle(bundle)
         self.bundle.require("codec", "recogniser")
-        self.image_size = image_size or self.bundle.image_size
+        self.image_size = self.bundle.image_size if image_size is None else image_size
+        shrink = self.bundle.codec.shrink
         # The picture that is jittered has 256 px: nothing larger would gain from it.
-        if self.image_size % self.bundle.codec.shrink or not 0 < self.image_size <= SOURCE_SIDE:
-            raise UserError(f"image_size is {image_size}: give a multiple of {self.bundle.codec.shrink}, at most 256")
+        if self.image_size % shrink or not 0 < self.image_size <= SOURCE_SIDE:
+            raise UserError(f"image_size is {self.image_size}: give a multiple of {shrink}, at most {SOURCE_SIDE}")
         self.roots = _roots(root, self.bundle)
         self.identities = pictures_folder(self.bundle) / SHIPPED_TABLE if root is None else identities
         self.versions = versions

@@ -155,6 +155,15 @@ def test_mistakes_are_one_line_and_nothing_is_measured(words, told, monkeypatch,
     assert said.count("\n") == 1
 
 
+def test_a_page_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    run = write(a_run(), tmp_path / "runs")
+    (tmp_path / "file").touch()
+    assert main(["bench", "--read", str(run), "--page", str(tmp_path / "file" / "page.md")]) == 2
+    said = capsys.readouterr().err
+    assert "cannot write" in said
+    assert said.count("\n") == 1
+
+
 def test_the_command_itself(tmp_path):
     """Peaks, a case in its own process, JSON and page; nothing is faked."""
     words = ["bench", "start-import", "--rounds", "2", "--warmup", "0", "--out", "history", "--page", "page.md"]

@@ -100,6 +100,7 @@ def test_the_faces_of_the_sheets_are_the_first_of_the_shipped_test(bundle):
     [
         (["--photos", "somewhere"], "--photos: bundle synth64 has no codec"),
         (["--methods", "persona"], "persona cannot be trained: it is for photographs"),
+        (["--methods", "blur", "--test-identities", "0"], "--test-identities 0: give 1 or more"),
         (["--bundle", "photo128", "--test-identities", "5"], "--test-identities: the test of photographs"),
         (["--bundle", "photo128", "--methods", "blur", "--photos", "nowhere"], "nowhere"),
     ],

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from faceanon.errors import UserError
-from faceanon.files import write_atomic
+from faceanon.files import write_together
 from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.stylegan2 import Generator
 
@@ -127,22 +127,15 @@ def write_public(parts: Exportable, folder: Path, overwrite: bool = False) -> li
         The files.
 
     Raises:
-        UserError: A file exists, or cannot be written; then none of them is new.
+        UserError: A file exists, or cannot be written; then all of them are as they were.
     """
     contents = {folder / GENERATOR_FILE: generator_content(parts), folder / ENCODER_FILE: encoder_content(parts)}
     for path in contents:
         if path.exists() and not overwrite:
             raise UserError(f"{path} exists; give --overwrite to replace it")
-    written: list[Path] = []
-    try:
-        for path, content in contents.items():
-            write_atomic(path, _encoded(content))
-            written.append(path)
-    except UserError:
-        for path in written:
-            path.unlink()
-        raise
-    return written
+    # Encoded one after the other: both at once would take twice the memory.
+    write_together((path, _encoded(content)) for path, content in contents.items())
+    return list(contents)
 
 
 def _encoded(content: dict[str, Any]) -> bytes:

@@ -5,6 +5,7 @@ from faceanon.backbones.dbaf import DBAF
 from faceanon.stages import AnonymizeStage, DisentangleStage
 from faceanon.studies.bench.reference_layers import reference_synthesis
 from faceanon.studies.bench.reference_pair import PARTS, Pair
+from faceanon.studies.bench.reference_step import reference_of
 from faceanon.types import FaceBatch
 
 STAGES = {"s1": DisentangleStage, "s2": AnonymizeStage}
@@ -88,6 +89,13 @@ def test_losses_and_gradients_are_the_reference_s(tiny_bundle, faces, name, sett
         assert largest > 0
         for one, two in zip(mine, other, strict=True):
             assert float((one - two).norm()) <= 1e-6 * max(float(two.norm()), 1e-3 * largest), phase
+
+
+def test_the_reference_of_stage_1_computes_where_its_batch_lies(tiny_bundle, faces):
+    stage = make_pair(tiny_bundle, "s1").stage.to("meta")  # a device that every machine has, beside the CPU
+    stage.bundle.to("meta")
+    terms = reference_of(stage).generator_terms(faces.to("meta"), torch.zeros(0))
+    assert {term.device.type for term in terms.values()} == {"meta"}
 
 
 # Without the 8-bit step: rounding turns a difference in the last digit into a whole step of a pixel.

@@ -6,6 +6,7 @@ import torch
 
 from faceanon.studies.bench.cases import Work
 from faceanon.studies.bench.probe import count_flops
+from faceanon.studies.bench.public import network_table
 from faceanon.studies.bench.settings import Settings
 from faceanon.studies.bench.steps import Recipe, SteppedTraining, step
 from faceanon.types import FaceBatch
@@ -49,6 +50,12 @@ def test_a_call_is_so_many_steps_and_what_goes_wrong_is_raised_here(tmp_path):
     finally:
         training.close()
     assert not training.thread.is_alive()
+
+
+def test_recognisers_of_the_papers_setting_see_the_face_as_its_losses_cut_it_out():
+    _, _, framing = network_table()["judge"]
+    top, bottom, left, right = framing["crop"]
+    assert [256 * edge for edge in (top, bottom, left, right)] == [35, 223, 32, 220]
 
 
 def test_closing_ends_the_training(tmp_path):

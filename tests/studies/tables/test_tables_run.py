@@ -2,6 +2,7 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,9 +14,12 @@ from faceanon.errors import UserError
 from faceanon.metrics.pictures import PictureCheck
 from faceanon.metrics.protocol import load_protocol
 from faceanon.studies.tables import measure as tables_run
+from faceanon.studies.tables import pictures as tables_pictures
+from faceanon.studies.tables import run as command
 from faceanon.studies.tables.data import TestPictures, load_pictures, spread
 from faceanon.studies.tables.measure import TableSetting, cached, count_readings, measure, method_digest
 from faceanon.studies.tables.pictures import key_embeddings, project, sheet_rows, tsne_png
+from faceanon.studies.tables.run import TablesOptions
 from metrics.metric_fakes import SIZE, FakeBundle, Irreversible, PassThrough, Shift, faces
 
 
@@ -191,6 +195,25 @@ def test_tsne_embeddings_are_the_judge_s_and_are_kept(pictures, tmp_path):
     png = tsne_png({"shift": found, "twice": found}, "judge")
     assert Image.open(io.BytesIO(png)).format == "PNG"
     assert png == tsne_png({"shift": found, "twice": found}, "judge")
+
+
+def test_embeddings_of_other_keys_are_kept_in_another_file(measured, monkeypatch):
+    paths = []
+
+    def noted(backbone, judge, image, keys, seed, path):
+        paths.append(path)
+        return torch.zeros(1, 1, 1)
+
+    monkeypatch.setattr(tables_pictures, "key_embeddings", noted)
+    monkeypatch.setattr(tables_pictures, "tsne_png", lambda embeddings, judge: b"")
+    bundle = FakeBundle()
+    bundle.to = lambda device: bundle
+    setting = replace(measured[0], bundle=bundle)
+    table = SimpleNamespace(name="ifadit-4", pictures=("tsne",))
+    for seed in (0, 1, 1):
+        setting = replace(setting, protocol=replace(PROTOCOL, seed=seed))
+        command._pictures(table, {"shift": shift()}, setting, TablesOptions(["ifadit-4"]), "judge")
+    assert paths[0] != paths[1] == paths[2]
 
 
 def test_the_plane_keeps_apart_what_is_apart():

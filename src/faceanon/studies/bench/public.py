@@ -9,12 +9,13 @@ import torch
 import yaml
 
 from faceanon.files import save_tensors
+from faceanon.networks.irse import CROP
 from faceanon.networks.stylegan2_tables import channel_table
 from faceanon.weights.bundle import network_class
 from faceanon.weights.checksums import write_checksums
 
 PUBLIC = 256
-FRAMING = (35 / 256, 32 / 256, 223 / 256, 220 / 256)
+FRAMING = [edge / 256 for edge in CROP]
 PARSING = {
     "face": [1, 2, 3, 4, 5, 10, 11, 12, 13],
     "head": [1, 2, 3, 4, 5, 7, 8, 10, 11, 12, 13, 14],

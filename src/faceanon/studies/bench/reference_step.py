@@ -194,7 +194,7 @@ class ReferenceDisentangle(ReferenceStep):
         source = self.source(batch)
         # A label below 0 names nobody: such a row shows the same person as itself alone.
         known = (batch.identity == batch.identity[source]) & (batch.identity >= 0)
-        same = (source == torch.arange(len(batch))) | known
+        same = (source == torch.arange(len(batch), device=source.device)) | known
         drawn, original = self.embed(picture, batch.image)
         taus = (settings.tau_positive, settings.tau_negative)
         terms["contrastive"] = contrastive(drawn, original, same, *taus)

@@ -284,6 +284,7 @@ def _pictures(
         for name, backbone in keyed.items():
             # What the embeddings depend on stands in the name of their file, so that others are made anew.
             mark = f"{method_digest(backbone)[:12]}-{setting.pictures.seen.sha256[:12]}-{judge}-{options.tsne_keys}"
+            mark += f"-seed{setting.protocol.seed}"
             path = setting.folder / name / f"keys-{mark}.safetensors"
             # The bundle that judges may be another object than the methods' own, which alone were moved to the device.
             network = setting.bundle.to(setting.device).judge

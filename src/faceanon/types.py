@@ -89,7 +89,8 @@ class Codes:
             latents `(B, 1, h, h)`.
         latents: `(B, C, h, h)` normalised latents of the picture, of a method whose bundle has a codec, or None.
         mesh: `(B, 468, 3)` float32 points of the face mesh: x and y with the picture's edges at -1 and 1, and the depth
-            away from the viewer in the same unit, or None.
+            away from the viewer in the same unit; of a method in the frame of a mesh `(B, 468, 2)`, without the depth;
+            or None.
         around: `(B, 3, S, S)` the picture that the face was cut out of, of a method in the frame of a mesh, or None.
 
     Examples:

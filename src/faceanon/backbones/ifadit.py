@@ -63,7 +63,8 @@ class IFADIT(Backbone):
         background: Whose pixels stay outside the mask at inference. `input`: the picture at hand; on recovery that is
             the anonymized file, all that the recovering side has. `original`: the original's, on recovery too
             (released code), for whoever passes it to `recover`. `none`: nothing stays.
-        mask_growth: How far the mask reaches beyond the face, as a fraction of S (released code: 5 / 256, its kernel).
+        mask_growth: Side of the kernel that widens the mask, as a fraction of S; half of it reaches beyond the face
+            (released code: 5 / 256).
         mask_blur: Side of the Gaussian that softens the mask, as a fraction of S (released code: 15 / 256).
         attributes_kept: Numbers of the attribute code, from its beginning, that are added to what M puts out. It suits
             codes of principal components, whose first numbers hold light and skin: M need not learn to copy them.

@@ -1,7 +1,8 @@
 """Persona without torch: what `backbones.persona` does when it is used, on arrays of numpy and onnxruntime's networks.
 
-The order of the steps and all numbers are those of `backbones.persona`, which explains them. The two write and read the
-same codes, draw the same stranger under the same password, and bring each other's photos back (`tests/light`).
+The order of the steps and all numbers are those of `backbones.persona` and `backbones.persona_cells`, which explain
+them. The two write and read the same codes, draw the same stranger under the same password, and bring each other's
+photos back (`tests/light`).
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ SIZE = 128  # side of the faces that the graphs look at and paint, in pixels
 LARGE = 256  # ... and of those that they enlarge
 CELLS = SIZE // SHRINK
 REACH = 5  # pixels that the decoder's last layers look to each side, see `networks.taef2`
-NOISE = 8  # see `backbones.persona`, like the next five
-LEAST = 0.4
-CLEAR = 0.5
+NOISE = 8  # see `backbones.persona`, like the next three
 STRANGERS = 4
 ALIKE = 0.2
 MARGIN = 0.06
+LEAST = 0.4  # see `backbones.persona_cells`, like the next one
+CLEAR = 0.5
 VARIETY = 0.85  # where the card says nothing
 BLOCK = 2  # see `landmarks.typical`
 MOST_LOOKS = 2.0  # see `landmarks.looks`
@@ -675,7 +676,7 @@ def _folded(drawn: Array) -> Array:
 
 
 def _uncovered(mask: Array, covered: Array) -> Array:
-    """As `backbones.persona`: masks without the covered cells, unless too little of the face would be left."""
+    """As `persona_cells.uncovered`: masks without the covered cells, unless too little of a face would be left."""
     left = mask * (1 - covered)
     enough = left.sum((1, 2, 3), keepdims=True) >= LEAST * mask.sum((1, 2, 3), keepdims=True)
     return np.where(enough, left, mask)
@@ -764,7 +765,7 @@ def _pixels(window: Box) -> tuple[slice, slice]:
 
 
 def _soft_edge(mask: Array) -> Array:
-    """As `backbones.persona.soft_edge`: `(B, 1, S, S)` in [0, 1]."""
+    """As `backbones.persona_cells.soft_edge`: `(B, 1, S, S)` in [0, 1]."""
     pixels = mask.repeat(SHRINK, -2).repeat(SHRINK, -1)
     span = (2 * (SHRINK // 2) + 1,) * 2
     beyond = cv2.BORDER_CONSTANT

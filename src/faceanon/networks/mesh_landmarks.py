@@ -18,7 +18,8 @@ class MeshLandmarks(FaceMeshNet):
     """Points of aligned faces, with a gradient that tells how to move them; the tensors are those of the face mesh.
 
     Args:
-        box: What the network looks at: left, top, right and bottom in sides of the picture.
+        box: What the network looks at: left, top, right and bottom in sides of the picture. It has to be square, since
+            its width scales both axes.
     """
 
     def __init__(self, box: Sequence[float] = BOX) -> None:
@@ -33,6 +34,5 @@ class MeshLandmarks(FaceMeshNet):
             points, _ = super().forward(crops)
         left, top, right, _ = self.box
         corner = image.new_tensor([left, top], dtype=torch.float32)
-        # The box has to be square: its width scales both axes.
         found: Tensor = points[..., :2] * ((right - left) / INPUT_SIZE) + corner
         return found * 2 - 1

@@ -96,7 +96,7 @@ class Taef2Decoder(nn.Sequential):
     def part(self, latents: Tensor, window: tuple[int, int, int, int]) -> Tensor:
         """A part of the picture, the same as if the whole were drawn, without what only the rest of it needs.
 
-        The first layers look at everything. The last four convolutions take two thirds of the work, and a pixel of
+        The first layers look at everything. The last five convolutions take more than half of the work, and a pixel of
         theirs depends on its neighbours alone.
 
         Args:

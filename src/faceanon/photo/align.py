@@ -38,13 +38,13 @@ def geometry_from_points(points: NDArray[np.floating]) -> CropGeometry:
     eyes = (left_eye + right_eye) / 2
     mouth = (left_mouth + right_mouth) / 2
     across = right_eye - left_eye
-    # FFHQ's square lies a tenth of the way from the eyes to the mouth below the eyes.
     down = mouth - eyes
     # Both say which way is right; the mean resists a bad point.
     direction = across + np.array([down[1], -down[0]])
     half = max(2.0 * math.hypot(*across), 1.8 * math.hypot(*down))
     # Points that coincide have no direction; the guard keeps the division finite.
     axis = direction / max(math.hypot(*direction), 1e-9) * half
+    # FFHQ's square lies a tenth of the way from the eyes to the mouth below the eyes.
     center = eyes + 0.1 * down
     return CropGeometry(float(center[0]), float(center[1]), float(axis[0]), float(axis[1]))
 

@@ -4,8 +4,8 @@
 
 The key is a stream of its own from the file's `Secret`, under a random salt of the vault. A guess costs one Argon2id as
 everywhere, but a vault tells whether the guess was right. In front of the ciphertext stand a checksum, the hash of the
-manifest that the vault belongs to, that salt, a check of the key and the nonce; all of it is authenticated. So damage,
-another picture's vault, a wrong password and forgery can each be named.
+manifest that the vault belongs to, that salt, a check of the key and the nonce. All but the checksum is authenticated;
+that tells damage from forgery. So damage, another picture's vault, a wrong password and forgery can each be named.
 """
 
 from __future__ import annotations

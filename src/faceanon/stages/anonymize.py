@@ -371,7 +371,10 @@ class AnonymizeStage(BackboneStage[Branches]):
         }
 
     def validation_step(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Cosines by the judge and PSNR, from 8-bit pictures."""
+        """Cosines by the judge and PSNR, of pictures within [-1, 1].
+
+        The first anonymized picture, from which recovery starts, is rounded to 8 bits; the others are not.
+        """
         rows = {}
         for name, row in self.sample_rows(batch).items():
             # A method's pictures may leave [-1, 1], and a file cannot.

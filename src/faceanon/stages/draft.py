@@ -18,6 +18,7 @@ MIXTURE_MOST = 2048
 MIXTURE_BATCH = 64
 MAPPING_STEPS = 400
 MAPPING_BATCH = 256
+MAPPING_DIRECTIONS = 256  # in which the clouds of w and of codes are compared
 MAPPING_RATE = 0.3  # of weights that are stored a hundred times as large as they act
 LEAST_LENGTH = 1e-4  # of a component, as a part of the longest, that latents do show
 LEAST_SPREAD = 1e-4  # of a number over latents, of which the usual is 1
@@ -148,7 +149,7 @@ def fit_mapping(generator: Generator, wanted: Tensor, seed: int = 0) -> None:
                 group["lr"] = MAPPING_RATE * (1 - step / MAPPING_STEPS)
             z = torch.randn(batch, generator.style_dim)
             few = wanted[torch.randperm(len(wanted))[:batch]]
-            distance = sliced_wasserstein(generator.mapping(z), few, MAPPING_BATCH)
+            distance = sliced_wasserstein(generator.mapping(z), few, MAPPING_DIRECTIONS)
             optimizer.zero_grad()
             distance.backward()  # type: ignore[no-untyped-call]
             optimizer.step()

@@ -71,7 +71,6 @@ class Settings:
     def place(self, net: M) -> M:
         """A network on the device and in the memory layout."""
         net = net.to(self.device)
-        # The type of `to` for memory formats knows no generics.
         if self.channels_last:
             return net.to(memory_format=torch.channels_last)
         return net

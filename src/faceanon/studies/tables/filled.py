@@ -213,7 +213,7 @@ def _paper_cells(table: PaperTable, texts: Mapping[str, str]) -> tuple[str, ...]
 
 
 def _ours(table: PaperTable, block: TableBlock, method: str, results: Results, names: Names) -> list[FilledLine]:
-    """A line for every version of the pictures; those beyond the first only where there is something in them."""
+    """A line for every version of the pictures that has figures; one that says so where none has any."""
     lines = []
     for version in expand(block.versions, results.figures):
         line = _line(table.columns, method, version, results, names)

@@ -43,7 +43,7 @@ def joined(tables: Mapping[str, str]) -> str:
     """Markdown of many tables as one text: headings a level deeper, and what the first says of ours said once.
 
     Args:
-        tables: What `tables_text.markdown` gave, by the table's name.
+        tables: What `tables.text.markdown` gave, by the table's name.
     """
     said: list[str] = []
     parts: list[str] = []

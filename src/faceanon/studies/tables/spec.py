@@ -23,7 +23,7 @@ class TableFigure:
     """One figure of ours in a column.
 
     Args:
-        name: Metric name, with the placeholders that `tables_names.resolve` fills.
+        name: Metric name, with the placeholders that `tables.names.resolve` fills.
         title: What tells it from the column's others.
     """
 

@@ -29,7 +29,7 @@ def run_at_once(tasks: Sequence[Task], jobs: int, out: Path, settings: ZooSettin
     Args:
         tasks: Methods, each with the seed of its training.
         jobs: Processes, which share the threads that torch would use in one.
-        out: As `_zoo.prepare` and `_zoo.test` have it.
+        out: As `zoo.train.prepare` and `zoo.train.test` have it.
         settings: The zoo's.
 
     Raises:

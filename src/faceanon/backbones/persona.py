@@ -390,7 +390,7 @@ class Persona(Backbone):
         least = None
         # Wanted: the most natural stranger who is unlike in every picture. So the strangers are tried in the order of
         # their mean oddness, and the picture with the highest cosine decides.
-        for turn in odd.mean(1).argsort().tolist():
+        for turn in odd.mean(1).argsort(stable=True).tolist():
             alike = float(self._alike(self._join(painted[turn], codes), embedding).max())
             if least is None or alike < least:
                 best = self._another(identity[None], key, turn)[0]
@@ -467,7 +467,7 @@ class Persona(Backbone):
         painted, odd = self._strangers(codes, key)
         # Wanted: for each face the most natural stranger who is unlike the person. The decoder runs for every stranger
         # that is looked at, so only faces that are still too alike get their next one.
-        order = odd.argsort(0)
+        order = odd.argsort(0, stable=True)
         faces = torch.arange(len(key), device=odd.device)
         drawn = self._join(painted[order[0], faces], codes)
         alike = self._alike(drawn, embedding)

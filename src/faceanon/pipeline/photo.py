@@ -502,7 +502,7 @@ class Pipeline:
 
         Args:
             faces: Anonymized `(B, 3, S, S)` in [-1, 1], on the CPU.
-            codes: Of `codes_of`, one each.
+            codes: Of `codes_of_faces`, one each.
 
         Returns:
             `(B, 3, S, S)` on the CPU, not clamped.

@@ -467,7 +467,7 @@ class Persona(Backbone):
         painted, odd = self._strangers(codes, key)
         # Wanted: for each face the most natural stranger who is unlike the person. The decoder runs for every stranger
         # that is looked at, so only faces that are still too alike get their next one.
-        order = odd.argsort(0, stable=True)
+        order = odd.argsort(dim=0, stable=True)
         faces = torch.arange(len(key), device=odd.device)
         drawn = self._join(painted[order[0], faces], codes)
         alike = self._alike(drawn, embedding)

@@ -28,6 +28,7 @@ NEEDED = {
     "onnxruntime": "face detection in photographs; networks in ONNX files",
     "opencv-python": "face detection in photographs",
     "rich": "progress and tables",
+    "threadpoolctl": "threads that leave each other their cores",
 }
 OPTIONAL = {
     "torch": "training, videos, the web page, other models than the one that ships (pip install 'faceanon[train]')",

@@ -114,9 +114,11 @@ def run(args: argparse.Namespace) -> int:
     if not options.exact:
         check_password(files, options.password)
     from faceanon.pipeline.many.memory import keep_memory
+    from faceanon.pipeline.threads import one_core_for_numpy
 
     quiet_pictures()
     keep_memory()
+    one_core_for_numpy()
     if is_video(files.input):
         return _video(options)
     return _photos(options)

@@ -138,4 +138,4 @@ def _one_by_one(network: nn.Module, inputs: Tensor) -> Tensor:
     if torch.is_grad_enabled() or inputs.device.type != "cpu" or len(inputs) < 2:
         whole: Tensor = network(inputs)
         return whole
-    return torch.cat([network(row) for row in inputs.split(1)])
+    return torch.cat([network(inputs[row : row + 1]) for row in range(len(inputs))])

@@ -16,10 +16,10 @@ shared a call with: what a resumed run writes is what an uninterrupted one would
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -30,22 +30,11 @@ from faceanon.photo.pictures import Faces
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.steps import Outcome, Row, Steps
 from faceanon.pipeline.tasks import Task
+from faceanon.pipeline.threads import threads
 from faceanon.weights.shipped import usual_threads
 
 MOST_WORKERS = 8
 MOST_PIXELS = 400_000_000  # decoded at once, about 2.4 GB with their copies
-
-
-def _threads(name: str, count: int, each: int) -> ThreadPoolExecutor:
-    """Threads in which torch uses so many cores each; by itself it would use all in every one."""
-    return ThreadPoolExecutor(count, name, initializer=_use_cores, initargs=(each,))
-
-
-def _use_cores(count: int) -> None:
-    """Have torch use so many cores in this thread, where the pipeline has brought it along."""
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.set_num_threads(count)
 
 
 @dataclass
@@ -80,32 +69,50 @@ def run_tasks(
         Each task, in the order in which they end, with what was done or the user's mistake; other errors are raised.
     """
     cores = usual_threads()
-    engine = _Engine(pipeline, iter(tasks), workers, rows, cores)
-    try:
-        yield from engine.run()
-    finally:
-        for pool in (engine.pool, engine.network):
-            pool.shutdown(wait=True, cancel_futures=True)
-        # Threads that others start later take over what was set last.
-        _use_cores(cores)
+    with ExitStack() as stack:
+        pool = stack.enter_context(threads("faceanon", workers, max(1, cores // workers)))
+        if pipeline.on_processor:
+            network = pool
+            most_calls = min(cores, workers)
+        else:
+            network = stack.enter_context(threads("faceanon-network", 1, cores))
+            most_calls = 1
+        yield from _Engine(pipeline, iter(tasks), pool, network, workers, most_calls, rows).run()
 
 
 class _Engine:
-    def __init__(self, pipeline: Pipeline, tasks: Iterator[Task], workers: int, rows: int, cores: int) -> None:
+    """What `run_tasks` does.
+
+    Args:
+        pipeline: The model.
+        tasks: What is to be done.
+        pool: Threads that decode, paste and encode.
+        network: Threads that the backbone runs in; the same ones where it computes on the processor.
+        workers: How many `pool` has.
+        most_calls: Of the backbone, at once.
+        rows: Faces in one call of it.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        tasks: Iterator[Task],
+        pool: ThreadPoolExecutor,
+        network: ThreadPoolExecutor,
+        workers: int,
+        most_calls: int,
+        rows: int,
+    ) -> None:
         self.pipeline = pipeline
         self.tasks = tasks
+        self.pool = pool
+        self.network = network
+        self.most_calls = most_calls
         self.rows = rows
-        self.pool = _threads("faceanon", workers, max(1, cores // workers))
-        if pipeline.on_processor:
-            self.network = self.pool
-            self.most_calls = min(cores, workers)
-        else:
-            self.network = _threads("faceanon-network", 1, cores)
-            self.most_calls = 1
         # The rows of each call that runs.
         self.calls: dict[Future[list[Row]], list[tuple[_Flight, int]]] = {}
         # Enough photos in flight for further full calls to gather while these run.
-        self.window = (1 + self.most_calls) * rows + workers
+        self.window = (1 + most_calls) * rows + workers
         self.working: dict[Future[_Flight | Outcome], Task] = {}
         # Rows that wait for the backbone.
         self.queue: deque[tuple[_Flight, int]] = deque()

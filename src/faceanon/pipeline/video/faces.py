@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,8 +20,8 @@ from faceanon.pipeline.photo import Pipeline
 from faceanon.types import Codes
 
 Places = Sequence[tuple[int, CropGeometry]]
-Seen = Callable[[int, int, Tensor, Tensor, bytes | None], None]
-_Replaced = tuple[int, int, Tensor, Tensor, bytes | None]
+Replaced = tuple[int, int, Tensor, Tensor, bytes | None]
+"""Frame, track, the face `(3, S, S)` before and after, and the code of the original or None."""
 BLURRED = 0.06  # deviation of the blur, in sides of the square, where a method gives no picture
 EVERY = 6  # faces of a track from one on which its stranger is checked to the next
 
@@ -147,9 +147,8 @@ def replace_faces(
     frames: Sequence[NDArray[np.uint8]],
     places: Sequence[Places],
     means: Mapping[int, Tensor],
-    seen: Seen,
     first: int = 0,
-) -> None:
+) -> list[Replaced]:
     """Change every face of a few frames, in place; faces of all frames share the batches.
 
     Args:
@@ -157,9 +156,10 @@ def replace_faces(
         frames: RGB `(H, W, 3)` uint8 each.
         places: Track and square of every face, for each frame.
         means: Mean identity code by track; may be empty.
-        seen: Told the number of the frame, the track, the face `(3, S, S)` before and after, and the code of the
-            original or None; frame after frame.
         first: Number of the first of these frames.
+
+    Returns:
+        What was replaced, frame after frame.
     """
     orders = []
     for row in places:
@@ -179,7 +179,7 @@ def replace_faces(
             orders.append(arranged[::-1])
         else:
             orders.append(arranged)
-    replaced: list[_Replaced] = []
+    replaced: list[Replaced] = []
     # Depth by depth: a face that lies over another is cut out once that one is pasted.
     for depth in range(max(map(len, orders), default=0)):
         flat = []
@@ -190,8 +190,7 @@ def replace_faces(
         for start in range(0, len(flat), change.pipeline.batch):
             replaced += _replace_batch(change, frames, flat[start : start + change.pipeline.batch], means, first)
     # Depth by depth is not frame by frame.
-    for face in sorted(replaced, key=lambda face: face[:2]):
-        seen(*face)
+    return sorted(replaced, key=lambda face: face[:2])
 
 
 def _replace_batch(
@@ -200,7 +199,7 @@ def _replace_batch(
     batch: Sequence[tuple[int, int, CropGeometry]],
     means: Mapping[int, Tensor],
     first: int,
-) -> list[_Replaced]:
+) -> list[Replaced]:
     size = change.pipeline.backbone.face_sizes[0]
     crops = []
     tracks = []
@@ -216,7 +215,7 @@ def _replace_batch(
         if change.pipeline.backbone.sealed:
             region = changed_region(before, after)
         paste(frames[row], after, square, region=region)
-    replaced: list[_Replaced] = []
+    replaced: list[Replaced] = []
     for index, (row, track, _) in enumerate(batch):
         code = codes[index] if codes else None
         replaced.append((first + row, track, faces[index], drawn[index], code))

@@ -13,11 +13,14 @@ from torch import Tensor
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
 from faceanon.photo.align import crop
-from faceanon.pipeline.video.faces import Change, IdentityMeans, Seen, replace_faces
+from faceanon.pipeline.threads import in_order, threads
+from faceanon.pipeline.video.faces import Change, IdentityMeans, Replaced, replace_faces
 from faceanon.pipeline.video.frames import Frame, VideoInfo, read_frames
 from faceanon.pipeline.video.record import VideoRecord
 from faceanon.pipeline.video.writer import VideoWriter
+from faceanon.weights.shipped import usual_threads
 
+Seen = Callable[[int, int, Tensor, Tensor, bytes | None], None]  # told of each changed face, as `Replaced` has it
 Progress = Callable[[str, int, int], None]  # what is being done, frames done, frames in all (0: unknown)
 MEANS_FROM = 24  # faces of a track whose identity codes are averaged
 CHUNK_BYTES = 200_000_000
@@ -105,25 +108,33 @@ def write_changed(
     Raises:
         UserError: If the video has not as many frames as the record.
     """
-    count = 0
-    for chunk in _chunks(read_frames(source), change.pipeline.batch, writer.info):
-        changed = []
-        pixels = []
+
+    def changed(chunk: list[Frame]) -> tuple[list[Frame], list[Replaced]]:
+        copies = []
         places = []
         for frame in chunk:
-            own = frame.pixels.copy()
-            changed.append(replace(frame, pixels=own))
-            pixels.append(own)
+            copies.append(replace(frame, pixels=frame.pixels.copy()))
             places.append(record.at(frame.index))
-        # Faces are pasted into the copies, which the changed frames hold.
-        replace_faces(change, pixels, places, means, seen, chunk[0].index)
-        for frame in changed:
-            done(frame)
-            writer.write(frame)
-        count += len(chunk)
-        progress("faces", count, record.frames)
-    if count != record.frames:
-        raise UserError(f"{source} has {count} frames but its faceanon data speak of {record.frames}; was it cut?")
+        # Faces are pasted into the copies.
+        replaced = replace_faces(change, [frame.pixels for frame in copies], places, means, chunk[0].index)
+        return copies, replaced
+
+    cores = usual_threads()
+    # On the processor the frames of a chunk are one thread's, on one core: the cores then wait for nobody.
+    count = cores if change.pipeline.on_processor else 1
+    chunks = _chunks(read_frames(source), change.pipeline.batch, writer.info)
+    written = 0
+    with threads("faceanon-video", count, cores // count) as pool:
+        for frames, replaced in in_order(pool, changed, chunks, count + 1):
+            for face in replaced:
+                seen(*face)
+            for frame in frames:
+                done(frame)
+                writer.write(frame)
+            written += len(frames)
+            progress("faces", written, record.frames)
+    if written != record.frames:
+        raise UserError(f"{source} has {written} frames but its faceanon data speak of {record.frames}; was it cut?")
     writer.finish()
 
 

@@ -30,7 +30,7 @@ from faceanon.photo.party import photo_crowd
 from faceanon.pipeline import Pipeline
 from faceanon.pipeline import photo as pipeline_module
 from faceanon.pipeline.many.engine import run_tasks, usual_workers
-from faceanon.pipeline.many.memory import keep_memory
+from faceanon.pipeline.process import keep_memory
 from faceanon.pipeline.tasks import AnonymizeTask, Output
 
 P = ParamSpec("P")

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.stylegan2 import Discriminator, Generator
-from faceanon.pipeline.many.memory import keep_memory
+from faceanon.pipeline.process import keep_memory
 
 SIZE = 256
 HEAD = "| case | batch | GFLOP per CPU-second | peak here | share | public share | gain |\n" + "|---" * 7 + "|"

@@ -39,8 +39,8 @@ from faceanon.photo.file import load_photo
 from faceanon.photo.metadata import encode
 from faceanon.photo.torch_pictures import paste
 from faceanon.pipeline.many.engine import run_tasks, usual_workers
-from faceanon.pipeline.many.memory import keep_memory
 from faceanon.pipeline.photo import CPU_BATCH, Pipeline
+from faceanon.pipeline.process import keep_memory
 from faceanon.pipeline.tasks import AnonymizeTask, Output
 from faceanon.studies.bench.use import photo
 from faceanon.weights.checksums import write_checksums

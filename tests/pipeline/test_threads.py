@@ -8,7 +8,8 @@ import pytest
 import torch
 from threadpoolctl import ThreadpoolController
 
-from faceanon.pipeline.threads import in_order, one_core_for_numpy, threads
+from faceanon.pipeline.process import one_core_for_numpy
+from faceanon.pipeline.threads import in_order, threads
 
 
 def cores_of_numpy():

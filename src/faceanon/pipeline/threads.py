@@ -9,29 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-import numpy as np  # noqa: F401 - its linear algebra is loaded with it, and only what is loaded can be told
-from threadpoolctl import ThreadpoolController
-
+from faceanon.pipeline.process import openblas
 from faceanon.weights.shipped import usual_threads
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-def one_core_for_numpy() -> None:
-    """Have numpy's linear algebra use one core from now on.
-
-    Its matrices are small here. OpenBLAS splits them over all cores even so, and its threads then spin for a while: in
-    a video they took a sixth of the processor's time, from threads that had work to do. It holds for the whole
-    process, so it is for commands; `threads` does the same for as long as its threads live.
-    """
-    _openblas().limit(limits=1)
-
-
-def _openblas() -> ThreadpoolController:
-    # Looked up anew, since libraries are loaded when they are first imported. Not torch's own, which it is told by
-    # `set_num_threads`.
-    return ThreadpoolController().select(internal_api="openblas")
 
 
 @contextmanager
@@ -47,7 +29,7 @@ def threads(name: str, count: int, each: int) -> Iterator[ThreadPoolExecutor]:
     """
     cores = usual_threads()
     pool = ThreadPoolExecutor(count, name, initializer=_use_cores, initargs=(each,))
-    with _openblas().limit(limits=1):
+    with openblas().limit(limits=1):
         try:
             _use_cores(each)
             yield pool

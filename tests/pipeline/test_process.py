@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = """
 import resource, torch
-from faceanon.pipeline.many.memory import keep_memory
+from faceanon.pipeline.process import keep_memory
 print(keep_memory())
 for turn in range(40):
     if turn == 20:  # by then the heap is as large as it gets

@@ -75,7 +75,7 @@ def _text(name: str, manifest: Manifest, where: str, vault: int | None) -> str:
     rows = {
         "recovery data": where,
         "method": manifest.method,
-        "model": f"{manifest.model}, weights {manifest.weights[:16]}..., faces of {manifest.image_size} px",
+        "model": f"{manifest.model}, weights {manifest.weights[:16]}..., made for faces of {manifest.image_size} px",
         "picture": f"{manifest.width}x{manifest.height} px, written as {manifest.encoding}",
         "key": _key(manifest),
         "faces": f"{manifest.faces} can be brought back, {len(manifest.hidden)} hidden {how}",

@@ -92,8 +92,15 @@ class Bundle:
 
     @property
     def steady_numbers(self) -> int:
-        """How many first numbers of a row of w+ hold all light and skin of a face; 0 where that is not so."""
-        steady: int = self.spec.get("steady_numbers", 0)
+        """How many first numbers of a row of w+ hold all light and skin of a face; 0 where that is not so.
+
+        Raises:
+            UserError: bundle.yaml says something else than such a number.
+        """
+        steady = self.spec.get("steady_numbers", 0)
+        # YAML's `true` would pass for 1.
+        if not isinstance(steady, int) or isinstance(steady, bool) or steady < 0:
+            raise UserError(f"{self.folder / 'bundle.yaml'}: steady_numbers is {steady!r:.40}: give 0 or more")
         return steady
 
     @property

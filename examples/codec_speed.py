@@ -17,18 +17,12 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
+from faceanon.studies.bench.cases import Work
+from faceanon.studies.bench.probe import count_flops
 from faceanon.weights.bundle import Bundle
 
 SHAPES = ((64, 128), (128, 64), (256, 32))  # channels, and side of the map
-
-
-def operations(work: Callable[[], object]) -> int:
-    """Floating point operations of a call."""
-    with FlopCounterMode(display=False) as counter:
-        work()
-    return int(counter.get_total_flops())
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -59,7 +53,7 @@ def main() -> None:
         layer = nn.Conv2d(channels, channels, 3, padding=1).to(kind).to(memory_format=torch.channels_last)
         maps = torch.randn(1, channels, side, side).to(kind).contiguous(memory_format=torch.channels_last)
         works[f"convolution of {channels}"] = lambda layer=layer, maps=maps: layer(maps)
-    counts = {name: operations(work) for name, work in works.items()}
+    counts = {name: count_flops(Work(work)) or 0.0 for name, work in works.items()}
     times: dict[str, list[float]] = {name: [] for name in works}
     for number in range(options.rounds + 2):
         for name, work in works.items():
@@ -67,7 +61,7 @@ def main() -> None:
             # The first two rounds build what is built once.
             if number >= 2:
                 times[name].append(taken)
-    rates = {name: counts[name] / statistics.median(times[name]) / 1e9 for name in works}
+    rates = {name: counts[name] / statistics.median(times[name]) for name in works}
     peak = max(rate for name, rate in rates.items() if name.startswith("convolution"))
     print(f"{kind}, {options.batch} pictures of {options.size} px; the fastest convolution has {peak:.0f} GFLOP/s")
     for name in ("encode", "decode"):

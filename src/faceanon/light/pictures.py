@@ -20,47 +20,6 @@ from faceanon.photo.align import Box, box_around, crop_window, samples
 from faceanon.photo.pictures import BLUR, CELLS, FEATHER, PASSES, SEEN
 
 
-class LightPictures:
-    """`photo.pictures.Pictures` on arrays of numpy."""
-
-    def crops(self, photo: NDArray[np.uint8], squares: Sequence[CropGeometry], size: int) -> Array:
-        """The faces in some squares, `(B, 3, S, S)` in [-1, 1]."""
-        return np.stack([crop(photo, square, size) for square in squares])
-
-    def paste(
-        self,
-        photo: NDArray[np.uint8],
-        face: Array,
-        geometry: CropGeometry,
-        feather: float = FEATHER,
-        passes: int = PASSES,
-        region: Array | None = None,
-    ) -> None:
-        """Replace a square of a photo by a face, in place."""
-        paste(photo, face, geometry, feather, passes, region)
-
-    def changed_region(self, before: Array, after: Array) -> Array:
-        """Where two pictures of a face differ visibly, `(S, S)` of 0 and 1."""
-        region: Array = (np.abs(after.clip(-1, 1) - before).max(0) > SEEN).astype(np.float32)
-        return region
-
-    def is_finite(self, face: Array) -> bool:
-        """Whether a face is a picture at all."""
-        return bool(np.isfinite(face).all())
-
-    def obscured(self, face: Array, how: str) -> Array:
-        """A face `(3, S, S)` made unrecognisable for good; `how` is `blur`, `pixelate` or `mask`."""
-        if how == "blur":
-            return blurred(face, BLUR * face.shape[-1])
-        if how == "pixelate":
-            return pixelated(face, CELLS)
-        return np.zeros_like(face)
-
-    def stacked(self, faces: Sequence[Array]) -> Array:
-        """Several faces `(3, S, S)` as one batch."""
-        return np.stack(faces)
-
-
 def crop(photo: NDArray[np.uint8], geometry: CropGeometry, size: int) -> Array:
     """The aligned face `(3, S, S)` in [-1, 1]; see `photo.align.crop`.
 
@@ -270,3 +229,34 @@ def _draw(shown: Array, face: Array, places: NDArray[np.intp], below: Array, opa
     """Draw the face over what lies below, in place, clamped; see `photo.torch_pictures`."""
     drawn = _sampled(face, grid, "cubic_border")
     shown[:, places] = (below + opacity * (drawn - below)).clip(-1, 1)
+
+
+class LightPictures:
+    """`photo.pictures.Pictures` on arrays of numpy."""
+
+    def crops(self, photo: NDArray[np.uint8], squares: Sequence[CropGeometry], size: int) -> Array:
+        """The faces in some squares, `(B, 3, S, S)` in [-1, 1]."""
+        return np.stack([crop(photo, square, size) for square in squares])
+
+    paste = staticmethod(paste)
+
+    def changed_region(self, before: Array, after: Array) -> Array:
+        """Where two pictures of a face differ visibly, `(S, S)` of 0 and 1."""
+        region: Array = (np.abs(after.clip(-1, 1) - before).max(0) > SEEN).astype(np.float32)
+        return region
+
+    def is_finite(self, face: Array) -> bool:
+        """Whether a face is a picture at all."""
+        return bool(np.isfinite(face).all())
+
+    def obscured(self, face: Array, how: str) -> Array:
+        """A face `(3, S, S)` made unrecognisable for good; `how` is `blur`, `pixelate` or `mask`."""
+        if how == "blur":
+            return blurred(face, BLUR * face.shape[-1])
+        if how == "pixelate":
+            return pixelated(face, CELLS)
+        return np.zeros_like(face)
+
+    def stacked(self, faces: Sequence[Array]) -> Array:
+        """Several faces `(3, S, S)` as one batch."""
+        return np.stack(faces)

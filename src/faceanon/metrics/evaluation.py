@@ -19,9 +19,8 @@ from faceanon.metrics.fingerprints import bundle_hashes, row_numbers
 from faceanon.metrics.guards import find_faults
 from faceanon.metrics.pictures import PictureCheck, SeenPictures
 from faceanon.metrics.protocol import Protocol, protocol_facts
-from faceanon.metrics.saved import saved
 from faceanon.metrics.suite import RecognitionSuite
-from faceanon.metrics.versions import VersionMaker, Versions, draw_keys, draw_or_hide
+from faceanon.metrics.versions import VersionMaker, Versions, draw_keys, saved_drawing
 from faceanon.types import FaceBatch
 
 if TYPE_CHECKING:
@@ -292,7 +291,7 @@ class Evaluation:
         embeddings: dict[str, list[Tensor]] = {name: [] for name in self.recognisers}
         for number in range(self.kffa_keys):
             key = draw_keys(backbone, self.seed, f"kffa{number}", indices).to(image.device)
-            anonymized = saved(draw_or_hide(backbone, image, key)[0])
+            anonymized = saved_drawing(backbone, image, key)
             for name, net in self.recognisers.items():
                 embeddings[name].append(net(anonymized))
         for name, codes in embeddings.items():

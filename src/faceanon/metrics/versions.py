@@ -53,6 +53,11 @@ def draw_or_hide(backbone: Backbone, image: Tensor, key: Tensor) -> tuple[Tensor
     return torch.where(finite, drawn, _blur().obscured(image)), finite
 
 
+def saved_drawing(backbone: Backbone, image: Tensor, key: Tensor) -> Tensor:
+    """Anonymized `(B, 3, S, S)` as `draw_or_hide` gives it, read back from a PNG."""
+    return saved(draw_or_hide(backbone, image, key)[0])
+
+
 def _finite(image: Tensor) -> Tensor:
     """`(B, 1, 1, 1)` bool: the rows without NaN and infinite values."""
     return image.flatten(1).isfinite().all(1)[:, None, None, None]
@@ -152,7 +157,7 @@ class VersionMaker:
         # Only the first key's picture is also needed unrounded: recovery is tested on that one.
         others = []
         for key in keys[1:]:
-            others.append(saved(draw_or_hide(backbone, image, key)[0]))
+            others.append(saved_drawing(backbone, image, key))
         made = Versions([saved(raw), *others])
         codes = encode_or_none(backbone, image)
         if codes is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -104,7 +105,8 @@ class LatentCodec(nn.Module):
         Returns:
             `(B, 3, 8 (bottom - top), 8 (right - left))` float32.
         """
-        return self.decoder.part(self._public(latents), window).float() * 2 - 1
+        unit = _one_by_one(lambda some: self.decoder.part(some, window), self._public(latents))
+        return unit.float() * 2 - 1
 
     def _public(self, latents: Tensor) -> Tensor:
         """What the public decoder takes, from normalised latents."""
@@ -129,13 +131,12 @@ class LatentCodec(nn.Module):
         return self.encoder[0].weight.dtype  # type: ignore[return-value]
 
 
-def _one_by_one(network: nn.Module, inputs: Tensor) -> Tensor:
+def _one_by_one(network: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
     """What a network makes of a batch `(B, C, H, W)`; in use on a CPU a row at a time.
 
     The maps of one picture fit into a core's cache, those of a batch do not, and cost a third more time. In training
     the layers' calls would become as many, and their gradients too.
     """
     if torch.is_grad_enabled() or inputs.device.type != "cpu" or len(inputs) < 2:
-        whole: Tensor = network(inputs)
-        return whole
+        return network(inputs)
     return torch.cat([network(inputs[row : row + 1]) for row in range(len(inputs))])

@@ -29,43 +29,6 @@ from faceanon.photo.align import (
 from faceanon.photo.pictures import BLUR, CELLS, FEATHER, PASSES, SEEN, Faces
 
 
-class TorchPictures:
-    """`photo.pictures.Pictures` on torch's tensors, on the CPU."""
-
-    def crops(self, photo: NDArray[np.uint8], squares: Sequence[CropGeometry], size: int) -> Faces:
-        """The faces in some squares, a tensor `(B, 3, S, S)` in [-1, 1]."""
-        return self.stacked([crop(photo, square, size) for square in squares])
-
-    def paste(
-        self,
-        photo: NDArray[np.uint8],
-        face: Faces,
-        geometry: CropGeometry,
-        feather: float = FEATHER,
-        passes: int = PASSES,
-        region: Faces | None = None,
-    ) -> None:
-        """Replace a square of a photo by a face `(3, S, S)`, in place."""
-        paste(photo, face, geometry, feather, passes, region)
-
-    def changed_region(self, before: Faces, after: Faces) -> Faces:
-        """Where two faces `(3, S, S)` differ by what 8 bits show, a tensor `(S, S)` of 0 and 1."""
-        return changed_region(before, after)
-
-    def is_finite(self, face: Faces) -> bool:
-        """Whether all numbers of a face are finite."""
-        return bool(face.isfinite().all())
-
-    def obscured(self, face: Faces, how: str) -> Faces:
-        """A face `(3, S, S)` under a classical method: `blur`, `pixelate` or `mask`."""
-        # Not `anonymize`: all of the square is to go, and no key plays a part.
-        return _obscuring(how).obscured(face[None])[0]
-
-    def stacked(self, faces: Sequence[Faces]) -> Faces:
-        """Faces `(3, S, S)` as one tensor `(B, 3, S, S)`."""
-        return torch.stack(list(faces))
-
-
 def paste(
     photo: NDArray[np.uint8],
     face: Tensor,
@@ -272,3 +235,27 @@ def _obscuring(how: str) -> Irreversible:
     if how == "pixelate":
         return Pixelate(region="picture", cells=CELLS)
     return Mask(region="picture")
+
+
+class TorchPictures:
+    """`photo.pictures.Pictures` on torch's tensors, on the CPU."""
+
+    def crops(self, photo: NDArray[np.uint8], squares: Sequence[CropGeometry], size: int) -> Faces:
+        """The faces in some squares, a tensor `(B, 3, S, S)` in [-1, 1]."""
+        return self.stacked([crop(photo, square, size) for square in squares])
+
+    paste = staticmethod(paste)
+    changed_region = staticmethod(changed_region)
+
+    def is_finite(self, face: Faces) -> bool:
+        """Whether all numbers of a face are finite."""
+        return bool(face.isfinite().all())
+
+    def obscured(self, face: Faces, how: str) -> Faces:
+        """A face `(3, S, S)` under a classical method: `blur`, `pixelate` or `mask`."""
+        # Not `anonymize`: all of the square is to go, and no key plays a part.
+        return _obscuring(how).obscured(face[None])[0]
+
+    def stacked(self, faces: Sequence[Faces]) -> Faces:
+        """Faces `(3, S, S)` as one tensor `(B, 3, S, S)`."""
+        return torch.stack(list(faces))

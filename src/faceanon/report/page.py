@@ -11,7 +11,7 @@ import jinja2
 from torch import Tensor
 
 from faceanon.files import write_atomic
-from faceanon.report.figures import better, explain, format_interval, format_value, grouped, shared_better
+from faceanon.report.figures import ARROWS, better, explain, format_interval, format_value, grouped, shared_better
 from faceanon.report.plots import history_plot, similarity_plot
 from faceanon.report.sheets import png_bytes, sheet
 from faceanon.results import FILE_NAME, Results, dumps, run_meta, shown_command
@@ -126,6 +126,7 @@ def write_report(
         results=results,
         headline=headline(results),
         families=family_rows([results], reference),
+        arrows=ARROWS,
         has_reference=bool(reference),
         sheet=data_uri(png) if png is not None else None,
         similarity=similarity_plot(scores or {}, threshold),

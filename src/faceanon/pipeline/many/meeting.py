@@ -22,6 +22,7 @@ from faceanon.key import Secret
 from faceanon.landmarks.album import Album, Meeting, joined
 from faceanon.photo.file import load_photo
 from faceanon.pipeline.photo import Pipeline
+from faceanon.pipeline.threads import in_order
 
 Array = NDArray[np.float32]
 
@@ -93,13 +94,10 @@ def meet(
     method = casting(pipeline)
     meeting = Meeting()
     with ThreadPoolExecutor(workers, "faceanon-meeting") as pool:
-        step = AT_ONCE * workers
-        # In portions: `pool.map` begins with all that it is given, and would hold the faces of all photos at once.
-        for start in range(0, len(photos), step):
-            some = photos[start : start + step]
-            for faces in pool.map(lambda photo: _faces(pipeline, photo, aligned), some):
-                _meet_faces(method, meeting, faces, pipeline.batch)
-                advance()
+        # A few ahead: the faces of all photos at once would take too much memory.
+        for faces in in_order(pool, lambda photo: _faces(pipeline, photo, aligned), photos, AT_ONCE * workers):
+            _meet_faces(method, meeting, faces, pipeline.batch)
+            advance()
     album = Album.empty() if known is None else known
     key = pipeline.keys([secret])
     used = Counter(album.donors)

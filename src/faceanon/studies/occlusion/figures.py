@@ -24,7 +24,7 @@ from faceanon.metrics.fingerprints import bundle_hashes
 from faceanon.metrics.guards import few_pairs
 from faceanon.metrics.recognition import Identification, PairSimilarity, Verification, match_rate
 from faceanon.metrics.saved import saved
-from faceanon.metrics.versions import bring_back, codes_or_none, draw_keys, draw_or_hide, open_wrongly
+from faceanon.metrics.versions import bring_back, codes_or_none, draw_keys, open_wrongly, saved_drawing
 from faceanon.studies.occlusion.pictures import OccludedBatch, Occlusion
 from faceanon.studies.occlusion.rows import (
     Rows,
@@ -167,7 +167,7 @@ class OcclusionTest:
         keys = []
         for role in ("key1", "wrong"):
             keys.append(draw_keys(backbone, self.seed, role, numbers).to(image.device))
-        made = {"original": image, "anonymized": saved(draw_or_hide(backbone, image, keys[0])[0])}
+        made = {"original": image, "anonymized": saved_drawing(backbone, image, keys[0])}
         if backbone.reversible:
             # A sealed method opens codes that lie beside the picture; any other method has none.
             codes = codes_or_none(backbone, image)

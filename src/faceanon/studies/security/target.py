@@ -23,7 +23,7 @@ from faceanon.metrics.recognition import (
     threshold_at_far,
 )
 from faceanon.metrics.saved import saved
-from faceanon.metrics.versions import draw_keys, draw_or_hide, encode_or_none
+from faceanon.metrics.versions import draw_keys, encode_or_none, saved_drawing
 from faceanon.studies.security.base import FAR, Budget, DoesNotApplyError
 from faceanon.types import Codes, FaceBatch
 
@@ -98,7 +98,7 @@ class Target:
 
     def anonymize(self, image: Tensor, key: Tensor, title: str = "anonymizing") -> Tensor:
         """`(B, 3, S, S)` anonymized, as read back from a PNG; a face that the method cannot draw is blurred."""
-        return self.batched(lambda x, k: saved(draw_or_hide(self.backbone, x, k)[0]), image, key, title=title)
+        return self.batched(lambda x, k: saved_drawing(self.backbone, x, k), image, key, title=title)
 
     def recover(self, image: Tensor, key: Tensor, title: str = "recovering") -> Tensor:
         """`(B, 3, S, S)` recovered, as read back from a PNG.

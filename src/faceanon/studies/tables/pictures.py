@@ -17,7 +17,7 @@ from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
 from faceanon.files import load_tensors, save_tensors
 from faceanon.metrics.saved import saved
-from faceanon.metrics.versions import bring_back, codes_or_none, draw_keys, draw_or_hide
+from faceanon.metrics.versions import bring_back, codes_or_none, draw_keys, saved_drawing
 
 COLOURS = ("#2471a3", "#c0392b", "#2a7f3f", "#d68910", "#7d3c98")
 PERPLEXITY = 30.0
@@ -58,7 +58,7 @@ def key_embeddings(
             for position in range(count):
                 indices.append(number * keys + start + position)
             key = draw_keys(backbone, seed, "tsne", indices).to(image.device)
-            hidden = saved(draw_or_hide(backbone, face.expand(count, -1, -1, -1), key)[0])
+            hidden = saved_drawing(backbone, face.expand(count, -1, -1, -1), key)
             codes.append(judge(hidden))
         rows.append(torch.cat(codes).cpu())
     embedding = torch.stack(rows)
@@ -143,7 +143,7 @@ def sheet_rows(name: str, backbone: Backbone, image: Tensor, seed: int = 0) -> d
         seed: Of the keys.
     """
     key = draw_keys(backbone, seed, "sheet", list(range(len(image)))).to(image.device)
-    hidden = saved(draw_or_hide(backbone, image, key)[0])
+    hidden = saved_drawing(backbone, image, key)
     rows = {f"{name}, anonymized": hidden.cpu()}
     if backbone.reversible:
         rows[f"{name}, recovered"] = saved(bring_back(backbone, hidden, key, codes_or_none(backbone, image))).cpu()

@@ -259,7 +259,7 @@ def measure(model: Path, image: Tensor) -> tuple[dict[str, float], dict[str, Ten
     import torch
 
     from faceanon.metrics.saved import saved
-    from faceanon.metrics.versions import bring_back, codes_or_none, draw_or_hide, open_wrongly
+    from faceanon.metrics.versions import bring_back, codes_or_none, open_wrongly, saved_drawing
     from faceanon.models import load_backbone
 
     backbone, _ = load_backbone(model)
@@ -269,9 +269,9 @@ def measure(model: Path, image: Tensor) -> tuple[dict[str, float], dict[str, Ten
         backbone.anonymize(image[:1], first[:1])
         # Processor time: the machine may be at other work as well.
         start = time.process_time()
-        hidden = saved(draw_or_hide(backbone, image, first)[0])
+        hidden = saved_drawing(backbone, image, first)
         spent = time.process_time() - start
-        rows = {"anonymized, key 1": hidden, "anonymized, key 2": saved(draw_or_hide(backbone, image, second)[0])}
+        rows = {"anonymized, key 1": hidden, "anonymized, key 2": saved_drawing(backbone, image, second)}
         if backbone.reversible:
             rows["recovered"] = saved(bring_back(backbone, hidden, first, codes_or_none(backbone, image)))
             rows["wrong key"] = saved(open_wrongly(backbone, hidden, wrong))

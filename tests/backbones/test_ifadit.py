@@ -5,6 +5,7 @@ from torch.nn import functional as F
 from torchmetrics.image import StructuralSimilarityIndexMeasure
 
 from faceanon.backbones.ifadit import IFADIT, gaussian_blur
+from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.losses.diversity import inter_identity, inter_key
 from faceanon.losses.structure import structure_loss
@@ -264,3 +265,65 @@ def test_first_numbers_of_the_attributes_may_be_added_as_they_are(tiny_bundle, i
     added = adding.w_plus(codes) - plain.w_plus(codes)
     torch.testing.assert_close(added[..., :3], codes.attributes[..., :3], atol=1e-4, rtol=1e-4)
     assert not added[..., 3:].abs().max() > 1e-5
+
+
+def calibrated(tiny_bundle, images, **options):
+    """A method that starts from a linear map of the identity and from a turn, measured on random pictures."""
+    method = make(tiny_bundle, **options)
+    some = torch.rand(96, 3, 64, 64, generator=torch.Generator().manual_seed(5)) * 2 - 1
+    batches = [FaceBatch(part, torch.full((len(part),), -1), torch.full((len(part),), -1)) for part in some.split(16)]
+    method.calibrate(batches)
+    return method
+
+
+@torch.no_grad()
+def test_a_flow_that_starts_as_a_turn_leaves_every_person_and_comes_back(tiny_bundle, images):
+    method = calibrated(tiny_bundle, images, flow_turn=110.0, flow_hidden=128)
+    # As long as the axes are those of the codes, whitened codes are turned by the angle.
+    white = torch.randn(200, method.code_dim, generator=torch.Generator().manual_seed(3))
+    code = method.axes.coloured(white)
+    key, other = method.sample_key(200), method.sample_key(200)
+    moved = method.transform(code, key)
+    turned = F.cosine_similarity(method.axes.white(moved), white).mean()
+    assert turned == pytest.approx(-0.34, abs=0.12)  # cos 110
+    assert (method.transform(moved, key, inverse=True) - code).abs().max() < 1e-4 * max(1, float(code.abs().max()))
+    two_keys = F.cosine_similarity(method.axes.white(method.transform(code, other)), method.axes.white(moved)).mean()
+    assert two_keys < 0.5
+
+
+@torch.no_grad()
+def test_with_a_draft_nothing_but_the_kept_numbers_comes_from_the_attributes(tiny_bundle, images):
+    method = calibrated(tiny_bundle, images, attributes_kept=3, identity_draft=1.5)
+    codes = method.encode(images)
+    drawn = method.w_plus(codes)
+    attributes = codes.attributes.clone()
+    attributes[..., 3:] += 1
+    assert torch.equal(method.w_plus(Codes(codes.identity, attributes)), drawn)
+    attributes[..., :3] += 1
+    changed = method.w_plus(Codes(codes.identity, attributes)) - drawn
+    # M starts at nothing, so the kept numbers are added as they are.
+    torch.testing.assert_close(changed[..., :3], torch.ones_like(changed[..., :3]))
+    assert changed[..., 3:].abs().max() < 1e-5
+    swapped = method.w_plus(codes.with_identity(codes.identity.roll(1, 0)))
+    assert (swapped - drawn)[..., :3].abs().max() < 1e-5
+    assert (swapped - drawn)[..., 3:].abs().mean() > 1e-3
+
+
+def test_a_turn_that_cannot_be_is_one_line(tiny_bundle):
+    with pytest.raises(UserError, match="flow_turn is 200"):
+        make(tiny_bundle, flow_turn=200.0)
+    with pytest.raises(UserError, match="of the kind realnvp"):
+        make(tiny_bundle, flow_turn=110.0, flow="all_in_one")
+    with pytest.raises(UserError, match="too narrow: halves of 16 need 64"):
+        make(tiny_bundle, flow_turn=110.0, flow_hidden=32)
+
+
+@torch.no_grad()
+def test_prepared_latents_are_not_computed_again(tiny_bundle, images):
+    method = make(tiny_bundle).train()
+    unknown = torch.full((4,), -1)
+    codes = method.encode_batch(FaceBatch(images, unknown, unknown))
+    # Its encoder takes pictures, so latents that a batch may hold are none of its business.
+    same = method.encode_batch(FaceBatch(images, unknown, unknown, latents=torch.zeros(4, 8, 8, 8)))
+    assert torch.equal(codes.attributes, same.attributes)
+    assert codes.mask is None

@@ -42,6 +42,7 @@ class Backbone(nn.Module, ABC):
         trained_by: Names of the stages that train it; empty for a method that needs no training.
         paper: Authors, title, where and when; what `faceanon backbones` shows.
         licence: Terms of the paper's own code and weights, neither of which is used here.
+        calibration_batches: Training batches that `calibrate` gets at most.
 
     Examples:
         A method without codes overrides `anonymize` and `recover` alone. This one is no good: everybody can undo it.
@@ -69,6 +70,7 @@ class Backbone(nn.Module, ABC):
     """
 
     reversible: bool = True
+    calibration_batches: int = 100
     exact: bool = False
     sealed: bool = False
     trains_on_pictures: bool = True

@@ -26,7 +26,8 @@ Nothing of the released code is copied; `ifadit_released` turns on what differs 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -35,17 +36,21 @@ from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.region import blurred, face_region
+from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.losses.diversity import inter_identity, inter_key
 from faceanon.losses.identity import repel
 from faceanon.losses.structure import structure_loss
-from faceanon.networks.compensation import IdentityCompensation, mlp
+from faceanon.networks.compensation import IdentityCompensation, correction, mlp
 from faceanon.networks.flow import FlowKind, SecureIdentityFlow
 from faceanon.networks.frozen import Frozen
+from faceanon.networks.identity_draft import IdentityDraft
+from faceanon.networks.whitening import PairedAxes
 from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
 Background = Literal["input", "original", "none"]
+SECRETS = 4096  # secrets of random keys by which a flow that starts as a turn weighs them
 
 
 class IFADIT(Backbone):
@@ -68,6 +73,15 @@ class IFADIT(Backbone):
         mask_blur: Side of the Gaussian that softens the mask, as a fraction of S (released code: 15 / 256).
         attributes_kept: Numbers of the attribute code, from its beginning, that are added to what M puts out. It suits
             codes of principal components, whose first numbers hold light and skin: M need not learn to copy them.
+        identity_draft: How much of a linear map of the identity is added to what M puts out, which then starts at
+            nothing: 0 none (paper), 1 the map that fits the encoder's codes best, more to make up for what a fit
+            shrinks. It is measured before phase I. It suits codes of principal components. Of the attributes M then
+            sees the kept numbers alone, so that no more of a person can come from there.
+        flow_turn: Degrees by which a new flow turns codes, along the principal axes of the training faces' identities;
+            0 starts it near the identity map. The paper says nothing of the start.
+
+    Raises:
+        UserError: A number is out of range, or the flow cannot start as a turn.
 
     Examples:
         >>> import torch
@@ -101,6 +115,8 @@ class IFADIT(Backbone):
         mask_growth: float = 0.0,
         mask_blur: float = 0.0586,
         attributes_kept: int = 0,
+        identity_draft: float = 0.0,
+        flow_turn: float = 0.0,
     ) -> None:
         super().__init__()
         self.bundle = Bundle(bundle)
@@ -124,6 +140,27 @@ class IFADIT(Backbone):
         self.mask_growth = mask_growth
         self.mask_blur = mask_blur
         self.attributes_kept = attributes_kept
+        self.identity_draft: IdentityDraft | None = None
+        if identity_draft:
+            self.identity_draft = IdentityDraft(self.code_dim, dim, attributes_kept, identity_draft)
+            self.mapper = correction(self.code_dim + dim, dim, dim)
+            # A linear map of whole embeddings takes more pictures than a mean and a variance do.
+            self.calibration_batches = 2000
+        self.axes: PairedAxes | None = None
+        if flow_turn:
+            self._turn(flow_turn)
+
+    def _turn(self, degrees: float) -> None:
+        """Let the flow start as a turn along axes that `calibrate` measures."""
+        if not 0 < degrees < 180:
+            raise UserError(f"flow_turn is {degrees}; give degrees between 0 and 180, or 0 for no turn")
+        self.axes = PairedAxes(self.code_dim)
+        with torch.no_grad():
+            secrets = self.key_mapping(self.sample_key(SECRETS, torch.Generator().manual_seed(0)))
+        try:
+            self.flow.start_turning(secrets, degrees)
+        except ValueError as error:
+            raise UserError(f"flow_turn is {degrees}, but {error}") from error
 
     def train(self, mode: bool = True) -> IFADIT:
         """Train mode, save for the encoder, whose batch statistics stay as they came."""
@@ -133,12 +170,28 @@ class IFADIT(Backbone):
 
     def encode(self, image: Tensor) -> Codes:
         """Codes of `(B, 3, S, S)`: identity `(B, E)`, attributes `(B, L, D)`; in eval mode the mask too."""
+        codes = self._codes(image, None)
+        if self.training or self.background == "none":
+            return codes
+        return replace(codes, image=image, mask=self._soft_mask(image))
+
+    def encode_batch(self, batch: FaceBatch) -> Codes:
+        """As `encode` in training, without a mask; latents that were prepared need not be computed."""
+        return self._codes(batch.image, batch.latents)
+
+    def _codes(self, image: Tensor, latents: Tensor | None) -> Codes:
         # Embeddings have unit length: this gives their entries a mean square of 1.
         identity = self.code_dim**0.5 * self.bundle.recogniser(image)
-        attributes, _ = self.encoder.with_features(image if self.encoder_range == "signed" else (image + 1) / 2)
-        if self.training or self.background == "none":
-            return Codes(identity, attributes)
-        return Codes(identity, attributes, image=image, mask=self._soft_mask(image))
+        return Codes(identity, self._attributes(image, latents))
+
+    def _attributes(self, image: Tensor, latents: Tensor | None) -> Tensor:
+        """The encoder's code `(B, L, D)`; of the latents, where there are any and the encoder takes them."""
+        if self.encoder_range == "unit":
+            image = (image + 1) / 2
+        elif latents is not None and self.encoder.has_codec:
+            image = latents
+        attributes, _ = self.encoder.with_features(image)
+        return attributes
 
     def encode_anonymized(self, image: Tensor) -> Codes:
         """As `encode`, with the identity corrected by ICL."""
@@ -149,19 +202,27 @@ class IFADIT(Backbone):
         """T(z, s), or its inverse, of `(B, E)` under `(B, D)`."""
         with torch.no_grad():
             secret = self.key_mapping(key)
-        moved: Tensor = self.flow(identity, secret, inverse)
-        return moved
+        if self.axes is None:
+            moved: Tensor = self.flow(identity, secret, inverse)
+            return moved
+        # In half precision the way back would miss the code, as in the flow itself.
+        with torch.autocast(identity.device.type, enabled=False):
+            return self.axes.coloured(self.flow(self.axes.white(identity.float()), secret, inverse))
 
     def w_plus(self, codes: Codes) -> Tensor:
         """M([R(z), a]), and what is kept of a: `(B, L, D)`."""
         assert codes.attributes is not None
         repeated = codes.identity[:, None].expand(-1, self.layers, -1)
-        latent: Tensor = self.mapper(torch.cat([repeated, codes.attributes], -1))
+        attributes = codes.attributes
+        kept = attributes[..., : self.attributes_kept]
+        kept = F.pad(kept, (0, attributes.shape[-1] - self.attributes_kept))
+        if self.identity_draft is not None:
+            attributes = kept
+        latent: Tensor = self.mapper(torch.cat([repeated, attributes], -1))
         latent = latent + self.latent_avg
-        if not self.attributes_kept:
-            return latent
-        kept = codes.attributes[..., : self.attributes_kept]
-        return latent + F.pad(kept, (0, latent.shape[-1] - self.attributes_kept))
+        if self.identity_draft is not None:
+            latent = latent + self.identity_draft(codes.identity)[:, None]
+        return latent + kept
 
     def decode(self, codes: Codes) -> Tensor:
         """Draw `(B, 3, S, S)`; where the codes carry a mask, only inside it."""
@@ -203,6 +264,27 @@ class IFADIT(Backbone):
         if self.key_range == "upper":
             return (torch.from_numpy(secret.uniform(self.key_label, self.key_shape)) + 1) / 2
         return torch.tensor(list(secret.stream(self.key_label, self.key_shape[0]))) / 127.5 - 1
+
+    @torch.no_grad()
+    def calibrate(self, batches: Iterable[FaceBatch]) -> None:
+        """Measure the axes of identity codes, and the linear map from them to the encoder's codes."""
+        if self.axes is None and self.identity_draft is None:
+            return
+        identities = []
+        codes = []
+        for batch in batches:
+            embedding = batch.embedding
+            # One of another picture of the person tells less of how this one was taken.
+            if embedding is None:
+                embedding = self.bundle.recogniser(batch.image)
+            identities.append(self.code_dim**0.5 * embedding)
+            # The draft is the same in all rows, as is the first row of the encoder's code.
+            codes.append(self._attributes(batch.image, batch.latents)[:, 0])
+        identity = torch.cat(identities)
+        if self.axes is not None:
+            self.axes.fit(identity)
+        if self.identity_draft is not None:
+            self.identity_draft.fit(identity, torch.cat(codes))
 
     def disentangle_terms(
         self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]

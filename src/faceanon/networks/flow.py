@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Literal
 
@@ -12,6 +13,9 @@ from torch.nn import functional as F
 from faceanon.networks.compensation import mlp
 
 FlowKind = Literal["realnvp", "all_in_one"]
+CERTAIN = 8.0  # a sign that a secret chooses holds for entries up to this many times the number that decides on it
+FAINT = 0.01  # of the largest deviation of secrets along an axis; along fainter axes they hardly differ
+SMALL_START = 0.05  # of the weights that a flow which starts as a turn adds to it
 
 
 class FlowBlock(nn.Module, ABC):
@@ -53,6 +57,29 @@ class RealNVPBlock(FlowBlock):
         self.shift_second = mlp(*to_second, second)
         self.scale_first = mlp(*to_first, self.first)
         self.shift_first = mlp(*to_first, self.first)
+
+    @torch.no_grad()
+    def start_turning(self, directions: Tensor, offset: Tensor, second: float, first: float) -> None:
+        """Set the sub-networks so that each half is moved by the other one, with signs that the secret chooses.
+
+        z2' = z2 + second D z1, then z1' = z1 + first D z2', where D has the signs of `directions @ secret + offset`
+        on its diagonal. What the sub-networks still lack, training adds.
+
+        Args:
+            directions: `(K / 2, C)`.
+            offset: `(K / 2,)`.
+            second: Factor of the first step.
+            first: Factor of the second step.
+        """
+        # The sub-networks see a half of mean square m divided by sqrt(1 + m) (`_seen`). Whitened codes have m = 1, and
+        # the first step makes it 1 + second^2.
+        set_signed_sum(self.shift_second, directions, offset, second * 2**0.5)
+        set_signed_sum(self.shift_first, directions, offset, first * (2 + second**2) ** 0.5)
+        for scale in (self.scale_second, self.scale_first):
+            last = scale[-1]
+            assert isinstance(last, nn.Linear)
+            last.weight.mul_(SMALL_START)
+            last.bias.zero_()
 
     @staticmethod
     def _seen(half: Tensor, secret: Tensor) -> Tensor:
@@ -177,6 +204,41 @@ class SecureIdentityFlow(nn.Module):
                 made.append(AllInOneBlock(dim, secret_dim, bound, seed))
         self.blocks = nn.ModuleList(made)
 
+    @torch.no_grad()
+    def start_turning(self, secrets: Tensor, degrees: float, seed: int = 0) -> None:
+        """Set a fresh flow of the paper's blocks to a turn by an angle, with signs that the secret chooses.
+
+        A turn is made of three steps of couplings, each with the signs D: z2 + t D z1, z1 - s D z2, z2 + t D z1, where
+        t = tan(angle / 2) and s = sin(angle). It takes (z1, z2) to (cos z1 - sin D z2, cos z2 + sin D z1), so every
+        whitened code is turned by the angle. The layers of the sub-networks can say that exactly but for entries whose
+        sign the secret hardly decides. Other blocks start near the identity map.
+
+        Args:
+            secrets: `(N, C)` of random keys, by which the numbers that decide on signs have zero mean and unit size.
+            degrees: The angle, above 0 and below 180.
+            seed: Of the directions in which secrets are looked at.
+
+        Raises:
+            ValueError: The flow has fewer than two blocks, or other ones than the paper's.
+        """
+        blocks = [block for block in self.blocks if isinstance(block, RealNVPBlock)]
+        if len(blocks) < max(2, len(self.blocks)):
+            raise ValueError("a turn takes two blocks or more, all of the kind realnvp")
+        half = blocks[0].first
+        random = torch.Generator().manual_seed(seed)
+        mean = secrets.mean(0)
+        # All axes along which secrets vary count alike, or the largest would give most keys the same signs.
+        _, lengths, axes = torch.linalg.svd(secrets - mean, full_matrices=False)
+        whiten = len(secrets) ** 0.5 * axes.T / lengths.clamp(min=FAINT * float(lengths[0]))
+        drawn = torch.randn(half, whiten.shape[1], generator=random).to(secrets)
+        directions = drawn @ whiten.T / whiten.shape[1] ** 0.5
+        offset = -(directions @ mean)
+        angle = math.radians(degrees)
+        steps = [(math.tan(angle / 2), -math.sin(angle)), (math.tan(angle / 2), 0.0)]
+        steps += [(0.0, 0.0)] * (len(blocks) - 2)
+        for block, (second, first) in zip(blocks, steps, strict=True):
+            block.start_turning(directions, offset, second, first)
+
     def with_log_det(self, code: Tensor, secret: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:
         """As `forward`, and log |det| of the Jacobian with respect to the code, `(B,)`."""
         # In half precision the way back would miss the code.
@@ -197,3 +259,47 @@ class SecureIdentityFlow(nn.Module):
     def forward(self, code: Tensor, secret: Tensor, inverse: bool = False) -> Tensor:
         """Move codes `(B, K)` under secrets `(B, C)`, or back."""
         return self.with_log_det(code, secret, inverse)[0]
+
+
+@torch.no_grad()
+def set_signed_sum(network: nn.Sequential, directions: Tensor, offset: Tensor, factor: float) -> None:
+    """Set a network of three layers to y = factor sign(u) z, where u = `directions @ secret + offset`.
+
+    It is the difference of two distances: |z + c u| - |z - c u| = 2 sign(u) z as long as |z| <= c |u|. A distance is
+    the sum of two leaky ReLUs. Weights that are not needed for it stay as they were, but small towards the output.
+
+    Args:
+        network: From `(z, secret)` to y; its hidden layers have at least 4 n entries for z of n entries.
+        directions: `(n, C)`.
+        offset: `(n,)`.
+        factor: Of the output.
+
+    Raises:
+        ValueError: The network is too narrow.
+    """
+    first, activation, middle, _, last = network
+    assert isinstance(first, nn.Linear)
+    assert isinstance(middle, nn.Linear)
+    assert isinstance(last, nn.Linear)
+    assert isinstance(activation, nn.LeakyReLU)
+    count = len(directions)
+    if first.out_features < 4 * count:
+        raise ValueError(f"hidden layers of {first.out_features} are too narrow: halves of {count} need {4 * count}")
+    slope = activation.negative_slope
+    eye = torch.eye(count).to(first.weight)
+    # Rows in four parts: z + c u, its negative, z - c u, its negative.
+    for part, (sign, turned) in enumerate(((1.0, 1.0), (-1.0, 1.0), (1.0, -1.0), (-1.0, -1.0))):
+        rows = slice(part * count, (part + 1) * count)
+        first.weight[rows] = sign * torch.cat([eye, turned * CERTAIN * directions], 1)
+        first.bias[rows] = sign * turned * CERTAIN * offset
+    # leaky(x) + leaky(-x) = (1 - slope) |x|, and half of the difference of two distances is the signed entry.
+    distance = torch.cat([eye, eye, -eye, -eye], 1) / (2 * (1 - slope))
+    middle.weight[: 2 * count].zero_()
+    middle.weight[:count, : 4 * count] = distance
+    middle.weight[count : 2 * count, : 4 * count] = -distance
+    middle.bias[: 2 * count].zero_()
+    # leaky(x) - leaky(-x) = (1 + slope) x.
+    last.weight.mul_(SMALL_START)
+    last.weight[:, :count] = eye * factor / (1 + slope)
+    last.weight[:, count : 2 * count] = -eye * factor / (1 + slope)
+    last.bias.zero_()

@@ -24,8 +24,6 @@ from faceanon.stages.base import Stage, average_copy, built, plain_sum, trainabl
 from faceanon.stages.samples import sample_faces, save_samples
 from faceanon.types import Codes, FaceBatch
 
-CALIBRATION_BATCHES = 100
-
 
 class HasPictures(Protocol):
     """What a stage drew of a shard."""
@@ -170,7 +168,8 @@ class BackboneStage(Stage, Generic[Drawn]):
         self.sample_folder = Path(self.trainer.log_dir or self.trainer.default_root_dir) / "samples"
         if self.trainer.ckpt_path is None and not self.initialised:
             loader = self.trainer.datamodule.train_dataloader()  # type: ignore[attr-defined]
-            some: Iterator[FaceBatch] = (batch.to(self.device) for batch in islice(iter(loader), CALIBRATION_BATCHES))
+            few = islice(iter(loader), self.backbone.calibration_batches)
+            some: Iterator[FaceBatch] = (batch.to(self.device) for batch in few)
             # All processes' batches: as one process would see them.
             self.parallel.on_rank_zero(self.backbone.calibrate, some)
             # On the CPU: a tensor that is broadcast as an object comes back on the device that it was pickled on.

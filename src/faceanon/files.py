@@ -121,11 +121,34 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
         >>> Path("note.txt").read_bytes()
         b'complete, or not there'
     """
+    write_parts(path, [data], mode)
+
+
+def write_parts(path: Path, parts: Iterable[bytes], mode: int = 0o666) -> None:
+    """Write parts one after the other as `whole_file` does; one of them is in memory at a time.
+
+    Args:
+        path: The file.
+        parts: What it shall hold.
+        mode: Who may read it.
+
+    Raises:
+        NoRoomError: The disk is full.
+        UserError: The folder cannot be written.
+
+    Examples:
+        >>> from faceanon.files import write_parts
+        >>> from pathlib import Path
+        >>> write_parts(Path("note.txt"), (word.encode() for word in ("complete, ", "or ", "not there")))
+        >>> Path("note.txt").read_bytes()
+        b'complete, or not there'
+    """
     try:
         with whole_file(path, mode) as file:
-            file.write(data)
+            for part in parts:
+                file.write(part)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
 
 
 def write_together(contents: Iterable[tuple[Path, bytes]]) -> None:
@@ -159,11 +182,19 @@ def write_together(contents: Iterable[tuple[Path, bytes]]) -> None:
                 file.flush()
                 os.fsync(file.fileno())
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
 
 
-def _unwritable(path: Path, error: OSError) -> UserError:
-    """A failed write as one line."""
+def unwritable(path: Path, error: OSError) -> UserError:
+    """A failed write as one line.
+
+    Args:
+        path: The file.
+        error: What the system said.
+
+    Returns:
+        A `NoRoomError` where the disk is full.
+    """
     reason = NO_ROOM.get(error.errno or 0) or error.strerror or str(error)
     line = f"cannot write {path}: {reason}; free some space or choose another folder"
     # A file that is too large says nothing of the next one.

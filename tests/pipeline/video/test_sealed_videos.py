@@ -1,6 +1,8 @@
 """Clips whose faces come back from sealed codes, one for each face of each frame, beside the clip."""
 
+import base64
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -11,9 +13,10 @@ from faceanon.key import KdfParameters, Password
 from faceanon.pipeline import Pipeline
 from faceanon.pipeline.video.anonymize import VideoOptions, anonymize_video
 from faceanon.pipeline.video.frames import read_frames
-from faceanon.pipeline.video.record import VideoRecord, sidecar_of
+from faceanon.pipeline.video.record import read_record, sidecar_of
 from faceanon.pipeline.video.recover import recover_video
 from faceanon.pipeline.video.writer import Quality
+from faceanon.sealed.envelope import SIZES
 from fakes import SealedPatch
 
 CHEAP = KdfParameters(memory_kib=64, iterations=1, lanes=1)
@@ -51,8 +54,9 @@ def test_every_face_of_every_frame_comes_back(clip, pipe, hidden, tmp_path):
     target, outcome = hidden
     assert outcome.sidecar == sidecar_of(target)
     assert outcome.recovery[1] > 25
-    record = VideoRecord.from_json(sidecar_of(target).read_text())
-    assert len(record.codes) == len(record.faces) == 6
+    assert {path.name for path in target.parent.iterdir()} == {"hidden.mp4", "hidden.mp4.faceanon.json"}
+    record = read_record(target, None)
+    assert record.body.codes == len(record.segments[0].places) == 6
     recover_video(pipe, target, tmp_path / "back.mp4", Password("right"), EXACT)
     original, drawn, found = stack(clip), stack(target), stack(tmp_path / "back.mp4")
     changed = np.abs(original - drawn).max(-1) > 8
@@ -73,24 +77,93 @@ def test_a_wrong_password_writes_nothing_or_draws_others(pipe, hidden, tmp_path)
     assert changed.mean() > 0.02
 
 
-def test_swapped_frames_and_damaged_codes_are_noticed(pipe, hidden, tmp_path):
-    target, _ = hidden
-    record = VideoRecord.from_json(sidecar_of(target).read_text())
-    values = json.loads(record.to_json())
-    swapped = VideoRecord(record.shared, record.frames, record.segments, record.codes[::-1])
+def copied(hidden, folder):
+    """The anonymized clip and its sidecar, to be changed."""
+    target = folder / "copy.mp4"
+    shutil.copy(hidden[0], target)
+    shutil.copy(sidecar_of(hidden[0]), sidecar_of(target))
+    return target
+
+
+@pytest.mark.parametrize("deniable", [False, True])
+def test_a_sidecar_that_somebody_cut_writes_nothing(pipe, hidden, tmp_path, deniable):
+    target = copied(hidden, tmp_path)
+    data = sidecar_of(target).read_bytes()
+    for text, message in (
+        (data[:-1], r"copy\.mp4: the video's faceanon data are cut short"),
+        (data + b"x", r"copy\.mp4: the video's faceanon data are damaged"),
+        (data[:200], r"copy\.mp4: the video's faceanon data are damaged"),
+    ):
+        sidecar_of(target).write_bytes(text)
+        with pytest.raises(UserError, match=message) as caught:
+            recover_video(pipe, target, tmp_path / "back.mp4", Password("right"), EXACT, deniable=deniable)
+        assert "\n" not in str(caught.value)
+    assert {path.name for path in tmp_path.iterdir()} == {"copy.mp4", "copy.mp4.faceanon.json"}
+
+
+def test_a_single_damaged_code_writes_nothing(pipe, hidden, tmp_path):
+    target = copied(hidden, tmp_path)
+    data = bytearray(sidecar_of(target).read_bytes())
+    # Of the last face of all, so that every other one opens.
+    data[-1] ^= 1
+    sidecar_of(target).write_bytes(data)
     with pytest.raises(UserError, match="tampered"):
-        swapped.opened_codes(Password("right").secret(record.shared.salt, record.shared.kdf), "x.mp4")
-    bad = ({"codes": values["codes"][:-8]}, {"codes": "!"}, {"sizes": "/w=="}, {"sizes": "", "codes": ""})
-    for change in bad[:3]:
-        with pytest.raises(UserError, match="damaged"):
-            VideoRecord.from_json(json.dumps(values | change))
-    without = VideoRecord.from_json(json.dumps(values | bad[3]))
+        recover_video(pipe, target, tmp_path / "back.mp4", Password("right"), EXACT)
+    assert not (tmp_path / "back.mp4").exists()
+    recover_video(pipe, target, tmp_path / "other.mp4", Password("right"), EXACT, deniable=True)
+    assert (tmp_path / "other.mp4").exists()
+
+
+def test_a_sidecar_of_version_2_brings_the_faces_back(pipe, hidden, tmp_path):
+    target = copied(hidden, tmp_path)
+    line, _, body = sidecar_of(target).read_bytes().partition(b"\n")
+    values = json.loads(line)
+    del values["sealed_codes"]
+    del values["sealed_bytes"]
+    sizes = b""
+    codes = b""
+    # One track: segment after segment is frame after frame.
+    while body:
+        size = SIZES[body[0]]
+        sizes += body[:1]
+        codes += body[1 : 1 + size]
+        body = body[1 + size :]
+    values |= {
+        "version": 2,
+        "sizes": base64.b64encode(sizes).decode(),
+        "codes": base64.b64encode(codes).decode(),
+    }
+    sidecar_of(target).write_text(json.dumps(values, separators=(",", ":")))
+    recover_video(pipe, target, tmp_path / "old.mp4", Password("right"), EXACT)
+    recover_video(pipe, hidden[0], tmp_path / "new.mp4", Password("right"), EXACT)
+    np.testing.assert_array_equal(stack(tmp_path / "old.mp4"), stack(tmp_path / "new.mp4"))
+    with pytest.raises(UserError, match=r"copy\.mp4: wrong password"):
+        recover_video(pipe, target, tmp_path / "wrong.mp4", Password("wrong"), EXACT)
+
+
+def test_records_of_before_there_were_codes_are_read(pipe, hidden, tmp_path):
+    target = copied(hidden, tmp_path)
+    values = json.loads(sidecar_of(target).read_bytes().partition(b"\n")[0])
+    del values["sealed_codes"]
+    del values["sealed_bytes"]
+    sidecar_of(target).write_text(json.dumps(values | {"version": 1}))
+    assert read_record(target, None).body is None
     with pytest.raises(UserError, match="carries no sealed codes"):
-        without.opened_codes(Password("right").secret(record.shared.salt, record.shared.kdf), "x.mp4")
+        recover_video(pipe, target, tmp_path / "back.mp4", Password("right"), EXACT)
 
 
-def test_records_of_before_there_were_codes_are_read(hidden):
-    values = json.loads(sidecar_of(hidden[0]).read_text())
-    del values["codes"]
-    del values["sizes"]
-    assert VideoRecord.from_json(json.dumps(values | {"version": 1})).codes == ()
+class BrokenOffError(Exception):
+    pass
+
+
+def test_a_run_that_breaks_off_leaves_nothing(clip, pipe, tmp_path):
+    def told(stage, done, total):
+        # When the first codes are in their file.
+        if stage == "faces":
+            raise BrokenOffError
+
+    detector = FilmDetector([[face_at(x, y, 16)] for x, y in WHERE])
+    fresh = Pipeline(pipe.backbone, detector)
+    with pytest.raises(BrokenOffError):
+        anonymize_video(fresh, clip, tmp_path / "a.mp4", Password("right", kdf=CHEAP), progress=told)
+    assert list(tmp_path.iterdir()) == []

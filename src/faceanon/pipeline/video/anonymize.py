@@ -1,11 +1,13 @@
 """A video in, a video out from which the password brings the faces back.
 
 Three passes, none of which keeps the frames: find the faces and join them to tracks; read each track's identity code
-off a few of its faces; draw. One key and one code a track: one stranger from beginning to end.
+off a few of its faces; draw. One key and one identity code a track: one stranger from beginning to end. Sealed codes
+are not kept either: each goes into a file when its face is drawn.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from faceanon.photo.align import framed_square
 from faceanon.photo.detect import Detection
 from faceanon.photo.metadata import sidecar_of
 from faceanon.pipeline.photo import NoFaceError, Pipeline
+from faceanon.pipeline.video.codes import CodeWriter, new_codes
 from faceanon.pipeline.video.faces import Change
 from faceanon.pipeline.video.flicker import FlickerMeter
 from faceanon.pipeline.video.frames import Frame, VideoInfo, read_frames, read_info
@@ -124,30 +127,40 @@ def anonymize_video(
     sealed = pipeline.backbone.sealed
     # Codes are known when the frames are written, and the comment is written before them.
     inside = fits_inside(target, text) and not options.sidecar and not sealed
-    codes: dict[tuple[int, int], bytes] = {}
-    change = Change(pipeline, password.secret())
+    secret = password.secret()
+    change = Change(pipeline, secret)
     meter = FlickerMeter()
     means = mean_identities(source, change, record, progress)
     probe = None
     if options.probe and pipeline.backbone.reversible:
         probe = Probe.of(record, pipeline)
 
-    def seen(frame: int, track: int, before: Tensor, after: Tensor, code: bytes | None) -> None:
-        meter.add(track, frame, before, after)
-        if code is not None:
-            codes[frame, track] = code
-        if probe is not None:
-            probe.before(frame, track, before)
+    with ExitStack() as stack:
+        writer = stack.enter_context(VideoWriter(target, source, info, options.quality, text if inside else None))
+        codes: CodeWriter | None = None
+        # After the video, whose writer makes the folder.
+        if sealed:
+            codes = stack.enter_context(new_codes(target, record, secret))
 
-    with VideoWriter(target, source, info, options.quality, text if inside else None) as writer:
+        # Called frame after frame and track after track, from this thread alone: the order of the codes.
+        def seen(frame: int, track: int, before: Tensor, after: Tensor, code: bytes | None) -> None:
+            meter.add(track, frame, before, after)
+            if codes is not None and code is not None:
+                codes.add(frame, track, code)
+            if probe is not None:
+                probe.before(frame, track, before)
+
         write_changed(source, writer, change, record, means, seen, probe.pasted if probe else ignore_frame, progress)
         recovery = None
         if probe:
-            recovery = probe.measure(writer.temporary, replace(change, inverse=True, codes=codes))
-        if sealed:
-            text = record.with_codes(codes, password.secret()).to_json()
+            back = replace(change, inverse=True)
+            if codes is not None:
+                back = replace(back, codes=codes.stored(str(target)))
+            recovery = probe.measure(writer.temporary, back)
         # Before the video has its name, so that no video stands there without what recovers it.
-        if not inside:
+        if codes is not None:
+            codes.save()
+        elif not inside:
             write_atomic(sidecar_of(target), text.encode())
         writer.publish()
     # One of an earlier run would describe another video.

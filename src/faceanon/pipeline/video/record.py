@@ -2,7 +2,8 @@
 
 The squares of a segment are kept as second differences of whole sixteenths of a pixel, byte planes apart, deflated. A
 method whose way back is a sealed code has one for each face of each frame: of some 1.3 kB for a face of 128 px, so 30
-kB a second at 24 frames, for which there is room beside a video, not in its comment.
+kB a second at 24 frames, for which there is room beside a video, not in its comment. There the record is the first line
+of the sidecar, and the codes follow it (`faceanon.pipeline.video.codes`).
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import os
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faceanon.errors import UserError
-from faceanon.key import Secret
 from faceanon.manifest import MAX_SIDE, CropGeometry, Manifest
 from faceanon.photo.metadata import sidecar_of
 from faceanon.pipeline.video.tracks import UNIT, Segment
-from faceanon.sealed.envelope import SIZES, binding_of, seal, unseal
+from faceanon.sealed.envelope import SIZES, binding_of
 
-RECORD_VERSION = 2
-READABLE_VERSIONS = (1, 2)  # 1 had no codes
+RECORD_VERSION = 2  # of a record that no codes follow: older readers know it
+FOLLOWED_VERSION = 3  # of a record that sealed codes follow
+READABLE_VERSIONS = (1, 2, 3)  # 1 had no codes, 2 had them in its text
 MAX_FRAMES = 50_000_000
+MAX_TRACKS = 1 << 31
 MAX_PLACES = 20_000_000  # squares in one video: 320 MB in memory
 INLINE = {".mov": 60_000}  # QuickTime's tag counts its length in 16 bits
 MOST_INLINE = 1_000_000
+MAX_LINE_BYTES = 500_000_000  # of a record in a sidecar; one of version 2 had 320 MB for an hour of two faces
+DAMAGED = "the video's faceanon data are damaged; give the file as it was written"
+
+
+@dataclass(frozen=True)
+class CodeBody:
+    """What a record says of the sealed codes that follow it in its sidecar.
+
+    Args:
+        codes: How many there are: one for each face of each frame.
+        size: Bytes of all of them, with the byte that stands before each.
+    """
+
+    codes: int
+    size: int
 
 
 @dataclass(frozen=True)
@@ -42,53 +59,18 @@ class VideoRecord:
         shared: Method, model, weights' hash, sizes, salt, KDF and encoding, as for a photo; its layers are idle.
         frames: Number of frames.
         segments: Where the faces are.
-        codes: Sealed code of every face, segment after segment and frame after frame; empty for methods without.
+        body: The sealed codes that follow the record, or None.
+        codes: The sealed codes of a record of version 2, segment after segment and frame after frame. No record that
+            is made today has any: they follow it.
     """
 
     shared: Manifest
     frames: int
     segments: tuple[Segment, ...]
+    body: CodeBody | None = None
     codes: tuple[bytes, ...] = ()
 
-    @property
-    def faces(self) -> list[tuple[int, int, CropGeometry]]:
-        """Frame, track and square of every face, in the order of `codes`."""
-        squares = []
-        for part in self.segments:
-            for frame in range(part.start, part.stop):
-                squares.append((frame, part.track, part.at(frame)))
-        return squares
-
-    def with_codes(self, codes: Mapping[tuple[int, int], bytes], secret: Secret) -> VideoRecord:
-        """The same with the codes of all faces, given by frame and track, sealed."""
-        sealed = []
-        for frame, track, square in self.faces:
-            sealed.append(seal(codes[frame, track], secret, self._binding(frame, track, square)))
-        return replace(self, codes=tuple(sealed))
-
-    def opened_codes(self, secret: Secret, name: str) -> dict[tuple[int, int], bytes]:
-        """The codes of all faces by frame and track.
-
-        Args:
-            secret: Of the record's salt.
-            name: What to call the video in messages.
-
-        Raises:
-            WrongPasswordError: If one does not open.
-            UserError: If there are none, or one is damaged.
-        """
-        faces = self.faces
-        if len(self.codes) != len(faces):
-            raise UserError(
-                f"{name} carries no sealed codes of its faces, without which this model brings nobody back; give the "
-                "file as `faceanon anonymize` wrote it"
-            )
-        opened: dict[tuple[int, int], bytes] = {}
-        for (frame, track, square), code in zip(faces, self.codes, strict=True):
-            opened[frame, track] = unseal(code, secret, self._binding(frame, track, square), name)
-        return opened
-
-    def _binding(self, frame: int, track: int, square: CropGeometry) -> bytes:
+    def binding(self, frame: int, track: int, square: CropGeometry) -> bytes:
         """A code opens for this model, this square of this frame, and a video of this size alone."""
         place = (square.center_x, square.center_y, square.axis_x, square.axis_y, self.shared.width, self.shared.height)
         return binding_of(self.shared.weights, (*place, frame, track))
@@ -102,16 +84,13 @@ class VideoRecord:
         return squares
 
     def to_json(self) -> str:
-        """The record as one line of JSON, which `from_json` reads."""
+        """The record as one line of JSON, which `from_json` reads; what follows it in a sidecar is not in it."""
         segments = []
         for part in self.segments:
             segments.append([part.track, part.start, len(part.places)])
         places = []
         for part in self.segments:
             places.append(part.places)
-        sizes = []
-        for code in self.codes:
-            sizes.append(SIZES.index(len(code)))
         values = {
             "faceanon": "video",
             "version": RECORD_VERSION,
@@ -119,33 +98,54 @@ class VideoRecord:
             "frames": self.frames,
             "segments": segments,
             "places": base64.b64encode(_pack(places)).decode(),
-            "sizes": base64.b64encode(bytes(sizes)).decode(),
-            "codes": base64.b64encode(b"".join(self.codes)).decode(),
         }
+        if self.body is not None:
+            values["version"] = FOLLOWED_VERSION
+            values["sealed_codes"] = self.body.codes
+            values["sealed_bytes"] = self.body.size
+        else:
+            sizes = []
+            for code in self.codes:
+                sizes.append(SIZES.index(len(code)))
+            values["sizes"] = base64.b64encode(bytes(sizes)).decode()
+            values["codes"] = base64.b64encode(b"".join(self.codes)).decode()
         return json.dumps(values, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str) -> VideoRecord:
+    def from_json(cls, text: str, following: int = 0) -> VideoRecord:
         """Read what `to_json` wrote.
 
+        Args:
+            text: The record.
+            following: Number of bytes that follow it in its file.
+
         Raises:
-            UserError: If the text is no such record, or a value is missing or out of range.
+            UserError: If the text is no such record, a value is missing or out of range, or more or fewer bytes follow
+                than it says.
         """
         try:
-            return cls._from_values(json.loads(text))
+            return cls._from_values(json.loads(text), following)
         except UserError:
             raise
-        except (ValueError, KeyError, IndexError, TypeError, RecursionError, zlib.error, binascii.Error) as error:
-            raise UserError("the video's faceanon data are damaged; give the file as it was written") from error
+        # `OverflowError`: JSON's Infinity, and whole numbers that are too large for a float.
+        except (
+            ValueError,
+            KeyError,
+            IndexError,
+            TypeError,
+            OverflowError,
+            RecursionError,
+            zlib.error,
+            binascii.Error,
+        ) as error:
+            raise UserError(DAMAGED) from error
 
     @classmethod
-    def _from_values(cls, values: dict[str, Any]) -> VideoRecord:
-        if values["version"] not in READABLE_VERSIONS:
-            version = f"{values['version']!r:.40}"
-            known = " and ".join(map(str, READABLE_VERSIONS))
-            raise UserError(f"the video's faceanon data have version {version}; this faceanon reads {known}")
-        if values["version"] == 1:
-            values = {"sizes": "", "codes": ""} | values
+    def _from_values(cls, values: dict[str, Any], following: int) -> VideoRecord:
+        version = values["version"]
+        if version not in READABLE_VERSIONS:
+            known = f"{READABLE_VERSIONS[0]} to {READABLE_VERSIONS[-1]}"
+            raise UserError(f"the video's faceanon data have version {version!r:.40}; this faceanon reads {known}")
         frames = values["frames"]
         heads = []
         for head in values["segments"]:
@@ -154,9 +154,15 @@ class VideoRecord:
             raise ValueError("frames or segments")
         counts = []
         for track, start, count in heads:
-            if track < 0 or start < 0 or count < 1 or start + count > frames:
+            if not 0 <= track < MAX_TRACKS or start < 0 or count < 1 or start + count > frames:
                 raise ValueError("a segment lies outside the video")
             counts.append(count)
+        # Before the squares are unpacked: a few bytes may claim to be millions of them, each of which needs a code.
+        body = None
+        if version == FOLLOWED_VERSION:
+            body = _body(values, sum(counts), following)
+        elif following:
+            raise ValueError("something follows")
         places = _unpack(base64.b64decode(values["places"], validate=True), counts)
         # A photo's record needs a face; any will do here, since the squares are checked on their own.
         stand_in = {"layers": [[{"center_x": 1, "center_y": 1, "axis_x": 1, "axis_y": 0}]]}
@@ -164,10 +170,32 @@ class VideoRecord:
         segments = []
         for (track, start, _), part in zip(heads, places, strict=True):
             segments.append(Segment(track, start, part))
-        codes = _split(values["codes"], values["sizes"])
+        codes: tuple[bytes, ...] = ()
+        if version == 2:
+            codes = _split(values["codes"], values["sizes"])
         if len(codes) not in (0, sum(counts)):
             raise ValueError("not one code for each face")
-        return cls(shared, frames, tuple(segments), codes)
+        return cls(shared, frames, tuple(segments), body, codes)
+
+
+def _body(values: dict[str, Any], faces: int, following: int) -> CodeBody:
+    """What a record says of the codes that follow it, where it agrees with its faces and its file."""
+    codes = values["sealed_codes"]
+    size = values["sealed_bytes"]
+    # In Python a bool is an int.
+    if type(codes) is not int or type(size) is not int or codes != faces:
+        raise ValueError("not one code for each face")
+    # A byte and a code of the smallest or the largest size for each.
+    if not faces * (1 + SIZES[0]) <= size <= faces * (1 + SIZES[-1]):
+        raise ValueError("codes of another length")
+    if following < size:
+        raise UserError(
+            f"the video's faceanon data are cut short, {following} of {size} bytes of sealed codes are there; give the "
+            "file as it was written"
+        )
+    if following > size:
+        raise ValueError("more follows than the codes")
+    return CodeBody(codes, size)
 
 
 def _split(joined: str, sizes: str) -> tuple[bytes, ...]:
@@ -219,7 +247,7 @@ def fits_inside(video: Path, text: str) -> bool:
 
 
 def read_record(video: Path, comment: str | None) -> VideoRecord:
-    """The record of a video, from its comment or the sidecar.
+    """The record of a video, from its comment or the sidecar; codes that follow it are counted, not read.
 
     Raises:
         UserError: If there is none, or it is damaged.
@@ -230,10 +258,27 @@ def read_record(video: Path, comment: str | None) -> VideoRecord:
         if comment and comment.startswith('{"faceanon":"video"'):
             return VideoRecord.from_json(comment)
         if sidecar.is_file():
-            return VideoRecord.from_json(sidecar.read_text(encoding="utf-8"))
-    except (UserError, UnicodeDecodeError) as error:
+            return _read_sidecar(sidecar)
+    except UserError as error:
         raise UserError(f"{video}: {error}") from error
     raise UserError(
         f"{video} carries no faceanon data; give the file as `faceanon anonymize` wrote it (with {sidecar.name}, if"
         " there was one)"
     )
+
+
+def _read_sidecar(sidecar: Path) -> VideoRecord:
+    try:
+        with sidecar.open("rb") as file:
+            # Codes have no lines: what has no newline may be as long as the disk.
+            line = file.readline(MAX_LINE_BYTES + 1)
+            following = os.fstat(file.fileno()).st_size - len(line)
+    except OSError as error:
+        raise UserError(f"cannot read {sidecar}: {error.strerror}") from error
+    if len(line) > MAX_LINE_BYTES:
+        raise UserError(DAMAGED)
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise UserError(DAMAGED) from error
+    return VideoRecord.from_json(text, following)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from faceanon.errors import UserError
 from faceanon.key import Password
 from faceanon.pipeline.photo import Pipeline
+from faceanon.pipeline.video.codes import StoredCodes, stored_codes
 from faceanon.pipeline.video.faces import Change
 from faceanon.pipeline.video.frames import read_info
 from faceanon.pipeline.video.passes import Progress, ignore_face, ignore_frame, mean_identities, silent, write_changed
-from faceanon.pipeline.video.record import VideoRecord, read_record
+from faceanon.pipeline.video.record import read_record
 from faceanon.pipeline.video.writer import Quality, VideoWriter
 from faceanon.sealed.envelope import WrongPasswordError
 
@@ -69,22 +71,26 @@ def recover_video(
     if shared.salt is None or shared.kdf is None:
         raise UserError(f"{source} was not made with a password; recover it in Python")
     change = Change(pipeline, password.secret(shared.salt, shared.kdf), inverse=True)
-    if pipeline.backbone.sealed:
-        change = _opened(change, record, str(source), deniable)
-    means = mean_identities(source, change, record, progress)
-    with VideoWriter(target, source, info, quality or Quality(), None) as writer:
+    with ExitStack() as stack:
+        if pipeline.backbone.sealed:
+            codes = stack.enter_context(stored_codes(source, record, change.secret))
+            change = _with_codes(change, codes, deniable)
+        means = mean_identities(source, change, record, progress)
+        writer = stack.enter_context(VideoWriter(target, source, info, quality or Quality(), None))
         write_changed(source, writer, change, record, means, ignore_face, ignore_frame, progress)
         writer.publish()
     tracks = len({part.track for part in record.segments})
     return RecoveredVideo(record.frames, tracks, sum(len(part.places) for part in record.segments), shared.encoding)
 
 
-def _opened(change: Change, record: VideoRecord, name: str, deniable: bool) -> Change:
-    """The change with the opened codes; one that draws other strangers where they do not open and nobody is to know."""
+def _with_codes(change: Change, codes: StoredCodes, deniable: bool) -> Change:
+    """The change with the codes; one that draws other strangers where they do not open and nobody is to know."""
     try:
-        return replace(change, codes=record.opened_codes(change.secret, name))
+        # All of them, before anything is written.
+        codes.check()
     except WrongPasswordError:
         if not deniable:
             raise
         # Under a wrong key the method draws as at anonymizing: another stranger.
         return replace(change, inverse=False)
+    return replace(change, codes=codes)

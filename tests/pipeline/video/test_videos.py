@@ -1,3 +1,4 @@
+import itertools
 import json
 import weakref
 from dataclasses import replace
@@ -14,6 +15,7 @@ from faceanon.pipeline.video import passes
 from faceanon.pipeline.video import record as records
 from faceanon.pipeline.video.anonymize import UncoveredError, VideoOptions, anonymize_video, describe_missing
 from faceanon.pipeline.video.faces import Change, IdentityMeans
+from faceanon.pipeline.video.flicker import FlickerMeter
 from faceanon.pipeline.video.frames import read_frames, read_info
 from faceanon.pipeline.video.record import sidecar_of
 from faceanon.pipeline.video.recover import recover_video
@@ -235,3 +237,54 @@ def test_a_persons_code_is_checked_before_the_clip_is_drawn():
     means.add(faces, [0] * 24)
     torch.testing.assert_close(means.result()[0], backbone.encode(faces).identity.mean(0) + 0.25)
     assert backbone.shown == 4
+
+
+def test_the_flicker_meter_keeps_pictures_of_two_frames_alone():
+    """Each track is there for three frames, as in a film of many cuts; one of them is missing in its last but one."""
+    alive = weakref.WeakSet()
+    meter = FlickerMeter()
+    generator = torch.Generator().manual_seed(0)
+    first = {}
+    for frame in range(60):
+        track = frame // 3
+        if frame == 31:
+            continue
+        original, drawn = torch.rand(2, 3, 8, 8, generator=generator)
+        first[frame] = original.clone(), drawn.clone()
+        alive.update((original, drawn))
+        meter.add(track, frame, original, drawn)
+        del original, drawn
+        assert len(alive) <= 4
+    for track in range(20):
+        shown = [first.get(frame) for frame in range(3 * track, 3 * track + 3)]
+        moved, flickered = 0.0, 0.0
+        for one, other in itertools.pairwise(shown):
+            if one is not None and other is not None:
+                moved += float((other[0] - one[0]).abs().mean())
+                flickered += float((other[1] - one[1]).abs().mean())
+        assert meter.of(track) == (pytest.approx(flickered / moved) if moved else None)
+    assert meter.of(10) is None
+    assert 0.5 < meter.overall() < 2
+
+
+def test_a_tracks_faces_are_kept_until_its_last_one_was_seen(tmp_path, monkeypatch):
+    """Of each track four faces are looked at; a film of many cuts has hundreds of tracks."""
+    shots = np.concatenate([SHOTS, 255 - SHOTS, SHOTS])
+    clip = write_clip(tmp_path / "in.mp4", shots, times=[25 * i for i in range(len(shots))])
+    faces = [[face_at(x, y, 16)] for x, y in WHERE * 3]
+    open_ = []
+    add = IdentityMeans.add
+
+    def counted(self, *words):
+        add(self, *words)
+        open_.append(sum(map(len, self._faces.values())))
+
+    monkeypatch.setattr(IdentityMeans, "add", counted)
+    options = VideoOptions(follow=TrackOptions(every=1), probe=False)
+    outcome = anonymize_video(pipeline(Tinted(), faces), clip, tmp_path / "a.mp4", password(), options)
+    assert len(outcome.tracks) == 3
+    # A sixth of 16.
+    assert max(open_) == 3
+    means = IdentityMeans(Change(pipeline(Tinted(), []), password().secret()))
+    means.finish(7)
+    assert means.result() == {}

@@ -113,6 +113,7 @@ class IdentityMeans:
     change: Change
     _sums: dict[int, tuple[Tensor, int]] = field(default_factory=dict)
     _faces: dict[int, list[Tensor]] = field(default_factory=dict)
+    _averages: dict[int, Tensor] = field(default_factory=dict)
 
     @torch.inference_mode()
     def add(self, faces: Tensor, tracks: Sequence[int]) -> None:
@@ -127,19 +128,27 @@ class IdentityMeans:
                 self._faces.setdefault(track, []).append(face)
 
     @torch.inference_mode()
-    def result(self) -> dict[int, Tensor]:
-        """The codes by track, without a batch dimension; those whose stranger would look like the person are others."""
+    def finish(self, track: int) -> None:
+        """Say that no more faces of this track come; nothing is kept of them but their code."""
+        # A method without such codes has added nothing.
+        if track not in self._sums:
+            return
         backbone = self.change.pipeline.backbone
         device = self.change.pipeline.device
-        key = backbone.key_from_secret(self.change.secret, 1).to(device)
-        averages = {}
-        for track, (total, count) in self._sums.items():
-            mean = total / count
-            # Recovery turns back the stranger's own code; from another one it would draw somebody else.
-            if not self.change.inverse:
-                mean = backbone.unlike(torch.stack(self._faces[track]).to(device), mean, key)
-            averages[track] = mean
-        return averages
+        total, count = self._sums.pop(track)
+        faces = self._faces.pop(track)
+        mean = total / count
+        # Recovery turns back the stranger's own code; from another one it would draw somebody else.
+        if not self.change.inverse:
+            key = backbone.key_from_secret(self.change.secret, 1).to(device)
+            mean = backbone.unlike(torch.stack(faces).to(device), mean, key)
+        self._averages[track] = mean
+
+    def result(self) -> dict[int, Tensor]:
+        """The codes by track, without a batch dimension; those whose stranger would look like the person are others."""
+        for track in list(self._sums):
+            self.finish(track)
+        return dict(self._averages)
 
 
 def replace_faces(

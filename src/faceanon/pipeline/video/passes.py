@@ -66,6 +66,10 @@ def mean_identities(video: Path, change: Change, record: VideoRecord, progress: 
     if not change.pipeline.backbone.works_through_codes or (change.inverse and change.pipeline.backbone.sealed):
         return {}
     wanted = spread(record, MEANS_FROM)
+    last_of = {}
+    for frame_number in sorted(wanted):
+        for track, _ in wanted[frame_number]:
+            last_of[track] = frame_number
     means = IdentityMeans(change)
     last = max(wanted)
     size = change.pipeline.backbone.face_sizes[0]
@@ -76,6 +80,10 @@ def mean_identities(video: Path, change: Change, record: VideoRecord, progress: 
             faces.append(crop(frame.pixels, square, size))
             tracks.append(track)
         means.add(torch.stack(faces), tracks)
+        # Faces are kept until then.
+        for track in tracks:
+            if last_of[track] == frame.index:
+                means.finish(track)
         progress("identities", frame.index + 1, last + 1)
         # What follows would be decoded for nothing.
         if frame.index == last:

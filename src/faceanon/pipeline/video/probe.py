@@ -59,7 +59,8 @@ class Probe:
     def before(self, frame: int, track: int, face: Tensor) -> None:
         """Take in an original face `(3, S, S)`, if it is wanted."""
         if any(track == other for other, _ in self.wanted.get(frame, ())):
-            self.originals[frame, track] = face
+            # A face is a view of its batch, which would stay as a whole.
+            self.originals[frame, track] = face.clone()
 
     def pasted(self, frame: Frame) -> None:
         """Take in an anonymized frame that is about to be compressed."""

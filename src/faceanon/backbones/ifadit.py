@@ -291,6 +291,8 @@ class IFADIT(Backbone):
     ) -> dict[str, Tensor]:
         """Phase I: `image` (0.84 (1 - SSIM) + 0.16 L1), `identity_l1` and `landmarks` (both L1).
 
+        `identity_l1` compares with the code that was drawn, which is the embedding of the identity source.
+
         The paper reconstructs (`pairing: self`). Where a pairing mixes persons, as in the method that iFADIT builds on
         (Nitzan et al., "Face identity disentanglement via latent space mapping"), `image` leaves those rows out.
         """
@@ -303,8 +305,8 @@ class IFADIT(Backbone):
                 # A term that has a weight must be there, also in a batch without such a row.
                 terms["image"] = drawn.sum() * 0
         if "identity_l1" in wanted:
-            with torch.no_grad():
-                target = self.bundle.recogniser(batch.image)[source]
+            # The code that was drawn is the source's embedding, or what a key made of it.
+            target = F.normalize(codes.identity.detach())
             terms["identity_l1"] = F.l1_loss(self.bundle.recogniser(drawn), target)
         if "landmarks" in wanted:
             terms["landmarks"] = self._landmark_distance(drawn, batch.image)

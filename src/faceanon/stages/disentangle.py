@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -78,6 +79,9 @@ class DisentangleStage(BackboneStage[Mixed]):
         stranger_share: How much a row with somebody else's identity counts in `reconstruction`, `edges`, `perceptual`
             and `parsing` where the very picture it should be is not at hand. 1 counts all rows alike (paper). On
             photographs those terms ask for the attribute source's face, and win over the identity terms.
+        keyed_share: Share of the rows with somebody else's identity whose code a random key edits as well. What
+            draws them then meets the codes that stage 2 makes. For methods whose own terms ask for the code that was
+            drawn: no picture shows such a person.
         tau_positive: tau+ of eq. (9).
         tau_negative: tau- of eq. (9).
         reconstruction_norm: `l1` (paper) or `smooth_l1` (released code).
@@ -95,6 +99,7 @@ class DisentangleStage(BackboneStage[Mixed]):
         pairing: Pairing = "roll",
         crossed_targets: bool = False,
         stranger_share: float = 1.0,
+        keyed_share: float = 0.0,
         tau_positive: float = 0.0,
         tau_negative: float = 0.5,
         reconstruction_norm: PixelNorm = "l1",
@@ -113,10 +118,13 @@ class DisentangleStage(BackboneStage[Mixed]):
         self.bundle.require("recogniser", *needed)
         if not 0 <= stranger_share <= 1:
             raise UserError(f"stranger_share is {stranger_share}; it must lie in 0 to 1")
+        if not 0 <= keyed_share <= 1:
+            raise UserError(f"keyed_share is {keyed_share}; it must lie in 0 to 1")
         self.weights = weights
         self.pairing = pairing
         self.crossed_targets = crossed_targets
         self.stranger_share = stranger_share
+        self.keyed_share = keyed_share
         self.tau_positive = tau_positive
         self.tau_negative = tau_negative
         self.reconstruction_norm = reconstruction_norm
@@ -127,9 +135,27 @@ class DisentangleStage(BackboneStage[Mixed]):
         """Every row with the identity of another."""
         source = identity_sources(batch, self.batches_seen - 1, self.pairing)
         codes = self.backbone.encode_batch(batch)
-        mixed = codes.with_identity(self.backbone.mixed_identity(codes, source))
+        identity = self.backbone.mixed_identity(codes, source)
+        if self.keyed_share:
+            identity = self._some_edited(identity, source)
+        mixed = codes.with_identity(identity)
         pictures, latents = self.decoded(mixed)
         return Mixed(source, mixed, pictures, latents)
+
+    @torch.no_grad()
+    def _some_edited(self, identity: Tensor, source: Tensor) -> Tensor:
+        """Identity codes `(B, ...)`, some of those that are another row's edited under a key each."""
+        count = len(identity)
+        if self.parallel.streams is None:
+            chance = torch.rand(count)
+            keys = self.backbone.sample_key(count)
+        else:
+            chance = self.parallel.streams.draw(partial(torch.rand, ()))
+            keys = self.parallel.streams.draw(partial(self.backbone.sample_key, 1))[:, 0]
+        others = source != torch.arange(count, device=source.device)
+        chosen = (chance.to(source.device) < self.keyed_share) & others
+        edited = self.backbone.transform(identity, keys.to(identity))
+        return torch.where(chosen.view(-1, *[1] * (identity.ndim - 1)), edited, identity)
 
     def originals(self, drawn: Mixed) -> Codes:
         """The codes of the mixed faces, which differ from the pictures' own by the identities alone."""

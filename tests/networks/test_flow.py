@@ -1,10 +1,12 @@
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faceanon.networks.compensation import IdentityCompensation, mlp
-from faceanon.networks.flow import AllInOneBlock, RealNVPBlock, SecureIdentityFlow
+from faceanon.networks.flow import AllInOneBlock, RealNVPBlock, SecureIdentityFlow, set_signed_sum
 
 KINDS = {"realnvp": {"hidden": 32}, "all_in_one": {"bound": 2.0}}
 
@@ -149,3 +151,43 @@ def test_compensation_starts_at_nothing_only_where_it_is_added():
     assert {name: p.shape for name, p in added.named_parameters()} == {
         name: p.shape for name, p in replaced.named_parameters()
     }
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("degrees", [45.0, 90.0, 110.0])
+def test_a_flow_that_starts_as_a_turn_turns_whitened_codes_by_the_angle(degrees):
+    flow = make_flow("realnvp", dim=128, hidden=256).double()
+    secrets = torch.randn(2000, 16, dtype=torch.float64) @ torch.randn(16, 16, dtype=torch.float64) + 3
+    flow.start_turning(secrets, degrees)
+    code = torch.randn(400, 128, dtype=torch.float64)
+    turned = flow(code, secrets[:400])
+    cosine = torch.cosine_similarity(turned, code)
+    assert float(cosine.mean()) == pytest.approx(math.cos(math.radians(degrees)), abs=0.1)
+    # A turn keeps lengths, so that strangers' codes are as long as people's.
+    assert float(turned.square().mean()) == pytest.approx(1, abs=0.15)
+    assert (flow(turned, secrets[:400], inverse=True) - code).abs().max() < 1e-9
+    # The part of two keys that both leave alone is the cosine's; the rest of their strangers has nothing in common.
+    other = flow(code, secrets[400:800])
+    two_keys = float(torch.cosine_similarity(turned, other).mean())
+    assert two_keys == pytest.approx(math.cos(math.radians(degrees)) ** 2, abs=0.2)
+
+
+@torch.no_grad()
+def test_a_network_of_three_layers_gives_entries_with_the_secrets_signs():
+    network = mlp(4 + 3, 16, 16, 4).double()
+    directions = torch.eye(4, 3, dtype=torch.float64)
+    directions[3] = 1
+    set_signed_sum(network, directions, torch.zeros(4, dtype=torch.float64), 1.5)
+    secret = torch.tensor([[1.0, -1.0, 2.0]], dtype=torch.float64)
+    entries = torch.tensor([[0.3, 0.3, -0.3, -2.0]], dtype=torch.float64)
+    found = network(torch.cat([entries, secret], 1))
+    # Weights that are not needed for it add a little.
+    expected = 1.5 * torch.tensor([[0.3, -0.3, -0.3, -2.0]], dtype=torch.float64)
+    torch.testing.assert_close(found, expected, atol=0.1, rtol=0)
+
+
+def test_a_turn_needs_two_blocks_of_the_papers():
+    with pytest.raises(ValueError, match="two blocks or more"):
+        make_flow("realnvp", blocks=1).start_turning(torch.randn(50, 16), 90.0)
+    with pytest.raises(ValueError, match="of the kind realnvp"):
+        make_flow("all_in_one").start_turning(torch.randn(50, 16), 90.0)

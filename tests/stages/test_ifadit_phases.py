@@ -111,3 +111,26 @@ def test_an_unknown_term_is_one_clear_line(tiny_bundle, tmp_path):
     weights = json.dumps({"inter_key": 1.0, "inter_kye": 1.0})
     with pytest.raises(UserError, match=r"extra_weights: IFADIT has no inter_kye"):
         fit("ifadit_s2", tiny_bundle, tmp_path / "s", extra_weights=weights)
+
+
+def test_phase_one_from_a_linear_map_draws_what_the_flow_makes(tiny_bundle, tmp_path):
+    start = {
+        "backbone__init_args__attributes_kept": 3,
+        "backbone__init_args__identity_draft": 1.5,
+        "backbone__init_args__flow_turn": 110.0,
+        "backbone__init_args__flow_hidden": 64,
+    }
+    fit("ifadit_s1", tiny_bundle, tmp_path / "s1", pairing="roll", keyed_share=1.0, trainable="[mapper]", **start)
+    state = checkpoint(tmp_path / "s1")["state_dict"]
+    # Measured before the first batch, in the backbone and in its average.
+    for name in ("backbone.identity_draft.weight", "ema.identity_draft.weight"):
+        assert state[name].abs().mean() > 1e-4
+    assert torch.equal(state["backbone.axes.mean"], state["ema.axes.mean"])
+    assert state["backbone.axes.mean"].abs().mean() > 1e-4
+    assert state["backbone.mapper.2.weight"].abs().max() > 0
+    assert set(losses(tmp_path / "s1")) == {"train/g/image", "train/g/identity_l1", "train/g/landmarks"}
+    fit("ifadit_s2", tiny_bundle, tmp_path / "s2", init_from=tmp_path / "s1/model", **start)
+    after = checkpoint(tmp_path / "s2")["state_dict"]
+    assert torch.equal(after["backbone.axes.mean"], state["ema.axes.mean"])
+    name = "backbone.flow.blocks.0.shift_second.0.weight"
+    assert not torch.equal(after[name], state[name])

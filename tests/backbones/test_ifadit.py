@@ -327,3 +327,19 @@ def test_prepared_latents_are_not_computed_again(tiny_bundle, images):
     same = method.encode_batch(FaceBatch(images, unknown, unknown, latents=torch.zeros(4, 8, 8, 8)))
     assert torch.equal(codes.attributes, same.attributes)
     assert codes.mask is None
+
+
+@torch.no_grad()
+def test_a_reader_reads_the_encoders_code_and_not_the_recogniser(tiny_bundle, images):
+    method = calibrated(tiny_bundle, images, attributes_kept=3, identity_draft=1.5, identity_reader=True)
+    drawn = method.encode(images)
+    # As if the pictures had been drawn from identities that no recogniser sees in them.
+    others = torch.randn(4, method.code_dim, generator=torch.Generator().manual_seed(8))
+    method.calibrate_reader([(drawn.with_identity(others), images)] * 4)
+    read = method.encode_anonymized(images)
+    # ICL starts at nothing, so this is the reader's word.
+    expected = method.identity_reader(drawn.attributes[:, 0])
+    torch.testing.assert_close(read.identity, expected)
+    assert F.cosine_similarity(read.identity, others).mean() > 0.9
+    assert F.cosine_similarity(read.identity, drawn.identity).abs().max() < 0.8
+    assert torch.equal(read.attributes, drawn.attributes)

@@ -113,12 +113,14 @@ def test_an_unknown_term_is_one_clear_line(tiny_bundle, tmp_path):
         fit("ifadit_s2", tiny_bundle, tmp_path / "s", extra_weights=weights)
 
 
-def test_phase_one_from_a_linear_map_draws_what_the_flow_makes(tiny_bundle, tmp_path):
+def test_phase_one_from_a_linear_map_draws_what_the_flow_makes(tiny_bundle, tmp_path, monkeypatch):
+    monkeypatch.setattr("faceanon.backbones.ifadit.READER_ROWS", 40)
     start = {
         "backbone__init_args__attributes_kept": 3,
         "backbone__init_args__identity_draft": 1.5,
         "backbone__init_args__flow_turn": 110.0,
         "backbone__init_args__flow_hidden": 64,
+        "backbone__init_args__identity_reader": "true",
     }
     fit("ifadit_s1", tiny_bundle, tmp_path / "s1", pairing="roll", keyed_share=1.0, trainable="[mapper]", **start)
     state = checkpoint(tmp_path / "s1")["state_dict"]
@@ -128,9 +130,15 @@ def test_phase_one_from_a_linear_map_draws_what_the_flow_makes(tiny_bundle, tmp_
     assert torch.equal(state["backbone.axes.mean"], state["ema.axes.mean"])
     assert state["backbone.axes.mean"].abs().mean() > 1e-4
     assert state["backbone.mapper.2.weight"].abs().max() > 0
+    # Before phase II there is nothing that a reader could be measured on.
+    assert (state["backbone.identity_reader.weight"] == 0).all()
     assert set(losses(tmp_path / "s1")) == {"train/g/image", "train/g/identity_l1", "train/g/landmarks"}
     fit("ifadit_s2", tiny_bundle, tmp_path / "s2", init_from=tmp_path / "s1/model", **start)
     after = checkpoint(tmp_path / "s2")["state_dict"]
     assert torch.equal(after["backbone.axes.mean"], state["ema.axes.mean"])
     name = "backbone.flow.blocks.0.shift_second.0.weight"
     assert not torch.equal(after[name], state[name])
+    for part in ("backbone", "ema"):
+        assert after[f"{part}.identity_reader.weight"].abs().mean() > 1e-6
+    # What is read has the length of the codes that the flow makes.
+    assert after["ema.identity_reader.norm"] > 1

@@ -43,6 +43,7 @@ class Backbone(nn.Module, ABC):
         paper: Authors, title, where and when; what `faceanon backbones` shows.
         licence: Terms of the paper's own code and weights, neither of which is used here.
         calibration_batches: Training batches that `calibrate` gets at most.
+        reader_rows: Strangers that `calibrate_reader` wants; 0 where a method has nothing to measure there.
 
     Examples:
         A method without codes overrides `anonymize` and `recover` alone. This one is no good: everybody can undo it.
@@ -71,6 +72,7 @@ class Backbone(nn.Module, ABC):
 
     reversible: bool = True
     calibration_batches: int = 100
+    reader_rows: int = 0
     exact: bool = False
     sealed: bool = False
     trains_on_pictures: bool = True
@@ -360,3 +362,11 @@ class Backbone(nn.Module, ABC):
 
     def calibrate(self, batches: Iterable[FaceBatch]) -> None:
         """Measure statistics of the training faces once, before stage 1 starts."""
+
+    def calibrate_reader(self, pairs: Iterable[tuple[Codes, Tensor]]) -> None:
+        """Measure once, before stage 2 starts, how codes are read off saved pictures.
+
+        Args:
+            pairs: Edited codes of some faces, and the pictures `(B, 3, S, S)` that were drawn of them, as `recover`
+                gets them.
+        """

@@ -44,12 +44,13 @@ from faceanon.losses.structure import structure_loss
 from faceanon.networks.compensation import IdentityCompensation, correction, mlp
 from faceanon.networks.flow import FlowKind, SecureIdentityFlow
 from faceanon.networks.frozen import Frozen
-from faceanon.networks.identity_draft import IdentityDraft
+from faceanon.networks.linear_identity import IdentityDraft, IdentityReader
 from faceanon.networks.whitening import PairedAxes
 from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
 Background = Literal["input", "original", "none"]
+READER_ROWS = 4000  # strangers, of which a reader is measured; it has 500 numbers for each of the identity's
 SECRETS = 4096  # secrets of random keys by which a flow that starts as a turn weighs them
 
 
@@ -77,6 +78,9 @@ class IFADIT(Backbone):
             nothing: 0 none (paper), 1 the map that fits the encoder's codes best, more to make up for what a fit
             shrinks. It is measured before phase I. It suits codes of principal components. Of the attributes M then
             sees the kept numbers alone, so that no more of a person can come from there.
+        identity_reader: The identity of an anonymized picture is read off the encoder's code by a linear map, and not
+            by the recogniser; ICL corrects it. The map is measured before phase II. It suits codes of principal
+            components, of which a saved picture tells more than a recogniser does.
         flow_turn: Degrees by which a new flow turns codes, along the principal axes of the training faces' identities;
             0 starts it near the identity map. The paper says nothing of the start.
 
@@ -116,6 +120,7 @@ class IFADIT(Backbone):
         mask_blur: float = 0.0586,
         attributes_kept: int = 0,
         identity_draft: float = 0.0,
+        identity_reader: bool = False,
         flow_turn: float = 0.0,
     ) -> None:
         super().__init__()
@@ -146,6 +151,10 @@ class IFADIT(Backbone):
             self.mapper = correction(self.code_dim + dim, dim, dim)
             # A linear map of whole embeddings takes more pictures than a mean and a variance do.
             self.calibration_batches = 2000
+        self.identity_reader: IdentityReader | None = None
+        if identity_reader:
+            self.identity_reader = IdentityReader(dim, self.code_dim, attributes_kept)
+            self.reader_rows = READER_ROWS
         self.axes: PairedAxes | None = None
         if flow_turn:
             self._turn(flow_turn)
@@ -194,9 +203,13 @@ class IFADIT(Backbone):
         return attributes
 
     def encode_anonymized(self, image: Tensor) -> Codes:
-        """As `encode`, with the identity corrected by ICL."""
+        """As `encode`, with the identity read by the reader where there is one, and corrected by ICL."""
         codes = self.encode(image)
-        return codes.with_identity(self.compensation(codes.identity))
+        identity = codes.identity
+        if self.identity_reader is not None:
+            assert codes.attributes is not None
+            identity = self.identity_reader(codes.attributes[:, 0])
+        return codes.with_identity(self.compensation(identity))
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """T(z, s), or its inverse, of `(B, E)` under `(B, D)`."""
@@ -285,6 +298,18 @@ class IFADIT(Backbone):
             self.axes.fit(identity)
         if self.identity_draft is not None:
             self.identity_draft.fit(identity, torch.cat(codes))
+
+    @torch.no_grad()
+    def calibrate_reader(self, pairs: Iterable[tuple[Codes, Tensor]]) -> None:
+        """Measure the linear map from the encoder's code of a saved picture to the identity that it was drawn from."""
+        if self.identity_reader is None:
+            return
+        read = []
+        drawn = []
+        for codes, saved in pairs:
+            read.append(self._attributes(saved, None)[:, 0])
+            drawn.append(codes.identity)
+        self.identity_reader.fit(torch.cat(read), torch.cat(drawn))
 
     def disentangle_terms(
         self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
 
 from faceanon.backbones.base import Backbone
@@ -156,8 +158,33 @@ class AnonymizeStage(BackboneStage[Branches]):
                 raise UserError("anchors ask for the model from before this stage: give init_from or anchor_from too")
             self.teacher = [teacher]
             self.start = teacher.state_dict()
+        if self.backbone.reader_rows and self.trainer.ckpt_path is None:
+            rank_zero_info(f"measuring how {self.backbone.reader_rows} strangers are read off their pictures")
+            self.measure(self._measure_reader, self._batches_of(self.backbone.reader_rows))
         # Outside of the module tree Lightning does not move it.
         self.teacher = [teacher.to(self.device) for teacher in self.teacher]
+
+    def _batches_of(self, rows: int) -> Iterator[FaceBatch]:
+        """Training batches, epoch after epoch, until all processes together have so many rows."""
+        found = 0
+        while found < rows:
+            for batch in self.training_batches():
+                yield batch
+                found += len(batch) * self.trainer.world_size
+                if found >= rows:
+                    return
+
+    @torch.no_grad()
+    def _measure_reader(self, batches: Iterator[FaceBatch]) -> None:
+        """Let the backbone see edited codes, and what is read back of the pictures that are drawn of them."""
+
+        def pairs() -> Iterator[tuple[Codes, Tensor]]:
+            for batch in batches:
+                key = self.backbone.sample_key(len(batch)).to(batch.image)
+                edited = self.backbone.edit(self.backbone.encode_batch(batch), key)
+                yield edited, self._saved(self.backbone.decode(edited), batch.image, batch.mesh, None)
+
+        self.backbone.calibrate_reader(pairs())
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the model that anchors ask for, where no file has it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -167,20 +167,31 @@ class BackboneStage(Stage, Generic[Drawn]):
         # Asked for on every process: log_dir waits for all of them, and a sheet is drawn by rank 0 alone.
         self.sample_folder = Path(self.trainer.log_dir or self.trainer.default_root_dir) / "samples"
         if self.trainer.ckpt_path is None and not self.initialised:
-            loader = self.trainer.datamodule.train_dataloader()  # type: ignore[attr-defined]
-            few = islice(iter(loader), self.backbone.calibration_batches)
-            some: Iterator[FaceBatch] = (batch.to(self.device) for batch in few)
-            # All processes' batches: as one process would see them.
-            self.parallel.on_rank_zero(self.backbone.calibrate, some)
-            # On the CPU: a tensor that is broadcast as an object comes back on the device that it was pickled on.
-            buffers = {}
-            for name, item in self.backbone.named_buffers():
-                buffers[name] = item.cpu()
-            measured = self.trainer.strategy.broadcast(buffers)
-            # The averaged copy was taken before these statistics were measured, and needs them too.
-            for module in (self.backbone, self.ema):
-                for name, buffer in module.named_buffers():
-                    buffer.copy_(measured[name])
+            batches = islice(self.training_batches(), self.backbone.calibration_batches)
+            self.measure(self.backbone.calibrate, batches)
+
+    def training_batches(self) -> Iterator[FaceBatch]:
+        """One epoch of training batches, on the stage's device."""
+        loader = self.trainer.datamodule.train_dataloader()  # type: ignore[attr-defined]
+        return (batch.to(self.device) for batch in loader)
+
+    def measure(self, function: Callable[[Iterator[FaceBatch]], None], batches: Iterator[FaceBatch]) -> None:
+        """Set the backbone's buffers from training faces, the same on every process.
+
+        Args:
+            function: Takes the batches and sets buffers.
+            batches: Of this process; the function gets those of all, as one process would see them.
+        """
+        self.parallel.on_rank_zero(function, batches)
+        # On the CPU: a tensor that is broadcast as an object comes back on the device that it was pickled on.
+        buffers = {}
+        for name, item in self.backbone.named_buffers():
+            buffers[name] = item.cpu()
+        measured = self.trainer.strategy.broadcast(buffers)
+        # The averaged copy was taken before these statistics were measured, and needs them too.
+        for module in (self.backbone, self.ema):
+            for name, buffer in module.named_buffers():
+                buffer.copy_(measured[name])
 
     @property
     def backbone_waits(self) -> bool:

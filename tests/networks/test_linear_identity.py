@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from faceanon.networks.identity_draft import IdentityDraft
+from faceanon.networks.linear_identity import IdentityDraft, IdentityReader
 from faceanon.networks.whitening import PairedAxes
 
 
@@ -56,3 +56,22 @@ def test_halves_of_paired_axes_match_and_a_swap_of_them_keeps_the_covariance():
     assert change.norm() < 0.25 * torch.cov(codes.T).norm()
     with pytest.raises(ValueError, match="no halves"):
         PairedAxes(5)
+
+
+def test_a_reader_finds_the_direction_that_a_noisy_code_was_drawn_from():
+    random = torch.Generator().manual_seed(6)
+    identity = 4 * torch.nn.functional.normalize(torch.randn(3000, 8, generator=random))
+    drawn = identity @ torch.randn(8, 40, generator=random)
+    # The first numbers say something else, and most of the others are unsure.
+    noise = torch.randn(3000, 40, generator=random) * torch.linspace(0.1, 4, 40)
+    codes = torch.cat([100 * torch.randn(3000, 3, generator=random), drawn + noise], 1)
+    reader = IdentityReader(43, 8, kept=3)
+    reader.fit(codes[:2000], identity[:2000])
+    found = reader(codes[2000:])
+    assert torch.cosine_similarity(found, identity[2000:]).mean() > 0.95
+    torch.testing.assert_close(found.norm(dim=1), torch.full((1000,), 4.0))
+    changed = codes[2000:].clone()
+    changed[:, :3] += 1000
+    assert torch.equal(reader(changed), found)
+    with pytest.raises(ValueError, match="kept is 43 of 43"):
+        IdentityReader(43, 8, kept=43)

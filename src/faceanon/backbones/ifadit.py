@@ -19,7 +19,9 @@ Our readings, where the paper says nothing that we know of, and our deviations:
   asked of the codes that the flow gives, between persons under one secret for the whole batch;
 - the two weight sets of eq. (21): one for the faces that hide (anonymized, and opened with a wrong key), one for the
   recovered face. Their values in configs/ifadit_s2.yaml are ours;
-- in training every picture has its own key; the released code draws one a batch.
+- in training every picture has its own key; the released code draws one a batch;
+- for codes of principal components: M starts from a linear map (`identity_draft`), the flow from a turn
+  (`flow_turn`), and a stranger's identity is read off the encoder's code (`identity_reader`). All are off by default.
 
 Nothing of the released code is copied; `ifadit_released` turns on what differs (docs/methods/ifadit.md).
 """
@@ -50,7 +52,7 @@ from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
 Background = Literal["input", "original", "none"]
-READER_ROWS = 4000  # strangers, of which a reader is measured; it has 500 numbers for each of the identity's
+READER_ROWS = 4000  # strangers on whom a reader is measured; it has 500 weights for each number of an identity code
 SECRETS = 4096  # secrets of random keys by which a flow that starts as a turn weighs them
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.in_frame import in_use
@@ -159,7 +159,6 @@ class AnonymizeStage(BackboneStage[Branches]):
             self.teacher = [teacher]
             self.start = teacher.state_dict()
         if self.backbone.reader_rows and self.trainer.ckpt_path is None:
-            rank_zero_info(f"measuring how {self.backbone.reader_rows} strangers are read off their pictures")
             self.measure(self._measure_reader, self._batches_of(self.backbone.reader_rows))
         # Outside of the module tree Lightning does not move it.
         self.teacher = [teacher.to(self.device) for teacher in self.teacher]
@@ -179,10 +178,12 @@ class AnonymizeStage(BackboneStage[Branches]):
         """Let the backbone see edited codes, and what is read back of the pictures that are drawn of them."""
 
         def pairs() -> Iterator[tuple[Codes, Tensor]]:
-            for batch in batches:
-                key = self.backbone.sample_key(len(batch)).to(batch.image)
-                edited = self.backbone.edit(self.backbone.encode_batch(batch), key)
-                yield edited, self._saved(self.backbone.decode(edited), batch.image, batch.mesh, None)
+            with tqdm(total=self.backbone.reader_rows, desc="how strangers are read", unit="face") as progress:
+                for batch in batches:
+                    key = self.backbone.sample_key(len(batch)).to(batch.image)
+                    edited = self.backbone.edit(self.backbone.encode_batch(batch), key)
+                    yield edited, self._saved(self.backbone.decode(edited), batch.image, batch.mesh, None)
+                    progress.update(len(batch))
 
         self.backbone.calibrate_reader(pairs())
 

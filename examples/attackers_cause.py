@@ -1,0 +1,304 @@
+"""What do trained attackers see in the pictures of persona_photo128? The method with one thing changed at a time.
+
+  python examples/attackers_cause.py --pictures PERSONS --mobilefacenet 068.ckpt --out runs/attackers
+
+PERSONS holds FFHQ-aligned pictures, a folder a person; the first six of each are taken. Every variant meets the
+attackers of `faceanon report photographs --attackers small`, once for each seed; a seed decides who is attacked, the
+keys and the training. Figures are kept in the folder of `--out`, so an interrupted run resumes where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from statistics import mean
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from faceanon.backbones.base import Backbone
+from faceanon.backbones.persona import Persona
+from faceanon.files import write_atomic
+from faceanon.landmarks.drawings import (
+    INNER_LIPS,
+    LEFT_BROW,
+    LEFT_EYE,
+    NOSE_BASE,
+    NOSE_BRIDGE,
+    OUTER_LIPS,
+    OUTLINE,
+    RIGHT_BROW,
+    RIGHT_EYE,
+)
+from faceanon.landmarks.mesh import FaceMesh
+from faceanon.landmarks.swap import MOVING, SwapTarget, aligned
+from faceanon.metrics.saved import from_bytes, to_bytes
+from faceanon.models import load_backbone
+from faceanon.studies.photographs.attackers import AsShown, PaintedOver, _attack, _halves, judged
+from faceanon.studies.photographs.figures import Figures
+from faceanon.studies.photographs.judges import Judge, mobilefacenet
+from faceanon.studies.photographs.people import find_people
+from faceanon.studies.security.base import BUDGETS
+from faceanon.studies.security.reidentify import reidentify
+from faceanon.studies.security.target import Target
+from faceanon.types import Codes, FaceBatch
+
+MODEL = "persona_photo128"
+SIDE = 128
+PICTURES = 6  # a person
+GREY = 128
+LINES = (LEFT_EYE, RIGHT_EYE, LEFT_BROW, RIGHT_BROW, OUTER_LIPS, INNER_LIPS, NOSE_BRIDGE, NOSE_BASE, OUTLINE)
+CLOSED = (True, True, True, True, True, True, False, False, True)
+SHOWN = {
+    "rank 1 fine-tuned": "attack/recogniser",
+    "not fine-tuned": "attack/recogniser/untrained",
+    "inversion": "attack/inversion",
+}
+HEAD = 1.6  # of the mesh around its middle: hair and neck lie within
+
+
+class Mesh(PaintedOver):
+    """Painted over, with the face's own lines on the paint: its shape, pose and expression, and nothing else of it."""
+
+    def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
+        """`(B, 3, S, S)`."""
+        painted = to_bytes(super().anonymize(image, key)).numpy()
+        points, _ = self.mesh.points(to_bytes(image).numpy())
+        for face, mesh in zip(painted, points, strict=True):
+            for part, closed in zip(LINES, CLOSED, strict=True):
+                line = np.round(mesh[list(part)] * 8).astype(np.int32)
+                cv2.polylines(face, [line], closed, (255, 255, 255), 1, cv2.LINE_AA, 3)
+        return from_bytes(torch.from_numpy(painted), image.device)
+
+
+class Head(PaintedOver):
+    """The whole head painted over, so that clothes and background are left."""
+
+    def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
+        """`(B, 3, S, S)`."""
+        faces = to_bytes(image).numpy()
+        points, _ = self.mesh.points(faces)
+        middle = points.mean(1, keepdims=True)
+        painted = faces.copy()
+        for face, outline in zip(painted, middle + HEAD * (points - middle), strict=True):
+            hull = cv2.convexHull(np.round(outline).astype(np.int32))
+            cv2.fillConvexPoly(face, hull, (GREY, GREY, GREY))
+        return from_bytes(torch.from_numpy(painted), image.device)
+
+
+class Within(Persona):
+    """Grey where the shipped method puts a face on, and nowhere else: a rim of the face, hair and covers stay."""
+
+    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[int]]:
+        return torch.where(self._area(image, codes), 0.0, image), []
+
+    def _area(self, image: Tensor, codes: Codes) -> Tensor:
+        """Pixels that the method may change, `(B, 1, S, S)` bool."""
+        areas = [target.area for target in self._targets(image, codes)]
+        return torch.from_numpy(np.stack(areas))[:, None].to(image.device)
+
+
+class FaceAlone(Within):
+    """The shipped method's faces, and grey around them."""
+
+    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[int]]:
+        drawn, donors = Persona._with_donors(self, image, codes, embedding, key)
+        return torch.where(self._area(image, codes), drawn, 0.0), donors
+
+
+class DonorAlone(Persona):
+    """The photographs of the donors whom the shipped method takes: what the choice of the donor tells."""
+
+    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[int]]:
+        _, donors = super()._with_donors(image, codes, embedding, key)
+        sheets = []
+        for number in donors:
+            donor = self.cast.donor(number, SIDE).picture
+            # cv2 takes the shift that brings the middle of one picture to that of the other.
+            shift = (SIDE - np.array(donor.shape[1::-1])) / 2
+            move = np.array([[1, 0, shift[0]], [0, 1, shift[1]]])
+            sheets.append(cv2.warpAffine(donor, move, (SIDE, SIDE), borderValue=(GREY, GREY, GREY)))
+        return from_bytes(torch.from_numpy(np.stack(sheets)), image.device), donors
+
+
+class Chosen(Persona):
+    """Donors chosen in another way, whether the result looks like the person or not."""
+
+    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[int]]:
+        targets = self._targets(image, codes)
+        donors = []
+        for target, looks, one in zip(targets, codes.identity.numpy(), key.numpy(), strict=True):
+            # The key decides, as it does in the shipped method.
+            numbers = np.random.default_rng(one.view(np.uint32).ravel())
+            donors.append(int(numbers.choice(self.candidates(target, looks))))
+        return self._put_on(image, targets, donors), donors
+
+    def candidates(self, target: SwapTarget, looks: NDArray[np.float32]) -> NDArray[np.intp]:
+        """Numbers of the donors, of whom each is as likely as the others."""
+        raise NotImplementedError
+
+
+class Fitting(Chosen):
+    """Anybody who fits in sex, age and skin."""
+
+    def candidates(self, target: SwapTarget, looks: NDArray[np.float32]) -> NDArray[np.intp]:
+        """Those of whom the shipped method chooses."""
+        kept = self.identities.kept_basis.numpy()
+        return self.cast.fitting(looks @ kept[:, :2], target.tone, kept)
+
+
+class Anybody(Chosen):
+    """Anybody of the whole cast: nothing of the person decides."""
+
+    def candidates(self, target: SwapTarget, looks: NDArray[np.float32]) -> NDArray[np.intp]:
+        """All who lend their faces."""
+        return self.cast.closed
+
+
+class One(Chosen):
+    """One donor for everybody, the one of middling skin; some things of the person's own face can be left out.
+
+    `light`: skin and light are the person's, else the donor's. `shape`: shape, expression and pupils are the person's,
+    else the donor's, in the person's pose.
+    """
+
+    light = True
+    shape = True
+
+    def candidates(self, target: SwapTarget, looks: NDArray[np.float32]) -> NDArray[np.intp]:
+        """The one."""
+        brightness = self.cast.tones[self.cast.closed].mean(1)
+        middling = np.argsort(brightness, kind="stable")[len(brightness) // 2]
+        return self.cast.closed[[middling]]
+
+    def _put_on(self, image: Tensor, targets: list[SwapTarget], donors: list[int]) -> Tensor:
+        changed = []
+        for target, number in zip(targets, donors, strict=True):
+            # Where no skin is seen, colours stay the donor's.
+            one = target if self.light else replace(target, skin=np.zeros_like(target.skin))
+            changed.append(one if self.shape else self._of_donor(one, number))
+        return super()._put_on(image, changed, donors)
+
+    def _of_donor(self, target: SwapTarget, number: int) -> SwapTarget:
+        """A target whose mesh is the donor's own, in the person's pose."""
+        donor = self.cast.donor(number, SIDE)
+        steady = np.ones(len(target.mesh), bool)
+        for part in MOVING:
+            steady[list(part)] = False
+        posed = aligned(donor.points, target.mesh, steady)
+        # Pupils go to where the donor's lie between the corners of the eyes.
+        pupils = np.concatenate([donor.pupils, donor.points[:1, 2].repeat(2)[:, None]], 1)
+        looks = []
+        for eye, pupil in zip((LEFT_EYE, RIGHT_EYE), pupils, strict=True):
+            offset = pupil[:2] - donor.points[list(eye), :2].mean(0)
+            looks.append(posed[list(eye), :2].mean(0) + offset)
+        return replace(target, mesh=posed, looks=np.stack(looks), free=np.zeros_like(target.free))
+
+
+class OneUnlit(One):
+    """One donor in the colours of the photograph."""
+
+    light = False
+
+
+class OneShape(One):
+    """One donor in the own shape, in the person's light."""
+
+    shape = False
+
+
+class OneUnlitShape(OneUnlit):
+    """One donor in the own shape and colours: pose is all of the person's face that is left."""
+
+    shape = False
+
+
+VARIANTS: dict[str, tuple[type[Backbone], str]] = {
+    "painted": (PaintedOver, "painted over"),
+    "head": (Head, "the whole head painted over"),
+    "within": (Within, "painted over where the method puts a face on, a smaller area"),
+    "mesh": (Mesh, "painted over, the mesh's lines drawn on the paint"),
+    "shipped": (Persona, "as it ships"),
+    "fitting": (Fitting, "a donor at random among those who fit, no look at the result"),
+    "anybody": (Anybody, "a donor at random of the whole cast"),
+    "one": (One, "one donor for everybody"),
+    "one-unlit": (OneUnlit, "one donor, its own light and skin"),
+    "one-shape": (OneShape, "one donor, its own shape and expression"),
+    "one-unlit-shape": (OneUnlitShape, "one donor, its own light, skin, shape and expression"),
+    "face": (FaceAlone, "as it ships, grey around the face"),
+    "donor": (DonorAlone, "the chosen donor's photograph alone"),
+}
+
+
+def method_of(name: str, shipped: Persona, mesh: FaceMesh) -> Backbone:
+    """A variant, set as the shipped model is."""
+    kind = VARIANTS[name][0]
+    if issubclass(kind, Persona):
+        # Without weights: they are the painter's, who has nothing to do with faces that are put on.
+        return AsShown(kind(**shipped.init_args).eval())
+    return kind(shipped.bundle, mesh)
+
+
+def recogniser_alone(method: Backbone, judge: Judge, attacked: FaceBatch, known: FaceBatch, seed: int) -> Figures:
+    """What a fine-tuned recogniser finds, without the network that undoes pictures, which takes most of the time."""
+    with judged(method, judge), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        found = reidentify(Target(method, attacked, lambda: known, BUDGETS["small"], seed))
+    return Figures({"attack/recogniser": found.trained.rank1, "attack/recogniser/untrained": found.untrained.rank1})
+
+
+def line_of(found: list[Figures]) -> str:
+    """Mean, least and most of each figure over the seeds."""
+    parts = []
+    for what, name in SHOWN.items():
+        values = [one.values[name] for one in found if name in one.values]
+        if values:
+            parts.append(f"{what} {mean(values):.3f} ({min(values):.3f} to {max(values):.3f})")
+    return "; ".join(parts)
+
+
+def main() -> None:
+    """Print a line for each variant."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pictures", type=Path, required=True, metavar="DIR", help="a folder of pictures a person")
+    parser.add_argument(
+        "--mobilefacenet", type=Path, required=True, metavar="FILE", help="public checkpoint of the judge"
+    )
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS, metavar="NAME")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N")
+    parser.add_argument("--recogniser-alone", action="store_true", help="no inversion: half of the time")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where figures are kept")
+    arguments = parser.parse_args()
+    shipped, _ = load_backbone(MODEL)
+    assert isinstance(shipped, Persona)
+    mesh = FaceMesh()
+    people = find_people(arguments.pictures, None, PICTURES)
+    judge = mobilefacenet(arguments.mobilefacenet)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    found: dict[str, list[Figures]] = {name: [] for name in arguments.variants}
+    # Seed by seed: what is interrupted has compared all variants on one split.
+    for seed in arguments.seeds:
+        attacked, known = _halves(people, SIDE, seed)
+        for name in arguments.variants:
+            path = arguments.out / f"{name}-{seed}{'-alone' if arguments.recogniser_alone else ''}.json"
+            if not path.is_file():
+                method = method_of(name, shipped, mesh)
+                if arguments.recogniser_alone:
+                    one = recogniser_alone(method, judge, attacked, known, seed)
+                else:
+                    one = _attack(method, judge, attacked, known, BUDGETS["small"], seed, torch.device("cpu"))
+                write_atomic(path, json.dumps(asdict(one)).encode())
+            found[name].append(Figures(**json.loads(path.read_text(encoding="utf-8"))))
+            print(f"seed {seed}, {VARIANTS[name][1]}: {line_of(found[name][-1:])}", flush=True)
+    print("over the seeds: mean, least and most")
+    for name, figures in found.items():
+        print(f"{VARIANTS[name][1]}: {line_of(figures)}")
+
+
+if __name__ == "__main__":
+    main()

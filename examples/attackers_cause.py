@@ -14,6 +14,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import mean
+from unittest.mock import patch
 
 import cv2
 import numpy as np
@@ -24,6 +25,8 @@ from torch import Tensor
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.persona import Persona
 from faceanon.files import write_atomic
+from faceanon.landmarks import swap
+from faceanon.landmarks.cast import Cast
 from faceanon.landmarks.drawings import (
     INNER_LIPS,
     LEFT_BROW,
@@ -39,7 +42,7 @@ from faceanon.landmarks.mesh import FaceMesh
 from faceanon.landmarks.swap import MOVING, SwapTarget, aligned
 from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.models import load_backbone
-from faceanon.studies.photographs.attackers import AsShown, PaintedOver, _attack, _halves, judged
+from faceanon.studies.photographs.attackers import GROW, AsShown, PaintedOver, _attack, _halves, judged
 from faceanon.studies.photographs.figures import Figures
 from faceanon.studies.photographs.judges import Judge, mobilefacenet
 from faceanon.studies.photographs.people import find_people
@@ -60,6 +63,12 @@ SHOWN = {
     "inversion": "attack/inversion",
 }
 HEAD = 1.6  # of the mesh around its middle: hair and neck lie within
+
+
+def middling(cast: Cast) -> int:
+    """Number of the donor of middling skin."""
+    brightness = cast.tones[cast.closed].mean(1)
+    return int(cast.closed[np.argsort(brightness, kind="stable")[len(brightness) // 2]])
 
 
 class Mesh(PaintedOver):
@@ -91,6 +100,33 @@ class Head(PaintedOver):
         return from_bytes(torch.from_numpy(painted), image.device)
 
 
+class Filled(PaintedOver):
+    """Painted over, and one donor's face stretched to the paint.
+
+    It is made of the painted picture alone, so it tells no more than that: an attacker can do it himself.
+    """
+
+    def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
+        """`(B, 3, S, S)`."""
+        cast = Cast()
+        donor = cast.donor(middling(cast), SIDE)
+        points = donor.points[:, :2]
+        middle = points.mean(0)
+        outline = middle + GROW * (points - middle)
+        low = outline.min(0)
+        painted = to_bytes(super().anonymize(image, key)).numpy()
+        for face in painted:
+            paint = (face == GREY).all(-1)
+            # Single grey pixels belong to the background.
+            found = cv2.morphologyEx(paint.astype(np.uint8), cv2.MORPH_OPEN, np.ones((5, 5)))
+            left, top, width, height = cv2.boundingRect(found)
+            scale = np.array([width, height]) / (outline.max(0) - low)
+            move = np.column_stack([np.diag(scale), np.array([left, top]) - scale * low])
+            filling = cv2.warpAffine(donor.picture, move, (SIDE, SIDE), borderMode=cv2.BORDER_REFLECT)
+            face[paint] = filling[paint]
+        return from_bytes(torch.from_numpy(painted), image.device)
+
+
 class Within(Persona):
     """Grey where the shipped method puts a face on, and nowhere else: a rim of the face, hair and covers stay."""
 
@@ -101,6 +137,26 @@ class Within(Persona):
         """Pixels that the method may change, `(B, 1, S, S)` bool."""
         areas = [target.area for target in self._targets(image, codes)]
         return torch.from_numpy(np.stack(areas))[:, None].to(image.device)
+
+
+class Opaque(Persona):
+    """The shipped method without a soft edge: of what lies within its area nothing of the person's own is mixed in."""
+
+    def _targets(self, image: Tensor, codes: Codes) -> list[SwapTarget]:
+        targets = super()._targets(image, codes)
+        return [replace(target, edge=target.area[..., None].astype(np.float32)) for target in targets]
+
+
+class Wide(Persona):
+    """The shipped method on the area that is painted over, less hair over the forehead and covers; its edge is soft."""
+
+    def _targets(self, image: Tensor, codes: Codes) -> list[SwapTarget]:
+        with patch.object(swap, "WITHIN", GROW):
+            return super()._targets(image, codes)
+
+
+class WideOpaque(Opaque, Wide):
+    """Both: the person's own pixels end where they end behind paint, apart from hair and covers."""
 
 
 class FaceAlone(Within):
@@ -172,9 +228,7 @@ class One(Chosen):
 
     def candidates(self, target: SwapTarget, looks: NDArray[np.float32]) -> NDArray[np.intp]:
         """The one."""
-        brightness = self.cast.tones[self.cast.closed].mean(1)
-        middling = np.argsort(brightness, kind="stable")[len(brightness) // 2]
-        return self.cast.closed[[middling]]
+        return np.array([middling(self.cast)])
 
     def _put_on(self, image: Tensor, targets: list[SwapTarget], donors: list[int]) -> Tensor:
         changed = []
@@ -218,18 +272,40 @@ class OneUnlitShape(OneUnlit):
     shape = False
 
 
+class WideNarrow(Wide):
+    """The wide area with an edge a third as wide as it ships."""
+
+    def _targets(self, image: Tensor, codes: Codes) -> list[SwapTarget]:
+        targets = []
+        for target in super()._targets(image, codes):
+            within = cv2.erode(target.area.astype(np.float32), np.ones((3, 3)), borderType=cv2.BORDER_REPLICATE)
+            edge = cv2.GaussianBlur(within, (0, 0), SIDE / 153, borderType=cv2.BORDER_REPLICATE)
+            targets.append(replace(target, edge=edge[..., None]))
+        return targets
+
+
+class OneWide(OneUnlitShape, WideOpaque):
+    """One donor in the own shape and colours, and nothing of the person's own pixels within the wide area."""
+
+
 VARIANTS: dict[str, tuple[type[Backbone], str]] = {
     "painted": (PaintedOver, "painted over"),
+    "filled": (Filled, "painted over, one donor's face stretched to the paint"),
     "head": (Head, "the whole head painted over"),
     "within": (Within, "painted over where the method puts a face on, a smaller area"),
     "mesh": (Mesh, "painted over, the mesh's lines drawn on the paint"),
     "shipped": (Persona, "as it ships"),
     "fitting": (Fitting, "a donor at random among those who fit, no look at the result"),
     "anybody": (Anybody, "a donor at random of the whole cast"),
+    "opaque": (Opaque, "as it ships, the area without a soft edge"),
+    "wide": (Wide, "as it ships, the area as wide as the paint"),
+    "wide-narrow": (WideNarrow, "as it ships, the area as wide as the paint and its edge a third as wide"),
+    "wide-opaque": (WideOpaque, "as it ships, the area as wide as the paint and without a soft edge"),
     "one": (One, "one donor for everybody"),
     "one-unlit": (OneUnlit, "one donor, its own light and skin"),
     "one-shape": (OneShape, "one donor, its own shape and expression"),
     "one-unlit-shape": (OneUnlitShape, "one donor, its own light, skin, shape and expression"),
+    "one-wide": (OneWide, "the same, the area as wide as the paint and without a soft edge"),
     "face": (FaceAlone, "as it ships, grey around the face"),
     "donor": (DonorAlone, "the chosen donor's photograph alone"),
 }

@@ -50,6 +50,7 @@ from faceanon.studies.security.base import BUDGETS
 from faceanon.studies.security.reidentify import reidentify
 from faceanon.studies.security.target import Target
 from faceanon.types import Codes, FaceBatch
+from faceanon.weights.bundle import Bundle
 
 MODEL = "persona_photo128"
 SIDE = 128
@@ -88,16 +89,8 @@ class Mesh(PaintedOver):
 class Head(PaintedOver):
     """The whole head painted over, so that clothes and background are left."""
 
-    def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
-        """`(B, 3, S, S)`."""
-        faces = to_bytes(image).numpy()
-        points, _ = self.mesh.points(faces)
-        middle = points.mean(1, keepdims=True)
-        painted = faces.copy()
-        for face, outline in zip(painted, middle + HEAD * (points - middle), strict=True):
-            hull = cv2.convexHull(np.round(outline).astype(np.int32))
-            cv2.fillConvexPoly(face, hull, (GREY, GREY, GREY))
-        return from_bytes(torch.from_numpy(painted), image.device)
+    def __init__(self, bundle: Bundle, mesh: FaceMesh) -> None:
+        super().__init__(bundle, mesh, HEAD)
 
 
 class Filled(PaintedOver):
@@ -280,7 +273,7 @@ class WideNarrow(Wide):
         for target in super()._targets(image, codes):
             within = cv2.erode(target.area.astype(np.float32), np.ones((3, 3)), borderType=cv2.BORDER_REPLICATE)
             edge = cv2.GaussianBlur(within, (0, 0), SIDE / 153, borderType=cv2.BORDER_REPLICATE)
-            targets.append(replace(target, edge=edge[..., None]))
+            targets.append(replace(target, edge=edge[..., None].astype(np.float32)))
         return targets
 
 

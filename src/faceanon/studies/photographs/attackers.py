@@ -76,6 +76,7 @@ class PaintedOver(WithoutCodes):
     Args:
         bundle: Gives the size of the pictures and the attackers' recogniser.
         mesh: Finds the face.
+        grow: Size of what is painted, in hulls of the mesh.
     """
 
     reversible = False
@@ -84,10 +85,11 @@ class PaintedOver(WithoutCodes):
     trained_by = ()
     licence = "no weights of its own"
 
-    def __init__(self, bundle: Bundle, mesh: Mesh) -> None:
+    def __init__(self, bundle: Bundle, mesh: Mesh, grow: float = GROW) -> None:
         super().__init__()
         self.bundle = bundle
         self.mesh = mesh
+        self.grow = grow
 
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
         """`(B, 3, S, S)` with grey faces; `key` is ignored."""
@@ -95,7 +97,7 @@ class PaintedOver(WithoutCodes):
         points, _ = self.mesh.points(faces)
         middle = points.mean(1, keepdims=True)
         painted = faces.copy()
-        for face, outline in zip(painted, middle + GROW * (points - middle), strict=True):
+        for face, outline in zip(painted, middle + self.grow * (points - middle), strict=True):
             hull = cv2.convexHull(np.round(outline).astype(np.int32))
             cv2.fillConvexPoly(face, hull, (128, 128, 128))
         return from_bytes(torch.from_numpy(painted), image.device)

@@ -42,7 +42,7 @@ from faceanon.landmarks.mesh import FaceMesh
 from faceanon.landmarks.swap import MOVING, SwapTarget, aligned
 from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.models import load_backbone
-from faceanon.studies.photographs.attackers import GROW, AsShown, PaintedOver, _attack, _halves, judged
+from faceanon.studies.photographs.attackers import GROW, AsShown, PaintedOver, attack, halves, judged
 from faceanon.studies.photographs.figures import Figures
 from faceanon.studies.photographs.judges import Judge, mobilefacenet
 from faceanon.studies.photographs.people import find_people
@@ -130,6 +130,16 @@ class Within(Persona):
         """Pixels that the method may change, `(B, 1, S, S)` bool."""
         areas = [target.area for target in self._targets(image, codes)]
         return torch.from_numpy(np.stack(areas))[:, None].to(image.device)
+
+
+class Soft(Persona):
+    """The method as it was before its edge became narrow: a wide one, in which the person's own pixels are mixed in."""
+
+    def _targets(self, image: Tensor, codes: Codes) -> list[SwapTarget]:
+        with patch.object(swap, "EDGE", 3 * swap.EDGE):
+            targets = super()._targets(image, codes)
+        # No ring: in so wide an edge colours need not meet.
+        return [replace(target, ring=np.zeros_like(target.ring)) for target in targets]
 
 
 class Opaque(Persona):
@@ -265,18 +275,6 @@ class OneUnlitShape(OneUnlit):
     shape = False
 
 
-class WideNarrow(Wide):
-    """The wide area with an edge a third as wide as it ships."""
-
-    def _targets(self, image: Tensor, codes: Codes) -> list[SwapTarget]:
-        targets = []
-        for target in super()._targets(image, codes):
-            within = cv2.erode(target.area.astype(np.float32), np.ones((3, 3)), borderType=cv2.BORDER_REPLICATE)
-            edge = cv2.GaussianBlur(within, (0, 0), SIDE / 153, borderType=cv2.BORDER_REPLICATE)
-            targets.append(replace(target, edge=edge[..., None].astype(np.float32)))
-        return targets
-
-
 class OneWide(OneUnlitShape, WideOpaque):
     """One donor in the own shape and colours, and nothing of the person's own pixels within the wide area."""
 
@@ -290,9 +288,9 @@ VARIANTS: dict[str, tuple[type[Backbone], str]] = {
     "shipped": (Persona, "as it ships"),
     "fitting": (Fitting, "a donor at random among those who fit, no look at the result"),
     "anybody": (Anybody, "a donor at random of the whole cast"),
+    "soft": (Soft, "as it ships, with an edge three times as wide"),
     "opaque": (Opaque, "as it ships, the area without a soft edge"),
     "wide": (Wide, "as it ships, the area as wide as the paint"),
-    "wide-narrow": (WideNarrow, "as it ships, the area as wide as the paint and its edge a third as wide"),
     "wide-opaque": (WideOpaque, "as it ships, the area as wide as the paint and without a soft edge"),
     "one": (One, "one donor for everybody"),
     "one-unlit": (OneUnlit, "one donor, its own light and skin"),
@@ -352,7 +350,7 @@ def main() -> None:
     found: dict[str, list[Figures]] = {name: [] for name in arguments.variants}
     # Seed by seed: what is interrupted has compared all variants on one split.
     for seed in arguments.seeds:
-        attacked, known = _halves(people, SIDE, seed)
+        attacked, known = halves(people, SIDE, seed)
         for name in arguments.variants:
             path = arguments.out / f"{name}-{seed}{'-alone' if arguments.recogniser_alone else ''}.json"
             if not path.is_file():
@@ -360,7 +358,7 @@ def main() -> None:
                 if arguments.recogniser_alone:
                     one = recogniser_alone(method, judge, attacked, known, seed)
                 else:
-                    one = _attack(method, judge, attacked, known, BUDGETS["small"], seed, torch.device("cpu"))
+                    one = attack(method, judge, attacked, known, BUDGETS["small"], seed, torch.device("cpu"))
                 write_atomic(path, json.dumps(asdict(one)).encode())
             found[name].append(Figures(**json.loads(path.read_text(encoding="utf-8"))))
             print(f"seed {seed}, {VARIANTS[name][1]}: {line_of(found[name][-1:])}", flush=True)

@@ -3,6 +3,8 @@
   python examples/cost_plots.py docs/results/cost.svg
   python examples/cost_plots.py again.svg --figures docs/results/cost.json    # draw kept figures once more
 
+Figures go beside the plot, as JSON, after each part, so what is interrupted goes on with the next part.
+
 Every point is processor time on one thread, so other programs beside it change little:
 
 - a training step on photographs for each picture of its batch (`prepared_speed.py`, prepared batches);
@@ -28,9 +30,11 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from faceanon.backbones.base import Backbone
+from faceanon.backbones.in_frame import in_use
+from faceanon.backbones.presets import backbone_class, shipped
 from faceanon.data.synthetic.datamodule import SyntheticFaces
 from faceanon.files import write_atomic
-from faceanon.methods import untrained
 from faceanon.metrics.cache import FeatureCache
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.weights.bundle import Bundle
@@ -109,13 +113,20 @@ def by_methods() -> dict[str, list[float]]:
 def _tested(name: str, bundle: Bundle, batches: list, cache: FeatureCache | None) -> float:  # type: ignore[type-arg]
     """Processor time of one method's test, its own time included."""
     torch.manual_seed(0)
-    backbone = untrained(name, bundle.folder)
+    backbone = _untrained(name, bundle)
     evaluation = Evaluation(bundle, cache=cache)
     begun = time.process_time()
     for batch in batches:
         evaluation.update(batch, backbone)
     evaluation.compute()
     return time.process_time() - begun
+
+
+def _untrained(name: str, bundle: Bundle) -> Backbone:
+    """A method of the zoo as it is before training."""
+    listed = {preset.name: preset for preset in shipped()}[name]
+    backbone = backbone_class(listed.class_path)(**{**listed.init_args, "bundle": str(bundle.folder)})
+    return in_use(backbone.eval().requires_grad_(False))
 
 
 def draw(figures: dict[str, dict[str, list[float]]], path: Path) -> None:
@@ -147,13 +158,15 @@ def main() -> None:
     """Measure, keep the figures beside the plot, and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("plot", type=Path, help="SVG to write; the figures go beside it, as JSON")
-    parser.add_argument("--figures", type=Path, help="JSON of an earlier run, to draw again without measuring")
+    parser.add_argument("--figures", type=Path, help="JSON that keeps the figures; what it has is not measured again")
     options = parser.parse_args()
-    if options.figures is not None:
-        figures = json.loads(options.figures.read_text(encoding="utf-8"))
-    else:
-        figures = {"batch": by_batch(), "side": by_side(), "methods": by_methods()}
-        write_atomic(options.plot.with_suffix(".json"), json.dumps(figures, indent=1).encode() + b"\n")
+    kept = options.figures or options.plot.with_suffix(".json")
+    figures = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+    for name, measure in (("methods", by_methods), ("side", by_side), ("batch", by_batch)):
+        if name not in figures:
+            figures[name] = measure()
+            # After each part: what is interrupted goes on with the next one.
+            write_atomic(kept, json.dumps(figures, indent=1).encode() + b"\n")
     draw(figures, options.plot)
 
 

@@ -1,5 +1,8 @@
 """Faces put on: what changes, what stays, and whose shape, light and mouth it gets."""
 
+from dataclasses import replace
+
+import cv2
 import numpy as np
 import pytest
 
@@ -111,6 +114,49 @@ def test_hair_over_the_forehead_stays(face, points, cast):
     assert not np.array_equal(drawn, fringed)
 
 
+def test_nothing_of_the_person_s_own_face_is_mixed_in(face, points, cast):
+    # A birthmark on each side, as near to the edge as it may be without reaching it.
+    target = target_of(face, points, EVERYWHERE)
+    depth = cv2.distanceTransform(target.area.astype(np.uint8), cv2.DIST_L2, 5)
+    marked = face.copy()
+    height = int(points[list(OUTLINE), 1].mean())
+    for column in (np.nonzero(target.area[height])[0].min() + 13, np.nonzero(target.area[height])[0].max() - 13):
+        marked[height - 3 : height + 4, column - 3 : column + 4] //= 2
+    assert depth[(marked != face).any(-1)].min() > 8
+    assert np.abs(marked.astype(int) - face).max() > 60
+    donor = cast.donor(12, len(face))
+    without = put_on(target, donor, None, cast.triangles).astype(int)
+    # The same light for both, which is read off the skin.
+    shown = put_on(replace(target, picture=marked), donor, None, cast.triangles).astype(int)
+    light = np.abs(shown - without)[target.area]
+    assert np.median(light) <= 1
+    assert light.max() < 6
+
+
+def test_colours_meet_at_the_edge(face, points, cast):
+    # A skin that grows darker towards the left, faster than a plane of light does.
+    shade = np.ones((256, 256, 1))
+    middle = int(points[:, 0].mean())
+    shade[:, :middle, 0] = np.linspace(0.4, 1, middle) ** 2
+    shaded = (face * shade).astype(np.uint8)
+    target = target_of(shaded, points, EVERYWHERE)
+    inside = cv2.erode(target.area.astype(np.uint8), np.ones((5, 5)))
+    rim = (cv2.erode(inside, np.ones((5, 5))) == 0) & (inside > 0)
+
+    def jump(drawn):
+        """How far colours beside the edge are from those beyond it, smoothed over both."""
+        sides = []
+        for part in (rim, target.ring):
+            share = cv2.GaussianBlur(part.astype(np.float32), (0, 0), 8)[..., None]
+            sides.append(cv2.GaussianBlur(drawn * part[..., None].astype(np.float32), (0, 0), 8) / (share + 1e-6))
+        return np.abs(sides[0] - sides[1])[rim].mean()
+
+    donor = cast.donor(12, 256)
+    met = jump(put_on(target, donor, None, cast.triangles))
+    unmet = jump(put_on(replace(target, ring=np.zeros_like(target.ring)), donor, None, cast.triangles))
+    assert met < 0.8 * unmet
+
+
 def test_an_open_mouth_gets_the_teeth_of_who_laughs(face, points, cast):
     laughing = points.copy()
     laughing[list(LOWER_LIP), 1] += 0.15 * eye_distance(points)
@@ -128,8 +174,6 @@ def test_an_open_mouth_gets_the_teeth_of_who_laughs(face, points, cast):
 
 
 def test_small_pictures_get_the_same_face(face, points, cast):
-    import cv2
-
     half = cv2.resize(face, (128, 128), interpolation=cv2.INTER_AREA)
     small = swapped(half, points / 2, cast, 12, EVERYWHERE[::2, ::2])
     large = cv2.resize(swapped(face, points, cast, 12), (128, 128), interpolation=cv2.INTER_AREA)

@@ -1,7 +1,8 @@
 """Put the face of an invented person where another face is: shape, colours, mouth and edge.
 
     donor's picture --triangles of the mesh--> its face in the other's pose --log colours--> in the other's light
-    --inner lips of a donor whose mouth is as open--> with its teeth --soft edge--> in the other's picture
+    --inner lips of a donor whose mouth is as open--> with its teeth --colours that meet at the edge--> in the other's
+    picture
 
 Nothing here needs torch; both engines share it. Pictures are RGB `(S, S, 3)` uint8 in FFHQ's frame, points are in
 pixels.
@@ -52,6 +53,15 @@ MOST_TINT = 0.25  # ... and one colour of it beside the others
 HAIR = 0.7  # natural logarithm by which a colour above the brows differs from the skin's where it is hair
 OPEN = 0.035  # height of the gap between the lips, in distances between the eyes, from which teeth may show
 WITHIN = 0.97  # of the outline, around its middle: what lies beyond is hair, neck and background
+# More of the person's own face is seen in a wider edge: recognisers that are trained on results find it there.
+EDGE = 1 / 153  # width of the soft edge (sigma of a Gaussian), in sides of the picture
+REACH = 1 / 14  # how far from the edge colours change so that they meet there (sigma of a Gaussian), in sides
+RING = 1 / 24  # width of the ring of pixels that they have to meet, in sides
+FADE = 0.1  # the larger, the less they change far from the ring
+MOST_GAP = 1.2  # natural logarithm of brightness between the edge's two sides, from which they show different things
+MOST_MET = 0.5  # ... how much of it is made up for
+MOST_TINT_MET = 0.12  # ... and of one colour beside the others
+COARSE = 4  # pixels in a step of these changes, which are smooth
 INSET = 0.06  # share by which a donor's points at the outline move inwards: just beyond them are hair and background
 TURNED_INSET = 0.14  # ... and so much more on a face in profile, where that rim becomes wide
 LEAST_CHANGED = 0.35  # share of the pixels that may change, from which a face counts as hidden
@@ -96,6 +106,7 @@ class SwapTarget:
         tone: `(3,)` of its skin, as `skin_tone`.
         area: `(S, S)` bool, the pixels that may change.
         edge: `(S, S, 1)` in [0, 1], how much of each pixel the new face takes.
+        ring: `(S, S)` bool, the pixels just beyond `area`.
         skin: `(S, S)` bool, pixels of `area` that show skin, in the light that most of it is in.
         free: `(468, 1)` in [0, 1], how freely a point moves towards another shape.
         blur: `(468, 468)` matrix that smooths moves of points.
@@ -108,6 +119,7 @@ class SwapTarget:
     tone: Array
     area: NDArray[np.bool_]
     edge: Array
+    ring: NDArray[np.bool_]
     skin: NDArray[np.bool_]
     free: Array
     blur: Array
@@ -135,6 +147,7 @@ def target_of(picture: Pixels, mesh: Array, cells: NDArray[np.bool_]) -> SwapTar
         tone=tone,
         area=area,
         edge=_soft(area)[..., None],
+        ring=_ring(area),
         skin=_skin(mesh[:, :2], side) & area & ~odd,
         free=free,
         blur=blur,
@@ -158,7 +171,8 @@ def put_on(target: SwapTarget, donor: Donor, mouth: Donor | None, triangles: NDA
     lit = _in_light_of(warped, target)
     if mouth is not None and openness(target.mesh) > OPEN:
         lit = _with_mouth(lit, mouth, shape, target)
-    blended = target.picture * (1 - target.edge) + lit * target.edge
+    met = _meeting(lit, target)
+    blended = target.picture * (1 - target.edge) + met * target.edge
     # The blurred edge reaches a little beyond the area, where nothing may change.
     result: Pixels = np.where(target.area[..., None], blended.round(), target.picture).astype(np.uint8)
     return result
@@ -347,6 +361,34 @@ def _in_light_of(warped: Pixels, target: SwapTarget) -> Array:
     return clipped
 
 
+def _meeting(face: Array, target: SwapTarget) -> Array:
+    """A face `(S, S, 3)` whose colours come near to the picture's towards the edge, `(S, S, 3)` in [0, 255].
+
+    It takes over colours beyond the edge, which stay seen anyway, and nothing of the person's face within. So the edge
+    can be narrow without a seam.
+    """
+    rows, columns = np.nonzero(target.ring)
+    side = len(face)
+    ours = np.log(target.picture[rows, columns] + np.float32(DARKEST))
+    theirs = np.log(face[rows, columns] + np.float32(DARKEST))
+    gap = ours - theirs
+    brightness = gap.mean(-1, keepdims=True)
+    tint = (gap - brightness).clip(-MOST_TINT_MET, MOST_TINT_MET)
+    change = brightness.clip(-MOST_MET, MOST_MET) + tint
+    # Black hair beside a light face is no light: there the edge may be seen.
+    known = (np.abs(brightness) < MOST_GAP).astype(np.float32)
+    # Colours and, fourth, how much is known, spread over the face.
+    sheet = np.zeros((side, side, 4), np.float32)
+    sheet[rows, columns] = np.concatenate([change, np.ones_like(brightness)], 1) * known
+    steps = max(side // COARSE, 1)
+    coarse = cv2.resize(sheet, (steps, steps), interpolation=cv2.INTER_AREA)
+    spread = cv2.GaussianBlur(coarse, (0, 0), steps * REACH)
+    smooth = spread[..., :3] / (spread[..., 3:] + np.float32(FADE))
+    factor = np.exp(cv2.resize(smooth, (side, side), interpolation=cv2.INTER_LINEAR))
+    met: Array = ((face + np.float32(DARKEST)) * factor - np.float32(DARKEST)).clip(0, 255).astype(np.float32)
+    return met
+
+
 def _with_mouth(face: Array, mouth: Donor, shape: Array, target: SwapTarget) -> Array:
     """A face with what shows between the lips of another donor, stretched to its own lips."""
     side = len(face)
@@ -410,11 +452,24 @@ def _unlike_skin(picture: Pixels, tone: Array) -> NDArray[np.bool_]:
 def _soft(area: NDArray[np.bool_]) -> Array:
     """How much of each pixel is the new face: 0 beyond `area`, 1 well within it."""
     side = len(area)
-    step = max(side // 20, 1) | 1
+    step = _odd(3 * EDGE * side)
     # What lies beyond the picture counts as the face: one that reaches out of it has no edge there.
     within = cv2.erode(area.astype(np.float32), np.ones((step, step)), borderType=cv2.BORDER_REPLICATE)
-    soft = cv2.GaussianBlur(within, (0, 0), side / 51, borderType=cv2.BORDER_REPLICATE)
+    soft = cv2.GaussianBlur(within, (0, 0), EDGE * side, borderType=cv2.BORDER_REPLICATE)
     return soft.astype(np.float32)
+
+
+def _ring(area: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Pixels just beyond the edge of `area`."""
+    step = _odd(RING * len(area))
+    wide = cv2.dilate(area.astype(np.uint8), np.ones((step, step)))
+    ring: NDArray[np.bool_] = (wide > 0) & ~area
+    return ring
+
+
+def _odd(width: float) -> int:
+    """An odd whole number near to a width, so that a square of this side has a middle pixel; at least 3."""
+    return max(int(width), 2) | 1
 
 
 def _around(points: Array, share: float) -> Array:

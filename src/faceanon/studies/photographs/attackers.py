@@ -221,8 +221,8 @@ def attack_figures(
             attacked = _load(path)
         else:
             # Read once, and only where something is left to train.
-            faces = faces or _halves(people, backbone.image_size, seed)
-            attacked = _attack(method, judge, *faces, BUDGETS[budget], seed, pipeline.device)
+            faces = faces or halves(people, backbone.image_size, seed)
+            attacked = attack(method, judge, *faces, BUDGETS[budget], seed, pipeline.device)
             write_atomic(path, json.dumps(asdict(attacked)).encode())
         for name, value in attacked.values.items():
             figures.values[f"{name}{suffix}"] = value
@@ -231,7 +231,7 @@ def attack_figures(
     return figures
 
 
-def _attack(
+def attack(
     method: Backbone,
     judge: Judge,
     attacked: FaceBatch,
@@ -240,7 +240,17 @@ def _attack(
     seed: int,
     device: torch.device,
 ) -> Figures:
-    """Undo a method without its key, and look for persons with a recogniser that learnt its pictures."""
+    """Undo a method without its key, and look for persons with a recogniser that learnt its pictures.
+
+    Args:
+        method: What is attacked; it has a bundle with a training recogniser.
+        judge: Who says whether an undone picture shows the person.
+        attacked: Pictures of the persons whom the attackers look for.
+        known: Pictures of other persons, whom the attackers anonymize themselves to learn from.
+        budget: How long they learn.
+        seed: Of keys and training.
+        device: Where the networks run.
+    """
     figures = Figures()
     # One state of torch's random numbers for each method: what is found does not depend on what was attacked before.
     with judged(method, judge), torch.random.fork_rng(devices=[]):
@@ -266,8 +276,8 @@ def _add(figures: Figures, name: str, value: float, interval: tuple[float, float
     figures.intervals[name] = interval
 
 
-def _halves(people: Sequence[Person], side: int, seed: int) -> tuple[FaceBatch, FaceBatch]:
-    """Pictures of the attacked and of the attackers' own persons."""
+def halves(people: Sequence[Person], side: int, seed: int) -> tuple[FaceBatch, FaceBatch]:
+    """Pictures of the attacked and of the attackers' own persons, `side` pixels wide; a seed draws who is who."""
     names = [str(person.number) for person in people]
     _, attacked = hold_out(names, 0, len(people) // 2, seed)
     first = []

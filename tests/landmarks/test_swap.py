@@ -6,8 +6,9 @@ import cv2
 import numpy as np
 import pytest
 
+from faceanon.landmarks import swap
 from faceanon.landmarks.cast import Cast
-from faceanon.landmarks.drawings import INNER_LIPS, LEFT_BROW, OUTLINE, pupils
+from faceanon.landmarks.drawings import INNER_LIPS, LEFT_BROW, LEFT_EYE, NOSE_TIP, OUTLINE, pupils
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.landmarks.swap import (
     SHIFT,
@@ -52,7 +53,7 @@ def swapped(face, points, cast, number, painted=EVERYWHERE, mouth=None):
 
 
 def test_a_face_that_is_put_on_itself_stays(face, points, cast):
-    donor = Donor(face, points, pupils(face, points[:, :2]))
+    donor = Donor(face, points, pupils(face, points[:, :2]), skin_tone(face, points))
     again = put_on(target_of(face, points, EVERYWHERE), donor, None, cast.triangles)
     assert np.abs(again.astype(int) - face).mean() < 2
 
@@ -155,6 +156,35 @@ def test_colours_meet_at_the_edge(face, points, cast):
     met = jump(put_on(target, donor, None, cast.triangles))
     unmet = jump(put_on(replace(target, ring=np.zeros_like(target.ring)), donor, None, cast.triangles))
     assert met < 0.8 * unmet
+
+
+def with_a_lock(donor, width):
+    """A donor with black hair on the left temple, up to `width` of the eye distance beyond the eye's outer corner."""
+    picture = donor.picture.copy()
+    top = int(donor.points[list(LEFT_BROW), 1].max()) + 4
+    bottom = int(donor.points[NOSE_TIP, 1]) - 5
+    corner = donor.points[list(LEFT_EYE), 0].min() + width * eye_distance(donor.points)
+    picture[top:bottom, : int(corner)] = 5
+    return replace(donor, picture=picture)
+
+
+def test_a_donor_s_hair_at_the_edge_is_left_out(face, points, cast, monkeypatch):
+    target = target_of(face, points, EVERYWHERE)
+    donor = with_a_lock(cast.donor(12, 256), -0.05)
+    drawn = put_on(target, donor, None, cast.triangles)
+    monkeypatch.setattr(swap, "MOST_HAIR", 0.0)
+    black = (put_on(target, donor, None, cast.triangles).max(-1) < 20) & (face.max(-1) > 60)
+    assert black.sum() > 50
+    # What is there instead is the photograph.
+    assert np.array_equal(drawn[black], face[black])
+
+
+def test_half_a_face_in_the_dark_is_no_hair(face, points, cast):
+    target = target_of(face, points, EVERYWHERE)
+    donor = with_a_lock(cast.donor(12, 256), 0.7)
+    drawn = put_on(target, donor, None, cast.triangles)
+    # Nothing of the person's own face shows in the dark half.
+    assert (drawn == face).all(-1)[target.edge[..., 0] > 0.99].mean() < 0.02
 
 
 def test_an_open_mouth_gets_the_teeth_of_who_laughs(face, points, cast):

@@ -100,7 +100,7 @@ class Cast:
         # The file's checksum was right.
         assert decoded is not None
         picture = cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB).astype(np.uint8)
-        return Donor(picture, self.points[number], self.pupils[number]).resized(side / SIDE)
+        return Donor(picture, self.points[number], self.pupils[number], self.tones[number]).resized(side / SIDE)
 
     def fitting(self, looks: Array, tone: Array, kept: Array) -> NDArray[np.intp]:
         """Numbers of the donors who fit a person best, the best one first.

@@ -51,6 +51,7 @@ DARKEST = 8.0  # added to colours before their logarithm, so that black stays fi
 MOST_LIGHT = 0.8  # natural logarithm of how much brighter or darker a face may become
 MOST_TINT = 0.25  # ... and one colour of it beside the others
 HAIR = 0.7  # natural logarithm by which a colour above the brows differs from the skin's where it is hair
+MOST_HAIR = 0.1  # share of a face that a donor's hair may take; more of it is something else
 OPEN = 0.035  # height of the gap between the lips, in distances between the eyes, from which teeth may show
 WITHIN = 0.97  # of the outline, around its middle: what lies beyond is hair, neck and background
 # More of the person's own face is seen in a wider edge: recognisers that are trained on results find it there.
@@ -77,11 +78,13 @@ class Donor:
         picture: RGB `(H, W, 3)` uint8, cut out around the face.
         points: `(468, 3)` in pixels of `picture`, depth growing away from the viewer.
         pupils: `(2, 2)` in pixels of `picture`.
+        tone: `(3,)` of the skin, as `skin_tone`.
     """
 
     picture: Pixels
     points: Array
     pupils: Array
+    tone: Array
 
     def resized(self, factor: float) -> Donor:
         """The same at another size."""
@@ -172,9 +175,16 @@ def put_on(target: SwapTarget, donor: Donor, mouth: Donor | None, triangles: NDA
     if mouth is not None and openness(target.mesh) > OPEN:
         lit = _with_mouth(lit, mouth, shape, target)
     met = _meeting(lit, target)
-    blended = target.picture * (1 - target.edge) + met * target.edge
+    area = target.area
+    edge = target.edge
+    # Where it is left out the photograph's own pixels stay, a few of forehead or temple.
+    hair = _stray_hair(warped, donor.tone, shape, area)
+    if hair.any():
+        area = area & ~hair
+        edge = _soft(area)[..., None]
+    blended = target.picture * (1 - edge) + met * edge
     # The blurred edge reaches a little beyond the area, where nothing may change.
-    result: Pixels = np.where(target.area[..., None], blended.round(), target.picture).astype(np.uint8)
+    result: Pixels = np.where(area[..., None], blended.round(), target.picture).astype(np.uint8)
     return result
 
 
@@ -398,9 +408,8 @@ def _with_mouth(face: Array, mouth: Donor, shape: Array, target: SwapTarget) -> 
     # The affine map that fits all points of the lips best, (2, 3) as cv2 takes it.
     stretch = np.linalg.lstsq(places, lips, rcond=None)[0].T
     inner = cv2.warpAffine(mouth.picture, stretch, (side, side), flags=cv2.INTER_AREA, borderMode=cv2.BORDER_REFLECT)
-    tone = skin_tone(mouth.picture, mouth.points)
     if target.skin.any():
-        brightness = float(np.log(target.picture[target.skin] + DARKEST).mean() - tone.mean())
+        brightness = float(np.log(target.picture[target.skin] + DARKEST).mean() - mouth.tone.mean())
     else:
         brightness = 0.0
     inner = (inner * np.exp(np.clip(brightness, -MOST_LIGHT, MOST_LIGHT))).clip(0, 255)
@@ -425,19 +434,62 @@ def _skin(mesh: Array, side: int) -> NDArray[np.bool_]:
 def _fringe(odd: NDArray[np.bool_], mesh: Array) -> NDArray[np.bool_]:
     """Pixels of hair that falls over the forehead, `(S, S)`: those above the brows of another colour than the skin."""
     side = len(odd)
-    brows = mesh[[*LEFT_BROW, *RIGHT_BROW]]
-    # Straight up, whichever way the head is tilted: from the middle between the brows away from the mouth.
-    up = brows.mean(0) - mesh[list(INNER_LIPS)].mean(0)
-    up = up / max(float(np.linalg.norm(up)), 1e-3)
-    highest = (brows @ up).max()
-    steps = np.arange(side, dtype=np.float32) + 0.5
-    forehead = steps[None] * up[0] + steps[:, None] * up[1] > highest + 0.03 * side
+    highest = (mesh[[*LEFT_BROW, *RIGHT_BROW]] @ _upwards(mesh)).max()
+    forehead = _heights(mesh, side) > highest + 0.03 * side
     step = max(side // 50, 1) | 1
     hair = (odd & forehead).astype(np.uint8)
     # Single dark pixels are no hair, and hair has gaps.
     hair = cv2.morphologyEx(hair, cv2.MORPH_OPEN, np.ones((3, 3)))
     wide: NDArray[np.bool_] = (cv2.dilate(hair, np.ones((step, step))) > 0) & forehead
     return wide
+
+
+def _upwards(mesh: Array) -> Array:
+    """Straight up on a face `(468, 2)`, whichever way the head is tilted: a unit vector from the mouth to the brows."""
+    up = mesh[[*LEFT_BROW, *RIGHT_BROW]].mean(0) - mesh[list(INNER_LIPS)].mean(0)
+    unit: Array = up / max(float(np.linalg.norm(up)), 1e-3)
+    return unit
+
+
+def _heights(mesh: Array, side: int) -> Array:
+    """How far up on a face `(468, 2)` the pixels of its picture lie, `(S, S)`."""
+    across, down = _upwards(mesh)
+    steps = np.arange(side, dtype=np.float32) + 0.5
+    heights: Array = steps[None] * across + steps[:, None] * down
+    return heights
+
+
+def _stray_hair(warped: Pixels, tone: Array, shape: Array, area: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Pixels of `area` with a donor's hair that comes in from beyond it, `(S, S)`.
+
+    It would end where the area does, in the middle of a temple or a forehead. Beards below the tip of the nose do not
+    count.
+
+    Args:
+        warped: `(S, S, 3)`, the donor's picture.
+        tone: `(3,)` of the donor's skin.
+        shape: `(468, 2)`, the donor's points in `warped`.
+        area: The pixels that may change.
+    """
+    side = len(warped)
+    upper = _heights(shape, side) > _upwards(shape) @ shape[NOSE_TIP]
+    odd = _unlike_skin(warped, tone) & area & upper
+    for part in (LEFT_BROW, RIGHT_BROW, LEFT_EYE, RIGHT_EYE):
+        odd[_filled(_around(shape[list(part)], 1.15), side)] = False
+    # Single dark pixels are no hair.
+    tidy = cv2.morphologyEx(odd.astype(np.uint8), cv2.MORPH_OPEN, np.ones((3, 3)))
+    count, parts = cv2.connectedComponents(tidy, connectivity=4)
+    outermost = area & (cv2.erode(area.astype(np.uint8), np.ones((5, 5))) == 0)
+    from_beyond = np.zeros(count, bool)
+    from_beyond[parts[outermost]] = True
+    # Part 0 is all that is not odd.
+    from_beyond[0] = False
+    step = _odd(side / 50)
+    hair = area & (cv2.dilate(from_beyond[parts].astype(np.uint8), np.ones((step, step))) > 0)
+    if hair.sum() > MOST_HAIR * area.sum():
+        # So much is a shadow or a beard; left out, it would show the person's own face.
+        return np.zeros_like(area)
+    return hair
 
 
 def _unlike_skin(picture: Pixels, tone: Array) -> NDArray[np.bool_]:

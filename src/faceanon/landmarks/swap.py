@@ -51,9 +51,10 @@ DARKEST = 8.0  # added to colours before their logarithm, so that black stays fi
 MOST_LIGHT = 0.8  # natural logarithm of how much brighter or darker a face may become
 MOST_TINT = 0.25  # ... and one colour of it beside the others
 HAIR = 0.7  # natural logarithm by which a colour above the brows differs from the skin's where it is hair
-MOST_HAIR = 0.1  # share of a face that a donor's hair may take; more of it is something else
+MOST_HAIR = 0.15  # share of a face that a donor's hair may take; more of it is something else
 OPEN = 0.035  # height of the gap between the lips, in distances between the eyes, from which teeth may show
-WITHIN = 0.97  # of the outline, around its middle: what lies beyond is hair, neck and background
+WITHIN = 0.97  # of the outline, around its middle: what lies beyond may be hair, neck or background
+RIM = 1.06  # ... up to which it is the person's own face where it shows skin: points end a little within it
 # More of the person's own face is seen in a wider edge: recognisers that are trained on results find it there.
 EDGE = 1 / 153  # width of the soft edge (sigma of a Gaussian), in sides of the picture
 REACH = 1 / 14  # how far from the edge colours change so that they meet there (sigma of a Gaussian), in sides
@@ -141,7 +142,7 @@ def target_of(picture: Pixels, mesh: Array, cells: NDArray[np.bool_]) -> SwapTar
     allowed = cells.repeat(side // len(cells), 0).repeat(side // len(cells), 1)
     tone = skin_tone(picture, mesh)
     odd = _unlike_skin(picture, tone)
-    area = _filled(_around(mesh[list(OUTLINE), :2], WITHIN), side) & allowed & ~_fringe(odd, mesh[:, :2])
+    area = _face_of(mesh[:, :2], odd) & allowed & ~_fringe(odd, mesh[:, :2])
     free, blur = _elasticity(mesh)
     return SwapTarget(
         picture=picture,
@@ -442,6 +443,25 @@ def _fringe(odd: NDArray[np.bool_], mesh: Array) -> NDArray[np.bool_]:
     hair = cv2.morphologyEx(hair, cv2.MORPH_OPEN, np.ones((3, 3)))
     wide: NDArray[np.bool_] = (cv2.dilate(hair, np.ones((step, step))) > 0) & forehead
     return wide
+
+
+def _face_of(mesh: Array, odd: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Pixels of a face `(468, 2)`: all within its outline, and skin a little beyond it, `(S, S)`.
+
+    Args:
+        mesh: Its points.
+        odd: `(S, S)`, the pixels whose colour is far from the skin's.
+    """
+    side = len(odd)
+    outline = mesh[list(OUTLINE)]
+    step = _odd(side / 50)
+    # Single dark pixels are no hair.
+    other = cv2.morphologyEx(odd.astype(np.uint8), cv2.MORPH_OPEN, np.ones((3, 3)))
+    rim = _filled(_around(outline, RIM), side) & (cv2.dilate(other, np.ones((step, step))) == 0)
+    face = _filled(_around(outline, WITHIN), side) | rim
+    # Without threads of skin between hairs.
+    whole: NDArray[np.bool_] = cv2.morphologyEx(face.astype(np.uint8), cv2.MORPH_OPEN, np.ones((step, step))) > 0
+    return whole
 
 
 def _upwards(mesh: Array) -> Array:

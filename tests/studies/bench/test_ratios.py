@@ -81,3 +81,10 @@ def test_one_photo_without_torch_takes_half_the_time_and_half_the_memory(repo, t
     assert found["light"][1] < 0.6 * found["torch"][1], told
     # What was promised to people with small machines.
     assert found["light"][1] < 600, told
+
+
+@pytest.mark.slow
+def test_prepared_batches_make_a_step_cheaper(repo):
+    told = printed(repo, "examples/prepared_speed.py", "configs/photo128/dbaf_s1.yaml", "--batches", "16")
+    # 1.94 on a quiet machine.
+    assert float(re.search(r"([\d.]+) times", told)[1]) > 1.4, told

@@ -228,7 +228,8 @@ def load_into(backbone: Backbone, path: str | Path) -> None:
     """Load an earlier stage's backbone strictly; class, arguments and bundle have to agree.
 
     A backbone with a forerunner loads that one's stages too: of its arguments those that are shared have to agree. One
-    that grows loads a smaller model; the layers that this one has not stay as they are.
+    that grows loads a smaller model; the layers that this one has not stay as they are. Its `stage_arguments` may
+    differ: the ones of this stage hold.
 
     Raises:
         UserError: They do not; the message names both sides.
@@ -243,6 +244,8 @@ def load_into(backbone: Backbone, path: str | Path) -> None:
         saved_card["init_args"] = {name: given.get(name) for name in own["init_args"]}
     elif saved.class_path == own["class_path"]:
         saved_card["init_args"] = _with_defaults(saved.init_args, type(backbone))
+    for name in backbone.stage_arguments & set(saved_card["init_args"]):
+        saved_card["init_args"] = saved_card["init_args"] | {name: own["init_args"][name]}
     tensors = dict(saved.tensors)
     if isinstance(backbone, Growing):
         arguments = backbone.grown_from(saved_card["init_args"])

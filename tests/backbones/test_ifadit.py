@@ -9,6 +9,7 @@ from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.losses.diversity import inter_identity, inter_key
 from faceanon.losses.structure import structure_loss
+from faceanon.models import load_backbone, load_into, save_backbone
 from faceanon.types import Branches, Codes, FaceBatch
 
 RELEASED = {
@@ -316,6 +317,41 @@ def test_a_turn_that_cannot_be_is_one_line(tiny_bundle):
         make(tiny_bundle, flow_turn=110.0, flow="all_in_one")
     with pytest.raises(UserError, match="too narrow: halves of 16 need 64"):
         make(tiny_bundle, flow_turn=110.0, flow_hidden=32)
+
+
+@torch.no_grad()
+def test_a_stretch_moves_strangers_away_from_the_mean_and_the_way_back_undoes_it(tiny_bundle, images):
+    plain = calibrated(tiny_bundle, images, flow_turn=110.0, flow_hidden=128)
+    stretched = calibrated(tiny_bundle, images, flow_turn=110.0, flow_hidden=128, flow_stretch=1.5)
+    stretched.load_state_dict(plain.state_dict())
+    code = plain.encode(images).identity
+    key = plain.sample_key(4, torch.Generator().manual_seed(2))
+    stranger = stretched.transform(code, key)
+    farther = stretched.axes.white(stranger)
+    expected = 1.5 * plain.axes.white(plain.transform(code, key))
+    torch.testing.assert_close(farther, expected, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(stretched.transform(stranger, key, inverse=True), code, atol=1e-2, rtol=1e-3)
+
+
+def test_phase_two_may_stretch_a_flow_that_phase_one_did_not(tiny_bundle, images, tmp_path):
+    first = calibrated(tiny_bundle, images, flow_turn=110.0, flow_hidden=128)
+    save_backbone(first, tmp_path / "first")
+    second = make(tiny_bundle, flow_turn=110.0, flow_hidden=128, flow_stretch=1.5)
+    load_into(second, tmp_path / "first")
+    assert torch.equal(second.axes.colour, first.axes.colour)
+    save_backbone(second, tmp_path / "second")
+    again, _ = load_backbone(tmp_path / "second")
+    assert getattr(again, "inner", again).flow_stretch == 1.5
+    other = make(tiny_bundle, flow_turn=100.0, flow_hidden=128)
+    with pytest.raises(UserError, match="flow_turn"):
+        load_into(other, tmp_path / "first")
+
+
+def test_a_stretch_without_a_turn_is_one_line(tiny_bundle):
+    with pytest.raises(UserError, match=r"flow_stretch is 1\.5"):
+        make(tiny_bundle, flow_stretch=1.5)
+    with pytest.raises(UserError, match="flow_stretch is 0"):
+        make(tiny_bundle, flow_turn=110.0, flow_hidden=128, flow_stretch=0)
 
 
 @torch.no_grad()

@@ -44,6 +44,7 @@ class Backbone(nn.Module, ABC):
         licence: Terms of the paper's own code and weights, neither of which is used here.
         calibration_batches: Training batches that `calibrate` gets at most.
         reader_rows: Strangers that `calibrate_reader` wants; 0 where a method has nothing to measure there.
+        stage_arguments: Names of arguments that a later stage may set anew, since no weight depends on them.
 
     Examples:
         A method without codes overrides `anonymize` and `recover` alone. This one is no good: everybody can undo it.
@@ -73,6 +74,7 @@ class Backbone(nn.Module, ABC):
     reversible: bool = True
     calibration_batches: int = 100
     reader_rows: int = 0
+    stage_arguments: frozenset[str] = frozenset()
     exact: bool = False
     sealed: bool = False
     trains_on_pictures: bool = True

@@ -85,6 +85,9 @@ class IFADIT(Backbone):
             components, of which a saved picture tells more than a recogniser does.
         flow_turn: Degrees by which a new flow turns codes, along the principal axes of the training faces' identities;
             0 starts it near the identity map. The paper says nothing of the start.
+        flow_stretch: By how much a stranger lies farther from the mean identity than the flow puts it; 1 as the flow
+            says (paper). More draws strangers with clearer features, who are less like the person. It takes
+            `flow_turn`, whose axes know the mean. Phase II may have another one than phase I.
 
     Raises:
         UserError: A number is out of range, or the flow cannot start as a turn.
@@ -102,6 +105,7 @@ class IFADIT(Backbone):
     """
 
     exact = True
+    stage_arguments = frozenset({"flow_stretch"})
     paper = "Yuan et al., iFADIT: Invertible Face Anonymization via Disentangled Identity Transform, arXiv:2501.04390"
     licence = "the authors' code is for evaluation only, without a licence; nothing of it is used"
 
@@ -124,6 +128,7 @@ class IFADIT(Backbone):
         identity_draft: float = 0.0,
         identity_reader: bool = False,
         flow_turn: float = 0.0,
+        flow_stretch: float = 1.0,
     ) -> None:
         super().__init__()
         self.bundle = Bundle(bundle)
@@ -160,6 +165,9 @@ class IFADIT(Backbone):
         self.axes: PairedAxes | None = None
         if flow_turn:
             self._turn(flow_turn)
+        if flow_stretch <= 0 or (flow_stretch != 1 and not flow_turn):
+            raise UserError(f"flow_stretch is {flow_stretch}; give 1, or with flow_turn any number above 0")
+        self.flow_stretch = flow_stretch
 
     def _turn(self, degrees: float) -> None:
         """Let the flow start as a turn along axes that `calibrate` measures."""
@@ -222,7 +230,12 @@ class IFADIT(Backbone):
             return moved
         # In half precision the way back would miss the code, as in the flow itself.
         with torch.autocast(identity.device.type, enabled=False):
-            return self.axes.coloured(self.flow(self.axes.white(identity.float()), secret, inverse))
+            white = self.axes.white(identity.float())
+            if inverse:
+                moved = self.flow(white / self.flow_stretch, secret, inverse=True)
+            else:
+                moved = self.flow(white, secret) * self.flow_stretch
+            return self.axes.coloured(moved)
 
     def w_plus(self, codes: Codes) -> Tensor:
         """M([R(z), a]), and what is kept of a: `(B, L, D)`."""

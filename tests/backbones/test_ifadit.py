@@ -178,7 +178,7 @@ def branches_of(backbone, image):
 GROUPS = {
     f"{group}_{kind}" for group in ("anonymized", "recovered", "plain") for kind in ("image", "identity", "landmarks")
 }
-ALL = GROUPS | {"inter_identity", "inter_key"}
+ALL = GROUPS | {"inter_identity", "inter_key", "drawn_identity", "drawn_key"}
 
 
 def test_phase_two_terms_by_hand(tiny_bundle, images):
@@ -200,6 +200,8 @@ def test_phase_two_terms_by_hand(tiny_bundle, images):
     torch.testing.assert_close(terms["inter_key"], F.cosine_similarity(first, second).clamp(min=0).mean())
     under_one = backbone.transform(branches.original.identity, branches.keys[:1].expand(4, -1))
     torch.testing.assert_close(terms["inter_identity"], inter_identity(under_one, batch.identity))
+    torch.testing.assert_close(terms["drawn_key"], (found[0] * found[1]).sum(1).clamp(min=0).mean())
+    torch.testing.assert_close(terms["drawn_identity"], inter_identity(found[0], batch.identity))
     assert set(backbone.anonymize_terms(batch, branches, {"inter_key", "unheard_of"})) == {"inter_key"}
 
 

@@ -357,7 +357,7 @@ class IFADIT(Backbone):
 
         The groups are `anonymized` (both keys, and both wrong keys), `recovered`, and `plain`: what the codes of the
         original draw, which is phase I's objective, for training in a single phase. Beside them `inter_identity` and
-        `inter_key`.
+        `inter_key` keep codes apart, and `drawn_identity` and `drawn_key`, which are ours, the faces drawn of them.
         """
         hidden = torch.cat([branches.anonymized, branches.pictures[branches.recovered_rows.stop :]])
         groups = {"anonymized": hidden, "recovered": branches.pictures[branches.recovered_rows]}
@@ -382,6 +382,22 @@ class IFADIT(Backbone):
         if "inter_key" in wanted:
             # The halves are the same persons under the first key and under the second one.
             terms["inter_key"] = inter_key(*branches.edited.identity.chunk(2))
+        return terms | self._drawn_diversity(batch, branches.anonymized, wanted)
+
+    def _drawn_diversity(self, batch: FaceBatch, anonymized: Tensor, wanted: Collection[str]) -> dict[str, Tensor]:
+        """How alike the strangers `(2 B, 3, S, S)` look to the recogniser: of one person, and of different ones.
+
+        Codes may lie at right angles and still draw faces that are alike: all are faces in the same light and skin.
+        """
+        terms: dict[str, Tensor] = {}
+        if not {"drawn_identity", "drawn_key"} & set(wanted):
+            return terms
+        first, second = self.bundle.recogniser(anonymized).chunk(2)
+        if "drawn_identity" in wanted:
+            # Here the rows have different keys.
+            terms["drawn_identity"] = inter_identity(first, batch.identity)
+        if "drawn_key" in wanted:
+            terms["drawn_key"] = inter_key(first, second)
         return terms
 
     def _against_original(self, drawn: Tensor, image: Tensor, same: bool, kinds: set[str]) -> dict[str, Tensor]:

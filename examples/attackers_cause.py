@@ -151,7 +151,7 @@ class Opaque(Persona):
 
 
 class Wide(Persona):
-    """The shipped method on the area that is painted over, less hair over the forehead and covers; its edge is soft."""
+    """The shipped method on the area that is painted over, less hair over the forehead and covers."""
 
     def _targets(self, image: Tensor, codes: Codes) -> list[SwapTarget]:
         with patch.object(swap, "WITHIN", GROW):

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from faceanon.backbones.persona import Persona
 from faceanon.data.files import read_photo
-from faceanon.landmarks.cast import Cast
 from faceanon.metrics.recognition import threshold_at_far
 from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.models import load_backbone
@@ -54,11 +53,6 @@ def anonymized(method: Persona, faces: Tensor, seed: int) -> Tensor:
     return torch.where(pictures.isfinite(), saved, torch.nan)
 
 
-def own_likeness(judge: Judge, one: Tensor, other: Tensor) -> Tensor:
-    """How alike a judge finds picture i of both, `(N,)`."""
-    return judge.compare(embedded(judge, one), embedded(judge, other)).diagonal()
-
-
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -85,34 +79,45 @@ def main() -> None:
             heads.append(f"{what}, {judge.name}")
     print("| " + " | ".join(heads) + " |", flush=True)
     with torch.inference_mode():
+        known = [embedded(judge, faces) for judge in judges]
         thresholds = []
-        for judge in judges:
-            thresholds.append(threshold_at_far(judge.impostors(embedded(judge, faces), torch.tensor(person)), FAR))
+        for judge, seen in zip(judges, known, strict=True):
+            thresholds.append(threshold_at_far(judge.impostors(seen, torch.tensor(person)), FAR))
         for size in arguments.sizes:
             found = []
             for draw in range(DRAWS if size < len(everybody) else 1):
-                part = Cast()
                 chosen = np.random.default_rng(draw).choice(everybody, min(size, len(everybody)), replace=False)
-                part.closed = np.sort(chosen)
-                method.__dict__["cast"] = part
-                found.append(figures(method, faces, judges, thresholds))
+                method.cast.closed = np.sort(chosen)
+                found.append(figures(method, faces, judges, known, thresholds))
             mean = np.mean(found, axis=0)
             print(f"| {size} | " + " | ".join(f"{value:.3f}" for value in mean) + " |", flush=True)
 
 
-def figures(method: Persona, faces: Tensor, judges: list[Judge], thresholds: list[float]) -> list[float]:
-    """The row of one part of the cast."""
+def figures(
+    method: Persona, faces: Tensor, judges: list[Judge], known: list[Tensor], thresholds: list[float]
+) -> list[float]:
+    """The row of one part of the cast.
+
+    Args:
+        method: The model, with that part.
+        faces: The originals, `(N, 3, S, S)`.
+        judges: Those whose figures stand in the row.
+        known: What each of them sees in the originals.
+        thresholds: From where each of them takes two pictures for one person.
+    """
     results = [anonymized(method, faces, key) for key in range(KEYS)]
     # A wrong password that is denied anonymizes what it finds once more.
     results.append(anonymized(method, results[0].nan_to_num(), KEYS))
     shown = torch.stack([result.flatten(1).isfinite().all(1) for result in results]).all(0)
-    first, second, denied = (result[shown] for result in results)
-    originals = faces[shown]
-    row = []
-    for one, other in ((first, originals), (first, second), (denied, originals)):
-        for judge, threshold in zip(judges, thresholds, strict=True):
-            row.append(float((own_likeness(judge, one, other) > threshold).float().mean()))
-    return row
+    by_judge = []
+    for judge, originals, threshold in zip(judges, known, thresholds, strict=True):
+        first, second, denied = (embedded(judge, result[shown]) for result in results)
+        shares = []
+        for one, other in ((first, originals[shown]), (first, second), (denied, originals[shown])):
+            shares.append(float((judge.compare(one, other).diagonal() > threshold).float().mean()))
+        by_judge.append(shares)
+    # Figure by figure, the judges beside each other.
+    return np.array(by_judge).T.ravel().tolist()
 
 
 if __name__ == "__main__":

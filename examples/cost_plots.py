@@ -30,11 +30,9 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from faceanon.backbones.base import Backbone
-from faceanon.backbones.in_frame import in_use
-from faceanon.backbones.presets import backbone_class, shipped
 from faceanon.data.synthetic.datamodule import SyntheticFaces
 from faceanon.files import write_atomic
+from faceanon.methods import before_training
 from faceanon.metrics.cache import FeatureCache
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.weights.bundle import Bundle
@@ -113,20 +111,13 @@ def by_methods() -> dict[str, list[float]]:
 def _tested(name: str, bundle: Bundle, batches: list, cache: FeatureCache | None) -> float:  # type: ignore[type-arg]
     """Processor time of one method's test, its own time included."""
     torch.manual_seed(0)
-    backbone = _untrained(name, bundle)
+    backbone = before_training(name, bundle.folder)
     evaluation = Evaluation(bundle, cache=cache)
     begun = time.process_time()
     for batch in batches:
         evaluation.update(batch, backbone)
     evaluation.compute()
     return time.process_time() - begun
-
-
-def _untrained(name: str, bundle: Bundle) -> Backbone:
-    """A method of the zoo as it is before training."""
-    listed = {preset.name: preset for preset in shipped()}[name]
-    backbone = backbone_class(listed.class_path)(**{**listed.init_args, "bundle": str(bundle.folder)})
-    return in_use(backbone.eval().requires_grad_(False))
 
 
 def draw(figures: dict[str, dict[str, list[float]]], path: Path) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     from faceanon.backbones.base import Backbone
+    from faceanon.backbones.presets import Listed
 
 
 def device(name: str) -> torch.device:
@@ -50,19 +51,42 @@ def untrained(name: str, bundle: Path | None = None) -> Backbone:
     Raises:
         UserError: It has to be trained.
     """
-    from faceanon.backbones.in_frame import in_use
-    from faceanon.backbones.presets import announced, backbone_class, shipped
+    from faceanon.backbones.presets import backbone_class
 
-    # The shipped ones last: a package that announces one of their names must not take its place.
-    listed = {one.name: one for one in (*announced(), *shipped())}[name]
+    listed = _listed(name)
     kind = backbone_class(listed.class_path)
     if kind.trained_by:
         raise UserError(
             f"{name} has to be trained first, by {', '.join(kind.trained_by)}; "
             "give the folder or the checkpoint of a trained one"
         )
+    return _built(listed, bundle)
+
+
+def before_training(name: str, bundle: Path | None = None) -> Backbone:
+    """Any preset as it is before it is trained, in eval mode: good for what its weights do not matter to, as its cost.
+
+    Args:
+        name: One of `presets()`.
+        bundle: As `untrained` takes it.
+    """
+    return _built(_listed(name), bundle)
+
+
+def _listed(name: str) -> Listed:
+    from faceanon.backbones.presets import announced, shipped
+
+    # The shipped ones last: a package that announces one of their names must not take its place.
+    return {one.name: one for one in (*announced(), *shipped())}[name]
+
+
+def _built(listed: Listed, bundle: Path | None) -> Backbone:
+    from faceanon.backbones.in_frame import in_use
+    from faceanon.backbones.presets import backbone_class
+
     changed = {} if bundle is None else {"bundle": str(bundle)}
-    return in_use(kind(**{**listed.init_args, **changed}).eval().requires_grad_(False))
+    backbone = backbone_class(listed.class_path)(**{**listed.init_args, **changed})
+    return in_use(backbone.eval().requires_grad_(False))
 
 
 def trained(model: str | Path) -> Backbone:

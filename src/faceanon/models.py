@@ -244,8 +244,8 @@ def load_into(backbone: Backbone, path: str | Path) -> None:
         saved_card["init_args"] = {name: given.get(name) for name in own["init_args"]}
     elif saved.class_path == own["class_path"]:
         saved_card["init_args"] = _with_defaults(saved.init_args, type(backbone))
-    for name in backbone.stage_arguments & set(saved_card["init_args"]):
-        saved_card["init_args"] = saved_card["init_args"] | {name: own["init_args"][name]}
+    set_anew = {name: own["init_args"][name] for name in backbone.stage_arguments & saved_card["init_args"].keys()}
+    saved_card["init_args"] = saved_card["init_args"] | set_anew
     tensors = dict(saved.tensors)
     if isinstance(backbone, Growing):
         arguments = backbone.grown_from(saved_card["init_args"])

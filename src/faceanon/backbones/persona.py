@@ -67,7 +67,6 @@ NOISE = 8  # random numbers of a drawing in training, so that the painter need n
 LIGHT = 18  # coefficients of the surface of colours
 POSE = 3
 MAPS = 1 + DRAWINGS * FINE * FINE + 3  # mask, drawings folded to the cells, surface of colours
-USED = ("covers", "enlarge", "variety", "cast")  # settings that say how a model is used, and nothing of its training
 SIZES = (128, 256)  # sides of faces for which there is a painter
 # Of the first strangers 25 % looked odd, of the most natural ones of four 4 %.
 STRANGERS = 4  # that are painted for each face, of whom one is taken
@@ -113,6 +112,8 @@ class Persona(Backbone):
     """
 
     sealed = True
+    # They say how a model is used, and nothing of its training.
+    stage_arguments = frozenset({"covers", "enlarge", "variety", "cast"})
     trains_on_pictures = False
     key_bits = 256
     paper = "faceanon's own"
@@ -165,14 +166,11 @@ class Persona(Backbone):
         return tuple(self.sizes)
 
     def grown_from(self, init_args: dict[str, Any]) -> dict[str, Any]:
-        """A model that paints fewer sizes starts this one, and one that is used otherwise; see `models.Growing`."""
-        same = dict(init_args)
-        for name in USED:
-            same[name] = self.init_args[name]
+        """A model that paints fewer sizes starts this one; see `models.Growing`."""
         smaller = set(init_args.get("sizes") or [self.bundle.image_size])
         if smaller < set(self.sizes):
-            same["sizes"] = self.given_sizes
-        return same
+            return init_args | {"sizes": self.given_sizes}
+        return init_args
 
     @cached_property
     def mesh(self) -> FaceMesh:

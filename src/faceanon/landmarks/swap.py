@@ -51,6 +51,7 @@ DARKEST = 8.0  # added to colours before their logarithm, so that black stays fi
 MOST_LIGHT = 0.8  # natural logarithm of how much brighter or darker a face may become
 MOST_TINT = 0.25  # ... and one colour of it beside the others
 HAIR = 0.7  # natural logarithm by which a colour above the brows differs from the skin's where it is hair
+BESIDE_HAIR = 1 / 50  # width of what is taken for hair beside pixels that are, in sides of the picture
 MOST_HAIR = 0.15  # share of a face that a donor's hair may take; more of it is something else
 OPEN = 0.035  # height of the gap between the lips, in distances between the eyes, from which teeth may show
 WITHIN = 0.97  # of the outline, around its middle: what lies beyond may be hair, neck or background
@@ -421,8 +422,7 @@ def _with_mouth(face: Array, mouth: Donor, shape: Array, target: SwapTarget) -> 
 
 def _skin(mesh: Array, side: int) -> NDArray[np.bool_]:
     """Pixels of a face `(468, 2)` well away from outline, eyes, brows and lips."""
-    # An odd side, so that the square has a middle pixel.
-    step = max(side // 28, 1) | 1
+    step = _odd(side / 28)
     skin = cv2.erode(_filled(_around(mesh[list(OUTLINE)], WITHIN), side).astype(np.uint8), np.ones((step, step)))
     others = np.zeros((side, side), np.uint8)
     for part in (LEFT_EYE, RIGHT_EYE, LEFT_BROW, RIGHT_BROW, OUTER_LIPS):
@@ -436,13 +436,9 @@ def _fringe(odd: NDArray[np.bool_], mesh: Array) -> NDArray[np.bool_]:
     """Pixels of hair that falls over the forehead, `(S, S)`: those above the brows of another colour than the skin."""
     side = len(odd)
     highest = (mesh[[*LEFT_BROW, *RIGHT_BROW]] @ _upwards(mesh)).max()
-    forehead = _heights(mesh, side) > highest + 0.03 * side
-    step = max(side // 50, 1) | 1
-    hair = (odd & forehead).astype(np.uint8)
+    forehead: NDArray[np.bool_] = _heights(mesh, side) > highest + 0.03 * side
     # Single dark pixels are no hair, and hair has gaps.
-    hair = cv2.morphologyEx(hair, cv2.MORPH_OPEN, np.ones((3, 3)))
-    wide: NDArray[np.bool_] = (cv2.dilate(hair, np.ones((step, step))) > 0) & forehead
-    return wide
+    return _wider(_tidy(odd & forehead)) & forehead
 
 
 def _face_of(mesh: Array, odd: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -454,11 +450,10 @@ def _face_of(mesh: Array, odd: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """
     side = len(odd)
     outline = mesh[list(OUTLINE)]
-    step = _odd(side / 50)
     # Single dark pixels are no hair.
-    other = cv2.morphologyEx(odd.astype(np.uint8), cv2.MORPH_OPEN, np.ones((3, 3)))
-    rim = _filled(_around(outline, RIM), side) & (cv2.dilate(other, np.ones((step, step))) == 0)
+    rim = _filled(_around(outline, RIM), side) & ~_wider(_tidy(odd))
     face = _filled(_around(outline, WITHIN), side) | rim
+    step = _odd(BESIDE_HAIR * side)
     # Without threads of skin between hairs.
     whole: NDArray[np.bool_] = cv2.morphologyEx(face.astype(np.uint8), cv2.MORPH_OPEN, np.ones((step, step))) > 0
     return whole
@@ -497,15 +492,13 @@ def _stray_hair(warped: Pixels, tone: Array, shape: Array, area: NDArray[np.bool
     for part in (LEFT_BROW, RIGHT_BROW, LEFT_EYE, RIGHT_EYE):
         odd[_filled(_around(shape[list(part)], 1.15), side)] = False
     # Single dark pixels are no hair.
-    tidy = cv2.morphologyEx(odd.astype(np.uint8), cv2.MORPH_OPEN, np.ones((3, 3)))
-    count, parts = cv2.connectedComponents(tidy, connectivity=4)
+    count, parts = cv2.connectedComponents(_tidy(odd).astype(np.uint8), connectivity=4)
     outermost = area & (cv2.erode(area.astype(np.uint8), np.ones((5, 5))) == 0)
     from_beyond = np.zeros(count, bool)
     from_beyond[parts[outermost]] = True
     # Part 0 is all that is not odd.
     from_beyond[0] = False
-    step = _odd(side / 50)
-    hair = area & (cv2.dilate(from_beyond[parts].astype(np.uint8), np.ones((step, step))) > 0)
+    hair = area & _wider(from_beyond[parts])
     if hair.sum() > MOST_HAIR * area.sum():
         # So much is a shadow or a beard; left out, it would show the person's own face.
         return np.zeros_like(area)
@@ -533,15 +526,25 @@ def _soft(area: NDArray[np.bool_]) -> Array:
 
 def _ring(area: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Pixels just beyond the edge of `area`."""
-    step = _odd(RING * len(area))
-    wide = cv2.dilate(area.astype(np.uint8), np.ones((step, step)))
-    ring: NDArray[np.bool_] = (wide > 0) & ~area
-    return ring
+    return _wider(area, RING) & ~area
 
 
 def _odd(width: float) -> int:
-    """An odd whole number near to a width, so that a square of this side has a middle pixel; at least 3."""
-    return max(int(width), 2) | 1
+    """An odd whole number near to a width, so that a square of this side has a middle pixel."""
+    return max(int(width), 1) | 1
+
+
+def _tidy(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """A mask without single pixels."""
+    tidy: NDArray[np.bool_] = cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_OPEN, np.ones((3, 3))) > 0
+    return tidy
+
+
+def _wider(mask: NDArray[np.bool_], share: float = BESIDE_HAIR) -> NDArray[np.bool_]:
+    """A mask with what lies beside it, up to half of a share of the picture's side."""
+    step = _odd(share * len(mask))
+    wide: NDArray[np.bool_] = cv2.dilate(mask.astype(np.uint8), np.ones((step, step))) > 0
+    return wide
 
 
 def _around(points: Array, share: float) -> Array:

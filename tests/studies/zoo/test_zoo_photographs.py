@@ -11,6 +11,7 @@ import yaml
 
 from bundles import make_latent_bundle
 from faceanon.cli import main
+from faceanon.errors import UserError
 from faceanon.files import read_yaml
 from faceanon.paths import checkpoints, configs
 from faceanon.studies.zoo import photographs
@@ -83,6 +84,55 @@ def test_a_method_for_photographs_stands_on_its_own_bundle(bundle, words):
     assert "persona" not in {method.name for method in find_methods(None)}
 
 
+def test_without_a_length_a_method_is_trained_by_its_own_configs(bundle, words):
+    (dbaf,) = find_methods(["dbaf"], str(bundle), whole=True)
+    settings = _zoo.ZooSettings(None, None, str(bundle))
+    files, options = words(dbaf, dbaf.stages[1], settings)
+    assert files == ["photo128/dbaf_s2.yaml"]
+    assert options["model.init_args.backbone.init_args.bundle"] == str(bundle)
+    assert not {"data", "data.init_args.batch_size"} & set(options)
+
+
+def test_batches_of_a_method_are_those_of_its_own_configs(tmp_path, monkeypatch):
+    trained = []
+    monkeypatch.setattr(_zoo, "_fit", lambda method, stage, seed, place, *rest: trained.append((place.name, rest[1])))
+    (ifadit,) = find_methods(["ifadit"], "photo128_prior", whole=True)
+    _zoo.prepare(ifadit, 0, tmp_path, _zoo.ZooSettings(None, None, "photo128_prior"))
+    assert trained == [("ifadit_s1", 1000), ("ifadit_s2", 150)]
+
+
+def test_of_persona_the_model_that_ships_is_tested(tmp_path, monkeypatch):
+    (persona,) = find_methods(["persona"], "photo128_prior", whole=True)
+    settings = _zoo.ZooSettings(None, None, "photo128_prior")
+    model = _zoo.prepare(persona, 0, tmp_path, settings)
+    assert model == checkpoints() / "persona_photo128"
+    seen = []
+    monkeypatch.setattr(training, "run", seen.append)
+    with pytest.raises(UserError):  # nothing was tested, so no results are there
+        _zoo.test(persona, 0, model, tmp_path, settings)
+    (said,) = seen
+    assert str(configs() / "photo128/persona_test.yaml") in said
+    assert f"--model.init_args.init_from={model}" in said
+    assert "--model.init_args.backbone.init_args.bundle=photo128" in said
+
+
+def test_methods_without_configs_of_their_own_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("faceanon.studies.zoo.run.run_zoo", lambda methods, *rest: None)
+    assert main(["zoo", "--bundle", "photo128_prior", "--out", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "not yet trained on photographs, left out: " in told
+    assert "ciagan" in told
+    assert "dbaf," not in told
+    assert main(["zoo", "--bundle", "photo128_prior", "--methods", "ciagan", "--out", str(tmp_path)]) == 2
+    assert "ciagan cannot be trained: there is no config photo128/ciagan_s2" in capsys.readouterr().err
+
+
+def test_every_config_of_a_length_of_its_own_says_it():
+    for method in find_methods(None, "photo128_prior", whole=True):
+        for stage in method.stages:
+            assert photographs.batches_of(stage) > 0
+
+
 def test_every_overlay_names_stages_that_are_there():
     for path in (configs() / photographs.OVERLAYS).glob("*.yaml"):
         for stage in yaml.safe_load(path.read_text())["over"]:
@@ -103,6 +153,8 @@ def test_the_faces_of_the_sheets_are_the_first_of_the_shipped_test(bundle):
         (["--methods", "blur", "--test-identities", "0"], "--test-identities 0: give 1 or more"),
         (["--bundle", "photo128", "--test-identities", "5"], "--test-identities: the test of photographs"),
         (["--bundle", "photo128", "--methods", "blur", "--photos", "nowhere"], "nowhere"),
+        (["--bundle", "photo128", "--batch", "8"], "--batch: without --steps each method's own configs"),
+        (["--bundle", "photo128", "--ablations", "dbaf-4"], "--ablations: on photographs they need a length"),
     ],
 )
 def test_what_does_not_fit_the_bundle_is_one_line(options, problem, tmp_path, capsys, monkeypatch):

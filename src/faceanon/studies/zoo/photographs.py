@@ -25,6 +25,8 @@ COMMON = "bundle/photo128_prior"  # what every stage needs on photographs
 # Between the two, a class without arguments takes away what the stage says of procedural faces: `jitter` of these means
 # something else for photographs.
 NO_DATA = "lightning.pytorch.LightningDataModule"
+# Folder of configs that say all of a training on photographs, its length too: methods that have them draw people there.
+RECIPES = "photo128"
 OVERLAYS = "features"  # folder of what some stages need in addition; each file names them in `over`
 
 
@@ -72,10 +74,19 @@ def stage_words(stage: ZooStage) -> list[str]:
     """Words that name the configs of a stage on photographs, in the order in which they are merged."""
     # The words of later configs win, so the order is part of the recipe.
     own, *overlays = stage.files
-    words = ["--config", str(own), f"--data={NO_DATA}"]
-    for file in (_named(COMMON), *_needed_by(stage.name), *overlays):
+    words = ["--config", str(own)]
+    if not stage.whole:
+        words.append(f"--data={NO_DATA}")
+        overlays = [_named(COMMON), *_needed_by(stage.name), *overlays]
+    for file in overlays:
         words += ["--config", str(file)]
     return words
+
+
+def batches_of(stage: ZooStage) -> int:
+    """Batches of a training whose config says its length."""
+    batches: int = read_yaml(stage.files[0])["data"]["init_args"]["train_batches"]
+    return batches
 
 
 def _named(config: str) -> Path:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faceanon.backbones.presets import Listed, shipped
 from faceanon.errors import UserError
 from faceanon.paths import configs
-from faceanon.studies.zoo.photographs import of_photographs, stands_on
+from faceanon.studies.zoo.photographs import RECIPES, of_photographs, stands_on
 
 if TYPE_CHECKING:
     from faceanon.studies.tables.spec import AblationTraining
+
+STAGES = {"DisentangleStage": "s1", "AnonymizeStage": "s2"}  # how the name of a stage's config ends
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,18 @@ class ZooStage:
         overlays: Names of configs behind that, such as `ablation/dbaf_no_cid_s1`.
         owner: Method in whose folder it is trained: an ablation starts from a stage of the whole method where it has
             none of its own, and such a stage is trained once.
+        whole: Whether the config says all, the length too (`photographs.RECIPES`); the zoo then lays nothing over it.
     """
 
     name: str
     overlays: tuple[str, ...]
     owner: str
+    whole: bool = False
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder that it is trained in."""
+        return Path(self.name).name
 
     @property
     def files(self) -> list[Path]:
@@ -46,47 +55,74 @@ class Method:
         name: Of its row.
         listed: Its preset.
         stages: What trains it, in order; none where nothing is to be trained.
+        ships: Name of the model that is tested in place of a training, which would take too long; None for most.
+        tested_by: The stage whose config the test takes; None for that of the last stage.
     """
 
     name: str
     listed: Listed
     stages: tuple[ZooStage, ...]
+    ships: str | None = None
+    tested_by: ZooStage | None = None
 
 
-def find_methods(names: Iterable[str] | None, bundle: str = "synth64") -> list[Method]:
+def find_methods(names: Iterable[str] | None, bundle: str = "synth64", whole: bool = False) -> list[Method]:
     """The presets of these names, or all that can be trained with a config of their own or need no training.
 
     Args:
         names: Of the presets; None for all that can be trained on the bundle.
         bundle: That of the zoo, by name or folder. A method for photographs cannot be trained on one of drawn faces.
+        whole: Each method is trained on photographs at the length that it needs, by configs that say so.
 
     Raises:
         UserError: No such preset, no configs to train it with, or a method for photographs on drawn faces.
     """
-    from faceanon.backbones.presets import backbone_class
-
     methods: dict[str, Method] = {}
     lacking: dict[str, str] = {}
     for listed in shipped():
-        needed = backbone_class(listed.class_path).trained_by
-        stages = [("DisentangleStage", f"{listed.name}_s1"), ("AnonymizeStage", f"{listed.name}_s2")]
-        stages_of_method = []
-        for stage, config in stages:
-            if stage in needed:
-                stages_of_method.append(ZooStage(config, (), listed.name))
-        wanted = tuple(stages_of_method)
-        if missing := [stage.name for stage in wanted if not stage.files[0].is_file()]:
+        method = _whole_method(listed) if whole else _method(listed)
+        missing = []
+        for stage in method.stages:
+            if not stage.files[0].is_file():
+                missing.append(stage.name)
+        if missing:
             lacking[listed.name] = f"there is no config {' and no '.join(missing)}"
+            if whole:
+                lacking[listed.name] += "; it is not yet trained on photographs, --steps N tries it"
         elif of_photographs(stands_on(listed, bundle)) and not of_photographs(bundle):
             lacking[listed.name] = f"it is for photographs, and bundle {bundle} has no codec"
         else:
-            methods[listed.name] = Method(listed.name, listed, wanted)
+            methods[listed.name] = method
     for name in names or ():
         if name in lacking:
             raise UserError(f"{name} cannot be trained: {lacking[name]}")
         if name not in methods:
             raise UserError(f"no method {name!r}: there are {', '.join(methods)}")
     return [methods[name] for name in (methods if names is None else names)]
+
+
+def _method(listed: Listed) -> Method:
+    """A preset with the stages that its class needs, each with the config of that name."""
+    from faceanon.backbones.presets import backbone_class
+
+    needed = backbone_class(listed.class_path).trained_by
+    stages = []
+    for kind, ending in STAGES.items():
+        if kind in needed:
+            stages.append(ZooStage(f"{listed.name}_{ending}", (), listed.name))
+    return Method(listed.name, listed, tuple(stages))
+
+
+def _whole_method(listed: Listed) -> Method:
+    """As `_method`, with configs for photographs that say the length too, or the model that ships."""
+    method = _method(listed)
+    test = ZooStage(f"{RECIPES}/{listed.name}_test", (), listed.name, whole=True)
+    if test.files[0].is_file():
+        return replace(method, stages=(), ships=f"{listed.name}_{RECIPES}", tested_by=test)
+    stages = []
+    for stage in method.stages:
+        stages.append(replace(stage, name=f"{RECIPES}/{stage.name}", whole=True))
+    return replace(method, stages=tuple(stages))
 
 
 def find_ablations(tables: Sequence[str]) -> list[Method]:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from faceanon.studies.zoo.photographs import RECIPES
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -119,7 +121,11 @@ def _write(
 
 
 def _head(settings: ZooSettings) -> str:
+    if settings.steps is None:
+        length = f"each method as configs/{RECIPES}/ trains it"
+    else:
+        length = f"{settings.steps} batches of {settings.batch} for every trained method"
     return (
-        f"Bundle {settings.bundle}; {settings.steps} batches of {settings.batch} for every trained method; "
+        f"Bundle {settings.bundle}; {length}; "
         f"{settings.test_identities} persons in the test. Mean ± standard deviation over the training seeds.\n\n"
     )

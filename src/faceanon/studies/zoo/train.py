@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
-from faceanon.paths import configs
-from faceanon.studies.zoo.photographs import data_options, of_photographs, sheet_faces, stage_words, stands_on
+from faceanon.paths import checkpoints, configs
+from faceanon.studies.zoo.photographs import (
+    batches_of,
+    data_options,
+    of_photographs,
+    sheet_faces,
+    stage_words,
+    stands_on,
+)
 from faceanon.studies.zoo.recipes import Method, ZooStage
 
 if TYPE_CHECKING:
@@ -28,16 +35,16 @@ class ZooSettings:
     """What is the same for all methods; kept beside the results.
 
     Args:
-        steps: Training batches of a method, over all its stages.
-        batch: Pictures in a batch.
+        steps: Training batches of a method, over all its stages; None where each method's own configs say them.
+        batch: Pictures in a batch; None likewise.
         bundle: Bundle by name or folder.
         test_identities: Held-out persons in the test.
         overlays: Further configs, put behind that of every stage.
         photos: Folders of photographs to train on, for a bundle of photographs; none for those that ship.
     """
 
-    steps: int
-    batch: int = 16
+    steps: int | None
+    batch: int | None = 16
     bundle: str = "synth64"
     test_identities: int = 200
     overlays: list[str] = field(default_factory=list)
@@ -70,6 +77,8 @@ def prepare(method: Method, seed: int, out: Path, settings: ZooSettings) -> Path
         out: Holds a folder for every method and seed.
         settings: The zoo's.
     """
+    if method.ships is not None:
+        return checkpoints() / method.ships
     model = folder_of(method.name, seed, out) / "model"
     if not method.stages:
         from faceanon.backbones.presets import backbone_class
@@ -80,8 +89,11 @@ def prepare(method: Method, seed: int, out: Path, settings: ZooSettings) -> Path
         save_backbone(backbone_class(listed.class_path)(**arguments), model)
         return model
     for number, stage in enumerate(method.stages):
-        # A remainder goes to the first stages.
-        batches = settings.steps // len(method.stages) + (number < settings.steps % len(method.stages))
+        if settings.steps is None:
+            batches = batches_of(stage)
+        else:
+            # A remainder goes to the first stages.
+            batches = settings.steps // len(method.stages) + (number < settings.steps % len(method.stages))
         folder = _place(stage, seed, out)
         # Written last, so it tells that the training came to its end.
         if not (folder / "cost.json").is_file():
@@ -97,7 +109,7 @@ def folder_of(name: str, seed: int, out: Path) -> Path:
 
 
 def _place(stage: ZooStage, seed: int, out: Path) -> Path:
-    return folder_of(stage.owner, seed, out) / stage.name
+    return folder_of(stage.owner, seed, out) / stage.folder
 
 
 def _fit(
@@ -112,6 +124,7 @@ def _fit(
         an_epoch = batches
         data = data_options(bundle_of(method, settings), settings.photos, batches)
     else:
+        assert settings.batch is not None  # only trainings on photographs say their own
         # Faces of an epoch are drawn into memory, so a long training takes several epochs.
         epochs = -(-batches * settings.batch // (GROUP * MOST_GROUPS))
         # Epochs are of one length, so a training may have a few batches more than were asked for.
@@ -139,7 +152,9 @@ def _fit(
     for name, value in (options | data).items():
         overrides.append(f"--{name}={value}")
     train(["fit", *_words(method, stage, place, settings), *overrides])
-    cost: dict[str, float] = {"batches": epochs * an_epoch, "batch": settings.batch}
+    cost: dict[str, float] = {"batches": epochs * an_epoch}
+    if settings.batch is not None:
+        cost["batch"] = settings.batch
     cost |= {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - processor}
     write_atomic(place / "cost.json", (json.dumps(cost, indent=2) + "\n").encode())
 
@@ -172,7 +187,9 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: ZooSetting
             options |= data_options(bundle_of(method, settings), settings.photos, None)
             # Protocols that ship are of other pictures.
             options["model.init_args.protocol"] = "null"
-        if method.stages:
+        if method.tested_by is not None:
+            stage = method.tested_by
+        elif method.stages:
             stage = method.stages[-1]
         else:
             stage = ZooStage(PLAIN, (), PLAIN)
@@ -193,8 +210,8 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: ZooSetting
 def _words(method: Method, stage: ZooStage, place: Path, settings: ZooSettings) -> list[str]:
     """Configs and arguments that training and test share."""
     options: dict[str, Any] = {}
-    # Of a method without a stage, its preset takes the place of the config's backbone.
-    if not method.stages:
+    # Of a method without a config of its own, its preset takes the place of the config's backbone.
+    if not method.stages and method.tested_by is None:
         options = {"model.init_args.backbone": configs() / f"backbone/{method.listed.name}.yaml"}
     bundle = bundle_of(method, settings)
     options["model.init_args.backbone.init_args.bundle"] = bundle
@@ -210,12 +227,13 @@ def _words(method: Method, stage: ZooStage, place: Path, settings: ZooSettings) 
         }
     options |= {
         "data.init_args.image_size": _image_size(bundle),
-        "data.init_args.batch_size": settings.batch,
         "trainer.default_root_dir": place,
         "trainer.callbacks": "null",
         "trainer.enable_progress_bar": "false",
         "trainer.enable_model_summary": "false",
     }
+    if settings.batch is not None:
+        options["data.init_args.batch_size"] = settings.batch
     # Behind the stage's configs and before the zoo's own options, since what comes last wins.
     for overlay in settings.overlays:
         words += ["--config", overlay]

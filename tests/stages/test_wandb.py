@@ -1,26 +1,78 @@
-"""W&B without a network: the same terms and sheets as in the files."""
+"""W&B without a network: the same terms, sheets, figures and report as in the files."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import yaml
 from stage_probes import fit
+
+from faceanon.paths import configs
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).resolve().parents[2]
 
-def test_offline_run_holds_terms_and_sheets(tiny_bundle, tmp_path, monkeypatch):
+
+@pytest.fixture
+def finished(monkeypatch):
+    """W&B offline, and no run of it left open."""
     wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
+    yield wandb
+    wandb.finish()
+
+
+def test_offline_run_holds_terms_and_sheets(tiny_bundle, tmp_path, finished):
     logger = {
         "class_path": "lightning.pytorch.loggers.WandbLogger",
         "init_args": {"offline": True, "save_dir": str(tmp_path), "project": "faceanon-tests"},
     }
     more = (f"--trainer.logger={json.dumps(logger)}", "--trainer.max_epochs=1", "--trainer.limit_train_batches=2")
-    try:
-        cli = fit("dbaf_keyed_s2", tiny_bundle, tmp_path, more=more, samples_every=2)
-        summary = dict(cli.trainer.logger.experiment.summary)
-    finally:
-        wandb.finish()
+    cli = fit("dbaf_keyed_s2", tiny_bundle, tmp_path, more=more, samples_every=2)
+    summary = dict(cli.trainer.logger.experiment.summary)
     assert {"train/g/recovery", "train/g/anchor", "val_psnr_recovered", "samples"} <= set(summary)
     assert list(tmp_path.rglob("offline-run-*/run-*.wandb"))
     assert list(tmp_path.rglob("media/images/samples_*.png"))
+
+
+def faceanon(*words):
+    """Run the command as a user does."""
+    line = [sys.executable, "-m", "faceanon", *map(str, words)]
+    return subprocess.run(line, check=True, capture_output=True, text=True)
+
+
+def test_one_word_adds_it_and_the_picture_shows_all(tmp_path, finished):
+    stage = configs() / "dbaf_keyed_s2.yaml"
+    common = [f"--trainer.default_root_dir={tmp_path}", "--wandb=faceanon-tests", "--name=tiny"]
+    few = ["--data.init_args.train_groups=4", "--data.init_args.val_identities=4", "--trainer.max_epochs=1"]
+    often = ["--model.init_args.samples_every=1", "--trainer.log_every_n_steps=1", "--data.init_args.batch_size=8"]
+    faceanon("fit", "--config", stage, "--model.init_args.init_from=dbaf_synth64", *common, *few, *often)
+    tested = [f"--model.init_args.init_from={tmp_path / 'tiny/model'}", "--data.init_args.test_identities=4"]
+    faceanon("test", "--config", stage, *common, *tested)
+    # The run's own files are where they are without W&B.
+    assert (tmp_path / "tiny/metrics.csv").is_file()
+    assert (tmp_path / "tiny/report/results.json").is_file()
+    saved = yaml.safe_load((tmp_path / "tiny/config.yaml").read_text())
+    assert saved["wandb"] is None
+    assert len(saved["trainer"]["logger"]) == 2
+    runs = sorted(tmp_path.glob("wandb/offline-run-*"))
+    picture = tmp_path / "picture.png"
+    subprocess.run([sys.executable, ROOT / "examples/wandb_picture.py", picture, *runs], check=True)
+    assert picture.stat().st_size > 0
+    sys.path.insert(0, str(ROOT / "examples"))
+    try:
+        from wandb_picture import read_run, records
+    finally:
+        sys.path.pop(0)
+    trained, tested = map(read_run, runs)
+    assert len(trained.curves["train/g/recovery"]) > 1
+    assert trained.sheet.is_file()
+    names = [row[0] for row in tested.table]
+    assert "deid_rate/conv_judge" in names
+    (file,) = runs[1].glob("*.wandb")
+    sent = [record.artifact for record in records(file) if record.WhichOneof("record_type") == "artifact"]
+    contents = {entry.path for artifact in sent if artifact.type == "report" for entry in artifact.manifest.contents}
+    assert {"report.html", "results.json"} <= contents

@@ -30,6 +30,7 @@ from faceanon.stages.backbone_stage import BackboneStage, weighed
 from faceanon.stages.base import average_copy
 from faceanon.stages.chunks import fooling_rows
 from faceanon.stages.read_back import read_back
+from faceanon.stages.samples import log_report
 from faceanon.types import Branches, Codes, FaceBatch
 
 Loop = Literal["file", "image", "latent"]
@@ -479,3 +480,4 @@ class AnonymizeStage(BackboneStage[Branches]):
         if not self.trainer.is_global_zero:
             return
         publish(evaluation, figures, self.report)
+        log_report(self, figures, self.report)

@@ -1,13 +1,15 @@
-"""Sample sheets during training, as files and in W&B."""
+"""Sample sheets during training, as files and in W&B, and the report of a test there."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import lightning as L
 from lightning.pytorch.loggers import WandbLogger
 from torch import Tensor
 
+from faceanon.report.figures import explain
 from faceanon.report.sheets import sheet
 from faceanon.types import FaceBatch
 
@@ -36,3 +38,26 @@ def save_samples(stage: L.LightningModule, rows: dict[str, Tensor], folder: Path
         if isinstance(logger, WandbLogger):
             logger.log_image("samples", [picture], step=stage.global_step)
     return path
+
+
+def log_report(stage: L.LightningModule, figures: Mapping[str, float], folder: Path) -> None:
+    """Send a test's figures as a table to W&B, and its report as an artifact; without W&B do nothing.
+
+    Args:
+        stage: The stage that was tested.
+        figures: By name; NaN where nothing could be measured.
+        folder: Of the report, which is there.
+    """
+    for logger in stage.trainer.loggers:
+        if not isinstance(logger, WandbLogger):
+            continue
+        import wandb
+
+        rows = []
+        for name, value in figures.items():
+            rows.append([name, explain(name).title, value])
+        logger.log_table("report", columns=["name", "figure", "value"], data=rows)
+        # The run's id in it tells the reports of two runs apart.
+        artifact = wandb.Artifact(f"report-{logger.version}", type="report")
+        artifact.add_dir(str(folder))
+        logger.experiment.log_artifact(artifact)

@@ -26,6 +26,7 @@ from faceanon.training.resume import go_on_with_logs, last_of_run, one_last, wit
 from faceanon.training.run_name import with_name
 from faceanon.training.run_state import RunState
 from faceanon.training.signals import GracefulStop
+from faceanon.training.wandb_run import add_wandb
 
 _NOISE = ("Does not validate", "Subtypes:", "Errors:", "Expected a <class 'NoneType'>", "Given value")
 _SHARDED = (".metadata", "meta.pt", "checkpoint", "latest")  # of FSDP, and of DeepSpeed
@@ -53,13 +54,19 @@ class FaceAnonCLI(LightningCLI):
     """
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """`--acceleration`: a callback beside `trainer.callbacks`, so that a later config can add it; and `--name`."""
+        """`--acceleration`, a callback beside `trainer.callbacks` that a later config can add; `--name`; `--wandb`."""
         parser.add_lightning_class_args(Acceleration, "acceleration")
         parser.add_argument(
             "--name",
             type=str | None,
             default=None,
             help="Name of the run: trainer defaults, and the folder of its logs, model and report below runs.",
+        )
+        parser.add_argument(
+            "--wandb",
+            type=str | None,
+            default=None,
+            help="Project of Weights & Biases to log to, beside the files; WANDB_MODE=offline needs no account.",
         )
 
     def parse_arguments(self, parser: LightningArgumentParser, args: object) -> None:
@@ -84,6 +91,7 @@ class FaceAnonCLI(LightningCLI):
         given = self._given[self.subcommand].get("model")
         if given is not None:
             config["model"] = given
+        add_wandb(config, str(self.subcommand))
         if self.subcommand == "fit":
             go_on_with_logs(config["trainer"], self._last, self._checkpoint)
             one_last(config["trainer"])

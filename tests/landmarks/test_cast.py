@@ -173,6 +173,16 @@ def test_known_persons_keep_their_donor_unless_everybody_would_see_them(cast, di
     assert donors == [orders[0][1], orders[1][1]]
 
 
+def test_an_album_of_another_cast_gives_nobody_who_is_not_put_on(cast, directions):
+    kept, free = directions
+    own = int(cast.closed[0])
+    for number in (int(cast.open[0]), len(cast.codes)):
+        album = Album(cast.embeddings[own][None], (number,))
+        faces = [Face(cast.tones[own])]
+        orders = cast.orders(faces, cast.codes[[own]], cast.embeddings[[own]], kept, free, album)
+        assert set(orders[0]) <= set(cast.closed)
+
+
 def test_a_face_that_nothing_can_be_put_on_is_not_tried_with_other_donors(cast, monkeypatch):
     monkeypatch.setattr(Cast, "put_on", lambda self, targets, donors: np.array(donors))
     asked = []

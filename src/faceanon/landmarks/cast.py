@@ -174,7 +174,8 @@ class Cast:
         for target, code, own in zip(targets, codes, embeddings, strict=True):
             order = self.chosen(code, own, target.tone, kept, free)[:TRIES].tolist()
             known = None if album is None else album.donor_of(own)
-            if known is not None:
+            # An album of before a change of the cast may name somebody who lends teeth now, or nobody.
+            if known is not None and known in self.closed:
                 order = [known, *(donor for donor in order if donor != known)]
             orders.append(order)
         return orders

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SHA256 = {
-    "cast.safetensors": "33e20bd12ea9eac61297c2a41ab4675c498054dd8141b6e7cbeee2255b3cca82",
+    "cast.safetensors": "7344367cd49780f88e8ed80484da698c2b5d60dadeb969efd3436f5eb3128b8e",
     "covers.safetensors": "384cd0c11f0fe4111677c0a2fcc7ea4fd54220c1b9684dd19491558edcd6e69e",
     "enlarger.safetensors": "8636cda18bbce85d15ea26c4f9598ff0901d04c1ab607bcf4f2386a1ae1ec3fa",
     "looks.safetensors": "294de257d7a66bd066e1db29c6a6c7b646229ea186f208b1e6067e2be1203545",

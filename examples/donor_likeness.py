@@ -19,6 +19,7 @@ from torch import Tensor
 
 from faceanon.backbones.persona import Persona
 from faceanon.data.files import read_photo
+from faceanon.landmarks.cast import READ
 from faceanon.metrics.recognition import threshold_at_far
 from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.models import load_backbone
@@ -36,7 +37,7 @@ def fitting_donors(method: Persona, face: Tensor) -> tuple[Tensor, list[int]]:
     target = method._targets(face, codes)[0]
     space = method.identities
     kept = space.kept_basis.numpy()
-    donors = method.cast.fitting((codes.identity.numpy() @ kept[:, :2])[0], target.tone, kept).tolist()
+    donors = method.cast.fitting((codes.identity.numpy() @ kept[:, :READ])[0], target.tone, kept).tolist()
     drawn = torch.from_numpy(method.cast.put_on([target] * len(donors), donors))
     seen = drawn.flatten(1).isfinite().all(1)
     return from_bytes(to_bytes(drawn[seen])), [donor for donor, ok in zip(donors, seen.tolist(), strict=True) if ok]

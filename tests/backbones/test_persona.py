@@ -551,7 +551,7 @@ def test_sex_and_age_come_from_what_the_picture_shows(persona, faces):
     code = persona.encode(faces).identity
     space = persona.identities
     looks = persona.looks.read(persona.bundle.codec.encode(faces))
-    torch.testing.assert_close(space.kept(code)[:, :2], looks, atol=1e-3, rtol=0)
+    torch.testing.assert_close(space.kept(code)[:, :3], looks, atol=1e-3, rtol=0)
     # All else is the embedding's.
     embedded = space.code(persona.bundle.recogniser(faces))
     torch.testing.assert_close(code @ space.free_basis, embedded @ space.free_basis, atol=1e-3, rtol=0)

@@ -7,7 +7,7 @@ import pytest
 
 from faceanon.errors import UserError
 from faceanon.landmarks.album import Album
-from faceanon.landmarks.cast import FEWEST, FILE, FITTING, TRIES, Cast
+from faceanon.landmarks.cast import FEWEST, FILE, FITTING, READ, TRIES, Cast
 from faceanon.networks.identity_space import IdentitySpace
 from faceanon.paths import checkpoints
 from faceanon.weights.bundle import Bundle
@@ -55,7 +55,7 @@ def test_every_donor_has_a_picture_with_the_mesh_on_it(cast):
 
 def test_donors_who_fit_are_of_the_sex_age_and_skin(cast, directions):
     kept, _ = directions
-    looks = cast.codes @ kept[:, :2]
+    looks = cast.codes @ kept[:, :READ]
     for number in cast.closed[::12]:
         fitting = cast.fitting(looks[number], cast.tones[number], kept)
         assert fitting[0] == number
@@ -64,10 +64,20 @@ def test_donors_who_fit_are_of_the_sex_age_and_skin(cast, directions):
         assert np.abs(looks[fitting, 1] - looks[number, 1]).mean() < np.abs(looks[others, 1] - looks[number, 1]).mean()
 
 
+def test_who_fits_in_the_dark_has_the_same_skin(cast, directions):
+    kept, _ = directions
+    looks = cast.codes @ kept[:, :READ]
+    spread = looks[cast.closed, 2].std()
+    for number in cast.closed[::12]:
+        for shift in (0.0, -1.0):
+            fitting = cast.fitting(looks[number], cast.tones[number] + np.float32(shift), kept)
+            assert np.abs(looks[fitting[:FEWEST], 2] - looks[number, 2]).mean() < spread
+
+
 def test_keys_choose_and_a_donor_s_own_code_gets_this_donor(cast, directions):
     kept, free = directions
     draw = np.random.default_rng(0)
-    looks = cast.codes @ kept[:, :2]
+    looks = cast.codes @ kept[:, :READ]
     # The one whom most others fit.
     fitting = [len(cast.fitting(looks[i], cast.tones[i], kept)) for i in cast.closed]
     own = int(cast.closed[int(np.argmax(fitting))])

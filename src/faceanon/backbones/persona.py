@@ -184,7 +184,7 @@ class Persona(Backbone):
 
     @cached_property
     def looks(self) -> Looks:
-        """The network that reads sex and age."""
+        """The network that reads sex, age and skin."""
         return Looks()
 
     @cached_property
@@ -579,7 +579,7 @@ class Persona(Backbone):
         return self.finder.covers(latents, maps_shown(mask, lines), mesh)
 
     def _identity(self, embedding: Tensor, latents: Tensor, image: Tensor) -> Tensor:
-        """Codes `(B, 64)` of embeddings, with sex and age as the pictures show them.
+        """Codes `(B, 64)` of embeddings, with sex, age and skin as the pictures show them.
 
         The recogniser was trained to tell persons apart: its embeddings tell sex and age of the invented people that
         the space was fitted to, and nothing of real ones.

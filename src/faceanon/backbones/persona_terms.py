@@ -29,6 +29,7 @@ from faceanon.weights.bundle import Bundle
 
 SEEN = 1 + DRAWINGS  # what the discriminator is told: mask and drawings
 RANGE = 5.0  # normalised latents of photographs hardly ever lie beyond
+PAINTED = 2  # of the looks that are read, those that a painted face is held to: sex and age
 LOOKS_NOISE = 0.3  # deviation of the noise on painted latents whose looks are read
 WATCHED = 6  # drawn faces of a batch that recogniser and mesh look at through the decoder
 READ = 8  # drawn faces of a batch that the readers learn from in the same way
@@ -42,7 +43,7 @@ class PersonaTerms:
         bundle: With codec and recogniser.
         identities: The space of the identity codes.
         mesh: Finds the 468 points.
-        looks: Reads sex and age.
+        looks: Reads sex, age and skin.
         cells: Side of the largest latents, in cells.
         readers: Of `new_readers`, as the stage trains them; empty where nothing is trained.
     """
@@ -241,19 +242,20 @@ class PersonaTerms:
             shown: Pictures of some of them.
             watched: Numbers of these.
         """
-        # The first two kept directions are sex and age, which the network reads. The others are of the skin.
-        looks = self.identities.kept(codes.identity)[:, :2].detach()
+        # The first kept directions are what the network reads. The skin of a painted face is left to the terms of
+        # colour, which see every cell.
+        looks = self.identities.kept(codes.identity)[:, :PAINTED].detach()
         side = LatentCodec.shrink * self.looks.cells
         if painted.shape[-1] != self.looks.cells:
             # The network reads latents of one size of faces. Others have to be drawn, shrunk and encoded, which is done
             # for the few watched rows alone.
             small = F.interpolate(shown, size=(side, side), mode="area")
-            return F.smooth_l1_loss(self.looks.read(self.bundle.codec.encode(small)), looks[watched])
+            return F.smooth_l1_loss(self.looks.read(self.bundle.codec.encode(small))[:, :PAINTED], looks[watched])
         assert codes.mask is not None
         # Noise keeps the painter from drawing what the network alone takes for sex or age.
         noisy = painted + LOOKS_NOISE * torch.randn_like(painted)
-        whole = self.looks.read(noisy)
-        face = self.looks.read(noisy * codes.mask)
+        whole = self.looks.read(noisy)[:, :PAINTED]
+        face = self.looks.read(noisy * codes.mask)[:, :PAINTED]
         return F.smooth_l1_loss(whole, looks) + F.smooth_l1_loss(face, looks)
 
     def _seen(self, image: Tensor) -> tuple[Tensor, list[Tensor]]:

@@ -35,13 +35,15 @@ TRIES = 8  # donors who are put on a face at most, until one is unlike the origi
 UNLIKE = 0.1  # cosine of embeddings from which a donor's face on the original is too much like it
 SEEN = 4  # steps above it from which a donor whom a person has in other photos is not put on either: a cosine of .25
 STEP = 0.05  # differences of that cosine below which the key decides between two donors, not the likeness
-# How much differences of sex, age, brightness and colour between a person and a donor count; the first two as
-# `landmarks.looks` reads them, the others in natural logarithms. A face of another skin would keep its white lips.
-SEX = 3.0  # of what lies between -1 and 1; beyond, a face is no more of one sex
+READ = 3  # first kept directions of a code: sex, age and skin, as `landmarks.looks` reads them off a picture
+# How much differences of these between a person and a donor count, and of brightness and colour of the pictures, in
+# natural logarithms. Skin and brightness are two things: a light face in the dark is no dark face.
+SEX = 4.0  # of what lies between -1 and 1; beyond, a face is no more of one sex
 AGE = 4.0
+SKIN = 4.0  # a face of another skin would keep its white lips
 # Age here rises from old to young.
-CHILD = 0.7  # age above which a face is a child's, and its sex counts a third
-BRIGHTNESS = 6.0
+CHILD = 1.0  # age above which a face is a child's, and its sex counts a third
+BRIGHTNESS = 4.0
 COLOUR = 4.0
 SAME = 0.99  # cosine of the free parts of two codes, from which they are one donor's
 
@@ -106,21 +108,22 @@ class Cast:
         """Numbers of the donors who fit a person best, the best one first.
 
         Args:
-            looks: `(2,)` sex and age of the person.
-            tone: `(3,)` of the person's skin, as `swap.skin_tone`.
-            kept: `(64, K)` the directions of a code that tell sex and age, in this order first.
+            looks: `(3,)` sex, age and skin of the person.
+            tone: `(3,)` of the person's skin as the light shows it, as `swap.skin_tone`.
+            kept: `(64, K)` the directions of a code that tell sex, age and skin, in this order first.
         """
         donors = self.closed
-        theirs = self.codes[donors] @ kept[:, :2]
+        theirs = self.codes[donors] @ kept[:, :READ]
         sex = np.abs(theirs[:, 0].clip(-1, 1) - np.clip(looks[0], -1, 1))
         age = np.abs(theirs[:, 1] - looks[1])
+        skin = np.abs(theirs[:, 2] - looks[2])
         hue = self.tones[donors] - tone
         # Tones are logarithms, so brightness is what the channels share; colour is what is left of each.
         brightness = hue.mean(1)
         colour = np.abs(hue - brightness[:, None]).sum(1)
         if looks[1] > CHILD:
             sex = sex / 3
-        costs = SEX * sex + AGE * age + BRIGHTNESS * np.abs(brightness) + COLOUR * colour
+        costs = SEX * sex + AGE * age + SKIN * skin + BRIGHTNESS * np.abs(brightness) + COLOUR * colour
         # Stable: of two donors of equal cost both engines take the same one, or their strangers would differ.
         order = np.argsort(costs, kind="stable")
         fit = int((costs <= costs[order[0]] + MISFIT).sum())
@@ -139,7 +142,7 @@ class Cast:
             kept: `(64, K)` directions of a code that tell sex, age and skin.
             free: `(64, F)` the others.
         """
-        fitting = self.fitting(code @ kept[:, :2], tone, kept)
+        fitting = self.fitting(code @ kept[:, :READ], tone, kept)
         # Recognisers see the more of the original the more the donor is like it (a correlation of .56).
         unlike = fitting[np.argsort(self.embeddings[fitting] @ embedding, kind="stable")]
         donors = unlike[: max(round(UNLIKE_SHARE * len(unlike)), FEWEST)]

@@ -1,4 +1,4 @@
-"""Sex and age as an aligned face shows them (`networks.looks`)."""
+"""Sex, age and skin as an aligned face shows them (`networks.looks`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faceanon.networks.looks import LooksNet
 from faceanon.weights.shipped import read_tensors
 
 FILE = "looks.safetensors"
-MOST = 2.0  # of either number: beyond it a person does not look more like a woman, only the latents stranger
+MOST = 2.0  # of each number: beyond it a person does not look more like a woman, only the latents stranger
 
 
 class Looks:
@@ -27,7 +27,7 @@ class Looks:
         >>> import torch
         >>> from faceanon.landmarks.looks import Looks
         >>> Looks().read(torch.zeros(2, 32, 16, 16)).shape
-        torch.Size([2, 2])
+        torch.Size([2, 3])
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -44,13 +44,14 @@ class Looks:
         return self.net.cells
 
     def read(self, latents: Tensor) -> Tensor:
-        """Sex and youth of faces, with a gradient to their latents.
+        """Sex, youth and skin of faces, with a gradient to their latents.
 
         Args:
             latents: Normalised, `(B, 32, 16, 16)`; of the whole picture, the face or what surrounds it, the rest 0.
 
         Returns:
-            `(B, 2)` float32 in [-2, 2]: from man to woman, from old to young; 0 is undecided or middle-aged.
+            `(B, 3)` float32 in [-2, 2]: from man to woman, from old to young, from dark skin to light skin whatever the
+            light; 0 is between.
         """
         self.net.to(latents.device)
         # In bfloat16 the gradient to the latents would be noise where a face is sure of its looks.

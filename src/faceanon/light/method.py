@@ -508,7 +508,7 @@ class LightPersona:
         return unit
 
     def _identity(self, embedding: Array, latents: Array) -> Array:
-        """Identity codes `(B, 64)`, with sex and age as the pictures show them."""
+        """Identity codes `(B, 64)`, with sex, age and skin as the pictures show them."""
         space = self._space()
         code = (embedding - space["mean"]) @ space["basis"].T / space["scale"]
         looks = self.run("looks", latents=latents)[0].clip(-MOST_LOOKS, MOST_LOOKS)

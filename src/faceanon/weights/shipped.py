@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SHA256 = {
-    "cast.safetensors": "7344367cd49780f88e8ed80484da698c2b5d60dadeb969efd3436f5eb3128b8e",
+    "cast.safetensors": "4f723d3971833b4f4bbee08f23561a0f969935f24376a22c46483fd8e2f56683",
     "covers.safetensors": "384cd0c11f0fe4111677c0a2fcc7ea4fd54220c1b9684dd19491558edcd6e69e",
     "enlarger.safetensors": "8636cda18bbce85d15ea26c4f9598ff0901d04c1ab607bcf4f2386a1ae1ec3fa",
-    "looks.safetensors": "294de257d7a66bd066e1db29c6a6c7b646229ea186f208b1e6067e2be1203545",
+    "looks.safetensors": "670878c8bc65a35a0f58685c38571c660ecfb45fd23761cee065ec94548b0c4b",
     "mesh.safetensors": "10ad4dbf0b967097a8007fb0ad082c7c66d98d7eea90d5b82e946036d65b392a",
     "typical.safetensors": "4de04631bbe533460739d36ad49c7dd3afba364c7acbeff46b5dd411a71d0b94",
     "yunet.onnx": "104ee26c71d5c270ce79a6b3dced91c91013260d29a6bf18f9296c5b8c4c2b12",

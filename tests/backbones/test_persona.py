@@ -547,7 +547,7 @@ def test_what_tells_painted_faces_from_photographs_learns_and_teaches(persona, f
 
 
 @torch.no_grad()
-def test_sex_and_age_come_from_what_the_picture_shows(persona, faces):
+def test_sex_age_and_skin_come_from_what_the_picture_shows(persona, faces):
     code = persona.encode(faces).identity
     space = persona.identities
     looks = persona.looks.read(persona.bundle.codec.encode(faces))
@@ -555,7 +555,7 @@ def test_sex_and_age_come_from_what_the_picture_shows(persona, faces):
     # All else is the embedding's.
     embedded = space.code(persona.bundle.recogniser(faces))
     torch.testing.assert_close(code @ space.free_basis, embedded @ space.free_basis, atol=1e-3, rtol=0)
-    torch.testing.assert_close(space.kept(code)[:, 2:], space.kept(embedded)[:, 2:], atol=1e-3, rtol=0)
+    torch.testing.assert_close(space.kept(code)[:, 3:], space.kept(embedded)[:, 3:], atol=1e-3, rtol=0)
 
 
 @torch.no_grad()
@@ -564,7 +564,7 @@ def test_a_large_picture_shows_the_same_looks(faces):
     large = large_faces()
     small = torch.nn.functional.interpolate(large, size=(128, 128), mode="area")
     kept = both.identities.kept
-    torch.testing.assert_close(kept(both.encode(large).identity)[:, :2], kept(both.encode(small).identity)[:, :2])
+    torch.testing.assert_close(kept(both.encode(large).identity)[:, :3], kept(both.encode(small).identity)[:, :3])
 
 
 @torch.no_grad()

@@ -204,6 +204,21 @@ def test_an_open_mouth_gets_the_teeth_of_who_laughs(face, points, cast):
     assert columns.min() > lips[:, 0].min() - 16
 
 
+@pytest.mark.parametrize("shown", [(40, 25, 25), (200, 195, 180)])
+def test_teeth_are_as_bright_as_what_the_person_s_own_mouth_shows(face, points, cast, shown):
+    laughing = points.copy()
+    laughing[list(LOWER_LIP), 1] += 0.15 * eye_distance(points)
+    mouth = cast.mouth(laughing, 256)
+    inside = np.zeros(face.shape[:2], np.uint8)
+    cv2.fillPoly(inside, [laughing[list(INNER_LIPS), :2].round().astype(np.int32)], 1)
+    own = face.copy()
+    own[inside > 0] = shown
+    # Away from the lips, whose colours mix with what lies between them.
+    middle = cv2.erode(inside, np.ones((5, 5))) > 0
+    brightest = np.sort(swapped(own, laughing, cast, 12, mouth=mouth)[middle].mean(1))[-20:].mean()
+    assert abs(brightest - np.mean(shown)) < 40
+
+
 def test_small_pictures_get_the_same_face(face, points, cast):
     half = cv2.resize(face, (128, 128), interpolation=cv2.INTER_AREA)
     small = swapped(half, points / 2, cast, 12, EVERYWHERE[::2, ::2])

@@ -50,6 +50,7 @@ SMOOTH = 0.12  # reach of the smoothing of these moves, in distances between the
 DARKEST = 8.0  # added to colours before their logarithm, so that black stays finite
 MOST_LIGHT = 0.8  # natural logarithm of how much brighter or darker a face may become
 MOST_TINT = 0.25  # ... and one colour of it beside the others
+MOST_SHADE = 1.5  # natural logarithm of how much darker what shows between the lips may become: throats are dark
 HAIR = 0.7  # natural logarithm by which a colour above the brows differs from the skin's where it is hair
 BESIDE_HAIR = 1 / 50  # width of what is taken for hair beside pixels that are, in sides of the picture
 MOST_HAIR = 0.15  # share of a face that a donor's hair may take; more of it is something else
@@ -410,14 +411,25 @@ def _with_mouth(face: Array, mouth: Donor, shape: Array, target: SwapTarget) -> 
     # The affine map that fits all points of the lips best, (2, 3) as cv2 takes it.
     stretch = np.linalg.lstsq(places, lips, rcond=None)[0].T
     inner = cv2.warpAffine(mouth.picture, stretch, (side, side), flags=cv2.INTER_AREA, borderMode=cv2.BORDER_REFLECT)
-    if target.skin.any():
-        brightness = float(np.log(target.picture[target.skin] + DARKEST).mean() - mouth.tone.mean())
-    else:
-        brightness = 0.0
-    inner = (inner * np.exp(np.clip(brightness, -MOST_LIGHT, MOST_LIGHT))).clip(0, 255)
+    # As bright as what shows between the person's own lips: in the skin's light alone white teeth would glow.
+    own = _brightest(target.picture, _filled(target.mesh[list(INNER_LIPS), :2], side))
+    lent = _brightest(inner, _filled(lips, side))
+    change = own - lent
+    brightness = float(np.clip(change.mean(), -MOST_SHADE, MOST_LIGHT))
+    tint = np.clip(change - change.mean(), -MOST_TINT, MOST_TINT)
+    inner = ((inner + np.float32(DARKEST)) * np.exp(brightness + tint) - np.float32(DARKEST)).clip(0, 255)
     share = cv2.GaussianBlur(_filled(lips, side).astype(np.float32), (0, 0), side / 256 + 0.3)[..., None]
     whole: Array = (face * (1 - share) + inner * share).astype(np.float32)
     return whole
+
+
+def _brightest(picture: Pixels, part: NDArray[np.bool_]) -> Array:
+    """Mean logarithm of the colours of the brightest fifth of a part, `(3,)`; an empty part stands for all."""
+    colours = picture[part] if part.any() else picture.reshape(-1, 3)
+    order = np.argsort(colours.sum(1, dtype=np.float32))
+    brightest = colours[order[-max(len(order) // 5, 1) :]]
+    logarithm: Array = np.log(brightest + np.float32(DARKEST)).mean(0)
+    return logarithm
 
 
 def _skin(mesh: Array, side: int) -> NDArray[np.bool_]:

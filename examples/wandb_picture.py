@@ -30,6 +30,7 @@ BLOCK = 32768
 BEFORE_PART = struct.Struct("<IHB")  # checksum, length, kind
 WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 STEP = "trainer/global_step"
+KINDS = {"train/": "terms of the losses", "val": "validation"}  # of curves, by how their names begin
 # Of a test's table that are shown.
 SHOWN = (
     "deid_rate/",
@@ -119,14 +120,19 @@ def _add_row(run: Run, files: Path, row: dict[str, Any]) -> None:
 
 
 def draw(runs: list[Run]) -> Figure:
-    """One column a run."""
-    figure = Figure(figsize=(6.5 * len(runs), 14), layout="constrained")
-    grid = figure.subplots(3, len(runs), squeeze=False, height_ratios=[3, 2, 5])
+    """One column a run, one row a kind of content that any of them has."""
+    kinds = []
+    for prefix in KINDS:
+        if any(curves_of(run, prefix) for run in runs):
+            kinds.append(prefix)
+    heights = [3] * len(kinds) + [5]
+    figure = Figure(figsize=(6.5 * len(runs), 1.2 * sum(heights)), layout="constrained")
+    grid = figure.subplots(len(heights), len(runs), squeeze=False, height_ratios=heights)
     for column, run in enumerate(runs):
-        losses, validated, below = grid[:, column]
-        losses.set_title(run.title)
-        draw_curves(losses, run, "train/", "terms of the losses")
-        draw_curves(validated, run, "val", "validation")
+        grid[0, column].set_title(run.title)
+        for row, prefix in enumerate(kinds):
+            draw_curves(grid[row, column], run, prefix)
+        below = grid[-1, column]
         below.axis("off")
         if run.sheet is not None:
             below.imshow(Image.open(run.sheet))
@@ -135,21 +141,28 @@ def draw(runs: list[Run]) -> Figure:
     return figure
 
 
-def draw_curves(axes: Axes, run: Run, prefix: str, label: str) -> None:
-    """The curves whose names begin so, a test's single values left out."""
-    axes.set_ylabel(label)
-    drawn = False
+def curves_of(run: Run, prefix: str) -> dict[str, list[tuple[float, float]]]:
+    """The curves whose names begin so; a test's single values are none."""
+    found = {}
     for name, points in sorted(run.curves.items()):
         if name.startswith(prefix) and len(points) > 1:
-            steps, values = zip(*points, strict=True)
-            axes.plot(steps, values, linewidth=1, label=name.removeprefix("train/"))
-            drawn = True
-    if drawn:
-        axes.set_xlabel("optimizer step")
-        axes.set_yscale("symlog", linthresh=0.1)
-        axes.legend(fontsize=7, ncols=2)
-    else:
+            found[name] = points
+    return found
+
+
+def draw_curves(axes: Axes, run: Run, prefix: str) -> None:
+    """The curves whose names begin so."""
+    curves = curves_of(run, prefix)
+    if not curves:
         axes.axis("off")
+        return
+    for name, points in curves.items():
+        steps, values = zip(*points, strict=True)
+        axes.plot(steps, values, linewidth=1, label=name.removeprefix("train/"))
+    axes.set_xlabel("optimizer step")
+    axes.set_ylabel(KINDS[prefix])
+    axes.set_yscale("symlog", linthresh=0.1)
+    axes.legend(fontsize=7, ncols=2)
 
 
 def draw_table(axes: Axes, run: Run) -> None:

@@ -3,6 +3,7 @@ import torch
 from backbone_training import trained_parts
 
 from faceanon.backbones.riddle import Riddle
+from faceanon.errors import UserError
 from faceanon.testing import smooth_faces
 
 
@@ -40,3 +41,31 @@ def test_its_stage_trains_the_mapper_alone(tiny_bundle, tmp_path):
     changed, terms = trained_parts("riddle_s2", tiny_bundle, tmp_path)
     assert changed == {"mapper"}
     assert terms == {"identity", "reconstruction", "perceptual"}
+
+
+@torch.no_grad()
+def test_with_flips_the_key_undoes_itself_before_any_training(tiny_bundle):
+    torch.manual_seed(0)
+    method = Riddle(str(tiny_bundle), add_linear=True, add_pos_embedding=True, flips=3, flip_share=0.7).eval()
+    code = method.encode(smooth_faces(64)).identity
+    key, other = method.sample_key(4), method.sample_key(4)
+    stranger = method.transform(code, key)
+    torch.testing.assert_close(method.transform(stranger, key), code)
+    assert (method.transform(stranger, other) - code).norm() > 0.5 * (code - method.latent_avg).norm()
+    # The first numbers, which hold light and skin, stay.
+    assert torch.equal(stranger[:, 0, :3], code[:, 0, :3])
+    assert (stranger[:, 0, 3:] - code[:, 0, 3:]).abs().max() > 0
+    # What is learnt is added to the changed code, which the encryptor sees.
+    method.addition.weight.copy_(torch.eye(16))
+    added = method.transform(code, key) - stranger
+    password = method.key_mapping(key)
+    torch.testing.assert_close(added, method.mapper(stranger, password), atol=1e-5, rtol=1e-4)
+
+
+def test_a_share_that_is_none_is_told(tiny_bundle):
+    with pytest.raises(UserError, match="flip_share is 1"):
+        Riddle(str(tiny_bundle), flips=3, flip_share=1)
+
+
+def test_without_flips_nothing_is_added_to_the_paper_s_network(backbone):
+    assert not [name for name in backbone.state_dict() if name.startswith("addition")]

@@ -37,6 +37,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
+from faceanon.backbones.linear_person import READER_ROWS, LinearPerson
 from faceanon.backbones.region import blurred, face_region
 from faceanon.errors import UserError
 from faceanon.key import Secret
@@ -46,17 +47,15 @@ from faceanon.losses.structure import structure_loss
 from faceanon.networks.compensation import IdentityCompensation, correction, mlp
 from faceanon.networks.flow import FlowKind, SecureIdentityFlow
 from faceanon.networks.frozen import Frozen
-from faceanon.networks.linear_identity import IdentityDraft, IdentityReader
 from faceanon.networks.whitening import PairedAxes
 from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
 Background = Literal["input", "original", "none"]
-READER_ROWS = 4000  # strangers on whom a reader is measured; it has 500 weights for each number of an identity code
 SECRETS = 4096  # secrets of random keys by which a flow that starts as a turn weighs them
 
 
-class IFADIT(Backbone):
+class IFADIT(LinearPerson, Backbone):
     """iFADIT on any bundle; the encoder is the bundle's own, e4e or pSp. The defaults are the paper's side.
 
     Args:
@@ -151,17 +150,9 @@ class IFADIT(Backbone):
         self.background = background
         self.mask_growth = mask_growth
         self.mask_blur = mask_blur
-        self.attributes_kept = attributes_kept
-        self.identity_draft: IdentityDraft | None = None
+        self.add_linear_maps(self.code_dim, dim, attributes_kept, identity_draft, identity_reader, READER_ROWS)
         if identity_draft:
-            self.identity_draft = IdentityDraft(self.code_dim, dim, attributes_kept, identity_draft)
             self.mapper = correction(self.code_dim + dim, dim, dim)
-            # A linear map of whole embeddings takes more pictures than a mean and a variance do.
-            self.calibration_batches = 2000
-        self.identity_reader: IdentityReader | None = None
-        if identity_reader:
-            self.identity_reader = IdentityReader(dim, self.code_dim, attributes_kept)
-            self.reader_rows = READER_ROWS
         self.axes: PairedAxes | None = None
         if flow_turn:
             self._turn(flow_turn)
@@ -199,17 +190,21 @@ class IFADIT(Backbone):
         return self._codes(batch.image, batch.latents)
 
     def _codes(self, image: Tensor, latents: Tensor | None) -> Codes:
-        # Embeddings have unit length: this gives their entries a mean square of 1.
-        identity = self.code_dim**0.5 * self.bundle.recogniser(image)
-        return Codes(identity, self._attributes(image, latents))
+        identity = self.identity_of(self.bundle.recogniser(image))
+        return Codes(identity, self.encoder_code(image, latents))
 
-    def _attributes(self, image: Tensor, latents: Tensor | None) -> Tensor:
+    def identity_of(self, embedding: Tensor) -> Tensor:
+        """sqrt(E) times embeddings `(B, E)` of unit length, so that their entries have a mean square of 1."""
+        entries: Tensor = self.code_dim**0.5 * embedding
+        return entries
+
+    def encoder_code(self, image: Tensor, latents: Tensor | None) -> Tensor:
         """The encoder's code `(B, L, D)`; of the latents, where there are any and the encoder takes them."""
         if self.encoder_range == "unit":
             image = (image + 1) / 2
         elif latents is not None and self.encoder.has_codec:
             image = latents
-        attributes, _ = self.encoder.with_features(image)
+        attributes: Tensor = self.encoder.with_features(image)[0]
         return attributes
 
     def encode_anonymized(self, image: Tensor) -> Codes:
@@ -242,8 +237,7 @@ class IFADIT(Backbone):
         assert codes.attributes is not None
         repeated = codes.identity[:, None].expand(-1, self.layers, -1)
         attributes = codes.attributes
-        kept = attributes[..., : self.attributes_kept]
-        kept = F.pad(kept, (0, attributes.shape[-1] - self.attributes_kept))
+        kept = self.kept_numbers(attributes)
         if self.identity_draft is not None:
             attributes = kept
         latent: Tensor = self.mapper(torch.cat([repeated, attributes], -1))
@@ -298,52 +292,24 @@ class IFADIT(Backbone):
         """Measure the axes of identity codes, and the linear map from them to the encoder's codes."""
         if self.axes is None and self.identity_draft is None:
             return
-        identities = []
-        codes = []
-        for batch in batches:
-            embedding = batch.embedding
-            # One of another picture of the person tells less of how this one was taken.
-            if embedding is None:
-                embedding = self.bundle.recogniser(batch.image)
-            identities.append(self.code_dim**0.5 * embedding)
-            # The draft is the same in all rows, as is the first row of the encoder's code.
-            codes.append(self._attributes(batch.image, batch.latents)[:, 0])
-        identity = torch.cat(identities)
+        embedding, codes, _ = self.embeddings_and_codes(batches)
+        identity = self.identity_of(embedding)
         if self.axes is not None:
             self.axes.fit(identity)
         if self.identity_draft is not None:
-            self.identity_draft.fit(identity, torch.cat(codes))
-
-    @torch.no_grad()
-    def calibrate_reader(self, pairs: Iterable[tuple[Codes, Tensor]]) -> None:
-        """Measure the linear map from the encoder's code of a saved picture to the identity that it was drawn from."""
-        if self.identity_reader is None:
-            return
-        read = []
-        drawn = []
-        for codes, saved in pairs:
-            read.append(self._attributes(saved, None)[:, 0])
-            drawn.append(codes.identity)
-        self.identity_reader.fit(torch.cat(read), torch.cat(drawn))
+            self.identity_draft.fit(identity, codes)
 
     def disentangle_terms(
         self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]
     ) -> dict[str, Tensor]:
-        """Phase I: `image` (0.84 (1 - SSIM) + 0.16 L1), `identity_l1` and `landmarks` (both L1).
+        """Phase I: `image` and `drawn_code` of `LinearPerson.drawn_terms`, `identity_l1` and `landmarks` (both L1).
 
         `identity_l1` compares with the code that was drawn, which is the embedding of the identity source.
 
         The paper reconstructs (`pairing: self`). Where a pairing mixes persons, as in the method that iFADIT builds on
         (Nitzan et al., "Face identity disentanglement via latent space mapping"), `image` leaves those rows out.
         """
-        terms: dict[str, Tensor] = {}
-        if "image" in wanted:
-            own = source == torch.arange(len(source), device=source.device)
-            if own.any():
-                terms["image"] = structure_loss(drawn[own], batch.image[own])
-            else:
-                # A term that has a weight must be there, also in a batch without such a row.
-                terms["image"] = drawn.sum() * 0
+        terms = self.drawn_terms(batch, codes, drawn, source, wanted)
         if "identity_l1" in wanted:
             # The code that was drawn is the source's embedding, or what a key made of it.
             target = F.normalize(codes.identity.detach())

@@ -5,18 +5,22 @@
 - Attributes and encoder features are read as DBAF reads them (`backbones.dbaf`), and drawn with the turned code.
 - With `blend` the picture is drawn inside the face and neck alone, or inside the face where a bundle has no parser.
 - With `reader` anonymized pictures are read by a copy of the recogniser that stage 2 trains.
+- For codes of principal components a linear map of the code draws the person, and another reads it off the encoder's
+  code (`identity_draft`, `identity_reader`; `backbones.linear_person`).
 
 docs/methods/dbaf_keyed.md says what each of these is worth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.linear_person import COMPONENT_ROWS, LinearPerson
 from faceanon.errors import UserError
 from faceanon.networks.attention import AttentionAxis
 from faceanon.networks.compensation import correction, expansion
@@ -26,7 +30,7 @@ from faceanon.networks.whitening import Whitening
 from faceanon.types import Codes, FaceBatch
 
 
-class Keyed(DBAF):
+class Keyed(LinearPerson, DBAF):
     """A recogniser's code, turned by the key, and DBAF's attributes, on any bundle.
 
     Args:
@@ -47,9 +51,18 @@ class Keyed(DBAF):
             softly widened; elsewhere the input's own pixels stay.
         reader: The code of an anonymized picture is read by a copy of the recogniser that stage 2 trains, and corrected
             by a small network that also sees the picture's W+ code.
+        attributes_kept: Numbers of the encoder's code, from its beginning, that are all of the attributes where there
+            is a draft. They hold light and skin in a code of principal components.
+        identity_draft: How much of a linear map of the identity code is drawn: 0 none, 1 the map that fits the
+            encoder's codes best, more to make up for what a fit shrinks. It is measured before stage 1 and suits codes
+            of principal components. CID, through which the person stays, is then left out, and `expand` learns from
+            nothing what the map lacks.
+        identity_reader: The code of an anonymized picture is read off the encoder's code by a linear map that is
+            measured before stage 2; it takes the place of `reader`.
 
     Raises:
-        UserError: `cid_depth` is 0: attributes are read with CID.
+        UserError: `cid_depth` is 0: attributes are read with CID. Or attributes are kept for a draft that is not there,
+            or two readers are asked for.
 
     Examples:
         >>> from faceanon.models import load_backbone
@@ -81,20 +94,31 @@ class Keyed(DBAF):
         turn_away: float = 0.1,
         blend: bool = False,
         reader: bool = False,
+        attributes_kept: int = 0,
+        identity_draft: float = 0.0,
+        identity_reader: bool = False,
     ) -> None:
         if not cid_depth:
             raise UserError("attributes are read with CID; give it a cid_depth of at least 1")
-        super().__init__(bundle, cid_depth, cid_heads, cid_head_dim, cid_mlp_ratio, cid_dropout, cid_axis, maar, blend)
-        assert self.cid is not None
-        # The attributes start as the whole code, which the prior can draw.
-        nn.init.eye_(self.cid.project.weight)
-        nn.init.zeros_(self.cid.project.bias)
+        if attributes_kept and not identity_draft:
+            raise UserError(f"attributes_kept is {attributes_kept} without an identity_draft; give both, or neither")
+        if reader and identity_reader:
+            raise UserError("reader and identity_reader both read anonymized pictures; give one of them")
+        depth = 0 if identity_draft else cid_depth
+        super().__init__(bundle, depth, cid_heads, cid_head_dim, cid_mlp_ratio, cid_dropout, cid_axis, maar, blend)
+        if self.cid is not None:
+            # The attributes start as the whole code, which the prior can draw.
+            nn.init.eye_(self.cid.project.weight)
+            nn.init.zeros_(self.cid.project.bias)
         dim = self.generator.style_dim
         layers = self.generator.n_latent
         self.principal = principal
         self.discriminants = Discriminants(self.bundle.embedding_length, code_dim)
         self.turn: Whitening = KeyedTurn(code_dim, turn_dim or code_dim, turn_away)
-        self.expand = expansion(code_dim, 256, layers, dim)
+        self.expand: nn.Module = expansion(code_dim, 256, layers, dim)
+        self.add_linear_maps(code_dim, dim, attributes_kept, identity_draft, identity_reader, COMPONENT_ROWS)
+        if identity_draft:
+            self.expand = correction(code_dim + attributes_kept, 256, 256, dim)
         self.reader: nn.Module | None = None
         if reader:
             self.reader = self.bundle.trainable_recogniser().eval()
@@ -119,16 +143,40 @@ class Keyed(DBAF):
 
     def encode(self, image: Tensor) -> Codes:
         """Codes of `(B, 3, S, S)`: identity `(B, K)`."""
-        return self._encode(image, self._recognised)
+        return self._with_attributes(self._encode(image, self._recognised))
+
+    def encode_batch(self, batch: FaceBatch) -> Codes:
+        """As `encode`; latents that were prepared need not be computed."""
+        if batch.latents is not None and self.encoder.has_codec:
+            self.bundle.codec.know(batch.image, batch.latents)
+        return self.encode(batch.image)
 
     def encode_anonymized(self, image: Tensor) -> Codes:
-        """As `encode`, with the identity read by the trained reader where there is one."""
+        """As `encode`, with the identity read by a reader where there is one."""
+        if self.identity_reader is not None:
+            return self._with_attributes(self._encode(image, self._read_off_code))
         if self.reader is None:
             return self.encode(image)
-        return self._encode(image, self._read)
+        return self._with_attributes(self._encode(image, self._read))
+
+    def _with_attributes(self, codes: Codes) -> Codes:
+        """With a draft the encoder's code is all the attributes, of which `w_plus` draws the kept numbers."""
+        if self.identity_draft is None:
+            return codes
+        assert codes.latent is not None
+        return replace(codes, attributes=codes.latent - self.latent_avg)
+
+    def identity_of(self, embedding: Tensor) -> Tensor:
+        """The identity code `(B, K)` of embeddings `(B, E)`."""
+        code: Tensor = self.discriminants(embedding)
+        return code
 
     def _recognised(self, image: Tensor, latent: Tensor) -> Tensor:
-        code: Tensor = self.discriminants(self.bundle.recogniser(image))
+        return self.identity_of(self.bundle.recogniser(image))
+
+    def _read_off_code(self, image: Tensor, latent: Tensor) -> Tensor:
+        assert self.identity_reader is not None
+        code: Tensor = self.identity_reader((latent - self.latent_avg)[:, 0])
         return code
 
     def _read(self, image: Tensor, latent: Tensor) -> Tensor:
@@ -145,21 +193,38 @@ class Keyed(DBAF):
         return turned
 
     def w_plus(self, codes: Codes) -> Tensor:
-        """What the identity code stands for in W+, plus attributes: `(B, L, D)`."""
+        """What the identity code stands for in W+, plus attributes: `(B, L, D)`.
+
+        With a draft: mean code, kept numbers of the attributes, draft of the code, and what `expand` adds to it.
+        """
         assert codes.attributes is not None
-        latent: Tensor = self.expand(self.turn.white(codes.identity)) + codes.attributes
-        return latent
+        white = self.turn.white(codes.identity)
+        if self.identity_draft is None:
+            latent: Tensor = self.expand(white) + codes.attributes
+            return latent
+        return self.latent_avg + self.person_with(codes.identity, codes.attributes, self.expand, white)
 
     @torch.no_grad()
     def calibrate(self, batches: Iterable[FaceBatch]) -> None:
         """Fit the directions and the whitening of the identity code."""
-        embeddings = []
-        identities = []
-        for batch in batches:
-            embeddings.append(self.bundle.recogniser(batch.image))
-            identities.append(batch.identity)
-        stacked = torch.cat(embeddings)
-        persons = torch.cat(identities)
+        if self.identity_draft is None:
+            embeddings = []
+            identities = []
+            for batch in batches:
+                embeddings.append(self.bundle.recogniser(batch.image))
+                identities.append(batch.identity)
+            stacked = torch.cat(embeddings)
+            persons = torch.cat(identities)
+        else:
+            stacked, codes, persons = self.embeddings_and_codes(batches)
         # Without labels the fit takes principal components.
         self.discriminants.fit(stacked, torch.full_like(persons, -1) if self.principal else persons)
         self.turn.fit(self.discriminants(stacked))
+        if self.identity_draft is not None:
+            self.identity_draft.fit(self.discriminants(stacked), codes)
+
+    def disentangle_terms(
+        self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]
+    ) -> dict[str, Tensor]:
+        """`image` and `drawn_code` of `LinearPerson.drawn_terms`."""
+        return self.drawn_terms(batch, codes, drawn, source, wanted)

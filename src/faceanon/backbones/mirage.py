@@ -47,6 +47,11 @@ class Mirage(Keyed):
         rounds: Rounds of the flow.
         swing: How far the flow is from linear, in radians; 0 is linear. More resists known pairs longer, and makes
             errors of reading larger: the table is examples/known_pairs.py's.
+        principal: As of `Keyed`: the code's directions are principal components of the embeddings.
+        attributes_kept: As of `Keyed`.
+        identity_draft: As of `Keyed`, on codes of principal components. The frame of a mesh keeps what lies around a
+            face, so that nothing is blended then.
+        identity_reader: As of `Keyed`; it takes the place of the trained reader R and of c.
 
     Examples:
         >>> import torch
@@ -73,6 +78,10 @@ class Mirage(Keyed):
         grades: list[int] | None = None,
         rounds: int = 4,
         swing: float = 0.4,
+        principal: bool = False,
+        attributes_kept: int = 0,
+        identity_draft: float = 0.0,
+        identity_reader: bool = False,
     ) -> None:
         grades = list(GRADES) if grades is None else grades
         shared: dict[str, Any] = {
@@ -82,8 +91,12 @@ class Mirage(Keyed):
             "cid_dropout": 0.0,
             "maar": skip,
             "code_dim": sum(grades),
-            "blend": True,
-            "reader": True,
+            "principal": principal,
+            "blend": not identity_draft,
+            "reader": not identity_reader,
+            "attributes_kept": attributes_kept,
+            "identity_draft": identity_draft,
+            "identity_reader": identity_reader,
         }
         super().__init__(bundle, **shared)
         self._shared = shared

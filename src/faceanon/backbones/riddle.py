@@ -11,15 +11,18 @@ Li, Wang, Zhao, Dong and Tan, "RiDDLE: Reversible and Diversified De-identificat
 
 What differs: the groups are 4, 4 and the rest on generators of any size (the published split is 4, 4, 6 at 256 px); the
 picture is read by the bundle's own W+ encoder; the training closes the loop through the saved picture (`loop: file`),
-where the published code hands the codes on. Training terms are in configs/riddle_s2.yaml.
+where the published code hands the codes on. Training terms are in configs/riddle_s2.yaml. With `flips` the key itself
+changes signs of the code, and the encryptor learns what to add; this is off by default.
 """
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from faceanon.backbones.base import Backbone
+from faceanon.backbones.dbaf import LEVELS, flipped
+from faceanon.errors import UserError
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.riddle_mapper import TransformerMapperSplit
 from faceanon.types import Codes
@@ -38,6 +41,15 @@ class Riddle(Backbone):
         add_linear: Pass code and password through a linear layer each first (in the published checkpoint).
         add_pos_embedding: Add a learnt vector per layer to the code (likewise).
         norm: Whether the encryptor has layer norms.
+        flips: With a number, the key also says of each number of the code if it changes its sign, which the same key
+            undoes, and the encryptor sees the changed code and learns from nothing what to add to it. It suits codes of
+            principal components, of which so many first ones keep their sign: they hold light and skin. With None
+            (paper) the encryptor is all of the change.
+        flip_share: The share of signs that a key changes, between 0 and 1; above 0.5 a stranger is rather the opposite
+            of the person.
+
+    Raises:
+        UserError: `flip_share` is not between 0 and 1.
 
     Examples:
         >>> from faceanon.backbones.riddle import Riddle
@@ -60,8 +72,12 @@ class Riddle(Backbone):
         add_linear: bool = False,
         add_pos_embedding: bool = False,
         norm: bool = True,
+        flips: int | None = None,
+        flip_share: float = 0.5,
     ) -> None:
         super().__init__()
+        if not 0 < flip_share < 1:
+            raise UserError(f"flip_share is {flip_share}; give a number between 0 and 1")
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()
         self.encoder = self.bundle.encoder()
@@ -72,6 +88,14 @@ class Riddle(Backbone):
         self.key_mapping = Frozen(self.bundle.generator().style)
         split = (COARSE, MIDDLE, layers - COARSE - MIDDLE)
         self.mapper = TransformerMapperSplit(split, add_linear, add_pos_embedding, norm, dim)
+        self.flips = flips
+        self.flip_share = flip_share
+        self.addition: nn.Linear | None = None
+        if flips is not None:
+            # What ends in a layer norm cannot give 0, so a layer follows that can.
+            self.addition = nn.Linear(dim, dim)
+            nn.init.zeros_(self.addition.weight)
+            nn.init.zeros_(self.addition.bias)
         # Lightning does not call `train` when a fit starts.
         self.encoder.eval()
 
@@ -90,8 +114,14 @@ class Riddle(Backbone):
         """Encrypt or decrypt `(B, L, D)` under `key` `(B, D)`; `inverse` changes nothing."""
         with torch.no_grad():
             password = self.key_mapping(key)
-        changed: Tensor = self.mapper(identity, password)
-        return changed
+        if self.flips is None or self.addition is None:
+            changed: Tensor = self.mapper(identity, password)
+            return changed
+        # RiDDLE has one password for all rows, and `flipped` takes one for each group of rows.
+        signs = key[:, None].expand(-1, len(LEVELS) + 1, -1)
+        turned = self.latent_avg + flipped(identity - self.latent_avg, signs, self.flips, self.flip_share)
+        added: Tensor = self.addition(self.mapper(turned, password))
+        return turned + added
 
     def w_plus(self, codes: Codes) -> Tensor:
         """The code itself, `(B, L, D)`."""

@@ -17,6 +17,9 @@ What differs, and why:
   from nothing: w+ = attributes(w+) + expand(z).
 - Stage 2 (configs/rotation_s2.yaml) is not the paper's: it tunes the drawing with anonymized pictures in the loop,
   without which the turned vector is not found again in the picture.
+- For codes of principal components (`backbones.linear_person`): the drawing starts from a linear map of the vector
+  (`identity_draft`), a stranger's vector is read off the encoder's code (`identity_reader`), and the vector has the
+  leading principal components of the embedding alone (`components`). All are off by default.
 
 As every linear map of the vector this one is revealed by about as many known pairs as the vector is long.
 """
@@ -24,19 +27,23 @@ As every linear map of the vector this one is revealed by about as many known pa
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable
 
+import torch
 from torch import Tensor, nn
 
 from faceanon.backbones.base import Backbone
+from faceanon.backbones.linear_person import COMPONENT_ROWS, READER_ROWS, LinearPerson
 from faceanon.errors import UserError
 from faceanon.networks.attention import LayerTransformer
-from faceanon.networks.compensation import expansion
+from faceanon.networks.compensation import correction, expansion
+from faceanon.networks.discriminants import Discriminants
 from faceanon.networks.keyed import KeyedTurn
-from faceanon.types import Codes
+from faceanon.types import Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
 
-class Rotation(Backbone):
+class Rotation(LinearPerson, Backbone):
     """The keyed vector rotation on any bundle.
 
     Args:
@@ -46,9 +53,20 @@ class Rotation(Backbone):
         attribute_heads: Its attention heads.
         attribute_head_dim: Width of a head.
         hidden: Width of the network that expands the vector to W+.
+        components: Even number K of principal components that the vector has, whitened, in place of the whole
+            embedding (0, paper). A turn spreads the error of every number that is read over all of them, and the last
+            numbers of an embedding are read badly.
+        attributes_kept: Numbers of the encoder's code, from its beginning, that are all of the attributes where there
+            is a draft. They hold light and skin in a code of principal components.
+        identity_draft: How much of a linear map of the vector is drawn: 0 none (paper), 1 the map that fits the
+            encoder's codes best, more to make up for what a fit shrinks. It is measured before stage 1 and suits codes
+            of principal components. The transformer of the attributes, through which the person stays, is then left
+            out, and `expand` learns from nothing what the map lacks.
+        identity_reader: The vector of an anonymized picture is read off the encoder's code by a linear map that is
+            measured before stage 2, and not by the recogniser.
 
     Raises:
-        UserError: The angle is out of range.
+        UserError: The angle is out of range, or attributes are kept for a draft that is not there.
 
     Examples:
         >>> import torch
@@ -76,8 +94,14 @@ class Rotation(Backbone):
         attribute_heads: int = 4,
         attribute_head_dim: int = 48,
         hidden: int = 256,
+        components: int = 0,
+        attributes_kept: int = 0,
+        identity_draft: float = 0.0,
+        identity_reader: bool = False,
     ) -> None:
         super().__init__()
+        if attributes_kept and not identity_draft:
+            raise UserError(f"attributes_kept is {attributes_kept} without an identity_draft; give both, or neither")
         if not 0 < angle < 180:
             raise UserError(
                 f"angle is {angle}; give degrees between 0 and 180, more than 90 to leave the person behind"
@@ -87,21 +111,33 @@ class Rotation(Backbone):
         self.encoder = self.bundle.encoder()
         dim = self.generator.style_dim
         layers = self.generator.n_latent
+        self.principal: Discriminants | None = None
         length = self.bundle.embedding_length
+        if components:
+            if components % 2 or not 0 < components <= length:
+                raise UserError(f"components is {components}; give an even number up to {length}, or 0 for all")
+            self.principal = Discriminants(length, components)
+            length = components
         # The turn by a frame of m reflections keeps exp(-4 m / E) of the turn without any, so the strangers of two keys
         # have a cosine of exp(-8 m / E): .02 with half as many reflections as the vector is long.
         self.key_shape = (length // 2, length)
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
-        self.attributes = LayerTransformer(
-            layers, dim, attribute_depth, attribute_heads, attribute_head_dim, 4 * dim, dropout=0.0
-        )
-        # Attributes start out near the whole code, which can be drawn.
-        nn.init.eye_(self.attributes.project.weight)
-        nn.init.zeros_(self.attributes.project.bias)
+        self.attributes: LayerTransformer | None = None
+        if not identity_draft:
+            self.attributes = LayerTransformer(
+                layers, dim, attribute_depth, attribute_heads, attribute_head_dim, 4 * dim, dropout=0.0
+            )
+            # Attributes start out near the whole code, which can be drawn.
+            nn.init.eye_(self.attributes.project.weight)
+            nn.init.zeros_(self.attributes.project.bias)
         # KeyedTurn turns by an angle of cosine -away. Nothing fits its whitening, which so stays the identity map: the
         # vector keeps its unit length.
         self.turn = KeyedTurn(length, length, away=-math.cos(math.radians(angle)))
-        self.expand = expansion(length, hidden, layers, dim)
+        self.expand: nn.Module = expansion(length, hidden, layers, dim)
+        rows = COMPONENT_ROWS if components else READER_ROWS
+        self.add_linear_maps(length, dim, attributes_kept, identity_draft, identity_reader, rows)
+        if identity_draft:
+            self.expand = correction(length + attributes_kept, hidden, hidden, dim)
         # Lightning does not call `train` when a fit starts.
         self.encoder.eval()
 
@@ -113,9 +149,33 @@ class Rotation(Backbone):
 
     def encode(self, image: Tensor) -> Codes:
         """Codes of `(B, 3, S, S)`: identity `(B, E)` of unit length, attributes `(B, L, D)`."""
-        codes, _ = self.encoder.with_features(image)
-        latent = codes + self.latent_avg
-        return Codes(self.bundle.recogniser(image), self.attributes(latent), latent=latent)
+        return self._codes(image, None)
+
+    def encode_batch(self, batch: FaceBatch) -> Codes:
+        """As `encode`; latents that were prepared need not be computed."""
+        return self._codes(batch.image, batch.latents)
+
+    def _codes(self, image: Tensor, latents: Tensor | None) -> Codes:
+        code = self.encoder_code(image, latents)
+        latent = code + self.latent_avg
+        # With a draft the encoder's code is all the attributes, of which `w_plus` draws the kept numbers.
+        attributes = code if self.attributes is None else self.attributes(latent)
+        return Codes(self.identity_of(self.bundle.recogniser(image)), attributes, latent=latent)
+
+    def encode_anonymized(self, image: Tensor) -> Codes:
+        """As `encode`, with the vector read off the encoder's code where there is a reader."""
+        codes = self.encode(image)
+        if self.identity_reader is None:
+            return codes
+        assert codes.latent is not None
+        return codes.with_identity(self.identity_reader((codes.latent - self.latent_avg)[:, 0]))
+
+    def identity_of(self, embedding: Tensor) -> Tensor:
+        """The vector `(B, K)` of embeddings `(B, E)`: the embedding itself, or its leading principal components."""
+        if self.principal is None:
+            return embedding
+        vector: Tensor = self.principal(embedding)
+        return vector
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """Turn unit vectors `(B, E)` under `key` `(B, m, E)`, or turn them back."""
@@ -123,11 +183,34 @@ class Rotation(Backbone):
         return turned
 
     def w_plus(self, codes: Codes) -> Tensor:
-        """Attributes plus expanded vector: `(B, L, D)`."""
+        """Attributes plus expanded vector: `(B, L, D)`.
+
+        With a draft: mean code, kept numbers of the attributes, draft of the vector, and what `expand` adds to it.
+        """
         assert codes.attributes is not None
-        expanded: Tensor = self.expand(codes.identity)
-        return codes.attributes + expanded
+        if self.identity_draft is None:
+            expanded: Tensor = self.expand(codes.identity)
+            return codes.attributes + expanded
+        return self.latent_avg + self.person_with(codes.identity, codes.attributes, self.expand, codes.identity)
 
     def decode(self, codes: Codes) -> Tensor:
         """Draw the pictures `(B, 3, S, S)` of codes."""
         return self.generator.synthesis(self.w_plus(codes))
+
+    @torch.no_grad()
+    def calibrate(self, batches: Iterable[FaceBatch]) -> None:
+        """Measure principal components and draft, where there are any."""
+        if self.principal is None and self.identity_draft is None:
+            return
+        embedding, code, persons = self.embeddings_and_codes(batches)
+        if self.principal is not None:
+            # Without labels the fit takes principal components.
+            self.principal.fit(embedding, torch.full_like(persons, -1))
+        if self.identity_draft is not None:
+            self.identity_draft.fit(self.identity_of(embedding), code)
+
+    def disentangle_terms(
+        self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]
+    ) -> dict[str, Tensor]:
+        """`image` and `drawn_code` of `LinearPerson.drawn_terms`."""
+        return self.drawn_terms(batch, codes, drawn, source, wanted)

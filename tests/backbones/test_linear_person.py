@@ -1,0 +1,138 @@
+"""Persons drawn and read by linear maps: what the rotation, DBAF keyed and Mirage do with them."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from faceanon.backbones.keyed import Keyed
+from faceanon.backbones.mirage import Mirage
+from faceanon.backbones.rotation import Rotation
+from faceanon.errors import UserError
+from faceanon.models import load_backbone, load_into, save_backbone
+from faceanon.testing import check_backbone, smooth_faces
+from faceanon.types import Codes, FaceBatch
+
+MAPS = {"attributes_kept": 3, "identity_draft": 1.5, "identity_reader": True}
+METHODS = {
+    "rotation": (Rotation, {"components": 8, "hidden": 16}),
+    "keyed": (Keyed, {"code_dim": 8, "principal": True, "maar": False}),
+    "mirage": (Mirage, {"grades": [4, 4], "principal": True, "skip": False}),
+}
+
+
+def made(name, bundle):
+    """A method that starts from linear maps, measured on random pictures."""
+    kind, options = METHODS[name]
+    torch.manual_seed(0)
+    method = kind(str(bundle), **options, **MAPS).eval()
+    some = torch.rand(96, 3, 64, 64, generator=torch.Generator().manual_seed(5)) * 2 - 1
+    nobody = torch.full((16,), -1)
+    method.calibrate([FaceBatch(part, nobody, nobody) for part in some.split(16)])
+    return method
+
+
+@pytest.fixture(params=METHODS)
+def method(request, tiny_bundle):
+    return made(request.param, tiny_bundle)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_they_keep_the_contract(name, tiny_bundle):
+    method = made(name, tiny_bundle)
+    # Until it is measured a reader reads the same of every picture.
+    images = torch.rand(64, 3, 64, 64, generator=torch.Generator().manual_seed(6)) * 2 - 1
+    with torch.no_grad():
+        method.calibrate_reader([(method.encode(images), images)])
+    check_backbone(method, smooth_faces(64))
+
+
+@torch.no_grad()
+def test_nothing_but_the_kept_numbers_comes_from_the_attributes(method):
+    codes = method.encode(smooth_faces(64))
+    drawn = method.w_plus(codes)
+    attributes = codes.attributes.clone()
+    attributes[..., 3:] += 1
+    assert torch.equal(method.w_plus(Codes(codes.identity, attributes)), drawn)
+    attributes[..., :3] += 1
+    changed = method.w_plus(Codes(codes.identity, attributes)) - drawn
+    # `expand` starts at nothing, so the kept numbers are added as they are.
+    torch.testing.assert_close(changed[..., :3], torch.ones_like(changed[..., :3]))
+    assert changed[..., 3:].abs().max() < 1e-5
+    swapped = method.w_plus(codes.with_identity(codes.identity.roll(1, 0)))
+    assert (swapped - drawn)[..., :3].abs().max() < 1e-5
+    assert (swapped - drawn)[..., 3:].abs().mean() > 1e-3
+
+
+@torch.no_grad()
+def test_the_draft_draws_the_codes_that_embeddings_tell(method):
+    images = torch.rand(96, 3, 64, 64, generator=torch.Generator().manual_seed(5)) * 2 - 1
+    codes = method.encode(images)
+    own = codes.attributes[:, 0, 3:]
+    centred = own - own.mean(0)
+    drafted = method.identity_draft(codes.identity)[:, 3:] - own.mean(0)
+    # Of the pictures it was measured on it says something, and of the next picture's code less.
+    assert F.cosine_similarity(drafted, centred).mean() > F.cosine_similarity(drafted, centred.roll(1, 0)).mean() + 0.1
+
+
+@torch.no_grad()
+def test_a_reader_reads_the_encoders_code_and_not_the_recogniser(method):
+    images = smooth_faces(64)
+    drawn = method.encode(images)
+    # As if the pictures had been drawn from identities that no recogniser sees in them.
+    others = torch.randn(drawn.identity.shape, generator=torch.Generator().manual_seed(8))
+    method.calibrate_reader([(drawn.with_identity(others), images)] * 4)
+    read = method.encode_anonymized(images)
+    assert F.cosine_similarity(read.identity, others).mean() > 0.8
+    assert torch.equal(read.attributes, drawn.attributes)
+
+
+@torch.no_grad()
+def test_the_key_is_undone_in_the_code(method):
+    code = method.encode(smooth_faces(64)).identity
+    key, other = method.sample_key(4), method.sample_key(4)
+    moved = method.transform(code, key)
+    torch.testing.assert_close(method.transform(moved, key, inverse=True), code, atol=1e-3, rtol=1e-3)
+    assert (method.transform(moved, other, inverse=True) - code).norm() > 0.1 * code.norm()
+
+
+def test_stage_one_asks_for_the_code_that_was_drawn(method):
+    images = smooth_faces(64)
+    batch = FaceBatch(images, torch.arange(4), torch.full((4,), -1))
+    codes = method.encode(images)
+    own = torch.arange(4)
+    wanted = {"image", "drawn_code"}
+    # The very pictures show the codes that were read off them.
+    terms = method.disentangle_terms(batch, codes, images, own, wanted)
+    assert set(terms) == wanted
+    assert terms["image"].abs() < 1e-4
+    assert terms["drawn_code"].abs() < 1e-4
+    # Turned codes are not those of the pictures; and no picture says how a mixture should look.
+    turned = codes.with_identity(method.transform(codes.identity, method.sample_key(4)))
+    terms = method.disentangle_terms(batch, turned, images, own.roll(1), wanted)
+    assert terms["drawn_code"] > 0.3
+    assert terms["image"] == 0
+
+
+def test_a_saved_model_brings_its_maps_along(tmp_path, tiny_bundle):
+    first = made("rotation", tiny_bundle)
+    save_backbone(first, tmp_path / "first")
+    again, _ = load_backbone(tmp_path / "first")
+    again = getattr(again, "inner", again)
+    assert torch.equal(again.identity_draft.weight, first.identity_draft.weight)
+    assert torch.equal(again.principal.directions, first.principal.directions)
+    other = Rotation(str(tiny_bundle), components=8, hidden=16)
+    with pytest.raises(UserError, match="identity_draft"):
+        load_into(other, tmp_path / "first")
+
+
+@pytest.mark.parametrize("kind", [Rotation, Keyed])
+def test_kept_attributes_without_a_draft_are_one_line(kind, tiny_bundle):
+    with pytest.raises(UserError, match="attributes_kept is 3 without an identity_draft"):
+        kind(str(tiny_bundle), attributes_kept=3)
+
+
+def test_numbers_that_cannot_be_are_one_line(tiny_bundle):
+    with pytest.raises(UserError, match="components is 7"):
+        Rotation(str(tiny_bundle), components=7)
+    with pytest.raises(UserError, match="give one of them"):
+        Keyed(str(tiny_bundle), reader=True, identity_reader=True)

@@ -71,3 +71,44 @@ def test_its_stage_trains_network_and_reader(tiny_bundle, tmp_path):
     changed, terms = trained_parts("fit_s2", tiny_bundle, tmp_path)
     assert changed == {"translator", "reader"}
     assert terms == {"adversarial", "identity", "reconstruction", "recovery", "password"}
+
+
+def test_with_a_turn_the_inverse_password_undoes_the_code_before_any_training(tiny_bundle):
+    torch.manual_seed(0)
+    method = FIT(str(tiny_bundle), password_bits=16, width=4, blocks=1, turned=4).eval()
+    assert not any(name.startswith("encoder") for name in FIT(str(tiny_bundle), width=4, blocks=1).state_dict())
+    faces = smooth_faces(64)
+    key = method.sample_key(4, torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        code, _ = method.encoder.with_features(faces)
+        wanted = code[:, 0].clone()
+        wanted[:, 4:] = method.turns(code[:, 0, 4:], key)
+        drawn = method.generator.synthesis(method.latent_avg + wanted[:, None])
+        # What the network adds starts at nothing.
+        torch.testing.assert_close(method.anonymize(faces, key), drawn)
+        torch.testing.assert_close(method.turns(wanted[:, 4:], -key), code[:, 0, 4:])
+        other = method.sample_key(4, torch.Generator().manual_seed(2))
+        wrong = method.turns(wanted[:, 4:], -other)
+    assert torch.cosine_similarity(wrong, code[:, 0, 4:]).max() < 0.9
+    assert torch.equal(wanted[:, :4], code[:, 0, :4])
+
+
+def test_a_turned_training_starts_from_that_drawing_and_reaches_the_network(tiny_bundle):
+    torch.manual_seed(0)
+    method = FIT(str(tiny_bundle), password_bits=16, width=4, blocks=1, turned=4).train()
+    assert not method.encoder.training
+    method.anonymize(smooth_faces(64), method.sample_key(4)).square().mean().backward()
+    assert method.translator[-2].weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"password_bits": 2, "turned": 4}, "a turn takes 3 password_bits"),
+        ({"turned": 4, "turn_angle": 180.0}, "turn_angle between"),
+        ({"turned": 5}, "turned is 5"),
+    ],
+)
+def test_a_turn_that_cannot_be_is_one_line(tiny_bundle, options, words):
+    with pytest.raises(UserError, match=words):
+        FIT(str(tiny_bundle), width=4, blocks=1, **options)

@@ -16,7 +16,8 @@ method, and `decode(encode(x))` is x.
 What differs: one discriminator, where the paper has three of several scales, and the logistic loss instead of least
 squares; the bundle's frozen recogniser, where the paper fine-tunes SphereFace with labels against the generator; a bit
 at a time is read, where the paper reads groups of four; recovery starts from the saved picture. Weights are in
-configs/fit_s2.yaml.
+configs/fit_s2.yaml. With `turned` the picture is first drawn anew from the bundle's code, which the password turns and
+the inverse password turns back, and the network learns from nothing what to add; this is off by default.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from torch.nn import functional as F
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
 from faceanon.key import Secret
+from faceanon.networks.bit_turns import JOINED, BitTurns
 from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
@@ -110,9 +112,14 @@ class FIT(Backbone):
         password_bits: Length N of a password; the paper's is 16.
         width: Channels of the network at full resolution; the paper's is 64.
         blocks: Its residual blocks; the paper's are 9.
+        turned: With a number, pictures are first drawn anew from the bundle's w+ code of them, of which so many first
+            numbers stay: they hold light and skin in a code of principal components. Pairs of the others are turned
+            by an angle, each to the side that three bits say (`networks.bit_turns`). The network sees this drawing in
+            place of the picture, and what it adds starts at nothing. With None (paper) the network is all there is.
+        turn_angle: The angle, in degrees, between 0 and 180.
 
     Raises:
-        UserError: There are no bits.
+        UserError: There are no bits, or too few for a turn, or nothing is left to be turned by pairs.
 
     Examples:
         >>> from faceanon.backbones.fit import FIT
@@ -130,7 +137,17 @@ class FIT(Backbone):
     paper = "Gu et al., Password-conditioned Anonymization with Face Identity Transformers, ECCV 2020"
     licence = "the authors' code is Apache-2.0; nothing of it is used"
 
-    def __init__(self, bundle: str = "synth64", password_bits: int = 16, width: int = 64, blocks: int = 9) -> None:
+    latent_avg: Tensor
+
+    def __init__(
+        self,
+        bundle: str = "synth64",
+        password_bits: int = 16,
+        width: int = 64,
+        blocks: int = 9,
+        turned: int | None = None,
+        turn_angle: float = 110.0,
+    ) -> None:
         super().__init__()
         if password_bits < 1:
             raise UserError(
@@ -142,6 +159,34 @@ class FIT(Backbone):
         self.key_bits = min(password_bits, 256)
         self.translator = Translator(3 + password_bits, width, blocks)
         self.reader = PasswordReader(password_bits, max(8, width // 2))
+        self.turned = turned
+        self.turns: BitTurns | None = None
+        if turned is not None:
+            self._start_turning(turned, turn_angle)
+
+    def _start_turning(self, kept: int, angle: float) -> None:
+        """Add what draws pictures anew, and let the network start at nothing."""
+        if self.key_shape[0] < JOINED or not 0 < angle < 180:
+            raise UserError(f"a turn takes {JOINED} password_bits or more, and a turn_angle between 0 and 180")
+        self.generator = self.bundle.generator()
+        self.encoder = self.bundle.encoder().eval()
+        self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
+        left = self.generator.style_dim - kept
+        if kept < 0 or left < 2 or left % 2:
+            raise UserError(f"turned is {kept}; of {self.generator.style_dim} numbers an even number has to be left")
+        self.turns = BitTurns(left, self.key_shape[0], angle)
+        last = self.translator[-2]
+        assert isinstance(last, nn.Conv2d)
+        nn.init.zeros_(last.weight)
+        assert last.bias is not None
+        nn.init.zeros_(last.bias)
+
+    def train(self, mode: bool = True) -> FIT:
+        """Train mode, save for the encoder, whose batch statistics stay as they came."""
+        super().train(mode)
+        if self.turns is not None:
+            self.encoder.eval()
+        return self
 
     def sample_key(self, batch: int, generator: torch.Generator | None = None) -> Tensor:
         """Random passwords `(batch, N)` of -1/2 and +1/2."""
@@ -159,8 +204,22 @@ class FIT(Backbone):
         """The network on pictures `(B, 3, S, S)` under passwords `(B, N)`, inverted bit by bit with `inverse`."""
         password = (-key if inverse else key)[:, :, None, None].to(identity.dtype)
         channels = password.expand(-1, -1, *identity.shape[-2:])
-        changed: Tensor = self.translator(torch.cat([identity, channels], 1))
-        return changed
+        if self.turns is None:
+            changed: Tensor = self.translator(torch.cat([identity, channels], 1))
+            return changed
+        start = self._drawn_turned(identity, password[:, :, 0, 0])
+        added: Tensor = self.translator(torch.cat([start, channels], 1))
+        return start + added
+
+    def _drawn_turned(self, picture: Tensor, password: Tensor) -> Tensor:
+        """Pictures `(B, 3, S, S)` drawn of the codes of pictures, turned under passwords `(B, N)`."""
+        assert self.turns is not None
+        code, _ = self.encoder.with_features(picture)
+        shared = code[:, 0]
+        # All rows have what the first one has, and what they have beyond it stays behind: it is the person's detail.
+        turned = torch.cat([shared[:, : self.turned], self.turns(shared[:, self.turned :], password)], 1)
+        drawn: Tensor = self.generator.synthesis(self.latent_avg + turned[:, None])
+        return drawn
 
     def decode(self, codes: Codes) -> Tensor:
         """The picture that the code is."""

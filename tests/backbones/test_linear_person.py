@@ -134,5 +134,32 @@ def test_kept_attributes_without_a_draft_are_one_line(kind, tiny_bundle):
 def test_numbers_that_cannot_be_are_one_line(tiny_bundle):
     with pytest.raises(UserError, match="components is 7"):
         Rotation(str(tiny_bundle), components=7)
+    with pytest.raises(UserError, match=r"stretch is 1\.5"):
+        Rotation(str(tiny_bundle), stretch=1.5)
+    with pytest.raises(UserError, match="turn_stretch is 0"):
+        Keyed(str(tiny_bundle), turn_stretch=0)
     with pytest.raises(UserError, match="give one of them"):
         Keyed(str(tiny_bundle), reader=True, identity_reader=True)
+
+
+@torch.no_grad()
+def test_a_stretch_moves_strangers_away_from_the_mean_and_the_way_back_undoes_it(tiny_bundle):
+    for name, argument in (("rotation", "stretch"), ("keyed", "turn_stretch")):
+        kind, options = METHODS[name]
+        plain = made(name, tiny_bundle)
+        stretched = kind(str(tiny_bundle), **options, **MAPS, **{argument: 1.5}).eval()
+        stretched.load_state_dict(plain.state_dict())
+        code = plain.encode(smooth_faces(64)).identity
+        key = plain.sample_key(4)
+        stranger = stretched.transform(code, key)
+        mean = plain.turn.mean
+        torch.testing.assert_close(stranger - mean, 1.5 * (plain.transform(code, key) - mean), atol=1e-4, rtol=1e-3)
+        torch.testing.assert_close(stretched.transform(stranger, key, inverse=True), code, atol=1e-4, rtol=1e-3)
+
+
+def test_stage_two_may_stretch_what_stage_one_did_not(tmp_path, tiny_bundle):
+    save_backbone(made("rotation", tiny_bundle), tmp_path / "first")
+    kind, options = METHODS["rotation"]
+    second = kind(str(tiny_bundle), **options, **MAPS, stretch=1.5)
+    load_into(second, tmp_path / "first")
+    assert second.turn.stretch == 1.5

@@ -47,6 +47,9 @@ class Keyed(LinearPerson, DBAF):
             which a few dozen persons do not determine.
         turn_dim: Number of leading entries of the code that the key turns; even. By default all.
         turn_away: How far beyond the right angle the key turns codes, as a cosine in [0, 1).
+        turn_stretch: By how much a stranger lies farther from the mean code than a turn puts it; 1 not at all. More
+            draws strangers with clearer features, who are less like the person and less like each other. Stage 2 may
+            have another one than stage 1.
         blend: Draw only inside the parser's face and neck, or without a parser inside the hull of the face mesh, both
             softly widened; elsewhere the input's own pixels stay.
         reader: The code of an anonymized picture is read by a copy of the recogniser that stage 2 trains, and corrected
@@ -77,6 +80,7 @@ class Keyed(LinearPerson, DBAF):
     """
 
     hashed_as = "DBAF"  # of which this class was once a setting
+    stage_arguments = frozenset({"turn_stretch"})
 
     def __init__(
         self,
@@ -92,6 +96,7 @@ class Keyed(LinearPerson, DBAF):
         principal: bool = False,
         turn_dim: int | None = None,
         turn_away: float = 0.1,
+        turn_stretch: float = 1.0,
         blend: bool = False,
         reader: bool = False,
         attributes_kept: int = 0,
@@ -102,6 +107,8 @@ class Keyed(LinearPerson, DBAF):
             raise UserError("attributes are read with CID; give it a cid_depth of at least 1")
         if attributes_kept and not identity_draft:
             raise UserError(f"attributes_kept is {attributes_kept} without an identity_draft; give both, or neither")
+        if turn_stretch <= 0:
+            raise UserError(f"turn_stretch is {turn_stretch}; give a number above 0")
         if reader and identity_reader:
             raise UserError("reader and identity_reader both read anonymized pictures; give one of them")
         depth = 0 if identity_draft else cid_depth
@@ -114,7 +121,7 @@ class Keyed(LinearPerson, DBAF):
         layers = self.generator.n_latent
         self.principal = principal
         self.discriminants = Discriminants(self.bundle.embedding_length, code_dim)
-        self.turn: Whitening = KeyedTurn(code_dim, turn_dim or code_dim, turn_away)
+        self.turn: Whitening = KeyedTurn(code_dim, turn_dim or code_dim, turn_away, turn_stretch)
         self.expand: nn.Module = expansion(code_dim, 256, layers, dim)
         self.add_linear_maps(code_dim, dim, attributes_kept, identity_draft, identity_reader, COMPONENT_ROWS)
         if identity_draft:

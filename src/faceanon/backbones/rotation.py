@@ -56,6 +56,9 @@ class Rotation(LinearPerson, Backbone):
         components: Even number K of principal components that the vector has, whitened, in place of the whole
             embedding (0, paper). A turn spreads the error of every number that is read over all of them, and the last
             numbers of an embedding are read badly.
+        stretch: By how much a stranger lies farther from the mean code than a turn puts it; 1 not at all (paper). More
+            draws strangers with clearer features, who are less like the person and less like each other. Stage 2 may
+            have another one than stage 1.
         attributes_kept: Numbers of the encoder's code, from its beginning, that are all of the attributes where there
             is a draft. They hold light and skin in a code of principal components.
         identity_draft: How much of a linear map of the vector is drawn: 0 none (paper), 1 the map that fits the
@@ -66,7 +69,7 @@ class Rotation(LinearPerson, Backbone):
             measured before stage 2, and not by the recogniser.
 
     Raises:
-        UserError: The angle is out of range, or attributes are kept for a draft that is not there.
+        UserError: The angle or a number is out of range, or attributes are kept for a draft that is not there.
 
     Examples:
         >>> import torch
@@ -81,6 +84,7 @@ class Rotation(LinearPerson, Backbone):
     """
 
     exact = True
+    stage_arguments = frozenset({"stretch"})
     paper = "Cao et al., Personalized and Invertible Face De-identification by Disentangled Identity, ICCV 2021"
     licence = "no code of the authors is known to us"
 
@@ -95,6 +99,7 @@ class Rotation(LinearPerson, Backbone):
         attribute_head_dim: int = 48,
         hidden: int = 256,
         components: int = 0,
+        stretch: float = 1.0,
         attributes_kept: int = 0,
         identity_draft: float = 0.0,
         identity_reader: bool = False,
@@ -111,6 +116,8 @@ class Rotation(LinearPerson, Backbone):
         self.encoder = self.bundle.encoder()
         dim = self.generator.style_dim
         layers = self.generator.n_latent
+        if stretch <= 0 or (stretch != 1 and not components):
+            raise UserError(f"stretch is {stretch}; give 1, or with components any number above 0")
         self.principal: Discriminants | None = None
         length = self.bundle.embedding_length
         if components:
@@ -132,7 +139,7 @@ class Rotation(LinearPerson, Backbone):
             nn.init.zeros_(self.attributes.project.bias)
         # KeyedTurn turns by an angle of cosine -away. Nothing fits its whitening, which so stays the identity map: the
         # vector keeps its unit length.
-        self.turn = KeyedTurn(length, length, away=-math.cos(math.radians(angle)))
+        self.turn = KeyedTurn(length, length, away=-math.cos(math.radians(angle)), stretch=stretch)
         self.expand: nn.Module = expansion(length, hidden, layers, dim)
         rows = COMPONENT_ROWS if components else READER_ROWS
         self.add_linear_maps(length, dim, attributes_kept, identity_draft, identity_reader, rows)

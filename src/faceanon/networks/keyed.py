@@ -21,6 +21,7 @@ class KeyedTurn(Whitening):
         turned: Number T of leading entries that are turned, even; the others stay. Entries that no picture can
             show come back as noise, and turning would spread that noise over those that matter.
         away: c in [0, 1), how far beyond the right angle codes are turned.
+        stretch: By how much a turned code lies farther from the mean than before; the way back divides again.
 
     Examples:
         >>> import torch
@@ -35,12 +36,13 @@ class KeyedTurn(Whitening):
         True
     """
 
-    def __init__(self, dim: int, turned: int, away: float = 0.1) -> None:
+    def __init__(self, dim: int, turned: int, away: float = 0.1, stretch: float = 1.0) -> None:
         if turned % 2 or not 0 < turned <= dim:
             raise ValueError(f"turned must be even, at least 2 and at most {dim}, got {turned}")
         super().__init__(dim)
         self.turned = turned
         self.away = away
+        self.stretch = stretch
 
     def forward(self, code: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """Turn codes `(B, K)`, or turn them back.
@@ -69,5 +71,7 @@ class KeyedTurn(Whitening):
         sine = (1 - self.away**2) ** 0.5
         # J is antisymmetric and s^2 + c^2 = 1, so s J - c is orthogonal. Its inverse is its transpose -s J - c.
         result = (-sine if inverse else sine) * turned - self.away * x
-        coloured: Tensor = torch.cat([result, rest], 1) @ self.colour + self.mean
+        white = torch.cat([result, rest], 1)
+        white = white / self.stretch if inverse else white * self.stretch
+        coloured: Tensor = white @ self.colour + self.mean
         return coloured

@@ -413,7 +413,7 @@ def _with_mouth(face: Array, mouth: Donor, shape: Array, target: SwapTarget) -> 
     inner = cv2.warpAffine(mouth.picture, stretch, (side, side), flags=cv2.INTER_AREA, borderMode=cv2.BORDER_REFLECT)
     # As bright as what shows between the person's own lips: in the skin's light alone white teeth would glow.
     own = _brightest(target.picture, _filled(target.mesh[list(INNER_LIPS), :2], side))
-    lent = _brightest(inner, _filled(lips, side))
+    lent = _brightest(inner.astype(np.float32), _filled(lips, side))
     change = own - lent
     brightness = float(np.clip(change.mean(), -MOST_SHADE, MOST_LIGHT))
     tint = np.clip(change - change.mean(), -MOST_TINT, MOST_TINT)
@@ -423,7 +423,7 @@ def _with_mouth(face: Array, mouth: Donor, shape: Array, target: SwapTarget) -> 
     return whole
 
 
-def _brightest(picture: Pixels, part: NDArray[np.bool_]) -> Array:
+def _brightest(picture: Pixels | Array, part: NDArray[np.bool_]) -> Array:
     """Mean logarithm of the colours of the brightest fifth of a part, `(3,)`; an empty part stands for all."""
     colours = picture[part] if part.any() else picture.reshape(-1, 3)
     order = np.argsort(colours.sum(1, dtype=np.float32))

@@ -13,10 +13,10 @@ GPU_OUT = $(if $(filter command line,$(origin OUT)),$(OUT),docs/results/log/gpu)
 PINS ?= -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo zoo bench gpu-report docs lint audit sbom test test-slow test-all wheel release-check clean
+.PHONY: help install demo zoo zoo-photographs bench gpu-report docs lint audit sbom test test-slow test-all wheel release-check clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 install: $(STAMP) ## create .venv and install faceanon with its development tools
 
@@ -39,6 +39,10 @@ demo: $(STAMP) ## train Persona briefly on synthetic photographs, test it, write
 zoo: $(STAMP) ## train and test every method alike, one table; resumes where it stopped (hours; ZOO_STEPS, ZOO_SEEDS, ZOO_JOBS)
 	@echo "[zoo] $(ZOO_STEPS) batches a method, seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)"
 	@$(BIN)/faceanon zoo --steps $(ZOO_STEPS) --seeds $(ZOO_SEEDS) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)
+
+zoo-photographs: $(STAMP) ## train and test the methods on photographs, each as long as it needs, one table; resumes (hours; ZOO_SEEDS, ZOO_JOBS)
+	@echo "[zoo-photographs] seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)_photographs"
+	@$(BIN)/faceanon zoo --bundle photo128_prior --seeds $(ZOO_SEEDS) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)_photographs
 
 bench: $(STAMP) ## measure time, memory and share of the machine's peak of named cases, into docs/results/log/bench
 	@$(BIN)/faceanon bench --out docs/results/log/bench --page docs/results/log/bench.md

@@ -119,12 +119,9 @@ class DBAF(Backbone):
         flip_share: The share s of signs that a key changes. Above 0.5 a stranger's code is on average 1 - 2 s times the
             person's, so the opposite of the person; codes under two keys, and what a wrong key brings back, are alike
             by (1 - 2 s)^2, which is less.
-        flip_stretch: By how much a stranger lies farther from the mean code than the change of signs puts it, in the
-            numbers beyond `flips`. Below 1 strangers are nearer to the mean face, and have fewer patches. A later stage
-            may have another one than the one before.
 
     Raises:
-        UserError: `flip_share` is not between 0 and 1, or `flip_stretch` is not above 0.
+        UserError: `flip_share` is not between 0 and 1.
 
     Examples:
         >>> from faceanon.backbones.dbaf import DBAF
@@ -138,7 +135,6 @@ class DBAF(Backbone):
         torch.Size([4, 3, 64, 64])
     """
 
-    stage_arguments = frozenset({"flip_stretch"})
     paper = "Zhu et al., Disentangle Before Anonymize (DBAF), arXiv:2311.08786, and HFORD by the same authors"
     licence = "the authors' code of DBAF is MIT; nothing of it is used"
 
@@ -158,12 +154,9 @@ class DBAF(Backbone):
         cid_start: float = 1.0,
         flips: int | None = None,
         flip_share: float = 0.5,
-        flip_stretch: float = 1.0,
     ) -> None:
         if not 0 < flip_share < 1:
             raise UserError(f"flip_share is {flip_share}; give a number between 0 and 1")
-        if not flip_stretch > 0:
-            raise UserError(f"flip_stretch is {flip_stretch}; give a number above 0, 1 for what the signs alone change")
         super().__init__()
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()
@@ -184,7 +177,6 @@ class DBAF(Backbone):
         self.blend = blend
         self.flips = flips
         self.flip_share = flip_share
-        self.flip_stretch = flip_stretch
         # Lightning does not call `train` when a fit starts.
         self.encoder.eval()
         self._add_key_edit(dim)
@@ -245,12 +237,9 @@ class DBAF(Backbone):
         for number, (kria, level) in enumerate(zip(self.kria, levels, strict=True)):
             edits.append(kria(level, keys[:, number]))
         edited = torch.cat(edits, 1)
-        if self.flips is None:
-            return edited
-        changed = flipped(identity, key, self.flips, self.flip_share)
-        scale = torch.ones_like(changed[0, 0])
-        scale[self.flips :] = 1 / self.flip_stretch if inverse else self.flip_stretch
-        return edited + scale * changed
+        if self.flips is not None:
+            return edited + flipped(identity, key, self.flips, self.flip_share)
+        return edited
 
     def w_plus(self, codes: Codes) -> Tensor:
         """Identity plus attributes, DBAF eq. (5): `(B, L, D)`."""

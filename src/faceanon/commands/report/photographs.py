@@ -161,3 +161,11 @@ def _check(options: PhotographsOptions) -> None:
     for option, value in (("--people", options.people), ("--limit", options.limit)):
         if value is not None and value < 2:
             raise UserError(f"{option} {value}: give 2 or more")
+    for option, number, least in (("--jobs", options.jobs, 1), ("--tell-steps", options.tell_steps, 0)):
+        if number < least:
+            raise UserError(f"{option} {number}: give {least} or more")
+
+    from faceanon.studies.photographs.pictures import PhotographsSetting
+
+    # Built for its errors: trained attackers take a quarter of an hour before the study would meet them.
+    PhotographsSetting(options.size, options.passwords)

@@ -116,6 +116,17 @@ def test_of_persona_the_model_that_ships_is_tested(tmp_path, monkeypatch):
     assert "--model.init_args.backbone.init_args.bundle=photo128" in said
 
 
+def test_a_method_that_trains_nothing_borrows_a_test_and_not_what_its_method_needs(tmp_path, monkeypatch):
+    (blur,) = find_methods(["blur"], "photo128_prior", whole=True)
+    seen = []
+    monkeypatch.setattr(training, "run", seen.append)
+    with pytest.raises(UserError):  # nothing was tested, so no results are there
+        _zoo.test(blur, 0, tmp_path, tmp_path, _zoo.ZooSettings(None, None, "photo128_prior"))
+    (said,) = seen
+    assert str(configs() / f"{_zoo.PLAIN}.yaml") in said
+    assert not [word for word in said if "/features/" in word]
+
+
 def test_methods_without_configs_of_their_own_are_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("faceanon.studies.zoo.run.run_zoo", lambda methods, *rest: None)
     assert main(["zoo", "--bundle", "photo128_prior", "--out", str(tmp_path)]) == 0

@@ -70,14 +70,20 @@ def prepares(bundle: str) -> str:
     return FRAMED if "frame" in read_spec(bundle_path(bundle))["networks"] else SHIPPED
 
 
-def stage_words(stage: ZooStage) -> list[str]:
-    """Words that name the configs of a stage on photographs, in the order in which they are merged."""
+def stage_words(stage: ZooStage, borrowed: bool = False) -> list[str]:
+    """Words that name the configs of a stage on photographs, in the order in which they are merged.
+
+    Args:
+        stage: Which.
+        borrowed: Whether its test serves a method that trains nothing: what the stage's own method needs is left out.
+    """
     # The words of later configs win, so the order is part of the recipe.
     own, *overlays = stage.files
     words = ["--config", str(own)]
     if not stage.whole:
         words.append(f"--data={NO_DATA}")
-        overlays = [_named(COMMON), *_needed_by(stage.name), *overlays]
+        needed = [] if borrowed else _needed_by(stage.name)
+        overlays = [_named(COMMON), *needed, *overlays]
     for file in overlays:
         words += ["--config", str(file)]
     return words

@@ -211,13 +211,14 @@ def _words(method: Method, stage: ZooStage, place: Path, settings: ZooSettings) 
     """Configs and arguments that training and test share."""
     options: dict[str, Any] = {}
     # Of a method without a config of its own, its preset takes the place of the config's backbone.
-    if not method.stages and method.tested_by is None:
+    borrowed = not method.stages and method.tested_by is None
+    if borrowed:
         options = {"model.init_args.backbone": configs() / f"backbone/{method.listed.name}.yaml"}
     bundle = bundle_of(method, settings)
     options["model.init_args.backbone.init_args.bundle"] = bundle
     words = []
     if settings.photographs:
-        words = stage_words(stage)
+        words = stage_words(stage, borrowed)
     else:
         for file in stage.files:
             words += ["--config", str(file)]

@@ -55,15 +55,19 @@ class Method:
         name: Of its row.
         listed: Its preset.
         stages: What trains it, in order; none where nothing is to be trained.
-        ships: Name of the model that is tested in place of a training, which would take too long; None for most.
-        tested_by: The stage whose config the test takes; None for that of the last stage.
+        tested_by: The stage whose config tests the model that ships, in place of a training, which would take too long;
+            None for most.
     """
 
     name: str
     listed: Listed
     stages: tuple[ZooStage, ...]
-    ships: str | None = None
     tested_by: ZooStage | None = None
+
+    @property
+    def ships(self) -> str | None:
+        """Name of the model that ships and is tested; None where the zoo trains or builds one."""
+        return None if self.tested_by is None else f"{self.name}_{RECIPES}"
 
 
 def find_methods(names: Iterable[str] | None, bundle: str = "synth64", whole: bool = False) -> list[Method]:
@@ -118,7 +122,7 @@ def _whole_method(listed: Listed) -> Method:
     method = _method(listed)
     test = ZooStage(f"{RECIPES}/{listed.name}_test", (), listed.name, whole=True)
     if test.files[0].is_file():
-        return replace(method, stages=(), ships=f"{listed.name}_{RECIPES}", tested_by=test)
+        return replace(method, stages=(), tested_by=test)
     stages = []
     for stage in method.stages:
         stages.append(replace(stage, name=f"{RECIPES}/{stage.name}", whole=True))

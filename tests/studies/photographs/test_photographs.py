@@ -344,7 +344,7 @@ def test_the_command_measures_a_model(tmp_path, capsys):
         (["--people", "0"], "--people 0: give 2 or more"),
         (["--pictures", "nowhere"], "no folder nowhere"),
         (["--model", "no-such-model"], "no-such-model"),
-        (["--jobs", "0"], "--jobs 0: give 1 or more"),
+        (["--jobs", "0"], "0 jobs: give 1 or more"),
         # Before the attackers train, which takes long.
         (["--passwords", "1", "--attackers", "small"], "1 passwords: give 2 to 100"),
         (["--size", "8", "--attackers", "small"], "pictures of 8 px"),

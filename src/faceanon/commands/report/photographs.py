@@ -118,9 +118,11 @@ def run(args: argparse.Namespace) -> int:
     from faceanon.studies.photographs.attackers import attack_figures
     from faceanon.studies.photographs.page import terminal
     from faceanon.studies.photographs.people import find_people
-    from faceanon.studies.photographs.run import CACHE, RESULTS, run_study
+    from faceanon.studies.photographs.run import CACHE, RESULTS, check_numbers, run_study
     from faceanon.studies.photographs.tools import ToolsChoice, make_tools
 
+    # Before the attackers, who train for a quarter of an hour.
+    check_numbers(options.size, options.passwords, options.jobs, options.tell_steps)
     choice = ToolsChoice(
         model=options.model,
         device=options.device,
@@ -161,11 +163,3 @@ def _check(options: PhotographsOptions) -> None:
     for option, value in (("--people", options.people), ("--limit", options.limit)):
         if value is not None and value < 2:
             raise UserError(f"{option} {value}: give 2 or more")
-    for option, number, least in (("--jobs", options.jobs, 1), ("--tell-steps", options.tell_steps, 0)):
-        if number < least:
-            raise UserError(f"{option} {number}: give {least} or more")
-
-    from faceanon.studies.photographs.pictures import PhotographsSetting
-
-    # Built for its errors: trained attackers take a quarter of an hour before the study would meet them.
-    PhotographsSetting(options.size, options.passwords)

@@ -122,6 +122,26 @@ class Helper:
         return spent
 
 
+def check_numbers(side: int, passwords: int, jobs: int, tell_steps: int) -> None:
+    """Refuse numbers with which there is no study; for whoever does long work before it, such as trained attackers.
+
+    Args:
+        side: Side of the pictures in the files, in pixels.
+        passwords: Number of passwords.
+        jobs: Processes that make and read pictures.
+        tell_steps: Training batches of the network that tells drawn from real.
+
+    Raises:
+        UserError: One of them is out of range.
+    """
+    if jobs < 1:
+        raise UserError(f"{jobs} jobs: give 1 or more")
+    if tell_steps < 0:
+        raise UserError(f"{tell_steps} training batches: give 0 or more")
+    # Built for its errors.
+    PhotographsSetting(side, passwords)
+
+
 def run_study(
     people: Sequence[Person],
     make_tools: MakeTools,
@@ -152,10 +172,7 @@ def run_study(
         UserError: A picture cannot be used, numbers are out of range, or the folder cannot be written.
         RunError: A helping process was killed.
     """
-    if jobs < 1:
-        raise UserError(f"{jobs} jobs: give 1 or more")
-    if tell_steps < 0:
-        raise UserError(f"{tell_steps} training batches: give 0 or more")
+    check_numbers(side, passwords, jobs, tell_steps)
     tools = make_tools()
     backbone = tools.pipeline.backbone
     setting = PhotographsSetting(side, passwords, backbone.reversible, backbone.sealed, same_stranger)

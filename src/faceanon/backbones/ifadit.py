@@ -302,14 +302,14 @@ class IFADIT(LinearPerson, Backbone):
     def disentangle_terms(
         self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]
     ) -> dict[str, Tensor]:
-        """Phase I: `image` and `drawn_code` of `LinearPerson.drawn_terms`, `identity_l1` and `landmarks` (both L1).
+        """Phase I: `image` and `drawn_code` of `LinearPerson`, `identity_l1` and `landmarks` (both L1).
 
         `identity_l1` compares with the code that was drawn, which is the embedding of the identity source.
 
         The paper reconstructs (`pairing: self`). Where a pairing mixes persons, as in the method that iFADIT builds on
         (Nitzan et al., "Face identity disentanglement via latent space mapping"), `image` leaves those rows out.
         """
-        terms = self.drawn_terms(batch, codes, drawn, source, wanted)
+        terms = super().disentangle_terms(batch, codes, drawn, source, wanted)
         if "identity_l1" in wanted:
             # The code that was drawn is the source's embedding, or what a key made of it.
             target = F.normalize(codes.identity.detach())

@@ -13,14 +13,14 @@ docs/methods/dbaf_keyed.md says what each of these is worth.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from faceanon.backbones.dbaf import DBAF
-from faceanon.backbones.linear_person import COMPONENT_ROWS, LinearPerson
+from faceanon.backbones.linear_person import COMPONENT_ROWS, LinearPerson, refuse_kept_alone
 from faceanon.errors import UserError
 from faceanon.networks.attention import AttentionAxis
 from faceanon.networks.compensation import correction, expansion
@@ -105,8 +105,7 @@ class Keyed(LinearPerson, DBAF):
     ) -> None:
         if not cid_depth:
             raise UserError("attributes are read with CID; give it a cid_depth of at least 1")
-        if attributes_kept and not identity_draft:
-            raise UserError(f"attributes_kept is {attributes_kept} without an identity_draft; give both, or neither")
+        refuse_kept_alone(attributes_kept, identity_draft)
         if turn_stretch <= 0:
             raise UserError(f"turn_stretch is {turn_stretch}; give a number above 0")
         if reader and identity_reader:
@@ -229,9 +228,3 @@ class Keyed(LinearPerson, DBAF):
         self.turn.fit(self.discriminants(stacked))
         if self.identity_draft is not None:
             self.identity_draft.fit(self.discriminants(stacked), codes)
-
-    def disentangle_terms(
-        self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]
-    ) -> dict[str, Tensor]:
-        """`image` and `drawn_code` of `LinearPerson.drawn_terms`."""
-        return self.drawn_terms(batch, codes, drawn, source, wanted)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from faceanon.errors import UserError
 from faceanon.losses.structure import structure_loss
 from faceanon.networks.linear_identity import IdentityDraft, IdentityReader
 from faceanon.types import Codes, FaceBatch
@@ -29,6 +30,20 @@ from faceanon.weights.bundle import Bundle
 READER_ROWS = 4000  # strangers on whom a reader of whole embeddings is measured, by 500 weights for each of its numbers
 COMPONENT_ROWS = 1500  # and one of some leading principal components, which pictures show best
 DRAFT_BATCHES = 2000  # a linear map of whole embeddings takes more pictures than a mean and a variance do
+
+
+def refuse_kept_alone(kept: int, draft: float) -> None:
+    """Refuse numbers that are kept for a draft that is not there.
+
+    Args:
+        kept: `attributes_kept`.
+        draft: `identity_draft`.
+
+    Raises:
+        UserError: There is no draft.
+    """
+    if kept and not draft:
+        raise UserError(f"attributes_kept is {kept} without an identity_draft; give both, or neither")
 
 
 class LinearPerson:
@@ -134,13 +149,13 @@ class LinearPerson:
             drawn.append(codes.identity)
         self.identity_reader.fit(torch.cat(read), torch.cat(drawn))
 
-    def drawn_terms(
+    def disentangle_terms(
         self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]
     ) -> dict[str, Tensor]:
         """Stage 1's terms of what was drawn from known identity codes, those of `wanted` alone.
 
-        `image` is 0.84 (1 - SSIM) + 0.16 L1 over the rows that keep their own person;
-        of the others no picture shows what they should be. `drawn_code` is 1 - cos between the identity code of what
+        `image` is 0.84 (1 - SSIM) + 0.16 L1 over the rows that keep their own person; of the others no picture shows
+        what they should be. `drawn_code` is 1 - cos between the identity code of what
         was drawn and the one that it was drawn from, which may be what a key made of a person's.
 
         Args:

@@ -27,13 +27,13 @@ As every linear map of the vector this one is revealed by about as many known pa
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.linear_person import COMPONENT_ROWS, READER_ROWS, LinearPerson
+from faceanon.backbones.linear_person import COMPONENT_ROWS, READER_ROWS, LinearPerson, refuse_kept_alone
 from faceanon.errors import UserError
 from faceanon.networks.attention import LayerTransformer
 from faceanon.networks.compensation import correction, expansion
@@ -105,8 +105,7 @@ class Rotation(LinearPerson, Backbone):
         identity_reader: bool = False,
     ) -> None:
         super().__init__()
-        if attributes_kept and not identity_draft:
-            raise UserError(f"attributes_kept is {attributes_kept} without an identity_draft; give both, or neither")
+        refuse_kept_alone(attributes_kept, identity_draft)
         if not 0 < angle < 180:
             raise UserError(
                 f"angle is {angle}; give degrees between 0 and 180, more than 90 to leave the person behind"
@@ -215,9 +214,3 @@ class Rotation(LinearPerson, Backbone):
             self.principal.fit(embedding, torch.full_like(persons, -1))
         if self.identity_draft is not None:
             self.identity_draft.fit(self.identity_of(embedding), code)
-
-    def disentangle_terms(
-        self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]
-    ) -> dict[str, Tensor]:
-        """`image` and `drawn_code` of `LinearPerson.drawn_terms`."""
-        return self.drawn_terms(batch, codes, drawn, source, wanted)

@@ -26,7 +26,7 @@ from faceanon.backbones.base import Backbone
 from faceanon.backbones.persona import Persona
 from faceanon.files import write_atomic
 from faceanon.landmarks import swap
-from faceanon.landmarks.cast import Cast
+from faceanon.landmarks.cast import READ, Cast
 from faceanon.landmarks.drawings import (
     INNER_LIPS,
     LEFT_BROW,
@@ -208,7 +208,7 @@ class Fitting(Chosen):
     def candidates(self, target: SwapTarget, looks: NDArray[np.float32]) -> NDArray[np.intp]:
         """Those of whom the shipped method chooses."""
         kept = self.identities.kept_basis.numpy()
-        return self.cast.fitting(looks @ kept[:, :2], target.tone, kept)
+        return self.cast.fitting(looks @ kept[:, :READ], target.tone, target.brows, kept)
 
 
 class Anybody(Chosen):

@@ -25,7 +25,7 @@ from faceanon.backbones.persona import Persona
 from faceanon.files import save_tensors
 from faceanon.landmarks.cast import FILE, SIDE
 from faceanon.landmarks.drawings import OUTLINE, pupils
-from faceanon.landmarks.swap import aligned, skin_tone
+from faceanon.landmarks.swap import aligned, brow_shade, skin_tone
 from faceanon.paths import checkpoints
 
 AROUND = 8  # pixels that are kept around a face
@@ -80,6 +80,7 @@ def main() -> None:
     shifted = []
     looks = []
     tones = []
+    brows = []
     for picture, mesh in zip(pictures, points, strict=True):
         outline = mesh[list(OUTLINE), :2]
         left, top = np.floor(outline.min(0) - AROUND).clip(0).astype(int)
@@ -89,6 +90,7 @@ def main() -> None:
         shifted.append(mesh - np.array([left, top, 0], np.float32))
         looks.append(pupils(picture, mesh[:, :2]) - np.array([left, top], np.float32))
         tones.append(skin_tone(picture, mesh))
+        brows.append(brow_shade(picture, mesh, tones[-1]))
     codes, embeddings = persons_in(pictures)
     tensors = {
         "pictures": torch.from_numpy(np.concatenate(cut)),
@@ -98,6 +100,7 @@ def main() -> None:
         "codes": codes.half(),
         "embeddings": embeddings.half(),
         "tones": torch.from_numpy(np.stack(tones)).half(),
+        "brows": torch.tensor(brows).half(),
         "triangles": torch.from_numpy(triangles_of(points)).short(),
     }
     digest = save_tensors(arguments.out / FILE, tensors)

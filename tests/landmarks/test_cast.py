@@ -57,7 +57,7 @@ def test_donors_who_fit_are_of_the_sex_age_and_skin(cast, directions):
     kept, _ = directions
     looks = cast.codes @ kept[:, :READ]
     for number in cast.closed[::12]:
-        fitting = cast.fitting(looks[number], cast.tones[number], kept)
+        fitting = cast.fitting(looks[number], cast.tones[number], cast.brows[number], kept)
         assert fitting[0] == number
         assert FEWEST <= len(fitting) <= FITTING
         others = np.setdiff1d(cast.closed, fitting)
@@ -70,8 +70,23 @@ def test_who_fits_in_the_dark_has_the_same_skin(cast, directions):
     spread = looks[cast.closed, 2].std()
     for number in cast.closed[::12]:
         for shift in (0.0, -1.0):
-            fitting = cast.fitting(looks[number], cast.tones[number] + np.float32(shift), kept)
+            fitting = cast.fitting(looks[number], cast.tones[number] + np.float32(shift), cast.brows[number], kept)
             assert np.abs(looks[fitting[:FEWEST], 2] - looks[number, 2]).mean() < spread
+
+
+def test_dark_brows_get_dark_brows(cast, directions):
+    kept, _ = directions
+    looks = cast.codes @ kept[:, :READ]
+    fair, dark = np.quantile(cast.brows[cast.closed], [0.9, 0.1])
+    gaps = []
+    for number in cast.closed[::12]:
+        shades = []
+        for brows in (fair, dark):
+            shades.append(cast.brows[cast.fitting(looks[number], cast.tones[number], brows, kept)].mean())
+        gaps.append(shades[0] - shades[1])
+    # Of some sex, age and skin there are few, whatever their brows.
+    assert min(gaps) >= 0
+    assert np.mean(gaps) > 0.1
 
 
 def test_keys_choose_and_a_donor_s_own_code_gets_this_donor(cast, directions):
@@ -79,13 +94,13 @@ def test_keys_choose_and_a_donor_s_own_code_gets_this_donor(cast, directions):
     draw = np.random.default_rng(0)
     looks = cast.codes @ kept[:, :READ]
     # The one whom most others fit.
-    fitting = [len(cast.fitting(looks[i], cast.tones[i], kept)) for i in cast.closed]
+    fitting = [len(cast.fitting(looks[i], cast.tones[i], cast.brows[i], kept)) for i in cast.closed]
     own = int(cast.closed[int(np.argmax(fitting))])
     person = cast.codes[own]
     first = []
     for _ in range(20):
         turned = person @ kept @ kept.T + draw.normal(size=60).astype(np.float32) @ free.T
-        order = cast.chosen(turned, cast.embeddings[own], cast.tones[own], kept, free)
+        order = cast.chosen(turned, cast.embeddings[own], cast.tones[own], cast.brows[own], kept, free)
         assert len(set(order)) == len(order)
         # Nobody is taken for themselves.
         assert own not in order
@@ -94,7 +109,8 @@ def test_keys_choose_and_a_donor_s_own_code_gets_this_donor(cast, directions):
     other = person @ kept @ kept.T + 0.85 * (cast.codes[100] @ free @ free.T)
     # Whatever the light is: frames of a clip differ in it.
     for shift in (-1.0, 0.0, 1.0):
-        assert cast.chosen(other, cast.embeddings[own], cast.tones[own] + np.float32(shift), kept, free)[0] == 100
+        tone = cast.tones[own] + np.float32(shift)
+        assert cast.chosen(other, cast.embeddings[own], tone, cast.brows[own], kept, free)[0] == 100
 
 
 def test_the_more_a_mouth_is_open_the_wider_the_lent_one(cast):
@@ -119,8 +135,9 @@ def test_a_missing_or_another_file_is_refused(tmp_path):
 class Face:
     """As much of a target as choosing a donor asks for."""
 
-    def __init__(self, tone):
+    def __init__(self, tone, brows):
         self.tone = tone
+        self.brows = brows
 
 
 def for_person(cast, directions, cosines, monkeypatch, used=None):
@@ -128,7 +145,7 @@ def for_person(cast, directions, cosines, monkeypatch, used=None):
     kept, free = directions
     own = int(cast.closed[0])
     rows = 3
-    faces = [Face(cast.tones[own])] * rows
+    faces = [Face(cast.tones[own], float(cast.brows[own]))] * rows
     codes = np.repeat(cast.codes[own][None], rows, 0) @ kept @ kept.T + free[:, 0]
     embeddings = np.repeat(cast.embeddings[own][None], rows, 0)
     monkeypatch.setattr(Cast, "put_on", lambda self, targets, donors: np.array(donors))
@@ -136,7 +153,7 @@ def for_person(cast, directions, cosines, monkeypatch, used=None):
     def alike(drawn, asked):
         return np.array([cosines(int(donor), row) for donor, row in zip(drawn, asked, strict=True)], np.float32)
 
-    order = cast.chosen(codes.mean(0), embeddings[0], faces[0].tone, kept, free)[:TRIES].tolist()
+    order = cast.chosen(codes.mean(0), embeddings[0], faces[0].tone, faces[0].brows, kept, free)[:TRIES].tolist()
     return cast.for_person(faces, codes, embeddings, kept, free, alike, used or {}), order
 
 
@@ -162,7 +179,7 @@ def test_known_persons_keep_their_donor_unless_everybody_would_see_them(cast, di
     kept, free = directions
     own, other = map(int, cast.closed[:2])
     album = Album(cast.embeddings[own][None], (other,))
-    faces = [Face(cast.tones[own]), Face(cast.tones[other])]
+    faces = [Face(cast.tones[number], float(cast.brows[number])) for number in (own, other)]
     codes = cast.codes[[own, other]]
     embeddings = cast.embeddings[[own, other]]
     orders = cast.orders(faces, codes, embeddings, kept, free, album)
@@ -188,7 +205,7 @@ def test_an_album_of_another_cast_gives_nobody_who_is_not_put_on(cast, direction
     own = int(cast.closed[0])
     for number in (int(cast.open[0]), len(cast.codes)):
         album = Album(cast.embeddings[own][None], (number,))
-        faces = [Face(cast.tones[own])]
+        faces = [Face(cast.tones[own], float(cast.brows[own]))]
         orders = cast.orders(faces, cast.codes[[own]], cast.embeddings[[own]], kept, free, album)
         assert set(orders[0]) <= set(cast.closed)
 

@@ -24,13 +24,14 @@ from faceanon.weights.shipped import read_shipped
 Array = NDArray[np.float32]
 
 FILE = "cast.safetensors"
+PARTS = frozenset({"pictures", "starts", "points", "pupils", "codes", "embeddings", "tones", "brows", "triangles"})
 SIDE = 256  # side of the pictures that the donors' photographs were cut from; their sizes hold at this scale
 LAUGHING = 0.06  # height of the gap between a donor's lips, in distances between the eyes, from which teeth show
 FITTING = 40  # donors who fit a person at most, of whom a key chooses
 FEWEST = 12  # ... and at least
 # Not fewer: those who are least like a person are like each other, and two keys' strangers would be too.
 UNLIKE_SHARE = 0.6  # of those who fit, who are least like the person and may be taken
-MISFIT = 2.5  # cost above the best one's from which a donor does not fit, if there are enough others
+MISFIT = 3.0  # cost above the best one's from which a donor does not fit, if there are enough others
 TRIES = 8  # donors who are put on a face at most, until one is unlike the original
 UNLIKE = 0.1  # cosine of embeddings from which a donor's face on the original is too much like it
 SEEN = 4  # steps above it from which a donor whom a person has in other photos is not put on either: a cosine of .25
@@ -45,6 +46,7 @@ SKIN = 4.0  # a face of another skin would keep its white lips
 CHILD = 1.0  # age above which a face is a child's, and its sex counts a third
 BRIGHTNESS = 4.0
 COLOUR = 4.0
+BROWS = 3.0  # black brows beside fair hair look painted on
 SAME = 0.99  # cosine of the free parts of two codes, from which they are one donor's
 
 
@@ -76,7 +78,7 @@ class Cast:
 
     def __init__(self, folder: Path | None = None) -> None:
         tensors = load_arrays(Path(FILE), read_shipped(FILE, folder))
-        missing = {"pictures", "starts", "points", "pupils", "codes", "embeddings", "tones", "triangles"} - set(tensors)
+        missing = PARTS - set(tensors)
         if missing:
             raise UserError(f"{FILE} has no {sorted(missing)[0]}: restore the file")
         self.pictures = tensors["pictures"].astype(np.uint8).tobytes()
@@ -86,6 +88,7 @@ class Cast:
         self.codes = tensors["codes"].astype(np.float32)
         self.embeddings = tensors["embeddings"].astype(np.float32)
         self.tones = tensors["tones"].astype(np.float32)
+        self.brows = tensors["brows"].astype(np.float32)
         self.triangles = tensors["triangles"].astype(np.int32)
         gaps = np.array([openness(points) for points in self.points])
         # A mouth that is open cannot be closed, so these lend their teeth alone.
@@ -104,12 +107,13 @@ class Cast:
         picture = cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB).astype(np.uint8)
         return Donor(picture, self.points[number], self.pupils[number], self.tones[number]).resized(side / SIDE)
 
-    def fitting(self, looks: Array, tone: Array, kept: Array) -> NDArray[np.intp]:
+    def fitting(self, looks: Array, tone: Array, brows: float, kept: Array) -> NDArray[np.intp]:
         """Numbers of the donors who fit a person best, the best one first.
 
         Args:
             looks: `(3,)` sex, age and skin of the person.
             tone: `(3,)` of the person's skin as the light shows it, as `swap.skin_tone`.
+            brows: How dark the person's brows are, as `swap.brow_shade`.
             kept: `(64, K)` the directions of a code that tell sex, age and skin, in this order first.
         """
         donors = self.closed
@@ -121,15 +125,19 @@ class Cast:
         # Tones are logarithms, so brightness is what the channels share; colour is what is left of each.
         brightness = hue.mean(1)
         colour = np.abs(hue - brightness[:, None]).sum(1)
+        brow = np.abs(self.brows[donors] - np.float32(brows))
         if looks[1] > CHILD:
             sex = sex / 3
-        costs = SEX * sex + AGE * age + SKIN * skin + BRIGHTNESS * np.abs(brightness) + COLOUR * colour
+        person = SEX * sex + AGE * age + SKIN * skin + BROWS * brow
+        costs = person + BRIGHTNESS * np.abs(brightness) + COLOUR * colour
         # Stable: of two donors of equal cost both engines take the same one, or their strangers would differ.
         order = np.argsort(costs, kind="stable")
         fit = int((costs <= costs[order[0]] + MISFIT).sum())
         return donors[order[: min(max(fit, FEWEST), FITTING)]]
 
-    def chosen(self, code: Array, embedding: Array, tone: Array, kept: Array, free: Array) -> NDArray[np.intp]:
+    def chosen(
+        self, code: Array, embedding: Array, tone: Array, brows: float, kept: Array, free: Array
+    ) -> NDArray[np.intp]:
         """Numbers of donors for a keyed identity code, the first one first.
 
         Of those who fit the person and are least like them, the nearest one to where the key has turned the code. A
@@ -139,10 +147,11 @@ class Cast:
             code: `(64,)`, turned by a key.
             embedding: `(E,)` of the person.
             tone: `(3,)` of the person's skin.
+            brows: How dark the person's brows are.
             kept: `(64, K)` directions of a code that tell sex, age and skin.
             free: `(64, F)` the others.
         """
-        fitting = self.fitting(code @ kept[:, :READ], tone, kept)
+        fitting = self.fitting(code @ kept[:, :READ], tone, brows, kept)
         # Recognisers see the more of the original the more the donor is like it (a correlation of .56).
         unlike = fitting[np.argsort(self.embeddings[fitting] @ embedding, kind="stable")]
         donors = unlike[: max(round(UNLIKE_SHARE * len(unlike)), FEWEST)]
@@ -175,7 +184,7 @@ class Cast:
         """
         orders = []
         for target, code, own in zip(targets, codes, embeddings, strict=True):
-            order = self.chosen(code, own, target.tone, kept, free)[:TRIES].tolist()
+            order = self.chosen(code, own, target.tone, target.brows, kept, free)[:TRIES].tolist()
             known = None if album is None else album.donor_of(own)
             # An album of before a change of the cast may name somebody who lends teeth now, or nobody.
             if known is not None and known in self.closed:
@@ -205,7 +214,8 @@ class Cast:
             used: How many other persons have a donor already; the least used ones go first.
         """
         tone = np.mean([target.tone for target in targets], axis=0)
-        order = self.chosen(codes.mean(0), units(embeddings.mean(0)), tone, kept, free)[:TRIES].tolist()
+        brows = float(np.mean([target.brows for target in targets]))
+        order = self.chosen(codes.mean(0), units(embeddings.mean(0)), tone, brows, kept, free)[:TRIES].tolist()
         # Sorting is stable: among donors who are used equally often the key's order stays.
         return self.unlike_in_all(targets, sorted(order, key=lambda donor: used.get(donor, 0)), alike)
 

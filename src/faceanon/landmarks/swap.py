@@ -110,6 +110,7 @@ class SwapTarget:
         mesh: `(468, 3)` points of its face.
         looks: `(2, 2)` pupils.
         tone: `(3,)` of its skin, as `skin_tone`.
+        brows: How dark its brows are, as `brow_shade`.
         area: `(S, S)` bool, the pixels that may change.
         edge: `(S, S, 1)` in [0, 1], how much of each pixel the new face takes.
         ring: `(S, S)` bool, the pixels just beyond `area`.
@@ -123,6 +124,7 @@ class SwapTarget:
     mesh: Array
     looks: Array
     tone: Array
+    brows: float
     area: NDArray[np.bool_]
     edge: Array
     ring: NDArray[np.bool_]
@@ -151,6 +153,7 @@ def target_of(picture: Pixels, mesh: Array, cells: NDArray[np.bool_]) -> SwapTar
         mesh=mesh,
         looks=pupils(picture, mesh[:, :2]),
         tone=tone,
+        brows=brow_shade(picture, mesh, tone),
         area=area,
         edge=_soft(area)[..., None],
         ring=_ring(area),
@@ -211,6 +214,23 @@ def skin_tone(picture: Pixels, mesh: Array) -> Array:
         return np.full(3, np.log(128 + DARKEST), np.float32)
     tone: Array = np.median(np.log(picture[middle] + np.float32(DARKEST)), 0).astype(np.float32)
     return tone
+
+
+def brow_shade(picture: Pixels, mesh: Array, tone: Array) -> float:
+    """Natural logarithm of how much brighter the brows of a face are than its skin; below 0 where they are darker.
+
+    Args:
+        picture: `(H, W, 3)`.
+        mesh: `(468, 2 or 3)` points of its face.
+        tone: `(3,)` of its skin, as `skin_tone`.
+    """
+    shades = []
+    for brow in (LEFT_BROW, RIGHT_BROW):
+        part = _filled(mesh[list(brow), :2], *picture.shape[:2])
+        # A brow that lies out of the picture is taken to be as bright as the skin.
+        colours = picture[part] if part.any() else np.exp(tone) - DARKEST
+        shades.append(float(np.log(colours + np.float32(DARKEST)).mean() - tone.mean()))
+    return sum(shades) / len(shades)
 
 
 def fitted_shape(target: SwapTarget, donor: Array) -> Array:

@@ -72,6 +72,21 @@ class TellingPairs:
     person: Tensor
 
 
+@dataclass(frozen=True)
+class Told:
+    """How well a network tells a model's pictures from real ones.
+
+    Args:
+        area: Its area under the ROC curve on persons that it has not seen; .5 is chance.
+        interval: 95 % of it, over persons.
+        curve: The area on the choosing persons, by training batch.
+    """
+
+    area: float
+    interval: tuple[float, float]
+    curve: dict[int, float]
+
+
 def telling_figures(
     people: Sequence[Person],
     setting: PhotographsSetting,
@@ -104,6 +119,23 @@ def telling_figures(
             f"{len(people)} persons are too few to train a network on some and to test it on others: "
             f"give {FEWEST_PEOPLE} or more, or leave the network out with --tell-steps 0"
         )
+    groups = split_people(people, seed)
+    for name, real_version in (("told_apart", ROUND_TRIP), ("told_apart/originals", ORIGINAL)):
+        told = tell([_load(group, setting, cache, image_size, real_version) for group in groups], steps, device, seed)
+        figures.values[name] = told.area
+        figures.intervals[name] = told.interval
+        # The curve as well: it shows whether the network had learnt enough by the end.
+        for step, value in told.curve.items():
+            figures.values[f"{name}/choosing/{step}"] = value
+
+
+def split_people(people: Sequence[Person], seed: int) -> list[list[Person]]:
+    """Who is learnt from, who chooses the network's best moment, and who is tested on; the last are half of all.
+
+    Args:
+        people: All persons.
+        seed: Of the split.
+    """
     # By persons, since a network may know a face by heart.
     numbers = [str(person.number) for person in people]
     choosing, test = hold_out(numbers, max(1, len(people) // 10), len(people) // 2, seed)
@@ -111,26 +143,25 @@ def telling_figures(
     groups = []
     for names in (training, choosing, test):
         groups.append([person for person in people if str(person.number) in names])
-    for name, real_version in (("told_apart", ROUND_TRIP), ("told_apart/originals", ORIGINAL)):
-        parts = [_load(group, setting, cache, image_size, real_version) for group in groups]
-        _add_area(name, parts, steps, figures, device, seed)
+    return groups
 
 
-def _add_area(
-    name: str, parts: Sequence[TellingPairs], steps: int, figures: Figures, device: torch.device | str, seed: int
-) -> None:
-    """Train a network on the first part, choose its best moment on the second, and add its area on the third."""
+def tell(parts: Sequence[TellingPairs], steps: int, device: torch.device | str = "cpu", seed: int = 0) -> Told:
+    """Train a network on the first part, choose its best moment on the second, and test it on the third.
+
+    Args:
+        parts: Pictures of three groups of persons, as `split_people` gives them.
+        steps: Training batches of 32 pictures of each kind.
+        device: Where the network runs.
+        seed: Of the weights and of the order.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net, curve = _train(parts[0], parts[1], steps, torch.device(device))
     held_out = parts[2]
     drawn = _scores(net, held_out.drawn)
     real = _scores(net, held_out.real)
-    figures.values[name] = area_under_roc(drawn, real)
-    figures.intervals[name] = _interval(drawn, real, held_out.person, seed)
-    # The curve as well: it shows whether the network had learnt enough by the end.
-    for step, value in curve.items():
-        figures.values[f"{name}/choosing/{step}"] = value
+    return Told(area_under_roc(drawn, real), _interval(drawn, real, held_out.person, seed), curve)
 
 
 def _load(

@@ -33,6 +33,19 @@ def test_the_made_parts_are_up_to_date(maker):
         assert page.read_text(encoding="utf-8") == text, f"{page.name}: run python docs/_build/method_pages.py"
 
 
+def test_shares_of_two_judges_become_percent(maker):
+    assert maker._both_judges(".069 (.021 to .118), .076") == "6.9, 7.6 %"
+    assert maker._both_judges("1.000 (.904 to 1.000), .000") == "100.0, 0.0 %"
+    assert maker._both_judges("-") == "-"
+    assert maker._percent(".069 (.021 to .118)") == "6.9 % (2.1 to 11.8)"
+
+
+def test_only_the_first_table_of_a_page_counts(maker, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("| method | a |\n|---|---|\n| dbaf ¹ | 1 |\n\ntext\n\n| method | b |\n|---|---|\n| hford | 2 |\n")
+    assert maker._first_table(page) == {"dbaf": {"a": "1"}}
+
+
 def test_what_is_written_by_hand_stays(maker):
     text = "by hand\n<!-- made: facts -->\nold\n<!-- end -->\nby hand too\n"
     made = maker.with_parts(text, {"facts": "new\n"})

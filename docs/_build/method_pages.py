@@ -1,7 +1,7 @@
 """The made parts of the pages on methods, and of the README's table.
 
 `python docs/_build/method_pages.py` writes them anew: facts, options and figures of every preset, from its class, its
-YAML, the zoo's table and the results of the models that ship. What stands outside the marked parts is written by hand.
+YAML, the tables of methods on photographs and on drawn faces, and the results of the models that ship. What stands outside the marked parts is written by hand.
 """
 
 from __future__ import annotations
@@ -24,10 +24,19 @@ from faceanon.results import shown_command
 REPO = Path(__file__).resolve().parents[2]
 METHODS = REPO / "docs/methods"
 ZOO = REPO / "docs/results/log/zoo.md"
+PHOTOGRAPHS = REPO / "docs/results/log/photo128-methods.md"
 PART = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
 MODELS = {"dbaf_keyed": "dbaf_synth64", "persona": "persona_photo128"}  # preset: the model that ships
 UNTRAINED = ("ifadit_released",)  # has no training of its own, so the zoo leaves it out
-FIRST = ("persona", "dbaf_keyed", "mirage")  # of a table of all methods; the others follow by name
+FIRST = (
+    "persona",
+    "dbaf",
+    "hford",
+    "ifadit",
+    "rotation",
+    "dbaf_keyed",
+    "riddle",
+)  # of a table of all methods; the others follow by name
 WHAT = {
     "blur": "Gaussian blur",
     "ciagan": "face drawn from landmarks and surroundings (CIAGAN)",
@@ -73,7 +82,18 @@ RESULT_ROWS = {
     "plain reconstructions recognised ↑": "self_verification/{judge}",
     "PSNR of the recovered picture, dB ↑": "psnr/recovered/file",
 }
+# Headings of the table of methods on photographs, and what they are called here.
+PHOTOGRAPH_ROWS = {
+    "recognised in the same picture ↓": "recognised in the same picture ↓",
+    "in other pictures ↓": "recognised in another picture of the person ↓",
+    "recovered ↑": "recovered from the file ↑",
+    "opened by a wrong password ↓": WRONG_KEY,
+    "two keys alike ↓": "two keys give one stranger ↓",
+    "pseudonyms of different people alike ↓": "strangers of different people alike ↓",
+}
+DRAWN_FACES = "²"
 README_KEYS = ("recognised in the same picture ↓", "recovered from the file ↑", "two keys give one stranger ↓")
+THREE_HEADINGS = ("recognised in the same picture ↓", "recovered ↑", "two keys alike ↓")  # the same on photographs
 
 
 @dataclass(frozen=True)
@@ -113,16 +133,26 @@ def _rank(name: str) -> int:
 
 
 def zoo() -> dict[str, dict[str, str]]:
-    """The first table of the zoo's page: cells as they stand there, by method and heading."""
-    text = ZOO.read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if line.startswith("|")]
+    """All methods on drawn faces: cells as they stand there, by method and heading."""
+    return _first_table(ZOO)
+
+
+def photographs() -> dict[str, dict[str, str]]:
+    """The methods on photographs of real persons: cells as they stand there, by method and heading."""
+    return _first_table(PHOTOGRAPHS)
+
+
+def _first_table(page: Path) -> dict[str, dict[str, str]]:
+    """The first table of a page whose first column names methods; a footnote's mark behind a name is left out."""
+    lines = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     heads = _cells(lines[0])
     rows: dict[str, dict[str, str]] = {}
     for line in lines[2:]:
         name, *values = _cells(line)
         if name == "method":
+            # The next table.
             break
-        rows[name] = dict(zip(heads[1:], values, strict=True))
+        rows[name.split(" ")[0]] = dict(zip(heads[1:], values, strict=True))
     return rows
 
 
@@ -223,17 +253,47 @@ def _described(kind: type[Backbone]) -> dict[str, str]:
 
 
 def figures(method: Method) -> Iterator[str]:
-    """What was measured: the zoo's row, and the results of the model that ships."""
-    row = zoo().get(method.name)
-    if row is None and method.name not in MODELS:
-        yield "None: the released code trains nothing, so the comparison of all methods leaves this preset out."
-        return
+    """What was measured: on photographs, of the model that ships, and beside all methods on drawn faces."""
+    parts = []
+    photographed = photographs().get(method.name)
+    if photographed is not None:
+        parts.append(_photograph_figures(photographed))
     if method.name in MODELS:
-        yield from _shipped_figures(method)
-    if row is not None and method.name in MODELS:
-        yield ""
+        parts.append(_shipped_figures(method))
+    row = zoo().get(method.name)
     if row is not None:
-        yield from _zoo_figures(row, bool(method.kind.trained_by))
+        parts.append(_zoo_figures(row, bool(method.kind.trained_by)))
+    if not parts:
+        yield "None: the released code trains nothing, so the comparison of all methods leaves this preset out."
+    for number, part in enumerate(parts):
+        if number:
+            yield ""
+        yield from part
+
+
+def _photograph_figures(row: dict[str, str]) -> Iterator[str]:
+    text = (
+        "On photographs of 128 px: 72 pictures of 36 real persons whom no training saw, judged from the saved file by "
+        "two recognisers that trained nothing, with 95 % intervals where they are known. How it was trained, command "
+        "and commit: [the methods on photographs](../results/log/photo128-methods.md)."
+    )
+    yield from textwrap.wrap(text, 120, break_on_hyphens=False)
+    yield ""
+    yield "| figure | MobileFaceNet | dlib |"
+    yield "|---|---:|---:|"
+    for heading, title in PHOTOGRAPH_ROWS.items():
+        if row[heading] != "-":
+            first, second = row[heading].split(", ")
+            yield f"| {title} | {_percent(first)} | {_percent(second)} |"
+
+
+def _percent(share: str) -> str:
+    """`.069 (.021 to .118)` as `6.9 % (2.1 to 11.8)`."""
+    value, *bounds = [f"{100 * float(number):.1f}" for number in re.findall(r"[01]?\.\d+", share)]
+    if not bounds:
+        return f"{value} %"
+    low, high = bounds
+    return f"{value} % ({low} to {high})"
 
 
 def _zoo_figures(row: dict[str, str], trained: bool) -> Iterator[str]:
@@ -298,23 +358,33 @@ def table(links: str) -> Iterator[str]:
     Args:
         links: Where the pages lie, from the page that the table stands on.
     """
-    rows = zoo()
+    drawn = zoo()
+    photographed = photographs()
     yield "| method | what it does | way back | recognised ↓ | recovered ↑ | two keys, one stranger ↓ |"
     yield "|---|---|---|---:|---:|---:|"
     for method in methods():
-        values = _three(method, rows)
+        values = _three(method, drawn, photographed)
         back = "none" if not method.kind.reversible else "sealed code" if method.kind.sealed else "picture and key"
         yield f"| [{method.name}]({links}{method.name}.md) | {WHAT[method.name]} | {back} | {' | '.join(values)} |"
 
 
-def _three(method: Method, rows: dict[str, dict[str, str]]) -> list[str]:
-    if method.name == "persona":
-        values = shipped_values("persona")
-        return [f"{values[key]} ¹" for key in README_KEYS]
+def _three(method: Method, drawn: dict[str, dict[str, str]], photographed: dict[str, dict[str, str]]) -> list[str]:
+    """The three figures of a line: on photographs where they were measured there, else marked ones on drawn faces."""
     if method.name in UNTRAINED:
         return ["not measured"] * len(README_KEYS)
-    row = rows[method.name]
-    return [row[ZOO_ROWS[key]] for key in README_KEYS]
+    if method.name in photographed:
+        row = photographed[method.name]
+        return [_both_judges(row[heading]) for heading in THREE_HEADINGS]
+    row = drawn[method.name]
+    return [f"{row[ZOO_ROWS[key]]} {DRAWN_FACES}" for key in README_KEYS]
+
+
+def _both_judges(cell: str) -> str:
+    """`.069 (.021 to .118), .076` as `6.9, 7.6 %`."""
+    if cell == "-":
+        return cell
+    values = [_percent(share).split(" %")[0] for share in cell.split(", ")]
+    return f"{', '.join(values)} %"
 
 
 # What the marked parts of a method's page are made by.

@@ -208,7 +208,7 @@ class Fitting(Chosen):
     def candidates(self, target: SwapTarget, looks: NDArray[np.float32]) -> NDArray[np.intp]:
         """Those of whom the shipped method chooses."""
         kept = self.identities.kept_basis.numpy()
-        return self.cast.fitting(looks @ kept[:, :READ], target.tone, target.brows, kept)
+        return self.cast.fitting(looks @ kept[:, :READ], target.appearance, kept)
 
 
 class Anybody(Chosen):

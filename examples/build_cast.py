@@ -3,7 +3,7 @@
 `checkpoints/photo_seers/cast.csv` names their photographs: each of another person who does not exist, seen from the
 front in soft light, without glasses and without hair over the face, and none of the bundle's test split. They were
 chosen by eye among those that figures let through: a mesh that is about symmetric, open eyes, light that hardly changes
-across the face, nobody twice. Those with an open mouth lend their teeth alone. FOLDER holds the photographs, aligned as
+across the face, nobody twice. Each was put on two faces and looked at. FOLDER holds the photographs, aligned as
 FFHQ's are and 256 px wide. OUT gets `cast.safetensors`, which `faceanon.landmarks.cast` reads.
 """
 
@@ -25,7 +25,7 @@ from faceanon.backbones.persona import Persona
 from faceanon.files import save_tensors
 from faceanon.landmarks.cast import FILE, SIDE
 from faceanon.landmarks.drawings import OUTLINE, pupils
-from faceanon.landmarks.swap import aligned, brow_shade, skin_tone
+from faceanon.landmarks.swap import aligned, appearance_of
 from faceanon.paths import checkpoints
 
 AROUND = 8  # pixels that are kept around a face
@@ -89,8 +89,9 @@ def main() -> None:
         cut.append(cv2.imencode(".webp", part, [cv2.IMWRITE_WEBP_QUALITY, QUALITY])[1].ravel())
         shifted.append(mesh - np.array([left, top, 0], np.float32))
         looks.append(pupils(picture, mesh[:, :2]) - np.array([left, top], np.float32))
-        tones.append(skin_tone(picture, mesh))
-        brows.append(brow_shade(picture, mesh, tones[-1]))
+        appearance = appearance_of(picture, mesh)
+        tones.append(appearance.tone)
+        brows.append(appearance.brows)
     codes, embeddings = persons_in(pictures)
     tensors = {
         "pictures": torch.from_numpy(np.concatenate(cut)),

@@ -37,7 +37,7 @@ def fitting_donors(method: Persona, face: Tensor) -> tuple[Tensor, list[int]]:
     target = method._targets(face, codes)[0]
     space = method.identities
     kept = space.kept_basis.numpy()
-    donors = method.cast.fitting((codes.identity.numpy() @ kept[:, :READ])[0], target.tone, target.brows, kept).tolist()
+    donors = method.cast.fitting((codes.identity.numpy() @ kept[:, :READ])[0], target.appearance, kept).tolist()
     drawn = torch.from_numpy(method.cast.put_on([target] * len(donors), donors))
     seen = drawn.flatten(1).isfinite().all(1)
     return from_bytes(to_bytes(drawn[seen])), [donor for donor, ok in zip(donors, seen.tolist(), strict=True) if ok]

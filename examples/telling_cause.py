@@ -136,7 +136,7 @@ def of_others(group: Group, test: bool) -> Pictures:
     """Faces of other real persons put on, of the same group: photographs of the same kind as the originals."""
     draw = np.random.default_rng(0)
     person = group.person.numpy()
-    tones = np.stack([target.tone for target in group.targets])
+    tones = np.stack([target.appearance.tone for target in group.targets])
     donors = []
     for number, label in enumerate(person):
         others = np.flatnonzero(person != label)

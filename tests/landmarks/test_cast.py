@@ -1,13 +1,15 @@
 """The cast that ships: who belongs to it, and whom a key takes for whom."""
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from faceanon.errors import UserError
 from faceanon.landmarks.album import Album
-from faceanon.landmarks.cast import FEWEST, FILE, FITTING, READ, TRIES, Cast
+from faceanon.landmarks.cast import FEWEST, FILE, FITTING, LAUGHING, READ, TRIES, Cast
+from faceanon.landmarks.swap import Appearance
 from faceanon.networks.identity_space import IdentitySpace
 from faceanon.paths import checkpoints
 from faceanon.weights.bundle import Bundle
@@ -23,6 +25,11 @@ def directions():
     space = Bundle("photo128").build("identity_space")
     assert isinstance(space, IdentitySpace)
     return space.kept_basis.numpy(), space.free_basis.numpy()
+
+
+def appearance(cast, number, shift=0.0):
+    """How a donor looks in the own photograph, in light that is brighter by `shift` in natural logarithms."""
+    return Appearance(cast.tones[number] + np.float32(shift), float(cast.brows[number]), gap=0.0)
 
 
 def listed():
@@ -57,7 +64,7 @@ def test_donors_who_fit_are_of_the_sex_age_and_skin(cast, directions):
     kept, _ = directions
     looks = cast.codes @ kept[:, :READ]
     for number in cast.closed[::12]:
-        fitting = cast.fitting(looks[number], cast.tones[number], cast.brows[number], kept)
+        fitting = cast.fitting(looks[number], appearance(cast, number), kept)
         assert fitting[0] == number
         assert FEWEST <= len(fitting) <= FITTING
         others = np.setdiff1d(cast.closed, fitting)
@@ -70,7 +77,7 @@ def test_who_fits_in_the_dark_has_the_same_skin(cast, directions):
     spread = looks[cast.closed, 2].std()
     for number in cast.closed[::12]:
         for shift in (0.0, -1.0):
-            fitting = cast.fitting(looks[number], cast.tones[number] + np.float32(shift), cast.brows[number], kept)
+            fitting = cast.fitting(looks[number], appearance(cast, number, shift), kept)
             assert np.abs(looks[fitting[:FEWEST], 2] - looks[number, 2]).mean() < spread
 
 
@@ -81,12 +88,41 @@ def test_dark_brows_get_dark_brows(cast, directions):
     gaps = []
     for number in cast.closed[::12]:
         shades = []
+        shown = appearance(cast, number)
         for brows in (fair, dark):
-            shades.append(cast.brows[cast.fitting(looks[number], cast.tones[number], brows, kept)].mean())
+            shades.append(cast.brows[cast.fitting(looks[number], replace(shown, brows=float(brows)), kept)].mean())
         gaps.append(shades[0] - shades[1])
     # Of some sex, age and skin there are few, whatever their brows.
     assert min(gaps) >= 0
     assert np.mean(gaps) > 0.1
+
+
+def test_who_laughs_gets_who_laughs_as_widely(cast, directions):
+    kept, _ = directions
+    looks = cast.codes @ kept[:, :READ]
+    shares = []
+    for number in cast.open[::6]:
+        shown = replace(appearance(cast, number), gap=float(cast.gaps[number]))
+        fitting = cast.fitting(looks[number], shown, kept)
+        if number in fitting:
+            laughing = fitting[cast.gaps[fitting] > LAUGHING]
+            assert (np.abs(cast.gaps[laughing] - shown.gap) <= 0.6 * shown.gap).all()
+            shares.append(len(laughing) / len(fitting))
+        # With the lips closed nobody who laughs fits.
+        assert set(cast.fitting(looks[number], replace(shown, gap=LAUGHING), kept)) <= set(cast.closed)
+    assert len(shares) >= 5
+    assert np.mean(shares) > 0.4
+
+
+def test_a_donor_for_more_pictures_keeps_the_lips_closed(cast, directions):
+    kept, free = directions
+    number = int(cast.open[np.argmax(cast.gaps[cast.open])])
+    faces = [Face(replace(appearance(cast, number), gap=float(cast.gaps[number])))]
+    codes = cast.codes[[number]] @ kept @ kept.T + free[:, 0]
+    orders = cast.orders(faces, codes, cast.embeddings[[number]], kept, free)
+    steady = cast.orders(faces, codes, cast.embeddings[[number]], kept, free, steady=True)
+    assert not set(orders[0]) <= set(cast.closed)
+    assert set(steady[0]) <= set(cast.closed)
 
 
 def test_keys_choose_and_a_donor_s_own_code_gets_this_donor(cast, directions):
@@ -94,13 +130,13 @@ def test_keys_choose_and_a_donor_s_own_code_gets_this_donor(cast, directions):
     draw = np.random.default_rng(0)
     looks = cast.codes @ kept[:, :READ]
     # The one whom most others fit.
-    fitting = [len(cast.fitting(looks[i], cast.tones[i], cast.brows[i], kept)) for i in cast.closed]
+    fitting = [len(cast.fitting(looks[i], appearance(cast, i), kept)) for i in cast.closed]
     own = int(cast.closed[int(np.argmax(fitting))])
     person = cast.codes[own]
     first = []
     for _ in range(20):
         turned = person @ kept @ kept.T + draw.normal(size=60).astype(np.float32) @ free.T
-        order = cast.chosen(turned, cast.embeddings[own], cast.tones[own], cast.brows[own], kept, free)
+        order = cast.chosen(turned, cast.embeddings[own], appearance(cast, own), kept, free)
         assert len(set(order)) == len(order)
         # Nobody is taken for themselves.
         assert own not in order
@@ -109,8 +145,8 @@ def test_keys_choose_and_a_donor_s_own_code_gets_this_donor(cast, directions):
     other = person @ kept @ kept.T + 0.85 * (cast.codes[100] @ free @ free.T)
     # Whatever the light is: frames of a clip differ in it.
     for shift in (-1.0, 0.0, 1.0):
-        tone = cast.tones[own] + np.float32(shift)
-        assert cast.chosen(other, cast.embeddings[own], tone, cast.brows[own], kept, free)[0] == 100
+        shown = appearance(cast, own, shift)
+        assert cast.chosen(other, cast.embeddings[own], shown, kept, free)[0] == 100
 
 
 def test_the_more_a_mouth_is_open_the_wider_the_lent_one(cast):
@@ -135,9 +171,8 @@ def test_a_missing_or_another_file_is_refused(tmp_path):
 class Face:
     """As much of a target as choosing a donor asks for."""
 
-    def __init__(self, tone, brows):
-        self.tone = tone
-        self.brows = brows
+    def __init__(self, appearance):
+        self.appearance = appearance
 
 
 def for_person(cast, directions, cosines, monkeypatch, used=None):
@@ -145,7 +180,7 @@ def for_person(cast, directions, cosines, monkeypatch, used=None):
     kept, free = directions
     own = int(cast.closed[0])
     rows = 3
-    faces = [Face(cast.tones[own], float(cast.brows[own]))] * rows
+    faces = [Face(appearance(cast, own))] * rows
     codes = np.repeat(cast.codes[own][None], rows, 0) @ kept @ kept.T + free[:, 0]
     embeddings = np.repeat(cast.embeddings[own][None], rows, 0)
     monkeypatch.setattr(Cast, "put_on", lambda self, targets, donors: np.array(donors))
@@ -153,7 +188,7 @@ def for_person(cast, directions, cosines, monkeypatch, used=None):
     def alike(drawn, asked):
         return np.array([cosines(int(donor), row) for donor, row in zip(drawn, asked, strict=True)], np.float32)
 
-    order = cast.chosen(codes.mean(0), embeddings[0], faces[0].tone, faces[0].brows, kept, free)[:TRIES].tolist()
+    order = cast.chosen(codes.mean(0), embeddings[0], faces[0].appearance, kept, free)[:TRIES].tolist()
     return cast.for_person(faces, codes, embeddings, kept, free, alike, used or {}), order
 
 
@@ -179,7 +214,7 @@ def test_known_persons_keep_their_donor_unless_everybody_would_see_them(cast, di
     kept, free = directions
     own, other = map(int, cast.closed[:2])
     album = Album(cast.embeddings[own][None], (other,))
-    faces = [Face(cast.tones[number], float(cast.brows[number])) for number in (own, other)]
+    faces = [Face(appearance(cast, number)) for number in (own, other)]
     codes = cast.codes[[own, other]]
     embeddings = cast.embeddings[[own, other]]
     orders = cast.orders(faces, codes, embeddings, kept, free, album)
@@ -205,7 +240,7 @@ def test_an_album_of_another_cast_gives_nobody_who_is_not_put_on(cast, direction
     own = int(cast.closed[0])
     for number in (int(cast.open[0]), len(cast.codes)):
         album = Album(cast.embeddings[own][None], (number,))
-        faces = [Face(cast.tones[own], float(cast.brows[own]))]
+        faces = [Face(appearance(cast, own))]
         orders = cast.orders(faces, cast.codes[[own]], cast.embeddings[[own]], kept, free, album)
         assert set(orders[0]) <= set(cast.closed)
 

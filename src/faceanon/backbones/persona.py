@@ -314,13 +314,16 @@ class Persona(Backbone):
         masks = (codes.mask[:, 0] > 0).cpu().numpy()
         return [target_of(*face) for face in zip(bytes_of(image), points, masks, strict=True)]
 
-    def _donors(self, targets: list[SwapTarget], turned: Tensor, embedding: Tensor) -> list[list[int]]:
+    def _donors(
+        self, targets: list[SwapTarget], turned: Tensor, embedding: Tensor, steady: bool = False
+    ) -> list[list[int]]:
         """Numbers of donors for each of B faces, as `Cast.orders`.
 
         Args:
             targets: The faces.
             turned: `(B, 64)` their codes, turned by keys.
             embedding: `(B, E)` of the persons.
+            steady: Whether the donors are for other pictures of the persons too.
         """
         space = self.identities
         return self.cast.orders(
@@ -330,6 +333,7 @@ class Persona(Backbone):
             numbers_of(space.kept_basis),
             numbers_of(space.free_basis),
             self.album,
+            steady,
         )
 
     def _put_on(self, image: Tensor, targets: list[SwapTarget], donors: list[int]) -> Tensor:
@@ -405,7 +409,7 @@ class Persona(Backbone):
         rows = len(image)
         targets = self._targets(image, codes)
         turned = self.edit(codes, key.expand(rows, -1, -1)).identity
-        order = self._donors(targets, turned, embedding)[0]
+        order = self._donors(targets, turned, embedding, steady=True)[0]
         best = self.cast.unlike_in_all(targets, order, self._alike_in_rows(embedding))
         space = self.identities
         donor = torch.from_numpy(self.cast.codes[best]).to(image.device)[None]

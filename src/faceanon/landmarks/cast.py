@@ -1,6 +1,7 @@
 """The cast that ships: photographs of people who do not exist, whose faces Persona puts on.
 
-Donors with closed lips lend their faces. Those with open lips lend their teeth alone, to faces whose mouth is open.
+Donors with closed lips lend their faces. Those with open lips lend them to people who laugh too, and their teeth to
+other faces whose mouth is open.
 
 Nothing here needs torch; both engines share it.
 """
@@ -8,6 +9,7 @@ Nothing here needs torch; both engines share it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 from faceanon.errors import UserError
 from faceanon.files import load_arrays
 from faceanon.landmarks.album import Album, units
-from faceanon.landmarks.swap import OPEN, Donor, SwapTarget, openness, put_on
+from faceanon.landmarks.swap import OPEN, Appearance, Donor, SwapTarget, openness, put_on
 from faceanon.weights.shipped import read_shipped
 
 Array = NDArray[np.float32]
@@ -26,12 +28,13 @@ Array = NDArray[np.float32]
 FILE = "cast.safetensors"
 PARTS = frozenset({"pictures", "starts", "points", "pupils", "codes", "embeddings", "tones", "brows", "triangles"})
 SIDE = 256  # side of the pictures that the donors' photographs were cut from; their sizes hold at this scale
-LAUGHING = 0.06  # height of the gap between a donor's lips, in distances between the eyes, from which teeth show
+LAUGHING = 0.06  # height of the gap between lips, in distances between the eyes, from which teeth show
+AS_OPEN = 0.6  # share of this gap by which that of a laughing donor may differ from the person's
 FITTING = 40  # donors who fit a person at most, of whom a key chooses
 FEWEST = 12  # ... and at least
 # Not fewer: those who are least like a person are like each other, and two keys' strangers would be too.
 UNLIKE_SHARE = 0.6  # of those who fit, who are least like the person and may be taken
-MISFIT = 3.0  # cost above the best one's from which a donor does not fit, if there are enough others
+MISFIT = 4.5  # cost above the best one's from which a donor does not fit, if there are enough others
 TRIES = 8  # donors who are put on a face at most, until one is unlike the original
 UNLIKE = 0.1  # cosine of embeddings from which a donor's face on the original is too much like it
 SEEN = 4  # steps above it from which a donor whom a person has in other photos is not put on either: a cosine of .25
@@ -39,14 +42,15 @@ STEP = 0.05  # differences of that cosine below which the key decides between tw
 READ = 3  # first kept directions of a code: sex, age and skin, as `landmarks.looks` reads them off a picture
 # How much differences of these between a person and a donor count, and of brightness and colour of the pictures, in
 # natural logarithms. Skin and brightness are two things: a light face in the dark is no dark face.
-SEX = 4.0  # of what lies between -1 and 1; beyond, a face is no more of one sex
-AGE = 4.0
+SEX = 6.0  # of what lies between -1 and 1; beyond, a face is no more of one sex
+AGE = 8.0
 SKIN = 4.0  # a face of another skin would keep its white lips
 # Age here rises from old to young.
 CHILD = 1.0  # age above which a face is a child's, and its sex counts a third
 BRIGHTNESS = 4.0
 COLOUR = 4.0
-BROWS = 3.0  # black brows beside fair hair look painted on
+BROWS = 5.0  # black brows beside fair hair look painted on
+MOUTH = 40.0  # of a distance between the eyes: cheeks and eyes of who keeps the lips closed do not laugh
 SAME = 0.99  # cosine of the free parts of two codes, from which they are one donor's
 
 
@@ -91,7 +95,7 @@ class Cast:
         self.brows = tensors["brows"].astype(np.float32)
         self.triangles = tensors["triangles"].astype(np.int32)
         gaps = np.array([openness(points) for points in self.points])
-        # A mouth that is open cannot be closed, so these lend their teeth alone.
+        # A mouth that is open cannot be closed, so only these fit everybody.
         self.closed = np.flatnonzero(gaps <= LAUGHING)
         self.open = np.flatnonzero(gaps > LAUGHING)
         self.gaps = gaps
@@ -107,36 +111,46 @@ class Cast:
         picture = cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB).astype(np.uint8)
         return Donor(picture, self.points[number], self.pupils[number], self.tones[number]).resized(side / SIDE)
 
-    def fitting(self, looks: Array, tone: Array, brows: float, kept: Array) -> NDArray[np.intp]:
+    def fitting(self, looks: Array, appearance: Appearance, kept: Array) -> NDArray[np.intp]:
         """Numbers of the donors who fit a person best, the best one first.
 
         Args:
             looks: `(3,)` sex, age and skin of the person.
-            tone: `(3,)` of the person's skin as the light shows it, as `swap.skin_tone`.
-            brows: How dark the person's brows are, as `swap.brow_shade`.
+            appearance: The person's in the picture.
             kept: `(64, K)` the directions of a code that tell sex, age and skin, in this order first.
         """
-        donors = self.closed
+        donors = self._of_mouth(appearance.gap)
         theirs = self.codes[donors] @ kept[:, :READ]
         sex = np.abs(theirs[:, 0].clip(-1, 1) - np.clip(looks[0], -1, 1))
         age = np.abs(theirs[:, 1] - looks[1])
         skin = np.abs(theirs[:, 2] - looks[2])
-        hue = self.tones[donors] - tone
+        hue = self.tones[donors] - appearance.tone
         # Tones are logarithms, so brightness is what the channels share; colour is what is left of each.
         brightness = hue.mean(1)
         colour = np.abs(hue - brightness[:, None]).sum(1)
-        brow = np.abs(self.brows[donors] - np.float32(brows))
+        brow = np.abs(self.brows[donors] - np.float32(appearance.brows))
+        mouth = np.abs(self.gaps[donors] - np.float32(appearance.gap))
+        if appearance.gap <= LAUGHING:
+            # Lips that are nearly closed close.
+            mouth = np.zeros_like(mouth)
         if looks[1] > CHILD:
             sex = sex / 3
-        person = SEX * sex + AGE * age + SKIN * skin + BROWS * brow
+        person = SEX * sex + AGE * age + SKIN * skin + BROWS * brow + MOUTH * mouth
         costs = person + BRIGHTNESS * np.abs(brightness) + COLOUR * colour
         # Stable: of two donors of equal cost both engines take the same one, or their strangers would differ.
         order = np.argsort(costs, kind="stable")
         fit = int((costs <= costs[order[0]] + MISFIT).sum())
         return donors[order[: min(max(fit, FEWEST), FITTING)]]
 
+    def _of_mouth(self, gap: float) -> NDArray[np.intp]:
+        """Numbers of the donors whose faces can be put on one whose mouth is open by `gap`, see `openness`."""
+        if gap <= LAUGHING:
+            return self.closed
+        as_open = np.abs(self.gaps - np.float32(gap)) <= AS_OPEN * gap
+        return np.union1d(self.closed, self.open[as_open[self.open]])
+
     def chosen(
-        self, code: Array, embedding: Array, tone: Array, brows: float, kept: Array, free: Array
+        self, code: Array, embedding: Array, appearance: Appearance, kept: Array, free: Array
     ) -> NDArray[np.intp]:
         """Numbers of donors for a keyed identity code, the first one first.
 
@@ -146,12 +160,11 @@ class Cast:
         Args:
             code: `(64,)`, turned by a key.
             embedding: `(E,)` of the person.
-            tone: `(3,)` of the person's skin.
-            brows: How dark the person's brows are.
+            appearance: The person's in the picture.
             kept: `(64, K)` directions of a code that tell sex, age and skin.
             free: `(64, F)` the others.
         """
-        fitting = self.fitting(code @ kept[:, :READ], tone, brows, kept)
+        fitting = self.fitting(code @ kept[:, :READ], appearance, kept)
         # Recognisers see the more of the original the more the donor is like it (a correlation of .56).
         unlike = fitting[np.argsort(self.embeddings[fitting] @ embedding, kind="stable")]
         donors = unlike[: max(round(UNLIKE_SHARE * len(unlike)), FEWEST)]
@@ -171,6 +184,7 @@ class Cast:
         kept: Array,
         free: Array,
         album: Album | None = None,
+        steady: bool = False,
     ) -> list[list[int]]:
         """As `chosen`, the first `TRIES` donors for each of B faces.
 
@@ -181,10 +195,14 @@ class Cast:
             kept: `(64, K)` directions of a code that tell sex, age and skin.
             free: `(64, F)` the others.
             album: Persons who have a donor already; theirs comes first.
+            steady: Whether the donor is for other pictures of the person too, in which the mouth may be closed.
         """
         orders = []
         for target, code, own in zip(targets, codes, embeddings, strict=True):
-            order = self.chosen(code, own, target.tone, target.brows, kept, free)[:TRIES].tolist()
+            appearance = target.appearance
+            if steady:
+                appearance = replace(appearance, gap=0.0)
+            order = self.chosen(code, own, appearance, kept, free)[:TRIES].tolist()
             known = None if album is None else album.donor_of(own)
             # An album of before a change of the cast may name somebody who lends teeth now, or nobody.
             if known is not None and known in self.closed:
@@ -213,9 +231,11 @@ class Cast:
             alike: As in `put_on_unlike`.
             used: How many other persons have a donor already; the least used ones go first.
         """
-        tone = np.mean([target.tone for target in targets], axis=0)
-        brows = float(np.mean([target.brows for target in targets]))
-        order = self.chosen(codes.mean(0), units(embeddings.mean(0)), tone, brows, kept, free)[:TRIES].tolist()
+        tone = np.mean([target.appearance.tone for target in targets], axis=0)
+        brows = float(np.mean([target.appearance.brows for target in targets]))
+        # In one of the photos the mouth may be closed.
+        appearance = Appearance(tone, brows, gap=0.0)
+        order = self.chosen(codes.mean(0), units(embeddings.mean(0)), appearance, kept, free)[:TRIES].tolist()
         # Sorting is stable: among donors who are used equally often the key's order stays.
         return self.unlike_in_all(targets, sorted(order, key=lambda donor: used.get(donor, 0)), alike)
 
@@ -251,7 +271,9 @@ class Cast:
         drawn = []
         for target, number in zip(targets, donors, strict=True):
             side = len(target.picture)
-            drawn.append(put_on(target, self.donor(number, side), self.mouth(target.mesh, side), self.triangles))
+            # Who laughs as well has teeth of their own.
+            mouth = None if self.gaps[number] > LAUGHING else self.mouth(target.mesh, side)
+            drawn.append(put_on(target, self.donor(number, side), mouth, self.triangles))
         pictures: Array = np.stack(drawn).transpose(0, 3, 1, 2).astype(np.float32) / np.float32(127.5) - 1
         pictures[[not target.hidden for target in targets]] = np.nan
         return pictures

@@ -102,6 +102,21 @@ class Donor:
 
 
 @dataclass(frozen=True)
+class Appearance:
+    """How a face looks in a picture, as far as a donor has to look like it.
+
+    Args:
+        tone: `(3,)` of its skin, as `skin_tone`.
+        brows: How dark its brows are, as `brow_shade`.
+        gap: How far its mouth is open, as `openness`.
+    """
+
+    tone: Array
+    brows: float
+    gap: float
+
+
+@dataclass(frozen=True)
 class SwapTarget:
     """A face on which others can be put, and all that does not depend on who they are.
 
@@ -109,8 +124,7 @@ class SwapTarget:
         picture: `(S, S, 3)`.
         mesh: `(468, 3)` points of its face.
         looks: `(2, 2)` pupils.
-        tone: `(3,)` of its skin, as `skin_tone`.
-        brows: How dark its brows are, as `brow_shade`.
+        appearance: What a donor has to fit.
         area: `(S, S)` bool, the pixels that may change.
         edge: `(S, S, 1)` in [0, 1], how much of each pixel the new face takes.
         ring: `(S, S)` bool, the pixels just beyond `area`.
@@ -123,8 +137,7 @@ class SwapTarget:
     picture: Pixels
     mesh: Array
     looks: Array
-    tone: Array
-    brows: float
+    appearance: Appearance
     area: NDArray[np.bool_]
     edge: Array
     ring: NDArray[np.bool_]
@@ -144,16 +157,15 @@ def target_of(picture: Pixels, mesh: Array, cells: NDArray[np.bool_]) -> SwapTar
     """
     side = len(picture)
     allowed = cells.repeat(side // len(cells), 0).repeat(side // len(cells), 1)
-    tone = skin_tone(picture, mesh)
-    odd = _unlike_skin(picture, tone)
+    appearance = appearance_of(picture, mesh)
+    odd = _unlike_skin(picture, appearance.tone)
     area = _face_of(mesh[:, :2], odd) & allowed & ~_fringe(odd, mesh[:, :2])
     free, blur = _elasticity(mesh)
     return SwapTarget(
         picture=picture,
         mesh=mesh,
         looks=pupils(picture, mesh[:, :2]),
-        tone=tone,
-        brows=brow_shade(picture, mesh, tone),
+        appearance=appearance,
         area=area,
         edge=_soft(area)[..., None],
         ring=_ring(area),
@@ -214,6 +226,12 @@ def skin_tone(picture: Pixels, mesh: Array) -> Array:
         return np.full(3, np.log(128 + DARKEST), np.float32)
     tone: Array = np.median(np.log(picture[middle] + np.float32(DARKEST)), 0).astype(np.float32)
     return tone
+
+
+def appearance_of(picture: Pixels, mesh: Array) -> Appearance:
+    """What a donor has to fit of a face with points `(468, 2 or 3)` in a picture `(H, W, 3)`."""
+    tone = skin_tone(picture, mesh)
+    return Appearance(tone, brow_shade(picture, mesh, tone), openness(mesh))
 
 
 def brow_shade(picture: Pixels, mesh: Array, tone: Array) -> float:

@@ -21,7 +21,8 @@ Our readings, where the paper says nothing that we know of, and our deviations:
   recovered face. Their values in configs/ifadit_s2.yaml are ours;
 - in training every picture has its own key; the released code draws one a batch;
 - for codes of principal components: M starts from a linear map (`identity_draft`), the flow from a turn
-  (`flow_turn`), and a stranger's identity is read off the encoder's code (`identity_reader`). All are off by default.
+  (`flow_turn`), a stranger's identity is read off the encoder's code (`identity_reader`), and the identity is the
+  leading principal components of the embedding alone (`components`). All are off by default.
 
 Nothing of the released code is copied; `ifadit_released` turns on what differs (docs/methods/ifadit.md).
 """
@@ -37,7 +38,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.linear_person import READER_ROWS, LinearPerson
+from faceanon.backbones.linear_person import COMPONENT_ROWS, READER_ROWS, LinearPerson, leading_components
 from faceanon.backbones.region import blurred, face_region
 from faceanon.errors import UserError
 from faceanon.key import Secret
@@ -87,6 +88,9 @@ class IFADIT(LinearPerson, Backbone):
         flow_stretch: By how much a stranger lies farther from the mean identity than the flow puts it; 1 as the flow
             says (paper). More draws strangers with clearer features, who are less like the person. It takes
             `flow_turn`, whose axes know the mean. Phase II may have another one than phase I.
+        components: Even number K of principal components that the identity has, whitened, in place of the whole
+            embedding (0, paper). The flow spreads the error of every number that is read over all of them, and the
+            last numbers of an embedding are read badly. A turn (`flow_turn`) has K / 2 signs that a secret chooses.
 
     Raises:
         UserError: A number is out of range, or the flow cannot start as a turn.
@@ -128,6 +132,7 @@ class IFADIT(LinearPerson, Backbone):
         identity_reader: bool = False,
         flow_turn: float = 0.0,
         flow_stretch: float = 1.0,
+        components: int = 0,
     ) -> None:
         super().__init__()
         self.bundle = Bundle(bundle)
@@ -135,7 +140,8 @@ class IFADIT(LinearPerson, Backbone):
         self.encoder = self.bundle.encoder().eval()
         dim = self.generator.style_dim
         self.layers = self.generator.n_latent
-        self.code_dim = self.bundle.embedding_length
+        self.principal = leading_components(self.bundle.embedding_length, components)
+        self.code_dim = components or self.bundle.embedding_length
         self.key_shape = (dim,)
         # A byte an entry; a secret has 32 bytes, and longer keys are expanded from it.
         self.key_bits = min(8 * dim, 256)
@@ -150,7 +156,8 @@ class IFADIT(LinearPerson, Backbone):
         self.background = background
         self.mask_growth = mask_growth
         self.mask_blur = mask_blur
-        self.add_linear_maps(self.code_dim, dim, attributes_kept, identity_draft, identity_reader, READER_ROWS)
+        rows = COMPONENT_ROWS if components else READER_ROWS
+        self.add_linear_maps(self.code_dim, dim, attributes_kept, identity_draft, identity_reader, rows)
         if identity_draft:
             self.mapper = correction(self.code_dim + dim, dim, dim)
         self.axes: PairedAxes | None = None
@@ -194,7 +201,13 @@ class IFADIT(LinearPerson, Backbone):
         return Codes(identity, self.encoder_code(image, latents))
 
     def identity_of(self, embedding: Tensor) -> Tensor:
-        """sqrt(E) times embeddings `(B, E)` of unit length, so that their entries have a mean square of 1."""
+        """Identity codes of embeddings `(B, E)` of unit length: sqrt(E) times these, or their principal components.
+
+        Either way entries have a mean square of 1 over many faces.
+        """
+        if self.principal is not None:
+            components: Tensor = self.principal(embedding)
+            return components
         entries: Tensor = self.code_dim**0.5 * embedding
         return entries
 
@@ -289,12 +302,15 @@ class IFADIT(LinearPerson, Backbone):
 
     @torch.no_grad()
     def calibrate(self, batches: Iterable[FaceBatch]) -> None:
-        """Measure the axes of identity codes, and the linear map from them to the encoder's codes."""
-        if self.axes is None and self.identity_draft is None:
+        """Measure principal components, the axes of identity codes, and the linear map to the encoder's codes."""
+        if self.principal is None and self.axes is None and self.identity_draft is None:
             return
         embedding, codes, _ = self.embeddings_and_codes(batches)
+        if self.principal is not None:
+            self.principal.fit(embedding)
         identity = self.identity_of(embedding)
         if self.axes is not None:
+            # Principal components are white already, and any axes of theirs serve.
             self.axes.fit(identity)
         if self.identity_draft is not None:
             self.identity_draft.fit(identity, codes)
@@ -304,16 +320,18 @@ class IFADIT(LinearPerson, Backbone):
     ) -> dict[str, Tensor]:
         """Phase I: `image` and `drawn_code` of `LinearPerson`, `identity_l1` and `landmarks` (both L1).
 
-        `identity_l1` compares with the code that was drawn, which is the embedding of the identity source.
+        `identity_l1` compares the directions of the code that the drawing shows and of the one that was drawn, which
+        without `components` are embeddings.
 
         The paper reconstructs (`pairing: self`). Where a pairing mixes persons, as in the method that iFADIT builds on
         (Nitzan et al., "Face identity disentanglement via latent space mapping"), `image` leaves those rows out.
         """
         terms = super().disentangle_terms(batch, codes, drawn, source, wanted)
         if "identity_l1" in wanted:
-            # The code that was drawn is the source's embedding, or what a key made of it.
+            # The code that was drawn is the source's own, or what a key made of it.
             target = F.normalize(codes.identity.detach())
-            terms["identity_l1"] = F.l1_loss(self.bundle.recogniser(drawn), target)
+            shown = F.normalize(self.identity_of(self.bundle.recogniser(drawn)))
+            terms["identity_l1"] = F.l1_loss(shown, target)
         if "landmarks" in wanted:
             terms["landmarks"] = self._landmark_distance(drawn, batch.image)
         return terms

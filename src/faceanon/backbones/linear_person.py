@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from faceanon.errors import UserError
 from faceanon.losses.structure import structure_loss
+from faceanon.networks.discriminants import Discriminants
 from faceanon.networks.linear_identity import IdentityDraft, IdentityReader
 from faceanon.types import Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
@@ -44,6 +45,29 @@ def refuse_kept_alone(kept: int, draft: float) -> None:
     """
     if kept and not draft:
         raise UserError(f"attributes_kept is {kept} without an identity_draft; give both, or neither")
+
+
+def leading_components(length: int, components: int) -> Discriminants | None:
+    """The map from embeddings to some leading principal components, whitened; it knows nothing until it is fitted.
+
+    Keys spread the error of every number that is read off a picture over all numbers, and the last components of an
+    embedding are read badly.
+
+    Args:
+        length: Length E of an embedding.
+        components: Even number of components; 0 for the whole embedding.
+
+    Returns:
+        `(B, E)` -> `(B, components)`, or None for the whole embedding.
+
+    Raises:
+        UserError: `components` is odd, negative or more than there are.
+    """
+    if not components:
+        return None
+    if components % 2 or not 0 < components <= length:
+        raise UserError(f"components is {components}; give an even number up to {length}, or 0 for all")
+    return Discriminants(length, components)
 
 
 class LinearPerson:

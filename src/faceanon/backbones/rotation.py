@@ -33,11 +33,16 @@ import torch
 from torch import Tensor, nn
 
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.linear_person import COMPONENT_ROWS, READER_ROWS, LinearPerson, refuse_kept_alone
+from faceanon.backbones.linear_person import (
+    COMPONENT_ROWS,
+    READER_ROWS,
+    LinearPerson,
+    leading_components,
+    refuse_kept_alone,
+)
 from faceanon.errors import UserError
 from faceanon.networks.attention import LayerTransformer
 from faceanon.networks.compensation import correction, expansion
-from faceanon.networks.discriminants import Discriminants
 from faceanon.networks.keyed import KeyedTurn
 from faceanon.types import Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
@@ -117,13 +122,8 @@ class Rotation(LinearPerson, Backbone):
         layers = self.generator.n_latent
         if stretch <= 0 or (stretch != 1 and not components):
             raise UserError(f"stretch is {stretch}; give 1, or with components any number above 0")
-        self.principal: Discriminants | None = None
-        length = self.bundle.embedding_length
-        if components:
-            if components % 2 or not 0 < components <= length:
-                raise UserError(f"components is {components}; give an even number up to {length}, or 0 for all")
-            self.principal = Discriminants(length, components)
-            length = components
+        self.principal = leading_components(self.bundle.embedding_length, components)
+        length = components or self.bundle.embedding_length
         # The turn by a frame of m reflections keeps exp(-4 m / E) of the turn without any, so the strangers of two keys
         # have a cosine of exp(-8 m / E): .02 with half as many reflections as the vector is long.
         self.key_shape = (length // 2, length)
@@ -208,9 +208,8 @@ class Rotation(LinearPerson, Backbone):
         """Measure principal components and draft, where there are any."""
         if self.principal is None and self.identity_draft is None:
             return
-        embedding, code, persons = self.embeddings_and_codes(batches)
+        embedding, code, _ = self.embeddings_and_codes(batches)
         if self.principal is not None:
-            # Without labels the fit takes principal components.
-            self.principal.fit(embedding, torch.full_like(persons, -1))
+            self.principal.fit(embedding)
         if self.identity_draft is not None:
             self.identity_draft.fit(self.identity_of(embedding), code)

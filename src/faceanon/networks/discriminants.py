@@ -20,7 +20,7 @@ class Discriminants(nn.Module):
         >>> from faceanon.networks.discriminants import Discriminants
         >>> embedding = torch.randn(200, 16)
         >>> code = Discriminants(16, 4)
-        >>> code.fit(embedding, identity=torch.full((200,), -1))  # nobody is named: principal components
+        >>> code.fit(embedding)  # nobody is named: principal components
         >>> code(embedding).shape
         torch.Size([200, 4])
     """
@@ -38,12 +38,12 @@ class Discriminants(nn.Module):
         """`(B, E)` -> `(B, K)`."""
         return (embedding - self.mean) @ self.directions
 
-    def fit(self, embeddings: Tensor, identity: Tensor) -> None:
+    def fit(self, embeddings: Tensor, identity: Tensor | None = None) -> None:
         """Measure the directions.
 
         Args:
             embeddings: `(N, E)`.
-            identity: `(N,)` int64, -1 where unknown.
+            identity: `(N,)` int64, -1 where unknown; None where nobody is known, for principal components.
         """
         # Float64, since roots of small eigenvalues divide below.
         x = embeddings.double()
@@ -55,7 +55,7 @@ class Discriminants(nn.Module):
         values, vectors = torch.linalg.eigh(total)
         # Directions of hardly any variance would be blown up without the bound.
         whiten = vectors @ torch.diag(values.clamp(min=1e-4 * float(values[-1])).rsqrt()) @ vectors.T
-        within = _within(x, identity)
+        within = None if identity is None else _within(x, identity)
         if within is None:
             # eigh gives the smallest eigenvalues first.
             directions = whiten @ vectors.flip(1)[:, : self.outputs]

@@ -295,6 +295,43 @@ def test_a_flow_that_starts_as_a_turn_leaves_every_person_and_comes_back(tiny_bu
     assert two_keys < 0.5
 
 
+@torch.no_grad()
+def test_of_principal_components_a_key_leads_away_and_back(tiny_bundle, images):
+    turn = {"flow_turn": 110.0, "flow_hidden": 64, "flow_stretch": 1.4}
+    method = calibrated(tiny_bundle, images, components=8, **turn)
+    assert method.encode(images).identity.shape == (4, 8)
+    # The pictures that they were measured on have entries of mean 0 and variance 1, no two of which go together.
+    some = torch.rand(96, 3, 64, 64, generator=torch.Generator().manual_seed(5)) * 2 - 1
+    measured = method.encode(some).identity
+    torch.testing.assert_close(measured.T @ measured / 96, torch.eye(8), atol=1e-2, rtol=0)
+    code = torch.randn(200, 8, generator=torch.Generator().manual_seed(3))
+    key = method.sample_key(200)
+    wrong = method.sample_key(200)
+    moved = method.transform(code, key)
+    assert F.cosine_similarity(moved, code).mean() < 0
+    torch.testing.assert_close(method.transform(moved, key, inverse=True), code, atol=1e-4, rtol=1e-4)
+    assert F.cosine_similarity(method.transform(moved, wrong, inverse=True), code).mean() < 0.7
+
+
+def test_a_drawing_of_the_drawn_components_has_no_identity_term(tiny_bundle, images):
+    method = calibrated(tiny_bundle, images, components=8)
+    batch = FaceBatch(images, torch.arange(4), torch.full((4,), -1))
+    codes = method.encode(images)
+    own = torch.arange(4)
+    wanted = {"identity_l1", "drawn_code"}
+    for term in method.disentangle_terms(batch, codes, images, own, wanted).values():
+        assert term.abs() < 1e-5
+    others = codes.with_identity(codes.identity.roll(1, 0))
+    for term in method.disentangle_terms(batch, others, images, own, wanted).values():
+        assert term > 0.1
+
+
+@pytest.mark.parametrize("components", [7, -2, 34])
+def test_components_that_cannot_be_are_one_line(tiny_bundle, components):
+    with pytest.raises(UserError, match=f"components is {components}; give an even number up to 32, or 0 for all"):
+        make(tiny_bundle, components=components)
+
+
 def test_with_a_draft_nothing_but_the_kept_numbers_comes_from_the_attributes(tiny_bundle, images):
     method = calibrated(tiny_bundle, images, attributes_kept=KEPT, identity_draft=1.5)
     only_the_kept_numbers_come_from_the_attributes(method, images)

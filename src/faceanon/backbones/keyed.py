@@ -223,8 +223,7 @@ class Keyed(LinearPerson, DBAF):
             persons = torch.cat(identities)
         else:
             stacked, codes, persons = self.embeddings_and_codes(batches)
-        # Without labels the fit takes principal components.
-        self.discriminants.fit(stacked, torch.full_like(persons, -1) if self.principal else persons)
+        self.discriminants.fit(stacked, None if self.principal else persons)
         self.turn.fit(self.discriminants(stacked))
         if self.identity_draft is not None:
             self.identity_draft.fit(self.discriminants(stacked), codes)

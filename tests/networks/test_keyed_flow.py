@@ -1,3 +1,4 @@
+import math
 import subprocess
 import sys
 
@@ -123,6 +124,27 @@ def test_known_pairs_solve_it_without_swing_and_not_with():
     assert few < 0.5
     assert 0.4 < many < 0.85
     assert linear_attack(KeyedFlow((12, 8), swing=0.25), 3000) > many
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("degrees", [60.0, 110.0, 150.0])
+def test_a_flow_may_lead_to_another_angle_and_farther_from_the_mean(degrees):
+    codes = torch.randn(2000, 20, generator=torch.Generator().manual_seed(0)) + 3
+    straight = KeyedFlow((12, 8), swing=0.0, degrees=degrees, stretch=1.5)
+    straight.fit(codes)
+    key = torch.randn(2000, straight.key_size, generator=torch.Generator().manual_seed(1))
+    person = straight.white(codes)
+    stranger = straight.white(straight(codes, key))
+    torch.testing.assert_close(stranger.norm(dim=1), 1.5 * person.norm(dim=1), rtol=1e-4, atol=1e-4)
+    expected = math.cos(math.radians(degrees))
+    torch.testing.assert_close(cosine_similarity(person, stranger), torch.full((2000,), expected), atol=1e-3, rtol=0)
+    twisted = KeyedFlow((12, 8), swing=0.4, degrees=degrees, stretch=1.5)
+    twisted.fit(codes)
+    moved = twisted(codes, key)
+    # A swing takes something off the angle's cosine.
+    share = cosine_similarity(person, twisted.white(moved)).mean().item() / expected
+    assert 0.5 < share < 1.1
+    torch.testing.assert_close(twisted(moved, key, inverse=True), codes, atol=1e-3, rtol=1e-3)
 
 
 def test_the_flow_is_the_same_in_every_process():

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.backbones.keyed import Keyed
+from faceanon.errors import UserError
 from faceanon.losses.independence import dependence
 from faceanon.networks.keyed_flow import KeyedFlow
 from faceanon.types import Branches, FaceBatch
@@ -47,6 +48,10 @@ class Mirage(Keyed):
         rounds: Rounds of the flow.
         swing: How far the flow is from linear, in radians; 0 is linear. More resists known pairs longer, and makes
             errors of reading larger: the table is examples/known_pairs.py's.
+        turn: Degrees, above 0 and below 180, by which the flow turns a code within its twists. More than 90 leads a
+            stranger beyond the right angle to the person.
+        turn_stretch: By how much a stranger lies farther from the mean code than the flow puts it; 1 not at all. More
+            draws strangers with clearer features. Stage 2 may have another one than stage 1.
         principal: As of `Keyed`: the code's directions are principal components of the embeddings.
         attributes_kept: As of `Keyed`.
         identity_draft: As of `Keyed`, on codes of principal components. The frame of a mesh keeps what lies around a
@@ -78,11 +83,15 @@ class Mirage(Keyed):
         grades: list[int] | None = None,
         rounds: int = 4,
         swing: float = 0.4,
+        turn: float = 90.0,
+        turn_stretch: float = 1.0,
         principal: bool = False,
         attributes_kept: int = 0,
         identity_draft: float = 0.0,
         identity_reader: bool = False,
     ) -> None:
+        if not 0 < turn < 180:
+            raise UserError(f"turn is {turn}; give degrees between 0 and 180, at least 90 to leave the person behind")
         grades = list(GRADES) if grades is None else grades
         shared: dict[str, Any] = {
             "cid_depth": attribute_depth,
@@ -98,9 +107,10 @@ class Mirage(Keyed):
             "identity_draft": identity_draft,
             "identity_reader": identity_reader,
         }
-        super().__init__(bundle, **shared)
+        # `Keyed` refuses a stretch that is none.
+        super().__init__(bundle, turn_stretch=turn_stretch, **shared)
         self._shared = shared
-        flow = KeyedFlow(grades, rounds, swing)
+        flow = KeyedFlow(grades, rounds, swing, turn, turn_stretch)
         # It replaces the linear turn that `Keyed` has built.
         self.turn = flow
         self.key_shape = (flow.key_size,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,12 +23,13 @@ class KeyedFlow(Whitening):
 
     s = sqrt(2 / (1 + |x|^2 / n)) is about 1 for a person's code, and keeps errors of codes far out from growing without
     limit. No round changes c or |x|, so each is undone by the opposite angles. J turns every pair of entries by 90
-    degrees. What follows from that, whatever the key:
+    degrees, or by another angle. What follows from that, whatever the key:
 
     - T^-1 = A^-1 J^-1 A is exact; norms and volumes stay, so the standard normal distribution of whitened codes does,
       and a stranger's code lies where persons' codes lie.
     - Without swing T is orthogonal and antisymmetric, as `KeyedTurn`, and every code is orthogonal to its stranger's.
-      With it T is near that: cosines spread around 0, less than those of unrelated codes.
+      With it T is near that: cosines spread around 0, less than those of unrelated codes. With another angle
+      they spread around its cosine without swing, and around less of it with swing.
     - Angles grow with c, so T is not linear, and pairs of codes reveal it slowly. This has a price. Write T in Hermite
       polynomials: p_k, the share of degree k, sums to 1; linear attacks find the share p_1 and no more; two readings
       that agree with correlation r have images that agree by sum p_k r^k; and small errors grow by sqrt(sum k p_k).
@@ -43,6 +45,8 @@ class KeyedFlow(Whitening):
         grades: Lengths of the runs, each even and at least 4; they sum to the length K of a code.
         rounds: L.
         swing: Radians by which an angle grows for one standard deviation of u c; 0 is linear.
+        degrees: The angle of J.
+        stretch: By how much a stranger's code lies farther from the mean than the person's; the way back divides again.
 
     Raises:
         ValueError: No run, or one that is odd or too short.
@@ -60,13 +64,22 @@ class KeyedFlow(Whitening):
         False
     """
 
-    def __init__(self, grades: Sequence[int], rounds: int = 4, swing: float = 0.4) -> None:
+    def __init__(
+        self,
+        grades: Sequence[int],
+        rounds: int = 4,
+        swing: float = 0.4,
+        degrees: float = 90.0,
+        stretch: float = 1.0,
+    ) -> None:
         if not grades or any(length < 4 or length % 2 for length in grades):
             raise ValueError(f"grades must be even and at least 4 each, got {list(grades)}")
         super().__init__(sum(grades))
         self.grades = tuple(grades)
         self.rounds = rounds
         self.swing = swing
+        self.degrees = degrees
+        self.stretch = stretch
 
     def fit(self, codes: Tensor) -> None:
         """Measure mean and covariance of codes `(N, K)`."""
@@ -102,6 +115,8 @@ class KeyedFlow(Whitening):
         """
         with torch.autocast(code.device.type, enabled=False):
             white = self.white(code.to(self.mean.dtype))
+            if inverse:
+                white = white / self.stretch
             key = key.to(self.mean.dtype)
             parts = []
             start = 0
@@ -109,7 +124,10 @@ class KeyedFlow(Whitening):
                 frames, directions = self._drawn(key[:, start:], x.shape[1])
                 parts.append(self._turn(x, frames, directions, inverse))
                 start += sum(self._sizes(x.shape[1]))
-            coloured: Tensor = torch.cat(parts, 1) @ self.colour + self.mean
+            moved = torch.cat(parts, 1)
+            if not inverse:
+                moved = moved * self.stretch
+            coloured: Tensor = moved @ self.colour + self.mean
         return coloured
 
     def _drawn(self, key: Tensor, length: int) -> tuple[Tensor, Tensor]:
@@ -130,8 +148,8 @@ class KeyedFlow(Whitening):
         for number in range(self.rounds):
             x = _swung(_times(frames[:, number], x), directions[:, number], scale)
         x = _times(frames[:, self.rounds], x)
-        right = x.new_full((1, 1), -torch.pi / 2 if inverse else torch.pi / 2)
-        x = _times(frames[:, self.rounds].mT, rotate_pairs(x, right))
+        angle = math.radians(-self.degrees if inverse else self.degrees)
+        x = _times(frames[:, self.rounds].mT, rotate_pairs(x, x.new_full((1, 1), angle)))
         # A round leaves the second half as it is, so the same angles turn the first half back.
         for number in reversed(range(self.rounds)):
             x = _times(frames[:, number].mT, _swung(x, directions[:, number], -scale))

@@ -126,13 +126,17 @@ def test_numbers_that_cannot_be_are_one_line(tiny_bundle):
         Rotation(str(tiny_bundle), stretch=1.5)
     with pytest.raises(UserError, match="turn_stretch is 0"):
         Keyed(str(tiny_bundle), turn_stretch=0)
+    with pytest.raises(UserError, match="turn_stretch is -1"):
+        Mirage(str(tiny_bundle), turn_stretch=-1)
+    with pytest.raises(UserError, match="turn is 180"):
+        Mirage(str(tiny_bundle), turn=180)
     with pytest.raises(UserError, match="give one of them"):
         Keyed(str(tiny_bundle), reader=True, identity_reader=True)
 
 
 @torch.no_grad()
 def test_a_stretch_moves_strangers_away_from_the_mean_and_the_way_back_undoes_it(tiny_bundle):
-    for name, argument in (("rotation", "stretch"), ("keyed", "turn_stretch")):
+    for name, argument in (("rotation", "stretch"), ("keyed", "turn_stretch"), ("mirage", "turn_stretch")):
         kind, options = METHODS[name]
         plain = made(name, tiny_bundle)
         stretched = kind(str(tiny_bundle), **options, **MAPS, **{argument: 1.5}).eval()

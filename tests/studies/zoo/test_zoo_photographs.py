@@ -98,7 +98,7 @@ def test_batches_of_a_method_are_those_of_its_own_configs(tmp_path, monkeypatch)
     monkeypatch.setattr(_zoo, "_fit", lambda method, stage, seed, place, *rest: trained.append((place.name, rest[1])))
     (ifadit,) = find_methods(["ifadit"], "photo128_prior", whole=True)
     _zoo.prepare(ifadit, 0, tmp_path, _zoo.ZooSettings(None, None, "photo128_prior"))
-    assert trained == [("ifadit_s1", 1000), ("ifadit_s2", 150)]
+    assert trained == [("ifadit_s1", 500), ("ifadit_s2", 120)]
 
 
 def test_of_persona_the_model_that_ships_is_tested(tmp_path, monkeypatch):

@@ -171,6 +171,8 @@ def test_colours_meet_at_the_edge(face, points, cast, smooth):
     target = target_of(shaded, points, EVERYWHERE)
     inside = cv2.erode(target.area.astype(np.uint8), np.ones((5, 5)))
     rim = (cv2.erode(inside, np.ones((5, 5))) == 0) & (inside > 0)
+    # Above the brows the new face fades out over more than that.
+    rim[: int(points[[*LEFT_BROW, *RIGHT_BROW], 1].min())] = False
 
     def jump(drawn):
         """How far colours beside the edge are from those beyond it, smoothed over both."""
@@ -184,6 +186,23 @@ def test_colours_meet_at_the_edge(face, points, cast, smooth):
     met = jump(put_on(target, donor, None, cast.triangles))
     unmet = jump(put_on(replace(target, ring=np.zeros_like(target.ring)), donor, None, cast.triangles))
     assert met < 0.8 * unmet
+
+
+def test_on_the_forehead_the_new_face_fades_out(face, points, cast, smooth, monkeypatch):
+    soft = target_of(face, points, EVERYWHERE)
+    drawn = put_on(soft, cast.donor(smooth, 256), None, cast.triangles)
+    assert np.array_equal(drawn[~soft.area], face[~soft.area])
+    monkeypatch.setattr(swap, "FOREHEAD_EDGE", swap.EDGE)
+    hard = target_of(face, points, EVERYWHERE)
+    assert np.array_equal(soft.area, hard.area)
+    # Downwards through the middle of the forehead: from the photograph to the new face in many small steps.
+    brows = int(points[[*LEFT_BROW, *RIGHT_BROW], 1].min())
+    column = int(points[NOSE_TIP, 0])
+    steps = [np.diff(target.edge[:brows, column, 0]).max() for target in (soft, hard)]
+    assert steps[0] < 0.4 * steps[1]
+    # Below the brows the edge is as narrow as it was.
+    eyes = int(points[list(LEFT_EYE), 1].mean())
+    np.testing.assert_allclose(soft.edge[eyes:], hard.edge[eyes:])
 
 
 def with_a_lock(donor, width):

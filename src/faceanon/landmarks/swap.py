@@ -59,6 +59,8 @@ WITHIN = 0.97  # of the outline, around its middle: what lies beyond may be hair
 RIM = 1.06  # ... up to which it is the person's own face where it shows skin: points end a little within it
 # More of the person's own face is seen in a wider edge: recognisers that are trained on results find it there.
 EDGE = 1 / 153  # width of the soft edge (sigma of a Gaussian), in sides of the picture
+# The mesh ends in the middle of the forehead, where a narrow edge shows as an arc. Foreheads tell recognisers little.
+FOREHEAD_EDGE = 4 * EDGE  # ... above the brows
 REACH = 1 / 14  # how far from the edge colours change so that they meet there (sigma of a Gaussian), in sides
 RING = 1 / 24  # width of the ring of pixels that they have to meet, in sides
 FADE = 0.1  # the larger, the less they change far from the ring
@@ -167,7 +169,7 @@ def target_of(picture: Pixels, mesh: Array, cells: NDArray[np.bool_]) -> SwapTar
         looks=pupils(picture, mesh[:, :2]),
         appearance=appearance,
         area=area,
-        edge=_soft(area)[..., None],
+        edge=_soft(area, mesh[:, :2])[..., None],
         ring=_ring(area),
         skin=_skin(mesh[:, :2], side) & area & ~odd,
         free=free,
@@ -199,7 +201,7 @@ def put_on(target: SwapTarget, donor: Donor, mouth: Donor | None, triangles: NDA
     hair = _stray_hair(warped, donor.tone, shape, area)
     if hair.any():
         area = area & ~hair
-        edge = _soft(area)[..., None]
+        edge = _soft(area, target.mesh[:, :2])[..., None]
     blended = target.picture * (1 - edge) + met * edge
     # The blurred edge reaches a little beyond the area, where nothing may change.
     result: Pixels = np.where(area[..., None], blended.round(), target.picture).astype(np.uint8)
@@ -564,14 +566,29 @@ def _unlike_skin(picture: Pixels, tone: Array) -> NDArray[np.bool_]:
     return unlike
 
 
-def _soft(area: NDArray[np.bool_]) -> Array:
-    """How much of each pixel is the new face: 0 beyond `area`, 1 well within it."""
+def _soft(area: NDArray[np.bool_], mesh: Array) -> Array:
+    """How much of each pixel is the new face, `(S, S)`: 0 beyond `area`, 1 well within it.
+
+    Args:
+        area: `(S, S)`, the pixels that may change.
+        mesh: `(468, 2)`, the face's points.
+    """
     side = len(area)
-    step = _odd(3 * EDGE * side)
+    brows = (mesh[[*LEFT_BROW, *RIGHT_BROW]] @ _upwards(mesh)).max()
+    # 0 up to the brows, 1 well above them.
+    above = ((_heights(mesh, side) - brows) / (FOREHEAD_EDGE * side)).clip(0, 1)
+    soft: Array = (1 - above) * _faded(area, EDGE) + above * _faded(area, FOREHEAD_EDGE)
+    return soft.astype(np.float32)
+
+
+def _faded(area: NDArray[np.bool_], width: float) -> Array:
+    """An area `(S, S)` that fades out within itself over a Gaussian whose sigma is `width` sides."""
+    side = len(area)
+    step = _odd(3 * width * side)
     # What lies beyond the picture counts as the face: one that reaches out of it has no edge there.
     within = cv2.erode(area.astype(np.float32), np.ones((step, step)), borderType=cv2.BORDER_REPLICATE)
-    soft = cv2.GaussianBlur(within, (0, 0), EDGE * side, borderType=cv2.BORDER_REPLICATE)
-    return soft.astype(np.float32)
+    faded = cv2.GaussianBlur(within, (0, 0), width * side, borderType=cv2.BORDER_REPLICATE)
+    return faded.astype(np.float32)
 
 
 def _ring(area: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -34,7 +34,7 @@ FITTING = 40  # donors who fit a person at most, of whom a key chooses
 FEWEST = 12  # ... and at least
 # Not fewer: those who are least like a person are like each other, and two keys' strangers would be too.
 UNLIKE_SHARE = 0.6  # of those who fit, who are least like the person and may be taken
-MISFIT = 6.0  # cost above the best one's from which a donor does not fit, if there are enough others
+MISFIT = 7.0  # cost above the best one's from which a donor does not fit, if there are enough others
 TRIES = 8  # donors who are put on a face at most, until one is unlike the original
 UNLIKE = 0.1  # cosine of embeddings from which a donor's face on the original is too much like it
 SEEN = 4  # steps above it from which a donor whom a person has in other photos is not put on either: a cosine of .25
@@ -44,7 +44,7 @@ READ = 3  # first kept directions of a code: sex, age and skin, as `landmarks.lo
 # natural logarithms. Skin and brightness are two things: a light face in the dark is no dark face.
 SEX = 6.0  # of what lies between -1 and 1; beyond, a face is no more of one sex
 AGE = 8.0
-SKIN = 4.0  # a face of another skin would keep its white lips
+SKIN = 10.0  # a face of another skin would keep its white lips
 # Age here rises from old to young.
 CHILD = 1.0  # age above which a face is a child's, and its sex counts a third
 BRIGHTNESS = 7.0

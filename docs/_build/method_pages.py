@@ -1,7 +1,8 @@
 """The made parts of the pages on methods, and of the README's table.
 
 `python docs/_build/method_pages.py` writes them anew: facts, options and figures of every preset, from its class, its
-YAML, the tables of methods on photographs and on drawn faces, and the results of the models that ship. What stands outside the marked parts is written by hand.
+YAML, the tables of methods on photographs and on drawn faces, and the results of the models that ship. What stands
+outside the marked parts is written by hand.
 """
 
 from __future__ import annotations
@@ -28,15 +29,8 @@ PHOTOGRAPHS = REPO / "docs/results/log/photo128-methods.md"
 PART = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
 MODELS = {"dbaf_keyed": "dbaf_synth64", "persona": "persona_photo128"}  # preset: the model that ships
 UNTRAINED = ("ifadit_released",)  # has no training of its own, so the zoo leaves it out
-FIRST = (
-    "persona",
-    "dbaf",
-    "hford",
-    "ifadit",
-    "rotation",
-    "dbaf_keyed",
-    "riddle",
-)  # of a table of all methods; the others follow by name
+# Of a table of all methods; the others follow by name.
+FIRST = ("persona", "dbaf", "hford", "ifadit", "rotation", "dbaf_keyed", "riddle")
 WHAT = {
     "blur": "Gaussian blur",
     "ciagan": "face drawn from landmarks and surroundings (CIAGAN)",
@@ -93,7 +87,6 @@ PHOTOGRAPH_ROWS = {
 }
 DRAWN_FACES = "²"
 README_KEYS = ("recognised in the same picture ↓", "recovered from the file ↑", "two keys give one stranger ↓")
-THREE_HEADINGS = ("recognised in the same picture ↓", "recovered ↑", "two keys alike ↓")  # the same on photographs
 
 
 @dataclass(frozen=True)
@@ -277,19 +270,29 @@ def _photograph_figures(row: dict[str, str]) -> Iterator[str]:
         "two recognisers that trained nothing, with 95 % intervals where they are known. How it was trained, command "
         "and commit: [the methods on photographs](../results/log/photo128-methods.md)."
     )
-    yield from textwrap.wrap(text, 120, break_on_hyphens=False)
-    yield ""
-    yield "| figure | MobileFaceNet | dlib |"
-    yield "|---|---:|---:|"
+    yield from _introduced(text, "MobileFaceNet", "dlib")
     for heading, title in PHOTOGRAPH_ROWS.items():
         if row[heading] != "-":
             first, second = row[heading].split(", ")
             yield f"| {title} | {_percent(first)} | {_percent(second)} |"
 
 
+def _introduced(text: str, *columns: str) -> Iterator[str]:
+    """A paragraph, and the head of a table of figures under it."""
+    yield from textwrap.wrap(text, 120, break_on_hyphens=False)
+    yield ""
+    yield f"| figure | {' | '.join(columns)} |"
+    yield f"|---|{'---:|' * len(columns)}"
+
+
+def _hundredths(share: str) -> list[str]:
+    """A share and the bounds of its interval, where there are some: `.069 (.021 to .118)` as 6.9, 2.1 and 11.8."""
+    return [f"{100 * float(number):.1f}" for number in re.findall(r"[01]?\.\d+", share)]
+
+
 def _percent(share: str) -> str:
     """`.069 (.021 to .118)` as `6.9 % (2.1 to 11.8)`."""
-    value, *bounds = [f"{100 * float(number):.1f}" for number in re.findall(r"[01]?\.\d+", share)]
+    value, *bounds = _hundredths(share)
     if not bounds:
         return f"{value} %"
     low, high = bounds
@@ -304,10 +307,7 @@ def _zoo_figures(row: dict[str, str], trained: bool) -> Iterator[str]:
         f"{start}. Drawn faces at 64 px, 200 persons never seen, judged from the saved file. Command, commit and what it "
         "says: [the zoo](../results/log/zoo.md)."
     )
-    yield from textwrap.wrap(text, 120, break_on_hyphens=False)
-    yield ""
-    yield "| figure | value |"
-    yield "|---|---:|"
+    yield from _introduced(text, "value")
     for title, heading in ZOO_ROWS.items():
         if row[heading] != "-":
             yield f"| {title} | {row[heading]} |"
@@ -374,7 +374,7 @@ def _three(method: Method, drawn: dict[str, dict[str, str]], photographed: dict[
         return ["not measured"] * len(README_KEYS)
     if method.name in photographed:
         row = photographed[method.name]
-        return [_both_judges(row[heading]) for heading in THREE_HEADINGS]
+        return [_both_judges(row[heading]) for heading, title in PHOTOGRAPH_ROWS.items() if title in README_KEYS]
     row = drawn[method.name]
     return [f"{row[ZOO_ROWS[key]]} {DRAWN_FACES}" for key in README_KEYS]
 
@@ -383,7 +383,7 @@ def _both_judges(cell: str) -> str:
     """`.069 (.021 to .118), .076` as `6.9, 7.6 %`."""
     if cell == "-":
         return cell
-    values = [_percent(share).split(" %")[0] for share in cell.split(", ")]
+    values = [_hundredths(share)[0] for share in cell.split(", ")]
     return f"{', '.join(values)} %"
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cast_list import listed
 
 from faceanon.errors import UserError
 from faceanon.landmarks.album import Album
@@ -30,11 +31,6 @@ def directions():
 def appearance(cast, number, shift=0.0):
     """How a donor looks in the own photograph, in light that is brighter by `shift` in natural logarithms."""
     return Appearance(cast.tones[number] + np.float32(shift), float(cast.brows[number]), gap=0.0)
-
-
-def listed():
-    with (checkpoints() / "photo_seers" / "cast.csv").open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
 
 
 def test_everybody_of_the_list_is_there_and_nobody_of_the_test_split(cast):

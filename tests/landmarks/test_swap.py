@@ -1,11 +1,11 @@
 """Faces put on: what changes, what stays, and whose shape, light and mouth it gets."""
 
-import csv
 from dataclasses import replace
 
 import cv2
 import numpy as np
 import pytest
+from cast_list import listed
 
 from faceanon.landmarks import swap
 from faceanon.landmarks.cast import Cast
@@ -22,7 +22,6 @@ from faceanon.landmarks.swap import (
     skin_tone,
     target_of,
 )
-from faceanon.paths import checkpoints
 from faceanon.photo.party import photo_party
 
 SMOOTH = "faker_00048.jpg"  # a donor of even skin and no hair over the face
@@ -54,8 +53,7 @@ def points(mesh, face):
 @pytest.fixture(scope="module")
 def smooth():
     """Number of a donor of whom the tests know what the face is like, whoever else joins the cast."""
-    with (checkpoints() / "photo_seers" / "cast.csv").open(encoding="utf-8", newline="") as lines:
-        return [row["file"] for row in csv.DictReader(lines)].index(SMOOTH)
+    return [row["file"] for row in listed()].index(SMOOTH)
 
 
 def swapped(face, points, cast, number, painted=EVERYWHERE, mouth=None):

@@ -119,7 +119,7 @@ class Cast:
             appearance: The person's in the picture.
             kept: `(64, K)` the directions of a code that tell sex, age and skin, in this order first.
         """
-        donors = self._of_mouth(appearance.gap)
+        donors, mouth = self._of_mouth(appearance.gap)
         theirs = self.codes[donors] @ kept[:, :READ]
         sex = np.abs(theirs[:, 0].clip(-1, 1) - np.clip(looks[0], -1, 1))
         age = np.abs(theirs[:, 1] - looks[1])
@@ -129,10 +129,6 @@ class Cast:
         brightness = hue.mean(1)
         colour = np.abs(hue - brightness[:, None]).sum(1)
         brow = np.abs(self.brows[donors] - np.float32(appearance.brows))
-        mouth = np.abs(self.gaps[donors] - np.float32(appearance.gap))
-        if appearance.gap <= LAUGHING:
-            # Lips that are nearly closed close.
-            mouth = np.zeros_like(mouth)
         if looks[1] > CHILD:
             sex = sex / 3
         person = SEX * sex + AGE * age + SKIN * skin + BROWS * brow + MOUTH * mouth
@@ -142,12 +138,14 @@ class Cast:
         fit = int((costs <= costs[order[0]] + MISFIT).sum())
         return donors[order[: min(max(fit, FEWEST), FITTING)]]
 
-    def _of_mouth(self, gap: float) -> NDArray[np.intp]:
-        """Numbers of the donors whose faces can be put on one whose mouth is open by `gap`, see `openness`."""
+    def _of_mouth(self, gap: float) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        """N donors for a face whose mouth is open by `gap`, see `openness`, and by how much each one's mouth is off."""
         if gap <= LAUGHING:
-            return self.closed
-        as_open = np.abs(self.gaps - np.float32(gap)) <= AS_OPEN * gap
-        return np.union1d(self.closed, self.open[as_open[self.open]])
+            # Lips that are nearly closed close.
+            return self.closed, np.zeros(len(self.closed))
+        off = np.abs(self.gaps - np.float32(gap))
+        donors = np.union1d(self.closed, self.open[off[self.open] <= AS_OPEN * gap])
+        return donors, off[donors]
 
     def chosen(
         self, code: Array, embedding: Array, appearance: Appearance, kept: Array, free: Array

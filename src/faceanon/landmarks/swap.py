@@ -487,8 +487,7 @@ def _skin(mesh: Array, side: int) -> NDArray[np.bool_]:
 def _fringe(odd: NDArray[np.bool_], mesh: Array) -> NDArray[np.bool_]:
     """Pixels of hair that falls over the forehead, `(S, S)`: those above the brows of another colour than the skin."""
     side = len(odd)
-    highest = (mesh[[*LEFT_BROW, *RIGHT_BROW]] @ _upwards(mesh)).max()
-    forehead: NDArray[np.bool_] = _heights(mesh, side) > highest + 0.03 * side
+    forehead: NDArray[np.bool_] = _above_brows(mesh, side) > 0.03 * side
     # Single dark pixels are no hair, and hair has gaps.
     return _wider(_tidy(odd & forehead)) & forehead
 
@@ -524,6 +523,12 @@ def _heights(mesh: Array, side: int) -> Array:
     steps = np.arange(side, dtype=np.float32) + 0.5
     heights: Array = steps[None] * across + steps[:, None] * down
     return heights
+
+
+def _above_brows(mesh: Array, side: int) -> Array:
+    """How far above the highest point of the brows of a face `(468, 2)` the pixels of its picture lie, `(S, S)`."""
+    above: Array = _heights(mesh, side) - (mesh[[*LEFT_BROW, *RIGHT_BROW]] @ _upwards(mesh)).max()
+    return above
 
 
 def _stray_hair(warped: Pixels, tone: Array, shape: Array, area: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -574,10 +579,9 @@ def _soft(area: NDArray[np.bool_], mesh: Array) -> Array:
         mesh: `(468, 2)`, the face's points.
     """
     side = len(area)
-    brows = (mesh[[*LEFT_BROW, *RIGHT_BROW]] @ _upwards(mesh)).max()
     # 0 up to the brows, 1 well above them.
-    above = ((_heights(mesh, side) - brows) / (FOREHEAD_EDGE * side)).clip(0, 1)
-    soft: Array = (1 - above) * _faded(area, EDGE) + above * _faded(area, FOREHEAD_EDGE)
+    above = (_above_brows(mesh, side) / (FOREHEAD_EDGE * side)).clip(0, 1)
+    soft = (1 - above) * _faded(area, EDGE) + above * _faded(area, FOREHEAD_EDGE)
     return soft.astype(np.float32)
 
 

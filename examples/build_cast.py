@@ -17,6 +17,7 @@ import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 from scipy.spatial import Delaunay
 from torch import Tensor
 from torch.nn import functional as F
@@ -24,12 +25,15 @@ from torch.nn import functional as F
 from faceanon.backbones.persona import Persona
 from faceanon.files import save_tensors
 from faceanon.landmarks.cast import FILE, SIDE
-from faceanon.landmarks.drawings import OUTLINE, pupils
+from faceanon.landmarks.drawings import LEFT_CHEEK, MOUTH_CORNERS, NOSE_TIP, OUTLINE, RIGHT_CHEEK, pupils
 from faceanon.landmarks.swap import aligned, appearance_of
 from faceanon.paths import checkpoints
 
 AROUND = 8  # pixels that are kept around a face
 QUALITY = 86  # of the WebP pictures
+LEFT_EYE_CORNERS = (33, 133)  # the outer one first
+RIGHT_EYE_CORNERS = (263, 362)
+MIDDLE = (NOSE_TIP, 10, 152)  # points on the middle line of a face: nose, forehead, chin
 
 
 def read_pictures(folders: list[Path]) -> NDArray[np.uint8]:
@@ -68,6 +72,26 @@ def triangles_of(points: NDArray[np.float32]) -> NDArray[np.int32]:
     return net
 
 
+def mirrored_points(points: NDArray[np.float32]) -> NDArray[np.int16]:
+    """Which of the 468 points lies where another one does in a mirror, `(468,)`, of meshes `(N, 468, 3)`.
+
+    A face is about symmetric, so it is the nearest point of the mean mesh's mirror image, each point taken once.
+    """
+    everything = np.ones(points.shape[1], bool)
+    mean = np.mean([aligned(mesh, points[0], everything) for mesh in points], 0)
+    # Eyes, cheeks, corners of the mouth and the middle line say how the mirror image lies on the mesh.
+    left = [*LEFT_EYE_CORNERS, LEFT_CHEEK, MOUTH_CORNERS[0], *MIDDLE]
+    right = [*RIGHT_EYE_CORNERS, RIGHT_CHEEK, MOUTH_CORNERS[1], *MIDDLE]
+    image = mean * np.array([-1, 1, 1], np.float32)
+    known = np.zeros(len(mean), bool)
+    known[left + right] = True
+    target = mean.copy()
+    target[left + right] = mean[right + left]
+    image = aligned(image, target, known)
+    gaps = np.linalg.norm(image[:, None] - mean[None], axis=-1)
+    return linear_sum_assignment(gaps)[1].astype(np.int16)
+
+
 def main() -> None:
     """Look at the photographs, cut the faces out, and write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -103,6 +127,7 @@ def main() -> None:
         "tones": torch.from_numpy(np.stack(tones)).half(),
         "brows": torch.tensor(brows).half(),
         "triangles": torch.from_numpy(triangles_of(points)).short(),
+        "mirrored": torch.from_numpy(mirrored_points(points)),
     }
     digest = save_tensors(arguments.out / FILE, tensors)
     print(f"{len(pictures)} people, sha256 {digest}")

@@ -10,6 +10,8 @@ from cast_list import listed
 from faceanon.errors import UserError
 from faceanon.landmarks.album import Album
 from faceanon.landmarks.cast import FEWEST, FILE, FITTING, LAUGHING, READ, TRIES, Cast
+from faceanon.landmarks.drawings import LEFT_EYE, RIGHT_EYE
+from faceanon.landmarks.geometry import openness, turn
 from faceanon.landmarks.swap import Appearance
 from faceanon.networks.identity_space import IdentitySpace
 from faceanon.paths import checkpoints
@@ -30,7 +32,8 @@ def directions():
 
 def appearance(cast, number, shift=0.0):
     """How a donor looks in the own photograph, in light that is brighter by `shift` in natural logarithms."""
-    return Appearance(cast.tones[number] + np.float32(shift), float(cast.brows[number]), gap=0.0)
+    tone = cast.tones[number] + np.float32(shift)
+    return Appearance(tone, float(cast.brows[number]), gap=0.0, turn=float(cast.turns[number]))
 
 
 def test_everybody_of_the_list_is_there_and_nobody_of_the_test_split(cast):
@@ -103,7 +106,8 @@ def test_who_laughs_gets_who_laughs_as_widely(cast, directions):
         if number in fitting:
             laughing = fitting[cast.gaps[fitting] > LAUGHING]
             assert (np.abs(cast.gaps[laughing] - shown.gap) <= 0.6 * shown.gap).all()
-            shares.append(len(laughing) / len(fitting))
+            # Among the dozen who fit best; there are always some more to choose from.
+            shares.append((cast.gaps[fitting[:12]] > LAUGHING).mean())
         # With the lips closed nobody who laughs fits.
         assert set(cast.fitting(looks[number], replace(shown, gap=LAUGHING), kept)) <= set(cast.closed)
     assert len(shares) >= 5
@@ -145,15 +149,44 @@ def test_keys_choose_and_a_donor_s_own_code_gets_this_donor(cast, directions):
         assert cast.chosen(other, cast.embeddings[own], shown, kept, free)[0] == 100
 
 
-def test_the_more_a_mouth_is_open_the_wider_the_lent_one(cast):
-    mesh = cast.points[cast.open[0]].copy()
-    gaps = []
-    for pixels in (0, 8, 14):
-        mesh[14, :2] = mesh[13, :2] + np.array([0, pixels])
-        mouth = cast.mouth(mesh, 256)
-        gaps.append(0.0 if mouth is None else float(np.linalg.norm(mouth.points[14, :2] - mouth.points[13, :2])))
-    assert gaps[0] == 0
-    assert 0 < gaps[1] <= gaps[2]
+def test_a_donor_who_looks_to_the_other_side_is_mirrored(cast, directions):
+    kept, free = directions
+    own = int(cast.closed[0])
+    for turned in (-0.3, 0.0, 0.3):
+        seen = replace(appearance(cast, own), turn=turned)
+        order = cast.chosen(cast.codes[own] @ kept @ kept.T, cast.embeddings[own], seen, kept, free)
+        turns = np.array([turn(cast.donor(int(number), 256).points) for number in order])
+        assert len({int(number) % len(cast.codes) for number in order}) == len(order)
+        if turned == 0:
+            assert order.max() < len(cast.codes)
+        else:
+            assert (turns * turned >= 0).all()
+
+
+def test_who_is_turned_gets_donors_who_are_turned(cast, directions):
+    kept, _ = directions
+    for number in cast.closed[::12]:
+        looks = cast.codes[number] @ kept[:, :READ]
+        front, aside = (
+            np.abs(cast.turns[cast.fitting(looks, replace(appearance(cast, number), turn=turned), kept)]).mean()
+            for turned in (0.0, 0.3)
+        )
+        assert aside > front + 0.02
+
+
+def test_a_mirror_image_is_the_same_donor_the_other_way_round(cast):
+    for number in cast.closed[::30]:
+        donor = cast.donor(int(number), 256)
+        image = cast.donor(int(number) + len(cast.codes), 256)
+        assert np.array_equal(image.picture[:, ::-1], donor.picture)
+        assert turn(image.points) == pytest.approx(-turn(donor.points), abs=1e-4)
+        assert openness(image.points) == pytest.approx(openness(donor.points), abs=0.01)
+        # The pupils lie in their own eyes.
+        for eye, place in zip((LEFT_EYE, RIGHT_EYE), image.pupils, strict=True):
+            outline = image.points[list(eye), :2]
+            assert (outline.min(0) - 2 < place).all()
+            assert (place < outline.max(0) + 2).all()
+    assert np.array_equal(cast.mirrored[cast.mirrored], np.arange(468))
 
 
 def test_a_missing_or_another_file_is_refused(tmp_path):
@@ -184,7 +217,9 @@ def for_person(cast, directions, cosines, monkeypatch, used=None):
     def alike(drawn, asked):
         return np.array([cosines(int(donor), row) for donor, row in zip(drawn, asked, strict=True)], np.float32)
 
-    order = cast.chosen(codes.mean(0), embeddings[0], faces[0].appearance, kept, free)[:TRIES].tolist()
+    # In the other photos the head may be turned otherwise.
+    seen = replace(faces[0].appearance, gap=0.0, turn=0.0)
+    order = cast.chosen(codes.mean(0), embeddings[0], seen, kept, free)[:TRIES].tolist()
     return cast.for_person(faces, codes, embeddings, kept, free, alike, used or {}), order
 
 
@@ -238,7 +273,8 @@ def test_an_album_of_another_cast_gives_nobody_who_is_not_put_on(cast, direction
         album = Album(cast.embeddings[own][None], (number,))
         faces = [Face(appearance(cast, own))]
         orders = cast.orders(faces, cast.codes[[own]], cast.embeddings[[own]], kept, free, album)
-        assert set(orders[0]) <= set(cast.closed)
+        # A mirror image counts as the donor.
+        assert {donor % len(cast.codes) for donor in orders[0]} <= set(cast.closed)
 
 
 def test_a_face_that_nothing_can_be_put_on_is_not_tried_with_other_donors(cast, monkeypatch):

@@ -1,7 +1,7 @@
 """The cast that ships: photographs of people who do not exist, whose faces Persona puts on.
 
-Donors with closed lips lend their faces. Those with open lips lend them to people who laugh too, and their teeth to
-other faces whose mouth is open.
+Donors with closed lips are put on everybody, those with open lips on people who laugh too. The mirror image of a donor
+is put on who is turned to the other side.
 
 Nothing here needs torch; both engines share it.
 """
@@ -20,18 +20,21 @@ from numpy.typing import NDArray
 from faceanon.errors import UserError
 from faceanon.files import load_arrays
 from faceanon.landmarks.album import Album, units
-from faceanon.landmarks.swap import OPEN, Appearance, Donor, SwapTarget, openness, put_on
+from faceanon.landmarks.geometry import openness, turn
+from faceanon.landmarks.swap import Appearance, Donor, SwapTarget, put_on
 from faceanon.weights.shipped import read_shipped
 
 Array = NDArray[np.float32]
 
 FILE = "cast.safetensors"
-PARTS = frozenset({"pictures", "starts", "points", "pupils", "codes", "embeddings", "tones", "brows", "triangles"})
+PARTS = frozenset(
+    {"pictures", "starts", "points", "pupils", "codes", "embeddings", "tones", "brows", "triangles", "mirrored"}
+)
 SIDE = 256  # side of the pictures that the donors' photographs were cut from; their sizes hold at this scale
 LAUGHING = 0.06  # height of the gap between lips, in distances between the eyes, from which teeth show
 AS_OPEN = 0.6  # share of this gap by which that of a laughing donor may differ from the person's
 FITTING = 40  # donors who fit a person at most, of whom a key chooses
-FEWEST = 12  # ... and at least
+FEWEST = 15  # ... and at least
 # Not fewer: those who are least like a person are like each other, and two keys' strangers would be too.
 UNLIKE_SHARE = 0.6  # of those who fit, who are least like the person and may be taken
 MISFIT = 7.0  # cost above the best one's from which a donor does not fit, if there are enough others
@@ -51,6 +54,8 @@ BRIGHTNESS = 7.0
 COLOUR = 8.0
 BROWS = 5.0  # black brows beside fair hair look painted on
 MOUTH = 40.0  # of a distance between the eyes: cheeks and eyes of who keeps the lips closed do not laugh
+TURN = 35.0  # of a turn into profile: cheek and brow of who is seen from the front would be stretched
+TURNED = 0.05  # turn to a side from which a donor who is turned to the other one is mirrored
 SAME = 0.99  # cosine of the free parts of two codes, from which they are one donor's
 
 
@@ -68,6 +73,8 @@ class Cast:
         codes: `(N, 64)` identity codes of the donors.
         embeddings: `(N, E)` the recogniser's embeddings of them, of unit length.
         triangles: `(T, 3)` of the 468 points.
+
+    The number of a donor's mirror image is the donor's own, plus N.
 
     Raises:
         UserError: If the file is missing or damaged.
@@ -94,6 +101,9 @@ class Cast:
         self.tones = tensors["tones"].astype(np.float32)
         self.brows = tensors["brows"].astype(np.float32)
         self.triangles = tensors["triangles"].astype(np.int32)
+        # Which point lies where another one does in a mirror.
+        self.mirrored = tensors["mirrored"].astype(np.intp)
+        self.turns = np.array([turn(points) for points in self.points])
         gaps = np.array([openness(points) for points in self.points])
         # A mouth that is open cannot be closed, so only these fit everybody.
         self.closed = np.flatnonzero(gaps <= LAUGHING)
@@ -103,7 +113,9 @@ class Cast:
         self.donor = cache(self._donor)
 
     def _donor(self, number: int, side: int) -> Donor:
-        """A donor at the scale of pictures `side` pixels wide."""
+        """A donor, or a donor's mirror image, at the scale of pictures `side` pixels wide."""
+        if number >= len(self.codes):
+            return _mirrored(self.donor(number - len(self.codes), side), self.mirrored)
         whole = np.frombuffer(self.pictures[self.starts[number] : self.starts[number + 1]], np.uint8)
         decoded = cv2.imdecode(whole, cv2.IMREAD_COLOR)
         # The file's checksum was right.
@@ -131,8 +143,11 @@ class Cast:
         brow = np.abs(self.brows[donors] - np.float32(appearance.brows))
         if looks[1] > CHILD:
             sex = sex / 3
-        person = SEX * sex + AGE * age + SKIN * skin + BROWS * brow + MOUTH * mouth
-        costs = person + BRIGHTNESS * np.abs(brightness) + COLOUR * colour
+        person = SEX * sex + AGE * age + SKIN * skin + BROWS * brow
+        # Donors may be mirrored, so the side does not count.
+        turned = np.abs(np.abs(self.turns[donors]) - abs(appearance.turn))
+        held = MOUTH * mouth + TURN * turned
+        costs = person + held + BRIGHTNESS * np.abs(brightness) + COLOUR * colour
         # Stable: of two donors of equal cost both engines take the same one, or their strangers would differ.
         order = np.argsort(costs, kind="stable")
         fit = int((costs <= costs[order[0]] + MISFIT).sum())
@@ -150,10 +165,10 @@ class Cast:
     def chosen(
         self, code: Array, embedding: Array, appearance: Appearance, kept: Array, free: Array
     ) -> NDArray[np.intp]:
-        """Numbers of donors for a keyed identity code, the first one first.
+        """Numbers of donors for a keyed identity code, the first one first; turned as the person is.
 
         Of those who fit the person and are least like them, the nearest one to where the key has turned the code. A
-        code that is a donor's own gets this donor, whoever fits.
+        code that is a donor's own gets this donor, whoever fits and however they are turned.
 
         Args:
             code: `(64,)`, turned by a key.
@@ -165,14 +180,19 @@ class Cast:
         fitting = self.fitting(code @ kept[:, :READ], appearance, kept)
         # Recognisers see the more of the original the more the donor is like it (a correlation of .56).
         unlike = fitting[np.argsort(self.embeddings[fitting] @ embedding, kind="stable")]
-        donors = unlike[: max(round(UNLIKE_SHARE * len(unlike)), FEWEST)]
+        donors = unlike[: round(UNLIKE_SHARE * len(unlike))]
         likeness = units(self.codes @ free) @ units(code @ free)
         order = donors[np.argsort(-likeness[donors], kind="stable")]
         # Among all donors, not those who fit: the light of a video's frame changes who fits, and its donor must stay.
         best = int(likeness.argmax())
         if likeness[best] > SAME:
-            return np.concatenate([[best], order[order != best]])
-        return order
+            return np.concatenate([[best], self.facing(order[order != best], appearance.turn)])
+        return self.facing(order, appearance.turn)
+
+    def facing(self, donors: NDArray[np.intp], turned: float) -> NDArray[np.intp]:
+        """Numbers of donors, of their mirror images where they look to another side than a face turned by `turned`."""
+        away = (self.turns[donors] * turned < 0) & (abs(turned) > TURNED)
+        return np.where(away, donors + len(self.codes), donors)
 
     def orders(
         self,
@@ -193,18 +213,20 @@ class Cast:
             kept: `(64, K)` directions of a code that tell sex, age and skin.
             free: `(64, F)` the others.
             album: Persons who have a donor already; theirs comes first.
-            steady: Whether the donor is for other pictures of the person too, in which the mouth may be closed.
+            steady: Whether the donor is for other pictures of the person too, in which the mouth may be closed and the
+                head turned otherwise.
         """
         orders = []
         for target, code, own in zip(targets, codes, embeddings, strict=True):
             appearance = target.appearance
             if steady:
-                appearance = replace(appearance, gap=0.0)
+                appearance = replace(appearance, gap=0.0, turn=0.0)
             order = self.chosen(code, own, appearance, kept, free)[:TRIES].tolist()
             known = None if album is None else album.donor_of(own)
-            # An album of before a change of the cast may name somebody who lends teeth now, or nobody.
+            # An album of before a change of the cast may name somebody who laughs now, or nobody.
             if known is not None and known in self.closed:
-                order = [known, *(donor for donor in order if donor != known)]
+                first = int(self.facing(np.array([known]), appearance.turn)[0])
+                order = [first, *(donor for donor in order if donor != first)]
             orders.append(order)
         return orders
 
@@ -231,8 +253,8 @@ class Cast:
         """
         tone = np.mean([target.appearance.tone for target in targets], axis=0)
         brows = float(np.mean([target.appearance.brows for target in targets]))
-        # In one of the photos the mouth may be closed.
-        appearance = Appearance(tone, brows, gap=0.0)
+        # In one of the photos the mouth may be closed, and the head turned to another side.
+        appearance = Appearance(tone, brows, gap=0.0, turn=0.0)
         order = self.chosen(codes.mean(0), units(embeddings.mean(0)), appearance, kept, free)[:TRIES].tolist()
         # Sorting is stable: among donors who are used equally often the key's order stays.
         return self.unlike_in_all(targets, sorted(order, key=lambda donor: used.get(donor, 0)), alike)
@@ -268,10 +290,7 @@ class Cast:
         """
         drawn = []
         for target, number in zip(targets, donors, strict=True):
-            side = len(target.picture)
-            # Who laughs as well has teeth of their own.
-            mouth = None if self.gaps[number] > LAUGHING else self.mouth(target.mesh, side)
-            drawn.append(put_on(target, self.donor(number, side), mouth, self.triangles))
+            drawn.append(put_on(target, self.donor(number, len(target.picture)), self.triangles))
         pictures: Array = np.stack(drawn).transpose(0, 3, 1, 2).astype(np.float32) / np.float32(127.5) - 1
         pictures[[not target.hidden for target in targets]] = np.nan
         return pictures
@@ -298,13 +317,13 @@ class Cast:
         off = steps(alike(drawn, list(range(len(targets)))))
         if known is not None:
             off[known & (off < SEEN)] = 0
-        for turn in range(1, TRIES):
+        for attempt in range(1, TRIES):
             # Compared, since NaN is not 0: of a face on which nothing was put no other donor changes that.
-            rows = [row for row in np.flatnonzero(off > 0).tolist() if turn < len(orders[row])]
+            rows = [row for row in np.flatnonzero(off > 0).tolist() if attempt < len(orders[row])]
             if not rows:
                 break
             # The faces that are still too much like their originals get their next donors, in one batch.
-            others = [orders[row][turn] for row in rows]
+            others = [orders[row][attempt] for row in rows]
             redrawn = self.put_on([targets[row] for row in rows], others)
             off_now = steps(alike(redrawn, rows))
             for place, row in enumerate(rows):
@@ -315,13 +334,21 @@ class Cast:
                     donors[row] = others[place]
         return drawn, donors
 
-    def mouth(self, mesh: Array, side: int) -> Donor | None:
-        """Who lends the teeth to a face whose mouth is open like that of `mesh` `(468, 3)`; None where it is closed."""
-        gap = openness(mesh)
-        if gap <= OPEN or len(self.open) == 0:
-            return None
-        nearest = self.open[np.abs(self.gaps[self.open] - gap).argmin()]
-        return self.donor(int(nearest), side)
+
+def _mirrored(donor: Donor, points: NDArray[np.intp]) -> Donor:
+    """A donor as a mirror shows them.
+
+    Args:
+        donor: Who looks into it.
+        points: `(468,)`, which point lies where another one does in a mirror.
+    """
+    width = np.float32(donor.picture.shape[1])
+    mesh = donor.points[points]
+    mesh[:, 0] = width - mesh[:, 0]
+    # The left eye is the right one now.
+    looks = donor.pupils[::-1].copy()
+    looks[:, 0] = width - looks[:, 0]
+    return replace(donor, picture=np.ascontiguousarray(donor.picture[:, ::-1]), points=mesh, pupils=looks)
 
 
 def steps(alike: Array) -> Array:

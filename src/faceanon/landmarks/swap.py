@@ -1,8 +1,7 @@
-"""Put the face of an invented person where another face is: shape, colours, mouth and edge.
+"""Put the face of an invented person where another face is: shape, colours and edge.
 
     donor's picture --triangles of the mesh--> its face in the other's pose --log colours--> in the other's light
-    --inner lips of a donor whose mouth is as open--> with its teeth --colours that meet at the edge--> in the other's
-    picture
+    --colours that meet at the edge--> in the other's picture, but for what stays the person's own (`own_parts`)
 
 Nothing here needs torch; both engines share it. Pictures are RGB `(S, S, 3)` uint8 in FFHQ's frame, points are in
 pixels.
@@ -19,22 +18,37 @@ from numpy.typing import NDArray
 from faceanon.landmarks.drawings import (
     INNER_LIPS,
     LEFT_BROW,
-    LEFT_CHEEK,
     LEFT_EYE,
     NOSE_TIP,
     OUTER_LIPS,
     OUTLINE,
     RIGHT_BROW,
-    RIGHT_CHEEK,
     RIGHT_EYE,
     pupils,
 )
+from faceanon.landmarks.geometry import (
+    BESIDE_HAIR,
+    DARKEST,
+    EYE_CORNERS,
+    RIM,
+    Array,
+    Mask,
+    Pixels,
+    above_brows,
+    around,
+    eye_distance,
+    filled,
+    heights,
+    odd_number,
+    openness,
+    tidy,
+    turn,
+    unlike_skin,
+    upwards,
+    wider,
+)
+from faceanon.landmarks.own_parts import fringe, own_mouth, own_share
 
-Array = NDArray[np.float32]
-Pixels = NDArray[np.uint8]
-
-EYE_CORNERS = (33, 263)  # the outer ones; their distance is the measure of a face
-LIP_MIDDLES = (13, 14)  # of the inner lips, upper and lower
 LIPS = tuple(
     {*OUTER_LIPS, *INNER_LIPS, 11, 12, 15, 16, 72, 73, 74, 76, 77, 85, 86, 89, 90, 179, 180, 183, 184}
     | {
@@ -47,16 +61,10 @@ SHIFT = 0.024  # how far points move towards the donor's shape on average, in di
 UPRIGHT = 0.1  # share of that along the face: more of it would read as another pitch of the head
 NEAR_EDGE = 0.25  # points nearer to the outline than this do not move freely, in distances between the eyes
 SMOOTH = 0.12  # reach of the smoothing of these moves, in distances between the eyes
-DARKEST = 8.0  # added to colours before their logarithm, so that black stays finite
 MOST_LIGHT = 0.8  # natural logarithm of how much brighter or darker a face may become
 MOST_TINT = 0.25  # ... and one colour of it beside the others
-MOST_SHADE = 1.5  # natural logarithm of how much darker what shows between the lips may become: throats are dark
-HAIR = 0.7  # natural logarithm by which a colour above the brows differs from the skin's where it is hair
-BESIDE_HAIR = 1 / 50  # width of what is taken for hair beside pixels that are, in sides of the picture
 MOST_HAIR = 0.15  # share of a face that a donor's hair may take; more of it is something else
-OPEN = 0.035  # height of the gap between the lips, in distances between the eyes, from which teeth may show
 WITHIN = 0.97  # of the outline, around its middle: what lies beyond may be hair, neck or background
-RIM = 1.06  # ... up to which it is the person's own face where it shows skin: points end a little within it
 # More of the person's own face is seen in a wider edge: recognisers that are trained on results find it there.
 EDGE = 1 / 153  # width of the soft edge (sigma of a Gaussian), in sides of the picture
 # The mesh ends in the middle of the forehead, where a narrow edge shows as an arc. Foreheads tell recognisers little.
@@ -69,7 +77,10 @@ MOST_MET = 0.5  # ... how much of it is made up for
 MOST_TINT_MET = 0.12  # ... and of one colour beside the others
 COARSE = 4  # pixels in a step of these changes, which are smooth
 INSET = 0.06  # share by which a donor's points at the outline move inwards: just beyond them are hair and background
-TURNED_INSET = 0.14  # ... and so much more on a face in profile, where that rim becomes wide
+TURNED_INSET = (
+    0.14  # ... and so much more on a face in profile of who is seen from the front, where that rim grows wide
+)
+HALF = 0.5  # share of a pixel from which it counts as the person's own
 LEAST_CHANGED = 0.35  # share of the pixels that may change, from which a face counts as hidden
 LEAST_SKIN = 50  # pixels from which light can be told
 LEAST_AREA = 0.02  # square pixels; triangles that are seen from their edge are left out
@@ -111,11 +122,13 @@ class Appearance:
         tone: `(3,)` of its skin, as `skin_tone`.
         brows: How dark its brows are, as `brow_shade`.
         gap: How far its mouth is open, as `openness`.
+        turn: How far it is turned, as `turn`.
     """
 
     tone: Array
     brows: float
     gap: float
+    turn: float
 
 
 @dataclass(frozen=True)
@@ -128,8 +141,9 @@ class SwapTarget:
         looks: `(2, 2)` pupils.
         appearance: What a donor has to fit.
         area: `(S, S)` bool, the pixels that may change.
+        own: `(S, S)` in [0, 1], how much of each pixel stays the person's own within `area`.
         edge: `(S, S, 1)` in [0, 1], how much of each pixel the new face takes.
-        ring: `(S, S)` bool, the pixels just beyond `area`.
+        ring: `(S, S)` bool, the pixels just beyond what becomes new.
         skin: `(S, S)` bool, pixels of `area` that show skin, in the light that most of it is in.
         free: `(468, 1)` in [0, 1], how freely a point moves towards another shape.
         blur: `(468, 468)` matrix that smooths moves of points.
@@ -140,16 +154,17 @@ class SwapTarget:
     mesh: Array
     looks: Array
     appearance: Appearance
-    area: NDArray[np.bool_]
+    area: Mask
+    own: Array
     edge: Array
-    ring: NDArray[np.bool_]
-    skin: NDArray[np.bool_]
+    ring: Mask
+    skin: Mask
     free: Array
     blur: Array
     hidden: bool
 
 
-def target_of(picture: Pixels, mesh: Array, cells: NDArray[np.bool_]) -> SwapTarget:
+def target_of(picture: Pixels, mesh: Array, cells: Mask) -> SwapTarget:
     """What is to be known of a face before others are put on it.
 
     Args:
@@ -160,8 +175,10 @@ def target_of(picture: Pixels, mesh: Array, cells: NDArray[np.bool_]) -> SwapTar
     side = len(picture)
     allowed = cells.repeat(side // len(cells), 0).repeat(side // len(cells), 1)
     appearance = appearance_of(picture, mesh)
-    odd = _unlike_skin(picture, appearance.tone)
-    area = _face_of(mesh[:, :2], odd) & allowed & ~_fringe(odd, mesh[:, :2])
+    odd = unlike_skin(picture, appearance.tone)
+    area = _face_of(mesh[:, :2], odd) & allowed & ~fringe(odd, mesh[:, :2])
+    own = own_share(mesh[:, :2], side)
+    new = area & (own < HALF)
     free, blur = _elasticity(mesh)
     return SwapTarget(
         picture=picture,
@@ -169,60 +186,45 @@ def target_of(picture: Pixels, mesh: Array, cells: NDArray[np.bool_]) -> SwapTar
         looks=pupils(picture, mesh[:, :2]),
         appearance=appearance,
         area=area,
-        edge=_soft(area, mesh[:, :2])[..., None],
-        ring=_ring(area),
-        skin=_skin(mesh[:, :2], side) & area & ~odd,
+        own=own,
+        edge=_soft(area, own, mesh[:, :2])[..., None],
+        ring=_ring(new),
+        skin=_skin(mesh[:, :2], side) & new & ~odd,
         free=free,
         blur=blur,
-        hidden=bool(area.sum() >= LEAST_CHANGED * max(int(allowed.sum()), 1)),
+        hidden=bool((1 - own)[area].sum() >= LEAST_CHANGED * max(int(allowed.sum()), 1)),
     )
 
 
-def put_on(target: SwapTarget, donor: Donor, mouth: Donor | None, triangles: NDArray[np.int32]) -> Pixels:
+def put_on(target: SwapTarget, donor: Donor, triangles: NDArray[np.int32]) -> Pixels:
     """A picture with another person's face, `(S, S, 3)`.
 
     Args:
         target: The face that is hidden; beyond its `area` nothing changes.
         donor: Whose face it becomes, at the picture's scale.
-        mouth: Whose inner lips it gets where its mouth is open, at the same scale; None leaves the donor's.
         triangles: `(T, 3)` numbers of points.
     """
     if not target.area.any():
         return target.picture.copy()
     shape = fitted_shape(target, donor.points)
     warped = _warped(donor, shape, target, triangles)
-    lit = _in_light_of(warped, target)
-    if mouth is not None and openness(target.mesh) > OPEN:
-        lit = _with_mouth(lit, mouth, shape, target)
-    met = _meeting(lit, target)
+    met = _meeting(_in_light_of(warped, target), target)
     area = target.area
     edge = target.edge
     # Where it is left out the photograph's own pixels stay, a few of forehead or temple.
     hair = _stray_hair(warped, donor.tone, shape, area)
     if hair.any():
         area = area & ~hair
-        edge = _soft(area, target.mesh[:, :2])[..., None]
+        edge = _soft(area, target.own, target.mesh[:, :2])[..., None]
     blended = target.picture * (1 - edge) + met * edge
     # The blurred edge reaches a little beyond the area, where nothing may change.
     result: Pixels = np.where(area[..., None], blended.round(), target.picture).astype(np.uint8)
     return result
 
 
-def openness(mesh: Array) -> float:
-    """Height of the gap between the lips of `(468, 2 or 3)`, in distances between the eyes."""
-    upper, lower = mesh[list(LIP_MIDDLES), :2]
-    return float(np.linalg.norm(upper - lower) / eye_distance(mesh))
-
-
-def eye_distance(mesh: Array) -> float:
-    """Distance between the outer corners of the eyes of `(468, 2 or 3)`; at least a pixel, also in profile."""
-    left, right = mesh[list(EYE_CORNERS), :2]
-    return max(float(np.linalg.norm(left - right)), 1.0)
-
-
 def skin_tone(picture: Pixels, mesh: Array) -> Array:
     """Median logarithm of the colours in the middle of a face, `(3,)`."""
-    middle = _filled(_around(mesh[list(OUTLINE), :2], 0.6), *picture.shape[:2])
+    middle = filled(around(mesh[list(OUTLINE), :2], 0.6), *picture.shape[:2])
     if not middle.any():
         # Nothing of the face's middle lies in the picture: a middle grey stands for its skin.
         return np.full(3, np.log(128 + DARKEST), np.float32)
@@ -233,7 +235,7 @@ def skin_tone(picture: Pixels, mesh: Array) -> Array:
 def appearance_of(picture: Pixels, mesh: Array) -> Appearance:
     """What a donor has to fit of a face with points `(468, 2 or 3)` in a picture `(H, W, 3)`."""
     tone = skin_tone(picture, mesh)
-    return Appearance(tone, brow_shade(picture, mesh, tone), openness(mesh))
+    return Appearance(tone, brow_shade(picture, mesh, tone), openness(mesh), turn(mesh))
 
 
 def brow_shade(picture: Pixels, mesh: Array, tone: Array) -> float:
@@ -246,7 +248,7 @@ def brow_shade(picture: Pixels, mesh: Array, tone: Array) -> float:
     """
     shades = []
     for brow in (LEFT_BROW, RIGHT_BROW):
-        part = _filled(mesh[list(brow), :2], *picture.shape[:2])
+        part = filled(mesh[list(brow), :2], *picture.shape[:2])
         # A brow that lies out of the picture is taken to be as bright as the skin.
         colours = picture[part] if part.any() else np.exp(tone) - DARKEST
         shades.append(float(np.log(colours + np.float32(DARKEST)).mean() - tone.mean()))
@@ -289,7 +291,11 @@ def _elasticity(mesh: Array) -> tuple[Array, Array]:
     places = mesh[:, :2].astype(np.float32)
     outline = places[list(OUTLINE)]
     gaps = np.sqrt(_squares(places, outline)).min(1)
-    free = (gaps / (NEAR_EDGE * distance)).clip(0, 1)[:, None].astype(np.float32)
+    free = (gaps / (NEAR_EDGE * distance)).clip(0, 1)
+    from_lips = np.sqrt(_squares(places, places[list(LIPS)])).min(1)
+    free_of_lips = (from_lips / (NEAR_EDGE * distance)).clip(0, 1)
+    # A mouth that stays the person's own stays where it is.
+    free = np.minimum(free, 1 - np.float32(own_mouth(mesh)) * (1 - free_of_lips))[:, None].astype(np.float32)
     near = np.exp(-_squares(places, places) / np.float32(2 * (SMOOTH * distance) ** 2))
     return free, near / near.sum(1, keepdims=True)
 
@@ -302,7 +308,7 @@ def _squares(some: Array, others: Array) -> Array:
     return squares
 
 
-def aligned(points: Array, target: Array, rows: NDArray[np.bool_]) -> Array:
+def aligned(points: Array, target: Array, rows: Mask) -> Array:
     """Points `(N, 3)` turned, shifted and scaled to lie best on `target` in some rows (Umeyama's method)."""
     centre = points[rows].mean(0)
     middle = target[rows].mean(0)
@@ -341,7 +347,8 @@ def _warped(donor: Donor, shape: Array, target: SwapTarget, triangles: NDArray[n
     # A triangle without area has no inverse. It is not drawn, so any map serves.
     frames[area <= LEAST_AREA] = np.eye(3)
     # A row vector (x, y, 1) of the picture times this is the place in the donor's.
-    inset = _inset(donor.points[:, :2], INSET + TURNED_INSET * _turn(shape))
+    further = abs(turn(shape)) - abs(turn(donor.points))
+    inset = _inset(donor.points[:, :2], INSET + TURNED_INSET * max(further, 0))
     maps = np.linalg.solve(frames, inset[triangles].astype(np.float64))
     places = np.stack([columns + 0.5, rows + 0.5, np.ones(len(rows))], 1)
     source = np.einsum("ni,nij->nj", places, maps[chosen])
@@ -359,14 +366,6 @@ def _warped(donor: Donor, shape: Array, target: SwapTarget, triangles: NDArray[n
     return warped
 
 
-def _turn(shape: Array) -> float:
-    """How far a face `(468, 2)` is turned to a side: 0 from the front, 1 in profile."""
-    nose, left, right = shape[[NOSE_TIP, LEFT_CHEEK, RIGHT_CHEEK]]
-    before = float(np.linalg.norm(nose - left))
-    behind = float(np.linalg.norm(nose - right))
-    return abs(before - behind) / max(before + behind, 1.0)
-
-
 def _inset(points: Array, most: float) -> Array:
     """A donor's points `(468, 2)`, those near the outline moved towards the middle, by a share of `most`."""
     outline = points[list(OUTLINE)]
@@ -382,7 +381,7 @@ def _look_like(field: Array, shape: Array, looks: Array, donor: Array) -> None:
     for eye, wanted, given in zip((LEFT_EYE, RIGHT_EYE), looks, donor, strict=True):
         column, row = np.clip(wanted.astype(int), 0, side - 1)
         place = field[row, column]
-        inside = _filled(shape[list(eye)], side).astype(np.float32)
+        inside = filled(shape[list(eye)], side).astype(np.float32)
         # Lids stay where they are: the move fades out towards them.
         weight = np.minimum(cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 3) / (side / 85), 1)
         # At the target's pupil the field now points to the donor's.
@@ -442,57 +441,19 @@ def _meeting(face: Array, target: SwapTarget) -> Array:
     return met
 
 
-def _with_mouth(face: Array, mouth: Donor, shape: Array, target: SwapTarget) -> Array:
-    """A face with what shows between the lips of another donor, stretched to its own lips."""
-    side = len(face)
-    lips = shape[list(INNER_LIPS)]
-    theirs = mouth.points[list(INNER_LIPS), :2]
-    places = np.concatenate([theirs, np.ones((len(theirs), 1))], 1)
-    # The affine map that fits all points of the lips best, (2, 3) as cv2 takes it.
-    stretch = np.linalg.lstsq(places, lips, rcond=None)[0].T
-    inner = cv2.warpAffine(mouth.picture, stretch, (side, side), flags=cv2.INTER_AREA, borderMode=cv2.BORDER_REFLECT)
-    # As bright as what shows between the person's own lips: in the skin's light alone white teeth would glow.
-    own = _brightest(target.picture, _filled(target.mesh[list(INNER_LIPS), :2], side))
-    lent = _brightest(inner.astype(np.float32), _filled(lips, side))
-    change = own - lent
-    brightness = float(np.clip(change.mean(), -MOST_SHADE, MOST_LIGHT))
-    tint = np.clip(change - change.mean(), -MOST_TINT, MOST_TINT)
-    inner = ((inner + np.float32(DARKEST)) * np.exp(brightness + tint) - np.float32(DARKEST)).clip(0, 255)
-    share = cv2.GaussianBlur(_filled(lips, side).astype(np.float32), (0, 0), side / 256 + 0.3)[..., None]
-    whole: Array = (face * (1 - share) + inner * share).astype(np.float32)
-    return whole
-
-
-def _brightest(picture: Pixels | Array, part: NDArray[np.bool_]) -> Array:
-    """Mean logarithm of the colours of the brightest fifth of a part, `(3,)`; an empty part stands for all."""
-    colours = picture[part] if part.any() else picture.reshape(-1, 3)
-    order = np.argsort(colours.sum(1, dtype=np.float32))
-    brightest = colours[order[-max(len(order) // 5, 1) :]]
-    logarithm: Array = np.log(brightest + np.float32(DARKEST)).mean(0)
-    return logarithm
-
-
-def _skin(mesh: Array, side: int) -> NDArray[np.bool_]:
+def _skin(mesh: Array, side: int) -> Mask:
     """Pixels of a face `(468, 2)` well away from outline, eyes, brows and lips."""
-    step = _odd(side / 28)
-    skin = cv2.erode(_filled(_around(mesh[list(OUTLINE)], WITHIN), side).astype(np.uint8), np.ones((step, step)))
+    step = odd_number(side / 28)
+    skin = cv2.erode(filled(around(mesh[list(OUTLINE)], WITHIN), side).astype(np.uint8), np.ones((step, step)))
     others = np.zeros((side, side), np.uint8)
     for part in (LEFT_EYE, RIGHT_EYE, LEFT_BROW, RIGHT_BROW, OUTER_LIPS):
-        others[_filled(mesh[list(part)], side)] = 1
+        others[filled(mesh[list(part)], side)] = 1
     # A donor's eyes and lips lie a little elsewhere.
-    wide: NDArray[np.bool_] = (skin > 0) & (cv2.dilate(others, np.ones((step + 2, step + 2))) == 0)
+    wide: Mask = (skin > 0) & (cv2.dilate(others, np.ones((step + 2, step + 2))) == 0)
     return wide
 
 
-def _fringe(odd: NDArray[np.bool_], mesh: Array) -> NDArray[np.bool_]:
-    """Pixels of hair that falls over the forehead, `(S, S)`: those above the brows of another colour than the skin."""
-    side = len(odd)
-    forehead: NDArray[np.bool_] = _above_brows(mesh, side) > 0.03 * side
-    # Single dark pixels are no hair, and hair has gaps.
-    return _wider(_tidy(odd & forehead)) & forehead
-
-
-def _face_of(mesh: Array, odd: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _face_of(mesh: Array, odd: Mask) -> Mask:
     """Pixels of a face `(468, 2)`: all within its outline, and skin a little beyond it, `(S, S)`.
 
     Args:
@@ -502,36 +463,15 @@ def _face_of(mesh: Array, odd: NDArray[np.bool_]) -> NDArray[np.bool_]:
     side = len(odd)
     outline = mesh[list(OUTLINE)]
     # Single dark pixels are no hair.
-    rim = _filled(_around(outline, RIM), side) & ~_wider(_tidy(odd))
-    face = _filled(_around(outline, WITHIN), side) | rim
-    step = _odd(BESIDE_HAIR * side)
+    rim = filled(around(outline, RIM), side) & ~wider(tidy(odd))
+    face = filled(around(outline, WITHIN), side) | rim
+    step = odd_number(BESIDE_HAIR * side)
     # Without threads of skin between hairs.
-    whole: NDArray[np.bool_] = cv2.morphologyEx(face.astype(np.uint8), cv2.MORPH_OPEN, np.ones((step, step))) > 0
+    whole: Mask = cv2.morphologyEx(face.astype(np.uint8), cv2.MORPH_OPEN, np.ones((step, step))) > 0
     return whole
 
 
-def _upwards(mesh: Array) -> Array:
-    """Straight up on a face `(468, 2)`, whichever way the head is tilted: a unit vector from the mouth to the brows."""
-    up = mesh[[*LEFT_BROW, *RIGHT_BROW]].mean(0) - mesh[list(INNER_LIPS)].mean(0)
-    unit: Array = up / max(float(np.linalg.norm(up)), 1e-3)
-    return unit
-
-
-def _heights(mesh: Array, side: int) -> Array:
-    """How far up on a face `(468, 2)` the pixels of its picture lie, `(S, S)`."""
-    across, down = _upwards(mesh)
-    steps = np.arange(side, dtype=np.float32) + 0.5
-    heights: Array = steps[None] * across + steps[:, None] * down
-    return heights
-
-
-def _above_brows(mesh: Array, side: int) -> Array:
-    """How far above the highest point of the brows of a face `(468, 2)` the pixels of its picture lie, `(S, S)`."""
-    above: Array = _heights(mesh, side) - (mesh[[*LEFT_BROW, *RIGHT_BROW]] @ _upwards(mesh)).max()
-    return above
-
-
-def _stray_hair(warped: Pixels, tone: Array, shape: Array, area: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _stray_hair(warped: Pixels, tone: Array, shape: Array, area: Mask) -> Mask:
     """Pixels of `area` with a donor's hair that comes in from beyond it, `(S, S)`.
 
     It would end where the area does, in the middle of a temple or a forehead. Beards below the tip of the nose do not
@@ -544,89 +484,51 @@ def _stray_hair(warped: Pixels, tone: Array, shape: Array, area: NDArray[np.bool
         area: The pixels that may change.
     """
     side = len(warped)
-    upper = _heights(shape, side) > _upwards(shape) @ shape[NOSE_TIP]
-    odd = _unlike_skin(warped, tone) & area & upper
+    upper = heights(shape, side) > upwards(shape) @ shape[NOSE_TIP]
+    odd = unlike_skin(warped, tone) & area & upper
     for part in (LEFT_BROW, RIGHT_BROW, LEFT_EYE, RIGHT_EYE):
-        odd[_filled(_around(shape[list(part)], 1.15), side)] = False
+        odd[filled(around(shape[list(part)], 1.15), side)] = False
     # Single dark pixels are no hair.
-    count, parts = cv2.connectedComponents(_tidy(odd).astype(np.uint8), connectivity=4)
+    count, parts = cv2.connectedComponents(tidy(odd).astype(np.uint8), connectivity=4)
     outermost = area & (cv2.erode(area.astype(np.uint8), np.ones((5, 5))) == 0)
     from_beyond = np.zeros(count, bool)
     from_beyond[parts[outermost]] = True
     # Part 0 is all that is not odd.
     from_beyond[0] = False
-    hair = area & _wider(from_beyond[parts])
+    hair = area & wider(from_beyond[parts])
     if hair.sum() > MOST_HAIR * area.sum():
         # So much is a shadow or a beard; left out, it would show the person's own face.
         return np.zeros_like(area)
     return hair
 
 
-def _unlike_skin(picture: Pixels, tone: Array) -> NDArray[np.bool_]:
-    """Pixels whose colour is far from the skin's, `(S, S)`."""
-    # Between two colours a channel: as the difference of logarithms, without a logarithm a pixel.
-    least = np.exp(tone - HAIR) - DARKEST
-    most = np.exp(tone + HAIR) - DARKEST
-    unlike: NDArray[np.bool_] = ((picture < least) | (picture > most)).any(-1)
-    return unlike
-
-
-def _soft(area: NDArray[np.bool_], mesh: Array) -> Array:
-    """How much of each pixel is the new face, `(S, S)`: 0 beyond `area`, 1 well within it.
+def _soft(area: Mask, own: Array, mesh: Array) -> Array:
+    """How much of each pixel is the new face, `(S, S)`: 0 beyond `area`, 1 well within it where nothing stays.
 
     Args:
         area: `(S, S)`, the pixels that may change.
+        own: `(S, S)`, how much of each stays the person's own.
         mesh: `(468, 2)`, the face's points.
     """
     side = len(area)
     # 0 up to the brows, 1 well above them.
-    above = (_above_brows(mesh, side) / (FOREHEAD_EDGE * side)).clip(0, 1)
+    above = (above_brows(mesh, side) / (FOREHEAD_EDGE * side)).clip(0, 1)
     soft = (1 - above) * _faded(area, EDGE) + above * _faded(area, FOREHEAD_EDGE)
-    return soft.astype(np.float32)
+    # Smoothed as the edge is, but outwards: what is the person's own already tells nothing more.
+    stays = cv2.GaussianBlur(own, (0, 0), EDGE * side)
+    return (soft * (1 - stays)).astype(np.float32)
 
 
-def _faded(area: NDArray[np.bool_], width: float) -> Array:
+def _faded(area: Mask, width: float) -> Array:
     """An area `(S, S)` that fades out within itself over a Gaussian whose sigma is `width` sides."""
     side = len(area)
-    step = _odd(3 * width * side)
+    step = odd_number(3 * width * side)
     # What lies beyond the picture counts as the face: one that reaches out of it has no edge there.
     within = cv2.erode(area.astype(np.float32), np.ones((step, step)), borderType=cv2.BORDER_REPLICATE)
     faded = cv2.GaussianBlur(within, (0, 0), width * side, borderType=cv2.BORDER_REPLICATE)
     return faded.astype(np.float32)
 
 
-def _ring(area: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _ring(area: Mask) -> Mask:
     """Pixels just beyond the edge of `area`."""
-    return _wider(area, RING) & ~area
-
-
-def _odd(width: float) -> int:
-    """An odd whole number near to a width, so that a square of this side has a middle pixel."""
-    return max(int(width), 1) | 1
-
-
-def _tidy(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """A mask without single pixels."""
-    tidy: NDArray[np.bool_] = cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_OPEN, np.ones((3, 3))) > 0
-    return tidy
-
-
-def _wider(mask: NDArray[np.bool_], share: float = BESIDE_HAIR) -> NDArray[np.bool_]:
-    """A mask with what lies beside it, up to half of a share of the picture's side."""
-    step = _odd(share * len(mask))
-    wide: NDArray[np.bool_] = cv2.dilate(mask.astype(np.uint8), np.ones((step, step))) > 0
-    return wide
-
-
-def _around(points: Array, share: float) -> Array:
-    """Points moved towards their middle."""
-    middle = points.mean(0)
-    moved: Array = middle + (points - middle) * np.float32(share)
-    return moved
-
-
-def _filled(points: Array, height: int, width: int | None = None) -> NDArray[np.bool_]:
-    """Pixels within a polygon `(N, 2)`, `(height, width)`; a square where no width is given."""
-    sheet = np.zeros((height, width or height), np.uint8)
-    cv2.fillPoly(sheet, [np.round((points - 0.5) * 8).astype(np.int32)], 1, shift=3)
-    return sheet > 0
+    return wider(area, RING) & ~area

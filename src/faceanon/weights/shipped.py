@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SHA256 = {
-    "cast.safetensors": "d431c06820eecce3105d26341601a80688fba4228a6bcaf3b04fdc990f60a521",
+    "cast.safetensors": "b49e078199c2347209f41d62fe0fab48e837b47cb18d615cbce0e5bafac0bc44",
     "covers.safetensors": "384cd0c11f0fe4111677c0a2fcc7ea4fd54220c1b9684dd19491558edcd6e69e",
     "enlarger.safetensors": "8636cda18bbce85d15ea26c4f9598ff0901d04c1ab607bcf4f2386a1ae1ec3fa",
     "looks.safetensors": "670878c8bc65a35a0f58685c38571c660ecfb45fd23761cee065ec94548b0c4b",

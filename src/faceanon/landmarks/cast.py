@@ -226,7 +226,8 @@ class Cast:
             # An album of before a change of the cast may name somebody who laughs now, or nobody.
             if known is not None and known in self.closed:
                 first = int(self.facing(np.array([known]), appearance.turn)[0])
-                order = [first, *(donor for donor in order if donor != first)]
+                # The same person looking the other way is no second one.
+                order = [first, *(donor for donor in order if donor % len(self.codes) != known)]
             orders.append(order)
         return orders
 

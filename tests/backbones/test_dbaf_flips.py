@@ -6,6 +6,7 @@ import torch
 from bundles import make_tiny_bundle
 from faceanon.backbones.dbaf import DBAF, flipped
 from faceanon.errors import UserError
+from faceanon.models import load_into, save_backbone
 from faceanon.testing import check_backbone
 
 SMALL = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}
@@ -61,6 +62,36 @@ def test_before_any_training_the_right_key_brings_the_code_back(bundle):
         assert not torch.allclose(method.edit(stranger, wrong, inverse=True).identity, codes.identity, atol=1e-2)
 
 
+def test_a_stretch_draws_strangers_farther_from_the_mean_and_the_way_back_divides_again(bundle):
+    torch.manual_seed(0)
+    plain = DBAF(bundle, flips=2, **SMALL).eval()
+    method = DBAF(bundle, flips=2, flip_stretch=1.5, **SMALL).eval()
+    size = method.image_size
+    codes = method.encode(torch.rand(2, 3, size, size) * 2 - 1)
+    key = method.sample_key(2)
+    with torch.no_grad():
+        stranger = method.transform(codes.identity, key)
+        usual = plain.transform(codes.identity, key)
+        # The numbers that keep their sign hold light and skin, and stay.
+        torch.testing.assert_close(stranger[..., :2], usual[..., :2])
+        torch.testing.assert_close(stranger[..., 2:], 1.5 * usual[..., 2:])
+        back = method.transform(stranger, key, inverse=True)
+        torch.testing.assert_close(back, codes.identity, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("flips", "stretch"), [(2, 0), (2, -1.0), (None, 1.5)])
+def test_a_stretch_that_is_none_or_has_nothing_to_stretch_is_told(bundle, flips, stretch):
+    with pytest.raises(UserError, match="flip_stretch is"):
+        DBAF(bundle, flips=flips, flip_stretch=stretch, **SMALL)
+
+
+def test_a_later_stage_may_change_share_and_stretch(bundle, tmp_path):
+    save_backbone(DBAF(bundle, flips=2, flip_share=0.7, **SMALL), tmp_path)
+    method = DBAF(bundle, flips=2, flip_share=0.8, flip_stretch=1.4, **SMALL)
+    load_into(method, tmp_path)
+    assert (method.flip_share, method.flip_stretch) == (0.8, 1.4)
+
+
 def test_kria_learns_what_to_add(bundle):
     method = DBAF(bundle, flips=0, **SMALL)
     size = method.image_size
@@ -71,4 +102,4 @@ def test_kria_learns_what_to_add(bundle):
 
 
 def test_it_keeps_the_contract_of_a_method(bundle):
-    check_backbone(DBAF(bundle, flips=2, **SMALL))
+    check_backbone(DBAF(bundle, flips=2, flip_stretch=1.5, **SMALL))

@@ -118,10 +118,13 @@ class DBAF(Backbone):
             light, skin and pose. With None KRIA is all of the edit (paper).
         flip_share: The share s of signs that a key changes. Above 0.5 a stranger's code is on average 1 - 2 s times the
             person's, so the opposite of the person; codes under two keys, and what a wrong key brings back, are alike
-            by (1 - 2 s)^2, which is less.
+            by (1 - 2 s)^2, which is less. Stage 2 may have another one than stage 1.
+        flip_stretch: By how much a stranger lies farther from the mean code than the change of signs puts it; 1 not at
+            all. The way back divides again. The numbers that keep their sign stay. More draws strangers with clearer
+            features, who are less like the person and less like each other. Stage 2 may have another one than stage 1.
 
     Raises:
-        UserError: `flip_share` is not between 0 and 1.
+        UserError: `flip_share` is not between 0 and 1; `flip_stretch` is not above 0, or given without `flips`.
 
     Examples:
         >>> from faceanon.backbones.dbaf import DBAF
@@ -138,6 +141,7 @@ class DBAF(Backbone):
     paper = "Zhu et al., Disentangle Before Anonymize (DBAF), arXiv:2311.08786, and HFORD by the same authors"
     licence = "the authors' code of DBAF is MIT; nothing of it is used"
 
+    stage_arguments = frozenset({"flip_share", "flip_stretch"})
     latent_avg: Tensor
 
     def __init__(
@@ -154,9 +158,12 @@ class DBAF(Backbone):
         cid_start: float = 1.0,
         flips: int | None = None,
         flip_share: float = 0.5,
+        flip_stretch: float = 1.0,
     ) -> None:
         if not 0 < flip_share < 1:
             raise UserError(f"flip_share is {flip_share}; give a number between 0 and 1")
+        if flip_stretch <= 0 or (flip_stretch != 1 and flips is None):
+            raise UserError(f"flip_stretch is {flip_stretch}; give 1, or with flips any number above 0")
         super().__init__()
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()
@@ -177,6 +184,7 @@ class DBAF(Backbone):
         self.blend = blend
         self.flips = flips
         self.flip_share = flip_share
+        self.flip_stretch = flip_stretch
         # Lightning does not call `train` when a fit starts.
         self.encoder.eval()
         self._add_key_edit(dim)
@@ -229,17 +237,35 @@ class DBAF(Backbone):
         return Codes(identity, attributes, features, image if self.blend else None, latent, mask)
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
-        """Edit the identity under `key` `(B, 3, D)`; KRIA is one network for both directions (eqs. 17 and 22)."""
+        """Edit the identity under `key` `(B, 3, D)`; KRIA is one network for both directions (eqs. 17 and 22).
+
+        `inverse` changes nothing but the place of `flip_stretch`.
+        """
+        if inverse:
+            identity = self._stretched(identity, 1 / self.flip_stretch)
+        edited = self._added(identity, key)
+        if self.flips is not None:
+            edited = edited + flipped(identity, key, self.flips, self.flip_share)
+        if inverse:
+            return edited
+        return self._stretched(edited, self.flip_stretch)
+
+    def _added(self, identity: Tensor, key: Tensor) -> Tensor:
+        """What KRIA makes of identity and key: all of the edit, or with `flips` what it adds to that."""
         levels = torch.split(identity, [*LEVELS, identity.shape[1] - sum(LEVELS)], 1)
         with torch.no_grad():
             keys = self.key_mapping(key.flatten(0, 1)).unflatten(0, key.shape[:2])
         edits = []
         for number, (kria, level) in enumerate(zip(self.kria, levels, strict=True)):
             edits.append(kria(level, keys[:, number]))
-        edited = torch.cat(edits, 1)
-        if self.flips is not None:
-            return edited + flipped(identity, key, self.flips, self.flip_share)
-        return edited
+        return torch.cat(edits, 1)
+
+    def _stretched(self, identity: Tensor, by: float) -> Tensor:
+        """Identity codes `by` times as far from the mean, in the numbers whose sign a key may change."""
+        if by == 1:
+            return identity
+        kept, changed = identity[..., : self.flips], identity[..., self.flips :]
+        return torch.cat([kept, by * changed], -1)
 
     def w_plus(self, codes: Codes) -> Tensor:
         """Identity plus attributes, DBAF eq. (5): `(B, L, D)`."""

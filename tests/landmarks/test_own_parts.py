@@ -1,4 +1,4 @@
-"""What of a face stays the person's own: the mouth."""
+"""What of a face stays the person's own: an open mouth."""
 
 import cv2
 import numpy as np
@@ -8,7 +8,7 @@ from faceanon.landmarks.cast import Cast
 from faceanon.landmarks.drawings import INNER_LIPS, OUTER_LIPS
 from faceanon.landmarks.geometry import around, eye_distance, filled, openness
 from faceanon.landmarks.mesh import FaceMesh
-from faceanon.landmarks.own_parts import AROUND_LIPS, mouth
+from faceanon.landmarks.own_parts import AROUND_LIPS, PARTED, SHUT, own_mouth, own_share
 from faceanon.landmarks.swap import fitted_shape, put_on, target_of
 from faceanon.photo.party import photo_party
 
@@ -40,46 +40,46 @@ def opened(points, gap):
     middle = (mesh[list(LOWER_LIP), 1] + mesh[list(UPPER_LIP), 1]) / 2
     mesh[list(LOWER_LIP), 1] = middle + gap / 2 * eye_distance(points)
     mesh[list(UPPER_LIP), 1] = middle - gap / 2 * eye_distance(points)
-    assert openness(mesh) == pytest.approx(gap, abs=1e-3)
     return mesh
 
 
-@pytest.mark.parametrize("gap", [0.0, 0.15])
-@pytest.mark.parametrize("laughs", [False, True])
-def test_the_mouth_stays_whoever_is_put_on(face, points, cast, gap, laughs):
-    mesh = opened(points, gap)
-    lips = filled(around(mesh[list(OUTER_LIPS), :2], 1.05), 256)
+def lips(points):
+    return filled(points[list(INNER_LIPS), :2], 256)
+
+
+def test_an_open_mouth_stays_and_shut_lips_become_the_donor_s(face, points, cast):
+    laughing = opened(points, 0.15)
     marked = face.copy()
-    marked[lips] = STAND_IN
-    donor = int(cast.open[0] if laughs else cast.closed[0])
-    drawn = put_on(target_of(marked, mesh, EVERYWHERE), cast.donor(donor, 256), cast.triangles)
-    assert np.array_equal(drawn[lips], marked[lips])
-    # Around the mouth nothing of the person's own face stays.
-    wider = filled(around(mesh[list(OUTER_LIPS), :2], AROUND_LIPS + 0.6), 256)
-    near = filled(around(mesh[list(OUTER_LIPS), :2], AROUND_LIPS + 0.2), 256)
-    assert (drawn != marked).any(-1)[wider & ~near].mean() > 0.9
+    marked[lips(laughing)] = STAND_IN
+    target = target_of(marked, laughing, EVERYWHERE)
+    drawn = put_on(target, cast.donor(3, 256), cast.triangles)
+    # At the corners of the mouth the edge is near, and soft.
+    within = cv2.erode(lips(laughing).astype(np.uint8), np.ones((9, 9))) > 0
+    assert within.sum() > 200
+    assert np.array_equal(drawn[within], marked[within])
+    # Further away nothing of the person's own face does.
+    far = target.area & ~filled(around(laughing[list(OUTER_LIPS), :2], AROUND_LIPS + 0.3), 256)
+    assert target.own[far].max() == 0
+    shut = opened(points, 0.0)
+    assert own_share(shut[:, :2], 256).max() == 0
+    assert (put_on(target_of(face, shut, EVERYWHERE), cast.donor(3, 256), cast.triangles) != face).any()
 
 
-def test_a_mouth_reaches_a_little_beyond_its_lips(points):
-    lips = filled(points[list(OUTER_LIPS), :2], 256)
-    inner = filled(points[list(INNER_LIPS), :2], 256)
-    whole = mouth(points[:, :2], 256)
-    assert inner[lips].sum() == inner.sum()
-    assert whole[lips].all()
-    assert 1.1 < whole.sum() / lips.sum() < 1.6
+def test_between_shut_and_open_nothing_jumps(points):
+    shares = []
+    for gap in np.linspace(0, 2 * PARTED, 41):
+        mesh = opened(points, gap)
+        assert openness(mesh) == pytest.approx(gap, abs=1e-3)
+        shares.append(own_mouth(mesh))
+    assert shares[0] == 0
+    assert shares[-1] == 1
+    assert 0 <= np.diff(shares).max() < 2 * (2 * PARTED / 40) / (PARTED - SHUT)
+    assert np.diff(shares).min() >= 0
 
 
-def test_the_mouth_is_not_moved_and_the_eyes_are(face, points, cast):
-    target = target_of(face, points, EVERYWHERE)
-    moved = np.linalg.norm(fitted_shape(target, cast.donor(7, 256).points) - points[:, :2], axis=1)
-    assert moved[list(OUTER_LIPS)].max() < 0.005 * eye_distance(points)
-    assert moved.max() > 0.03 * eye_distance(points)
-
-
-def test_light_is_not_read_off_the_mouth(face, points):
-    marked = face.copy()
-    marked[cv2.dilate(mouth(points[:, :2], 256).astype(np.uint8), np.ones((3, 3))) > 0] = STAND_IN
-    plain = target_of(face, points, EVERYWHERE)
-    changed = target_of(marked, points, EVERYWHERE)
-    assert plain.skin.sum() > 1000
-    assert (marked == face).all(-1)[changed.skin].all()
+def test_a_mouth_that_stays_is_not_moved(face, points, cast):
+    donor = cast.donor(7, 256).points
+    for gap, still in ((0.0, False), (0.15, True)):
+        mesh = opened(points, gap)
+        moved = np.linalg.norm(fitted_shape(target_of(face, mesh, EVERYWHERE), donor) - mesh[:, :2], axis=1)
+        assert (moved[list(OUTER_LIPS)].max() < 0.3) == still

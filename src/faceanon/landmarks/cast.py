@@ -34,7 +34,7 @@ SIDE = 256  # side of the pictures that the donors' photographs were cut from; t
 LAUGHING = 0.06  # height of the gap between lips, in distances between the eyes, from which teeth show
 AS_OPEN = 0.6  # share of this gap by which that of a laughing donor may differ from the person's
 FITTING = 40  # donors who fit a person at most, of whom a key chooses
-FEWEST = 15  # ... and at least
+FEWEST = 12  # ... and at least
 # Not fewer: those who are least like a person are like each other, and two keys' strangers would be too.
 UNLIKE_SHARE = 0.6  # of those who fit, who are least like the person and may be taken
 MISFIT = 7.0  # cost above the best one's from which a donor does not fit, if there are enough others
@@ -55,7 +55,7 @@ COLOUR = 8.0
 BROWS = 5.0  # black brows beside fair hair look painted on
 MOUTH = 40.0  # of a distance between the eyes: cheeks and eyes of who keeps the lips closed do not laugh
 TURN = 35.0  # of a turn into profile: cheek and brow of who is seen from the front would be stretched
-TURNED = 0.05  # turn to a side from which a donor who is turned to the other one is mirrored
+SAME_TURN = 0.12  # difference of turns that does not count, and turn up to which nobody is mirrored
 SAME = 0.99  # cosine of the free parts of two codes, from which they are one donor's
 
 
@@ -146,7 +146,7 @@ class Cast:
         person = SEX * sex + AGE * age + SKIN * skin + BROWS * brow
         # Donors may be mirrored, so the side does not count.
         turned = np.abs(np.abs(self.turns[donors]) - abs(appearance.turn))
-        held = MOUTH * mouth + TURN * turned
+        held = MOUTH * mouth + TURN * np.maximum(turned - SAME_TURN, 0)
         costs = person + held + BRIGHTNESS * np.abs(brightness) + COLOUR * colour
         # Stable: of two donors of equal cost both engines take the same one, or their strangers would differ.
         order = np.argsort(costs, kind="stable")
@@ -180,7 +180,7 @@ class Cast:
         fitting = self.fitting(code @ kept[:, :READ], appearance, kept)
         # Recognisers see the more of the original the more the donor is like it (a correlation of .56).
         unlike = fitting[np.argsort(self.embeddings[fitting] @ embedding, kind="stable")]
-        donors = unlike[: round(UNLIKE_SHARE * len(unlike))]
+        donors = unlike[: max(round(UNLIKE_SHARE * len(unlike)), FEWEST)]
         likeness = units(self.codes @ free) @ units(code @ free)
         order = donors[np.argsort(-likeness[donors], kind="stable")]
         # Among all donors, not those who fit: the light of a video's frame changes who fits, and its donor must stay.
@@ -191,7 +191,7 @@ class Cast:
 
     def facing(self, donors: NDArray[np.intp], turned: float) -> NDArray[np.intp]:
         """Numbers of donors, of their mirror images where they look to another side than a face turned by `turned`."""
-        away = (self.turns[donors] * turned < 0) & (abs(turned) > TURNED)
+        away = (self.turns[donors] * turned < 0) & (abs(turned) > SAME_TURN)
         return np.where(away, donors + len(self.codes), donors)
 
     def orders(

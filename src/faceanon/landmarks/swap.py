@@ -47,7 +47,7 @@ from faceanon.landmarks.geometry import (
     upwards,
     wider,
 )
-from faceanon.landmarks.own_parts import fringe, mouth
+from faceanon.landmarks.own_parts import fringe, own_mouth, own_share
 
 LIPS = tuple(
     {*OUTER_LIPS, *INNER_LIPS, 11, 12, 15, 16, 72, 73, 74, 76, 77, 85, 86, 89, 90, 179, 180, 183, 184}
@@ -59,7 +59,7 @@ MOVING = (LEFT_EYE, RIGHT_EYE, LEFT_BROW, RIGHT_BROW, LIPS)  # parts that an exp
 # More of it hides a person better, but at .028 meshes were off by 4.2 % of the distance between the eyes.
 SHIFT = 0.024  # how far points move towards the donor's shape on average, in distances between the eyes
 UPRIGHT = 0.1  # share of that along the face: more of it would read as another pitch of the head
-NEAR_EDGE = 0.25  # points nearer to outline or lips than this do not move freely, in distances between the eyes
+NEAR_EDGE = 0.25  # points nearer to the outline than this do not move freely, in distances between the eyes
 SMOOTH = 0.12  # reach of the smoothing of these moves, in distances between the eyes
 MOST_LIGHT = 0.8  # natural logarithm of how much brighter or darker a face may become
 MOST_TINT = 0.25  # ... and one colour of it beside the others
@@ -79,6 +79,7 @@ COARSE = 4  # pixels in a step of these changes, which are smooth
 INSET = 0.06  # share by which a donor's points at the outline move inwards: just beyond them are hair and background
 # The rim of a face in profile is wide, and who is seen from the front has hair there.
 TURNED_INSET = 0.14  # ... and so much more where a donor seen from the front is put on a profile
+HALF = 0.5  # share of a pixel from which it counts as the person's own
 LEAST_CHANGED = 0.35  # share of the pixels that may change, from which a face counts as hidden
 LEAST_SKIN = 50  # pixels from which light can be told
 LEAST_AREA = 0.02  # square pixels; triangles that are seen from their edge are left out
@@ -139,8 +140,9 @@ class SwapTarget:
         looks: `(2, 2)` pupils.
         appearance: What a donor has to fit.
         area: `(S, S)` bool, the pixels that may change.
+        own: `(S, S)` in [0, 1], how much of each pixel stays the person's own within `area`.
         edge: `(S, S, 1)` in [0, 1], how much of each pixel the new face takes.
-        ring: `(S, S)` bool, the pixels just beyond `area`, without lips.
+        ring: `(S, S)` bool, the pixels just beyond what becomes new, without lips.
         skin: `(S, S)` bool, pixels of `area` that show skin, in the light that most of it is in.
         free: `(468, 1)` in [0, 1], how freely a point moves towards another shape.
         blur: `(468, 468)` matrix that smooths moves of points.
@@ -152,6 +154,7 @@ class SwapTarget:
     looks: Array
     appearance: Appearance
     area: Mask
+    own: Array
     edge: Array
     ring: Mask
     skin: Mask
@@ -172,8 +175,9 @@ def target_of(picture: Pixels, mesh: Array, cells: Mask) -> SwapTarget:
     allowed = cells.repeat(side // len(cells), 0).repeat(side // len(cells), 1)
     appearance = appearance_of(picture, mesh)
     odd = unlike_skin(picture, appearance.tone)
-    own = fringe(odd, mesh[:, :2]) | mouth(mesh[:, :2], side)
-    area = _face_of(mesh[:, :2], odd) & allowed & ~own
+    area = _face_of(mesh[:, :2], odd) & allowed & ~fringe(odd, mesh[:, :2])
+    own = own_share(mesh[:, :2], side)
+    new = area & (own < HALF)
     free, blur = _elasticity(mesh)
     return SwapTarget(
         picture=picture,
@@ -181,13 +185,14 @@ def target_of(picture: Pixels, mesh: Array, cells: Mask) -> SwapTarget:
         looks=pupils(picture, mesh[:, :2]),
         appearance=appearance,
         area=area,
-        edge=_soft(area, mesh[:, :2])[..., None],
+        own=own,
+        edge=_soft(area, own, mesh[:, :2])[..., None],
         # Lips are of another colour than the skin beside them.
-        ring=_ring(area) & ~filled(mesh[list(OUTER_LIPS), :2], side),
-        skin=_skin(mesh[:, :2], side) & area & ~odd,
+        ring=_ring(new) & ~filled(mesh[list(OUTER_LIPS), :2], side),
+        skin=_skin(mesh[:, :2], side) & new & ~odd,
         free=free,
         blur=blur,
-        hidden=bool(area.sum() >= LEAST_CHANGED * max(int(allowed.sum()), 1)),
+        hidden=bool((1 - own)[area].sum() >= LEAST_CHANGED * max(int(allowed.sum()), 1)),
     )
 
 
@@ -210,7 +215,7 @@ def put_on(target: SwapTarget, donor: Donor, triangles: NDArray[np.int32]) -> Pi
     hair = _stray_hair(warped, donor.tone, shape, area)
     if hair.any():
         area = area & ~hair
-        edge = _soft(area, target.mesh[:, :2])[..., None]
+        edge = _soft(area, target.own, target.mesh[:, :2])[..., None]
     blended = target.picture * (1 - edge) + met * edge
     # The blurred edge reaches a little beyond the area, where nothing may change.
     result: Pixels = np.where(area[..., None], blended.round(), target.picture).astype(np.uint8)
@@ -253,7 +258,7 @@ def brow_shade(picture: Pixels, mesh: Array, tone: Array) -> float:
 def fitted_shape(target: SwapTarget, donor: Array) -> Array:
     """Where the points of a face lie once it has some of a donor's shape, in its own pose and expression, `(468, 2)`.
 
-    Outline, mouth and expression stay; eyes and brows move as wholes.
+    Outline and expression stay; eyes, brows and mouth move as wholes.
 
     Args:
         target: The face.
@@ -284,10 +289,13 @@ def _elasticity(mesh: Array) -> tuple[Array, Array]:
     """How freely points `(468, 3)` move, `(468, 1)`, and the matrix `(468, 468)` that smooths their moves."""
     distance = eye_distance(mesh)
     places = mesh[:, :2].astype(np.float32)
-    # The mouth is the person's own and stays where it is, as the outline does.
-    fixed = places[[*OUTLINE, *LIPS]]
-    gaps = np.sqrt(_squares(places, fixed)).min(1)
-    free = (gaps / (NEAR_EDGE * distance)).clip(0, 1)[:, None].astype(np.float32)
+    outline = places[list(OUTLINE)]
+    gaps = np.sqrt(_squares(places, outline)).min(1)
+    free = (gaps / (NEAR_EDGE * distance)).clip(0, 1)
+    from_lips = np.sqrt(_squares(places, places[list(LIPS)])).min(1)
+    free_of_lips = (from_lips / (NEAR_EDGE * distance)).clip(0, 1)
+    # A mouth that stays the person's own stays where it is.
+    free = np.minimum(free, 1 - np.float32(own_mouth(mesh)) * (1 - free_of_lips))[:, None].astype(np.float32)
     near = np.exp(-_squares(places, places) / np.float32(2 * (SMOOTH * distance) ** 2))
     return free, near / near.sum(1, keepdims=True)
 
@@ -494,18 +502,21 @@ def _stray_hair(warped: Pixels, tone: Array, shape: Array, area: Mask) -> Mask:
     return hair
 
 
-def _soft(area: Mask, mesh: Array) -> Array:
-    """How much of each pixel is the new face, `(S, S)`: 0 beyond `area`, 1 well within it.
+def _soft(area: Mask, own: Array, mesh: Array) -> Array:
+    """How much of each pixel is the new face, `(S, S)`: 0 beyond `area`, 1 well within it where nothing stays.
 
     Args:
         area: `(S, S)`, the pixels that may change.
+        own: `(S, S)`, how much of each stays the person's own.
         mesh: `(468, 2)`, the face's points.
     """
     side = len(area)
     # 0 up to the brows, 1 well above them.
     above = (above_brows(mesh, side) / (FOREHEAD_EDGE * side)).clip(0, 1)
     soft = (1 - above) * _faded(area, EDGE) + above * _faded(area, FOREHEAD_EDGE)
-    return soft.astype(np.float32)
+    # Smoothed as the edge is, but outwards: what is the person's own already tells nothing more.
+    stays = cv2.GaussianBlur(own, (0, 0), EDGE * side)
+    return (soft * (1 - stays)).astype(np.float32)
 
 
 def _faded(area: Mask, width: float) -> Array:

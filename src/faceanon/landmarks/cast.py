@@ -225,9 +225,8 @@ class Cast:
             known = None if album is None else album.donor_of(own)
             # An album of before a change of the cast may name somebody who laughs now, or nobody.
             if known is not None and known in self.closed:
-                first = int(self.facing(np.array([known]), appearance.turn)[0])
-                # The same person looking the other way is no second one.
-                order = [first, *(donor for donor in order if donor % len(self.codes) != known)]
+                # Never mirrored, to be the same in all photos. And the mirror image is no second person.
+                order = [known, *(donor for donor in order if donor % len(self.codes) != known)]
             orders.append(order)
         return orders
 

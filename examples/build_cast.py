@@ -64,21 +64,24 @@ def persons_in(pictures: NDArray[np.uint8]) -> tuple[Tensor, Tensor]:
     return torch.cat(codes), torch.cat(embeddings)
 
 
-def triangles_of(points: NDArray[np.float32]) -> NDArray[np.int32]:
-    """A net of triangles `(T, 3)` over the 468 points, of the mean of the meshes `(N, 468, 3)` seen from the front."""
+def mean_mesh(points: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The mean `(468, 3)` of meshes `(N, 468, 3)`, all turned as the first one is, which is seen from the front."""
     everything = np.ones(points.shape[1], bool)
-    turned = [aligned(mesh, points[0], everything) for mesh in points]
-    net: NDArray[np.int32] = Delaunay(np.mean(turned, 0)[:, :2]).simplices.astype(np.int32)
+    mean: NDArray[np.float32] = np.mean([aligned(mesh, points[0], everything) for mesh in points], 0)
+    return mean
+
+
+def triangles_of(mean: NDArray[np.float32]) -> NDArray[np.int32]:
+    """A net of triangles `(T, 3)` over the 468 points, of the mean mesh `(468, 3)`."""
+    net: NDArray[np.int32] = Delaunay(mean[:, :2]).simplices.astype(np.int32)
     return net
 
 
-def mirrored_points(points: NDArray[np.float32]) -> NDArray[np.int16]:
-    """Which of the 468 points lies where another one does in a mirror, `(468,)`, of meshes `(N, 468, 3)`.
+def mirrored_points(mean: NDArray[np.float32]) -> NDArray[np.int16]:
+    """Which of the 468 points lies where another one does in a mirror, `(468,)`, of the mean mesh `(468, 3)`.
 
-    A face is about symmetric, so it is the nearest point of the mean mesh's mirror image, each point taken once.
+    A face is about symmetric, so it is the nearest point of that mesh's mirror image, each point taken once.
     """
-    everything = np.ones(points.shape[1], bool)
-    mean = np.mean([aligned(mesh, points[0], everything) for mesh in points], 0)
     # Eyes, cheeks, corners of the mouth and the middle line say how the mirror image lies on the mesh.
     left = [*LEFT_EYE_CORNERS, LEFT_CHEEK, MOUTH_CORNERS[0], *MIDDLE]
     right = [*RIGHT_EYE_CORNERS, RIGHT_CHEEK, MOUTH_CORNERS[1], *MIDDLE]
@@ -117,6 +120,7 @@ def main() -> None:
         tones.append(appearance.tone)
         brows.append(appearance.brows)
     codes, embeddings = persons_in(pictures)
+    mean = mean_mesh(points)
     tensors = {
         "pictures": torch.from_numpy(np.concatenate(cut)),
         "starts": torch.tensor([0, *np.cumsum([len(part) for part in cut])], dtype=torch.int32),
@@ -126,8 +130,8 @@ def main() -> None:
         "embeddings": embeddings.half(),
         "tones": torch.from_numpy(np.stack(tones)).half(),
         "brows": torch.tensor(brows).half(),
-        "triangles": torch.from_numpy(triangles_of(points)).short(),
-        "mirrored": torch.from_numpy(mirrored_points(points)),
+        "triangles": torch.from_numpy(triangles_of(mean)).short(),
+        "mirrored": torch.from_numpy(mirrored_points(mean)),
     }
     digest = save_tensors(arguments.out / FILE, tensors)
     print(f"{len(pictures)} people, sha256 {digest}")

@@ -19,11 +19,6 @@ from faceanon.weights.bundle import Bundle
 
 
 @pytest.fixture(scope="module")
-def cast():
-    return Cast()
-
-
-@pytest.fixture(scope="module")
 def directions():
     space = Bundle("photo128").build("identity_space")
     assert isinstance(space, IdentitySpace)

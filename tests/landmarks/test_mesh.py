@@ -13,11 +13,6 @@ from faceanon.weights.shipped import SHA256, read_shipped
 
 
 @pytest.fixture(scope="module")
-def mesh():
-    return FaceMesh()
-
-
-@pytest.fixture(scope="module")
 def photofaces(shared):
     """32 synthetic photographs `(32, 256, 256, 3)` with their five points `(32, 5, 2)`."""
     with (shared / "photofaces" / "manifest.csv").open(encoding="utf-8") as file:

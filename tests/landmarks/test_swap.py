@@ -8,10 +8,8 @@ import pytest
 from cast_list import listed
 
 from faceanon.landmarks import swap
-from faceanon.landmarks.cast import Cast
 from faceanon.landmarks.drawings import LEFT_BROW, LEFT_EYE, NOSE_TIP, OUTLINE, RIGHT_BROW, pupils
 from faceanon.landmarks.geometry import eye_distance, openness, turn
-from faceanon.landmarks.mesh import FaceMesh
 from faceanon.landmarks.swap import (
     SHIFT,
     Donor,
@@ -21,31 +19,9 @@ from faceanon.landmarks.swap import (
     skin_tone,
     target_of,
 )
-from faceanon.photo.party import photo_party
 
 SMOOTH = "faker_00048.jpg"  # a donor of even skin and no hair over the face
 EVERYWHERE = np.ones((32, 32), bool)
-
-
-@pytest.fixture(scope="module")
-def mesh():
-    return FaceMesh()
-
-
-@pytest.fixture(scope="module")
-def cast():
-    return Cast()
-
-
-@pytest.fixture(scope="module")
-def face():
-    """A face of 256 px, `(256, 256, 3)`."""
-    return np.array(photo_party().crop((14, 14, 270, 270)))
-
-
-@pytest.fixture(scope="module")
-def points(mesh, face):
-    return mesh.solid(face[None])[0][0]
 
 
 @pytest.fixture(scope="module")
@@ -223,8 +199,7 @@ def test_a_donor_s_hair_at_the_edge_is_left_out(face, points, cast, smooth, monk
     assert black.sum() > 50
     # What is there instead is the photograph, but for a few pixels at the end of the lock, where the new face begins.
     assert (drawn == face).all(-1)[black].mean() > 0.95
-    # Nothing is as dark as the lock is where it is not left out.
-    assert drawn[black].max(-1).min() > 2 * 20
+    assert drawn[black].max(-1).min() > 60
 
 
 def test_half_a_face_in_the_dark_is_no_hair(face, points, cast, smooth):

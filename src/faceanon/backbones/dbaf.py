@@ -27,6 +27,7 @@ from faceanon.backbones.region import face_hole, softened
 from faceanon.errors import UserError
 from faceanon.networks.attention import MAAR, AttentionAxis, LayerTransformer
 from faceanon.networks.frozen import Frozen
+from faceanon.networks.keyed import check_stretch
 from faceanon.networks.stylegan2_layers import EqualLinear
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
@@ -162,8 +163,7 @@ class DBAF(Backbone):
     ) -> None:
         if not 0 < flip_share < 1:
             raise UserError(f"flip_share is {flip_share}; give a number between 0 and 1")
-        if flip_stretch <= 0 or (flip_stretch != 1 and flips is None):
-            raise UserError(f"flip_stretch is {flip_stretch}; give 1, or with flips any number above 0")
+        check_stretch("flip_stretch", flip_stretch, "flips", flips is not None)
         super().__init__()
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()

@@ -48,6 +48,7 @@ from faceanon.losses.structure import structure_loss
 from faceanon.networks.compensation import IdentityCompensation, correction, mlp
 from faceanon.networks.flow import FlowKind, SecureIdentityFlow
 from faceanon.networks.frozen import Frozen
+from faceanon.networks.keyed import check_stretch
 from faceanon.networks.whitening import PairedAxes
 from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
@@ -163,8 +164,7 @@ class IFADIT(LinearPerson, Backbone):
         self.axes: PairedAxes | None = None
         if flow_turn:
             self._turn(flow_turn)
-        if flow_stretch <= 0 or (flow_stretch != 1 and not flow_turn):
-            raise UserError(f"flow_stretch is {flow_stretch}; give 1, or with flow_turn any number above 0")
+        check_stretch("flow_stretch", flow_stretch, "flow_turn", bool(flow_turn))
         self.flow_stretch = flow_stretch
 
     def _turn(self, degrees: float) -> None:

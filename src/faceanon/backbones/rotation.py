@@ -43,7 +43,7 @@ from faceanon.backbones.linear_person import (
 from faceanon.errors import UserError
 from faceanon.networks.attention import LayerTransformer
 from faceanon.networks.compensation import correction, expansion
-from faceanon.networks.keyed import KeyedTurn
+from faceanon.networks.keyed import KeyedTurn, check_stretch
 from faceanon.types import Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
@@ -120,8 +120,7 @@ class Rotation(LinearPerson, Backbone):
         self.encoder = self.bundle.encoder()
         dim = self.generator.style_dim
         layers = self.generator.n_latent
-        if stretch <= 0 or (stretch != 1 and not components):
-            raise UserError(f"stretch is {stretch}; give 1, or with components any number above 0")
+        check_stretch("stretch", stretch, "components", bool(components))
         self.principal = leading_components(self.bundle.embedding_length, components)
         length = components or self.bundle.embedding_length
         # The turn by a frame of m reflections keeps exp(-4 m / E) of the turn without any, so the strangers of two keys

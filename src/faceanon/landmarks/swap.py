@@ -59,6 +59,7 @@ MOVING = (LEFT_EYE, RIGHT_EYE, LEFT_BROW, RIGHT_BROW, LIPS)  # parts that an exp
 # More of it hides a person better, but at .028 meshes were off by 4.2 % of the distance between the eyes.
 SHIFT = 0.024  # how far points move towards the donor's shape on average, in distances between the eyes
 UPRIGHT = 0.1  # share of that along the face: more of it would read as another pitch of the head
+# Also of the lips, where they are the person's own.
 NEAR_EDGE = 0.25  # points nearer to the outline than this do not move freely, in distances between the eyes
 SMOOTH = 0.12  # reach of the smoothing of these moves, in distances between the eyes
 MOST_LIGHT = 0.8  # natural logarithm of how much brighter or darker a face may become
@@ -258,7 +259,7 @@ def brow_shade(picture: Pixels, mesh: Array, tone: Array) -> float:
 def fitted_shape(target: SwapTarget, donor: Array) -> Array:
     """Where the points of a face lie once it has some of a donor's shape, in its own pose and expression, `(468, 2)`.
 
-    Outline and expression stay; eyes, brows and mouth move as wholes.
+    Outline and expression stay, and a mouth that is the person's own; eyes, brows and other mouths move as wholes.
 
     Args:
         target: The face.
@@ -289,14 +290,14 @@ def _elasticity(mesh: Array) -> tuple[Array, Array]:
     """How freely points `(468, 3)` move, `(468, 1)`, and the matrix `(468, 468)` that smooths their moves."""
     distance = eye_distance(mesh)
     places = mesh[:, :2].astype(np.float32)
-    outline = places[list(OUTLINE)]
-    gaps = np.sqrt(_squares(places, outline)).min(1)
-    free = (gaps / (NEAR_EDGE * distance)).clip(0, 1)
-    from_lips = np.sqrt(_squares(places, places[list(LIPS)])).min(1)
-    free_of_lips = (from_lips / (NEAR_EDGE * distance)).clip(0, 1)
+    squares = _squares(places, places)
+    from_outline, from_lips = (
+        (np.sqrt(squares[:, list(part)].min(1)) / (NEAR_EDGE * distance)).clip(0, 1) for part in (OUTLINE, LIPS)
+    )
     # A mouth that stays the person's own stays where it is.
-    free = np.minimum(free, 1 - np.float32(own_mouth(mesh)) * (1 - free_of_lips))[:, None].astype(np.float32)
-    near = np.exp(-_squares(places, places) / np.float32(2 * (SMOOTH * distance) ** 2))
+    of_mouth = 1 - np.float32(own_mouth(mesh)) * (1 - from_lips)
+    free = np.minimum(from_outline, of_mouth)[:, None].astype(np.float32)
+    near = np.exp(-squares / np.float32(2 * (SMOOTH * distance) ** 2))
     return free, near / near.sum(1, keepdims=True)
 
 

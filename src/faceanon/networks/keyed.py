@@ -5,7 +5,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from faceanon.errors import UserError
 from faceanon.networks.whitening import Whitening
+
+
+def check_stretch(name: str, stretch: float, needed: str, given: bool) -> None:
+    """Refuse a stretch of keyed codes that is none, or that a method without a certain option does not use.
+
+    Args:
+        name: Of the option that holds the stretch.
+        stretch: By how much a stranger's code lies farther from the mean; 1 is none.
+        needed: Name of the option that a stretch needs.
+        given: Whether that one is given.
+
+    Raises:
+        UserError: The stretch is not above 0, or is given without what it needs.
+    """
+    if stretch <= 0 or (stretch != 1 and not given):
+        raise UserError(f"{name} is {stretch}; give 1, or with {needed} any number above 0")
 
 
 class KeyedTurn(Whitening):

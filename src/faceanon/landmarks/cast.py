@@ -21,6 +21,7 @@ from faceanon.errors import UserError
 from faceanon.files import load_arrays
 from faceanon.landmarks.album import Album, units
 from faceanon.landmarks.geometry import openness, turn
+from faceanon.landmarks.shading import Shader, shaded, sheet
 from faceanon.landmarks.swap import Appearance, Donor, SwapTarget, put_on
 from faceanon.weights.shipped import read_shipped
 
@@ -68,6 +69,7 @@ class Cast:
 
     Args:
         folder: Where `cast.safetensors` lies; the shipped one when None.
+        shader: Says in which light a new face should be; None leaves it as it was put on.
 
     Attributes:
         codes: `(N, 64)` identity codes of the donors.
@@ -87,7 +89,8 @@ class Cast:
         (468, 3)
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, shader: Shader | None = None) -> None:
+        self.shader = shader
         tensors = load_arrays(Path(FILE), read_shipped(FILE, folder))
         missing = PARTS - set(tensors)
         if missing:
@@ -289,8 +292,15 @@ class Cast:
         Those of which too little would change to hide the person are NaN.
         """
         drawn = []
+        edges = []
         for target, number in zip(targets, donors, strict=True):
-            drawn.append(put_on(target, self.donor(number, len(target.picture)), self.triangles))
+            picture, edge = put_on(target, self.donor(number, len(target.picture)), self.triangles)
+            drawn.append(picture)
+            edges.append(edge)
+        if self.shader is not None:
+            sheets = [sheet(*face) for face in zip(drawn, edges, (target.mesh for target in targets), strict=True)]
+            fields = self.shader(np.stack(sheets))
+            drawn = [shaded(*face) for face in zip(drawn, edges, fields, strict=True)]
         pictures: Array = np.stack(drawn).transpose(0, 3, 1, 2).astype(np.float32) / np.float32(127.5) - 1
         pictures[[not target.hidden for target in targets]] = np.nan
         return pictures

@@ -269,7 +269,7 @@ def main() -> None:
     )
     rows = torch.arange(len(everything.sheets))
     net = train(everything, rows[: len(samples.sheets)], rows[len(samples.sheets) :], options.minutes)
-    save_tensors(options.out, {name: value.half() for name, value in net.state_dict().items()})
+    save_tensors(options.out, net.state_dict(), half=True, int8=True)
 
 
 if __name__ == "__main__":

@@ -5,29 +5,22 @@ from dataclasses import replace
 import cv2
 import numpy as np
 import pytest
-from cast_list import listed
 
 from faceanon.landmarks import swap
 from faceanon.landmarks.drawings import LEFT_BROW, LEFT_EYE, NOSE_TIP, OUTLINE, RIGHT_BROW, pupils
-from faceanon.landmarks.geometry import eye_distance, openness, turn
+from faceanon.landmarks.geometry import DARKEST, eye_distance, openness, turn
 from faceanon.landmarks.swap import (
     SHIFT,
     Donor,
     brow_shade,
+    exposed,
     fitted_shape,
     put_on,
     skin_tone,
     target_of,
 )
 
-SMOOTH = "faker_00048.jpg"  # a donor of even skin and no hair over the face
 EVERYWHERE = np.ones((32, 32), bool)
-
-
-@pytest.fixture(scope="module")
-def smooth():
-    """Number of a donor of whom the tests know what the face is like, whoever else joins the cast."""
-    return [row["file"] for row in listed()].index(SMOOTH)
 
 
 def swapped(face, points, cast, number, painted=EVERYWHERE):
@@ -252,3 +245,19 @@ def test_a_face_of_which_too_little_would_change_is_not_called_hidden(face, poin
     # A mesh that lies beyond the picture hides nothing in it.
     beyond = points + np.float32(300)
     assert not target_of(face, beyond, cells).hidden
+
+
+def test_more_light_lifts_the_skin_and_leaves_no_white_patches():
+    tone = np.log(np.array([100.0, 90.0, 70.0]) + DARKEST).astype(np.float32)
+    shown = np.broadcast_to(np.linspace(0, 255, 256, dtype=np.float32)[:, None, None], (256, 1, 3))
+    same = exposed(shown, np.zeros((1, 1, 3), np.float32), tone)
+    assert np.abs(same - shown).max() < 0.01
+    for change in (-0.7, 0.4, 0.7):
+        lit = exposed(shown, np.full((1, 1, 3), change, np.float32), tone)
+        assert (np.diff(lit, axis=0) >= 0).all()
+        for channel, colour in enumerate((100, 90, 70)):
+            wanted = (colour + DARKEST) * np.exp(change) - DARKEST
+            assert lit[colour, 0, channel] == pytest.approx(wanted, abs=0.1)
+    # Multiplied, all from 123 on would be white.
+    assert lit[160].max() < 250
+    assert lit[255].min() > 254

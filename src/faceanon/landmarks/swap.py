@@ -66,6 +66,7 @@ NEAR_EDGE = 0.25  # points nearer to the outline than this do not move freely, i
 SMOOTH = 0.12  # reach of the smoothing of these moves, in distances between the eyes
 MOST_LIGHT = 0.8  # natural logarithm of how much brighter or darker a face may become
 MOST_TINT = 0.25  # ... and one colour of it beside the others
+MOST_SHARE = 0.97  # of white, up to which light lifts the skin
 MOST_HAIR = 0.15  # share of a face that a donor's hair may take; more of it is something else
 WITHIN = 0.97  # of the outline, around its middle: what lies beyond may be hair, neck or background
 # More of the person's own face is seen in a wider edge: recognisers that are trained on results find it there.
@@ -411,9 +412,32 @@ def _in_light_of(warped: Pixels, target: SwapTarget) -> Array:
     # Brightness and tint have bounds of their own: light may differ much, colours only little.
     brightness = change.mean(-1, keepdims=True)
     tint = (change - brightness).clip(-MOST_TINT, MOST_TINT)
-    lit = (warped + np.float32(DARKEST)) * np.exp(brightness.clip(-MOST_LIGHT, MOST_LIGHT) + tint) - DARKEST
-    clipped: Array = lit.clip(0, 255).astype(np.float32)
-    return clipped
+    tone = np.median(theirs, 0).astype(np.float32)
+    return exposed(warped.astype(np.float32), brightness.clip(-MOST_LIGHT, MOST_LIGHT) + tint, tone)
+
+
+def exposed(picture: Array, change: Array, tone: Array) -> Array:
+    """A picture `(S, S, 3)` in [0, 255] with more or less light, `(S, S, 3)` in [0, 255].
+
+    Less light darkens all by the same factor. More light lifts the skin by its factor, but bright places by less, as on
+    film: multiplied, they would be white patches.
+
+    Args:
+        picture: The picture.
+        change: `(S, S, 3)`, natural logarithms of the factors, for the skin exactly.
+        tone: `(3,)` of the skin, natural logarithms of its colours, `DARKEST` added.
+    """
+    # Shares of white, black being 0.
+    white = np.float32(255 + DARKEST)
+    share = (picture + np.float32(DARKEST)) / white
+    darker = share * np.exp(np.minimum(change, 0))
+    skin = np.exp(tone).astype(np.float32) / white
+    lifted = np.minimum(skin * np.exp(np.maximum(change, 0)), MOST_SHARE)
+    # 1 - (1 - share) ** power rises from black to white and takes the skin to where it should be.
+    power = np.log1p(-lifted) / np.log1p(-np.minimum(skin, MOST_SHARE))
+    brighter = 1 - (1 - share) ** np.maximum(power, 1)
+    lit: Array = (np.where(change < 0, darker, brighter) * white - np.float32(DARKEST)).clip(0, 255).astype(np.float32)
+    return lit
 
 
 def _meeting(face: Array, target: SwapTarget) -> Array:
@@ -439,9 +463,8 @@ def _meeting(face: Array, target: SwapTarget) -> Array:
     coarse = cv2.resize(sheet, (steps, steps), interpolation=cv2.INTER_AREA)
     spread = cv2.GaussianBlur(coarse, (0, 0), steps * REACH)
     smooth = spread[..., :3] / (spread[..., 3:] + np.float32(FADE))
-    factor = np.exp(cv2.resize(smooth, (side, side), interpolation=cv2.INTER_LINEAR))
-    met: Array = ((face + np.float32(DARKEST)) * factor - np.float32(DARKEST)).clip(0, 255).astype(np.float32)
-    return met
+    fine = cv2.resize(smooth, (side, side), interpolation=cv2.INTER_LINEAR).astype(np.float32)
+    return exposed(face, fine, target.appearance.tone)
 
 
 def _skin(mesh: Array, side: int) -> Mask:

@@ -424,20 +424,22 @@ def exposed(picture: Array, change: Array, tone: Array) -> Array:
 
     Args:
         picture: The picture.
-        change: `(S, S, 3)`, natural logarithms of the factors, for the skin exactly.
+        change: `(S, S, 3)`, natural logarithms of the factors for the skin.
         tone: `(3,)` of the skin, natural logarithms of its colours, `DARKEST` added.
     """
-    # Shares of white, black being 0.
+    # Shares of white, black being 0. One curve for the three channels: with one for each, bright skin turns green.
     white = np.float32(255 + DARKEST)
-    share = (picture + np.float32(DARKEST)) / white
-    darker = share * np.exp(np.minimum(change, 0))
-    skin = np.exp(tone).astype(np.float32) / white
-    lifted = np.minimum(skin * np.exp(np.maximum(change, 0)), MOST_SHARE)
+    share = ((picture + np.float32(DARKEST)) / white).mean(-1, keepdims=True)
+    skin = min(float(np.exp(tone).mean() / white), MOST_SHARE)
+    brightness = change.mean(-1, keepdims=True)
+    lifted = np.minimum(skin * np.exp(brightness), MOST_SHARE)
     # 1 - (1 - share) ** power rises from black to white and takes the skin to where it should be.
-    power = np.log1p(-lifted) / np.log1p(-np.minimum(skin, MOST_SHARE))
-    brighter = 1 - (1 - share) ** np.maximum(power, 1)
-    lit: Array = (np.where(change < 0, darker, brighter) * white - np.float32(DARKEST)).clip(0, 255).astype(np.float32)
-    return lit
+    power = np.log1p(-lifted) / np.log1p(-np.float32(skin))
+    risen = 1 - np.maximum(1 - share, 0) ** np.maximum(power, 1)
+    factor = np.where(brightness < 0, np.exp(brightness), risen / share)
+    lit = (picture + np.float32(DARKEST)) * factor * np.exp(change - brightness) - np.float32(DARKEST)
+    clipped: Array = lit.clip(0, 255).astype(np.float32)
+    return clipped
 
 
 def _meeting(face: Array, target: SwapTarget) -> Array:

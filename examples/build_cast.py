@@ -108,6 +108,7 @@ def main() -> None:
     looks = []
     tones = []
     brows = []
+    beards = []
     for picture, mesh in zip(pictures, points, strict=True):
         outline = mesh[list(OUTLINE), :2]
         left, top = np.floor(outline.min(0) - AROUND).clip(0).astype(int)
@@ -119,6 +120,7 @@ def main() -> None:
         appearance = appearance_of(picture, mesh)
         tones.append(appearance.tone)
         brows.append(appearance.brows)
+        beards.append(appearance.beard)
     codes, embeddings = persons_in(pictures)
     mean = mean_mesh(points)
     tensors = {
@@ -130,6 +132,7 @@ def main() -> None:
         "embeddings": embeddings.half(),
         "tones": torch.from_numpy(np.stack(tones)).half(),
         "brows": torch.tensor(brows).half(),
+        "beards": torch.tensor(beards).half(),
         "triangles": torch.from_numpy(triangles_of(mean)).short(),
         "mirrored": torch.from_numpy(mirrored_points(mean)),
     }

@@ -17,6 +17,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from faceanon.landmarks.beard import beard
 from faceanon.landmarks.drawings import (
     INNER_LIPS,
     LEFT_BROW,
@@ -126,12 +127,14 @@ class Appearance:
         brows: How dark its brows are, as `brow_shade`.
         gap: How far its mouth is open, as `openness`.
         turn: How far it is turned, as `turn`.
+        beard: How surely it has a beard, as `beard`.
     """
 
     tone: Array
     brows: float
     gap: float
     turn: float
+    beard: float
 
 
 @dataclass(frozen=True)
@@ -237,9 +240,9 @@ def skin_tone(picture: Pixels, mesh: Array) -> Array:
 
 
 def appearance_of(picture: Pixels, mesh: Array) -> Appearance:
-    """What a donor has to fit of a face with points `(468, 2 or 3)` in a picture `(H, W, 3)`."""
+    """What a donor has to fit of a face with points `(468, 2 or 3)` in a picture `(S, S, 3)`."""
     tone = skin_tone(picture, mesh)
-    return Appearance(tone, brow_shade(picture, mesh, tone), openness(mesh), turn(mesh))
+    return Appearance(tone, brow_shade(picture, mesh, tone), openness(mesh), turn(mesh), beard(picture, mesh))
 
 
 def brow_shade(picture: Pixels, mesh: Array, tone: Array) -> float:

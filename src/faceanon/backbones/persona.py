@@ -51,6 +51,7 @@ from faceanon.landmarks.drawings import DRAWINGS, FINE, drawings, pose
 from faceanon.landmarks.enlarger import Enlarger
 from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
+from faceanon.landmarks.shader import TorchShader
 from faceanon.landmarks.swap import SwapTarget, target_of
 from faceanon.landmarks.typical import TypicalFaces
 from faceanon.losses.light import fit_light, light_surface
@@ -200,7 +201,7 @@ class Persona(Backbone):
     @cached_property
     def cast(self) -> Cast:
         """The invented people whose faces are put on."""
-        return Cast()
+        return Cast(shader=TorchShader())
 
     @property
     def identities(self) -> IdentitySpace:

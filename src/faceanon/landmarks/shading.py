@@ -18,6 +18,7 @@ from faceanon.landmarks.geometry import DARKEST, EYE_CORNERS, Array, Pixels, eye
 
 SIDE = 64  # of a sheet, what the network sees; pictures have a multiple of it
 GREY = 4.6  # natural logarithm of a middle colour, `DARKEST` added
+STRENGTH = 0.6  # share of what the network says that is done
 MOST = 1.0  # natural logarithm of how much brighter or darker a pixel may become
 
 # From sheets `(B, 6, 64, 64)` to changes `(B, 3, 32, 32)` of the logarithms of colours.
@@ -59,7 +60,8 @@ def shaded(picture: Pixels, edge: Array, field: Array) -> Pixels:
         field: `(3, h, h)`, what is added to the logarithms of the colours.
     """
     side = len(picture)
-    change = cv2.resize(np.moveaxis(field, 0, 2), (side, side), interpolation=cv2.INTER_LINEAR).clip(-MOST, MOST)
+    fine = cv2.resize(np.moveaxis(field, 0, 2), (side, side), interpolation=cv2.INTER_LINEAR)
+    change = (STRENGTH * fine).clip(-MOST, MOST)
     lit = (picture + np.float32(DARKEST)) * np.exp(change * edge) - np.float32(DARKEST)
     rounded: Pixels = lit.round().clip(0, 255).astype(np.uint8)
     return rounded

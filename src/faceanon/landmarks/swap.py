@@ -67,7 +67,7 @@ NEAR_EDGE = 0.25  # points nearer to the outline than this do not move freely, i
 SMOOTH = 0.12  # reach of the smoothing of these moves, in distances between the eyes
 MOST_LIGHT = 0.8  # natural logarithm of how much brighter or darker a face may become
 MOST_TINT = 0.25  # ... and one colour of it beside the others
-MOST_SHARE = 0.97  # of white, up to which light lifts the skin
+SHOULDER = 0.75  # share of white from which brightness rises more slowly
 MOST_HAIR = 0.15  # share of a face that a donor's hair may take; more of it is something else
 WITHIN = 0.97  # of the outline, around its middle: what lies beyond may be hair, neck or background
 # More of the person's own face is seen in a wider edge: recognisers that are trained on results find it there.
@@ -415,31 +415,28 @@ def _in_light_of(warped: Pixels, target: SwapTarget) -> Array:
     # Brightness and tint have bounds of their own: light may differ much, colours only little.
     brightness = change.mean(-1, keepdims=True)
     tint = (change - brightness).clip(-MOST_TINT, MOST_TINT)
-    tone = np.median(theirs, 0).astype(np.float32)
-    return exposed(warped.astype(np.float32), brightness.clip(-MOST_LIGHT, MOST_LIGHT) + tint, tone)
+    return exposed(warped.astype(np.float32), brightness.clip(-MOST_LIGHT, MOST_LIGHT) + tint)
 
 
-def exposed(picture: Array, change: Array, tone: Array) -> Array:
-    """A picture `(S, S, 3)` in [0, 255] with more or less light, `(S, S, 3)` in [0, 255].
+def exposed(picture: Array, change: Array) -> Array:
+    """A picture `(S, S, 3)` in [0, 255] in which colours have been multiplied, `(S, S, 3)` in [0, 255].
 
-    Less light darkens all by the same factor. More light lifts the skin by its factor, but bright places by less, as on
-    film: multiplied, they would be white patches.
+    What would come near to white or beyond rises more slowly instead, as on film: cut off, it would be a white patch.
 
     Args:
         picture: The picture.
-        change: `(S, S, 3)`, natural logarithms of the factors for the skin.
-        tone: `(3,)` of the skin, natural logarithms of its colours, `DARKEST` added.
+        change: `(S, S, 3)`, natural logarithms of the factors.
     """
-    # Shares of white, black being 0. One curve for the three channels: with one for each, bright skin turns green.
+    # Shares of white. One curve for the three channels: with one for each, bright skin turned green.
     white = np.float32(255 + DARKEST)
     share = ((picture + np.float32(DARKEST)) / white).mean(-1, keepdims=True)
-    skin = min(float(np.exp(tone).mean() / white), MOST_SHARE)
     brightness = change.mean(-1, keepdims=True)
-    lifted = np.minimum(skin * np.exp(brightness), MOST_SHARE)
-    # 1 - (1 - share) ** power rises from black to white and takes the skin to where it should be.
-    power = np.log1p(-lifted) / np.log1p(-np.float32(skin))
-    risen = 1 - np.maximum(1 - share, 0) ** np.maximum(power, 1)
-    factor = np.where(brightness < 0, np.exp(brightness), risen / share)
+    wanted = share * np.exp(brightness)
+    # What was that bright before stays as it was.
+    start = np.maximum(share, SHOULDER)
+    room = np.maximum(1 - start, np.float32(1e-3))
+    risen = start + room * (1 - np.exp(-np.maximum(wanted - start, 0) / room))
+    factor = np.where(wanted > start, risen, wanted) / share
     lit = (picture + np.float32(DARKEST)) * factor * np.exp(change - brightness) - np.float32(DARKEST)
     clipped: Array = lit.clip(0, 255).astype(np.float32)
     return clipped
@@ -469,7 +466,7 @@ def _meeting(face: Array, target: SwapTarget) -> Array:
     spread = cv2.GaussianBlur(coarse, (0, 0), steps * REACH)
     smooth = spread[..., :3] / (spread[..., 3:] + np.float32(FADE))
     fine = cv2.resize(smooth, (side, side), interpolation=cv2.INTER_LINEAR).astype(np.float32)
-    return exposed(face, fine, target.appearance.tone)
+    return exposed(face, fine)
 
 
 def _skin(mesh: Array, side: int) -> Mask:

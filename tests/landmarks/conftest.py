@@ -8,7 +8,7 @@ from faceanon.landmarks.cast import Cast
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.photo.party import photo_party
 
-SMOOTH = "faker_00048.jpg"  # a donor of even skin and no hair over the face
+SMOOTH = "faker_00056.jpg"  # a donor of even skin and no hair over the face
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 `checkpoints/photo_seers/cast.csv` names their photographs: each of another person who does not exist, seen from the
 front in soft light, without glasses and without hair over the face, and none of the bundle's test split. They were
 chosen by eye among those that figures let through: a mesh that is about symmetric, open eyes, light that hardly changes
-across the face, nobody twice. Each was put on two faces and looked at. FOLDER holds the photographs, aligned as
+across the face, nobody twice. Each was put on some faces and looked at. FOLDER holds the photographs, aligned as
 FFHQ's are and 256 px wide. OUT gets `cast.safetensors`, which `faceanon.landmarks.cast` reads.
 """
 

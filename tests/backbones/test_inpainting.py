@@ -135,16 +135,20 @@ def test_by_person_more_numbers_than_an_embedding_has_are_refused(tiny_bundle):
         CIAGAN(str(tiny_bundle), key_dim=999, widths=[4, 8, 8], by_person=True)
 
 
-def test_likeness_asks_a_person_s_own_code_for_the_person(by_person):
+def test_a_person_s_own_code_is_asked_for_the_person(by_person):
     images = smooth_faces(64)
     batch = FaceBatch(images, torch.arange(4), torch.arange(4))
     codes = by_person.encode(images)
     branches = Branches(torch.rand(8, 3, 64, 64), codes, codes, None, None, by_person.sample_key(8))
-    terms = by_person.anonymize_terms(batch, branches, {"likeness"})
+    terms = by_person.anonymize_terms(batch, branches, {"likeness", "seen"})
     with torch.no_grad():
-        expected = by_person.bundle.perceptual(by_person.decode(codes), images).mean()
-    torch.testing.assert_close(terms["likeness"], expected)
-    terms["likeness"].backward()
+        drawn = by_person.decode(codes)
+        looks = by_person.bundle.perceptual(drawn, images).mean()
+        known = (by_person.bundle.recogniser(drawn) * by_person.bundle.recogniser(images)).sum(1).mean()
+    torch.testing.assert_close(terms["likeness"], looks)
+    torch.testing.assert_close(terms["seen"], 1 - known)
+    assert set(by_person.anonymize_terms(batch, branches, {"seen"})) == {"seen"}
+    terms["seen"].backward()
     assert by_person.unet.unfold[0].weight.grad.abs().sum() > 0
 
 
@@ -214,19 +218,23 @@ def test_with_a_codec_widths_are_refused():
         DeepPrivacy("photo128_pictures", widths=[4, 8])
 
 
-def test_the_codec_rests_for_likeness_too(monkeypatch):
+def test_few_faces_become_pictures_for_a_person_s_own_code(monkeypatch):
     backbone = CIAGAN("photo128_pictures", key_dim=8, by_person=True).eval()
     cut_out(backbone, slice(40, 88), slice(32, 96), points=468, monkeypatch=monkeypatch)
     none = {"identity": 0.0, "reconstruction": 0.0, "perceptual": 0.0, "parsing": 0.0, "latent": 0.0}
-    stage = AnonymizeStage(backbone, AnonymizeWeights(adversarial=0.3, **none), extra_weights={"likeness": 2.0})
-    images = smooth_faces(128)[:2]
-    latents = backbone.bundle.codec.encode(images)
+    extra = {"likeness": 2.0, "seen": 1.0}
+    stage = AnonymizeStage(backbone, AnonymizeWeights(adversarial=0.3, **none), extra_weights=extra)
+    images = smooth_faces(128)[[0, 1, 2, 3, 0]]
+    batch = FaceBatch(images, torch.arange(5), torch.arange(5), latents=backbone.bundle.codec.encode(images))
     decoded = []
-    monkeypatch.setattr(backbone.bundle.codec, "decode", decoded.append)
-    batch = FaceBatch(images, torch.arange(2), torch.arange(2), latents=latents)
+    decode = backbone.bundle.codec.decode
+    monkeypatch.setattr(backbone.bundle.codec, "decode", lambda latents: decoded.append(latents) or decode(latents))
     terms = backbone.anonymize_terms(batch, stage.draw(images), stage.wanted)
-    assert set(terms) == {"likeness"}
-    assert not decoded
+    assert set(terms) == {"likeness", "seen"}
+    assert [len(latents) for latents in decoded] == [4]
+    likeness = backbone.anonymize_terms(batch, stage.draw(images), {"likeness"})
+    torch.testing.assert_close(likeness["likeness"], terms["likeness"])
+    assert len(decoded) == 1
 
 
 def test_the_codec_rests_where_no_term_looks_at_pixels(on_latents, monkeypatch):

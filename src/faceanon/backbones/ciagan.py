@@ -24,9 +24,10 @@ What differs, and why:
 - On a bundle with a codec (photographs) the U-Net is face_painter.py's on latents: the vector modulates every block.
 
 With `by_person` the vector is also the person's, as in the paper, where everybody is given somebody: a code of the face says
-which of the key's numbers change their sign. `likeness` then teaches what a vector means: under a training person's own
-code the drawn face is to look like that person. Without it (the default) all people under one key become one stranger,
-and a perceptual distance to the originals draws the mean of them all.
+which of the key's numbers change their sign. `likeness` and `seen` then teach what a vector means: under a training
+person's own code the drawn face is to look like that person, and the recogniser is to know the person in it. Without
+`by_person` (the default) all people under one key become one stranger, and a perceptual distance to the originals draws the
+mean of them all.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from faceanon.landmarks.drawings import (
     RIGHT_BROW,
     RIGHT_EYE,
 )
-from faceanon.losses.identity import in_batch_identity
+from faceanon.losses.identity import attract, in_batch_identity
 from faceanon.networks.discriminants import Discriminants
 from faceanon.networks.inpainting import CellUNet, IdentityUNet
 from faceanon.types import Branches, Codes, FaceBatch
@@ -60,6 +61,7 @@ from faceanon.types import Branches, Codes, FaceBatch
 # Points of the mesh along the lines of a face.
 LINES = (*LEFT_EYE, *RIGHT_EYE, *LEFT_BROW, *RIGHT_BROW, *OUTER_LIPS, *INNER_LIPS, *NOSE_BRIDGE, *NOSE_BASE, *OUTLINE)
 DOTS_IN_CELL = 4  # pixels of the picture of dots along a cell of latents
+SEEN = 4  # faces of a batch that the recogniser looks at
 DOT = 1 / 48  # standard deviation of a landmark's dot, in sides of the picture
 
 
@@ -92,7 +94,7 @@ class CIAGAN(Inpainting):
     paper = "Maximov et al., CIAGAN: Conditional Identity Anonymization Generative Adversarial Networks, CVPR 2020"
     licence = "nothing of the authors' code and weights is used"
 
-    latent_terms = frozenset({"likeness"})
+    latent_terms = frozenset({"likeness", "seen"})
 
     def __init__(
         self,
@@ -158,13 +160,14 @@ class CIAGAN(Inpainting):
         return drawn
 
     def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
-        """`guidance`: one key, one person; `pose`: landmarks stay; `likeness`: a person's own code draws the person.
+        """`guidance`: one key, one person; `pose`: landmarks stay; `likeness`, `seen`: a person's own code draws the person.
 
-        For `guidance` every key draws a second face, and for `likeness` every person is drawn once more.
+        For `guidance` every key draws a second face. For the last two every person is drawn once more: `likeness`
+        compares looks with the photograph, `seen` what the recogniser sees, of a few faces.
         """
         terms: dict[str, Tensor] = {}
-        if "likeness" in wanted:
-            terms["likeness"] = self._likeness(batch, branches.original)
+        if "likeness" in wanted or "seen" in wanted:
+            terms |= self._own_terms(batch, branches.original, wanted)
         if "guidance" in wanted:
             size = branches.size
             keys = branches.keys[:size]
@@ -181,12 +184,26 @@ class CIAGAN(Inpainting):
             terms["pose"] = F.l1_loss(self.bundle.landmarks(branches.pictures), points)
         return terms
 
-    def _likeness(self, batch: FaceBatch, codes: Codes) -> Tensor:
-        """Mean perceptual distance between photographs and what their own codes draw."""
+    def _own_terms(self, batch: FaceBatch, codes: Codes, wanted: Collection[str]) -> dict[str, Tensor]:
+        """How far faces drawn under the persons' own codes are from the photographs: looks, and the recogniser's view."""
         latents = self.drawn_latents(codes)
+        few = codes.map(lambda item: item[:SEEN])
+        terms: dict[str, Tensor] = {}
         if latents is not None and batch.latents is not None and self.bundle.compares_latents:
-            return self.bundle.perceptual(latents, batch.latents).mean()
-        return self.bundle.perceptual(self.decode(codes), batch.image).mean()
+            if "likeness" in wanted:
+                terms["likeness"] = self.bundle.perceptual(latents, batch.latents).mean()
+            # The codec's decoder takes most of a step, so few of these faces become pictures.
+            shown = self.pictures_of(few, latents[:SEEN]) if "seen" in wanted else None
+        else:
+            pictures = self.decode(codes)
+            if "likeness" in wanted:
+                terms["likeness"] = self.bundle.perceptual(pictures, batch.image).mean()
+            shown = pictures[:SEEN]
+        if "seen" in wanted and shown is not None:
+            with torch.no_grad():
+                persons = self.bundle.recogniser(batch.image[:SEEN])
+            terms["seen"] = attract(self.bundle.recogniser(shown), persons)
+        return terms
 
 
 def dots(points: Tensor, side: int) -> Tensor:

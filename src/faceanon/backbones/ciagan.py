@@ -23,11 +23,11 @@ What differs, and why:
 - The logistic loss with R1 instead of least squares.
 - On a bundle with a codec (photographs) the U-Net is face_painter.py's on latents: the vector modulates every block.
 
-With `by_person` the vector is also the person's, as in the paper, where everybody is given somebody: a code of the face says
-which of the key's numbers change their sign. `likeness` and `seen` then teach what a vector means: under a training
-person's own code the drawn face is to look like that person, and the recogniser is to know the person in it. Without
-`by_person` (the default) all people under one key become one stranger, and a perceptual distance to the originals draws the
-mean of them all.
+With `by_person` the vector is also the person's, as in the paper, where everybody is given somebody: a code of the face
+says which of the key's numbers change their sign. `likeness` and `seen` then teach what a vector means: under a
+training person's own code the drawn face is to look like that person, and the recogniser is to know the person in it.
+Without `by_person` (the default) all people under one key become one stranger, and a perceptual distance to the
+originals draws the mean of them all.
 """
 
 from __future__ import annotations
@@ -160,10 +160,10 @@ class CIAGAN(Inpainting):
         return drawn
 
     def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
-        """`guidance`: one key, one person; `pose`: landmarks stay; `likeness`, `seen`: a person's own code draws the person.
+        """`guidance`: one key, one person; `pose`: landmarks stay; `likeness` and `seen`: a person's code is that person.
 
-        For `guidance` every key draws a second face. For the last two every person is drawn once more: `likeness`
-        compares looks with the photograph, `seen` what the recogniser sees, of a few faces.
+        For `guidance` every key draws a second face. For the last two every person is drawn once more under the own
+        code: `likeness` compares looks with the photograph, `seen` what the recogniser sees, of a few faces.
         """
         terms: dict[str, Tensor] = {}
         if "likeness" in wanted or "seen" in wanted:
@@ -185,7 +185,7 @@ class CIAGAN(Inpainting):
         return terms
 
     def _own_terms(self, batch: FaceBatch, codes: Codes, wanted: Collection[str]) -> dict[str, Tensor]:
-        """How far faces drawn under the persons' own codes are from the photographs: looks, and the recogniser's view."""
+        """How far faces under the persons' own codes are from the photographs, in looks and to the recogniser."""
         latents = self.drawn_latents(codes)
         few = codes.map(lambda item: item[:SEEN])
         terms: dict[str, Tensor] = {}

@@ -160,7 +160,7 @@ class CIAGAN(Inpainting):
         return drawn
 
     def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
-        """`guidance`: one key, one person; `pose`: landmarks stay; `likeness` and `seen`: a person's code is that person.
+        """`guidance`: one key, one person; `pose`: landmarks stay; `likeness`, `seen`: a person's code is that person.
 
         For `guidance` every key draws a second face. For the last two every person is drawn once more under the own
         code: `likeness` compares looks with the photograph, `seen` what the recogniser sees, of a few faces.

@@ -114,7 +114,6 @@ def test_by_person_two_people_are_two_strangers_under_one_key(by_person):
     # Only signs are the person's: what a code measures besides does not reach the drawing.
     torch.testing.assert_close(vectors.abs(), key.abs())
     assert torch.equal(vectors, by_person.transform(7 * codes.identity, key))
-    torch.testing.assert_close(by_person.mixing @ by_person.mixing.T, torch.eye(8))
     assert len(vectors.unique(dim=0)) > 1
     # The same person and key give the same vector; another key gives another.
     assert torch.equal(vectors, by_person.transform(by_person.encode(images).identity, key))
@@ -123,8 +122,7 @@ def test_by_person_two_people_are_two_strangers_under_one_key(by_person):
 
 @torch.no_grad()
 def test_by_person_signs_of_the_key_hide_the_person_s_signs(by_person):
-    one = torch.randn(1, 8).expand(4000, 8)
-    other = torch.randn(1, 8).expand(4000, 8)
+    one, other = torch.ones(4000, 8), -torch.ones(4000, 8)
     keys = by_person.sample_key(4000)
     # Vectors of two people are distributed alike: what is drawn tells nothing without the key.
     for vectors in (by_person.transform(one, keys), by_person.transform(other, keys)):

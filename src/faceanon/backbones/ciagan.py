@@ -24,7 +24,7 @@ What differs, and why:
 - On a bundle with a codec (photographs) the U-Net is face_painter.py's on latents: the vector modulates every block.
 
 With `by_person` the vector is also the person's, as in the paper, where everybody is given somebody: a code of the face
-says, mixed, which of the key's numbers change their sign. `likeness` and `seen` then teach what a vector means: under a
+says which of the key's numbers change their sign. `likeness` and `seen` then teach what a vector means: under a
 training person's own code the drawn face is to look like that person, and the recogniser is to know the person in it.
 Without `by_person` (the default) all people under one key become one stranger, and a perceptual distance to the
 originals draws the mean of them all.
@@ -42,7 +42,6 @@ from torch.nn import functional as F
 from faceanon.backbones.inpainting import Inpainting
 from faceanon.backbones.region import has_mesh
 from faceanon.errors import UserError
-from faceanon.key import Secret
 from faceanon.landmarks.drawings import (
     INNER_LIPS,
     LEFT_BROW,
@@ -74,9 +73,9 @@ class CIAGAN(Inpainting):
         key_dim: Length K of the vector that says whom to draw.
         widths: Channels of the U-Net's maps, finest first; multiples of 4. None gives those of 64 px on a processor. On
             a bundle with a codec, whose latents are drawn by `CellUNet`, None.
-        by_person: The identity code is K whitened principal components of the recogniser's embedding, and where a
-            mixture of them is negative the key's number changes its sign. So two people become two strangers under one
-            key. Keys are normally distributed, so without the key the vector tells nothing of the person.
+        by_person: The identity code is K whitened principal components of the recogniser's embedding, and where it is
+            negative the key's number changes its sign. So two people become two strangers under one key. Keys are
+            normally distributed, so without the key the vector tells nothing of the person.
 
     Raises:
         UserError: `by_person` with more numbers than an embedding has.
@@ -96,7 +95,6 @@ class CIAGAN(Inpainting):
     licence = "nothing of the authors' code and weights is used"
 
     latent_terms = frozenset({"likeness", "seen"})
-    mixing: Tensor
 
     def __init__(
         self,
@@ -113,8 +111,6 @@ class CIAGAN(Inpainting):
             if key_dim > length:
                 raise UserError(f"key_dim is {key_dim}; with by_person give at most {length}, which an embedding has")
             self.components = Discriminants(length, key_dim)
-            # It follows from K, so no file has to hold it.
-            self.register_buffer("mixing", mixing(key_dim), persistent=False)
         self.drawn = list(LINES) if has_mesh(self.bundle) else None
         # Cells are too coarse for dots: each has several.
         self.dots_in_cell = DOTS_IN_CELL if self.on_latents else 1
@@ -134,11 +130,9 @@ class CIAGAN(Inpainting):
         return replace(codes, identity=person)
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
-        """The key's vector `(B, K)`, with `by_person` with other signs where the person's mixed code is negative."""
+        """The key's vector `(B, K)`, with other signs where the person's code is negative; nobody's code is 0."""
         vector = super().transform(identity, key, inverse)
-        if self.components is None:
-            return vector
-        return torch.where(identity @ self.mixing < 0, -vector, vector)
+        return torch.where(identity < 0, -vector, vector)
 
     @torch.no_grad()
     def calibrate(self, batches: Iterable[FaceBatch]) -> None:
@@ -210,16 +204,6 @@ class CIAGAN(Inpainting):
                 persons = self.bundle.recogniser(batch.image[:SEEN])
             terms["seen"] = attract(self.bundle.recogniser(shown), persons)
         return terms
-
-
-def mixing(length: int) -> Tensor:
-    """An orthogonal matrix `(length, length)` that mixes the numbers of a code, the same on every machine.
-
-    Photographs of another kind than the training's have some leading components of one sign, all of them. Mixtures
-    spread that over all numbers, so that vectors do not have one sign for everybody where it counts most.
-    """
-    numbers = Secret.random(0).normal("faceanon/CIAGAN/mixing", (length, length))
-    return torch.linalg.qr(torch.from_numpy(numbers))[0]
 
 
 def dots(points: Tensor, side: int) -> Tensor:

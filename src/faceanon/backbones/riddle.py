@@ -133,7 +133,7 @@ class Riddle(Backbone):
         if inverse:
             code = stretched(code, 1 / self.flip_stretch, self.flips)
         turned = flipped(code, signs, self.flips, self.flip_share)
-        edited = turned + self.addition(self.mapper(self.latent_avg + turned, password))
+        edited: Tensor = turned + self.addition(self.mapper(self.latent_avg + turned, password))
         if not inverse:
             edited = stretched(edited, self.flip_stretch, self.flips)
         return self.latent_avg + edited

@@ -73,7 +73,7 @@ def test_dbaf_on_photographs_is_the_paper_s_stage_with_what_photographs_need(par
 
 
 # Who cuts faces out needs what lies around them, and Persona has networks of its own.
-BESIDE_THE_PRIOR = {"deepprivacy": "photo128_pictures", "persona": "photo128"}
+BESIDE_THE_PRIOR = {"ciagan": "photo128_pictures", "deepprivacy": "photo128_pictures", "persona": "photo128"}
 
 
 @pytest.mark.parametrize("name", names("photo128"))

@@ -93,6 +93,26 @@ def test_with_a_turn_the_inverse_password_undoes_the_code_before_any_training(ti
     assert torch.equal(wanted[:, :4], code[:, 0, :4])
 
 
+@torch.no_grad()
+def test_a_stretch_draws_farther_from_the_mean_and_the_way_back_divides_again(tiny_bundle, monkeypatch):
+    method = FIT(str(tiny_bundle), password_bits=16, width=4, blocks=1, turned=4, turn_stretch=1.5).eval()
+    faces = smooth_faces(64)
+    key = method.sample_key(4, torch.Generator().manual_seed(1))
+    drawn_of = []
+    draw = method.generator.synthesis
+    monkeypatch.setattr(method.generator, "synthesis", lambda latent: drawn_of.append(latent) or draw(latent))
+    method.anonymize(faces, key)
+    method.recover(faces, key)
+    method.turn_stretch = 1.0
+    method.anonymize(faces, key)
+    method.recover(faces, key)
+    forth, back, plain_forth, plain_back = (latent - method.latent_avg for latent in drawn_of)
+    torch.testing.assert_close(forth[..., 4:], 1.5 * plain_forth[..., 4:])
+    torch.testing.assert_close(1.5 * back[..., 4:], plain_back[..., 4:])
+    torch.testing.assert_close(forth[..., :4], plain_forth[..., :4])
+    torch.testing.assert_close(back[..., :4], plain_back[..., :4])
+
+
 def test_a_turned_training_starts_from_that_drawing_and_reaches_the_network(tiny_bundle):
     torch.manual_seed(0)
     method = FIT(str(tiny_bundle), password_bits=16, width=4, blocks=1, turned=4).train()
@@ -107,6 +127,8 @@ def test_a_turned_training_starts_from_that_drawing_and_reaches_the_network(tiny
         ({"password_bits": 2, "turned": 4}, "a turn takes 3 password_bits"),
         ({"turned": 4, "turn_angle": 180.0}, "turn_angle between"),
         ({"turned": 5}, "turned is 5"),
+        ({"turned": 4, "turn_stretch": 0}, "turn_stretch is 0"),
+        ({"turn_stretch": 1.5}, "turn_stretch is 1.5; give 1, or with turned"),
     ],
 )
 def test_a_turn_that_cannot_be_is_one_line(tiny_bundle, options, words):

@@ -98,6 +98,60 @@ def test_guidance_asks_for_one_person_under_one_key(tiny_bundle, monkeypatch):
     assert backbone.anonymize_terms(batch, branches, set()) == {}
 
 
+@pytest.fixture
+def by_person(tiny_bundle):
+    torch.manual_seed(0)
+    backbone = CIAGAN(str(tiny_bundle), **SMALL, by_person=True).eval()
+    backbone.calibrate([FaceBatch(smooth_faces(64), torch.arange(4), torch.arange(4))])
+    return backbone
+
+
+@torch.no_grad()
+def test_by_person_two_people_are_two_strangers_under_one_key(by_person):
+    images, key = smooth_faces(64), by_person.sample_key(1).expand(4, -1)
+    codes = by_person.encode(images)
+    vectors = by_person.transform(codes.identity, key)
+    # Only signs are the person's: what a code measures besides does not reach the drawing.
+    torch.testing.assert_close(vectors.abs(), key.abs())
+    assert torch.equal(vectors, by_person.transform(7 * codes.identity, key))
+    assert len(vectors.unique(dim=0)) > 1
+    # The same person and key give the same vector; another key gives another.
+    assert torch.equal(vectors, by_person.transform(by_person.encode(images).identity, key))
+    assert not torch.equal(vectors, by_person.transform(codes.identity, by_person.sample_key(4)))
+
+
+@torch.no_grad()
+def test_by_person_signs_of_the_key_hide_the_person_s_signs(by_person):
+    one, other = torch.ones(4000, 8), -torch.ones(4000, 8)
+    keys = by_person.sample_key(4000)
+    # Vectors of two people are distributed alike: what is drawn tells nothing without the key.
+    for vectors in (by_person.transform(one, keys), by_person.transform(other, keys)):
+        assert vectors.mean(0).abs().max() < 0.08
+        assert (vectors.std(0) - 1).abs().max() < 0.08
+
+
+def test_by_person_more_numbers_than_an_embedding_has_are_refused(tiny_bundle):
+    with pytest.raises(UserError, match="key_dim is 999; with by_person give at most"):
+        CIAGAN(str(tiny_bundle), key_dim=999, widths=[4, 8, 8], by_person=True)
+
+
+def test_a_person_s_own_code_is_asked_for_the_person(by_person):
+    images = smooth_faces(64)
+    batch = FaceBatch(images, torch.arange(4), torch.arange(4))
+    codes = by_person.encode(images)
+    branches = Branches(torch.rand(8, 3, 64, 64), codes, codes, None, None, by_person.sample_key(8))
+    terms = by_person.anonymize_terms(batch, branches, {"likeness", "seen"})
+    with torch.no_grad():
+        drawn = by_person.decode(codes)
+        looks = by_person.bundle.perceptual(drawn, images).mean()
+        known = (by_person.bundle.recogniser(drawn) * by_person.bundle.recogniser(images)).sum(1).mean()
+    torch.testing.assert_close(terms["likeness"], looks)
+    torch.testing.assert_close(terms["seen"], 1 - known)
+    assert set(by_person.anonymize_terms(batch, branches, {"seen"})) == {"seen"}
+    terms["seen"].backward()
+    assert by_person.unet.unfold[0].weight.grad.abs().sum() > 0
+
+
 @pytest.mark.parametrize("widths", [[4], [4, 6], [0, 4], [4] * 9])
 def test_widths_that_do_not_fit(tiny_bundle, widths):
     with pytest.raises(UserError, match="widths"):
@@ -162,6 +216,25 @@ def test_with_a_codec_latents_are_drawn_from_what_lies_around(on_latents):
 def test_with_a_codec_widths_are_refused():
     with pytest.raises(UserError, match="set them to null for a bundle with a codec"):
         DeepPrivacy("photo128_pictures", widths=[4, 8])
+
+
+def test_few_faces_become_pictures_for_a_person_s_own_code(monkeypatch):
+    backbone = CIAGAN("photo128_pictures", key_dim=8, by_person=True).eval()
+    cut_out(backbone, slice(40, 88), slice(32, 96), points=468, monkeypatch=monkeypatch)
+    none = {"identity": 0.0, "reconstruction": 0.0, "perceptual": 0.0, "parsing": 0.0, "latent": 0.0}
+    extra = {"likeness": 2.0, "seen": 1.0}
+    stage = AnonymizeStage(backbone, AnonymizeWeights(adversarial=0.3, **none), extra_weights=extra)
+    images = smooth_faces(128)[[0, 1, 2, 3, 0]]
+    batch = FaceBatch(images, torch.arange(5), torch.arange(5), latents=backbone.bundle.codec.encode(images))
+    decoded = []
+    decode = backbone.bundle.codec.decode
+    monkeypatch.setattr(backbone.bundle.codec, "decode", lambda latents: decoded.append(latents) or decode(latents))
+    terms = backbone.anonymize_terms(batch, stage.draw(images), stage.wanted)
+    assert set(terms) == {"likeness", "seen"}
+    assert [len(latents) for latents in decoded] == [4]
+    likeness = backbone.anonymize_terms(batch, stage.draw(images), {"likeness"})
+    torch.testing.assert_close(likeness["likeness"], terms["likeness"])
+    assert len(decoded) == 1
 
 
 def test_the_codec_rests_where_no_term_looks_at_pixels(on_latents, monkeypatch):

@@ -62,6 +62,25 @@ def test_with_flips_the_key_undoes_itself_before_any_training(tiny_bundle):
     torch.testing.assert_close(added, method.mapper(stranger, password), atol=1e-5, rtol=1e-4)
 
 
+@torch.no_grad()
+def test_a_stretch_draws_strangers_farther_from_the_mean_and_the_way_back_divides_again(tiny_bundle):
+    torch.manual_seed(0)
+    method = Riddle(str(tiny_bundle), flips=3, flip_share=0.7, flip_stretch=1.5).eval()
+    code, key = method.encode(smooth_faces(64)).identity, method.sample_key(4)
+    stretched = method.transform(code, key) - method.latent_avg
+    torch.testing.assert_close(method.transform(stretched + method.latent_avg, key, inverse=True), code)
+    method.flip_stretch = 1.0
+    plain = method.transform(code, key) - method.latent_avg
+    torch.testing.assert_close(stretched[..., 3:], 1.5 * plain[..., 3:])
+    torch.testing.assert_close(stretched[..., :3], plain[..., :3])
+
+
+@pytest.mark.parametrize(("flips", "stretch"), [(3, 0), (None, 1.5)])
+def test_a_stretch_that_is_none_or_has_nothing_to_stretch_is_told(tiny_bundle, flips, stretch):
+    with pytest.raises(UserError, match="flip_stretch is"):
+        Riddle(str(tiny_bundle), flips=flips, flip_stretch=stretch)
+
+
 def test_a_share_that_is_none_is_told(tiny_bundle):
     with pytest.raises(UserError, match="flip_share is 1"):
         Riddle(str(tiny_bundle), flips=3, flip_share=1)

@@ -45,6 +45,7 @@ class Backbone(nn.Module, ABC):
         calibration_batches: Training batches that `calibrate` gets at most.
         reader_rows: Strangers that `calibrate_reader` wants; 0 where a method has nothing to measure there.
         stage_arguments: Names of arguments that a later stage may set anew, since no weight depends on them.
+        latent_terms: Names of its own terms that need no pictures of the stage's where latents are compared.
 
     Examples:
         A method without codes overrides `anonymize` and `recover` alone. This one is no good: everybody can undo it.
@@ -75,6 +76,7 @@ class Backbone(nn.Module, ABC):
     calibration_batches: int = 100
     reader_rows: int = 0
     stage_arguments: frozenset[str] = frozenset()
+    latent_terms: frozenset[str] = frozenset()
     exact: bool = False
     sealed: bool = False
     trains_on_pictures: bool = True

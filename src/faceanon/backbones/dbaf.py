@@ -27,7 +27,7 @@ from faceanon.backbones.region import face_hole, softened
 from faceanon.errors import UserError
 from faceanon.networks.attention import MAAR, AttentionAxis, LayerTransformer
 from faceanon.networks.frozen import Frozen
-from faceanon.networks.keyed import check_stretch
+from faceanon.networks.keyed import check_stretch, stretched
 from faceanon.networks.stylegan2_layers import EqualLinear
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
@@ -241,14 +241,14 @@ class DBAF(Backbone):
 
         `inverse` changes nothing but the place of `flip_stretch`.
         """
+        if self.flips is None:
+            return self._added(identity, key)
         if inverse:
-            identity = self._stretched(identity, 1 / self.flip_stretch)
-        edited = self._added(identity, key)
-        if self.flips is not None:
-            edited = edited + flipped(identity, key, self.flips, self.flip_share)
+            identity = stretched(identity, 1 / self.flip_stretch, self.flips)
+        edited = self._added(identity, key) + flipped(identity, key, self.flips, self.flip_share)
         if inverse:
             return edited
-        return self._stretched(edited, self.flip_stretch)
+        return stretched(edited, self.flip_stretch, self.flips)
 
     def _added(self, identity: Tensor, key: Tensor) -> Tensor:
         """What KRIA makes of identity and key: all of the edit, or with `flips` what it adds to that."""
@@ -259,13 +259,6 @@ class DBAF(Backbone):
         for number, (kria, level) in enumerate(zip(self.kria, levels, strict=True)):
             edits.append(kria(level, keys[:, number]))
         return torch.cat(edits, 1)
-
-    def _stretched(self, identity: Tensor, by: float) -> Tensor:
-        """Identity codes `by` times as far from the mean, in the numbers whose sign a key may change."""
-        if by == 1:
-            return identity
-        kept, changed = identity[..., : self.flips], identity[..., self.flips :]
-        return torch.cat([kept, by * changed], -1)
 
     def w_plus(self, codes: Codes) -> Tensor:
         """Identity plus attributes, DBAF eq. (5): `(B, L, D)`."""

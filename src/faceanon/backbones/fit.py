@@ -33,6 +33,7 @@ from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.networks.bit_turns import JOINED, BitTurns
+from faceanon.networks.keyed import check_stretch, stretched
 from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
@@ -117,9 +118,12 @@ class FIT(Backbone):
             by an angle, each to the side that three bits say (`networks.bit_turns`). The network sees this drawing in
             place of the picture, and what it adds starts at nothing. With None (paper) the network is all there is.
         turn_angle: The angle, in degrees, between 0 and 180.
+        turn_stretch: By how much a stranger's code lies farther from the mean code than the turn puts it; 1 not at
+            all. The way back divides again. The first numbers stay.
 
     Raises:
-        UserError: There are no bits, or too few for a turn, or nothing is left to be turned by pairs.
+        UserError: There are no bits, or too few for a turn, or nothing is left to be turned by pairs; `turn_stretch`
+            is not above 0, or given without `turned`.
 
     Examples:
         >>> from faceanon.backbones.fit import FIT
@@ -137,6 +141,7 @@ class FIT(Backbone):
     paper = "Gu et al., Password-conditioned Anonymization with Face Identity Transformers, ECCV 2020"
     licence = "the authors' code is Apache-2.0; nothing of it is used"
 
+    stage_arguments = frozenset({"turn_stretch"})
     latent_avg: Tensor
 
     def __init__(
@@ -147,8 +152,10 @@ class FIT(Backbone):
         blocks: int = 9,
         turned: int | None = None,
         turn_angle: float = 110.0,
+        turn_stretch: float = 1.0,
     ) -> None:
         super().__init__()
+        check_stretch("turn_stretch", turn_stretch, "turned", turned is not None)
         if password_bits < 1:
             raise UserError(
                 f"password_bits is {password_bits}; give at least 1, and 128 where it should protect something"
@@ -160,6 +167,7 @@ class FIT(Backbone):
         self.translator = Translator(3 + password_bits, width, blocks)
         self.reader = PasswordReader(password_bits, max(8, width // 2))
         self.turned = turned
+        self.turn_stretch = turn_stretch
         self.turns: BitTurns | None = None
         if turned is not None:
             self._start_turning(turned, turn_angle)
@@ -207,17 +215,20 @@ class FIT(Backbone):
         if self.turns is None:
             changed: Tensor = self.translator(torch.cat([identity, channels], 1))
             return changed
-        start = self._drawn_turned(identity, password[:, :, 0, 0])
+        stretch = 1 / self.turn_stretch if inverse else self.turn_stretch
+        start = self._drawn_turned(identity, password[:, :, 0, 0], stretch)
         added: Tensor = self.translator(torch.cat([start, channels], 1))
         return start + added
 
-    def _drawn_turned(self, picture: Tensor, password: Tensor) -> Tensor:
-        """Pictures `(B, 3, S, S)` drawn of the codes of pictures, turned under passwords `(B, N)`."""
+    def _drawn_turned(self, picture: Tensor, password: Tensor, stretch: float) -> Tensor:
+        """Pictures `(B, 3, S, S)` drawn of the codes of pictures, turned under passwords `(B, N)` and stretched."""
         assert self.turns is not None
+        assert self.turned is not None
         code, _ = self.encoder.with_features(picture)
         shared = code[:, 0]
         # All rows have what the first one has, and what they have beyond it stays behind: it is the person's detail.
         turned = torch.cat([shared[:, : self.turned], self.turns(shared[:, self.turned :], password)], 1)
+        turned = stretched(turned, stretch, self.turned)
         drawn: Tensor = self.generator.synthesis(self.latent_avg + turned[:, None])
         return drawn
 

@@ -116,12 +116,18 @@ class Inpainting(Backbone):
     def decode(self, codes: Codes) -> Tensor:
         """Draw `(B, 3, S, S)`; outside hole and edge the input's pixels stay."""
         assert codes.features is not None
-        assert codes.image is not None
-        assert codes.mask is not None
         latents = self.drawn_latents(codes)
         if latents is None:
-            drawn = self.draw(codes.features[self.side], codes.identity)
-        else:
-            drawn = self.bundle.codec.decode(latents)
+            return self._framed(codes, self.draw(codes.features[self.side], codes.identity))
+        return self.pictures_of(codes, latents)
+
+    def pictures_of(self, codes: Codes, latents: Tensor) -> Tensor:
+        """What `decode` gives `(B, 3, S, S)`, of latents `(B, C, s, s)` that are drawn already."""
+        return self._framed(codes, self.bundle.codec.decode(latents))
+
+    def _framed(self, codes: Codes, drawn: Tensor) -> Tensor:
+        """Drawn pictures inside hole and edge, the input's outside."""
+        assert codes.image is not None
+        assert codes.mask is not None
         # Where the mask is 1 nothing of the input is left, not even in the last bit.
         return codes.image * (1 - codes.mask) + drawn * codes.mask

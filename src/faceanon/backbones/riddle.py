@@ -24,6 +24,7 @@ from faceanon.backbones.base import Backbone
 from faceanon.backbones.dbaf import LEVELS, flipped
 from faceanon.errors import UserError
 from faceanon.networks.frozen import Frozen
+from faceanon.networks.keyed import check_stretch, stretched
 from faceanon.networks.riddle_mapper import TransformerMapperSplit
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
@@ -47,9 +48,11 @@ class Riddle(Backbone):
             (paper) the encryptor is all of the change.
         flip_share: The share of signs that a key changes, between 0 and 1; above 0.5 a stranger is rather the opposite
             of the person.
+        flip_stretch: By how much a stranger lies farther from the mean code than the change of signs puts it; 1 not at
+            all. The way back divides again. The numbers that keep their sign stay.
 
     Raises:
-        UserError: `flip_share` is not between 0 and 1.
+        UserError: `flip_share` is not between 0 and 1; `flip_stretch` is not above 0, or given without `flips`.
 
     Examples:
         >>> from faceanon.backbones.riddle import Riddle
@@ -64,6 +67,7 @@ class Riddle(Backbone):
     paper = "Li et al., RiDDLE: Reversible and Diversified De-identification with Latent Encryptor, CVPR 2023"
     licence = "the authors' code and weights carry no licence; nothing of them is used"
 
+    stage_arguments = frozenset({"flip_stretch"})
     latent_avg: Tensor
 
     def __init__(
@@ -74,10 +78,12 @@ class Riddle(Backbone):
         norm: bool = True,
         flips: int | None = None,
         flip_share: float = 0.5,
+        flip_stretch: float = 1.0,
     ) -> None:
         super().__init__()
         if not 0 < flip_share < 1:
             raise UserError(f"flip_share is {flip_share}; give a number between 0 and 1")
+        check_stretch("flip_stretch", flip_stretch, "flips", flips is not None)
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()
         self.encoder = self.bundle.encoder()
@@ -90,6 +96,7 @@ class Riddle(Backbone):
         self.mapper = TransformerMapperSplit(split, add_linear, add_pos_embedding, norm, dim)
         self.flips = flips
         self.flip_share = flip_share
+        self.flip_stretch = flip_stretch
         self.addition: nn.Linear | None = None
         if flips is not None:
             # What ends in a layer norm cannot give 0, so a layer follows that can.
@@ -111,7 +118,10 @@ class Riddle(Backbone):
         return Codes(codes + self.latent_avg)
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
-        """Encrypt or decrypt `(B, L, D)` under `key` `(B, D)`; `inverse` changes nothing."""
+        """Encrypt or decrypt `(B, L, D)` under `key` `(B, D)`.
+
+        `inverse` changes nothing but the place of `flip_stretch`.
+        """
         with torch.no_grad():
             password = self.key_mapping(key)
         if self.flips is None or self.addition is None:
@@ -119,9 +129,14 @@ class Riddle(Backbone):
             return changed
         # RiDDLE has one password for all rows, and `flipped` takes one for each group of rows.
         signs = key[:, None].expand(-1, len(LEVELS) + 1, -1)
-        turned = self.latent_avg + flipped(identity - self.latent_avg, signs, self.flips, self.flip_share)
-        added: Tensor = self.addition(self.mapper(turned, password))
-        return turned + added
+        code = identity - self.latent_avg
+        if inverse:
+            code = stretched(code, 1 / self.flip_stretch, self.flips)
+        turned = flipped(code, signs, self.flips, self.flip_share)
+        edited: Tensor = turned + self.addition(self.mapper(self.latent_avg + turned, password))
+        if not inverse:
+            edited = stretched(edited, self.flip_stretch, self.flips)
+        return self.latent_avg + edited
 
     def w_plus(self, codes: Codes) -> Tensor:
         """The code itself, `(B, L, D)`."""

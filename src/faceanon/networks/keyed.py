@@ -25,6 +25,25 @@ def check_stretch(name: str, stretch: float, needed: str, given: bool) -> None:
         raise UserError(f"{name} is {stretch}; give 1, or with {needed} any number above 0")
 
 
+def stretched(code: Tensor, by: float, kept: int) -> Tensor:
+    """Codes that lie `by` times as far from the mean code, which is 0.
+
+    Args:
+        code: `(..., D)`.
+        by: The stretch; its inverse undoes it.
+        kept: Numbers that stay as they are, from the beginning.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.networks.keyed import stretched
+        >>> stretched(torch.tensor([1.0, 2.0, 3.0]), 1.5, kept=1)
+        tensor([1.0000, 3.0000, 4.5000])
+    """
+    if by == 1:
+        return code
+    return torch.cat([code[..., :kept], by * code[..., kept:]], -1)
+
+
 class KeyedTurn(Whitening):
     """Turn a whitened code by a keyed, orthogonal, antisymmetric map: I' = mu + W^-1 (s J - c) W (I - mu).
 

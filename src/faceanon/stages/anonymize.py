@@ -294,8 +294,9 @@ class AnonymizeStage(BackboneStage[Branches]):
         """Whether latents are enough for every term that counts."""
         counted = self.wanted.union(weighed(self.weights))
         takes_latents = self.bundle.compares_latents and isinstance(self.discriminator, CellDiscriminator)
-        # These two can compare latents. Any other term may look at pixels.
-        return takes_latents and self.hunter is None and counted <= {"adversarial", "perceptual"}
+        # These can compare latents. Any other term may look at pixels.
+        on_latents = self.backbone.latent_terms | {"adversarial", "perceptual"}
+        return takes_latents and self.hunter is None and counted <= on_latents
 
     def _keys(self, count: int, image: Tensor) -> Tensor:
         """`(count B, ...)`, whole batches behind each other; in a training step each row's from its own stream.

@@ -49,9 +49,9 @@ AS_OPEN = 0.6  # share of this gap by which that of a laughing donor may differ 
 FITTING = 40  # donors who fit a person at most, of whom a key chooses
 FEWEST = 12  # ... and at least
 # Not fewer: those who are least like a person are like each other, and two keys' strangers would be too.
-UNLIKE_SHARE = 0.6  # of those who fit, who are least like the person and may be taken
+UNLIKE_SHARE = 0.5  # of those who fit, who are least like the person and may be taken
 MISFIT = 7.0  # cost above the best one's from which a donor does not fit, if there are enough others
-TRIES = 8  # donors who are put on a face at most, until one is unlike the original
+TRIES = 16  # donors who are put on a face at most, until one is unlike the original
 UNLIKE = 0.1  # cosine of embeddings from which a donor's face on the original is too much like it
 SEEN = 4  # steps above it from which a donor whom a person has in other photos is not put on either: a cosine of .25
 STEP = 0.05  # differences of that cosine below which the key decides between two donors, not the likeness

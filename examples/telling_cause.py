@@ -100,7 +100,7 @@ class Group:
             lenders.append(Donor(target.picture, target.mesh, looks, skin_tone(target.picture, target.mesh)))
         drawn = []
         for target, number in zip(self.targets, donors, strict=True):
-            drawn.append(put_on(target, lenders[number], self.method.cast.triangles)[0])
+            drawn.append(put_on(target, lenders[number], self.method.cast.triangles))
         return from_bytes(torch.from_numpy(np.stack(drawn)))
 
     def shown(self, areas: list[NDArray[np.bool_]], image: Tensor) -> Tensor:

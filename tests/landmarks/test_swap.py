@@ -25,12 +25,12 @@ EVERYWHERE = np.ones((32, 32), bool)
 
 def swapped(face, points, cast, number, painted=EVERYWHERE):
     donor = cast.donor(number, len(face))
-    return put_on(target_of(face, points, painted), donor, cast.triangles)[0]
+    return put_on(target_of(face, points, painted), donor, cast.triangles)
 
 
 def test_a_face_that_is_put_on_itself_stays(face, points, cast):
     donor = Donor(face, points, pupils(face, points[:, :2]), skin_tone(face, points))
-    again = put_on(target_of(face, points, EVERYWHERE), donor, cast.triangles)[0]
+    again = put_on(target_of(face, points, EVERYWHERE), donor, cast.triangles)
     assert np.abs(again.astype(int) - face).mean() < 2
 
 
@@ -122,9 +122,9 @@ def test_nothing_of_the_person_s_own_face_is_mixed_in(face, points, cast):
     assert depth[(marked != face).any(-1)].min() > 8
     assert np.abs(marked.astype(int) - face).max() > 60
     donor = cast.donor(12, len(face))
-    without = put_on(target, donor, cast.triangles)[0].astype(int)
+    without = put_on(target, donor, cast.triangles).astype(int)
     # The same light for both, which is read off the skin.
-    shown = put_on(replace(target, picture=marked), donor, cast.triangles)[0].astype(int)
+    shown = put_on(replace(target, picture=marked), donor, cast.triangles).astype(int)
     light = np.abs(shown - without)[target.area]
     assert np.median(light) <= 1
     assert light.max() < 6
@@ -151,14 +151,14 @@ def test_colours_meet_at_the_edge(face, points, cast, smooth):
         return np.abs(sides[0] - sides[1])[rim].mean()
 
     donor = cast.donor(smooth, 256)
-    met = jump(put_on(target, donor, cast.triangles)[0])
-    unmet = jump(put_on(replace(target, ring=np.zeros_like(target.ring)), donor, cast.triangles)[0])
+    met = jump(put_on(target, donor, cast.triangles))
+    unmet = jump(put_on(replace(target, ring=np.zeros_like(target.ring)), donor, cast.triangles))
     assert met < 0.8 * unmet
 
 
 def test_on_the_forehead_the_new_face_fades_out(face, points, cast, smooth, monkeypatch):
     soft = target_of(face, points, EVERYWHERE)
-    drawn = put_on(soft, cast.donor(smooth, 256), cast.triangles)[0]
+    drawn = put_on(soft, cast.donor(smooth, 256), cast.triangles)
     assert np.array_equal(drawn[~soft.area], face[~soft.area])
     monkeypatch.setattr(swap, "FOREHEAD_EDGE", swap.EDGE)
     hard = target_of(face, points, EVERYWHERE)
@@ -186,9 +186,9 @@ def with_a_lock(donor, width):
 def test_a_donor_s_hair_at_the_edge_is_left_out(face, points, cast, smooth, monkeypatch):
     target = target_of(face, points, EVERYWHERE)
     donor = with_a_lock(cast.donor(smooth, 256), -0.05)
-    drawn = put_on(target, donor, cast.triangles)[0]
+    drawn = put_on(target, donor, cast.triangles)
     monkeypatch.setattr(swap, "MOST_HAIR", 0.0)
-    black = (put_on(target, donor, cast.triangles)[0].max(-1) < 20) & (face.max(-1) > 60)
+    black = (put_on(target, donor, cast.triangles).max(-1) < 20) & (face.max(-1) > 60)
     assert black.sum() > 50
     # What is there instead is the photograph, but for a few pixels at the end of the lock, where the new face begins.
     assert (drawn == face).all(-1)[black].mean() > 0.95
@@ -198,7 +198,7 @@ def test_a_donor_s_hair_at_the_edge_is_left_out(face, points, cast, smooth, monk
 def test_half_a_face_in_the_dark_is_no_hair(face, points, cast, smooth):
     target = target_of(face, points, EVERYWHERE)
     donor = with_a_lock(cast.donor(smooth, 256), 0.7)
-    drawn = put_on(target, donor, cast.triangles)[0]
+    drawn = put_on(target, donor, cast.triangles)
     # Nothing of the person's own face shows in the dark half.
     assert (drawn == face).all(-1)[target.edge[..., 0] > 0.99].mean() < 0.02
 

@@ -51,7 +51,6 @@ from faceanon.landmarks.drawings import DRAWINGS, FINE, drawings, pose
 from faceanon.landmarks.enlarger import Enlarger
 from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
-from faceanon.landmarks.shader import TorchShader
 from faceanon.landmarks.swap import SwapTarget, target_of
 from faceanon.landmarks.typical import TypicalFaces
 from faceanon.losses.light import fit_light, light_surface
@@ -201,7 +200,7 @@ class Persona(Backbone):
     @cached_property
     def cast(self) -> Cast:
         """The invented people whose faces are put on."""
-        return Cast(shader=TorchShader())
+        return Cast()
 
     @property
     def identities(self) -> IdentitySpace:
@@ -218,8 +217,8 @@ class Persona(Backbone):
         """Replace the person in `(B, 3, S, S)`; not clamped. Where no face can be made out, the picture is NaN.
 
         Whoever calls hides such a face in another way: what the mesh cannot find, nothing would be put over. With
-        `cast` the first of sixteen donors is taken who is unlike the person; without, of four painted strangers the
-        most natural one whom the recogniser does not take for the person.
+        `cast` the first of eight donors is taken who is unlike the person; without, of four painted strangers the most
+        natural one whom the recogniser does not take for the person.
         """
         if self.with_cast:
             return self._anonymize_with_cast(image, key)[0]
@@ -382,7 +381,7 @@ class Persona(Backbone):
     def unlike(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
         """As in the base: a donor, or a painted stranger, whom the recogniser does not take for the person.
 
-        With `cast` the first of sixteen donors who is unlike in all pictures; without, the most natural one of four.
+        With `cast` the first of eight donors who is unlike in all pictures; without, the most natural one of four.
         """
         codes, embedding, _ = self._look(image)
         rows = len(image)

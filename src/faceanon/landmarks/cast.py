@@ -21,7 +21,6 @@ from faceanon.errors import UserError
 from faceanon.files import load_arrays
 from faceanon.landmarks.album import Album, units
 from faceanon.landmarks.geometry import openness, turn
-from faceanon.landmarks.shading import Shader, shaded, sheet
 from faceanon.landmarks.swap import Appearance, Donor, SwapTarget, put_on
 from faceanon.weights.shipped import read_shipped
 
@@ -49,9 +48,9 @@ AS_OPEN = 0.6  # share of this gap by which that of a laughing donor may differ 
 FITTING = 40  # donors who fit a person at most, of whom a key chooses
 FEWEST = 12  # ... and at least
 # Not fewer: those who are least like a person are like each other, and two keys' strangers would be too.
-UNLIKE_SHARE = 0.5  # of those who fit, who are least like the person and may be taken
+UNLIKE_SHARE = 0.6  # of those who fit, who are least like the person and may be taken
 MISFIT = 7.0  # cost above the best one's from which a donor does not fit, if there are enough others
-TRIES = 16  # donors who are put on a face at most, until one is unlike the original
+TRIES = 8  # donors who are put on a face at most, until one is unlike the original
 UNLIKE = 0.1  # cosine of embeddings from which a donor's face on the original is too much like it
 SEEN = 4  # steps above it from which a donor whom a person has in other photos is not put on either: a cosine of .25
 STEP = 0.05  # differences of that cosine below which the key decides between two donors, not the likeness
@@ -82,7 +81,6 @@ class Cast:
 
     Args:
         folder: Where `cast.safetensors` lies; the shipped one when None.
-        shader: Says in which light a new face should be; None leaves it as it was put on.
 
     Attributes:
         codes: `(N, 64)` identity codes of the donors.
@@ -102,8 +100,7 @@ class Cast:
         (468, 3)
     """
 
-    def __init__(self, folder: Path | None = None, shader: Shader | None = None) -> None:
-        self.shader = shader
+    def __init__(self, folder: Path | None = None) -> None:
         tensors = load_arrays(Path(FILE), read_shipped(FILE, folder))
         missing = PARTS - set(tensors)
         if missing:
@@ -308,15 +305,8 @@ class Cast:
         Those of which too little would change to hide the person are NaN.
         """
         drawn = []
-        edges = []
         for target, number in zip(targets, donors, strict=True):
-            picture, edge = put_on(target, self.donor(number, len(target.picture)), self.triangles)
-            drawn.append(picture)
-            edges.append(edge)
-        if self.shader is not None:
-            sheets = [sheet(*face) for face in zip(drawn, edges, (target.mesh for target in targets), strict=True)]
-            fields = self.shader(np.stack(sheets))
-            drawn = [shaded(*face) for face in zip(drawn, edges, fields, strict=True)]
+            drawn.append(put_on(target, self.donor(number, len(target.picture)), self.triangles))
         pictures: Array = np.stack(drawn).transpose(0, 3, 1, 2).astype(np.float32) / np.float32(127.5) - 1
         pictures[[not target.hidden for target in targets]] = np.nan
         return pictures

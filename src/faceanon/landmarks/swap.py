@@ -3,8 +3,6 @@
     donor's picture --triangles of the mesh--> its face in the other's pose --log colours--> in the other's light
     --colours that meet at the edge--> in the other's picture, but for what stays the person's own (`own_parts`)
 
-`landmarks.shading` then takes hard shadows away that a plane of light cannot.
-
 Nothing here needs torch; both engines share it. Pictures are RGB `(S, S, 3)` uint8 in FFHQ's frame, points are in
 pixels.
 """
@@ -203,8 +201,8 @@ def target_of(picture: Pixels, mesh: Array, cells: Mask) -> SwapTarget:
     )
 
 
-def put_on(target: SwapTarget, donor: Donor, triangles: NDArray[np.int32]) -> tuple[Pixels, Array]:
-    """A picture with another person's face, `(S, S, 3)`, and how much of each pixel that face takes, `(S, S, 1)`.
+def put_on(target: SwapTarget, donor: Donor, triangles: NDArray[np.int32]) -> Pixels:
+    """A picture with another person's face, `(S, S, 3)`.
 
     Args:
         target: The face that is hidden; beyond its `area` nothing changes.
@@ -212,7 +210,7 @@ def put_on(target: SwapTarget, donor: Donor, triangles: NDArray[np.int32]) -> tu
         triangles: `(T, 3)` numbers of points.
     """
     if not target.area.any():
-        return target.picture.copy(), np.zeros_like(target.edge)
+        return target.picture.copy()
     shape = fitted_shape(target, donor.points)
     warped = _warped(donor, shape, target, triangles)
     met = _meeting(_in_light_of(warped, target), target)
@@ -226,7 +224,7 @@ def put_on(target: SwapTarget, donor: Donor, triangles: NDArray[np.int32]) -> tu
     blended = target.picture * (1 - edge) + met * edge
     # The blurred edge reaches a little beyond the area, where nothing may change.
     result: Pixels = np.where(area[..., None], blended.round(), target.picture).astype(np.uint8)
-    return result, edge * area[..., None]
+    return result
 
 
 def skin_tone(picture: Pixels, mesh: Array) -> Array:

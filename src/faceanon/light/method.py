@@ -75,7 +75,6 @@ CODEC = ("encoder", "draw", "finish")
 RECOVERING = CODEC
 FINDING = ("encoder", "mesh", "covers")
 LOOKING = ("encoder", "mesh", "recogniser", "looks", "covers")
-PUTTING_ON = (*LOOKING, "shading")
 PAINTING = (*LOOKING, "painter", "draw", "finish")
 
 TYPICAL = "typical.safetensors"
@@ -164,7 +163,7 @@ class LightPersona:
         self.variety = float(card["init_args"].get("variety", VARIETY))
         self.with_cast = bool(card["init_args"].get("cast", False))
         # Read at first use: recovery, and a model without a cast, never need its file.
-        self.cast = cache(self._read_cast)
+        self.cast = cache(Cast)
         self.album: Album | None = None
         enlarged = self.with_cast or bool(card["init_args"].get("enlarge", True))
         self.face_sizes: tuple[int, ...] = (SIZE, LARGE) if enlarged else (SIZE,)
@@ -186,7 +185,6 @@ class LightPersona:
                 "mesh": partial(_open_shipped, "mesh"),
                 "looks": partial(_open_shipped, "looks"),
                 "covers": partial(_open_shipped, "covers"),
-                "shading": partial(_open_shipped, "shading"),
                 "enlarger": partial(_open_shipped, "enlarger"),
             }
         )
@@ -218,9 +216,6 @@ class LightPersona:
     def _read(self, role: str) -> dict[str, Array]:
         entry = self.spec["networks"][role]
         return load_arrays(self.bundle / entry.get("file", ""), expected=entry.get("sha256"))
-
-    def _read_cast(self) -> Cast:
-        return Cast(shader=lambda sheets: self.run("shading", sheet=sheets)[0])
 
     def _read_codec(self) -> dict[str, Array]:
         return self._read("codec")
@@ -324,7 +319,7 @@ class LightPersona:
     def networks(self) -> tuple[str, ...]:
         """Names of the graphs that anonymize with."""
         if self.with_cast:
-            return PUTTING_ON
+            return LOOKING
         return PAINTING
 
     def recover_from(self, image: Array, codes: Sequence[bytes]) -> Array:

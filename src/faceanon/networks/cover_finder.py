@@ -6,9 +6,29 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faceanon.networks.normed_block import GROUPS, NormedBlock
-
+GROUPS = 8
 WIDTHS = (32, 48, 56)  # channels of the cells, of two by two cells, and of four by four
+
+
+class CoverBlock(nn.Module):
+    """Two convolutions with a residual.
+
+    Args:
+        channels: Channels of the map, a multiple of 8.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm1 = nn.GroupNorm(GROUPS, channels)
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.norm2 = nn.GroupNorm(GROUPS, channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, channels, h, w)` -> the same shape."""
+        middle = self.conv1(F.silu(self.norm1(x)))
+        out: Tensor = self.conv2(F.silu(self.norm2(middle)))
+        return x + out
 
 
 class CoverFinderNet(nn.Module):
@@ -23,17 +43,17 @@ class CoverFinderNet(nn.Module):
         super().__init__()
         fine, middle, coarse = WIDTHS
         self.enter = nn.Conv2d(channels + maps, fine, 3, padding=1)
-        self.fine = NormedBlock(fine)
+        self.fine = CoverBlock(fine)
         self.to_middle = nn.Conv2d(fine, middle, 3, stride=2, padding=1)
-        self.middle = NormedBlock(middle)
+        self.middle = CoverBlock(middle)
         self.to_coarse = nn.Conv2d(middle, coarse, 3, stride=2, padding=1)
-        self.coarse = NormedBlock(coarse)
+        self.coarse = CoverBlock(coarse)
         # What the whole picture looks like: its light, its skin, whether it is sharp.
         self.whole = nn.Linear(coarse, coarse)
         self.from_coarse = nn.Conv2d(coarse, middle, 1)
-        self.middle_again = NormedBlock(middle)
+        self.middle_again = CoverBlock(middle)
         self.from_middle = nn.Conv2d(middle, fine, 1)
-        self.fine_again = NormedBlock(fine)
+        self.fine_again = CoverBlock(fine)
         self.norm = nn.GroupNorm(GROUPS, fine)
         self.leave = nn.Conv2d(fine, 1, 1)
 

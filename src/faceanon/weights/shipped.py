@@ -25,7 +25,6 @@ SHA256 = {
     "enlarger.safetensors": "8636cda18bbce85d15ea26c4f9598ff0901d04c1ab607bcf4f2386a1ae1ec3fa",
     "looks.safetensors": "670878c8bc65a35a0f58685c38571c660ecfb45fd23761cee065ec94548b0c4b",
     "mesh.safetensors": "10ad4dbf0b967097a8007fb0ad082c7c66d98d7eea90d5b82e946036d65b392a",
-    "shading.safetensors": "6a5d10873462cb7b59f73eed1913f8519cd7d71096c7b79353c170c7d3052c25",
     "typical.safetensors": "4de04631bbe533460739d36ad49c7dd3afba364c7acbeff46b5dd411a71d0b94",
     "yunet.onnx": "104ee26c71d5c270ce79a6b3dced91c91013260d29a6bf18f9296c5b8c4c2b12",
 }

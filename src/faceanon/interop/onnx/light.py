@@ -26,11 +26,9 @@ from torch.nn import functional as F
 from faceanon.backbones.persona import MAPS, Persona
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
-from faceanon.landmarks.shading import SIDE
 from faceanon.light.networks import GRAPHS, LAYOUTS, layout
 from faceanon.networks.codec import LatentCodec
 from faceanon.networks.face_mesh import FaceMeshNet
-from faceanon.networks.shading import CHANNELS, ShadingNet
 from faceanon.networks.taef2 import LOCAL
 
 OPSET = 18
@@ -109,8 +107,6 @@ def cases(method: Persona) -> dict[str, LightGraph]:
     mesh = _Mesh(method.mesh.net)
     looks = method.looks.net
     finder = method.finder.net
-    shading = ShadingNet()
-    sheet = torch.zeros(2, CHANNELS, SIDE, SIDE)
     enlarger = method.enlarger.net.to(memory_format=torch.contiguous_format)
     return {
         "encoder": LightGraph(codec.encoder, unit, ["latents"], codec.encoder.state_dict(), {2: 8, 3: 8}),
@@ -127,7 +123,6 @@ def cases(method: Persona) -> dict[str, LightGraph]:
         "looks": LightGraph(looks, {"latents": latents}, ["looks"], looks.state_dict()),
         "enlarger": LightGraph(enlarger, enlarging, ["filled"], enlarger.state_dict()),
         "covers": LightGraph(finder, covers, ["logits"], finder.state_dict()),
-        "shading": LightGraph(shading, {"sheet": sheet}, ["field"], shading.state_dict()),
     }
 
 

@@ -3,7 +3,7 @@
 `checkpoints/photo_seers/cast.csv` names their photographs: each of another person who does not exist, seen from the
 front in soft light, without glasses and without hair over the face, and none of the bundle's test split. They were
 chosen by eye among those that figures let through: a mesh that is about symmetric, open eyes, light that hardly changes
-across the face, nobody twice. Each was put on some faces and looked at. FOLDER holds the photographs, aligned as
+across the face, nobody twice. Each was put on two faces and looked at. FOLDER holds the photographs, aligned as
 FFHQ's are and 256 px wide. OUT gets `cast.safetensors`, which `faceanon.landmarks.cast` reads.
 """
 
@@ -108,7 +108,6 @@ def main() -> None:
     looks = []
     tones = []
     brows = []
-    beards = []
     for picture, mesh in zip(pictures, points, strict=True):
         outline = mesh[list(OUTLINE), :2]
         left, top = np.floor(outline.min(0) - AROUND).clip(0).astype(int)
@@ -120,7 +119,6 @@ def main() -> None:
         appearance = appearance_of(picture, mesh)
         tones.append(appearance.tone)
         brows.append(appearance.brows)
-        beards.append(appearance.beard)
     codes, embeddings = persons_in(pictures)
     mean = mean_mesh(points)
     tensors = {
@@ -132,7 +130,6 @@ def main() -> None:
         "embeddings": embeddings.half(),
         "tones": torch.from_numpy(np.stack(tones)).half(),
         "brows": torch.tensor(brows).half(),
-        "beards": torch.tensor(beards).half(),
         "triangles": torch.from_numpy(triangles_of(mean)).short(),
         "mirrored": torch.from_numpy(mirrored_points(mean)),
     }

@@ -58,7 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pictures", type=Path, required=True, metavar="DIR", help="a folder of pictures a person")
     parser.add_argument("--mobilefacenet", type=Path, metavar="FILE", help="public checkpoint of a judge")
-    parser.add_argument("--sizes", nargs="+", type=int, default=[15, 30, 60, 120, 204], metavar="N")
+    parser.add_argument("--sizes", nargs="+", type=int, default=[15, 30, 60, 120, 182], metavar="N")
     arguments = parser.parse_args()
     method, _ = load_backbone("persona_photo128")
     assert isinstance(method, Persona)

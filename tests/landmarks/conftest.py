@@ -2,19 +2,10 @@
 
 import numpy as np
 import pytest
-from cast_list import listed
 
 from faceanon.landmarks.cast import Cast
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.photo.party import photo_party
-
-SMOOTH = "faker_00056.jpg"  # a donor of even skin and no hair over the face
-
-
-@pytest.fixture(scope="session")
-def smooth():
-    """Number of a donor of whom the tests know what the face is like, whoever else joins the cast."""
-    return [row["file"] for row in listed()].index(SMOOTH)
 
 
 @pytest.fixture(scope="session")

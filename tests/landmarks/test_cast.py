@@ -28,9 +28,7 @@ def directions():
 def appearance(cast, number, shift=0.0):
     """How a donor looks in the own photograph, in light that is brighter by `shift` in natural logarithms."""
     tone = cast.tones[number] + np.float32(shift)
-    return Appearance(
-        tone, float(cast.brows[number]), gap=0.0, turn=float(cast.turns[number]), beard=float(cast.beards[number])
-    )
+    return Appearance(tone, float(cast.brows[number]), gap=0.0, turn=float(cast.turns[number]))
 
 
 def test_everybody_of_the_list_is_there_and_nobody_of_the_test_split(cast):
@@ -292,14 +290,3 @@ def test_orders_may_be_short(cast, monkeypatch):
     orders = [[3], [4, 5]]
     _, donors = cast.put_on_unlike([None, None], orders, lambda drawn, rows: np.full(len(rows), 0.5, np.float32))
     assert donors == [3, 4]
-
-
-def test_who_has_a_beard_gets_donors_with_one(cast, directions):
-    kept = directions[0]
-    # A man of middle age whose skin many donors have.
-    looks = np.array([-1.5, -0.6, 0.2], np.float32)
-    man = int(np.abs(cast.codes @ kept[:, :3] - looks).sum(1)[cast.closed].argmin())
-    seen = appearance(cast, int(cast.closed[man]))
-    shares = [float(cast.beards[cast.fitting(looks, replace(seen, beard=hair), kept)[:12]].mean()) for hair in (0, 1)]
-    assert shares[0] < 0.25
-    assert shares[1] > 0.6

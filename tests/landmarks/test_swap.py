@@ -5,22 +5,29 @@ from dataclasses import replace
 import cv2
 import numpy as np
 import pytest
+from cast_list import listed
 
 from faceanon.landmarks import swap
 from faceanon.landmarks.drawings import LEFT_BROW, LEFT_EYE, NOSE_TIP, OUTLINE, RIGHT_BROW, pupils
-from faceanon.landmarks.geometry import DARKEST, eye_distance, openness, turn
+from faceanon.landmarks.geometry import eye_distance, openness, turn
 from faceanon.landmarks.swap import (
     SHIFT,
     Donor,
     brow_shade,
-    exposed,
     fitted_shape,
     put_on,
     skin_tone,
     target_of,
 )
 
+SMOOTH = "faker_00048.jpg"  # a donor of even skin and no hair over the face
 EVERYWHERE = np.ones((32, 32), bool)
+
+
+@pytest.fixture(scope="module")
+def smooth():
+    """Number of a donor of whom the tests know what the face is like, whoever else joins the cast."""
+    return [row["file"] for row in listed()].index(SMOOTH)
 
 
 def swapped(face, points, cast, number, painted=EVERYWHERE):
@@ -245,23 +252,3 @@ def test_a_face_of_which_too_little_would_change_is_not_called_hidden(face, poin
     # A mesh that lies beyond the picture hides nothing in it.
     beyond = points + np.float32(300)
     assert not target_of(face, beyond, cells).hidden
-
-
-def test_more_light_leaves_no_white_patches():
-    colour = np.array([110, 90, 70], np.float32)
-    # A colour, darker and brighter.
-    steps = np.linspace(0.2, 2, 181, dtype=np.float32)
-    shown = (colour + DARKEST) * steps[:, None, None] - DARKEST
-    none = np.zeros((1, 1, 3), np.float32)
-    assert np.abs(exposed(shown, none) - shown).max() < 0.01
-    for change in (-0.7, 0.4, 0.7):
-        lit = exposed(shown, none + np.float32(change))
-        assert (np.diff(lit, axis=0) >= 0).all()
-        assert lit[..., 1:].max() < 255
-        multiplied = ((shown + DARKEST) * np.exp(change) - DARKEST).clip(0)
-        dim = (multiplied + DARKEST).mean(-1) < 0.75 * (255 + DARKEST)
-        assert np.abs(lit - multiplied)[dim].max() < 0.1
-        assert (lit <= multiplied + 0.1).all()
-    assert multiplied.max() > 300
-    tinted = exposed(shown, np.array([[[0.1, 0, -0.1]]], np.float32))
-    assert np.allclose(tinted[0, 0], (shown[0, 0] + DARKEST) * np.exp([0.1, 0, -0.1]) - DARKEST, atol=0.1)

@@ -28,19 +28,7 @@ Array = NDArray[np.float32]
 
 FILE = "cast.safetensors"
 PARTS = frozenset(
-    {
-        "pictures",
-        "starts",
-        "points",
-        "pupils",
-        "codes",
-        "embeddings",
-        "tones",
-        "brows",
-        "beards",
-        "triangles",
-        "mirrored",
-    }
+    {"pictures", "starts", "points", "pupils", "codes", "embeddings", "tones", "brows", "triangles", "mirrored"}
 )
 SIDE = 256  # side of the pictures that the donors' photographs were cut from; their sizes hold at this scale
 LAUGHING = 0.06  # height of the gap between lips, in distances between the eyes, from which teeth show
@@ -65,7 +53,6 @@ CHILD = 1.0  # age above which a face is a child's, and its sex counts a third
 BRIGHTNESS = 7.0
 COLOUR = 8.0
 BROWS = 5.0  # black brows beside fair hair look painted on
-BEARD = 7.0  # a bare chin within a beard, or a beard that ends in the middle of a cheek
 MOUTH = 40.0  # of a distance between the eyes: cheeks and eyes of who keeps the lips closed do not laugh
 TURN = 35.0  # of a turn into profile: cheek and brow of who is seen from the front would be stretched
 SAME_TURN = 0.12  # difference of turns that does not count, and turn up to which nobody is mirrored
@@ -113,7 +100,6 @@ class Cast:
         self.embeddings = tensors["embeddings"].astype(np.float32)
         self.tones = tensors["tones"].astype(np.float32)
         self.brows = tensors["brows"].astype(np.float32)
-        self.beards = tensors["beards"].astype(np.float32)
         self.triangles = tensors["triangles"].astype(np.int32)
         # Which point lies where another one does in a mirror.
         self.mirrored = tensors["mirrored"].astype(np.intp)
@@ -157,8 +143,7 @@ class Cast:
         brow = np.abs(self.brows[donors] - np.float32(appearance.brows))
         if looks[1] > CHILD:
             sex = sex / 3
-        beard = np.abs(self.beards[donors] - np.float32(appearance.beard))
-        person = SEX * sex + AGE * age + SKIN * skin + BROWS * brow + BEARD * beard
+        person = SEX * sex + AGE * age + SKIN * skin + BROWS * brow
         # Donors may be mirrored, so the side does not count.
         turned = np.abs(np.abs(self.turns[donors]) - abs(appearance.turn))
         held = MOUTH * mouth + TURN * np.maximum(turned - SAME_TURN, 0)
@@ -268,9 +253,8 @@ class Cast:
         """
         tone = np.mean([target.appearance.tone for target in targets], axis=0)
         brows = float(np.mean([target.appearance.brows for target in targets]))
-        beard = float(np.mean([target.appearance.beard for target in targets]))
         # In one of the photos the mouth may be closed, and the head turned to another side.
-        appearance = Appearance(tone, brows, gap=0.0, turn=0.0, beard=beard)
+        appearance = Appearance(tone, brows, gap=0.0, turn=0.0)
         order = self.chosen(codes.mean(0), units(embeddings.mean(0)), appearance, kept, free)[:TRIES].tolist()
         # Sorting is stable: among donors who are used equally often the key's order stays.
         return self.unlike_in_all(targets, sorted(order, key=lambda donor: used.get(donor, 0)), alike)

@@ -15,7 +15,6 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faceanon.landmarks.beard import beard
 from faceanon.landmarks.drawings import (
     INNER_LIPS,
     LEFT_BROW,
@@ -65,7 +64,6 @@ NEAR_EDGE = 0.25  # points nearer to the outline than this do not move freely, i
 SMOOTH = 0.12  # reach of the smoothing of these moves, in distances between the eyes
 MOST_LIGHT = 0.8  # natural logarithm of how much brighter or darker a face may become
 MOST_TINT = 0.25  # ... and one colour of it beside the others
-SHOULDER = 0.75  # share of white from which brightness rises more slowly
 MOST_HAIR = 0.15  # share of a face that a donor's hair may take; more of it is something else
 WITHIN = 0.97  # of the outline, around its middle: what lies beyond may be hair, neck or background
 # More of the person's own face is seen in a wider edge: recognisers that are trained on results find it there.
@@ -125,14 +123,12 @@ class Appearance:
         brows: How dark its brows are, as `brow_shade`.
         gap: How far its mouth is open, as `openness`.
         turn: How far it is turned, as `turn`.
-        beard: How surely it has a beard, as `beard`.
     """
 
     tone: Array
     brows: float
     gap: float
     turn: float
-    beard: float
 
 
 @dataclass(frozen=True)
@@ -238,9 +234,9 @@ def skin_tone(picture: Pixels, mesh: Array) -> Array:
 
 
 def appearance_of(picture: Pixels, mesh: Array) -> Appearance:
-    """What a donor has to fit of a face with points `(468, 2 or 3)` in a picture `(S, S, 3)`."""
+    """What a donor has to fit of a face with points `(468, 2 or 3)` in a picture `(H, W, 3)`."""
     tone = skin_tone(picture, mesh)
-    return Appearance(tone, brow_shade(picture, mesh, tone), openness(mesh), turn(mesh), beard(picture, mesh))
+    return Appearance(tone, brow_shade(picture, mesh, tone), openness(mesh), turn(mesh))
 
 
 def brow_shade(picture: Pixels, mesh: Array, tone: Array) -> float:
@@ -413,29 +409,7 @@ def _in_light_of(warped: Pixels, target: SwapTarget) -> Array:
     # Brightness and tint have bounds of their own: light may differ much, colours only little.
     brightness = change.mean(-1, keepdims=True)
     tint = (change - brightness).clip(-MOST_TINT, MOST_TINT)
-    return exposed(warped.astype(np.float32), brightness.clip(-MOST_LIGHT, MOST_LIGHT) + tint)
-
-
-def exposed(picture: Array, change: Array) -> Array:
-    """A picture `(S, S, 3)` in [0, 255] in which colours have been multiplied, `(S, S, 3)` in [0, 255].
-
-    What would come near to white or beyond rises more slowly instead, as on film: cut off, it would be a white patch.
-
-    Args:
-        picture: The picture.
-        change: `(S, S, 3)`, natural logarithms of the factors.
-    """
-    # Shares of white. One curve for the three channels: with one for each, bright skin turned green.
-    white = np.float32(255 + DARKEST)
-    share = ((picture + np.float32(DARKEST)) / white).mean(-1, keepdims=True)
-    brightness = change.mean(-1, keepdims=True)
-    wanted = share * np.exp(brightness)
-    # What was that bright before stays as it was.
-    start = np.maximum(share, SHOULDER)
-    room = np.maximum(1 - start, np.float32(1e-3))
-    risen = start + room * (1 - np.exp(-np.maximum(wanted - start, 0) / room))
-    factor = np.where(wanted > start, risen, wanted) / share
-    lit = (picture + np.float32(DARKEST)) * factor * np.exp(change - brightness) - np.float32(DARKEST)
+    lit = (warped + np.float32(DARKEST)) * np.exp(brightness.clip(-MOST_LIGHT, MOST_LIGHT) + tint) - DARKEST
     clipped: Array = lit.clip(0, 255).astype(np.float32)
     return clipped
 
@@ -463,8 +437,9 @@ def _meeting(face: Array, target: SwapTarget) -> Array:
     coarse = cv2.resize(sheet, (steps, steps), interpolation=cv2.INTER_AREA)
     spread = cv2.GaussianBlur(coarse, (0, 0), steps * REACH)
     smooth = spread[..., :3] / (spread[..., 3:] + np.float32(FADE))
-    fine = cv2.resize(smooth, (side, side), interpolation=cv2.INTER_LINEAR).astype(np.float32)
-    return exposed(face, fine)
+    factor = np.exp(cv2.resize(smooth, (side, side), interpolation=cv2.INTER_LINEAR))
+    met: Array = ((face + np.float32(DARKEST)) * factor - np.float32(DARKEST)).clip(0, 255).astype(np.float32)
+    return met
 
 
 def _skin(mesh: Array, side: int) -> Mask:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SHA256 = {
-    "beard.safetensors": "d8a13cff63f833c7075e7dd3dc767530d4011057d55aa950dbbabaaa038b84d5",
-    "cast.safetensors": "5847429639d0bf968c49ca3e600926b919b53ba133462476170702475411f637",
+    "cast.safetensors": "b49e078199c2347209f41d62fe0fab48e837b47cb18d615cbce0e5bafac0bc44",
     "covers.safetensors": "384cd0c11f0fe4111677c0a2fcc7ea4fd54220c1b9684dd19491558edcd6e69e",
     "enlarger.safetensors": "8636cda18bbce85d15ea26c4f9598ff0901d04c1ab607bcf4f2386a1ae1ec3fa",
     "looks.safetensors": "670878c8bc65a35a0f58685c38571c660ecfb45fd23761cee065ec94548b0c4b",

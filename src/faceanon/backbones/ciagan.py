@@ -195,7 +195,8 @@ class CIAGAN(Inpainting):
             # The codec's decoder takes most of a step, so few of these faces become pictures.
             shown = self.pictures_of(few, latents[:SEEN]) if "seen" in wanted else None
         else:
-            pictures = self.decode(codes)
+            # What is drawn already is not drawn again.
+            pictures = self.decode(codes) if latents is None else self.pictures_of(codes, latents)
             if "likeness" in wanted:
                 terms["likeness"] = self.bundle.perceptual(pictures, batch.image).mean()
             shown = pictures[:SEEN]

@@ -26,7 +26,7 @@ from faceanon.backbones.base import Backbone
 from faceanon.backbones.persona import Persona
 from faceanon.files import write_atomic
 from faceanon.landmarks import swap
-from faceanon.landmarks.cast import READ, Cast
+from faceanon.landmarks.cast import READ, Cast, Choice
 from faceanon.landmarks.drawings import (
     INNER_LIPS,
     LEFT_BROW,
@@ -123,7 +123,7 @@ class Filled(PaintedOver):
 class Within(Persona):
     """Grey where the shipped method puts a face on, and nowhere else: a rim of the face, hair and covers stay."""
 
-    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[int]]:
+    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[Choice]]:
         return torch.where(self._area(image, codes), 0.0, image), []
 
     def _area(self, image: Tensor, codes: Codes) -> Tensor:
@@ -165,37 +165,37 @@ class WideOpaque(Opaque, Wide):
 class FaceAlone(Within):
     """The shipped method's faces, and grey around them."""
 
-    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[int]]:
-        drawn, donors = Persona._with_donors(self, image, codes, embedding, key)
-        return torch.where(self._area(image, codes), drawn, 0.0), donors
+    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[Choice]]:
+        drawn, choices = Persona._with_donors(self, image, codes, embedding, key)
+        return torch.where(self._area(image, codes), drawn, 0.0), choices
 
 
 class DonorAlone(Persona):
     """The photographs of the donors whom the shipped method takes: what the choice of the donor tells."""
 
-    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[int]]:
-        _, donors = super()._with_donors(image, codes, embedding, key)
+    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[Choice]]:
+        _, choices = super()._with_donors(image, codes, embedding, key)
         sheets = []
-        for number in donors:
-            donor = self.cast.donor(number, SIDE).picture
+        for choice in choices:
+            donor = self.cast.donor(choice.donor, SIDE).picture
             # cv2 takes the shift that brings the middle of one picture to that of the other.
             shift = (SIDE - np.array(donor.shape[1::-1])) / 2
             move = np.array([[1, 0, shift[0]], [0, 1, shift[1]]])
             sheets.append(cv2.warpAffine(donor, move, (SIDE, SIDE), borderValue=(GREY, GREY, GREY)))
-        return from_bytes(torch.from_numpy(np.stack(sheets)), image.device), donors
+        return from_bytes(torch.from_numpy(np.stack(sheets)), image.device), choices
 
 
 class Chosen(Persona):
     """Donors chosen in another way, whether the result looks like the person or not."""
 
-    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[int]]:
+    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[Choice]]:
         targets = self._targets(image, codes)
-        donors = []
+        choices = []
         for target, looks, one in zip(targets, codes.identity.numpy(), key.numpy(), strict=True):
             # The key decides, as it does in the shipped method.
             numbers = np.random.default_rng(one.view(np.uint32).ravel())
-            donors.append(int(numbers.choice(self.candidates(target, looks))))
-        return self._put_on(image, targets, donors), donors
+            choices.append(Choice(int(numbers.choice(self.candidates(target, looks)))))
+        return self._put_on(image, targets, choices), choices
 
     def candidates(self, target: SwapTarget, looks: NDArray[np.float32]) -> NDArray[np.intp]:
         """Numbers of the donors, of whom each is as likely as the others."""
@@ -233,13 +233,13 @@ class One(Chosen):
         """The one."""
         return np.array([middling(self.cast)])
 
-    def _put_on(self, image: Tensor, targets: list[SwapTarget], donors: list[int]) -> Tensor:
+    def _put_on(self, image: Tensor, targets: list[SwapTarget], choices: list[Choice]) -> Tensor:
         changed = []
-        for target, number in zip(targets, donors, strict=True):
+        for target, choice in zip(targets, choices, strict=True):
             # Where no skin is seen, colours stay the donor's.
             one = target if self.light else replace(target, skin=np.zeros_like(target.skin))
-            changed.append(one if self.shape else self._of_donor(one, number))
-        return super()._put_on(image, changed, donors)
+            changed.append(one if self.shape else self._of_donor(one, choice.donor))
+        return super()._put_on(image, changed, choices)
 
     def _of_donor(self, target: SwapTarget, number: int) -> SwapTarget:
         """A target whose mesh is the donor's own, in the person's pose."""

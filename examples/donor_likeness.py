@@ -19,7 +19,7 @@ from torch import Tensor
 
 from faceanon.backbones.persona import Persona
 from faceanon.data.files import read_photo
-from faceanon.landmarks.cast import READ
+from faceanon.landmarks.cast import READ, Choice
 from faceanon.metrics.recognition import threshold_at_far
 from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.models import load_backbone
@@ -38,7 +38,7 @@ def fitting_donors(method: Persona, face: Tensor) -> tuple[Tensor, list[int]]:
     space = method.identities
     kept = space.kept_basis.numpy()
     donors = method.cast.fitting((codes.identity.numpy() @ kept[:, :READ])[0], target.appearance, kept).tolist()
-    drawn = torch.from_numpy(method.cast.put_on([target] * len(donors), donors))
+    drawn = torch.from_numpy(method.cast.put_on([target] * len(donors), [Choice(donor) for donor in donors]))
     seen = drawn.flatten(1).isfinite().all(1)
     return from_bytes(to_bytes(drawn[seen])), [donor for donor, ok in zip(donors, seen.tolist(), strict=True) if ok]
 

@@ -9,7 +9,7 @@ from cast_list import listed
 
 from faceanon.errors import UserError
 from faceanon.landmarks.album import Album
-from faceanon.landmarks.cast import FEWEST, FILE, FITTING, LAUGHING, READ, TRIES, Cast
+from faceanon.landmarks.cast import FEWEST, FILE, FITTING, LAUGHING, READ, TRIES, Cast, Choice
 from faceanon.landmarks.drawings import LEFT_EYE, RIGHT_EYE
 from faceanon.landmarks.geometry import openness, turn
 from faceanon.landmarks.swap import Appearance
@@ -192,6 +192,11 @@ def test_a_missing_or_another_file_is_refused(tmp_path):
         Cast(tmp_path)
 
 
+def drawn_as_numbers(cast, targets, choices):
+    """In place of `Cast.put_on`: nothing is drawn, a picture is the number of its donor."""
+    return np.array([choice.donor for choice in choices])
+
+
 class Face:
     """As much of a target as choosing a donor asks for."""
 
@@ -207,7 +212,7 @@ def for_person(cast, directions, cosines, monkeypatch, used=None):
     faces = [Face(appearance(cast, own))] * rows
     codes = np.repeat(cast.codes[own][None], rows, 0) @ kept @ kept.T + free[:, 0]
     embeddings = np.repeat(cast.embeddings[own][None], rows, 0)
-    monkeypatch.setattr(Cast, "put_on", lambda self, targets, donors: np.array(donors))
+    monkeypatch.setattr(Cast, "put_on", drawn_as_numbers)
 
     def alike(drawn, asked):
         return np.array([cosines(int(donor), row) for donor, row in zip(drawn, asked, strict=True)], np.float32)
@@ -248,17 +253,17 @@ def test_known_persons_keep_their_donor_unless_everybody_would_see_them(cast, di
     assert orders[0][0] == other
     assert len(set(orders[0])) == len(orders[0]) >= TRIES
     assert known.tolist() == [True, False]
-    monkeypatch.setattr(Cast, "put_on", lambda self, targets, donors: np.array(donors))
+    monkeypatch.setattr(Cast, "put_on", drawn_as_numbers)
 
     def alike(cosine):
         """Everybody looks like the person a little, and the first donors with this cosine."""
         first = {order[0] for order in orders}
         return lambda drawn, rows: np.array([cosine if int(donor) in first else 0.12 for donor in drawn], np.float32)
 
-    _, donors = cast.put_on_unlike(faces, orders, alike(0.2), known)
-    assert donors == [other, orders[1][1]]
-    _, donors = cast.put_on_unlike(faces, orders, alike(0.3), known)
-    assert donors == [orders[0][1], orders[1][1]]
+    _, choices = cast.put_on_unlike(faces, orders, alike(0.2), known)
+    assert [choice.donor for choice in choices] == [other, orders[1][1]]
+    _, choices = cast.put_on_unlike(faces, orders, alike(0.3), known)
+    assert [choice.donor for choice in choices] == [orders[0][1], orders[1][1]]
 
 
 def test_an_album_of_another_cast_gives_nobody_who_is_not_put_on(cast, directions):
@@ -273,20 +278,20 @@ def test_an_album_of_another_cast_gives_nobody_who_is_not_put_on(cast, direction
 
 
 def test_a_face_that_nothing_can_be_put_on_is_not_tried_with_other_donors(cast, monkeypatch):
-    monkeypatch.setattr(Cast, "put_on", lambda self, targets, donors: np.array(donors))
+    monkeypatch.setattr(Cast, "put_on", drawn_as_numbers)
     asked = []
 
     def alike(drawn, rows):
         asked.append(rows)
         return np.array([np.nan if row == 0 else 0.5 for row in rows], np.float32)
 
-    _, donors = cast.put_on_unlike([None, None], [[1, 2, 3], [4, 5, 6]], alike)
+    _, choices = cast.put_on_unlike([None, None], [[1, 2, 3], [4, 5, 6]], alike)
     assert asked == [[0, 1], [1], [1]]
-    assert donors == [1, 4]
+    assert choices == [Choice(1), Choice(4)]
 
 
 def test_orders_may_be_short(cast, monkeypatch):
-    monkeypatch.setattr(Cast, "put_on", lambda self, targets, donors: np.array(donors))
+    monkeypatch.setattr(Cast, "put_on", drawn_as_numbers)
     orders = [[3], [4, 5]]
-    _, donors = cast.put_on_unlike([None, None], orders, lambda drawn, rows: np.full(len(rows), 0.5, np.float32))
-    assert donors == [3, 4]
+    _, choices = cast.put_on_unlike([None, None], orders, lambda drawn, rows: np.full(len(rows), 0.5, np.float32))
+    assert choices == [Choice(3), Choice(4)]

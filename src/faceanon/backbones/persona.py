@@ -44,7 +44,7 @@ from faceanon.backbones.persona_cells import (
 from faceanon.backbones.persona_terms import SEEN, PersonaTerms
 from faceanon.errors import UserError
 from faceanon.landmarks.album import Album
-from faceanon.landmarks.cast import Alike, Cast
+from faceanon.landmarks.cast import Alike, Cast, Choice
 from faceanon.landmarks.cover_finder import CoverFinder
 from faceanon.landmarks.covers import random_covers
 from faceanon.landmarks.drawings import DRAWINGS, FINE, drawings, pose
@@ -274,17 +274,17 @@ class Persona(Backbone):
         assert codes.mask is not None
         # Faces are judged on the small picture, so donors are chosen there. A large picture then gets the faces of the
         # same donors.
-        drawn, donors = self._with_donors(small, codes, embedding, key)
+        drawn, choices = self._with_donors(small, codes, embedding, key)
         if not large:
             return clear(drawn, confidence), codes.latents, codes.mask
         with torch.no_grad():
             latents = self.bundle.codec.encode(image)
         mask = F.interpolate(codes.mask, scale_factor=2.0)
-        drawn = self._put_on(image, self._targets(image, codes), donors)
+        drawn = self._put_on(image, self._targets(image, codes), choices)
         return clear(drawn, confidence), latents, mask
 
-    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[int]]:
-        """Pictures with the faces of donors unlike the persons, and the donors' numbers.
+    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[Choice]]:
+        """Pictures with the faces of donors unlike the persons, and how they were put on.
 
         Args:
             image: `(B, 3, S, S)`.
@@ -295,8 +295,9 @@ class Persona(Backbone):
         targets = self._targets(image, codes)
         orders = self._donors(targets, self.edit(codes, key).identity, embedding)
         known = None if self.album is None else self.album.knows(numbers_of(embedding))
-        drawn, donors = self.cast.put_on_unlike(targets, orders, self._alike_in_rows(embedding), known)
-        return torch.from_numpy(drawn).to(image.device), donors
+        alike = self._alike_in_rows(embedding)
+        drawn, choices = self.cast.put_on_unlike(targets, orders, alike, known, self._read_points)
+        return torch.from_numpy(drawn).to(image.device), choices
 
     def _targets(self, image: Tensor, codes: Codes) -> list[SwapTarget]:
         """What is to be known of faces `(B, 3, S, S)` before others are put on them.
@@ -336,15 +337,20 @@ class Persona(Backbone):
             steady,
         )
 
-    def _put_on(self, image: Tensor, targets: list[SwapTarget], donors: list[int]) -> Tensor:
+    def _read_points(self, drawn: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Points `(R, 468, 2)` that the mesh finds in pictures `(R, 3, S, S)`, in sides of the picture."""
+        places, _ = self.points(torch.from_numpy(drawn))
+        return numbers_of((places + 1) / 2)
+
+    def _put_on(self, image: Tensor, targets: list[SwapTarget], choices: list[Choice]) -> Tensor:
         """Pictures `(B, 3, S, S)` with the faces of donors, NaN where too little of a face would change to hide it.
 
         Args:
             image: Gives the device.
             targets: The faces.
-            donors: Numbers of the donors.
+            choices: How faces are put on them.
         """
-        return torch.from_numpy(self.cast.put_on(targets, donors)).to(image.device)
+        return torch.from_numpy(self.cast.put_on(targets, choices)).to(image.device)
 
     def anonymize_as(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
         """As in the base; where no face can be made out, the picture is NaN."""
@@ -370,7 +376,7 @@ class Persona(Backbone):
         orders = self._donors(targets, self.edit(codes.with_identity(identity), key).identity, embedding)
         # Nobody compares the first donor with the person here: `unlike` has done so for the whole clip, and a change of
         # donor from frame to frame would show.
-        drawn = clear(self._put_on(image, targets, [order[0] for order in orders]), confidence)
+        drawn = clear(self._put_on(image, targets, [Choice(order[0]) for order in orders]), confidence)
         if self._is_large(image):
             # The codes at hand are of the picture of half the size; what is brought back is the large one.
             return drawn, self.code_of(image)

@@ -9,7 +9,7 @@ Nothing here needs torch; both engines share it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from faceanon.errors import UserError
 from faceanon.files import load_arrays
 from faceanon.landmarks.album import Album, units
-from faceanon.landmarks.geometry import openness, turn
+from faceanon.landmarks.geometry import eye_distance, openness, turn
 from faceanon.landmarks.swap import Appearance, Donor, SwapTarget, put_on
 from faceanon.weights.shipped import read_shipped
 
@@ -41,6 +41,10 @@ MISFIT = 7.0  # cost above the best one's from which a donor does not fit, if th
 TRIES = 8  # donors who are put on a face at most, until one is unlike the original
 UNLIKE = 0.1  # cosine of embeddings from which a donor's face on the original is too much like it
 SEEN = 4  # steps above it from which a donor whom a person has in other photos is not put on either: a cosine of .25
+# Shares of what the points of a drawn face are read wrong by, by which they are moved back; the first one that does not
+# make the face more like the person is taken.
+MOVED_BACK = (0.8, 0.4)
+MOST_WRONG = 0.1  # mean of it, in distances between the eyes, from which no face was found where it is
 STEP = 0.05  # differences of that cosine below which the key decides between two donors, not the likeness
 READ = 3  # first kept directions of a code: sex, age and skin, as `landmarks.looks` reads them off a picture
 # How much differences of these between a person and a donor count, and of brightness and colour of the pictures, in
@@ -59,6 +63,22 @@ SAME_TURN = 0.12  # difference of turns that does not count, and turn up to whic
 SAME = 0.99  # cosine of the free parts of two codes, from which they are one donor's
 
 
+@dataclass(frozen=True)
+class Choice:
+    """How a face is put on another.
+
+    Args:
+        donor: Whose face: the number of a donor, or of a donor's mirror image.
+        move: `(468, 2)` in sides of the picture, by how much its points move, so that they are read where the old
+            face's were; None for not at all.
+    """
+
+    donor: int
+    move: Array | None = None
+
+
+# Points `(R, 468, 2)` that a network finds in pictures `(R, 3, S, S)`, in sides of the picture.
+Read = Callable[[Array], Array]
 # The cosines `(R,)` between what a recogniser sees in pictures `(R, 3, S, S)` and the persons of R rows.
 Alike = Callable[[Array, list[int]], Array]
 
@@ -271,7 +291,7 @@ class Cast:
         least = None
         rows = list(range(len(targets)))
         for number in order:
-            off = steps(alike(self.put_on(targets, [number] * len(targets)), rows))
+            off = steps(alike(self.put_on(targets, [Choice(number)] * len(targets)), rows))
             # NaN where nothing was put on: such a face is hidden in another way, whoever the donor is.
             off = off[np.isfinite(off)]
             # The worst face decides, since the donor has to be unlike in every photo; the sum only parts equal ones.
@@ -283,14 +303,15 @@ class Cast:
                 break
         return best
 
-    def put_on(self, targets: Sequence[SwapTarget], donors: Sequence[int]) -> Array:
+    def put_on(self, targets: Sequence[SwapTarget], choices: Sequence[Choice]) -> Array:
         """Pictures `(B, 3, S, S)` in [-1, 1] with the faces of donors.
 
         Those of which too little would change to hide the person are NaN.
         """
         drawn = []
-        for target, number in zip(targets, donors, strict=True):
-            drawn.append(put_on(target, self.donor(number, len(target.picture)), self.triangles))
+        for target, choice in zip(targets, choices, strict=True):
+            donor = self.donor(choice.donor, len(target.picture))
+            drawn.append(put_on(target, donor, self.triangles, choice.move))
         pictures: Array = np.stack(drawn).transpose(0, 3, 1, 2).astype(np.float32) / np.float32(127.5) - 1
         pictures[[not target.hidden for target in targets]] = np.nan
         return pictures
@@ -301,8 +322,9 @@ class Cast:
         orders: Sequence[Sequence[int]],
         alike: Alike,
         known: NDArray[np.bool_] | None = None,
-    ) -> tuple[Array, list[int]]:
-        """Pictures with the first donors who are unlike the persons, and the donors' numbers.
+        read: Read | None = None,
+    ) -> tuple[Array, list[Choice]]:
+        """Pictures with the first donors who are unlike the persons, and how they were put on.
 
         Args:
             targets: The faces.
@@ -311,19 +333,21 @@ class Cast:
                 R rows.
             known: `(B,)`, whose first donor is the one that the person has in other photos too. Such a donor is given
                 up only where almost everybody would still see the person.
+            read: Finds the points of a drawn face. Each face is then put on once more, as `moved_back`. None leaves
+                faces as they are put on first.
         """
-        donors = [order[0] for order in orders]
-        drawn = self.put_on(targets, donors)
+        choices = [Choice(order[0]) for order in orders]
+        drawn = self.put_on(targets, choices)
         off = steps(alike(drawn, list(range(len(targets)))))
-        if known is not None:
-            off[known & (off < SEEN)] = 0
+        settled = np.zeros(len(targets), bool) if known is None else known & (off < SEEN)
         for attempt in range(1, TRIES):
             # Compared, since NaN is not 0: of a face on which nothing was put no other donor changes that.
-            rows = [row for row in np.flatnonzero(off > 0).tolist() if attempt < len(orders[row])]
+            again = np.flatnonzero((off > 0) & ~settled)
+            rows = [row for row in again.tolist() if attempt < len(orders[row])]
             if not rows:
                 break
             # The faces that are still too much like their originals get their next donors, in one batch.
-            others = [orders[row][attempt] for row in rows]
+            others = [Choice(orders[row][attempt]) for row in rows]
             redrawn = self.put_on([targets[row] for row in rows], others)
             off_now = steps(alike(redrawn, rows))
             for place, row in enumerate(rows):
@@ -331,8 +355,66 @@ class Cast:
                 if off_now[place] < off[row]:
                     drawn[row] = redrawn[place]
                     off[row] = off_now[place]
-                    donors[row] = others[place]
-        return drawn, donors
+                    choices[row] = others[place]
+        if read is not None:
+            self._move_back(targets, drawn, choices, off, alike, read)
+        return drawn, choices
+
+    def _move_back(
+        self,
+        targets: Sequence[SwapTarget],
+        drawn: Array,
+        choices: list[Choice],
+        off: Array,
+        alike: Alike,
+        read: Read,
+    ) -> None:
+        """Put faces on once more, so that mouth and pose are read as those of the old faces.
+
+        A network reads them a little off where skin and lips are another person's, though the points are where they
+        should be. So the points are moved back by most of what it reads wrong, or by less, where the face would be more
+        like the person then, or not at all.
+
+        Args:
+            targets: The faces.
+            drawn: Pictures with the faces of donors; those of faces that are put on anew are replaced.
+            choices: How they were put on; replaced likewise.
+            off: `(B,)`, how many steps they are too much like the persons, see `steps`.
+            alike: As in `put_on_unlike`.
+            read: As there.
+        """
+        # NaN where nothing was put on.
+        rows = np.flatnonzero(np.isfinite(off)).tolist()
+        if not rows:
+            return
+        found = dict(zip(rows, read(drawn[rows]), strict=True))
+        for share in MOVED_BACK:
+            others = [replace(choices[row], move=-share * _read_wrong(targets[row], found[row])) for row in rows]
+            redrawn = self.put_on([targets[row] for row in rows], others)
+            off_now = steps(alike(redrawn, rows))
+            left = []
+            for place, row in enumerate(rows):
+                if off_now[place] <= off[row]:
+                    drawn[row] = redrawn[place]
+                    choices[row] = others[place]
+                else:
+                    left.append(row)
+            rows = left
+            if not rows:
+                break
+
+
+def _read_wrong(target: SwapTarget, points: Array) -> Array:
+    """By how much the points of a drawn face are read wrong, `(468, 2)` in sides of the picture; 0 if they make no sense.
+
+    Args:
+        target: The face that was there. Points of its outline count as right, since they must not move.
+        points: `(468, 2)` of the drawn face, in sides of the picture.
+    """
+    side = np.float32(len(target.picture))
+    wrong: Array = (points - target.mesh[:, :2] / side) * target.free
+    average = float(np.linalg.norm(wrong, axis=1).mean()) * side / eye_distance(target.mesh)
+    return wrong if average < MOST_WRONG else np.zeros_like(wrong)
 
 
 def _mirrored(donor: Donor, points: NDArray[np.intp]) -> Donor:

@@ -197,17 +197,21 @@ def target_of(picture: Pixels, mesh: Array, cells: Mask) -> SwapTarget:
     )
 
 
-def put_on(target: SwapTarget, donor: Donor, triangles: NDArray[np.int32]) -> Pixels:
+def put_on(target: SwapTarget, donor: Donor, triangles: NDArray[np.int32], move: Array | None = None) -> Pixels:
     """A picture with another person's face, `(S, S, 3)`.
 
     Args:
         target: The face that is hidden; beyond its `area` nothing changes.
         donor: Whose face it becomes, at the picture's scale.
         triangles: `(T, 3)` numbers of points.
+        move: `(468, 2)` in sides of the picture, by how much its points move beyond the donor's shape; None for not at
+            all.
     """
     if not target.area.any():
         return target.picture.copy()
     shape = fitted_shape(target, donor.points)
+    if move is not None:
+        shape = shape + move * np.float32(len(target.picture))
     warped = _warped(donor, shape, target, triangles)
     met = _meeting(_in_light_of(warped, target), target)
     area = target.area

@@ -21,7 +21,7 @@ from faceanon.errors import UserError
 from faceanon.files import former_hashes, load_arrays, read_yaml
 from faceanon.key import Secret
 from faceanon.landmarks.album import Album
-from faceanon.landmarks.cast import Alike, Cast
+from faceanon.landmarks.cast import Alike, Cast, Choice
 from faceanon.landmarks.cover_cells import covered_cells
 from faceanon.landmarks.drawings import (
     COVERED,
@@ -260,11 +260,11 @@ class LightPersona:
         if self.with_cast:
             large = image.shape[-1] == LARGE
             seen = self._look(_halved(image) if large else image)
-            picture, donors = self._with_donors(seen, keys)
+            picture, choices = self._with_donors(seen, keys)
             latents = seen.latents
             mask = seen.mask
             if large:
-                picture = self.cast().put_on(_targets(image, seen), donors)
+                picture = self.cast().put_on(_targets(image, seen), choices)
                 latents = self._encoded(image)
                 mask = _doubled(mask)
         elif image.shape[-1] == SIZE:
@@ -376,15 +376,21 @@ class LightPersona:
         code = self._identity(embedding, latents)
         return SeenFaces(image, latents, mask, maps, attributes, code, embedding, place.confidence, place.mesh)
 
-    def _with_donors(self, seen: SeenFaces, keys: Array) -> tuple[Array, list[int]]:
-        """Pictures of others under keys, and the numbers of their donors, as `Persona._with_donors`."""
+    def _with_donors(self, seen: SeenFaces, keys: Array) -> tuple[Array, list[Choice]]:
+        """Pictures of others under keys, and how they were put on, as `Persona._with_donors`."""
         turned = self._nearer_to_mean(self._turned(seen.code, keys))
         space = self._space()
         targets = _targets(seen.image, seen)
         cast = self.cast()
         orders = cast.orders(targets, turned, seen.embedding, space["kept_basis"], space["free_basis"], self.album)
         known = None if self.album is None else self.album.knows(seen.embedding)
-        return cast.put_on_unlike(targets, orders, self._alike_in_rows(seen.embedding), known)
+        return cast.put_on_unlike(targets, orders, self._alike_in_rows(seen.embedding), known, self._read_points)
+
+    def _read_points(self, drawn: Array) -> Array:
+        """Points `(R, 468, 2)` that the mesh finds in pictures `(R, 3, 128, 128)`, in sides of the picture."""
+        places, _ = self._points(drawn)
+        read: Array = (places[..., :2] + 1) / 2
+        return read
 
     def _alike_in_rows(self, embedding: Array) -> Alike:
         """How alike drawn faces are to the persons of embeddings `(B, E)`, as the cast asks for it."""

@@ -83,12 +83,12 @@ def donors_of(pipeline, photos, target, monkeypatch, **options):
     got = []
     put_on_unlike = Cast.put_on_unlike
 
-    def spy(self, targets, orders, alike, known=None):
-        drawn, donors = put_on_unlike(self, targets, orders, alike, known)
-        for face, donor in zip(targets, donors, strict=True):
+    def spy(self, targets, orders, alike, known=None, read=None):
+        drawn, choices = put_on_unlike(self, targets, orders, alike, known, read)
+        for face, choice in zip(targets, choices, strict=True):
             # A mirror image is the same donor.
-            got.append((face.picture.astype(float), donor % len(self.codes)))
-        return drawn, donors
+            got.append((face.picture.astype(float), choice.donor % len(self.codes)))
+        return drawn, choices
 
     with monkeypatch.context() as patch:
         patch.setattr(Cast, "put_on_unlike", spy)

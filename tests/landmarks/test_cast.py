@@ -9,10 +9,10 @@ from cast_list import listed
 
 from faceanon.errors import UserError
 from faceanon.landmarks.album import Album
-from faceanon.landmarks.cast import FEWEST, FILE, FITTING, LAUGHING, READ, TRIES, Cast, Choice
-from faceanon.landmarks.drawings import LEFT_EYE, RIGHT_EYE
+from faceanon.landmarks.cast import FEWEST, FILE, FITTING, LAUGHING, MOVED_BACK, READ, TRIES, Cast, Choice
+from faceanon.landmarks.drawings import LEFT_EYE, OUTLINE, RIGHT_EYE
 from faceanon.landmarks.geometry import openness, turn
-from faceanon.landmarks.swap import Appearance
+from faceanon.landmarks.swap import Appearance, target_of
 from faceanon.networks.identity_space import IdentitySpace
 from faceanon.paths import checkpoints
 from faceanon.weights.bundle import Bundle
@@ -295,3 +295,86 @@ def test_orders_may_be_short(cast, monkeypatch):
     orders = [[3], [4, 5]]
     _, choices = cast.put_on_unlike([None, None], orders, lambda drawn, rows: np.full(len(rows), 0.5, np.float32))
     assert choices == [Choice(3), Choice(4)]
+
+
+SIDES = np.float32(256)
+
+
+@pytest.fixture(scope="module")
+def target(face, points):
+    # Covers are no matter here: the whole face may change.
+    return replace(target_of(face, points, np.ones((32, 32), bool)), hidden=True)
+
+
+def put_on_and_read(cast, target, wrong, likeness):
+    """How donor 3 is put on a face whose points are read off by `wrong` pixels.
+
+    The face is like the person by the first cosine of `likeness` at first, by the others whenever it is put on anew.
+    """
+    answers = iter(likeness)
+
+    def alike(drawn, rows):
+        return np.full(len(rows), next(answers), np.float32)
+
+    def read(drawn):
+        return (target.mesh[None, :, :2] + wrong) / SIDES
+
+    drawn, choices = cast.put_on_unlike([target], [[3]], alike, None, read)
+    assert next(answers, None) is None
+    assert np.array_equal(drawn, cast.put_on([target], choices))
+    return choices[0]
+
+
+def test_points_that_are_read_wrong_are_moved_back(cast, target):
+    wrong = np.float32([1.5, -2.0])
+    most, less = MOVED_BACK
+    choice = put_on_and_read(cast, target, wrong, [0.0, 0.0])
+    assert choice.donor == 3
+    np.testing.assert_allclose(choice.move, -most * wrong / SIDES * target.free, atol=1e-6)
+    # The outline stays where it is.
+    assert not choice.move[list(OUTLINE)].any()
+    # Where that shows the person, less is done; where less does too, nothing.
+    choice = put_on_and_read(cast, target, wrong, [0.0, 0.3, 0.0])
+    np.testing.assert_allclose(choice.move, -less * wrong / SIDES * target.free, atol=1e-6)
+    assert put_on_and_read(cast, target, wrong, [0.0, 0.3, 0.3]).move is None
+    # A face that was like the person before may stay so.
+    assert put_on_and_read(cast, target, wrong, [0.3, 0.3]).move is not None
+
+
+def test_a_reading_that_makes_no_sense_moves_nothing(cast, target):
+    choice = put_on_and_read(cast, target, np.float32([60, 0]), [0.0, 0.0])
+    assert not choice.move.any()
+
+
+def test_a_face_on_which_nothing_is_put_is_not_read(cast, target):
+    drawn, choices = cast.put_on_unlike(
+        [replace(target, hidden=False)],
+        [[3]],
+        lambda drawn, rows: np.full(len(rows), np.nan, np.float32),
+        None,
+        lambda drawn: pytest.fail("there is nothing to read"),
+    )
+    assert np.isnan(drawn).all()
+    assert choices == [Choice(3)]
+
+
+def test_a_face_put_on_twice_is_held_more_like_the_old_one(cast, mesh, target):
+    def read(drawn):
+        return mesh.solid(pictures(drawn))[0][..., :2] / SIDES
+
+    def pictures(drawn):
+        return ((drawn.transpose(0, 2, 3, 1) + 1) * 127.5).round().astype(np.uint8)
+
+    def unlike(drawn, rows):
+        return np.zeros(len(rows), np.float32)
+
+    def off(drawn):
+        return np.linalg.norm(read(drawn) * SIDES - target.mesh[:, :2], axis=-1).mean(1)
+
+    donors = [int(donor) for donor in cast.closed[:6]]
+    targets = [target] * len(donors)
+    orders = [[donor] for donor in donors]
+    once, _ = cast.put_on_unlike(targets, orders, unlike)
+    twice, _ = cast.put_on_unlike(targets, orders, unlike, None, read)
+    assert (off(twice) < off(once)).all()
+    assert off(twice).mean() < 0.75 * off(once).mean()

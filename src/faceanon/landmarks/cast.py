@@ -405,7 +405,7 @@ class Cast:
 
 
 def _read_wrong(target: SwapTarget, points: Array) -> Array:
-    """By how much the points of a drawn face are read wrong, `(468, 2)` in sides of the picture; 0 if they make no sense.
+    """By how much the points of a drawn face are read wrong, `(468, 2)` in sides of the picture; 0 if senseless.
 
     Args:
         target: The face that was there. Points of its outline count as right, since they must not move.

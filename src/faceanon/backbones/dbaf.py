@@ -7,13 +7,14 @@
 - MAAR, attention over encoder features (eqs. 6-8): CBAM on the maps at 16, 32 and 64 px, which take the place of the
   generator's noise.
 
-Five deviations can be switched on: `blend`, `flips`, `code_reader`, `corrections`, and a trained encoder (in the
-stages' `trainable` lists).
+Deviations can be switched on: `blend`, `flips` with or without `turn_angle`, `code_reader`, `corrections`, and a
+trained encoder (in the stages' `trainable` lists).
 `backbones.keyed` goes further.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from itertools import pairwise
@@ -33,7 +34,7 @@ from faceanon.networks.stylegan2_layers import EqualLinear
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
 
-READER_ROWS = 1500  # strangers on whom it is measured how codes are read off saved pictures
+READER_ROWS = 1000  # strangers on whom it is measured how codes are read off saved pictures
 LEVELS = (4, 4)  # coarse and middle layers; the rest is fine (RiDDLE's groups, also in DBAF's released code)
 
 
@@ -99,6 +100,47 @@ def flipped(identity: Tensor, key: Tensor, kept: int = 0, share: float = 0.5) ->
     return shared * signs + torch.cat(changed, 1)
 
 
+def turned(identity: Tensor, key: Tensor, angle: float, kept: int = 0) -> Tensor:
+    """Turn neighbouring numbers of an identity code against each other, each pair to the side that a key says.
+
+    Where a change of signs leaves some numbers as they are and makes others their opposite, this moves all alike.
+
+    Args:
+        identity: `(B, L, D)`, D even.
+        key: `(B, 3, D)`; the sign of the first number of a pair is its side. Rows go by its parts as in `flipped`.
+        angle: In degrees; its negative turns back.
+        kept: Numbers of the first row that stay, from its beginning; even.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.backbones.dbaf import turned
+        >>> code, key = torch.randn(2, 14, 8), torch.randn(2, 3, 8)
+        >>> stranger = turned(code, key, 120)
+        >>> torch.allclose(turned(stranger, key, -120), code, atol=1e-5)
+        True
+        >>> torch.allclose(turned(stranger, -key, -120), code, atol=1e-5)
+        False
+    """
+    side = torch.where(key[..., 0::2] < 0, -1.0, 1.0).to(identity.dtype)
+    cosine = math.cos(math.radians(angle))
+    sine = math.sin(math.radians(angle)) * side
+    shared = identity[:, :1]
+    moved = _turned_pairs(shared, cosine, sine[:, :1])
+    moved = torch.cat([shared[..., :kept], moved[..., kept:]], -1)
+    parts = torch.split(identity - shared, [*LEVELS, identity.shape[1] - sum(LEVELS)], 1)
+    changed = []
+    for number, part in enumerate(parts):
+        changed.append(_turned_pairs(part, cosine, sine[:, number, None]))
+    return moved + torch.cat(changed, 1)
+
+
+def _turned_pairs(code: Tensor, cosine: float, sine: Tensor) -> Tensor:
+    """Codes `(B, l, D)` whose pairs are turned by angles with these cosines and sines `(B, 1, D / 2)`."""
+    first = code[..., 0::2]
+    second = code[..., 1::2]
+    return torch.stack([cosine * first - sine * second, sine * first + cosine * second], -1).flatten(-2)
+
+
 class DBAF(Backbone):
     """DBAF / HFORD on any bundle. The defaults are the paper's side of every choice.
 
@@ -122,6 +164,9 @@ class DBAF(Backbone):
         flip_share: The share s of signs that a key changes. Above 0.5 a stranger's code is on average 1 - 2 s times the
             person's, so the opposite of the person; codes under two keys, and what a wrong key brings back, are alike
             by (1 - 2 s)^2, which is less. Stage 2 may have another one than stage 1.
+        turn_angle: With a number, `flips` says how many first numbers stay, and the key turns pairs of the others by so
+            many degrees, to one side or the other, in place of changes of their signs. Strangers are then all as unlike
+            the person. `flips` is even. Stage 2 may have another one than stage 1.
         flip_stretch: By how much a stranger lies farther from the mean code than the change of signs puts it; 1 not at
             all. The way back divides again. The numbers that keep their sign stay. More draws strangers with clearer
             features, who are less like the person and less like each other. Stage 2 may have another one than stage 1.
@@ -133,7 +178,7 @@ class DBAF(Backbone):
 
     Raises:
         UserError: `flip_share` is not between 0 and 1; `flip_stretch` is not above 0, or given without `flips`;
-            `corrections` is below 0.
+            `turn_angle` is not between 0 and 180, or given without an even number of `flips`; `corrections` is below 0.
 
     Examples:
         >>> from faceanon.backbones.dbaf import DBAF
@@ -150,7 +195,7 @@ class DBAF(Backbone):
     paper = "Zhu et al., Disentangle Before Anonymize (DBAF), arXiv:2311.08786, and HFORD by the same authors"
     licence = "the authors' code of DBAF is MIT; nothing of it is used"
 
-    stage_arguments = frozenset({"flip_share", "flip_stretch", "corrections"})
+    stage_arguments = frozenset({"flip_share", "flip_stretch", "turn_angle", "corrections"})
     latent_avg: Tensor
 
     def __init__(
@@ -170,10 +215,13 @@ class DBAF(Backbone):
         flip_stretch: float = 1.0,
         code_reader: bool = False,
         corrections: int = 0,
+        turn_angle: float | None = None,
     ) -> None:
         if not 0 < flip_share < 1:
             raise UserError(f"flip_share is {flip_share}; give a number between 0 and 1")
         check_stretch("flip_stretch", flip_stretch, "flips", flips is not None)
+        if turn_angle is not None and (flips is None or flips % 2 or not 0 < turn_angle < 180):
+            raise UserError(f"turn_angle is {turn_angle} with flips {flips}; give 0 to 180 degrees, and even flips")
         if corrections < 0:
             raise UserError(f"corrections is {corrections}; give 0 or more")
         super().__init__()
@@ -197,6 +245,7 @@ class DBAF(Backbone):
         self.flips = flips
         self.flip_share = flip_share
         self.flip_stretch = flip_stretch
+        self.turn_angle = turn_angle
         self.corrections = corrections
         self.code_reader = None
         if code_reader:
@@ -302,13 +351,17 @@ class DBAF(Backbone):
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """Edit the identity under `key` `(B, 3, D)`; KRIA is one network for both directions (eqs. 17 and 22).
 
-        `inverse` changes nothing but the place of `flip_stretch`.
+        `inverse` changes nothing but the place of `flip_stretch` and the direction of `turn_angle`.
         """
         if self.flips is None:
             return self._added(identity, key)
         if inverse:
             identity = stretched(identity, 1 / self.flip_stretch, self.flips)
-        edited = self._added(identity, key) + flipped(identity, key, self.flips, self.flip_share)
+        if self.turn_angle is None:
+            moved = flipped(identity, key, self.flips, self.flip_share)
+        else:
+            moved = turned(identity, key, -self.turn_angle if inverse else self.turn_angle, self.flips)
+        edited = self._added(identity, key) + moved
         if inverse:
             return edited
         return stretched(edited, self.flip_stretch, self.flips)

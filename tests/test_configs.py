@@ -65,7 +65,7 @@ def test_dbaf_on_photographs_is_the_paper_s_stage_with_what_photographs_need(par
     # The frame needs no encoder features.
     assert given.trainable == [part for part in paper.trainable if part != "maar"]
     assert given.backbone.init_args.bundle == "photo128_prior"
-    assert given.backbone.init_args.flips == 16
+    assert given.backbone.init_args.flips == 20
     assert given.weights.parsing == 0
     assert not given.backbone.init_args.maar
     assert config.data.class_path == "faceanon.data.prepared.PreparedFaces"

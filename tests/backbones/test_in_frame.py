@@ -74,6 +74,24 @@ def test_the_three_steps_give_what_anonymize_gives(method, faces, keys):
     assert method.anonymize_as(faces, same, keys).shape == faces.shape
 
 
+@torch.no_grad()
+def test_a_correction_has_the_right_code_read(plain, method, faces, keys):
+    torch.manual_seed(0)
+    corrected = DBAF("photo128_prior", flips=10, corrections=1, **SMALL).eval()
+    corrected.load_state_dict(plain.state_dict())
+    corrected = in_use(corrected)
+    codes = method.encode(faces)
+    meant = method.edit(codes, keys).identity
+    once = saved(method.anonymize(faces, keys))
+    again = saved(corrected.anonymize(faces, keys))
+    missed = (method.encode_anonymized(once).identity - meant).norm()
+    assert (method.encode_anonymized(again).identity - meant).norm() < missed
+    assert not torch.equal(once, again)
+    # The way back asks for nothing more, and frames of a clip are drawn in the same way.
+    torch.testing.assert_close(method.recover(again, keys), corrected.recover(again, keys))
+    torch.testing.assert_close(saved(corrected.anonymize_as(faces, codes.identity, keys)), again)
+
+
 def test_it_is_the_method_inside_to_whoever_asks(method, plain):
     assert method.method == plain.method
     assert method.init_args == plain.init_args

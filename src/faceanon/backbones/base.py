@@ -44,6 +44,8 @@ class Backbone(nn.Module, ABC):
         licence: Terms of the paper's own code and weights, neither of which is used here.
         calibration_batches: Training batches that `calibrate` gets at most.
         reader_rows: Strangers that `calibrate_reader` wants; 0 where a method has nothing to measure there.
+        corrections: Rounds in which a stranger in the frame of a mesh is drawn anew, so that a receiver reads the right
+            code off the saved picture (`in_frame`).
         stage_arguments: Names of arguments that a later stage may set anew, since no weight depends on them.
         latent_terms: Names of its own terms that need no pictures of the stage's where latents are compared.
 
@@ -75,6 +77,7 @@ class Backbone(nn.Module, ABC):
     reversible: bool = True
     calibration_batches: int = 100
     reader_rows: int = 0
+    corrections: int = 0
     stage_arguments: frozenset[str] = frozenset()
     latent_terms: frozenset[str] = frozenset()
     exact: bool = False

@@ -7,14 +7,15 @@
 - MAAR, attention over encoder features (eqs. 6-8): CBAM on the maps at 16, 32 and 64 px, which take the place of the
   generator's noise.
 
-Three deviations can be switched on: `blend`, `flips`, and a trained encoder (in the stages' `trainable`
-lists).
+Deviations can be switched on: `blend`, `flips` with or without `turn_angle`, `code_reader`, `corrections`, and a
+trained encoder (in the stages' `trainable` lists).
 `backbones.keyed` goes further.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from itertools import pairwise
 from statistics import NormalDist
@@ -26,12 +27,14 @@ from faceanon.backbones.base import Backbone
 from faceanon.backbones.region import face_hole, softened
 from faceanon.errors import UserError
 from faceanon.networks.attention import MAAR, AttentionAxis, LayerTransformer
+from faceanon.networks.code_reader import CodeReader
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.keyed import check_stretch, stretched
 from faceanon.networks.stylegan2_layers import EqualLinear
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
 
+READER_ROWS = 1000  # strangers on whom it is measured how codes are read off saved pictures
 LEVELS = (4, 4)  # coarse and middle layers; the rest is fine (RiDDLE's groups, also in DBAF's released code)
 
 
@@ -97,6 +100,47 @@ def flipped(identity: Tensor, key: Tensor, kept: int = 0, share: float = 0.5) ->
     return shared * signs + torch.cat(changed, 1)
 
 
+def turned(identity: Tensor, key: Tensor, angle: float, kept: int = 0) -> Tensor:
+    """Turn neighbouring numbers of an identity code against each other, each pair to the side that a key says.
+
+    Where a change of signs leaves some numbers as they are and makes others their opposite, this moves all alike.
+
+    Args:
+        identity: `(B, L, D)`, D even.
+        key: `(B, 3, D)`; the sign of the first number of a pair is its side. Rows go by its parts as in `flipped`.
+        angle: In degrees; its negative turns back.
+        kept: Numbers of the first row that stay, from its beginning; even.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.backbones.dbaf import turned
+        >>> code, key = torch.randn(2, 14, 8), torch.randn(2, 3, 8)
+        >>> stranger = turned(code, key, 120)
+        >>> torch.allclose(turned(stranger, key, -120), code, atol=1e-5)
+        True
+        >>> torch.allclose(turned(stranger, -key, -120), code, atol=1e-5)
+        False
+    """
+    side = torch.where(key[..., 0::2] < 0, -1.0, 1.0).to(identity.dtype)
+    cosine = math.cos(math.radians(angle))
+    sine = math.sin(math.radians(angle)) * side
+    shared = identity[:, :1]
+    moved = _turned_pairs(shared, cosine, sine[:, :1])
+    moved = torch.cat([shared[..., :kept], moved[..., kept:]], -1)
+    parts = torch.split(identity - shared, [*LEVELS, identity.shape[1] - sum(LEVELS)], 1)
+    changed = []
+    for number, part in enumerate(parts):
+        changed.append(_turned_pairs(part, cosine, sine[:, number, None]))
+    return moved + torch.cat(changed, 1)
+
+
+def _turned_pairs(code: Tensor, cosine: float, sine: Tensor) -> Tensor:
+    """Codes `(B, l, D)` whose pairs are turned by angles with these cosines and sines `(B, 1, D / 2)`."""
+    first = code[..., 0::2]
+    second = code[..., 1::2]
+    return torch.stack([cosine * first - sine * second, sine * first + cosine * second], -1).flatten(-2)
+
+
 class DBAF(Backbone):
     """DBAF / HFORD on any bundle. The defaults are the paper's side of every choice.
 
@@ -120,12 +164,21 @@ class DBAF(Backbone):
         flip_share: The share s of signs that a key changes. Above 0.5 a stranger's code is on average 1 - 2 s times the
             person's, so the opposite of the person; codes under two keys, and what a wrong key brings back, are alike
             by (1 - 2 s)^2, which is less. Stage 2 may have another one than stage 1.
+        turn_angle: With a number, `flips` says how many first numbers stay, and the key turns pairs of the others by so
+            many degrees, to one side or the other, in place of changes of their signs. Strangers are then all as unlike
+            the person. `flips` is even. Stage 2 may have another one than stage 1.
         flip_stretch: By how much a stranger lies farther from the mean code than the change of signs puts it; 1 not at
             all. The way back divides again. The numbers that keep their sign stay. More draws strangers with clearer
             features, who are less like the person and less like each other. Stage 2 may have another one than stage 1.
+        code_reader: Whether codes of anonymized pictures are corrected by a map that is measured before stage 2,
+            on strangers whose codes are known. Originals are read as before.
+        corrections: Rounds in which whoever anonymizes reads the stranger's saved picture as a receiver will, and draws
+            it anew so that the right code is read. Each takes as long as anonymizing and recovering. Only in the frame
+            of a mesh. Stage 2 may have another number than stage 1.
 
     Raises:
-        UserError: `flip_share` is not between 0 and 1; `flip_stretch` is not above 0, or given without `flips`.
+        UserError: `flip_share` is not between 0 and 1; `flip_stretch` is not above 0, or given without `flips`;
+            `turn_angle` is not between 0 and 180, or given without an even number of `flips`; `corrections` is below 0.
 
     Examples:
         >>> from faceanon.backbones.dbaf import DBAF
@@ -142,7 +195,7 @@ class DBAF(Backbone):
     paper = "Zhu et al., Disentangle Before Anonymize (DBAF), arXiv:2311.08786, and HFORD by the same authors"
     licence = "the authors' code of DBAF is MIT; nothing of it is used"
 
-    stage_arguments = frozenset({"flip_share", "flip_stretch"})
+    stage_arguments = frozenset({"flip_share", "flip_stretch", "turn_angle", "corrections"})
     latent_avg: Tensor
 
     def __init__(
@@ -160,10 +213,17 @@ class DBAF(Backbone):
         flips: int | None = None,
         flip_share: float = 0.5,
         flip_stretch: float = 1.0,
+        code_reader: bool = False,
+        corrections: int = 0,
+        turn_angle: float | None = None,
     ) -> None:
         if not 0 < flip_share < 1:
             raise UserError(f"flip_share is {flip_share}; give a number between 0 and 1")
         check_stretch("flip_stretch", flip_stretch, "flips", flips is not None)
+        if turn_angle is not None and (flips is None or flips % 2 or not 0 < turn_angle < 180):
+            raise UserError(f"turn_angle is {turn_angle} with flips {flips}; give 0 to 180 degrees, and even flips")
+        if corrections < 0:
+            raise UserError(f"corrections is {corrections}; give 0 or more")
         super().__init__()
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()
@@ -185,6 +245,12 @@ class DBAF(Backbone):
         self.flips = flips
         self.flip_share = flip_share
         self.flip_stretch = flip_stretch
+        self.turn_angle = turn_angle
+        self.corrections = corrections
+        self.code_reader = None
+        if code_reader:
+            self.code_reader = self._new_reader(dim)
+            self.reader_rows = READER_ROWS
         # Lightning does not call `train` when a fit starts.
         self.encoder.eval()
         self._add_key_edit(dim)
@@ -196,6 +262,10 @@ class DBAF(Backbone):
             assert isinstance(trained, MAAR)
             return trained
         return MAAR(self.encoder.feature_channels, self.generator.channels)
+
+    def _new_reader(self, dim: int) -> CodeReader:
+        """One for what the encoder sees: the codec's latents where there is a codec, else pictures."""
+        return CodeReader(self.encoder.input_nc * self.encoder.input_size**2, dim)
 
     def _add_key_edit(self, dim: int) -> None:
         """The parts by which a key edits the identity; a method that is built on this one may have others."""
@@ -217,9 +287,51 @@ class DBAF(Backbone):
         """Codes of `(B, 3, S, S)`: identity `(B, L, D)`."""
         return self._encode(image)
 
-    def _encode(self, image: Tensor, identify: Callable[[Tensor, Tensor], Tensor] | None = None) -> Codes:
-        """Codes with the identity that `identify` reads off picture and W+ code, or with what attributes leave."""
-        codes, maps = self.encoder.with_features(image)
+    def encode_anonymized(self, image: Tensor) -> Codes:
+        """As `encode`, of pictures that this method drew; with `code_reader` their codes are corrected."""
+        if self.code_reader is None:
+            return self.encode(image)
+        return self._encode(image, reader=self.code_reader)
+
+    def _seen(self, image: Tensor) -> Tensor:
+        """What the encoder reads codes off: the latents of pictures `(B, 3, S, S)` where there is a codec."""
+        if self.encoder.has_codec:
+            latents: Tensor = self.encoder.codec.encode(image)
+            return latents
+        return image
+
+    @torch.no_grad()
+    def calibrate_reader(self, pairs: Iterable[tuple[Codes, Tensor]]) -> None:
+        """Measure the correction of codes that are read off saved pictures."""
+        if self.code_reader is None:
+            return
+        read = []
+        seen = []
+        drawn = []
+        for codes, saved in pairs:
+            items = self._seen(saved)
+            read.append(self.encoder.with_features(items)[0][:, 0])
+            seen.append(items)
+            drawn.append((self.w_plus(codes) - self.latent_avg)[:, 0])
+        self.code_reader.fit(torch.cat(read), torch.cat(seen), torch.cat(drawn))
+
+    def _encode(
+        self,
+        image: Tensor,
+        identify: Callable[[Tensor, Tensor], Tensor] | None = None,
+        reader: CodeReader | None = None,
+    ) -> Codes:
+        """Codes of `(B, 3, S, S)`.
+
+        Args:
+            image: Pictures.
+            identify: Reads the identity off picture and W+ code; None takes what attributes leave.
+            reader: Corrects the codes that the encoder reads; None leaves them.
+        """
+        seen = self._seen(image)
+        codes, maps = self.encoder.with_features(seen)
+        if reader is not None:
+            codes = reader(codes, seen)
         latent = codes + self.latent_avg
         if self.cid is None:
             attributes = torch.zeros_like(latent)
@@ -239,13 +351,17 @@ class DBAF(Backbone):
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """Edit the identity under `key` `(B, 3, D)`; KRIA is one network for both directions (eqs. 17 and 22).
 
-        `inverse` changes nothing but the place of `flip_stretch`.
+        `inverse` changes nothing but the place of `flip_stretch` and the direction of `turn_angle`.
         """
         if self.flips is None:
             return self._added(identity, key)
         if inverse:
             identity = stretched(identity, 1 / self.flip_stretch, self.flips)
-        edited = self._added(identity, key) + flipped(identity, key, self.flips, self.flip_share)
+        if self.turn_angle is None:
+            moved = flipped(identity, key, self.flips, self.flip_share)
+        else:
+            moved = turned(identity, key, -self.turn_angle if inverse else self.turn_angle, self.flips)
+        edited = self._added(identity, key) + moved
         if inverse:
             return edited
         return stretched(edited, self.flip_stretch, self.flips)

@@ -71,7 +71,10 @@ def run_meta() -> dict[str, Any]:
     here = str(Path.cwd()) + "/"
     # Results are for others, too.
     words = (re.sub(rf"(^|=){re.escape(here)}", r"\1", word) for word in sys.argv[1:])
-    command = shlex.join([Path(sys.argv[0]).name, *words])
+    program = Path(sys.argv[0])
+    # `python -m faceanon` runs a file of this name in the folder of the package.
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    command = shlex.join([name, *words])
     versions = {"faceanon": faceanon.__version__, "torch": torch.__version__, "python": platform.python_version()}
     precision = torch.get_float32_matmul_precision()  # `high` is TF32 on GPUs
     return {**versions, "commit": git_commit(), "command": command, "float32_matmul": precision}

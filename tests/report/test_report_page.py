@@ -337,5 +337,7 @@ def test_a_command_tells_nothing_of_the_machine(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["/opt/bin/faceanon", "test", f"--a={tmp_path}/x/y.yaml", f"{tmp_path}/z", "/a/b"])
     assert run_meta()["command"] == "faceanon test --a=x/y.yaml z /a/b"
+    monkeypatch.setattr("sys.argv", ["/somewhere/faceanon/__main__.py", "test"])
+    assert run_meta()["command"] == "faceanon test"
     told = shown_command("faceanon test --config /data/anna/faceanon/configs/a.yaml --b=/data/c --d=e/f/g '/srv/h/i j'")
     assert told == "faceanon test --config …/configs/a.yaml --b=/data/c --d=e/f/g '…/h/i j'"

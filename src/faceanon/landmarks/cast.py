@@ -41,11 +41,11 @@ MISFIT = 7.0  # cost above the best one's from which a donor does not fit, if th
 TRIES = 8  # donors who are put on a face at most, until one is unlike the original
 UNLIKE = 0.1  # cosine of embeddings from which a donor's face on the original is too much like it
 SEEN = 4  # steps above it from which a donor whom a person has in other photos is not put on either: a cosine of .25
+STEP = 0.05  # differences of that cosine below which the key decides between two donors, not the likeness
 # Shares of what the points of a drawn face are read wrong by, by which they are moved back; the first one that does not
 # make the face more like the person is taken.
 MOVED_BACK = (0.8, 0.4)
-MOST_WRONG = 0.1  # mean of it, in distances between the eyes, from which no face was found where it is
-STEP = 0.05  # differences of that cosine below which the key decides between two donors, not the likeness
+MOST_WRONG = 0.1  # mean of what is read wrong, in distances between the eyes, from which no reading is believed
 READ = 3  # first kept directions of a code: sex, age and skin, as `landmarks.looks` reads them off a picture
 # How much differences of these between a person and a donor count, and of brightness and colour of the pictures, in
 # natural logarithms. Skin and brightness are two things: a light face in the dark is no dark face.
@@ -333,8 +333,8 @@ class Cast:
                 R rows.
             known: `(B,)`, whose first donor is the one that the person has in other photos too. Such a donor is given
                 up only where almost everybody would still see the person.
-            read: Finds the points of a drawn face. Each face is then put on once more, as `moved_back`. None leaves
-                faces as they are put on first.
+            read: Finds the points of drawn faces. Each face is then put on once more, its points moved back by most of
+                what is read wrong of them. None leaves faces as they are put on first.
         """
         choices = [Choice(order[0]) for order in orders]
         drawn = self.put_on(targets, choices)

@@ -86,6 +86,18 @@ def test_pictures_of_another_side_are_resized_first(image):
     assert {side: item.shape[1] for side, item in maps.items()} == net.feature_channels == {32: 40, 16: 80, 8: 160}
 
 
+@torch.no_grad()
+def test_what_it_sees_are_pictures_of_one_size_whatever_its_bundle_draws_on(image):
+    net = TimmEncoder("resnet18", **SMALL | {"input_size": 128}).eval()
+    seen = net.seen(image)
+    assert seen[0].numel() == net.input_nc * net.input_size**2
+    assert torch.equal(net.seen(seen), seen)
+    assert torch.equal(net(seen)[0], net(image)[0])
+    # A bundle with a codec lends it to every encoder; this one reads pictures all the same.
+    net.lend(lambda: pytest.fail("the codec was asked for"))
+    assert torch.equal(net.seen(image), seen)
+
+
 def test_a_model_with_channels_last_fits(image):
     args = {"img_size": 64, "window_size": 2, "embed_dim": 24}
     net = TimmEncoder("swin_tiny_patch4_window7_224", **SMALL, model_args=args)

@@ -29,7 +29,7 @@ from faceanon.errors import UserError
 from faceanon.networks.attention import MAAR, AttentionAxis, LayerTransformer
 from faceanon.networks.code_reader import CodeReader
 from faceanon.networks.frozen import Frozen
-from faceanon.networks.keyed import check_stretch, stretched
+from faceanon.networks.keyed import check_stretch, stretched, turned_pairs
 from faceanon.networks.stylegan2_layers import EqualLinear
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
@@ -90,9 +90,8 @@ def flipped(identity: Tensor, key: Tensor, kept: int = 0, share: float = 0.5) ->
     low = NormalDist().inv_cdf(share)
     signs = torch.where(key < low, -1.0, 1.0).to(identity.dtype)
     shared = identity[:, :1]
-    parts = torch.split(identity - shared, [*LEVELS, identity.shape[1] - sum(LEVELS)], 1)
     changed = []
-    for number, part in enumerate(parts):
+    for number, part in enumerate(_by_level(identity - shared)):
         changed.append(part * signs[:, number, None])
     # A clone: the products above keep `signs` for the backward pass, so the next line must not write into it.
     signs = signs[:, :1].clone()
@@ -125,20 +124,17 @@ def turned(identity: Tensor, key: Tensor, angle: float, kept: int = 0) -> Tensor
     cosine = math.cos(math.radians(angle))
     sine = math.sin(math.radians(angle)) * side
     shared = identity[:, :1]
-    moved = _turned_pairs(shared, cosine, sine[:, :1])
+    moved = turned_pairs(shared, cosine, sine[:, :1])
     moved = torch.cat([shared[..., :kept], moved[..., kept:]], -1)
-    parts = torch.split(identity - shared, [*LEVELS, identity.shape[1] - sum(LEVELS)], 1)
     changed = []
-    for number, part in enumerate(parts):
-        changed.append(_turned_pairs(part, cosine, sine[:, number, None]))
+    for number, part in enumerate(_by_level(identity - shared)):
+        changed.append(turned_pairs(part, cosine, sine[:, number, None]))
     return moved + torch.cat(changed, 1)
 
 
-def _turned_pairs(code: Tensor, cosine: float, sine: Tensor) -> Tensor:
-    """Codes `(B, l, D)` whose pairs are turned by angles with these cosines and sines `(B, 1, D / 2)`."""
-    first = code[..., 0::2]
-    second = code[..., 1::2]
-    return torch.stack([cosine * first - sine * second, sine * first + cosine * second], -1).flatten(-2)
+def _by_level(rows: Tensor) -> tuple[Tensor, ...]:
+    """Rows `(B, L, D)` of a code by the parts of a key that they go by: coarse, middle and fine ones."""
+    return torch.split(rows, [*LEVELS, rows.shape[1] - sum(LEVELS)], 1)
 
 
 class DBAF(Backbone):
@@ -293,13 +289,6 @@ class DBAF(Backbone):
             return self.encode(image)
         return self._encode(image, reader=self.code_reader)
 
-    def _seen(self, image: Tensor) -> Tensor:
-        """What the encoder reads codes off: the latents of pictures `(B, 3, S, S)` where there is a codec."""
-        if self.encoder.has_codec:
-            latents: Tensor = self.encoder.codec.encode(image)
-            return latents
-        return image
-
     @torch.no_grad()
     def calibrate_reader(self, pairs: Iterable[tuple[Codes, Tensor]]) -> None:
         """Measure the correction of codes that are read off saved pictures."""
@@ -309,7 +298,7 @@ class DBAF(Backbone):
         seen = []
         drawn = []
         for codes, saved in pairs:
-            items = self._seen(saved)
+            items = self.encoder.seen(saved)
             read.append(self.encoder.with_features(items)[0][:, 0])
             seen.append(items)
             drawn.append((self.w_plus(codes) - self.latent_avg)[:, 0])
@@ -328,7 +317,7 @@ class DBAF(Backbone):
             identify: Reads the identity off picture and W+ code; None takes what attributes leave.
             reader: Corrects the codes that the encoder reads; None leaves them.
         """
-        seen = self._seen(image)
+        seen = self.encoder.seen(image)
         codes, maps = self.encoder.with_features(seen)
         if reader is not None:
             codes = reader(codes, seen)
@@ -368,11 +357,10 @@ class DBAF(Backbone):
 
     def _added(self, identity: Tensor, key: Tensor) -> Tensor:
         """What KRIA makes of identity and key: all of the edit, or with `flips` what it adds to that."""
-        levels = torch.split(identity, [*LEVELS, identity.shape[1] - sum(LEVELS)], 1)
         with torch.no_grad():
             keys = self.key_mapping(key.flatten(0, 1)).unflatten(0, key.shape[:2])
         edits = []
-        for number, (kria, level) in enumerate(zip(self.kria, levels, strict=True)):
+        for number, (kria, level) in enumerate(zip(self.kria, _by_level(identity), strict=True)):
             edits.append(kria(level, keys[:, number]))
         return torch.cat(edits, 1)
 

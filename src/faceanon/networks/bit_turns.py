@@ -8,6 +8,8 @@ from itertools import combinations
 import torch
 from torch import Tensor, nn
 
+from faceanon.networks.keyed import turned_pairs
+
 JOINED = 3  # bits whose product says where a pair turns; odd, so that it changes its sign with all of them
 STEP = 0.618  # of the way through all such triples from one pair to the next, so that neighbours share few bits
 
@@ -64,7 +66,4 @@ class BitTurns(nn.Module):
             `(B, length)`, each as long as before.
         """
         side = password[:, self.triples].sign().prod(-1).to(code.dtype)
-        first = code[:, 0::2]
-        second = code[:, 1::2]
-        sine = self.sine * side
-        return torch.stack([self.cosine * first - sine * second, sine * first + self.cosine * second], -1).flatten(1)
+        return turned_pairs(code, self.cosine, self.sine * side)

@@ -145,6 +145,18 @@ class PyramidEncoder(CodecUser, ABC):
         self.latlayer1 = nn.Conv2d(widths[-2], top, 1)
         self.latlayer2 = nn.Conv2d(widths[-3], top, 1)
 
+    def seen(self, image: Tensor) -> Tensor:
+        """What codes are read off, `(B, I, input_size, input_size)`; given again, it stays as it is.
+
+        Args:
+            image: As of `with_features`.
+        """
+        # Pictures; whoever has latents already gives those.
+        if self.has_codec and image.shape[1] != self.input_nc:
+            latents: Tensor = self.codec.encode(image)
+            return latents
+        return image
+
     def with_features(self, image: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
         """Encode aligned faces; the call that works for either encoder.
 
@@ -158,9 +170,7 @@ class PyramidEncoder(CodecUser, ABC):
         Raises:
             ValueError: If the image is larger than `input_size`.
         """
-        # Pictures; whoever has latents already gives those.
-        if self.has_codec and image.shape[1] != self.input_nc:
-            image = self.codec.encode(image)
+        image = self.seen(image)
         maps = run_trunk(self.input_layer, self.body, image, (*self.pyramid_taps, *self.feature_taps))
         c1, c2, c3 = (maps[tap] for tap in self.pyramid_taps)
         codes = self._codes(c1, c2, c3)

@@ -44,6 +44,25 @@ def stretched(code: Tensor, by: float, kept: int) -> Tensor:
     return torch.cat([code[..., :kept], by * code[..., kept:]], -1)
 
 
+def turned_pairs(code: Tensor, cosine: float | Tensor, sine: Tensor) -> Tensor:
+    """Codes `(..., 2 m)` whose neighbouring numbers are turned against each other.
+
+    Args:
+        code: `(..., 2 m)`.
+        cosine: Of the angle, or of each pair's angle, of a shape that fits `(..., m)`.
+        sine: Of each pair's angle, likewise; its sign is the side.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.networks.keyed import turned_pairs
+        >>> turned_pairs(torch.tensor([1.0, 0.0, 0.0, 2.0]), 0.0, torch.tensor([1.0, -1.0]))
+        tensor([0., 1., 2., 0.])
+    """
+    first = code[..., 0::2]
+    second = code[..., 1::2]
+    return torch.stack([cosine * first - sine * second, sine * first + cosine * second], -1).flatten(-2)
+
+
 class KeyedTurn(Whitening):
     """Turn a whitened code by a keyed, orthogonal, antisymmetric map: I' = mu + W^-1 (s J - c) W (I - mu).
 

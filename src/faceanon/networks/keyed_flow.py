@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from faceanon.networks.keyed import turned_pairs
 from faceanon.networks.whitening import Whitening
 
 
@@ -175,11 +176,7 @@ def _swung(x: Tensor, directions: Tensor, scale: Tensor) -> Tensor:
 
 def rotate_pairs(x: Tensor, angle: Tensor) -> Tensor:
     """Rotate neighbouring entries of `(B, 2 m)` by angles `(B, m)`, or `(1, 1)` for all."""
-    first = x[:, 0::2]
-    second = x[:, 1::2]
-    cosine = angle.cos()
-    sine = angle.sin()
-    return torch.stack([cosine * first - sine * second, sine * first + cosine * second], -1).flatten(1)
+    return turned_pairs(x, angle.cos(), angle.sin())
 
 
 def orthogonal(normal: Tensor) -> Tensor:

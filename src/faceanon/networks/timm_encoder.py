@@ -68,6 +68,7 @@ class TimmEncoder(Encoder4Editing):
             raise UserError(f"input_size of an encoder must be 16 times a power of two, not {input_size}")
         self.stylegan_size = stylegan_size
         self.style_dim = style_dim
+        self.input_nc = 3
         self.input_size = input_size
         self.coarse_ind = coarse_ind
         self.middle_ind = middle_ind
@@ -89,6 +90,13 @@ class TimmEncoder(Encoder4Editing):
             reduction = REDUCTIONS[2 - self._level(row)]
             self.styles.append(StyleBlock(width, style_dim, input_size // reduction))
 
+    def seen(self, image: Tensor) -> Tensor:
+        """Pictures `(B, 3, S, S)` in [-1, 1] as the trunk takes them, `(B, 3, input_size, input_size)`."""
+        if image.shape[-1] == self.input_size:
+            return image
+        size = (self.input_size, self.input_size)
+        return F.interpolate(image, size, mode="bilinear", align_corners=False, antialias=True)
+
     def with_features(self, image: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
         """Encode aligned faces.
 
@@ -98,9 +106,7 @@ class TimmEncoder(Encoder4Editing):
         Returns:
             Codes `(B, L, D)`, before the average code is added, and the trunk's maps `(B, C, r, r)` keyed by side r.
         """
-        if image.shape[-1] != self.input_size:
-            size = (self.input_size, self.input_size)
-            image = F.interpolate(image, size, mode="bilinear", align_corners=False, antialias=True)
+        image = self.seen(image)
         maps = self.trunk(((image + 1) / 2 - self.mean) / self.std)
         c1, c2, c3 = (item.permute(0, 3, 1, 2) if self._channels_last else item for item in maps)
         by_side = {}

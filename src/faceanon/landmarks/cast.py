@@ -387,9 +387,9 @@ class Cast:
         rows = np.flatnonzero(np.isfinite(off)).tolist()
         if not rows:
             return
-        found = dict(zip(rows, read(drawn[rows]), strict=True))
+        wrong = {row: _read_wrong(targets[row], points) for row, points in zip(rows, read(drawn[rows]), strict=True)}
         for share in MOVED_BACK:
-            others = [replace(choices[row], move=-share * _read_wrong(targets[row], found[row])) for row in rows]
+            others = [replace(choices[row], move=-share * wrong[row]) for row in rows]
             redrawn = self.put_on([targets[row] for row in rows], others)
             off_now = steps(alike(redrawn, rows))
             left = []

@@ -92,6 +92,31 @@ def test_a_correction_has_the_right_code_read(plain, method, faces, keys):
     torch.testing.assert_close(saved(corrected.anonymize_as(faces, codes.identity, keys)), again)
 
 
+@torch.no_grad()
+def test_light_and_skin_of_the_picture_stay_there_and_back(plain, method, faces, keys):
+    torch.manual_seed(0)
+    lit = DBAF("photo128_prior", flips=0, keep_light=0.16, **SMALL).eval()
+    lit.load_state_dict(plain.state_dict())
+    unlit = DBAF("photo128_prior", flips=0, **SMALL).eval()
+    unlit.load_state_dict(plain.state_dict())
+    lit = in_use(lit)
+    mesh = lit.bundle.landmarks(faces)
+
+    def skin(pictures):
+        # The mean colours of the whole face.
+        cut = lit.frame.cut(pictures, mesh)
+        return cut[:, :, lit.frame.hull > 0.99].mean(-1)
+
+    hidden = saved(lit.anonymize(faces, keys))
+    other = saved(in_use(unlit).anonymize(faces, keys))
+    assert (skin(hidden) - skin(faces)).abs().mean() < 0.3 * (skin(other) - skin(faces)).abs().mean()
+    assert alike(hidden, faces).mean() < 0.45
+    back = saved(lit.recover(hidden, keys))
+    assert alike(back, faces).mean() > alike(hidden, faces).mean() + 0.1
+    codes = lit.edit(lit.encode(faces), keys)
+    torch.testing.assert_close(saved(lit.decode(codes)), hidden)
+
+
 def test_it_is_the_method_inside_to_whoever_asks(method, plain):
     assert method.method == plain.method
     assert method.init_args == plain.init_args

@@ -102,3 +102,34 @@ def test_a_frame_of_other_points_cuts_by_them(frame, faces):
 def test_a_bundle_without_a_frame_says_so():
     assert Bundle("photo128").frame is None
     assert isinstance(Bundle("photo128_mesh").frame, MeshFrame)
+
+
+def test_a_face_in_its_own_light_is_as_it_was_whatever_lamp_shone_on_it(frame, faces, mesh):
+    face = 0.5 * frame.cut(faces, mesh)
+    across = torch.linspace(-0.2, 0.2, 128)
+    lamp = torch.tensor([0.2, 0.0, -0.1])[:, None, None] + across
+    inside = frame.hull > 0.99
+    back = frame.in_light_of(face + lamp, face, 0.08)
+    assert ((back - face)[:, :, inside]).abs().mean() < 0.02
+    assert (lamp.expand(3, 128, 128)[:, inside]).abs().mean() > 0.1
+    torch.testing.assert_close(frame.in_light_of(face, face, 0.08), face)
+
+
+def test_light_is_another_s_and_details_stay(frame, faces, mesh):
+    cut = frame.cut(faces, mesh)
+    face = 0.6 * cut[:3]
+    like = 0.6 * cut[3:]
+    lit = frame.in_light_of(face, like, 0.16)
+    inside = frame.hull > 0.99
+    means = [part[:, :, inside].mean(-1) for part in (lit, face, like)]
+    assert (means[0] - means[2]).abs().mean() < 0.3 * (means[1] - means[2]).abs().mean()
+
+    def details(picture):
+        across = picture[..., 1:] - picture[..., :-1]
+        return across[:, :, inside[:, 1:] & inside[:, :-1]].flatten()
+
+    def agreement(one, other):
+        return torch.corrcoef(torch.stack([details(one), details(other)]))[0, 1]
+
+    assert agreement(lit, face) > 0.95
+    assert agreement(lit, like) < 0.6

@@ -46,6 +46,8 @@ class Backbone(nn.Module, ABC):
         reader_rows: Strangers that `calibrate_reader` wants; 0 where a method has nothing to measure there.
         corrections: Rounds in which a stranger in the frame of a mesh is drawn anew, so that a receiver reads the right
             code off the saved picture (`in_frame`).
+        keep_light: How smooth, in sides of a mesh's frame, light and colours are that stay the picture's own (`lit`); 0
+            where the method draws them all.
         stage_arguments: Names of arguments that a later stage may set anew, since no weight depends on them.
         latent_terms: Names of its own terms that need no pictures of the stage's where latents are compared.
 
@@ -78,6 +80,7 @@ class Backbone(nn.Module, ABC):
     calibration_batches: int = 100
     reader_rows: int = 0
     corrections: int = 0
+    keep_light: float = 0.0
     stage_arguments: frozenset[str] = frozenset()
     latent_terms: frozenset[str] = frozenset()
     exact: bool = False
@@ -148,6 +151,18 @@ class Backbone(nn.Module, ABC):
     @abstractmethod
     def decode(self, codes: Codes) -> Tensor:
         """Draw the face of `codes`: `(B, 3, S, S)`, nominally in [-1, 1] and not clamped."""
+
+    def lit(self, face: Tensor, like: Tensor) -> Tensor:
+        """Drawn faces as they are put back: with `keep_light`, in the light of those that they take the place of.
+
+        Args:
+            face: `(B, 3, S, S)` in the bundle's frame.
+            like: `(B, 3, S, S)`, what the pictures show there.
+        """
+        frame = self.bundle.frame
+        if frame is None or not self.keep_light:
+            return face
+        return frame.in_light_of(face, like, self.keep_light)
 
     @property
     def recovers_from_pictures(self) -> bool:

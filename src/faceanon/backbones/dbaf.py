@@ -7,8 +7,8 @@
 - MAAR, attention over encoder features (eqs. 6-8): CBAM on the maps at 16, 32 and 64 px, which take the place of the
   generator's noise.
 
-Deviations can be switched on: `blend`, `flips` with or without `turn_angle`, `code_reader`, `corrections`, and a
-trained encoder (in the stages' `trainable` lists).
+Deviations can be switched on: `blend`, `flips` with or without `turn_angle`, `code_reader`, `corrections`,
+`keep_light`, and a trained encoder (in the stages' `trainable` lists).
 `backbones.keyed` goes further.
 """
 
@@ -34,7 +34,8 @@ from faceanon.networks.stylegan2_layers import EqualLinear
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
 
-READER_ROWS = 1000  # strangers on whom it is measured how codes are read off saved pictures
+READER_ROWS = 2400  # strangers on whom it is measured how codes are read off saved pictures
+MOST_LIGHT = 0.25  # in sides of the frame; a face is hardly wider, and its mean colour is all that is smoother
 LEVELS = (4, 4)  # coarse and middle layers; the rest is fine (RiDDLE's groups, also in DBAF's released code)
 
 
@@ -171,10 +172,14 @@ class DBAF(Backbone):
         corrections: Rounds in which whoever anonymizes reads the stranger's saved picture as a receiver will, and draws
             it anew so that the right code is read. Each takes as long as anonymizing and recovering. Only in the frame
             of a mesh. Stage 2 may have another number than stage 1.
+        keep_light: Strangers, and who is brought back, have the soft light and colours that the picture has. So smooth,
+            in sides of the mesh's frame, is what counts as light: 0 keeps none, 0.16 what skin, lamps and shadows of
+            the whole face are, at most 0.25. Only in the frame of a mesh. Stage 2 may have another one than stage 1.
 
     Raises:
         UserError: `flip_share` is not between 0 and 1; `flip_stretch` is not above 0, or given without `flips`;
-            `turn_angle` is not between 0 and 180, or given without an even number of `flips`; `corrections` is below 0.
+            `turn_angle` is not between 0 and 180, or given without an even number of `flips`; `corrections` is below 0;
+            `keep_light` is not between 0 and 0.25.
 
     Examples:
         >>> from faceanon.backbones.dbaf import DBAF
@@ -191,7 +196,7 @@ class DBAF(Backbone):
     paper = "Zhu et al., Disentangle Before Anonymize (DBAF), arXiv:2311.08786, and HFORD by the same authors"
     licence = "the authors' code of DBAF is MIT; nothing of it is used"
 
-    stage_arguments = frozenset({"flip_share", "flip_stretch", "turn_angle", "corrections"})
+    stage_arguments = frozenset({"flip_share", "flip_stretch", "turn_angle", "corrections", "keep_light"})
     latent_avg: Tensor
 
     def __init__(
@@ -212,6 +217,7 @@ class DBAF(Backbone):
         code_reader: bool = False,
         corrections: int = 0,
         turn_angle: float | None = None,
+        keep_light: float = 0.0,
     ) -> None:
         if not 0 < flip_share < 1:
             raise UserError(f"flip_share is {flip_share}; give a number between 0 and 1")
@@ -220,6 +226,8 @@ class DBAF(Backbone):
             raise UserError(f"turn_angle is {turn_angle} with flips {flips}; give 0 to 180 degrees, and even flips")
         if corrections < 0:
             raise UserError(f"corrections is {corrections}; give 0 or more")
+        if not 0 <= keep_light <= MOST_LIGHT:
+            raise UserError(f"keep_light is {keep_light}; give a number between 0 and {MOST_LIGHT}")
         super().__init__()
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()
@@ -243,6 +251,7 @@ class DBAF(Backbone):
         self.flip_stretch = flip_stretch
         self.turn_angle = turn_angle
         self.corrections = corrections
+        self.keep_light = keep_light
         self.code_reader = None
         if code_reader:
             self.code_reader = self._new_reader(dim)

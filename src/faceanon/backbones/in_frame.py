@@ -150,4 +150,7 @@ class InMeshFrame(Backbone):
 
     def _put(self, drawn: Tensor, image: Tensor, mesh: Tensor) -> Tensor:
         # Beyond [-1, 1] the warp back would mix what no file can hold.
-        return self.frame.put(drawn.clamp(-1, 1), image, mesh)
+        face = drawn.clamp(-1, 1)
+        if self.inner.keep_light:
+            face = self.inner.lit(face, self.frame.cut(image, mesh))
+        return self.frame.put(face, image, mesh)

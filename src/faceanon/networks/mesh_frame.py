@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torchvision.transforms.functional import gaussian_blur
 
 from faceanon.networks.face_mesh import POINTS
 from faceanon.networks.hull import convex_hull
@@ -21,6 +22,8 @@ TINY = 1e-9  # keeps the logarithm of a distance of 0 finite
 INSET = 0.02  # in sides of the frame, how far inside the hull of the mesh a face is drawn ...
 SOFT = 0.03  # ... and how wide the edge of that is
 REACH = 0.02  # in sides of the frame, how far outside the hull the picture is still seen
+BLUR_REACH = 2  # in deviations, where a Gaussian is cut off
+LEAST_WEIGHT = 1e-3  # far outside the hull nothing is near enough to count
 
 
 class MeshFrame(nn.Module):
@@ -107,6 +110,31 @@ class MeshFrame(nn.Module):
             # Beyond the cheek of a turned face the spline folds.
             edge = edge * convex_hull(mesh[..., :2].float(), side)
         return _sampled(face.float(), places), edge
+
+    def in_light_of(self, face: Tensor, like: Tensor, reach: float) -> Tensor:
+        """Faces whose soft light and colours are those of others; details stay their own.
+
+        Args:
+            face: `(B, 3, side, side)` in [-1, 1].
+            like: `(B, 3, side, side)`, whose light it is.
+            reach: Deviation of the Gaussian that tells light from details, in sides of the frame.
+
+        Returns:
+            `(B, 3, side, side)` in [-1, 1].
+        """
+        with torch.autocast(face.device.type, enabled=False):
+            lit: Tensor = (face + self._light(like.float() - face.float(), reach)).clamp(-1, 1)
+        return lit
+
+    def _light(self, face: Tensor, reach: float) -> Tensor:
+        """What is smoother than `reach` of `(B, 3, side, side)`; inside the hull nothing outside of it counts."""
+        deviation = reach * self.side
+        width = 2 * round(BLUR_REACH * deviation) + 1
+        weighed = torch.cat([face * self.hull, self.hull.expand(len(face), 1, -1, -1)], 1)
+        # One direction after the other: a Gaussian of two dimensions is the product of two.
+        for size in ([width, 1], [1, width]):
+            weighed = gaussian_blur(weighed, size, [deviation, deviation])
+        return weighed[:, :3] / weighed[:, 3:].clamp(min=LEAST_WEIGHT)
 
     def face_cells(self, count: int) -> Tensor:
         """`(count, count)` bool: cells of the frame of which more than half lies in the hull of the mesh."""

@@ -322,9 +322,10 @@ class AnonymizeStage(BackboneStage[Branches]):
     def _saved(self, anonymized: Tensor, image: Tensor, mesh: Tensor | None, noise: Tensor | None) -> Tensor:
         """Pictures `(B, 3, S, S)` of `image` as they are read back in training; gradients pass through."""
         noisy = anonymized if noise is None else anonymized + noise
+        shown = self.backbone.lit(noisy, image)
         if self.loop == "image":
-            return noisy
-        return read_back(self.bundle, noisy, image, mesh)
+            return shown
+        return read_back(self.bundle, shown, image, mesh)
 
     def generator_terms(self, batch: FaceBatch, branches: Branches) -> dict[str, Tensor]:
         """Named terms of all that was drawn."""

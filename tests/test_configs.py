@@ -65,7 +65,9 @@ def test_dbaf_on_photographs_is_the_paper_s_stage_with_what_photographs_need(par
     # The frame needs no encoder features.
     assert given.trainable == [part for part in paper.trainable if part != "maar"]
     assert given.backbone.init_args.bundle == "photo128_prior"
-    assert given.backbone.init_args.flips == 20
+    # Light and skin are kept by `keep_light`, so fewer numbers have to stay.
+    assert given.backbone.init_args.flips == 8
+    assert (given.backbone.init_args.keep_light > 0) == (stage == "dbaf_s2")
     assert given.weights.parsing == 0
     assert not given.backbone.init_args.maar
     assert config.data.class_path == "faceanon.data.prepared.PreparedFaces"

@@ -78,12 +78,12 @@ class InMeshFrame(Backbone):
 
     def encode(self, image: Tensor) -> Codes:
         """The codes of the faces of `(B, 3, S, S)`, and what `decode` needs to put others back."""
-        face, mesh = self._cut(image)
+        face, mesh = self.cut(image)
         return replace(self.inner.encode(face), mesh=mesh, around=image)
 
     def encode_anonymized(self, image: Tensor) -> Codes:
         """As `encode`, with the method's own reading of what it drew."""
-        face, mesh = self._cut(image)
+        face, mesh = self.cut(image)
         return replace(self.inner.encode_anonymized(face), mesh=mesh, around=image)
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
@@ -100,20 +100,20 @@ class InMeshFrame(Backbone):
         assert codes.mesh is not None
         # The method inside gets back what its own `encode` gives; mesh and surroundings are this wrapper's.
         drawn = self.inner.decode(replace(codes, mesh=None, around=None))
-        return self._put(drawn, codes.around, codes.mesh)
+        return self.put(drawn, codes.around, codes.mesh)
 
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
         """Replace the person in `(B, 3, S, S)`."""
-        face, mesh = self._cut(image)
+        face, mesh = self.cut(image)
         if not self.inner.corrections:
-            return self._put(self.inner.anonymize(face, key), image, mesh)
+            return self.put(self.inner.anonymize(face, key), image, mesh)
         return self._aimed(self.inner.edit(self.inner.encode(face), key), image, mesh)
 
     def anonymize_as(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
         """`anonymize`, with given identity codes in place of each picture's own."""
-        face, mesh = self._cut(image)
+        face, mesh = self.cut(image)
         if not self.inner.corrections:
-            return self._put(self.inner.anonymize_as(face, identity, key), image, mesh)
+            return self.put(self.inner.anonymize_as(face, identity, key), image, mesh)
         codes = self.inner.encode(face).with_identity(identity)
         return self._aimed(self.inner.edit(codes, key), image, mesh)
 
@@ -123,8 +123,8 @@ class InMeshFrame(Backbone):
         Raises:
             NotImplementedError: The method is not reversible.
         """
-        face, mesh = self._cut(image)
-        return self._put(self.inner.recover(face, key), image, mesh)
+        face, mesh = self.cut(image)
+        return self.put(self.inner.recover(face, key), image, mesh)
 
     def _aimed(self, edited: Codes, image: Tensor, mesh: Tensor) -> Tensor:
         """Pictures of which a receiver reads edited codes better than of those that are drawn of them at once.
@@ -139,16 +139,18 @@ class InMeshFrame(Backbone):
         """
         drawn = edited
         for _ in range(self.inner.corrections):
-            saved = round_to_8_bit(self._put(self.inner.decode(drawn), image, mesh))
+            saved = round_to_8_bit(self.put(self.inner.decode(drawn), image, mesh))
             missed = edited.identity - self.encode_anonymized(saved).identity
             drawn = drawn.with_identity(drawn.identity + CORRECTED * missed)
-        return self._put(self.inner.decode(drawn), image, mesh)
+        return self.put(self.inner.decode(drawn), image, mesh)
 
-    def _cut(self, image: Tensor) -> tuple[Tensor, Tensor]:
+    def cut(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """The faces of pictures `(B, 3, S, S)` in the frame, of the same shape, and their meshes `(B, 468, 2)`."""
         mesh = self.bundle.landmarks(image)
         return self.frame.cut(image, mesh), mesh
 
-    def _put(self, drawn: Tensor, image: Tensor, mesh: Tensor) -> Tensor:
+    def put(self, drawn: Tensor, image: Tensor, mesh: Tensor) -> Tensor:
+        """Pictures `(B, 3, S, S)` with faces that were drawn in the frame, where their meshes lie."""
         # Beyond [-1, 1] the warp back would mix what no file can hold.
         face = drawn.clamp(-1, 1)
         if self.inner.keep_light:

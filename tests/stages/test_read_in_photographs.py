@@ -1,0 +1,79 @@
+"""How strangers are read is measured in whole photographs, as a receiver gets them."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.in_frame import in_use
+from faceanon.data.files import read_photo
+from faceanon.data.prepared import PreparedFaces
+from faceanon.metrics.saved import saved
+from faceanon.paths import checkpoints
+from faceanon.stages.anonymize import READ_AT_ONCE, AnonymizeStage
+from faceanon.stages.anonymize_terms import AnonymizeWeights
+
+FILES = sorted((checkpoints() / "photo128" / "pictures").iterdir())[:4]
+OPTIONS = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "cid_start": 0.0, "maar": False}
+
+
+def stage_of(backbone):
+    # No parser of photographs ships.
+    return AnonymizeStage(backbone=backbone, trainable=["kria"], weights=AnonymizeWeights(parsing=0.0))
+
+
+@pytest.fixture
+def stage(monkeypatch):
+    torch.manual_seed(0)
+    backbone = DBAF("photo128_prior", flips=8, code_reader=True, keep_light=0.16, **OPTIONS).eval()
+    stage = stage_of(backbone)
+    monkeypatch.setattr(stage, "_photographs", lambda: FILES)
+    stage.backbone.reader_rows = 6
+    return stage
+
+
+def photographs():
+    # In the stage's order: every picture once, then again.
+    order = torch.randperm(len(FILES), generator=torch.Generator().manual_seed(0)).tolist()
+    pixels = [torch.tensor(read_photo(FILES[number], 128)[0]) for number in (order + order)[:6]]
+    return torch.stack(pixels).permute(0, 3, 1, 2) / 127.5 - 1
+
+
+@torch.no_grad()
+def test_what_is_seen_is_what_a_receiver_sees(stage):
+    method = stage.backbone.eval()
+    [(edited, seen)] = list(stage._pairs_in_photographs())
+    assert len(seen) == 6 <= READ_AT_ONCE
+    whole = photographs()
+    framed = in_use(method)
+    face, mesh = framed.cut(whole)
+    sent = saved(framed.put(method.decode(edited), whole, mesh))
+    torch.testing.assert_close(framed.cut(sent)[0], seen, atol=1e-4, rtol=0)
+    # One picture under two keys.
+    torch.testing.assert_close(face[4], face[0])
+    assert (edited.identity[4] - edited.identity[0]).abs().max() > 0.1
+
+
+@torch.no_grad()
+def test_the_reader_is_measured_as_the_method_is_used(stage):
+    stage.backbone.train()
+    before = stage.backbone.code_reader.weight.clone()
+    stage._measure_reader(iter(()))
+    assert stage.backbone.training
+    assert not torch.equal(stage.backbone.code_reader.weight, before)
+
+
+def test_only_prepared_photographs_of_a_method_in_a_frame_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(PreparedFaces, "training_files", FILES)
+    data = PreparedFaces(cache=str(tmp_path), bundle="photo128_mesh")
+
+    def files(backbone, datamodule):
+        stage = stage_of(backbone)
+        stage._trainer = SimpleNamespace(datamodule=datamodule)
+        return stage._photographs()
+
+    framed = DBAF("photo128_prior", flips=8, code_reader=True, **OPTIONS)
+    assert files(framed, data) == FILES
+    assert files(framed, None) == []
+    assert files(DBAF("synth64", **OPTIONS), data) == []

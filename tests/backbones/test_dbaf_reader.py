@@ -57,7 +57,7 @@ def test_codes_of_other_strangers_are_read_better_and_originals_as_before(method
 
 @pytest.mark.parametrize("kind", BUNDLES)
 def test_it_keeps_the_contract_of_a_method(kind, tmp_path, monkeypatch):
-    # A codec in bfloat16 rounds otherwise in batches of other sizes, and a reader of 24 pictures of noise magnifies that.
+    # bfloat16 rounds otherwise in batches of other sizes, and a reader of 24 pictures of noise magnifies that.
     monkeypatch.setattr("faceanon.weights.bundle.has_bfloat16", lambda: False)
     torch.manual_seed(0)
     method = DBAF(str(BUNDLES[kind](tmp_path)), **OPTIONS).eval()

@@ -21,9 +21,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.backbones.pictures import WithoutCodes
-from faceanon.backbones.region import blurred, labelled
+from faceanon.backbones.region import labelled
 from faceanon.errors import UserError
 from faceanon.key import Secret
+from faceanon.networks.blur import blurred
 from faceanon.weights.bundle import Bundle
 
 Region = Literal["picture", "ellipse", "head"]

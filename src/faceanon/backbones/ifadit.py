@@ -39,12 +39,13 @@ from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.linear_person import COMPONENT_ROWS, READER_ROWS, LinearPerson, leading_components
-from faceanon.backbones.region import blurred, face_region
+from faceanon.backbones.region import face_region
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.losses.diversity import inter_identity, inter_key
 from faceanon.losses.identity import repel
 from faceanon.losses.structure import structure_loss
+from faceanon.networks.blur import blurred
 from faceanon.networks.compensation import IdentityCompensation, correction, mlp
 from faceanon.networks.flow import FlowKind, SecureIdentityFlow
 from faceanon.networks.frozen import Frozen

@@ -73,27 +73,3 @@ def softened(hole: Tensor) -> Tensor:
     reach = hole.shape[-1] // 16
     # Padding does not count, or the hole would fade at the picture's border.
     return F.avg_pool2d(hole, reach + 1, 1, reach // 2, count_include_pad=False)
-
-
-def blurred(picture: Tensor, sigma: float, reach: int) -> Tensor:
-    """Gaussian blur of `(B, C, H, W)`; what lies beyond the border repeats it.
-
-    Args:
-        picture: Of any number of channels.
-        sigma: Standard deviation in pixels.
-        reach: Pixels that the Gaussian is taken over, to each side.
-
-    Examples:
-        >>> import torch
-        >>> from faceanon.backbones.region import blurred
-        >>> blurred(torch.ones(1, 1, 8, 8), sigma=1.5, reach=4).std().item() < 1e-6
-        True
-    """
-    channels = picture.shape[1]
-    offsets = torch.arange(-reach, reach + 1, device=picture.device, dtype=torch.float32)
-    # A softmax of exponents is the Gaussian, normalised.
-    weights = torch.softmax(-(offsets / sigma).square() / 2, 0).to(picture.dtype).expand(channels, 1, -1)
-    padded = F.pad(picture, [reach] * 4, mode="replicate")
-    # A Gaussian is the product of two: rows first, then columns, costs less than a square kernel.
-    rows = F.conv2d(padded, weights[:, :, None], groups=channels)
-    return F.conv2d(rows, weights[..., None], groups=channels)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from faceanon.networks.blur import blurred
 from faceanon.networks.face_mesh import POINTS
 from faceanon.networks.hull import convex_hull
 
@@ -128,16 +129,9 @@ class MeshFrame(nn.Module):
     def _light(self, face: Tensor, reach: float) -> Tensor:
         """What is smoother than `reach` of `(B, 3, side, side)`; inside the hull nothing outside of it counts."""
         deviation = reach * self.side
-        edge = round(BLUR_REACH * deviation)
-        steps = torch.arange(-edge, edge + 1, device=face.device) / deviation
-        bell = (-steps.square() / 2).exp()
-        # Not torchvision's blur: whoever anonymizes a photograph does not load torchvision.
-        kernel = (bell / bell.sum()).expand(4, 1, 1, -1)
         weighed = torch.cat([face * self.hull, self.hull.expand(len(face), 1, -1, -1)], 1)
-        # One direction after the other: a Gaussian of two dimensions is the product of two.
-        for weights, beyond in ((kernel, (edge, edge, 0, 0)), (kernel.transpose(2, 3), (0, 0, edge, edge))):
-            weighed = F.conv2d(F.pad(weighed, beyond, "reflect"), weights, groups=4)
-        return weighed[:, :3] / weighed[:, 3:].clamp(min=LEAST_WEIGHT)
+        soft = blurred(weighed, deviation, round(BLUR_REACH * deviation), "reflect")
+        return soft[:, :3] / soft[:, 3:].clamp(min=LEAST_WEIGHT)
 
     def face_cells(self, count: int) -> Tensor:
         """`(count, count)` bool: cells of the frame of which more than half lies in the hull of the mesh."""

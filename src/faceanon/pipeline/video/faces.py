@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faceanon.backbones.region import blurred
 from faceanon.key import Secret
 from faceanon.manifest import CropGeometry
+from faceanon.networks.blur import blurred
 from faceanon.photo.align import arrange_layers, crop
 from faceanon.photo.torch_pictures import changed_region, paste
 from faceanon.pipeline.photo import Pipeline

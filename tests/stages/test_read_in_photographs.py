@@ -1,5 +1,6 @@
 """How strangers are read is measured in whole photographs, as a receiver gets them."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -24,11 +25,10 @@ def stage_of(backbone):
 
 
 @pytest.fixture
-def stage(monkeypatch):
+def stage():
     torch.manual_seed(0)
     backbone = DBAF("photo128_prior", flips=8, code_reader=True, keep_light=0.16, **OPTIONS).eval()
     stage = stage_of(backbone)
-    monkeypatch.setattr(stage, "_photographs", lambda: FILES)
     stage.backbone.reader_rows = 6
     return stage
 
@@ -43,12 +43,12 @@ def photographs():
 @torch.no_grad()
 def test_what_is_seen_is_what_a_receiver_sees(stage):
     method = stage.backbone.eval()
-    [(edited, seen)] = list(stage._pairs_in_photographs())
+    [(edited, seen)] = list(stage._pairs_in_photographs(FILES))
     assert len(seen) == 6 <= READ_AT_ONCE
     whole = photographs()
     framed = in_use(method)
     face, mesh = framed.cut(whole)
-    sent = saved(framed.put(method.decode(edited), whole, mesh))
+    sent = saved(framed.decode(replace(edited, around=whole, mesh=mesh)))
     torch.testing.assert_close(framed.cut(sent)[0], seen, atol=1e-4, rtol=0)
     # One picture under two keys.
     torch.testing.assert_close(face[4], face[0])
@@ -59,7 +59,7 @@ def test_what_is_seen_is_what_a_receiver_sees(stage):
 def test_the_reader_is_measured_as_the_method_is_used(stage):
     stage.backbone.train()
     before = stage.backbone.code_reader.weight.clone()
-    stage._measure_reader(iter(()))
+    stage._measure_reader(FILES, iter(()))
     assert stage.backbone.training
     assert not torch.equal(stage.backbone.code_reader.weight, before)
 

@@ -100,20 +100,20 @@ class InMeshFrame(Backbone):
         assert codes.mesh is not None
         # The method inside gets back what its own `encode` gives; mesh and surroundings are this wrapper's.
         drawn = self.inner.decode(replace(codes, mesh=None, around=None))
-        return self.put(drawn, codes.around, codes.mesh)
+        return self._put(drawn, codes.around, codes.mesh)
 
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
         """Replace the person in `(B, 3, S, S)`."""
         face, mesh = self.cut(image)
         if not self.inner.corrections:
-            return self.put(self.inner.anonymize(face, key), image, mesh)
+            return self._put(self.inner.anonymize(face, key), image, mesh)
         return self._aimed(self.inner.edit(self.inner.encode(face), key), image, mesh)
 
     def anonymize_as(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
         """`anonymize`, with given identity codes in place of each picture's own."""
         face, mesh = self.cut(image)
         if not self.inner.corrections:
-            return self.put(self.inner.anonymize_as(face, identity, key), image, mesh)
+            return self._put(self.inner.anonymize_as(face, identity, key), image, mesh)
         codes = self.inner.encode(face).with_identity(identity)
         return self._aimed(self.inner.edit(codes, key), image, mesh)
 
@@ -124,7 +124,7 @@ class InMeshFrame(Backbone):
             NotImplementedError: The method is not reversible.
         """
         face, mesh = self.cut(image)
-        return self.put(self.inner.recover(face, key), image, mesh)
+        return self._put(self.inner.recover(face, key), image, mesh)
 
     def _aimed(self, edited: Codes, image: Tensor, mesh: Tensor) -> Tensor:
         """Pictures of which a receiver reads edited codes better than of those that are drawn of them at once.
@@ -139,18 +139,17 @@ class InMeshFrame(Backbone):
         """
         drawn = edited
         for _ in range(self.inner.corrections):
-            saved = round_to_8_bit(self.put(self.inner.decode(drawn), image, mesh))
+            saved = round_to_8_bit(self._put(self.inner.decode(drawn), image, mesh))
             missed = edited.identity - self.encode_anonymized(saved).identity
             drawn = drawn.with_identity(drawn.identity + CORRECTED * missed)
-        return self.put(self.inner.decode(drawn), image, mesh)
+        return self._put(self.inner.decode(drawn), image, mesh)
 
     def cut(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """The faces of pictures `(B, 3, S, S)` in the frame, of the same shape, and their meshes `(B, 468, 2)`."""
         mesh = self.bundle.landmarks(image)
         return self.frame.cut(image, mesh), mesh
 
-    def put(self, drawn: Tensor, image: Tensor, mesh: Tensor) -> Tensor:
-        """Pictures `(B, 3, S, S)` with faces that were drawn in the frame, where their meshes lie."""
+    def _put(self, drawn: Tensor, image: Tensor, mesh: Tensor) -> Tensor:
         # Beyond [-1, 1] the warp back would mix what no file can hold.
         face = drawn.clamp(-1, 1)
         if self.inner.keep_light:

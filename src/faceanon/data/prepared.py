@@ -144,8 +144,6 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         self.workers = workers
         self.train_batches = train_batches
         self.splits: dict[str, PreparedVersions] = {}
-        # The files of the training split, in the order of their numbers.
-        self._train_files: list[Path] = []
         self._contents: dict[Path, bytes] = {}  # hashes of the files, which preparing and setting up both need
 
     def prepare_data(self) -> None:
@@ -202,10 +200,10 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
         if self.identities != pictures_folder(self.bundle) / SHIPPED_TABLE:
             self.splits["train"] = self._without_shipped_test(self.splits["train"])
         train = self.splits["train"]
+        pictures = 0
         for _, part in by_split["train"]:
-            for photo in part:
-                self._train_files.append(photo.path)
-        wanted = self.versions * len(self._train_files)
+            pictures += len(part)
+        wanted = self.versions * pictures
         rank_zero_info(f"{len(train)} of {wanted} versions of training pictures show a face that the mesh finds")
         if not len(train):
             raise UserError(f"no face was made out in {self._where()}: give FFHQ-aligned photographs of faces")
@@ -233,8 +231,9 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
     @property
     def training_files(self) -> list[Path]:
         """The picture files that training versions show, after `setup`; each of them shows a face."""
+        files = self.files("train")
         shown = torch.unique(self.splits["train"].tensors["picture"])
-        return [self._train_files[number] for number in shown.tolist()]
+        return [files[number] for number in shown.tolist()]
 
     def files(self, split: str) -> list[Path]:
         """The picture files of `train`, `val` or `test`; nothing is prepared for it."""

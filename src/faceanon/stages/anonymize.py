@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -39,7 +39,6 @@ from faceanon.stages.samples import log_report
 from faceanon.types import Branches, Codes, FaceBatch
 
 READ_AT_ONCE = 16  # photographs
-READING = "how strangers are read"
 Loop = Literal["file", "image", "latent"]
 
 
@@ -167,9 +166,10 @@ class AnonymizeStage(BackboneStage[Branches]):
             self.teacher = [teacher]
             self.start = teacher.state_dict()
         if self.backbone.reader_rows and self.trainer.ckpt_path is None:
+            files = self._photographs()
             # One process reads photographs by itself, and asks for no batches.
-            batches = iter(()) if self._photographs() else self._batches_of(self.backbone.reader_rows)
-            self.measure(self._measure_reader, batches)
+            batches = iter(()) if files else self._batches_of(self.backbone.reader_rows)
+            self.measure(partial(self._measure_reader, files), batches)
         # Outside of the module tree Lightning does not move it.
         self.teacher = [teacher.to(self.device) for teacher in self.teacher]
 
@@ -191,16 +191,28 @@ class AnonymizeStage(BackboneStage[Branches]):
         return []
 
     @torch.no_grad()
-    def _measure_reader(self, batches: Iterator[FaceBatch]) -> None:
-        """Let the backbone see edited codes, and what is read back of the pictures that are drawn of them."""
-        pairs = self._pairs_in_photographs() if self._photographs() else self._pairs_in_batches(batches)
+    def _measure_reader(self, files: Sequence[Path], batches: Iterator[FaceBatch]) -> None:
+        """Let the backbone see edited codes, and what is read back of the pictures that are drawn of them.
+
+        Args:
+            files: Training photographs; where there are none, batches are read.
+            batches: Training batches.
+        """
+        pairs = self._pairs_in_photographs(files) if files else self._pairs_in_batches(batches)
         training = self.backbone.training
         # As it is used: dropout would make other strangers of a code.
         self.backbone.eval()
-        self.backbone.calibrate_reader(pairs)
+        self.backbone.calibrate_reader(self._counted(pairs))
         self.backbone.train(training)
 
-    def _pairs_in_photographs(self) -> Iterator[tuple[Codes, Tensor]]:
+    def _counted(self, pairs: Iterator[tuple[Codes, Tensor]]) -> Iterator[tuple[Codes, Tensor]]:
+        """The same pairs, under a progress bar."""
+        with tqdm(total=self.backbone.reader_rows, desc="how strangers are read", unit="face") as progress:
+            for edited, seen in pairs:
+                yield edited, seen
+                progress.update(len(seen))
+
+    def _pairs_in_photographs(self, files: Sequence[Path]) -> Iterator[tuple[Codes, Tensor]]:
         """Edited codes, and the saved faces in the frame, as a receiver of whole photographs gets them.
 
         What training batches hold is grey around a face, and on grey the mesh is found otherwise. A reader that was
@@ -208,29 +220,22 @@ class AnonymizeStage(BackboneStage[Branches]):
         """
         framed = in_use(self.backbone)
         assert isinstance(framed, InMeshFrame)
-        files = self._photographs()
         order = torch.randperm(len(files), generator=torch.Generator().manual_seed(0)).tolist()
         # Under another key in every round.
         rounds = itertools.islice(itertools.cycle(order), self.backbone.reader_rows)
-        with tqdm(total=self.backbone.reader_rows, desc=READING, unit="face") as progress:
-            while few := list(itertools.islice(rounds, READ_AT_ONCE)):
-                pixels = [read_photo(files[number], self.bundle.image_size)[0] for number in few]
-                image = from_bytes(torch.from_numpy(np.stack(pixels))).to(self.device)
-                face, mesh = framed.cut(image)
-                key = self.backbone.sample_key(len(few)).to(image)
-                edited = self.backbone.edit(self.backbone.encode(face), key)
-                saved = round_to_8_bit(framed.put(self.backbone.decode(edited), image, mesh))
-                yield edited, framed.cut(saved)[0]
-                progress.update(len(few))
+        while few := list(itertools.islice(rounds, READ_AT_ONCE)):
+            pixels = [read_photo(files[number], self.bundle.image_size)[0] for number in few]
+            image = from_bytes(torch.from_numpy(np.stack(pixels))).to(self.device)
+            edited = framed.edit(framed.encode(image), self.backbone.sample_key(len(few)).to(image))
+            saved = round_to_8_bit(framed.decode(edited))
+            yield edited, framed.cut(saved)[0]
 
     def _pairs_in_batches(self, batches: Iterator[FaceBatch]) -> Iterator[tuple[Codes, Tensor]]:
         """Edited codes, and what is read back of training faces."""
-        with tqdm(total=self.backbone.reader_rows, desc=READING, unit="face") as progress:
-            for batch in batches:
-                key = self.backbone.sample_key(len(batch)).to(batch.image)
-                edited = self.backbone.edit(self.backbone.encode_batch(batch), key)
-                yield edited, self._saved(self.backbone.decode(edited), batch.image, batch.mesh, None)
-                progress.update(len(batch))
+        for batch in batches:
+            key = self.backbone.sample_key(len(batch)).to(batch.image)
+            edited = self.backbone.edit(self.backbone.encode_batch(batch), key)
+            yield edited, self._saved(self.backbone.decode(edited), batch.image, batch.mesh, None)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the model that anchors ask for, where no file has it."""

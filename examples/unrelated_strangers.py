@@ -12,6 +12,7 @@ false accept rate of 1e-2. Keep the sheet away from what is published: it shows 
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,18 +125,16 @@ def main() -> None:
         rows = {"original": faces.image}
         print(f"| whose numbers | first that stay | stretch | {' | '.join(judge.name for judge in judges)} |")
         print(f"|{'---|' * (len(judges) + 3)}")
-        for name, source in sources.items():
-            for kept in arguments.kept:
-                for stretch in arguments.stretch:
-                    # The same strangers in every row.
-                    generator = torch.Generator().manual_seed(0)
-                    shares = torch.zeros(len(judges))
-                    for _ in range(arguments.strangers):
-                        pictures = faces.drawn_as(stretched(source(generator), stretch, 0), kept)
-                        shares += torch.tensor([judge.recognised(pictures) for judge in seen])
-                    rows[f"{name}, {kept} stay, {stretch:g}"] = pictures
-                    figures = " | ".join(f"{share:.3f}" for share in shares / arguments.strangers)
-                    print(f"| {name} | {kept} | {stretch:g} | {figures} |", flush=True)
+        for name, kept, stretch in itertools.product(sources, arguments.kept, arguments.stretch):
+            # The same strangers in every row.
+            generator = torch.Generator().manual_seed(0)
+            shares = torch.zeros(len(judges))
+            for _ in range(arguments.strangers):
+                pictures = faces.drawn_as(stretched(sources[name](generator), stretch, 0), kept)
+                shares += torch.tensor([judge.recognised(pictures) for judge in seen])
+            rows[f"{name}, {kept} stay, {stretch:g}"] = pictures
+            figures = " | ".join(f"{share:.3f}" for share in shares / arguments.strangers)
+            print(f"| {name} | {kept} | {stretch:g} | {figures} |", flush=True)
     print(f"{len(faces.image)} pictures of {len(people)} persons, {arguments.strangers} strangers each")
     if arguments.sheet is not None:
         chosen = torch.linspace(0, len(faces.image) - 1, SHOWN).long()

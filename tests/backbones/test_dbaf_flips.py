@@ -129,12 +129,6 @@ def test_corrections_that_are_none_are_told(bundle):
         DBAF(bundle, corrections=-1, **SMALL)
 
 
-@pytest.mark.parametrize("light", [-0.1, 0.3])
-def test_a_light_that_is_none_is_told(bundle, light):
-    with pytest.raises(UserError, match="keep_light is"):
-        DBAF(bundle, keep_light=light, **SMALL)
-
-
 def test_kria_learns_what_to_add(bundle):
     method = DBAF(bundle, flips=0, **SMALL)
     size = method.image_size

@@ -11,12 +11,28 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.sealed.faces import codes_of_cells, faces_of_cells
 from faceanon.types import Branches, Codes, FaceBatch
 
 if TYPE_CHECKING:
     from faceanon.weights.bundle import Bundle
+
+MOST_LIGHT = 0.25  # in sides of the frame; a face is hardly wider, and its mean colour is all that is smoother
+
+
+def check_light(keep_light: float) -> None:
+    """Refuse a `keep_light` that is none.
+
+    Args:
+        keep_light: How smooth is what counts as light, in sides of a mesh's frame; 0 keeps none.
+
+    Raises:
+        UserError: It is not between 0 and 0.25.
+    """
+    if not 0 <= keep_light <= MOST_LIGHT:
+        raise UserError(f"keep_light is {keep_light}; give a number between 0 and {MOST_LIGHT}")
 
 
 class Backbone(nn.Module, ABC):

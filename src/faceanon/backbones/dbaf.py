@@ -23,7 +23,7 @@ from statistics import NormalDist
 import torch
 from torch import Tensor, nn
 
-from faceanon.backbones.base import Backbone
+from faceanon.backbones.base import Backbone, check_light
 from faceanon.backbones.region import face_hole, softened
 from faceanon.errors import UserError
 from faceanon.networks.attention import MAAR, AttentionAxis, LayerTransformer
@@ -35,7 +35,6 @@ from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
 
 READER_ROWS = 2400  # strangers on whom it is measured how codes are read off saved pictures
-MOST_LIGHT = 0.25  # in sides of the frame; a face is hardly wider, and its mean colour is all that is smoother
 LEVELS = (4, 4)  # coarse and middle layers; the rest is fine (RiDDLE's groups, also in DBAF's released code)
 
 
@@ -226,8 +225,7 @@ class DBAF(Backbone):
             raise UserError(f"turn_angle is {turn_angle} with flips {flips}; give 0 to 180 degrees, and even flips")
         if corrections < 0:
             raise UserError(f"corrections is {corrections}; give 0 or more")
-        if not 0 <= keep_light <= MOST_LIGHT:
-            raise UserError(f"keep_light is {keep_light}; give a number between 0 and {MOST_LIGHT}")
+        check_light(keep_light)
         super().__init__()
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()

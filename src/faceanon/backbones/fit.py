@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faceanon.backbones.base import Backbone
+from faceanon.backbones.base import Backbone, check_light
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.networks.bit_turns import JOINED, BitTurns
@@ -120,6 +120,8 @@ class FIT(Backbone):
         turn_angle: The angle, in degrees, between 0 and 180.
         turn_stretch: By how much a stranger's code lies farther from the mean code than the turn puts it; 1 not at
             all. The way back divides again. The first numbers stay.
+        keep_light: Strangers, and who is brought back, have the picture's own soft light and colours: those beyond
+            a Gaussian of so many sides of the mesh's frame, at most 0.25; 0 keeps none. Only in the frame of a mesh.
 
     Raises:
         UserError: There are no bits, or too few for a turn, or nothing is left to be turned by pairs; `turn_stretch`
@@ -141,7 +143,7 @@ class FIT(Backbone):
     paper = "Gu et al., Password-conditioned Anonymization with Face Identity Transformers, ECCV 2020"
     licence = "the authors' code is Apache-2.0; nothing of it is used"
 
-    stage_arguments = frozenset({"turn_stretch"})
+    stage_arguments = frozenset({"turn_stretch", "keep_light"})
     latent_avg: Tensor
 
     def __init__(
@@ -153,8 +155,11 @@ class FIT(Backbone):
         turned: int | None = None,
         turn_angle: float = 110.0,
         turn_stretch: float = 1.0,
+        keep_light: float = 0.0,
     ) -> None:
         super().__init__()
+        check_light(keep_light)
+        self.keep_light = keep_light
         check_stretch("turn_stretch", turn_stretch, "turned", turned is not None)
         if password_bits < 1:
             raise UserError(

@@ -19,6 +19,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from faceanon.backbones.base import check_light
 from faceanon.backbones.dbaf import DBAF
 from faceanon.backbones.linear_person import COMPONENT_ROWS, LinearPerson, refuse_kept_alone
 from faceanon.errors import UserError
@@ -62,6 +63,9 @@ class Keyed(LinearPerson, DBAF):
             nothing what the map lacks.
         identity_reader: The code of an anonymized picture is read off the encoder's code by a linear map that is
             measured before stage 2; it takes the place of `reader`.
+        keep_light: Strangers, and who is brought back, have the picture's own soft light and colours: those beyond
+            a Gaussian of so many sides of the mesh's frame, at most 0.25; 0 keeps none. Only in the frame of a mesh.
+            Stage 2 may have another one than stage 1.
 
     Raises:
         UserError: `cid_depth` is 0: attributes are read with CID. Or attributes are kept for a draft that is not there,
@@ -80,7 +84,7 @@ class Keyed(LinearPerson, DBAF):
     """
 
     hashed_as = "DBAF"  # of which this class was once a setting
-    stage_arguments = frozenset({"turn_stretch"})
+    stage_arguments = frozenset({"turn_stretch", "keep_light"})
 
     def __init__(
         self,
@@ -102,10 +106,12 @@ class Keyed(LinearPerson, DBAF):
         attributes_kept: int = 0,
         identity_draft: float = 0.0,
         identity_reader: bool = False,
+        keep_light: float = 0.0,
     ) -> None:
         if not cid_depth:
             raise UserError("attributes are read with CID; give it a cid_depth of at least 1")
         refuse_kept_alone(attributes_kept, identity_draft)
+        check_light(keep_light)
         if turn_stretch <= 0:
             raise UserError(f"turn_stretch is {turn_stretch}; give a number above 0")
         if reader and identity_reader:
@@ -116,6 +122,7 @@ class Keyed(LinearPerson, DBAF):
             # The attributes start as the whole code, which the prior can draw.
             nn.init.eye_(self.cid.project.weight)
             nn.init.zeros_(self.cid.project.bias)
+        self.keep_light = keep_light
         dim = self.generator.style_dim
         layers = self.generator.n_latent
         self.principal = principal

@@ -20,7 +20,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from faceanon.backbones.base import Backbone
+from faceanon.backbones.base import Backbone, check_light
 from faceanon.backbones.dbaf import LEVELS, flipped
 from faceanon.errors import UserError
 from faceanon.networks.frozen import Frozen
@@ -50,6 +50,8 @@ class Riddle(Backbone):
             of the person.
         flip_stretch: By how much a stranger lies farther from the mean code than the change of signs puts it; 1 not at
             all. The way back divides again. The numbers that keep their sign stay.
+        keep_light: Strangers, and who is brought back, have the picture's own soft light and colours: those beyond
+            a Gaussian of so many sides of the mesh's frame, at most 0.25; 0 keeps none. Only in the frame of a mesh.
 
     Raises:
         UserError: `flip_share` is not between 0 and 1; `flip_stretch` is not above 0, or given without `flips`.
@@ -67,7 +69,7 @@ class Riddle(Backbone):
     paper = "Li et al., RiDDLE: Reversible and Diversified De-identification with Latent Encryptor, CVPR 2023"
     licence = "the authors' code and weights carry no licence; nothing of them is used"
 
-    stage_arguments = frozenset({"flip_stretch"})
+    stage_arguments = frozenset({"flip_stretch", "keep_light"})
     latent_avg: Tensor
 
     def __init__(
@@ -79,8 +81,11 @@ class Riddle(Backbone):
         flips: int | None = None,
         flip_share: float = 0.5,
         flip_stretch: float = 1.0,
+        keep_light: float = 0.0,
     ) -> None:
         super().__init__()
+        check_light(keep_light)
+        self.keep_light = keep_light
         if not 0 < flip_share < 1:
             raise UserError(f"flip_share is {flip_share}; give a number between 0 and 1")
         check_stretch("flip_stretch", flip_stretch, "flips", flips is not None)

@@ -56,8 +56,8 @@ def test_a_config_is_accepted(parse, name):
         assert vars(config.model.init_args.weights).items() >= written["model"]["init_args"]["weights"].items()
 
 
-@pytest.mark.parametrize("stage", ["dbaf_s1", "dbaf_s2"])
-def test_dbaf_on_photographs_is_the_paper_s_stage_with_what_photographs_need(parse, stage):
+@pytest.mark.parametrize("stage", ["dbaf_s1", "dbaf_s2", "hford_s1", "hford_s2"])
+def test_dbaf_and_hford_on_photographs_are_the_paper_s_stages_with_what_photographs_need(parse, stage):
     paper = parse("--config", CONFIGS / f"{stage}.yaml").model.init_args
     config = parse("--config", CONFIGS / f"photo128/{stage}.yaml")
     given = config.model.init_args
@@ -67,11 +67,11 @@ def test_dbaf_on_photographs_is_the_paper_s_stage_with_what_photographs_need(par
     assert given.backbone.init_args.bundle == "photo128_prior"
     # Light and skin are kept by `keep_light`, so fewer numbers have to stay.
     assert given.backbone.init_args.flips == 8
-    assert (given.backbone.init_args.keep_light > 0) == (stage == "dbaf_s2")
+    assert (given.backbone.init_args.keep_light > 0) == stage.endswith("_s2")
     assert given.weights.parsing == 0
     assert not given.backbone.init_args.maar
     assert config.data.class_path == "faceanon.data.prepared.PreparedFaces"
-    assert given.export == Path(f"runs/dbaf_photo128_{stage[-2:]}/model")
+    assert given.export == Path(f"runs/{stage[:-3]}_photo128_{stage[-2:]}/model")
 
 
 # Who cuts faces out needs what lies around them, and Persona has networks of its own.

@@ -127,16 +127,22 @@ def test_a_method_that_trains_nothing_borrows_a_test_and_not_what_its_method_nee
     assert not [word for word in said if "/features/" in word]
 
 
+def test_every_method_that_can_be_trained_has_configs_of_its_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("faceanon.studies.zoo.run.run_zoo", lambda methods, *rest: None)
+    assert main(["zoo", "--bundle", "photo128_prior", "--out", str(tmp_path)]) == 0
+    assert "not yet trained on photographs" not in capsys.readouterr().out
+
+
 def test_methods_without_configs_of_their_own_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("faceanon.studies.zoo.recipes.RECIPES", "photographs_of_nobody")
     monkeypatch.setattr("faceanon.studies.zoo.run.run_zoo", lambda methods, *rest: None)
     assert main(["zoo", "--bundle", "photo128_prior", "--out", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     assert "not yet trained on photographs, left out: " in told
-    assert "dbaf_released" in told
-    assert "ciagan" not in told
-    assert "dbaf," not in told
-    assert main(["zoo", "--bundle", "photo128_prior", "--methods", "dbaf_released", "--out", str(tmp_path)]) == 2
-    assert "dbaf_released cannot be trained: there is no config photo128/dbaf_released_s" in capsys.readouterr().err
+    assert "rotation" in told
+    assert "blur" not in told
+    assert main(["zoo", "--bundle", "photo128_prior", "--methods", "rotation", "--out", str(tmp_path)]) == 2
+    assert "rotation cannot be trained: there is no config photographs_of_nobody/rotation_s" in capsys.readouterr().err
 
 
 def test_every_config_of_a_length_of_its_own_says_it():

@@ -125,7 +125,7 @@ class FIT(Backbone):
 
     Raises:
         UserError: There are no bits, or too few for a turn, or nothing is left to be turned by pairs; `turn_stretch`
-            is not above 0, or given without `turned`.
+            is not above 0, or given without `turned`; `keep_light` is not between 0 and 0.25.
 
     Examples:
         >>> from faceanon.backbones.fit import FIT

@@ -19,7 +19,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from faceanon.backbones.base import check_light
 from faceanon.backbones.dbaf import DBAF
 from faceanon.backbones.linear_person import COMPONENT_ROWS, LinearPerson, refuse_kept_alone
 from faceanon.errors import UserError
@@ -69,7 +68,7 @@ class Keyed(LinearPerson, DBAF):
 
     Raises:
         UserError: `cid_depth` is 0: attributes are read with CID. Or attributes are kept for a draft that is not there,
-            or two readers are asked for.
+            or two readers are asked for. `keep_light` is not between 0 and 0.25.
 
     Examples:
         >>> from faceanon.models import load_backbone
@@ -111,18 +110,17 @@ class Keyed(LinearPerson, DBAF):
         if not cid_depth:
             raise UserError("attributes are read with CID; give it a cid_depth of at least 1")
         refuse_kept_alone(attributes_kept, identity_draft)
-        check_light(keep_light)
         if turn_stretch <= 0:
             raise UserError(f"turn_stretch is {turn_stretch}; give a number above 0")
         if reader and identity_reader:
             raise UserError("reader and identity_reader both read anonymized pictures; give one of them")
         depth = 0 if identity_draft else cid_depth
-        super().__init__(bundle, depth, cid_heads, cid_head_dim, cid_mlp_ratio, cid_dropout, cid_axis, maar, blend)
+        widths = (cid_heads, cid_head_dim, cid_mlp_ratio)
+        super().__init__(bundle, depth, *widths, cid_dropout, cid_axis, maar, blend, keep_light=keep_light)
         if self.cid is not None:
             # The attributes start as the whole code, which the prior can draw.
             nn.init.eye_(self.cid.project.weight)
             nn.init.zeros_(self.cid.project.bias)
-        self.keep_light = keep_light
         dim = self.generator.style_dim
         layers = self.generator.n_latent
         self.principal = principal

@@ -54,7 +54,8 @@ class Riddle(Backbone):
             a Gaussian of so many sides of the mesh's frame, at most 0.25; 0 keeps none. Only in the frame of a mesh.
 
     Raises:
-        UserError: `flip_share` is not between 0 and 1; `flip_stretch` is not above 0, or given without `flips`.
+        UserError: `flip_share` is not between 0 and 1; `flip_stretch` is not above 0, or given without `flips`;
+            `keep_light` is not between 0 and 0.25.
 
     Examples:
         >>> from faceanon.backbones.riddle import Riddle

@@ -1,4 +1,4 @@
-"""Gaussian blur."""
+"""Gaussian blur of pictures, and of maps with any number of channels."""
 
 from __future__ import annotations
 

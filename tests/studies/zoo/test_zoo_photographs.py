@@ -101,6 +101,30 @@ def test_batches_of_a_method_are_those_of_its_own_configs(tmp_path, monkeypatch)
     assert trained == [("ifadit_s1", 500), ("ifadit_s2", 120)]
 
 
+def test_a_further_config_may_say_another_length(tmp_path, monkeypatch):
+    trained = []
+    monkeypatch.setattr(_zoo, "_fit", lambda method, stage, seed, place, *rest: trained.append((place.name, rest[1])))
+    (riddle,) = find_methods(["riddle"], "photo128_prior", whole=True)
+    longer = tmp_path / "longer.yaml"
+    longer.write_text("data: {init_args: {train_batches: 180}}\n")
+    on_it = tmp_path / "on_it.yaml"
+    on_it.write_text("base: [longer.yaml]\nmodel: {init_args: {margin: 0.2}}\n")
+    for name, overlays in (("longer", [str(longer)]), ("on_it", [str(on_it)]), ("own", [])):
+        _zoo.prepare(riddle, 0, tmp_path / name, _zoo.ZooSettings(None, None, "photo128_prior", overlays=overlays))
+    assert trained == [("riddle_s2", 180), ("riddle_s2", 180), ("riddle_s2", batches_in("riddle_s2"))]
+
+
+def test_a_config_that_says_no_length_is_named(tmp_path, monkeypatch):
+    (riddle,) = find_methods(["riddle"], "photo128_prior", whole=True)
+    monkeypatch.setattr(photographs, "read_yaml", lambda path: {"data": None})
+    with pytest.raises(UserError, match=r"riddle_s2\.yaml says no data\.init_args\.train_batches"):
+        photographs.batches_of(riddle.stages[0])
+
+
+def batches_in(config):
+    return yaml.safe_load((configs() / f"photo128/{config}.yaml").read_text())["data"]["init_args"]["train_batches"]
+
+
 def test_of_persona_the_model_that_ships_is_tested(tmp_path, monkeypatch):
     (persona,) = find_methods(["persona"], "photo128_prior", whole=True)
     settings = _zoo.ZooSettings(None, None, "photo128_prior")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from faceanon.errors import UserError
 from faceanon.files import read_yaml
 from faceanon.paths import configs
 from faceanon.weights.spec import bundle_path, read_spec
@@ -89,10 +90,33 @@ def stage_words(stage: ZooStage, borrowed: bool = False) -> list[str]:
     return words
 
 
-def batches_of(stage: ZooStage) -> int:
-    """Batches of a training whose config says its length."""
-    batches: int = read_yaml(stage.files[0])["data"]["init_args"]["train_batches"]
-    return batches
+def batches_of(stage: ZooStage, overlays: Sequence[str] = ()) -> int:
+    """Batches of a training whose config says its length.
+
+    Args:
+        stage: Which.
+        overlays: Further config files behind the stage's: the last one that says a length wins.
+
+    Raises:
+        UserError: None of them says a length.
+    """
+    from faceanon.training.config_files import with_bases
+
+    words = with_bases([f"--config={file}" for file in (stage.files[0], *overlays)])
+    for file in reversed(words[1::2]):
+        batches = _length_in(read_yaml(Path(file)))
+        if batches is not None:
+            return batches
+    raise UserError(f"{stage.files[0]} says no data.init_args.train_batches; give the length with --steps")
+
+
+def _length_in(content: Any) -> int | None:  # noqa: ANN401 - whatever a config holds
+    """What a config says of `data.init_args.train_batches`, if it does."""
+    for name in ("data", "init_args", "train_batches"):
+        if not isinstance(content, dict):
+            return None
+        content = content.get(name)
+    return content if isinstance(content, int) else None
 
 
 def _named(config: str) -> Path:

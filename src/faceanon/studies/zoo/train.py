@@ -90,7 +90,7 @@ def prepare(method: Method, seed: int, out: Path, settings: ZooSettings) -> Path
         return model
     for number, stage in enumerate(method.stages):
         if settings.steps is None:
-            batches = batches_of(stage)
+            batches = batches_of(stage, settings.overlays)
         else:
             # A remainder goes to the first stages.
             batches = settings.steps // len(method.stages) + (number < settings.steps % len(method.stages))

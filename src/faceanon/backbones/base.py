@@ -35,6 +35,19 @@ def check_light(keep_light: float) -> None:
         raise UserError(f"keep_light is {keep_light}; give a number between 0 and {MOST_LIGHT}")
 
 
+def check_corrections(corrections: int) -> None:
+    """Refuse a number of `corrections` that is none.
+
+    Args:
+        corrections: Rounds in which a stranger is drawn anew.
+
+    Raises:
+        UserError: It is below 0.
+    """
+    if corrections < 0:
+        raise UserError(f"corrections is {corrections}; give 0 or more")
+
+
 class Backbone(nn.Module, ABC):
     """Map an aligned face and a key to the face of somebody else, and back with the same key.
 

@@ -23,18 +23,17 @@ from statistics import NormalDist
 import torch
 from torch import Tensor, nn
 
-from faceanon.backbones.base import Backbone, check_light
+from faceanon.backbones.base import Backbone, check_corrections, check_light
 from faceanon.backbones.region import face_hole, softened
 from faceanon.errors import UserError
 from faceanon.networks.attention import MAAR, AttentionAxis, LayerTransformer
-from faceanon.networks.code_reader import CodeReader
+from faceanon.networks.code_reader import STRANGERS, CodeReader
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.keyed import check_stretch, stretched, turned_pairs
 from faceanon.networks.stylegan2_layers import EqualLinear
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
 
-READER_ROWS = 2400  # strangers on whom it is measured how codes are read off saved pictures
 LEVELS = (4, 4)  # coarse and middle layers; the rest is fine (RiDDLE's groups, also in DBAF's released code)
 
 
@@ -223,8 +222,7 @@ class DBAF(Backbone):
         check_stretch("flip_stretch", flip_stretch, "flips", flips is not None)
         if turn_angle is not None and (flips is None or flips % 2 or not 0 < turn_angle < 180):
             raise UserError(f"turn_angle is {turn_angle} with flips {flips}; give 0 to 180 degrees, and even flips")
-        if corrections < 0:
-            raise UserError(f"corrections is {corrections}; give 0 or more")
+        check_corrections(corrections)
         check_light(keep_light)
         super().__init__()
         self.bundle = Bundle(bundle)
@@ -252,8 +250,8 @@ class DBAF(Backbone):
         self.keep_light = keep_light
         self.code_reader = None
         if code_reader:
-            self.code_reader = self._new_reader(dim)
-            self.reader_rows = READER_ROWS
+            self.code_reader = CodeReader.of(self.encoder, dim)
+            self.reader_rows = STRANGERS
         # Lightning does not call `train` when a fit starts.
         self.encoder.eval()
         self._add_key_edit(dim)
@@ -265,10 +263,6 @@ class DBAF(Backbone):
             assert isinstance(trained, MAAR)
             return trained
         return MAAR(self.encoder.feature_channels, self.generator.channels)
-
-    def _new_reader(self, dim: int) -> CodeReader:
-        """One for what the encoder sees: the codec's latents where there is a codec, else pictures."""
-        return CodeReader(self.encoder.input_nc * self.encoder.input_size**2, dim)
 
     def _add_key_edit(self, dim: int) -> None:
         """The parts by which a key edits the identity; a method that is built on this one may have others."""
@@ -299,17 +293,9 @@ class DBAF(Backbone):
     @torch.no_grad()
     def calibrate_reader(self, pairs: Iterable[tuple[Codes, Tensor]]) -> None:
         """Measure the correction of codes that are read off saved pictures."""
-        if self.code_reader is None:
-            return
-        read = []
-        seen = []
-        drawn = []
-        for codes, saved in pairs:
-            items = self.encoder.seen(saved)
-            read.append(self.encoder.with_features(items)[0][:, 0])
-            seen.append(items)
-            drawn.append((self.w_plus(codes) - self.latent_avg)[:, 0])
-        self.code_reader.fit(torch.cat(read), torch.cat(seen), torch.cat(drawn))
+        if self.code_reader is not None:
+            drawn = (((self.w_plus(codes) - self.latent_avg)[:, 0], saved) for codes, saved in pairs)
+            self.code_reader.measure(self.encoder, drawn)
 
     def _encode(
         self,

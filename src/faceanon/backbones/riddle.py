@@ -12,17 +12,21 @@ Li, Wang, Zhao, Dong and Tan, "RiDDLE: Reversible and Diversified De-identificat
 What differs: the groups are 4, 4 and the rest on generators of any size (the published split is 4, 4, 6 at 256 px); the
 picture is read by the bundle's own W+ encoder; the training closes the loop through the saved picture (`loop: file`),
 where the published code hands the codes on. Training terms are in configs/riddle_s2.yaml. With `flips` the key itself
-changes signs of the code, and the encryptor learns what to add; this is off by default.
+changes signs of the code, and the encryptor learns what to add; with `code_reader` and `corrections` strangers are read
+off saved pictures better. All of it is off by default.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
-from faceanon.backbones.base import Backbone, check_light
+from faceanon.backbones.base import Backbone, check_corrections, check_light
 from faceanon.backbones.dbaf import LEVELS, flipped
 from faceanon.errors import UserError
+from faceanon.networks.code_reader import STRANGERS, CodeReader
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.keyed import check_stretch, stretched
 from faceanon.networks.riddle_mapper import TransformerMapperSplit
@@ -50,12 +54,16 @@ class Riddle(Backbone):
             of the person.
         flip_stretch: By how much a stranger lies farther from the mean code than the change of signs puts it; 1 not at
             all. The way back divides again. The numbers that keep their sign stay.
+        code_reader: Codes of encrypted pictures are corrected by a map that is measured before the training, on
+            strangers whose codes are known. Originals are read as before.
+        corrections: Rounds in which whoever encrypts reads the stranger's saved picture as a receiver will, and draws
+            it anew so that the right code is read. Only in the frame of a mesh.
         keep_light: Strangers, and who is brought back, have the picture's own soft light and colours: those beyond
             a Gaussian of so many sides of the mesh's frame, at most 0.25; 0 keeps none. Only in the frame of a mesh.
 
     Raises:
         UserError: `flip_share` is not between 0 and 1; `flip_stretch` is not above 0, or given without `flips`;
-            `keep_light` is not between 0 and 0.25.
+            `corrections` is below 0; `keep_light` is not between 0 and 0.25.
 
     Examples:
         >>> from faceanon.backbones.riddle import Riddle
@@ -70,7 +78,7 @@ class Riddle(Backbone):
     paper = "Li et al., RiDDLE: Reversible and Diversified De-identification with Latent Encryptor, CVPR 2023"
     licence = "the authors' code and weights carry no licence; nothing of them is used"
 
-    stage_arguments = frozenset({"flip_stretch", "keep_light"})
+    stage_arguments = frozenset({"flip_stretch", "corrections", "keep_light"})
     latent_avg: Tensor
 
     def __init__(
@@ -82,11 +90,15 @@ class Riddle(Backbone):
         flips: int | None = None,
         flip_share: float = 0.5,
         flip_stretch: float = 1.0,
+        code_reader: bool = False,
+        corrections: int = 0,
         keep_light: float = 0.0,
     ) -> None:
         super().__init__()
         check_light(keep_light)
         self.keep_light = keep_light
+        check_corrections(corrections)
+        self.corrections = corrections
         if not 0 < flip_share < 1:
             raise UserError(f"flip_share is {flip_share}; give a number between 0 and 1")
         check_stretch("flip_stretch", flip_stretch, "flips", flips is not None)
@@ -109,6 +121,10 @@ class Riddle(Backbone):
             self.addition = nn.Linear(dim, dim)
             nn.init.zeros_(self.addition.weight)
             nn.init.zeros_(self.addition.bias)
+        self.code_reader = None
+        if code_reader:
+            self.code_reader = CodeReader.of(self.encoder, dim)
+            self.reader_rows = STRANGERS
         # Lightning does not call `train` when a fit starts.
         self.encoder.eval()
 
@@ -120,8 +136,25 @@ class Riddle(Backbone):
 
     def encode(self, image: Tensor) -> Codes:
         """The W+ code of `(B, 3, S, S)` as identity `(B, L, D)`; there are no attributes beside it."""
-        codes, _ = self.encoder.with_features(image)
+        return self._read(image)
+
+    def encode_anonymized(self, image: Tensor) -> Codes:
+        """As `encode`, of pictures that this method drew; with `code_reader` their codes are corrected."""
+        return self._read(image, self.code_reader)
+
+    def _read(self, image: Tensor, reader: CodeReader | None = None) -> Codes:
+        seen = self.encoder.seen(image)
+        codes, _ = self.encoder.with_features(seen)
+        if reader is not None:
+            codes = reader(codes, seen)
         return Codes(codes + self.latent_avg)
+
+    @torch.no_grad()
+    def calibrate_reader(self, pairs: Iterable[tuple[Codes, Tensor]]) -> None:
+        """Measure the correction of codes that are read off saved pictures."""
+        if self.code_reader is not None:
+            drawn = (((codes.identity - self.latent_avg)[:, 0], saved) for codes, saved in pairs)
+            self.code_reader.measure(self.encoder, drawn)
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """Encrypt or decrypt `(B, L, D)` under `key` `(B, D)`.

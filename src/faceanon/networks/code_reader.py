@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
+from faceanon.networks.e4e import PyramidEncoder
+
+STRANGERS = 2400  # on whom it is measured how codes are read off saved pictures, by default
 DAMPING = 2.0  # of the fit, in mean squares of what is seen: it has far more numbers than there are pictures
 GIVEN_BACK = 0.5  # of what the fit shrinks, as a power: faces near the mean are like everybody, and not recognised
 MOST_GIVEN_BACK = 3.0  # of one number, as a factor
@@ -47,6 +52,30 @@ class CodeReader(nn.Module):
         self.register_buffer("mean", torch.zeros(seen))
         self.register_buffer("weight", torch.zeros(seen, dim))
         self.register_buffer("start", torch.zeros(dim))
+
+    @classmethod
+    def of(cls, encoder: PyramidEncoder, dim: int) -> CodeReader:
+        """One for what an encoder sees: the codec's latents where there is a codec, else pictures."""
+        return cls(encoder.input_nc * encoder.input_size**2, dim)
+
+    @torch.no_grad()
+    def measure(self, encoder: PyramidEncoder, drawn: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Fit the map on pictures whose codes are known.
+
+        Args:
+            encoder: Reads the codes that are corrected.
+            drawn: First rows `(B, D)` of codes, the average code taken off, and the saved pictures `(B, 3, S, S)` that
+                were drawn of them.
+        """
+        read = []
+        seen = []
+        wanted = []
+        for first, saved in drawn:
+            items = encoder.seen(saved)
+            read.append(encoder.with_features(items)[0][:, 0])
+            seen.append(items)
+            wanted.append(first)
+        self.fit(torch.cat(read), torch.cat(seen), torch.cat(wanted))
 
     def forward(self, codes: Tensor, seen: Tensor) -> Tensor:
         """Corrected codes `(B, L, D)` of read ones; the first row is corrected, and all rows by the same.

@@ -1,23 +1,32 @@
-"""DBAF's reader: codes of what it drew are corrected, those of originals are not."""
+"""Readers of w+ codes: those of what a method drew are corrected, those of originals are not."""
+
+from functools import partial
 
 import pytest
 import torch
 
 from bundles import make_latent_bundle, make_tiny_bundle
 from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.riddle import Riddle
+from faceanon.errors import UserError
 from faceanon.models import load_backbone, save_backbone
 from faceanon.testing import check_backbone
 
-OPTIONS = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "flips": 2, "maar": False, "code_reader": True}
+SMALL_DBAF = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "maar": False}
+METHODS = {
+    "dbaf": partial(DBAF, **SMALL_DBAF, flips=2, code_reader=True),
+    "riddle": partial(Riddle, flips=2, code_reader=True),
+}
 BUNDLES = {"pictures": make_tiny_bundle, "latents": make_latent_bundle}
 
 
-@pytest.fixture(scope="module", params=BUNDLES)
+@pytest.fixture(scope="module", params=[(name, kind) for name in METHODS for kind in BUNDLES], ids="-".join)
 def method(request, tmp_path_factory):
+    name, kind = request.param
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("bundle")
-    BUNDLES[request.param](folder)
-    return DBAF(str(folder), **OPTIONS).eval()
+    BUNDLES[kind](folder)
+    return METHODS[name](str(folder)).eval()
 
 
 def drawn(method, count, seed):
@@ -30,10 +39,11 @@ def drawn(method, count, seed):
         return edited, method.decode(edited).clamp(-1, 1)
 
 
+@pytest.mark.parametrize("name", METHODS)
 @torch.no_grad()
-def test_before_it_is_measured_it_reads_as_the_encoder_does(tmp_path):
+def test_before_it_is_measured_it_reads_as_the_encoder_does(name, tmp_path):
     torch.manual_seed(0)
-    method = DBAF(str(make_tiny_bundle(tmp_path)), **OPTIONS).eval()
+    method = METHODS[name](str(make_tiny_bundle(tmp_path))).eval()
     _, pictures = drawn(method, 2, seed=1)
     torch.testing.assert_close(method.encode_anonymized(pictures).identity, method.encode(pictures).identity)
 
@@ -55,11 +65,18 @@ def test_codes_of_other_strangers_are_read_better_and_originals_as_before(method
     torch.testing.assert_close(loaded.encode_anonymized(pictures).identity, found.identity)
 
 
+@pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("kind", BUNDLES)
-def test_it_keeps_the_contract_of_a_method(kind, tmp_path, monkeypatch):
+def test_it_keeps_the_contract_of_a_method(name, kind, tmp_path, monkeypatch):
     # bfloat16 rounds otherwise in batches of other sizes, and a reader of 24 pictures of noise magnifies that.
     monkeypatch.setattr("faceanon.weights.bundle.has_bfloat16", lambda: False)
     torch.manual_seed(0)
-    method = DBAF(str(BUNDLES[kind](tmp_path)), **OPTIONS).eval()
+    method = METHODS[name](str(BUNDLES[kind](tmp_path))).eval()
     method.calibrate_reader(drawn(method, 24, seed=2) for _ in range(1))
     check_backbone(method)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_corrections_below_none_are_refused(name, tiny_bundle):
+    with pytest.raises(UserError, match="corrections is -1; give 0 or more"):
+        METHODS[name](str(tiny_bundle), corrections=-1)

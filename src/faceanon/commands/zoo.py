@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
         _name_left_out({method.name for method in methods}, options.bundle)
     # A preset that stands in an ablation table and was named as well is trained once.
     given = {method.name for method in methods}
-    for method in find_ablations(options.ablations or []):
+    for method in find_ablations(options.ablations or [], whole=steps is None):
         if method.name not in given:
             methods.append(method)
     settings = ZooSettings(steps, batch, options.bundle, test_identities, options.config, options.photos)
@@ -157,8 +157,6 @@ def _length(options: ZooOptions) -> tuple[int | None, int | None]:
     if options.steps is None and of_photographs(options.bundle):
         if options.batch is not None:
             raise UserError("--batch: without --steps each method's own configs say its batches; give both, or neither")
-        if options.ablations:
-            raise UserError("--ablations: on photographs they need a length; give --steps N")
         return None, None
     steps = 600 if options.steps is None else options.steps
     batch = 16 if options.batch is None else options.batch

@@ -58,8 +58,8 @@ def test_every_figure_of_a_table_is_one_that_we_measure(name):
 def test_the_names_that_fill_rows_are_presets_or_say_how_they_are_trained(name):
     presets = {path.stem for path in (REPO / "configs" / "backbone").glob("*.yaml")}
     for row in load_table(name).rows:
-        assert row.train or set(row.ours) <= presets
-        for training in row.train:
+        assert row.train or row.photographs or set(row.ours) <= presets
+        for training in (*row.train, *row.photographs):
             for file in (training.config, *training.overlays):
                 assert (REPO / "configs" / f"{file}.yaml").is_file(), row.trained_by
 
@@ -144,9 +144,12 @@ def own_ablations(tmp_path, monkeypatch):
 def test_a_recipe_is_a_list_of_trainings_and_reads_as_a_sentence(own_ablations):
     row = own_ablations([{"config": "dbaf_s1", "overlays": ["ablation/a", "ablation/b"]}, {"config": "dbaf_s2"}])
     assert row.train == (AblationTraining("dbaf_s1", ("ablation/a", "ablation/b")), AblationTraining("dbaf_s2"))
-    assert row.trained_by == "dbaf_s1 + ablation/a + ablation/b, then dbaf_s2"
+    on_photographs = "trained on photographs by photo128/dbaf_s2 + ablation/photo128_no_cid, with no init_from"
+    assert row.trained_by == f"trained by dbaf_s1 + ablation/a + ablation/b, then dbaf_s2; {on_photographs}"
     alone = own_ablations([{"config": "dbaf_s2", "overlays": ["ablation/a"], "from_scratch": True}])
-    assert alone.trained_by == "dbaf_s2 + ablation/a, with no init_from"
+    assert alone.trained_by == f"trained by dbaf_s2 + ablation/a, with no init_from; {on_photographs}"
+    assert replace(alone, photographs=()).trained_by == "trained by dbaf_s2 + ablation/a, with no init_from"
+    assert replace(alone, train=(), photographs=()).trained_by == ""
 
 
 @pytest.mark.parametrize(

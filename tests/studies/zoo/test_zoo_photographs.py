@@ -125,6 +125,54 @@ def batches_in(config):
     return yaml.safe_load((configs() / f"photo128/{config}.yaml").read_text())["data"]["init_args"]["train_batches"]
 
 
+@pytest.mark.parametrize("table", ["dbaf-4", "hford-3", "ifadit-5"])
+def test_on_photographs_an_ablation_is_laid_over_a_method_s_own_configs(table):
+    found = find_ablations([table], whole=True)
+    assert found[0].name == table.split("-")[0]  # the whole method stands first
+    assert len({method.name for method in found}) == len(found) > 2
+    for method in found:
+        assert method.stages[-1].owner == method.name  # a model of its own each
+        assert method.stages[0].owner in (method.name, found[0].name)
+        assert all(stage.whole and stage.name.startswith("photo128/") for stage in method.stages)
+        assert all(photographs.batches_of(stage) > 0 for stage in method.stages)
+    assert all(any(stage.overlays for stage in method.stages) for method in found[1:])
+
+
+def test_ablations_on_photographs_are_as_long_as_their_configs_say(tmp_path, monkeypatch):
+    trained = []
+    monkeypatch.setattr(
+        _zoo, "_fit", lambda method, stage, seed, place, *rest: trained.append((place.parts[-3], place.name, rest[1]))
+    )
+    methods = {method.name: method for method in find_ablations(["dbaf-4"], whole=True)}
+    for name in ("dbaf", "dbaf_single_stage", "dbaf_first_stage"):
+        _zoo.prepare(methods[name], 0, tmp_path, _zoo.ZooSettings(None, None, "photo128_prior"))
+    first, second = batches_in("dbaf_s1"), batches_in("dbaf_s2")
+    assert trained == [
+        ("dbaf", "dbaf_s1", first),
+        ("dbaf", "dbaf_s2", second),
+        ("dbaf_single_stage", "dbaf_s2", first + second),
+        ("dbaf", "dbaf_s1", first),  # the whole method's own, which is found there in a real run
+        ("dbaf_first_stage", "dbaf_s2", 1),
+    ]
+
+
+def test_the_words_of_an_ablation_on_photographs(bundle, words):
+    methods = {method.name: method for method in find_ablations(["dbaf-4"], whole=True)}
+    settings = _zoo.ZooSettings(None, None, str(bundle))
+    files, _ = words(methods["dbaf_no_cid"], methods["dbaf_no_cid"].stages[0], settings)
+    assert files == ["photo128/dbaf_s2.yaml", "ablation/photo128_no_cid.yaml"]
+
+
+@pytest.mark.slow
+def test_ablations_on_photographs_are_trained_and_tested(tmp_path, monkeypatch):
+    monkeypatch.setattr("faceanon.backbones.dbaf.STRANGERS", 8)
+    monkeypatch.setattr(_zoo, "batches_of", lambda *given: 1)
+    words = ["--bundle", "photo128_prior", "--ablations", "dbaf-4", "--seeds", "0", "--out", str(tmp_path)]
+    assert main(["zoo", *words]) == 0
+    told = json.loads((tmp_path / "zoo.json").read_text())["methods"]
+    assert {method.name for method in find_ablations(["dbaf-4"], whole=True)} == set(told)
+
+
 def test_of_persona_the_model_that_ships_is_tested(tmp_path, monkeypatch):
     (persona,) = find_methods(["persona"], "photo128_prior", whole=True)
     settings = _zoo.ZooSettings(None, None, "photo128_prior")
@@ -196,7 +244,6 @@ def test_the_faces_of_the_sheets_are_the_first_of_the_shipped_test(bundle):
         (["--bundle", "photo128", "--test-identities", "5"], "--test-identities: the test of photographs"),
         (["--bundle", "photo128", "--methods", "blur", "--photos", "nowhere"], "nowhere"),
         (["--bundle", "photo128", "--batch", "8"], "--batch: without --steps each method's own configs"),
-        (["--bundle", "photo128", "--ablations", "dbaf-4"], "--ablations: on photographs they need a length"),
     ],
 )
 def test_what_does_not_fit_the_bundle_is_one_line(options, problem, tmp_path, capsys, monkeypatch):

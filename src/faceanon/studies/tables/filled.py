@@ -164,7 +164,7 @@ def _row(
     if not given:
         blank = ("",) * len(table.columns)
         lines.append(FilledLine("not run", f"ours: not run (give {' or '.join(row.ours)})", blank))
-    remarks = [row.note, row.train and f"trained by {row.trained_by}"]
+    remarks = [row.note, row.trained_by]
     titles = {}
     for column in table.columns:
         titles[column.id] = column.title

@@ -105,6 +105,7 @@ class TableRow:
         cells: What the paper prints.
         note: A remark on the row.
         train: How the weights of an ablation come about: trainings, each from the model of the one before.
+        photographs: The same on photographs, by configs that say their length; none where the row cannot be had there.
         paper: Whether the paper has the row.
     """
 
@@ -114,12 +115,18 @@ class TableRow:
     cells: tuple[TableCell, ...] = ()
     note: str = ""
     train: tuple[AblationTraining, ...] = ()
+    photographs: tuple[AblationTraining, ...] = ()
     paper: bool = True
 
     @property
     def trained_by(self) -> str:
         """The trainings in words; empty where there are none."""
-        return ", then ".join(map(str, self.train))
+        told = []
+        if self.train:
+            told.append(f"trained by {', then '.join(map(str, self.train))}")
+        if self.photographs:
+            told.append(f"trained on photographs by {', then '.join(map(str, self.photographs))}")
+        return "; ".join(told)
 
 
 @dataclass(frozen=True)
@@ -263,7 +270,7 @@ def check_table(table: PaperTable, path: Path) -> PaperTable:
         checks.append((len({row.id for row in block.rows}) == len(block.rows), f"{block.title}: two rows have one id"))
         for row in block.rows:
             checks += [(row.paper or not row.cells, f"row {row.id} is ours, so nothing of it was published")]
-            for training in row.train[1:]:
+            for training in (*row.train[1:], *row.photographs[1:]):
                 message = f"row {row.id}: only the first training is from_scratch, {training.config} is not"
                 checks += [(not training.from_scratch, message)]
             for cell in row.cells:

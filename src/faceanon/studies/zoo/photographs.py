@@ -102,7 +102,7 @@ def batches_of(stage: ZooStage, overlays: Sequence[str] = ()) -> int:
     """
     from faceanon.training.config_files import with_bases
 
-    words = with_bases([f"--config={file}" for file in (stage.files[0], *overlays)])
+    words = with_bases([f"--config={file}" for file in (*stage.files, *overlays)])
     for file in reversed(words[1::2]):
         batches = _length_in(read_yaml(Path(file)))
         if batches is not None:

@@ -129,8 +129,12 @@ def _whole_method(listed: Listed) -> Method:
     return replace(method, stages=tuple(stages))
 
 
-def find_ablations(tables: Sequence[str]) -> list[Method]:
+def find_ablations(tables: Sequence[str], whole: bool = False) -> list[Method]:
     """What the papers' tables of these names ablate: every row that says how it is trained, the whole method's too.
+
+    Args:
+        tables: Their names.
+        whole: On photographs, each at the length that its configs say: the rows that say how they are trained there.
 
     Raises:
         UserError: No such table, or one that is no ablation.
@@ -141,27 +145,29 @@ def find_ablations(tables: Sequence[str]) -> list[Method]:
     for table in tables:
         rows = []
         for row in load_table(table).rows:
-            if row.train:
-                rows.append(row)
+            trainings = row.photographs if whole else row.train
+            if trainings:
+                rows.append((row.ours[0], trainings))
         if not rows:
             raise UserError(f"--ablations {table}: no row of that table is an ablation; dbaf-4, hford-3, ifadit-5 are")
-        for row in rows:
-            methods[row.ours[0]] = read_recipe(row.ours[0], row.train)
+        for name, trainings in rows:
+            methods[name] = read_recipe(name, trainings, whole)
     return list(methods.values())
 
 
-def read_recipe(name: str, trainings: Sequence[AblationTraining]) -> Method:
+def read_recipe(name: str, trainings: Sequence[AblationTraining], whole: bool = False) -> Method:
     """A row's `train` as stages of a method.
 
     Args:
         name: Of the method that the row is filled by.
         trainings: At least one.
+        whole: Whether their configs say all, the length too.
 
     Raises:
         UserError: A training names a config that is not there.
     """
     # A config is named after preset and stage; the name of an ablation is that of no preset.
-    preset = re.sub(r"_s[12]$", "", trainings[0].config)
+    preset = re.sub(r"_s[12]$", "", Path(trainings[0].config).name)
     # From the first training with an overlay on, models are the ablation's own.
     own = 0
     for number, training in enumerate(trainings):
@@ -170,7 +176,8 @@ def read_recipe(name: str, trainings: Sequence[AblationTraining]) -> Method:
             break
     stages = []
     for number, training in enumerate(trainings):
-        stages.append(ZooStage(training.config, training.overlays, preset if number < own else name))
+        owner = preset if number < own else name
+        stages.append(ZooStage(training.config, training.overlays, owner, whole))
     files = []
     for stage in stages:
         files.extend(stage.files)
@@ -178,5 +185,5 @@ def read_recipe(name: str, trainings: Sequence[AblationTraining]) -> Method:
         if not file.is_file():
             told = ", then ".join(map(str, trainings))
             raise UserError(f"{name} is trained by {told}, but there is no config {file}")
-    (whole,) = find_methods([preset])
-    return Method(name, whole.listed, tuple(stages))
+    (entire,) = find_methods([preset])
+    return Method(name, entire.listed, tuple(stages))

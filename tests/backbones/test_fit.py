@@ -113,6 +113,33 @@ def test_a_stretch_draws_farther_from_the_mean_and_the_way_back_divides_again(ti
     torch.testing.assert_close(back[..., :4], plain_back[..., :4])
 
 
+@torch.no_grad()
+def test_a_reader_finds_the_turned_code_better_on_the_way_back_alone(tiny_bundle):
+    torch.manual_seed(0)
+    method = FIT(str(tiny_bundle), password_bits=16, width=4, blocks=1, turned=4, code_reader=True).eval()
+
+    def strangers(count, seed):
+        random = torch.Generator().manual_seed(seed)
+        key = method.sample_key(count, random)
+        edited = method.edit(method.encode(torch.rand(count, 3, 64, 64, generator=random) * 2 - 1), key)
+        return edited, method.decode(edited).clamp(-1, 1), key
+
+    edited, pictures, key = strangers(8, seed=3)
+
+    def code_read():
+        """The code that the way back turns, found by turning its result again."""
+        back = method._turned(pictures, -key, inverse=True) - method.latent_avg
+        return torch.cat([back[:, 0, :4], method.turns(back[:, 0, 4:], key)], 1)
+
+    wanted = (edited.latent - method.latent_avg)[:, 0]
+    drawn = method.anonymize(pictures, key)
+    before = (code_read() - wanted).norm()
+    assert method.reader_rows > 0
+    method.calibrate_reader(strangers(24, seed=2)[:2] for _ in range(1))
+    assert (code_read() - wanted).norm() < 0.7 * before
+    assert torch.equal(method.anonymize(pictures, key), drawn)
+
+
 def test_a_turned_training_starts_from_that_drawing_and_reaches_the_network(tiny_bundle):
     torch.manual_seed(0)
     method = FIT(str(tiny_bundle), password_bits=16, width=4, blocks=1, turned=4).train()
@@ -129,6 +156,7 @@ def test_a_turned_training_starts_from_that_drawing_and_reaches_the_network(tiny
         ({"turned": 5}, "turned is 5"),
         ({"turned": 4, "turn_stretch": 0}, "turn_stretch is 0"),
         ({"turn_stretch": 1.5}, "turn_stretch is 1.5; give 1, or with turned"),
+        ({"code_reader": True}, "code_reader corrects the codes of a turn"),
     ],
 )
 def test_a_turn_that_cannot_be_is_one_line(tiny_bundle, options, words):

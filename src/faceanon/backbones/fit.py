@@ -17,12 +17,14 @@ What differs: one discriminator, where the paper has three of several scales, an
 squares; the bundle's frozen recogniser, where the paper fine-tunes SphereFace with labels against the generator; a bit
 at a time is read, where the paper reads groups of four; recovery starts from the saved picture. Weights are in
 configs/fit_s2.yaml. With `turned` the picture is first drawn anew from the bundle's code, which the password turns and
-the inverse password turns back, and the network learns from nothing what to add; this is off by default.
+the inverse password turns back, and the network learns from nothing what to add; with `code_reader` that code is read
+off saved pictures better. Both are off by default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -33,6 +35,7 @@ from faceanon.backbones.base import Backbone, check_light
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.networks.bit_turns import JOINED, BitTurns
+from faceanon.networks.code_reader import STRANGERS, CodeReader
 from faceanon.networks.keyed import check_stretch, stretched
 from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
@@ -120,12 +123,14 @@ class FIT(Backbone):
         turn_angle: The angle, in degrees, between 0 and 180.
         turn_stretch: By how much a stranger's code lies farther from the mean code than the turn puts it; 1 not at
             all. The way back divides again. The first numbers stay.
+        code_reader: With `turned`, the code of an anonymized picture is corrected by a map that is measured before the
+            training, on strangers whose codes are known. Originals are read as before.
         keep_light: Strangers, and who is brought back, have the picture's own soft light and colours: those beyond
             a Gaussian of so many sides of the mesh's frame, at most 0.25; 0 keeps none. Only in the frame of a mesh.
 
     Raises:
         UserError: There are no bits, or too few for a turn, or nothing is left to be turned by pairs; `turn_stretch`
-            is not above 0, or given without `turned`; `keep_light` is not between 0 and 0.25.
+            is not above 0; it or `code_reader` is given without `turned`; `keep_light` is not between 0 and 0.25.
 
     Examples:
         >>> from faceanon.backbones.fit import FIT
@@ -155,6 +160,7 @@ class FIT(Backbone):
         turned: int | None = None,
         turn_angle: float = 110.0,
         turn_stretch: float = 1.0,
+        code_reader: bool = False,
         keep_light: float = 0.0,
     ) -> None:
         super().__init__()
@@ -165,6 +171,8 @@ class FIT(Backbone):
             raise UserError(
                 f"password_bits is {password_bits}; give at least 1, and 128 where it should protect something"
             )
+        if code_reader and turned is None:
+            raise UserError("code_reader corrects the codes of a turn; give turned too, or leave it out")
         self.bundle = Bundle(bundle)
         self.key_shape = (password_bits,)
         # A secret has 256 bits, and longer passwords are expanded from it.
@@ -174,8 +182,12 @@ class FIT(Backbone):
         self.turned = turned
         self.turn_stretch = turn_stretch
         self.turns: BitTurns | None = None
+        self.code_reader: CodeReader | None = None
         if turned is not None:
             self._start_turning(turned, turn_angle)
+        if code_reader:
+            self.code_reader = CodeReader.of(self.encoder, self.generator.style_dim)
+            self.reader_rows = STRANGERS
 
     def _start_turning(self, kept: int, angle: float) -> None:
         """Add what draws pictures anew, and let the network start at nothing."""
@@ -215,27 +227,49 @@ class FIT(Backbone):
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """The network on pictures `(B, 3, S, S)` under passwords `(B, N)`, inverted bit by bit with `inverse`."""
-        password = (-key if inverse else key)[:, :, None, None].to(identity.dtype)
-        channels = password.expand(-1, -1, *identity.shape[-2:])
-        if self.turns is None:
-            changed: Tensor = self.translator(torch.cat([identity, channels], 1))
-            return changed
-        stretch = 1 / self.turn_stretch if inverse else self.turn_stretch
-        start = self._drawn_turned(identity, password[:, :, 0, 0], stretch)
-        added: Tensor = self.translator(torch.cat([start, channels], 1))
-        return start + added
+        return self._change(identity, key, inverse)[0]
 
-    def _drawn_turned(self, picture: Tensor, password: Tensor, stretch: float) -> Tensor:
-        """Pictures `(B, 3, S, S)` drawn of the codes of pictures, turned under passwords `(B, N)` and stretched."""
+    def edit(self, codes: Codes, key: Tensor, inverse: bool = False) -> Codes:
+        """As `transform`; with `turned` the w+ code that the picture was drawn from is the codes' `latent`."""
+        picture, code = self._change(codes.identity, key, inverse)
+        return replace(codes, identity=picture, latent=code)
+
+    def _change(self, picture: Tensor, key: Tensor, inverse: bool) -> tuple[Tensor, Tensor | None]:
+        """The picture of somebody else, and the w+ code `(B, L, D)` that it was drawn from, where there is a turn."""
+        password = (-key if inverse else key).to(picture.dtype)
+        channels = password[:, :, None, None].expand(-1, -1, *picture.shape[-2:])
+        if self.turns is None:
+            changed: Tensor = self.translator(torch.cat([picture, channels], 1))
+            return changed, None
+        code = self._turned(picture, password, inverse)
+        start = self.generator.synthesis(code)
+        added: Tensor = self.translator(torch.cat([start, channels], 1))
+        return start + added, code
+
+    def _turned(self, picture: Tensor, password: Tensor, inverse: bool) -> Tensor:
+        """W+ codes `(B, L, D)` of pictures `(B, 3, S, S)`, turned under passwords `(B, N)` and stretched."""
         assert self.turns is not None
         assert self.turned is not None
-        code, _ = self.encoder.with_features(picture)
-        shared = code[:, 0]
+        seen = self.encoder.seen(picture)
+        codes, _ = self.encoder.with_features(seen)
+        if inverse and self.code_reader is not None:
+            codes = self.code_reader(codes, seen)
+        shared = codes[:, 0]
         # All rows have what the first one has, and what they have beyond it stays behind: it is the person's detail.
         turned = torch.cat([shared[:, : self.turned], self.turns(shared[:, self.turned :], password)], 1)
-        turned = stretched(turned, stretch, self.turned)
-        drawn: Tensor = self.generator.synthesis(self.latent_avg + turned[:, None])
-        return drawn
+        turned = stretched(turned, 1 / self.turn_stretch if inverse else self.turn_stretch, self.turned)
+        return self.latent_avg + turned[:, None]
+
+    @torch.no_grad()
+    def calibrate_reader(self, pairs: Iterable[tuple[Codes, Tensor]]) -> None:
+        """Measure the correction of codes that are read off saved pictures."""
+        if self.code_reader is not None:
+            self.code_reader.measure(self.encoder, self._drawn_of(pairs))
+
+    def _drawn_of(self, pairs: Iterable[tuple[Codes, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+        for codes, saved in pairs:
+            assert codes.latent is not None
+            yield (codes.latent - self.latent_avg)[:, 0], saved
 
     def decode(self, codes: Codes) -> Tensor:
         """The picture that the code is."""

@@ -15,8 +15,9 @@ fill those tables' rows in `faceanon report tables`.
 With a --bundle of photographs, such as photo128_prior or one that configs/prior_photo128.yaml exports, all train on the
 photographs that ship with photo128, or on those in --photos, and are tested on those of photo128's test. Without
 --steps each method is trained by its own configs in configs/photo128/, at the length that it needs until it draws
-people; methods without such configs are left out and named, and of Persona the model that ships is tested. With --steps
-all have the same length again, and configs/features/ has what some stages need there.
+people; methods without such configs are left out and named, and of Persona the model that ships is tested. --ablations
+are laid over the same configs. With --steps all have the same length again, and configs/features/ has what some stages
+need there.
 
 What is finished is not repeated, so the same command resumes after an interrupt, and with more methods or seeds adds to
 what is there.

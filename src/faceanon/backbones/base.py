@@ -22,32 +22,6 @@ if TYPE_CHECKING:
 MOST_LIGHT = 0.25  # in sides of the frame; a face is hardly wider, and its mean colour is all that is smoother
 
 
-def check_light(keep_light: float) -> None:
-    """Refuse a `keep_light` that is none.
-
-    Args:
-        keep_light: How smooth is what counts as light, in sides of a mesh's frame; 0 keeps none.
-
-    Raises:
-        UserError: It is not between 0 and 0.25.
-    """
-    if not 0 <= keep_light <= MOST_LIGHT:
-        raise UserError(f"keep_light is {keep_light}; give a number between 0 and {MOST_LIGHT}")
-
-
-def check_corrections(corrections: int) -> None:
-    """Refuse a number of `corrections` that is none.
-
-    Args:
-        corrections: Rounds in which a stranger is drawn anew.
-
-    Raises:
-        UserError: It is below 0.
-    """
-    if corrections < 0:
-        raise UserError(f"corrections is {corrections}; give 0 or more")
-
-
 class Backbone(nn.Module, ABC):
     """Map an aligned face and a key to the face of somebody else, and back with the same key.
 
@@ -180,6 +154,23 @@ class Backbone(nn.Module, ABC):
     @abstractmethod
     def decode(self, codes: Codes) -> Tensor:
         """Draw the face of `codes`: `(B, 3, S, S)`, nominally in [-1, 1] and not clamped."""
+
+    def set_frame_options(self, keep_light: float, corrections: int = 0) -> None:
+        """Take what is asked of faces in the frame of a mesh; see the attributes of these names.
+
+        Args:
+            keep_light: At most 0.25.
+            corrections: 0 or more.
+
+        Raises:
+            UserError: One of them is out of range.
+        """
+        if not 0 <= keep_light <= MOST_LIGHT:
+            raise UserError(f"keep_light is {keep_light}; give a number between 0 and {MOST_LIGHT}")
+        if corrections < 0:
+            raise UserError(f"corrections is {corrections}; give 0 or more")
+        self.keep_light = keep_light
+        self.corrections = corrections
 
     def lit(self, face: Tensor, like: Tensor) -> Tensor:
         """Drawn faces as they are put back: with `keep_light`, in the light of those that they take the place of.

@@ -23,7 +23,7 @@ from statistics import NormalDist
 import torch
 from torch import Tensor, nn
 
-from faceanon.backbones.base import Backbone, check_corrections, check_light
+from faceanon.backbones.base import Backbone
 from faceanon.backbones.region import face_hole, softened
 from faceanon.errors import UserError
 from faceanon.networks.attention import MAAR, AttentionAxis, LayerTransformer
@@ -222,9 +222,8 @@ class DBAF(Backbone):
         check_stretch("flip_stretch", flip_stretch, "flips", flips is not None)
         if turn_angle is not None and (flips is None or flips % 2 or not 0 < turn_angle < 180):
             raise UserError(f"turn_angle is {turn_angle} with flips {flips}; give 0 to 180 degrees, and even flips")
-        check_corrections(corrections)
-        check_light(keep_light)
         super().__init__()
+        self.set_frame_options(keep_light, corrections)
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()
         self.encoder = self.bundle.encoder()
@@ -246,8 +245,6 @@ class DBAF(Backbone):
         self.flip_share = flip_share
         self.flip_stretch = flip_stretch
         self.turn_angle = turn_angle
-        self.corrections = corrections
-        self.keep_light = keep_light
         self.code_reader = None
         if code_reader:
             self.code_reader = CodeReader.of(self.encoder, dim)

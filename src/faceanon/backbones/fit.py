@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faceanon.backbones.base import Backbone, check_light
+from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.networks.bit_turns import JOINED, BitTurns
@@ -164,8 +164,7 @@ class FIT(Backbone):
         keep_light: float = 0.0,
     ) -> None:
         super().__init__()
-        check_light(keep_light)
-        self.keep_light = keep_light
+        self.set_frame_options(keep_light)
         check_stretch("turn_stretch", turn_stretch, "turned", turned is not None)
         if password_bits < 1:
             raise UserError(

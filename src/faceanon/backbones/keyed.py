@@ -62,13 +62,15 @@ class Keyed(LinearPerson, DBAF):
             nothing what the map lacks.
         identity_reader: The code of an anonymized picture is read off the encoder's code by a linear map that is
             measured before stage 2; it takes the place of `reader`.
+        corrections: Rounds in which whoever anonymizes reads the stranger's saved picture as a receiver will, and draws
+            it anew so that the right code is read. Only in the frame of a mesh. A later stage may have another number.
         keep_light: Strangers, and who is brought back, have the picture's own soft light and colours: those beyond
             a Gaussian of so many sides of the mesh's frame, at most 0.25; 0 keeps none. Only in the frame of a mesh.
             Stage 2 may have another one than stage 1.
 
     Raises:
         UserError: `cid_depth` is 0: attributes are read with CID. Or attributes are kept for a draft that is not there,
-            or two readers are asked for. `keep_light` is not between 0 and 0.25.
+            or two readers are asked for. `corrections` is below 0, or `keep_light` not between 0 and 0.25.
 
     Examples:
         >>> from faceanon.models import load_backbone
@@ -83,7 +85,7 @@ class Keyed(LinearPerson, DBAF):
     """
 
     hashed_as = "DBAF"  # of which this class was once a setting
-    stage_arguments = frozenset({"turn_stretch", "keep_light"})
+    stage_arguments = frozenset({"turn_stretch", "corrections", "keep_light"})
 
     def __init__(
         self,
@@ -105,6 +107,7 @@ class Keyed(LinearPerson, DBAF):
         attributes_kept: int = 0,
         identity_draft: float = 0.0,
         identity_reader: bool = False,
+        corrections: int = 0,
         keep_light: float = 0.0,
     ) -> None:
         if not cid_depth:
@@ -116,7 +119,17 @@ class Keyed(LinearPerson, DBAF):
             raise UserError("reader and identity_reader both read anonymized pictures; give one of them")
         depth = 0 if identity_draft else cid_depth
         widths = (cid_heads, cid_head_dim, cid_mlp_ratio)
-        super().__init__(bundle, depth, *widths, cid_dropout, cid_axis, maar, blend, keep_light=keep_light)
+        super().__init__(
+            bundle,
+            depth,
+            *widths,
+            cid_dropout,
+            cid_axis,
+            maar,
+            blend,
+            corrections=corrections,
+            keep_light=keep_light,
+        )
         if self.cid is not None:
             # The attributes start as the whole code, which the prior can draw.
             nn.init.eye_(self.cid.project.weight)

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from faceanon.backbones.base import Backbone, check_corrections, check_light
+from faceanon.backbones.base import Backbone
 from faceanon.backbones.dbaf import LEVELS, flipped
 from faceanon.errors import UserError
 from faceanon.networks.code_reader import STRANGERS, CodeReader
@@ -95,10 +95,7 @@ class Riddle(Backbone):
         keep_light: float = 0.0,
     ) -> None:
         super().__init__()
-        check_light(keep_light)
-        self.keep_light = keep_light
-        check_corrections(corrections)
-        self.corrections = corrections
+        self.set_frame_options(keep_light, corrections)
         if not 0 < flip_share < 1:
             raise UserError(f"flip_share is {flip_share}; give a number between 0 and 1")
         check_stretch("flip_stretch", flip_stretch, "flips", flips is not None)

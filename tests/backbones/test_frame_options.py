@@ -1,4 +1,4 @@
-"""Light and colours that stay the picture's own, of every method that can be asked for them."""
+"""What is asked of faces in the frame of a mesh, of every method that can be asked: light that stays, corrections."""
 
 import pytest
 import torch
@@ -26,6 +26,10 @@ OPTIONS = {
     FIT: {"width": 4, "blocks": 1, "turned": 8, "password_bits": 128},
 }
 methods = pytest.mark.parametrize("method", OPTIONS, ids=lambda method: method.__name__)
+# FIT's identity is a picture, which is not corrected.
+corrected = pytest.mark.parametrize(
+    "method", [method for method in OPTIONS if method is not FIT], ids=lambda method: method.__name__
+)
 
 
 def built(method, **more):
@@ -65,6 +69,12 @@ def test_a_light_that_is_none_is_told(method, light):
         method("photo128_prior", keep_light=light)
 
 
+@corrected
+def test_a_number_of_corrections_that_is_none_is_told(method):
+    with pytest.raises(UserError, match="corrections is -1; give 0 or more"):
+        method("photo128_prior", corrections=-1)
+
+
 @methods
 def test_a_later_stage_and_a_saved_model_know_it(method, tmp_path):
     save_backbone(built(method), tmp_path)
@@ -72,3 +82,12 @@ def test_a_later_stage_and_a_saved_model_know_it(method, tmp_path):
     load_into(later, tmp_path)
     assert later.keep_light == 0.2
     assert later.init_args["keep_light"] == 0.2
+
+
+@corrected
+def test_a_later_stage_may_draw_strangers_anew(method, tmp_path):
+    save_backbone(built(method), tmp_path)
+    later = built(method, corrections=2)
+    load_into(later, tmp_path)
+    assert in_use(later).inner.corrections == 2
+    assert later.init_args["corrections"] == 2

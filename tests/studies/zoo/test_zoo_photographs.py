@@ -164,13 +164,25 @@ def test_the_words_of_an_ablation_on_photographs(bundle, words):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_ablations_on_photographs_are_trained_and_tested(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("faceanon.backbones.dbaf.STRANGERS", 8)
     monkeypatch.setattr(_zoo, "batches_of", lambda *given: 1)
-    words = ["--bundle", "photo128_prior", "--ablations", "dbaf-4", "--seeds", "0", "--out", str(tmp_path)]
-    assert main(["zoo", *words]) == 0
-    told = json.loads((tmp_path / "zoo.json").read_text())["methods"]
-    assert {method.name for method in find_ablations(["dbaf-4"], whole=True)} == set(told)
+    short = {
+        "data": {"init_args": {"versions": 1, "cache": str(tmp_path / "prepared")}},
+        "trainer": {"limit_test_batches": 1},
+    }
+    (tmp_path / "short.yaml").write_text(yaml.safe_dump(short))
+    words = ["--bundle", "photo128_prior", "--ablations", "hford-3", "--seeds", "0", "--out", str(tmp_path / "zoo")]
+    assert main(["zoo", *words, "--config", str(tmp_path / "short.yaml")]) == 0
+    told = json.loads((tmp_path / "zoo/zoo.json").read_text())["methods"]
+    assert list(told) == ["hford", "hford_no_idm", "hford_arm"]
+    built = {}
+    for name in told:
+        card = yaml.safe_load((tmp_path / f"zoo/{name}/seed0/hford_s2/model/model.yaml").read_text())
+        built[name] = (card["init_args"]["cid_depth"] > 0, card["init_args"]["maar"])
+    assert built == {"hford": (True, False), "hford_no_idm": (False, False), "hford_arm": (True, True)}
 
 
 def test_of_persona_the_model_that_ships_is_tested(tmp_path, monkeypatch):

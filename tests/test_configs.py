@@ -202,9 +202,11 @@ def test_what_photographs_need_is_accepted_behind_each_stage_that_it_names(parse
         assert config.data.init_args.jitter == Namespace(vars(USUAL))
 
 
-@pytest.mark.parametrize("name", [name for name in names("ablation") if name.startswith("ablation/dbaf")])
-def test_the_parts_that_an_ablation_of_dbaf_trains_are_there(parse, name, tiny_bundle):
-    (base,) = stages_under(name)
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [(name, base) for name in names("ablation") if name.startswith("ablation/dbaf") for base in stages_under(name)],
+)
+def test_the_parts_that_an_ablation_of_dbaf_trains_are_there(parse, name, base, tiny_bundle):
     config = parse("--config", CONFIGS / base, "--config", CONFIGS / name).model.init_args
     backbone = DBAF(**{**vars(config.backbone.init_args), "bundle": str(tiny_bundle)})
     assert trainable_parameters(backbone, config.trainable)

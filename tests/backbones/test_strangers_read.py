@@ -8,7 +8,6 @@ import torch
 from bundles import make_latent_bundle, make_tiny_bundle
 from faceanon.backbones.dbaf import DBAF
 from faceanon.backbones.riddle import Riddle
-from faceanon.errors import UserError
 from faceanon.models import load_backbone, save_backbone
 from faceanon.testing import check_backbone
 
@@ -74,9 +73,3 @@ def test_it_keeps_the_contract_of_a_method(name, kind, tmp_path, monkeypatch):
     method = METHODS[name](str(BUNDLES[kind](tmp_path))).eval()
     method.calibrate_reader(drawn(method, 24, seed=2) for _ in range(1))
     check_backbone(method)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_corrections_below_none_are_refused(name, tiny_bundle):
-    with pytest.raises(UserError, match="corrections is -1; give 0 or more"):
-        METHODS[name](str(tiny_bundle), corrections=-1)

@@ -27,7 +27,7 @@ from faceanon.backbones.base import Backbone
 from faceanon.backbones.region import face_hole, softened
 from faceanon.errors import UserError
 from faceanon.networks.attention import MAAR, AttentionAxis, LayerTransformer
-from faceanon.networks.code_reader import STRANGERS, CodeReader
+from faceanon.networks.code_reader import STRANGERS, CodeReader, read_codes
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.keyed import check_stretch, stretched, turned_pairs
 from faceanon.networks.stylegan2_layers import EqualLinear
@@ -307,10 +307,7 @@ class DBAF(Backbone):
             identify: Reads the identity off picture and W+ code; None takes what attributes leave.
             reader: Corrects the codes that the encoder reads; None leaves them.
         """
-        seen = self.encoder.seen(image)
-        codes, maps = self.encoder.with_features(seen)
-        if reader is not None:
-            codes = reader(codes, seen)
+        codes, maps = read_codes(self.encoder, image, reader)
         latent = codes + self.latent_avg
         if self.cid is None:
             attributes = torch.zeros_like(latent)

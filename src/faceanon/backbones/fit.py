@@ -35,7 +35,7 @@ from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.networks.bit_turns import JOINED, BitTurns
-from faceanon.networks.code_reader import STRANGERS, CodeReader
+from faceanon.networks.code_reader import STRANGERS, CodeReader, read_codes
 from faceanon.networks.keyed import check_stretch, stretched
 from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
@@ -249,10 +249,7 @@ class FIT(Backbone):
         """W+ codes `(B, L, D)` of pictures `(B, 3, S, S)`, turned under passwords `(B, N)` and stretched."""
         assert self.turns is not None
         assert self.turned is not None
-        seen = self.encoder.seen(picture)
-        codes, _ = self.encoder.with_features(seen)
-        if inverse and self.code_reader is not None:
-            codes = self.code_reader(codes, seen)
+        codes, _ = read_codes(self.encoder, picture, self.code_reader if inverse else None)
         shared = codes[:, 0]
         # All rows have what the first one has, and what they have beyond it stays behind: it is the person's detail.
         turned = torch.cat([shared[:, : self.turned], self.turns(shared[:, self.turned :], password)], 1)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.dbaf import LEVELS, flipped
 from faceanon.errors import UserError
-from faceanon.networks.code_reader import STRANGERS, CodeReader
+from faceanon.networks.code_reader import STRANGERS, CodeReader, read_codes
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.keyed import check_stretch, stretched
 from faceanon.networks.riddle_mapper import TransformerMapperSplit
@@ -140,10 +140,7 @@ class Riddle(Backbone):
         return self._read(image, self.code_reader)
 
     def _read(self, image: Tensor, reader: CodeReader | None = None) -> Codes:
-        seen = self.encoder.seen(image)
-        codes, _ = self.encoder.with_features(seen)
-        if reader is not None:
-            codes = reader(codes, seen)
+        codes, _ = read_codes(self.encoder, image, reader)
         return Codes(codes + self.latent_avg)
 
     @torch.no_grad()

@@ -15,6 +15,26 @@ GIVEN_BACK = 0.5  # of what the fit shrinks, as a power: faces near the mean are
 MOST_GIVEN_BACK = 3.0  # of one number, as a factor
 
 
+def read_codes(
+    encoder: PyramidEncoder, image: Tensor, reader: CodeReader | None = None
+) -> tuple[Tensor, dict[int, Tensor]]:
+    """What `encoder.with_features` reads off pictures, with the codes corrected.
+
+    Args:
+        encoder: Reads codes and feature maps.
+        image: `(B, 3, S, S)`, or what the encoder sees of such pictures.
+        reader: Corrects the codes; None leaves them.
+
+    Returns:
+        Codes `(B, L, D)`, before the average code is added, and the maps by side in px.
+    """
+    seen = encoder.seen(image)
+    codes, maps = encoder.with_features(seen)
+    if reader is not None:
+        codes = reader(codes, seen)
+    return codes, maps
+
+
 class CodeReader(nn.Module):
     """Corrects an encoder's code of a saved picture by all that the encoder saw.
 

@@ -2,11 +2,15 @@
 
 The folder must lie outside what git tracks: these weights were trained on photographs of real people. Generator and
 encoder are missing until `faceanon fit --config configs/real/prior.yaml` has written them there.
+
+`python tests/testbed_bundle.py runs/testbed128 --judges-of photo128_pictures` makes one that judges only: the bundle of
+that name, with MobileFaceNet as the judge and its own judge as the second one.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +25,7 @@ from faceanon.files import load_strictly, save_tensors
 from faceanon.networks.mobileface_v2 import convert_mobileface_v2
 from faceanon.networks.squeezenet import convert_squeezenet
 from faceanon.networks.unet_small import convert_small_unet
-from faceanon.weights.bundle import network_class
+from faceanon.weights.bundle import Bundle, network_class
 from faceanon.weights.checksums import write_checksums
 
 TESTBED = Path(__file__).resolve().parents[2] / "shared" / "testbed"
@@ -173,6 +177,45 @@ def make_testbed_bundle(
     return write_checksums(folder)
 
 
+def make_judging_bundle(folder: Path, shipped: str, testbed: Path = TESTBED) -> None:
+    """Write a shipped bundle of photographs once more, judged by MobileFaceNet first and by its own judge second.
+
+    The distance between pictures is that of SqueezeNet, which trained no method.
+
+    Args:
+        folder: Where; outside what git tracks.
+        shipped: Name of the bundle; its pictures are whole ones, aligned as FFHQ's.
+        testbed: The folder with `weights/`.
+    """
+    bundle = Bundle(shipped)
+    entries: dict[str, dict[str, object]] = {}
+    for role, entry in bundle.spec["networks"].items():
+        entries[role] = dict(entry)
+        if "file" in entry:
+            source = bundle.folder / entry["file"]
+            shutil.copyfile(source, folder / source.name)
+            entries[role]["file"] = source.name
+    # Further judges are those whose role begins with `judge_`.
+    entries["judge_second"] = entries["judge"]
+    entries["judge"] = recognisers("mobilefacenet_casia")["judge"]
+    entries["perceptual"] = {"class": "faceanon.networks.squeezenet.SqueezeNetFeatures", "init": {}}
+    public = public_weights(testbed)
+    for role, name in (("judge", "mobilefacenet_casia"), ("perceptual", "perceptual")):
+        net = network_class(str(entries[role]["class"]))(**entries[role]["init"])  # type: ignore[arg-type]
+        load_strictly(net, public[name], role)
+        entries[role]["file"] = f"{role}.safetensors"
+        save_tensors(folder / f"{role}.safetensors", net.state_dict())
+    spec = {
+        "name": folder.name,
+        "image_size": bundle.image_size,
+        "framing": bundle.spec["framing"],
+        "licence": "internal tests only: judge and distance were trained on photographs of real people",
+        "networks": entries,
+    }
+    (folder / "bundle.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+    write_checksums(folder)
+
+
 def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -180,9 +223,15 @@ def main() -> int:
     parser.add_argument("--image-size", type=int, default=64)
     parser.add_argument("--parser-size", type=int, default=128)
     parser.add_argument("--judge", default="mobilefacenet_casia", choices=("mobileface_v2", "mobilefacenet_casia"))
+    parser.add_argument("--judges-of", metavar="BUNDLE", help="judge alone, with the networks of this shipped bundle")
     parser.add_argument("--testbed", type=Path, default=TESTBED)
     given = parser.parse_args()
     try:
+        if given.judges_of is not None:
+            given.folder.mkdir(parents=True, exist_ok=True)
+            make_judging_bundle(given.folder, given.judges_of, given.testbed)
+            print(f"{given.folder}: done")
+            return 0
         missing = make_testbed_bundle(given.folder, given.image_size, given.testbed, given.parser_size, given.judge)
     except UserError as error:
         print(error, file=sys.stderr)

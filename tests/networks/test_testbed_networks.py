@@ -5,13 +5,14 @@ import pytest
 import torch
 
 from faceanon.errors import UserError
+from faceanon.metrics.fingerprints import bundle_hashes
 from faceanon.networks.adapters import Normalised, PerceptualDistance
 from faceanon.networks.mobileface import MobileFaceNet
 from faceanon.networks.mobileface_v2 import MobileFaceV2, convert_mobileface_v2
 from faceanon.networks.squeezenet import SqueezeNetFeatures, convert_squeezenet
 from faceanon.networks.unet_small import CHANNEL_OF_CLASS, SmallUNet, convert_small_unet
 from faceanon.weights.bundle import Bundle
-from testbed_bundle import make_testbed_bundle
+from testbed_bundle import make_judging_bundle, make_testbed_bundle
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +97,20 @@ def test_the_bundle_of_these_weights_works_at_64_px(testbed, tmp_path):
     assert not bundle.has("landmarks")
     with pytest.raises(UserError, match="written down for"):
         make_testbed_bundle(tmp_path / "larger", image_size=256, testbed=testbed)
+
+
+def test_a_judging_bundle_has_two_judges_that_trained_nothing(testbed, tmp_path):
+    make_judging_bundle(tmp_path, "photo128_pictures", testbed)
+    bundle = Bundle(tmp_path)
+    own = Bundle("photo128_pictures")
+    assert bundle_hashes(bundle)["recogniser"] == bundle_hashes(own)["recogniser"]
+    assert bundle.judge_name == "mobilefacenet_casia"
+    assert bundle.entry("judge_second")["name"] == own.judge_name == "dlib_resnet"
+    assert bundle.own_scale == {"dlib_resnet"}
+    image = torch.rand(1, 3, 128, 128) * 2 - 1
+    assert bundle.judge(image).shape == (1, 128)
+    assert not bundle.compares_latents
+    assert float(bundle.perceptual(image, image)) == pytest.approx(0, abs=1e-6)
 
 
 class Looks(torch.nn.Module):

@@ -312,6 +312,16 @@ class Bundle:
         return judges
 
     @property
+    def own_scale(self) -> frozenset[str]:
+        """Names of the recognisers whose embeddings have a scale of their own: no threshold of a paper fits them."""
+        names = set()
+        for role, entry in self.spec["networks"].items():
+            recognises = role == "recogniser" or role.startswith("judge")
+            if recognises and getattr(network_class(entry.get("class", "")), "own_scale", False):
+                names.add(str(self.entry(role)["name"]))
+        return frozenset(names)
+
+    @property
     def embedding_length(self) -> int:
         """Length E of the training recogniser's embeddings; 512 where neither bundle.yaml nor its class says it."""
         entry = self.entry("recogniser")

@@ -203,7 +203,8 @@ def quality():
     found = {"mse/recovered/image": 0.001, "mse/recovered/file": 0.002, "psnr/recovered/file": 27.123}
     found["mse/recovered/jpeg75"] = 0.003
     found["recovery_rate/conv_judge/file"] = 0.975
-    results = {"ifadit": Results(found, {"recovery_rate/conv_judge/file": (0.95, 0.99)}), "blur": Results({"kid": 1.0})}
+    ours = Results(found, {"recovery_rate/conv_judge/file": (0.95, 0.99)})
+    results = {"ifadit": [ours], "blur": [Results({"kid": 1.0})]}
     return fill(load_table("ifadit-3"), results, NAMES)
 
 
@@ -271,8 +272,56 @@ def test_terminal_markdown_and_json_show_the_same(quality):
         assert "not run (give riddle)" in shown
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in rows}) == 1
+    assert "**0.975**<br>0.950 to 0.990" in text
     content = json.loads(json.dumps(as_json(quality)))
     lines = content["blocks"][0]["rows"][2]["lines"]
     assert lines[0]["figures"] == {"mse": 0.00032, "psnr": 35.2}
     assert lines[3]["figures"]["psnr/recovered/file"] == 27.123
     assert content["not_run"] == ["FIT", "RiDDLE"]
+
+
+def ablation(*rates, names=NAMES):
+    """dbaf-4 with trainings of the whole method; a rate is that of anonymized faces by one judge, then by another."""
+    trainings = []
+    for one in rates:
+        figures = {f"deid_rate/{judge}": rate for judge, rate in zip(names.judges, one, strict=False)}
+        trainings.append(Results(figures, {name: (0.0, 0.5) for name in figures}))
+    filled = fill(load_table("dbaf-4"), {"dbaf": trainings}, names)
+    return filled, rows_of(filled)["DBAF, full"].lines[-1]
+
+
+def test_several_trainings_of_a_row_are_their_mean_from_the_lowest_to_the_highest():
+    filled, line = ablation((0.01,), (0.05,), (0.03,))
+    assert line.label == "ours: dbaf, 3 trainings"
+    assert line.cells[1] == "0.030"
+    assert line.intervals[1] == "0.010 to 0.050"
+    assert line.figures == {"deid_rate/conv_judge": pytest.approx(0.03)}
+    ours = next(row for row in as_json(filled)["blocks"][0]["rows"] if row["title"] == "DBAF, full")["lines"][-1]
+    assert [one["deid_rate/conv_judge"] for one in ours["trainings"]] == [0.01, 0.05, 0.03]
+    _, alone = ablation((0.01,))
+    assert alone.label == "ours: dbaf"
+    assert alone.intervals[1] == "0.000 to 0.500"
+    assert not alone.trainings
+
+
+def test_every_judge_has_its_figure_in_a_column_of_ours():
+    both = replace(NAMES, further=("second",))
+    filled, line = ablation((0.01, 0.2), names=both)
+    assert filled.heads[1] == "recognised anonymized * (conv_judge / second)"
+    assert line.cells[1] == "0.010 / 0.200"
+    assert line.intervals[1] == "0.000 to 0.500 / 0.000 to 0.500"
+    assert fill(load_table("dbaf-4"), {}, NAMES).heads[1] == "recognised anonymized *"
+    # Means and nearest keys are two figures of each judge.
+    assert fill(load_table("ifadit-4"), {}, both).heads[2].count("/") == 3
+
+
+def test_thresholds_of_papers_are_not_read_off_a_judge_of_another_scale():
+    own = replace(NAMES, further=("second",), own_scale=frozenset({"second"}))
+    vgg = next(c for c in load_table("dbaf-1").columns if c.id == "facenet_vggface2")
+    name = "recognition_rate/{r}/{version}/l2_1.1"
+    assert (
+        resolve(name, vgg, "anonymized", replace(own, own_scale=frozenset()))
+        == "recognition_rate/second/anonymized/l2_1.1"
+    )
+    assert resolve(name, vgg, "anonymized", own) == ""
+    assert "ours is empty" in own.remark(vgg)

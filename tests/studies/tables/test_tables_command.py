@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def test_the_list_names_every_table_and_what_fills_it(capsys):
     [
         (["dbaf-7"], "no table 'dbaf-7'"),
         (["dbaf-1", "--methods", "blur", "blur=x"], "names blur twice"),
+        (["dbaf-1", "--methods", "dbaf=x", "dbaf=x"], "names dbaf twice"),
         (["dbaf-1", "--methods", "../x=y"], "give NAME=FOLDER"),
         (["dbaf-1", "--methods", "dbaf="], "missing behind ="),
         (["dbaf-1", "--protocol", "none"], "no protocol 'none'"),
@@ -59,8 +61,45 @@ def test_a_method_of_another_bundle_is_refused(tiny_bundle):
     from faceanon.weights.bundle import Bundle
 
     blur = command.build(command.Given("blur", None), Bundle(tiny_bundle))
-    with pytest.raises(UserError, match="blur stands on bundle 'tiny64', whose judge is not that of 'synth64'"):
+    with pytest.raises(UserError, match="blur stands on bundle 'tiny64', whose recogniser is not that of 'synth64'"):
         tables_run.check_bundle("blur", blur, Bundle("synth64"))
+    with pytest.raises(UserError, match="blur stands on bundle 'tiny64' of pictures of 64 px, 'photo128' of 128 px"):
+        tables_run.check_bundle("blur", blur, Bundle("photo128"))
+
+
+def changed_bundle(folder, change, destination):
+    """The same files in another folder, with other entries in bundle.yaml."""
+    from faceanon.weights.bundle import Bundle
+
+    shutil.copytree(folder, destination)
+    spec = yaml.safe_load((destination / "bundle.yaml").read_text())
+    change(spec["networks"])
+    (destination / "bundle.yaml").write_text(yaml.safe_dump(spec))
+    return Bundle(destination)
+
+
+def test_another_judge_may_judge_but_not_the_recogniser_of_the_training(tiny_bundle, tmp_path):
+    from faceanon.weights.bundle import Bundle
+
+    def another(networks):
+        networks["judge"]["sha256"] = "0" * 64
+
+    def the_same(networks):
+        networks["judge"] = networks["recogniser"] | {"name": "another name"}
+
+    blur = command.build(command.Given("blur", None), Bundle(tiny_bundle))
+    tables_run.check_bundle("blur", blur, changed_bundle(tiny_bundle, another, tmp_path / "another"))
+    with pytest.raises(UserError, match="whose recogniser judges in 'tiny64'"):
+        tables_run.check_bundle("blur", blur, changed_bundle(tiny_bundle, the_same, tmp_path / "same"))
+
+
+def test_a_name_with_several_models_is_several_trainings():
+    given = command.parse_methods(["dbaf=a", "blur", "dbaf=b"])
+    assert [(one.name, str(one.model), one.label) for one in given] == [
+        ("dbaf", "a", "dbaf"),
+        ("blur", "None", "blur"),
+        ("dbaf", "b", "dbaf (2)"),
+    ]
 
 
 def test_one_command_writes_a_table(tiny_bundle, tmp_path, capsys):

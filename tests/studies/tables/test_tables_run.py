@@ -36,6 +36,14 @@ def pictures():
 PROTOCOL = replace(load_protocol("synth64-v1"), draws=20, kid_subsets=2, kid_subset_size=8, jpeg_qualities=())
 
 
+class TwoJudges(FakeBundle):
+    """`FakeBundle` with a second judge."""
+
+    def __init__(self):
+        super().__init__()
+        self.further_judges = {"second": self.recogniser}
+
+
 def count_calls(backbone, setting):
     """Results, and how often progress was told: never where nothing was evaluated."""
     calls = []
@@ -79,7 +87,7 @@ def test_readings_agree_with_cosines_counted_by_hand(pictures):
     assert {key.split("/")[1] for key in figures} == {"judge", "trainer"}
 
 
-@pytest.mark.parametrize("what", ["method", "pictures", "protocol", "keys", "detectors"])
+@pytest.mark.parametrize("what", ["method", "pictures", "protocol", "keys", "detectors", "judges"])
 def test_results_of_something_else_are_not_reused(measured, what):
     setting = measured[0]
     assert cached(setting.folder / "shift", shift(), setting) is not None
@@ -93,6 +101,7 @@ def test_results_of_something_else_are_not_reused(measured, what):
         "protocol": {"protocol": replace(setting.protocol, draws=51)},
         "keys": {"kffa_keys": 2},
         "detectors": {"detectors": {"mtcnn": None}},
+        "judges": {"bundle": TwoJudges()},
     }
     assert cached(setting.folder / "shift", shift(), replace(setting, **changes[what])) is None
 
@@ -105,6 +114,7 @@ def test_results_of_faceanon_test_serve_where_they_hold_enough(measured, tmp_pat
     assert cached(tmp_path, shift(), setting) is None  # its thresholds are missing
     enough = replace(setting, needs_readings=False)
     assert cached(tmp_path, shift(), enough).figures == results.figures
+    assert cached(tmp_path, shift(), replace(enough, bundle=TwoJudges())) is None
     other = shift()
     other.weight.data += 1
     assert cached(tmp_path, other, enough) is None

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from faceanon.report.figures import ARROWS
 from faceanon.results import Results
-from faceanon.studies.tables.names import Names, expand, resolve
+from faceanon.studies.tables.names import Names, expand, figures_of, titles_of
 from faceanon.studies.tables.spec import PaperTable, TableBlock, TableColumn, TableRow
 
 Kind = Literal["published", "corrected", "ours", "not run"]
@@ -24,11 +24,13 @@ class FilledLine:
     Args:
         kind: Whose figures they are.
         label: For the reader.
-        cells: Text by column.
-        intervals: 95% intervals as text by column; empty where there are none.
-        figures: Value by metric name (ours) or by id of the column (the paper's).
+        cells: Text by column; of several trainings their mean.
+        intervals: 95% intervals as text by column, of several trainings the lowest and the highest; empty where there
+            are none.
+        figures: Value by metric name (ours) or by id of the column (the paper's); of several trainings their mean.
         method: Name of ours, or empty.
         version: Which pictures, for ours.
+        trainings: `figures` of each training, where there are several.
     """
 
     kind: Kind
@@ -38,6 +40,7 @@ class FilledLine:
     figures: dict[str, float] = field(default_factory=dict)
     method: str = ""
     version: str = ""
+    trainings: tuple[dict[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,12 +80,12 @@ class FilledTable:
     not_run: tuple[str, ...]
 
 
-def fill(table: PaperTable, results: Mapping[str, Results], names: Names) -> FilledTable:
+def fill(table: PaperTable, results: Mapping[str, Sequence[Results]], names: Names) -> FilledTable:
     """Put published figures and ours into a table.
 
     Args:
         table: The paper's.
-        results: Ours by method; those that fill no row of the paper follow below its rows.
+        results: Ours by method, one a training; those that fill no row of the paper follow below its rows.
         names: Recognisers of the bundle.
     """
     blocks = []
@@ -94,16 +97,12 @@ def fill(table: PaperTable, results: Mapping[str, Results], names: Names) -> Fil
             missing_titles.append(row.title)
     # A method can fill rows of several blocks.
     titles = dict.fromkeys(missing_titles)
-    heads = tuple(map(_head, table.columns))
+    heads = tuple(_head(column, names) for column in table.columns)
     return FilledTable(table, heads, tuple(blocks), tuple(_notes(table, names)), tuple(titles))
 
 
-def _head(column: TableColumn) -> str:
-    titles = []
-    for figure in column.figures:
-        if figure.title:
-            titles.append(figure.title)
-    readings = " / ".join(titles)
+def _head(column: TableColumn, names: Names) -> str:
+    readings = " / ".join(title for title in titles_of(column, names) if title)
     mark = " *" if column.ours else ""
     if readings:
         return f"{column.title}{mark} ({readings})"
@@ -125,7 +124,7 @@ def _notes(table: PaperTable, names: Names) -> list[str]:
     return [*notes, *remarks, *table.notes]
 
 
-def _block(table: PaperTable, block: TableBlock, results: Mapping[str, Results], names: Names) -> FilledBlock:
+def _block(table: PaperTable, block: TableBlock, results: Mapping[str, Sequence[Results]], names: Names) -> FilledBlock:
     rows = []
     for row in block.rows:
         rows.append(_row(table, block, row, results, names))
@@ -152,7 +151,7 @@ def _block(table: PaperTable, block: TableBlock, results: Mapping[str, Results],
 
 
 def _row(
-    table: PaperTable, block: TableBlock, row: TableRow, results: Mapping[str, Results], names: Names
+    table: PaperTable, block: TableBlock, row: TableRow, results: Mapping[str, Sequence[Results]], names: Names
 ) -> FilledRow:
     lines = _published(table, row)
     given = []
@@ -212,10 +211,12 @@ def _paper_cells(table: PaperTable, texts: Mapping[str, str]) -> tuple[str, ...]
     return tuple(cells)
 
 
-def _ours(table: PaperTable, block: TableBlock, method: str, results: Results, names: Names) -> list[FilledLine]:
+def _ours(
+    table: PaperTable, block: TableBlock, method: str, results: Sequence[Results], names: Names
+) -> list[FilledLine]:
     """A line for every version of the pictures that has figures; one that says so where none has any."""
     lines = []
-    for version in expand(block.versions, results.figures):
+    for version in expand(block.versions, results[0].figures):
         line = _line(table.columns, method, version, results, names)
         if line.figures:
             lines.append(line)
@@ -225,45 +226,51 @@ def _ours(table: PaperTable, block: TableBlock, method: str, results: Results, n
     return lines
 
 
-def _line(columns: Sequence[TableColumn], method: str, version: str, results: Results, names: Names) -> FilledLine:
+def _line(
+    columns: Sequence[TableColumn], method: str, version: str, results: Sequence[Results], names: Names
+) -> FilledLine:
     cells = []
     intervals = []
     figures: dict[str, float] = {}
     for column in columns:
-        wanted = []
-        for figure in column.figures:
-            wanted.append(resolve(figure.name, column, version, names))
-        for name in wanted:
-            if name in results.figures:
-                figures[name] = results.figures[name]
+        wanted = figures_of(column, version, names)
         texts = []
+        bounds = []
         for name in wanted:
-            if name in figures:
-                texts.append(f"{figures[name]:.{column.digits}f}")
-            else:
+            values = [result.figures[name] for result in results if name in result.figures]
+            if not values:
                 texts.append(MISSING)
+                continue
+            figures[name] = sum(values) / len(values)
+            texts.append(f"{figures[name]:.{column.digits}f}")
+            if (between := _between(name, values, results)) is not None:
+                bounds.append(f"{between[0]:.{column.digits}f} to {between[1]:.{column.digits}f}")
         if any(text != MISSING for text in texts):
             cells.append(" / ".join(texts))
         else:
             cells.append(MISSING)
-        bounds = []
-        for name in wanted:
-            if name in results.ci and name in figures:
-                bounds.append(results.ci[name])
-        texts_of_bounds = []
-        for low, high in bounds:
-            texts_of_bounds.append(f"{low:.{column.digits}f} to {high:.{column.digits}f}")
-        intervals.append(" / ".join(texts_of_bounds))
+        intervals.append(" / ".join(bounds))
+    label = f"ours: {method}"
+    trainings: tuple[dict[str, float], ...] = ()
+    if len(results) > 1:
+        label += f", {len(results)} trainings"
+        trainings = tuple({name: one.figures[name] for name in figures if name in one.figures} for one in results)
     # Every JPEG quality is a line of its own, and the label says which.
     level = version.removeprefix("recovered/jpeg")
     if level != version:
         what = f"JPEG {level}"
     else:
         what = VERSIONS.get(version, "")
-    label = f"ours: {method}"
     if what:
         label += f", {what}"
-    return FilledLine("ours", label, tuple(cells), tuple(intervals), figures, method, version)
+    return FilledLine("ours", label, tuple(cells), tuple(intervals), figures, method, version, trainings)
+
+
+def _between(name: str, values: Sequence[float], results: Sequence[Results]) -> tuple[float, float] | None:
+    """A figure's 95% interval; of several trainings their lowest and highest; None where it has none."""
+    if len(values) > 1:
+        return min(values), max(values)
+    return results[0].ci.get(name)
 
 
 def as_json(filled: FilledTable) -> dict[str, Any]:
@@ -274,9 +281,15 @@ def as_json(filled: FilledTable) -> dict[str, Any]:
         for row in block.rows:
             lines = []
             for line in row.lines:
-                lines.append(
-                    {"kind": line.kind, "method": line.method, "version": line.version, "figures": line.figures}
-                )
+                plain: dict[str, Any] = {
+                    "kind": line.kind,
+                    "method": line.method,
+                    "version": line.version,
+                    "figures": line.figures,
+                }
+                if line.trainings:
+                    plain["trainings"] = list(line.trainings)
+                lines.append(plain)
             rows.append({"title": row.title, "remarks": list(row.remarks), "lines": lines})
         blocks.append({"title": block.title, "rows": rows})
     columns = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from faceanon.files import write_atomic
@@ -14,12 +14,12 @@ TABLES = "tables.md"
 METHODS = "methods.md"
 
 
-def write_joined(folder: Path, results: Mapping[str, Results], judge: str, recogniser: str) -> None:
+def write_joined(folder: Path, results: Mapping[str, Sequence[Results]], judge: str, recogniser: str) -> None:
     """Write `tables.md`, the tables that lie in the folder, and `methods.md`, this run's methods beside each other.
 
     Args:
         folder: With `NAME.md` of one table or more, of this run or earlier ones.
-        results: By method.
+        results: By method, one a training.
         judge: Name of the recogniser that judges.
         recogniser: Of the training's, or "".
     """
@@ -29,8 +29,8 @@ def write_joined(folder: Path, results: Mapping[str, Results], judge: str, recog
             texts[name] = path.read_text(encoding="utf-8")
     columns = named(judge, recogniser)
     rows = {}
-    for name, result in results.items():
-        rows[name] = summary([result.figures], columns)
+    for name, trainings in results.items():
+        rows[name] = summary([one.figures for one in trainings], columns)
     used = []
     for column in columns:
         if any(column.name in row for row in rows.values()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -81,22 +81,30 @@ def method_digest(backbone: Backbone) -> str:
 
 
 def check_bundle(name: str, backbone: Backbone, bundle: Bundle) -> None:
-    """Refuse a method whose own networks are not those of the bundle that judges.
+    """Refuse a method that the bundle cannot judge.
+
+    The judges may be other ones than those of the method's bundle, since they train nothing. The recogniser may not:
+    what it says stands in the table as the verdict of the network that the method was trained against.
 
     Raises:
-        UserError: They differ; the message names the role.
+        UserError: The recogniser or the pictures' side differs, or a judge is what the method was trained against.
     """
-    theirs = bundle_hashes(backbone.bundle)
+    theirs = backbone.bundle
+    where = f"{name} stands on bundle {theirs.name!r}"
+    if theirs.image_size != bundle.image_size:
+        sides = f"pictures of {theirs.image_size} px, {bundle.name!r} of {bundle.image_size} px"
+        raise UserError(f"{where} of {sides}; give --bundle one of its side")
+    recogniser = bundle_hashes(theirs).get("recogniser")
     ours = bundle_hashes(bundle)
-    other = []
-    for role in NETWORKS:
-        if theirs.get(role) != ours.get(role):
-            other.append(role)
-    if other:
+    if recogniser != ours.get("recogniser"):
         raise UserError(
-            f"{name} stands on bundle {backbone.bundle.name!r}, whose {other[0]} is not that of {bundle.name!r}; "
-            "give --bundle the one that it was trained on"
+            f"{where}, whose recogniser is not that of {bundle.name!r}; give --bundle the one that it was trained on"
         )
+    for role, digest in ours.items():
+        if role.startswith("judge") and digest == recogniser:
+            raise UserError(
+                f"{where}, whose recogniser judges in {bundle.name!r}; give --bundle one with another judge"
+            )
 
 
 def cached(path: Path, backbone: Backbone, setting: TableSetting) -> Results | None:
@@ -127,12 +135,19 @@ def _fits(meta: Mapping[str, Any], backbone: Backbone, setting: TableSetting) ->
     """Whether results are of this method, and hold all that the tables need."""
     extra = meta.get("tables")
     detectors = sorted(setting.detectors or {})
+    judges = sorted(getattr(setting.bundle, "further_judges", {}))
     if extra is None:
         # Methods without weights all have one hash, which tells nothing of their arguments.
         of_method = bool(backbone.state_dict()) and meta.get("method_sha256") == state_sha256(backbone)
-        # `faceanon test` reads no thresholds of papers, has no further detectors, and takes the protocol's keys alone.
-        return of_method and not (setting.needs_readings or setting.keys > setting.protocol.kffa_keys or detectors)
-    enough = extra.get("kffa_keys", 0) >= setting.keys and set(detectors) <= set(extra.get("detectors", []))
+        # `faceanon test` reads no thresholds of papers, has no further detectors or judges that we could see, and takes
+        # the protocol's keys alone.
+        more = setting.needs_readings or setting.keys > setting.protocol.kffa_keys or detectors or judges
+        return of_method and not more
+    enough = (
+        extra.get("kffa_keys", 0) >= setting.keys
+        and set(detectors) <= set(extra.get("detectors", []))
+        and set(judges) <= set(extra.get("judges", []))
+    )
     return enough and extra.get("method") == method_digest(backbone)
 
 
@@ -168,6 +183,7 @@ def _write(folder: Path, evaluation: Evaluation, backbone: Backbone, setting: Ta
     rates, intervals = count_readings(evaluation)
     extra = {"method": method_digest(backbone), "kffa_keys": evaluation.kffa_keys}
     extra["detectors"] = sorted(setting.detectors or {})
+    extra["judges"] = sorted(getattr(setting.bundle, "further_judges", {}))
     real = setting.pictures.real
     write_evaluation(evaluation, {**rates, **figures}, folder, pictures=not real, ci=intervals, meta={"tables": extra})
     return load_results(folder)
@@ -195,10 +211,10 @@ def count_readings(evaluation: Evaluation) -> tuple[dict[str, float], dict[str, 
     return figures, intervals
 
 
-def facts(setting: TableSetting, results: Mapping[str, Results]) -> list[str]:
+def facts(setting: TableSetting, results: Mapping[str, Sequence[Results]]) -> list[str]:
     """How the figures of ours came about, in sentences."""
     seen = asdict(setting.pictures.seen)
-    metas = [result.meta for result in results.values()]
+    metas = [one.meta for trainings in results.values() for one in trainings]
     judge = ""
     for meta in metas:
         # A recogniser that a method was trained with judges nothing.
@@ -215,6 +231,9 @@ def facts(setting: TableSetting, results: Mapping[str, Results]) -> list[str]:
         lines.append(f"The protocol was not followed: {'; '.join(deviations)}.")
     if setting.keys:
         lines.append(f"Figures over keys (KFFA): {setting.keys} keys a picture.")
-    for name, result in results.items():
-        lines.append(f"{name}: weights {str(result.meta.get('method_sha256'))[:16]}...")
+    if any(len(trainings) > 1 for trainings in results.values()):
+        lines.append("Of several trainings a figure is the mean, and small print the lowest and the highest.")
+    for name, trainings in results.items():
+        hashes = [f"{str(one.meta.get('method_sha256'))[:16]}..." for one in trainings]
+        lines.append(f"{name}: weights {', '.join(hashes)}")
     return lines

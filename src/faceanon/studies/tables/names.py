@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from faceanon.metrics.suite import rate_name
 from faceanon.studies.tables.spec import TableColumn
@@ -21,12 +21,19 @@ class Names:
         judge: Trained nothing; empty where there is none.
         recogniser: Trained the methods; empty where there is none.
         further: Further judges.
+        own_scale: Those whose embeddings have a scale of their own, so that thresholds of papers mean nothing to them.
     """
 
     bundle: str
     judge: str = ""
     recogniser: str = ""
     further: tuple[str, ...] = ()
+    own_scale: frozenset[str] = frozenset()
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """All that judge, the first one first; one empty name where there is none."""
+        return (self.judge, *self.further)
 
     def for_column(self, column: TableColumn) -> str:
         """The recogniser that a column is counted with; empty where the bundle has none for it."""
@@ -35,7 +42,10 @@ class Names:
         if column.recogniser in own:
             return column.recogniser or ""
         roles = {"judge": self.judge, "recogniser": self.recogniser, "further": next(iter(self.further), "")}
-        return roles.get(column.stands_in or "", "")
+        stand_in = roles.get(column.stands_in or "", "")
+        if stand_in in self.own_scale:
+            return ""
+        return stand_in
 
     def remark(self, column: TableColumn) -> str:
         """Which network took the place of the paper's; empty where none had to."""
@@ -46,6 +56,40 @@ class Names:
             return f"{column.title}: bundle {self.bundle} has no network for {column.recogniser}, so ours is empty."
         role = SUBSTITUTES[column.stands_in or "judge"]
         return f"{column.title}: bundle {self.bundle} has no {column.recogniser}; {role} {recogniser} stands in for it."
+
+
+def figures_of(column: TableColumn, version: str, names: Names) -> list[str]:
+    """Metric names of a column's figures in one row, in the order of `titles_of`; empty ones where we have none.
+
+    Args:
+        column: The column.
+        version: Which pictures.
+        names: Recognisers of the bundle.
+    """
+    found = []
+    for judge in _judges_of(column, names):
+        for figure in column.figures:
+            found.append(resolve(figure.name, column, version, replace(names, judge=judge)))
+    return found
+
+
+def titles_of(column: TableColumn, names: Names) -> list[str]:
+    """What tells a column's figures apart, one title a figure; empty where there is one figure alone."""
+    judges = _judges_of(column, names)
+    titles = []
+    for judge in judges:
+        for figure in column.figures:
+            words = [judge if len(judges) > 1 else "", figure.title]
+            titles.append(" ".join(word for word in words if word))
+    return titles
+
+
+def _judges_of(column: TableColumn, names: Names) -> tuple[str, ...]:
+    """The judges that a column shows: every one in a column of ours, the first one in a paper's."""
+    by_judge = any("{judge}" in figure.name for figure in column.figures)
+    if column.ours and by_judge:
+        return names.judges
+    return (names.judge,)
 
 
 def resolve(template: str, column: TableColumn, version: str, names: Names) -> str:

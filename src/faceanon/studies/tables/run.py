@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from faceanon.errors import UserError
 from faceanon.methods import device, presets, trained, untrained
@@ -30,23 +30,32 @@ class Given:
     Args:
         name: In the table.
         model: Its folder or checkpoint; None for a preset that needs no training.
+        training: Which of the trainings of this name, from 1.
     """
 
     name: str
     model: Path | None
+    training: int = 1
+
+    @property
+    def label(self) -> str:
+        """What tells it from the other trainings of its name; names the folder of its results."""
+        return self.name if self.training == 1 else f"{self.name} ({self.training})"
 
 
 def parse_methods(words: Sequence[str] | None) -> list[Given]:
     """`NAME=FOLDER`, or `NAME` of a preset; the shipped model where nothing is given.
 
+    A name with several folders stands for several trainings of one method.
+
     Raises:
-        UserError: Two methods of one name, a name that makes no folder, or an empty path.
+        UserError: A preset or a folder that is given twice, a name that makes no folder, or an empty path.
     """
     from faceanon.models import drawn_model
 
     if not words:
         return [Given("dbaf_keyed", drawn_model())]
-    methods: dict[str, Given] = {}
+    methods: list[Given] = []
     for word in words:
         name, equals, path = word.partition("=")
         # The name becomes a folder of results, which must not lie elsewhere or be hidden.
@@ -54,10 +63,13 @@ def parse_methods(words: Sequence[str] | None) -> list[Given]:
             raise UserError(f"--methods {word}: give NAME=FOLDER, or NAME of a preset that needs no training")
         if equals and not path:
             raise UserError(f"--methods {word}: the folder or checkpoint is missing behind =")
-        if name in methods:
-            raise UserError(f"--methods names {name} twice; give the second another name")
-        methods[name] = Given(name, Path(path) if equals else None)
-    return list(methods.values())
+        model = Path(path) if equals else None
+        same = [one for one in methods if one.name == name]
+        models = [one.model for one in same]
+        if same and (model is None or None in models or model in models):
+            raise UserError(f"--methods names {name} twice; give the second another name, or its own trained model")
+        methods.append(Given(name, model, len(same) + 1))
+    return methods
 
 
 def build(given: Given, bundle: Bundle) -> Backbone:
@@ -104,7 +116,8 @@ class TablesOptions:
     Args:
         table: Names such as `dbaf-1`; `all` for all of them, `list` to print what each needs.
         out: Folder of the tables.
-        methods: `NAME=MODEL` by the name of their row, or NAME where no training is needed; None: the shipped model.
+        methods: `NAME=MODEL` by the name of their row, several for several trainings, or NAME where no training is
+            needed; None: the shipped model.
         bundle: Bundle that judges, by name or folder.
         protocol: Of the evaluation.
         data: Folders of photographs, for a protocol on photographs.
@@ -158,17 +171,19 @@ def run_tables(options: TablesOptions) -> int:
     # All are built before the first one is tested: a wrong name at the end must not cost what came before.
     methods = {}
     for one in given:
-        methods[one.name] = build(one, bundle)
+        methods[one.label] = build(one, bundle)
     setting = _setting(options, tables, bundle)
     for backbone in methods.values():
         # Frozen networks are outside of the module tree.
         backbone.bundle.to(chosen_device)
         backbone.to(chosen_device)
-    results = {}
+    results: dict[str, list[Results]] = {}
     for one in given:
-        results[one.name] = _results(one, methods[one.name], setting)
+        results.setdefault(one.name, []).append(_results(one, methods[one.label], setting))
+    # A picture of each training would show the same thing again.
+    pictured = {one.name: methods[one.label] for one in given if one.training == 1}
     for table in tables:
-        _one(table, results, methods, setting, options)
+        _one(table, results, pictured, setting, options)
     write_joined(setting.folder.parent, results, *_recognisers(bundle))
     print(f"tables: {setting.folder.parent.resolve()}")
     return 0
@@ -222,13 +237,13 @@ def _results(given: Given, backbone: Backbone, setting: TableSetting) -> Results
             if (kept := cached(folder, backbone, setting)) is not None:
                 return kept
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(given.name, total=None)
-        return measure(given.name, backbone, setting, lambda done, of: bar.update(task, completed=done, total=of))
+        task = bar.add_task(given.label, total=None)
+        return measure(given.label, backbone, setting, lambda done, of: bar.update(task, completed=done, total=of))
 
 
 def _one(
     table: PaperTable,
-    results: Mapping[str, Results],
+    results: Mapping[str, Sequence[Results]],
     methods: Mapping[str, Backbone],
     setting: TableSetting,
     options: TablesOptions,
@@ -241,7 +256,7 @@ def _one(
 
     bundle = setting.bundle
     judge, recogniser = _recognisers(bundle)
-    names = Names(bundle.name, judge, recogniser, tuple(bundle.further_judges))
+    names = Names(bundle.name, judge, recogniser, tuple(bundle.further_judges), bundle.own_scale)
     filled = fill(table, results, names)
     print_table(filled, facts(setting, results))
     _write(filled, results, setting, _pictures(table, methods, setting, options, judge))
@@ -295,7 +310,7 @@ def _pictures(
 
 def _write(
     filled: FilledTable,
-    results: Mapping[str, Results],
+    results: Mapping[str, Sequence[Results]],
     setting: TableSetting,
     pictures: Mapping[str, tuple[str, bytes]],
 ) -> None:
@@ -311,7 +326,13 @@ def _write(
     folder = setting.folder.parent
     told = facts(setting, results)
     content = {"schema": 1, **as_json(filled), "facts": told, "meta": run_meta()}
-    content["methods"] = {method: {"meta": result.meta, "ci": result.ci} for method, result in results.items()}
+    by_method: dict[str, Any] = {}
+    for method, trainings in results.items():
+        first = trainings[0]
+        by_method[method] = {"meta": first.meta, "ci": first.ci}
+        if len(trainings) > 1:
+            by_method[method]["trainings"] = [{"meta": one.meta, "ci": one.ci} for one in trainings]
+    content["methods"] = by_method
     write_atomic(folder / f"{name}.json", to_json(content))
     write_atomic(folder / f"{name}.md", markdown(filled, told).encode())
     for file, (_, png) in pictures.items():
@@ -323,8 +344,8 @@ def _write(
         if not (real and "faces" in file):
             inside[title] = data_uri(png)
     warnings = []
-    for method, result in results.items():
-        for warning in result.warnings:
+    for method, trainings in results.items():
+        for warning in dict.fromkeys(warning for one in trainings for warning in one.warnings):
             warnings.append(f"{method}: {warning}")
     page = render(
         "tables.html", "faceanon.studies.tables", table=filled, facts=told, warnings=warnings, pictures=inside

@@ -86,6 +86,9 @@ def markdown(filled: FilledTable, facts: Sequence[str] = ()) -> str:
 def _md_line(title: str, line: FilledLine) -> str:
     bold = "**" if line.kind == "ours" else ""
     cells = []
-    for cell in line.cells:
-        cells.append(f"{bold}{cell}{bold}" if cell else "")
+    for number, cell in enumerate(line.cells):
+        text = f"{bold}{cell}{bold}" if cell else ""
+        if line.intervals and line.intervals[number]:
+            text += f"<br>{line.intervals[number]}"
+        cells.append(text)
     return pipe([title, line.label, *cells])

@@ -3,6 +3,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from table_cases import ALL, plain_photographs
 
@@ -10,6 +11,7 @@ from faceanon.__main__ import main
 from faceanon.errors import UserError
 from faceanon.studies.tables import measure as tables_run
 from faceanon.studies.tables import run as command
+from stages.stage_probes import SMALL_CID
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -133,6 +135,36 @@ def test_one_command_writes_a_table(tiny_bundle, tmp_path, capsys):
     assert (tmp_path / "ifadit-4-tsne.png").is_file()
     assert (tmp_path / "ifadit-3-faces.png").is_file()
     assert (tmp_path / "ifadit-4.md").read_text().startswith("# iFADIT")
+
+
+def test_two_trainings_of_a_method_fill_one_row(tiny_bundle, tmp_path, capsys):
+    from faceanon.backbones.dbaf import DBAF
+    from faceanon.models import save_backbone
+
+    words = ["report", "tables", "dbaf-2", "ifadit-4", "--bundle", str(tiny_bundle), "--limit", "4", "--kffa-keys", "2"]
+    words += ["--tsne-keys", "2", "--out", str(tmp_path / "out"), "--methods"]
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        save_backbone(DBAF(str(tiny_bundle), **SMALL_CID), tmp_path / f"seed{seed}")
+        words.append(f"dbaf={tmp_path / f'seed{seed}'}")
+    assert main(words) == 0
+    assert "Of several trainings a figure is the mean" in capsys.readouterr().out
+    content = json.loads((tmp_path / "out" / "dbaf-2.json").read_text())
+    assert len(content["methods"]["dbaf"]["trainings"]) == 2
+    shown = {}
+    for block in content["blocks"]:
+        for row in block["rows"]:
+            for line in row["lines"]:
+                if line["method"] == "dbaf":
+                    shown[line["version"]] = line
+    anonymized = shown["anonymized"]
+    values = [one["mse/anonymized/file"] for one in anonymized["trainings"]]
+    assert values[0] != values[1]
+    assert anonymized["figures"]["mse/anonymized/file"] == pytest.approx(sum(values) / 2)
+    reports = sorted(path.name for path in (tmp_path / "out" / "methods").iterdir() if path.is_dir())
+    assert reports == ["dbaf", "dbaf (2)"]
+    # The sheet and the t-SNE are of the first one.
+    assert len(list((tmp_path / "out" / "methods").rglob("keys-*.safetensors"))) == 1
 
 
 def test_photographs_stay_out_of_the_page_and_of_sheets(photographs, tiny_bundle, tmp_path):

@@ -20,7 +20,8 @@ are laid over the same configs. With --steps all have the same length again, and
 need there.
 
 What is finished is not repeated, so the same command resumes after an interrupt, and with more methods or seeds adds to
-what is there.
+what is there. A training goes on from its last checkpoint: after Ctrl-C from the last batch, after a kill from up to
+ten minutes before.
 
 In --out: zoo.md (the table), zoo.json (its figures, those of every seed too), sheets/NAME.png and sheets/all.png (the
 same eight faces by each method), and a folder for every method and seed.

@@ -1,4 +1,5 @@
 import json
+import os
 import pickle
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -6,6 +7,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from unittest.mock import Mock
 
+import lightning as L
 import pytest
 
 from faceanon.cli import main
@@ -45,6 +47,43 @@ def test_two_methods_go_into_one_table_and_nothing_is_repeated(tiny_bundle, tmp_
     assert zoo(tiny_bundle, tmp_path, *words) == 0
     assert zoo(tiny_bundle, tmp_path, *words, "--test-identities", "5") == 2
     assert "other settings" in capsys.readouterr().err
+
+
+class Stop(L.Callback):
+    """Sends SIGTERM in the second batch."""
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if batch_idx == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_stopped_training_goes_on_with_the_same_command(tiny_bundle, tmp_path, monkeypatch):
+    """In the middle of an epoch, to the very weights of one that was not stopped."""
+    overlay = tmp_path / "stop.yaml"
+    overlay.write_text(f"trainer: {{callbacks: [{{class_path: {Stop.__module__}.Stop}}]}}")
+    fit = training.run
+    # Behind the zoo's own words, which leave callbacks out.
+    monkeypatch.setattr(training, "run", lambda words: fit([*words, f"--config={overlay}"]))
+    (method,) = _recipes.find_methods(["riddle"])
+    settings = _zoo.ZooSettings(4, 4, str(tiny_bundle), 4)
+    told = r"stopped by SIGTERM after batch 2, saved as .*last.ckpt; the same command goes on from there"
+    with pytest.raises(RunError, match=told) as raised:
+        _zoo.prepare(method, 0, tmp_path / "stopped", settings)
+    assert raised.value.code == 128 + signal.SIGTERM
+    place = tmp_path / "stopped/riddle/seed0/riddle_s2"
+    before = json.loads((place / "spent.json").read_text())["seconds"]
+    assert before > 0
+    assert not (place / "cost.json").exists()
+
+    monkeypatch.setattr(training, "run", fit)
+    model = _zoo.prepare(method, 0, tmp_path / "stopped", settings)
+    assert not list(place.rglob("*.ckpt"))
+    assert not (place / "spent.json").exists()
+    cost = json.loads((place / "cost.json").read_text())
+    assert cost["batches"] == 4
+    assert cost["seconds"] > before
+    whole = _zoo.prepare(method, 0, tmp_path / "whole", settings)
+    assert (model / "weights.safetensors").read_bytes() == (whole / "weights.safetensors").read_bytes()
 
 
 def test_the_steps_are_shared_between_the_stages(tmp_path, monkeypatch):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faceanon.errors import UserError
+from faceanon.errors import RunError, UserError
 from faceanon.files import write_atomic
 from faceanon.paths import checkpoints, configs
 from faceanon.studies.zoo.photographs import (
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 GROUP = 4
 MOST_GROUPS = 4000
 FACES = 8
+SPENT = "spent.json"  # what the parts of an unfinished training took
 PLAIN = "riddle_s2"  # whose test serves methods without a stage; nothing of its training is used
 
 
@@ -115,8 +119,13 @@ def _place(stage: ZooStage, seed: int, out: Path) -> Path:
 def _fit(
     method: Method, stage: ZooStage, seed: int, place: Path, settings: ZooSettings, batches: int, start: Path | None
 ) -> None:
-    """Train one stage, and note what it cost when it is done."""
+    """Train one stage, from its last checkpoint where it was stopped before, and note what it cost when it is done.
+
+    Raises:
+        RunError: It was stopped; the same command goes on.
+    """
     from faceanon.training.cli import run as train
+    from faceanon.training.signals import StoppedError
 
     data: dict[str, Any]
     if settings.photographs:
@@ -143,20 +152,46 @@ def _fit(
         "trainer.logger.init_args.save_dir": place,
         # Lightning warns of epochs that are shorter than this.
         "trainer.log_every_n_steps": min(10, an_epoch),
-        "trainer.enable_checkpointing": "false",
+        # Starts anew where there is none.
+        "ckpt_path": "last",
     }
     options |= {} if start is None else {"model.init_args.init_from": start}
-    wall = time.monotonic()
-    processor = time.process_time()
     overrides = []
     for name, value in (options | data).items():
         overrides.append(f"--{name}={value}")
-    train(["fit", *_words(method, stage, place, settings), *overrides])
+    with _clock(place) as spent:
+        try:
+            train(["fit", *_words(method, stage, place, settings), *overrides])
+        except StoppedError as stop:
+            # Behind the semicolon stands what `faceanon fit` has to be told to go on.
+            told = str(stop).split(";")[0]
+            raise RunError(f"{told}; the same command goes on from there", stop.code) from None
     cost: dict[str, float] = {"batches": epochs * an_epoch}
     if settings.batch is not None:
         cost["batch"] = settings.batch
-    cost |= {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - processor}
+    cost |= spent
     write_atomic(place / "cost.json", (json.dumps(cost, indent=2) + "\n").encode())
+    (place / SPENT).unlink()
+    # Optimizers are several times as large as the model, which is written beside them.
+    for folder in place.glob("*/checkpoints"):
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _clock(place: Path) -> Iterator[dict[str, float]]:
+    """Count time, and add it to what earlier parts of a training took; what a kill cut short is lost."""
+    path = place / SPENT
+    spent = {"seconds": 0.0, "cpu_seconds": 0.0}
+    if path.is_file():
+        spent = json.loads(path.read_text())
+    wall = time.monotonic()
+    processor = time.process_time()
+    try:
+        yield spent
+    finally:
+        spent["seconds"] += time.monotonic() - wall
+        spent["cpu_seconds"] += time.process_time() - processor
+        write_atomic(path, (json.dumps(spent) + "\n").encode())
 
 
 def test(method: Method, seed: int, model: Path, out: Path, settings: ZooSettings) -> dict[str, float]:

@@ -73,7 +73,7 @@ def method_digest(backbone: Backbone) -> str:
     """Hash over class, arguments (but the bundle's name) and weights of a method."""
     arguments = {}
     for name, value in backbone.init_args.items():
-        # The same networks may lie elsewhere; `check_bundle` compares them.
+        # The same networks may lie elsewhere; of the bundle's own, `check_bundle` compares what the method learnt from.
         if name != "bundle":
             arguments[name] = value
     content = [type(backbone).__qualname__, json.dumps(arguments, sort_keys=True, default=str), state_sha256(backbone)]

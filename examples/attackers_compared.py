@@ -5,7 +5,7 @@
 PERSONS holds FFHQ-aligned pictures, a folder a person; the first six of each are taken. The attackers are those of
 `faceanon report photographs --attackers small`, who also meet faces that are painted over and blurred ones. A seed
 decides who is attacked, the keys and the training. Figures are kept in the folder of `--out`, so an interrupted run
-resumes where it was. A model and a seed take some five minutes of a core.
+resumes where it was. A model and a seed take some eight minutes of a core.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ def cell(found: list[Figures], name: str) -> str:
     values = [one.values[name] for one in found]
     if len(found) > 1:
         return f"{mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
-    if name not in found[0].intervals:
-        return f"{values[0]:.3f}"
     low, high = found[0].intervals[name]
     return f"{values[0]:.3f} ({low:.3f} to {high:.3f})"
 

@@ -142,6 +142,23 @@ def public_weights(testbed: Path) -> dict[str, Mapping[str, Tensor]]:
     }
 
 
+def write_network(
+    folder: Path, role: str, entry: dict[str, object], public: Mapping[str, Mapping[str, Tensor]]
+) -> None:
+    """Write the weights of one role, and their file into its entry of bundle.yaml.
+
+    Args:
+        folder: Of the bundle.
+        role: The role.
+        entry: With class and arguments, and with the network's name where it is not the role's.
+        public: State dicts by name or role.
+    """
+    net = network_class(str(entry["class"]))(**entry["init"])  # type: ignore[arg-type]
+    load_strictly(net, public[str(entry.get("name", role))], role)
+    entry["file"] = f"{role}.safetensors"
+    save_tensors(folder / f"{role}.safetensors", net.state_dict())
+
+
 def make_testbed_bundle(
     folder: Path,
     image_size: int = 64,
@@ -160,12 +177,8 @@ def make_testbed_bundle(
     """
     entries, untrained = networks(image_size, parser_size, judge), prior(image_size)
     public = public_weights(testbed)
-    for role in entries:
-        state = public[str(entries[role].get("name", role))]
-        net = network_class(str(entries[role]["class"]))(**entries[role]["init"])  # type: ignore[arg-type]
-        load_strictly(net, state, role)
-        entries[role]["file"] = f"{role}.safetensors"
-        save_tensors(folder / f"{role}.safetensors", net.state_dict())
+    for role, entry in entries.items():
+        write_network(folder, role, entry, public)
     spec = {
         "name": f"testbed{image_size}",
         "image_size": image_size,
@@ -200,11 +213,8 @@ def make_judging_bundle(folder: Path, shipped: str, testbed: Path = TESTBED) -> 
     entries["judge"] = recognisers("mobilefacenet_casia")["judge"]
     entries["perceptual"] = {"class": "faceanon.networks.squeezenet.SqueezeNetFeatures", "init": {}}
     public = public_weights(testbed)
-    for role, name in (("judge", "mobilefacenet_casia"), ("perceptual", "perceptual")):
-        net = network_class(str(entries[role]["class"]))(**entries[role]["init"])  # type: ignore[arg-type]
-        load_strictly(net, public[name], role)
-        entries[role]["file"] = f"{role}.safetensors"
-        save_tensors(folder / f"{role}.safetensors", net.state_dict())
+    for role in ("judge", "perceptual"):
+        write_network(folder, role, entries[role], public)
     spec = {
         "name": folder.name,
         "image_size": bundle.image_size,

@@ -26,16 +26,21 @@ class StoppedError(RunError):
 
     Args:
         number: Of the signal.
-        what: The rest of the line.
+        what: What happened.
         saved: Whether every process saved and left at the same batch.
+        advice: The rest of the line: how to go on from there.
+
+    Attributes:
+        happened: The line without the advice, for whoever has another one.
     """
 
-    def __init__(self, number: int, what: str, saved: bool = False) -> None:
+    def __init__(self, number: int, what: str, saved: bool = False, advice: str = "") -> None:
         if number == signal.SIGINT:
             name = "Ctrl-C"
         else:
             name = signal.Signals(number).name
-        super().__init__(f"stopped by {name}{what}", 128 + number)
+        self.happened = f"stopped by {name}{what}"
+        super().__init__(self.happened + advice, 128 + number)
         self.saved = saved
 
 
@@ -63,7 +68,8 @@ class GracefulStop(L.Callback):
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None:
-            raise StoppedError(number, f" a second time, at once{_from(self.saved or last_checkpoint(self.trainer))}")
+            path = self.saved or last_checkpoint(self.trainer)
+            raise StoppedError(number, f" a second time, at once{_saved(path)}", advice=_advice(path))
         self.received = number
 
     def on_train_batch_start(
@@ -89,7 +95,8 @@ class GracefulStop(L.Callback):
             return
         # At an epoch's end `RunCheckpoint` has saved.
         path = self.saved or last_checkpoint(trainer)
-        raise StoppedError(self.received or signal.SIGTERM, f" after batch {done}{_from(path)}", saved=True)
+        what = f" after batch {done}{_saved(path)}"
+        raise StoppedError(self.received or signal.SIGTERM, what, saved=True, advice=_advice(path))
 
     def on_train_batch_end(
         self,
@@ -147,10 +154,14 @@ def _leave(number: int, frame: FrameType | None) -> None:
     raise StoppedError(number, "; nothing was saved that was not saved before")
 
 
-def _from(path: Path | None) -> str:
+def _saved(path: Path | None) -> str:
+    return "" if path is None else f", saved as {path}"
+
+
+def _advice(path: Path | None) -> str:
     if path is None:
         return "; there is no checkpoint yet, start again"
-    return f", saved as {path}; resume with the same command and --ckpt_path last"
+    return "; resume with the same command and --ckpt_path last"
 
 
 def _checkpoints(trainer: L.Trainer) -> list[RunCheckpoint]:

@@ -102,7 +102,7 @@ def fill(table: PaperTable, results: Mapping[str, Sequence[Results]], names: Nam
 
 
 def _head(column: TableColumn, names: Names) -> str:
-    readings = " / ".join(title for title in titles_of(column, names) if title)
+    readings = " / ".join(titles_of(column, names))
     mark = " *" if column.ours else ""
     if readings:
         return f"{column.title}{mark} ({readings})"
@@ -251,10 +251,11 @@ def _line(
             cells.append(MISSING)
         intervals.append(" / ".join(bounds))
     label = f"ours: {method}"
-    trainings: tuple[dict[str, float], ...] = ()
+    trainings = []
     if len(results) > 1:
         label += f", {len(results)} trainings"
-        trainings = tuple({name: one.figures[name] for name in figures if name in one.figures} for one in results)
+        for one in results:
+            trainings.append({name: one.figures[name] for name in figures if name in one.figures})
     # Every JPEG quality is a line of its own, and the label says which.
     level = version.removeprefix("recovered/jpeg")
     if level != version:
@@ -263,7 +264,7 @@ def _line(
         what = VERSIONS.get(version, "")
     if what:
         label += f", {what}"
-    return FilledLine("ours", label, tuple(cells), tuple(intervals), figures, method, version, trainings)
+    return FilledLine("ours", label, tuple(cells), tuple(intervals), figures, method, version, tuple(trainings))
 
 
 def _between(name: str, values: Sequence[float], results: Sequence[Results]) -> tuple[float, float] | None:

@@ -59,6 +59,11 @@ class TableSetting:
         """Keys a picture for KFFA."""
         return max(self.kffa_keys, self.protocol.kffa_keys)
 
+    @property
+    def further_judges(self) -> list[str]:
+        """Names of the judges beside the first one."""
+        return sorted(getattr(self.bundle, "further_judges", {}))
+
 
 def readings(recogniser: str) -> list[ThresholdReading]:
     """Every reading of the papers' thresholds, for one recogniser; each name once."""
@@ -135,7 +140,7 @@ def _fits(meta: Mapping[str, Any], backbone: Backbone, setting: TableSetting) ->
     """Whether results are of this method, and hold all that the tables need."""
     extra = meta.get("tables")
     detectors = sorted(setting.detectors or {})
-    judges = sorted(getattr(setting.bundle, "further_judges", {}))
+    judges = setting.further_judges
     if extra is None:
         # Methods without weights all have one hash, which tells nothing of their arguments.
         of_method = bool(backbone.state_dict()) and meta.get("method_sha256") == state_sha256(backbone)
@@ -183,7 +188,7 @@ def _write(folder: Path, evaluation: Evaluation, backbone: Backbone, setting: Ta
     rates, intervals = count_readings(evaluation)
     extra = {"method": method_digest(backbone), "kffa_keys": evaluation.kffa_keys}
     extra["detectors"] = sorted(setting.detectors or {})
-    extra["judges"] = sorted(getattr(setting.bundle, "further_judges", {}))
+    extra["judges"] = setting.further_judges
     real = setting.pictures.real
     write_evaluation(evaluation, {**rates, **figures}, folder, pictures=not real, ci=intervals, meta={"tables": extra})
     return load_results(folder)

@@ -59,7 +59,7 @@ class Names:
 
 
 def figures_of(column: TableColumn, version: str, names: Names) -> list[str]:
-    """Metric names of a column's figures in one row, in the order of `titles_of`; empty ones where we have none.
+    """Metric names of a column's figures in one row, judge by judge; empty ones where we have none.
 
     Args:
         column: The column.
@@ -74,13 +74,16 @@ def figures_of(column: TableColumn, version: str, names: Names) -> list[str]:
 
 
 def titles_of(column: TableColumn, names: Names) -> list[str]:
-    """What tells a column's figures apart, one title a figure; empty where there is one figure alone."""
+    """What tells a column's figures apart, in the order of `figures_of`; none where there is one figure alone."""
     judges = _judges_of(column, names)
     titles = []
     for judge in judges:
         for figure in column.figures:
-            words = [judge if len(judges) > 1 else "", figure.title]
-            titles.append(" ".join(word for word in words if word))
+            title = figure.title
+            if len(judges) > 1:
+                title = f"{judge} {title}".strip()
+            if title:
+                titles.append(title)
     return titles
 
 

@@ -64,11 +64,11 @@ def parse_methods(words: Sequence[str] | None) -> list[Given]:
         if equals and not path:
             raise UserError(f"--methods {word}: the folder or checkpoint is missing behind =")
         model = Path(path) if equals else None
-        same = [one for one in methods if one.name == name]
-        models = [one.model for one in same]
-        if same and (model is None or None in models or model in models):
+        earlier = [one.model for one in methods if one.name == name]
+        # A preset has one training, and the same model twice would be counted as two.
+        if earlier and (model is None or None in earlier or model in earlier):
             raise UserError(f"--methods names {name} twice; give the second another name, or its own trained model")
-        methods.append(Given(name, model, len(same) + 1))
+        methods.append(Given(name, model, len(earlier) + 1))
     return methods
 
 

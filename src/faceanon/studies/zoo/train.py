@@ -163,9 +163,8 @@ def _fit(
         try:
             train(["fit", *_words(method, stage, place, settings), *overrides])
         except StoppedError as stop:
-            # Behind the semicolon stands what `faceanon fit` has to be told to go on.
-            told = str(stop).split(";")[0]
-            raise RunError(f"{told}; the same command goes on from there", stop.code) from None
+            # Not with the option that `faceanon fit` needs: the zoo gives it by itself.
+            raise RunError(f"{stop.happened}; the same command goes on from there", stop.code) from None
     cost: dict[str, float] = {"batches": epochs * an_epoch}
     if settings.batch is not None:
         cost["batch"] = settings.batch

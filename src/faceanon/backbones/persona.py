@@ -559,11 +559,25 @@ class Persona(Backbone):
         self, image: Tensor, latents: Tensor, mesh: Tensor, identity: Tensor, covered: Tensor | None = None
     ) -> Codes:
         """Codes of pictures; `covered` `(B, 1, h, h)` is 1 in cells that are not to be painted, None finds them."""
-        cells = latents.shape[-1]
-        lines, mask = drawings(mesh, image, cells)
+        lines, mask = drawings(mesh, image, latents.shape[-1])
         if covered is None:
             covered = self._covered(latents, lines, mask, mesh)
-        mask = uncovered(mask, covered)
+        return self.codes_of_drawings(image, latents, mesh, identity, lines, uncovered(mask, covered))
+
+    def codes_of_drawings(
+        self, image: Tensor, latents: Tensor, mesh: Tensor, identity: Tensor, lines: Tensor, mask: Tensor
+    ) -> Codes:
+        """Codes of pictures whose drawings are known.
+
+        Args:
+            image: `(B, 3, S, S)` in [-1, 1].
+            latents: Theirs, `(B, 32, h, h)`.
+            mesh: `(B, 468, 2)` points in [-1, 1] of the picture.
+            identity: `(B, 64)`.
+            lines: `(B, 7, 4 h, 4 h)` in [0, 1], as `drawings` gives them.
+            mask: `(B, 1, h, h)` of 0 and 1, the cells to change.
+        """
+        cells = latents.shape[-1]
         # The preview is a linear map: one colour a cell is enough for a smooth surface, and no decoder has to run.
         light = fit_light(self.bundle.codec.preview(latents), mask)
         surface = light_surface(light, cells) * mask

@@ -456,13 +456,15 @@ def shipped_test(bundle: Bundle) -> tuple[Tensor, Tensor]:
         threshold.append(SAME_PERSON if count[row["person"]] > 1 else SAME_PICTURE)
     # `torch.cat` refuses an empty list.
     embeddings = [torch.zeros(0, 0)] if not rows else []
+    # Built here: weights that are made in inference mode could not be moved to a GPU and used there.
+    recogniser = bundle.recogniser
     for start in range(0, len(rows), PORTION):
         image = shipped_faces(bundle, rows[start : start + PORTION], bundle.image_size)
         with torch.inference_mode():
             if bundle.frame is not None:
                 # As those of training, which these are compared with.
                 image = bundle.frame.cut(image, bundle.landmarks(image))
-            embeddings.append(bundle.recogniser(image))
+            embeddings.append(recogniser(image))
     return torch.cat(embeddings), torch.tensor(threshold)
 
 

@@ -27,10 +27,12 @@ class ModulatedBlock(nn.Module):
         inputs: Channels of the input.
         outputs: Channels of the output.
         condition: Length of the condition.
+        dropout: Share of the middle's numbers that are dropped in training.
     """
 
-    def __init__(self, inputs: int, outputs: int, condition: int) -> None:
+    def __init__(self, inputs: int, outputs: int, condition: int, dropout: float = 0.0) -> None:
         super().__init__()
+        self.dropout = dropout
         self.norm1 = nn.GroupNorm(GROUPS, inputs)
         self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1)
         self.norm2 = nn.GroupNorm(GROUPS, outputs)
@@ -51,7 +53,10 @@ class ModulatedBlock(nn.Module):
         """`(B, inputs, h, w)` and `(B, condition)` -> `(B, outputs, h, w)`."""
         scale, shift = self.film(condition)[:, :, None, None].chunk(2, 1)
         middle = self.norm2(self.conv1(F.silu(self.norm1(x))))
-        out: Tensor = self.conv2(F.silu(middle * (1 + scale) + shift))
+        shifted = F.silu(middle * (1 + scale) + shift)
+        if self.dropout:
+            shifted = F.dropout(shifted, self.dropout, self.training)
+        out: Tensor = self.conv2(shifted)
         kept: Tensor = self.skip(x)
         return kept + out
 
@@ -94,16 +99,26 @@ class PainterLevel(nn.Module):
         before: Number of blocks on the way down.
         after: Number of blocks on the way up.
         attention: Whether the cells attend to each other on the way up.
+        dropout: Of the blocks.
     """
 
-    def __init__(self, width: int, deeper: int, condition: int, before: int, after: int, attention: bool) -> None:
+    def __init__(
+        self,
+        width: int,
+        deeper: int,
+        condition: int,
+        before: int,
+        after: int,
+        attention: bool,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
-        self.before = nn.ModuleList(ModulatedBlock(width, width, condition) for _ in range(before))
+        self.before = nn.ModuleList(ModulatedBlock(width, width, condition, dropout) for _ in range(before))
         self.down = nn.Conv2d(width, deeper, 3, stride=2, padding=1)
         self.up = nn.Conv2d(deeper, width, 3, padding=1)
         # The first block on the way up also sees what the way down kept.
         joined = [2 * width] + [width] * (after - 1)
-        self.after = nn.ModuleList(ModulatedBlock(inputs, width, condition) for inputs in joined)
+        self.after = nn.ModuleList(ModulatedBlock(inputs, width, condition, dropout) for inputs in joined)
         self.attention = CellAttention(width) if attention else None
 
     def descend(self, x: Tensor, condition: Tensor) -> Tensor:
@@ -136,6 +151,7 @@ class FacePainter(nn.Module):
         condition: Length of the vector condition.
         widths: Channels by cells a side; 8 is the coarsest.
         hidden: Length of the condition that the blocks see.
+        dropout: Of the blocks.
     """
 
     def __init__(
@@ -146,6 +162,7 @@ class FacePainter(nn.Module):
         condition: int = 93,
         widths: dict[int, int] | None = None,
         hidden: int = 320,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         widths = widths or {32: 64, 16: 128, 8: 256}
@@ -161,9 +178,10 @@ class FacePainter(nn.Module):
         self.levels = nn.ModuleDict()
         for side in self.sides:
             after = 3 if side == 16 else 2
-            level = PainterLevel(widths[side], widths[side // 2], hidden, 1, after, attention=side == 16)
+            level = PainterLevel(widths[side], widths[side // 2], hidden, 1, after, side == 16, dropout)
             self.levels[str(side)] = level
-        self.coarse = nn.ModuleList(ModulatedBlock(widths[COARSEST], widths[COARSEST], hidden) for _ in range(4))
+        width = widths[COARSEST]
+        self.coarse = nn.ModuleList(ModulatedBlock(width, width, hidden, dropout) for _ in range(4))
         self.attention = nn.ModuleList(CellAttention(widths[COARSEST]) for _ in range(3))
         self.leave = nn.ModuleDict()
         for cells in sizes:

@@ -306,10 +306,8 @@ def method_of(name: str, shipped: Persona, mesh: FaceMesh) -> Backbone:
     """A variant, set as the shipped model is."""
     kind = VARIANTS[name][0]
     if issubclass(kind, Persona):
-        # Without weights: they are the painter's, who has nothing to do with faces that are put on. What redrawing
-        # would make of a grey face, or of a donor's own photograph, says nothing.
-        redrawn = kind in (Persona, Soft, Opaque, Wide, WideOpaque)
-        return AsShown(kind(**{**shipped.init_args, "redraw": redrawn}).eval())
+        # Without weights: they are the painter's, who has nothing to do with faces that are put on.
+        return AsShown(kind(**shipped.init_args).eval())
     return kind(shipped.bundle, mesh)
 
 

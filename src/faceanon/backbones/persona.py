@@ -3,7 +3,7 @@
     picture --codec--> latents          mesh of 468 points --> drawings of eyes, brows, lips, nose; mask of the face
     embedding --whitened--> identity code --key: turned by 90 degrees--> the new person's code
     with `cast`, as the model that ships is set:
-        new code --nearest of those who fit--> a donor's photograph --warped, lit--> picture --redrawn--> picture
+        new code --nearest of those who fit--> a donor's photograph --warped, lit--> picture
     without:
         latents around the mask + drawings + light + new code --painter--> latents of the new face --codec--> picture
 
@@ -30,7 +30,6 @@ from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.persona_cells import (
-    CLEAR,
     bytes_of,
     clear,
     halved,
@@ -52,8 +51,6 @@ from faceanon.landmarks.drawings import DRAWINGS, FINE, drawings, pose
 from faceanon.landmarks.enlarger import Enlarger
 from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
-from faceanon.landmarks.redrawer import Redrawer
-from faceanon.landmarks.redrawing import Again, carried_over, noise, redraw
 from faceanon.landmarks.swap import SwapTarget, target_of
 from faceanon.landmarks.typical import TypicalFaces
 from faceanon.losses.light import fit_light, light_surface
@@ -95,8 +92,6 @@ class Persona(Backbone):
             code that the painter gets in use. Less gives strangers who look more natural, and more like each other.
         cast: Whether faces of invented people's photographs are put on in use, instead of painted ones. Training trains
             the painter all the same.
-        redraw: Whether faces that were put on are redrawn, so that they fit the photograph (`landmarks.redrawing`).
-            Faces of clips are not: each frame would be redrawn a little otherwise.
 
     Attributes:
         album: With `cast`, persons who have a donor already: each gets this one in every picture. None: nobody has.
@@ -118,7 +113,7 @@ class Persona(Backbone):
 
     sealed = True
     # They say how a model is used, and nothing of its training.
-    stage_arguments = frozenset({"covers", "enlarge", "variety", "cast", "redraw"})
+    stage_arguments = frozenset({"covers", "enlarge", "variety", "cast"})
     trains_on_pictures = False
     key_bits = 256
     paper = "faceanon's own"
@@ -134,7 +129,6 @@ class Persona(Backbone):
         # With .7 strangers look more natural, but 56 % of the pairs of two passwords were alike.
         variety: float = 0.85,
         cast: bool = False,
-        redraw: bool = False,
     ) -> None:
         super().__init__()
         if not 0 < variety <= 1:
@@ -143,7 +137,6 @@ class Persona(Backbone):
         self.covers = covers
         self.enlarge = enlarge
         self.with_cast = cast
-        self.redraws = redraw
         self.album: Album | None = None
         self.bundle = Bundle(bundle)
         self.bundle.require("codec", "recogniser", "identity_space")
@@ -208,11 +201,6 @@ class Persona(Backbone):
     def cast(self) -> Cast:
         """The invented people whose faces are put on."""
         return Cast()
-
-    @cached_property
-    def redrawer(self) -> Redrawer:
-        """The network that redraws faces which were put on."""
-        return Redrawer(MAPS, self.identities.size + LIGHT + POSE)
 
     @property
     def identities(self) -> IdentitySpace:
@@ -287,18 +275,13 @@ class Persona(Backbone):
         # Faces are judged on the small picture, so donors are chosen there. A large picture then gets the faces of the
         # same donors.
         drawn, choices = self._with_donors(small, codes, embedding, key)
-        put_on = numbers_of(drawn)
-        redrawn = put_on
-        if self.redraws:
-            redrawn = redraw(put_on, self._redrawn_in_rows(codes), self._alike_in_rows(embedding))
         if not large:
-            return clear(torch.from_numpy(redrawn).to(image.device), confidence), codes.latents, codes.mask
+            return clear(drawn, confidence), codes.latents, codes.mask
         with torch.no_grad():
             latents = self.bundle.codec.encode(image)
         mask = F.interpolate(codes.mask, scale_factor=2.0)
-        wide = self.cast.put_on(self._targets(image, codes), choices)
-        wide = carried_over(wide, put_on, redrawn, numbers_of(codes.mask))
-        return clear(torch.from_numpy(wide).to(image.device), confidence), latents, mask
+        drawn = self._put_on(image, self._targets(image, codes), choices)
+        return clear(drawn, confidence), latents, mask
 
     def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[Choice]]:
         """Pictures with the faces of donors unlike the persons, and how they were put on.
@@ -315,53 +298,6 @@ class Persona(Backbone):
         alike = self._alike_in_rows(embedding)
         drawn, choices = self.cast.put_on_unlike(targets, orders, alike, known, self._read_points)
         return torch.from_numpy(drawn).to(image.device), choices
-
-    def _redrawn_in_rows(self, codes: Codes) -> Again:
-        """How faces that were put on are redrawn, as `landmarks.redrawing` asks for it."""
-        device = codes.identity.device
-
-        def again(drawn: NDArray[np.float32], rows: list[int], times: list[float]) -> NDArray[np.float32]:
-            put_on = torch.from_numpy(drawn).to(device)
-            person = rows_of(codes, torch.tensor(rows, device=device))
-            return numbers_of(self._redrawn(put_on, person, times))
-
-        return again
-
-    def _redrawn(self, drawn: Tensor, person: Codes, times: list[float]) -> Tensor:
-        """Pictures `(B, 3, S, S)` with put-on faces, led back from noise; the same where no face is made out in them.
-
-        Args:
-            drawn: The pictures.
-            person: Codes of the originals.
-            times: Of the flow; the first one is the share of the put-on face in the mixture with noise.
-        """
-        assert person.attributes is not None
-        assert person.features is not None
-        assert person.latents is not None
-        assert person.mask is not None
-        with torch.no_grad():
-            latents = self.bundle.codec.encode(drawn)
-            embedding = self.bundle.recogniser(drawn.float())
-        mesh, confidence = self.points(drawn)
-        lines, _ = drawings(mesh, drawn, self.cells)
-        maps = person.features[self.cells]
-        # The lines of the face that was put on; mask, and surface of the colours, as the photograph has them.
-        maps = torch.cat([maps[:, :1], F.pixel_unshuffle(lines, FINE), maps[:, -3:]], 1)
-        space = self.identities
-        stranger = space.with_kept(space.code(embedding.float()), space.kept(person.identity))
-        attributes = person.attributes[:, 0]
-        random = torch.from_numpy(noise()).to(drawn.device)
-        mixed = (1 - times[0]) * random + times[0] * latents
-        face = self.redrawer.follow(
-            mixed,
-            times,
-            person.latents,
-            person.mask,
-            maps,
-            torch.cat([stranger, attributes], 1),
-            torch.cat([person.identity, attributes], 1),
-        )
-        return torch.where((confidence >= CLEAR)[:, None, None, None], self._join(face, person), drawn)
 
     def _targets(self, image: Tensor, codes: Codes) -> list[SwapTarget]:
         """What is to be known of faces `(B, 3, S, S)` before others are put on them.

@@ -73,13 +73,13 @@ class FlowPainter(nn.Module):
             `(B, channels, cells, cells)`, 0 outside the mask.
         """
         shown = torch.cat([maps, noisy * mask], 1)
-        told = torch.cat([condition, waves(time)], 1)
+        told = torch.cat([condition, _waves(time)], 1)
         painted: Tensor = self.painter(latents, mask, shown, told)
         return painted * mask
 
 
-def waves(time: Tensor) -> Tensor:
-    """How far along its line a picture is: times `(B,)` -> `(B, TIME)`, sines and cosines from slow to fast."""
+def _waves(time: Tensor) -> Tensor:
+    """Times `(B,)` -> `(B, TIME)`, sines and cosines from slow to fast."""
     steps = torch.linspace(0, 1, TIME // 2, device=time.device)
     angles = time.float()[:, None] * FASTEST**steps
     return torch.cat([angles.sin(), angles.cos()], 1)

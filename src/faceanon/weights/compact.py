@@ -62,7 +62,7 @@ def compact(folder: Path, precision: str, roles: list[str]) -> list[str]:
         tensors = load_tensors(path, digest)
         int4 = []
         if precision == "int4":
-            int4 = [name for name, tensor in tensors.items() if fits_int4(tensor)]
+            int4 = [name for name, tensor in tensors.items() if _fits_int4(tensor)]
         fresh = save_tensors(path, tensors, half=True, int8=precision != "half", int4=int4)
         # A second call stores the same bytes, whose hash must not become a former one of itself.
         if fresh != digest:
@@ -71,8 +71,7 @@ def compact(folder: Path, precision: str, roles: list[str]) -> list[str]:
     return lines
 
 
-def fits_int4(tensor: Tensor) -> bool:
-    """Whether a weight is large enough to pay in int4, and of a shape that it takes."""
+def _fits_int4(tensor: Tensor) -> bool:
     large = tensor.ndim > 1 and tensor.is_floating_point() and tensor.numel() >= INT8_LEAST
     return large and len(tensor) % GROUP == 0
 

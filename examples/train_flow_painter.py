@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -68,7 +69,7 @@ class Versions:
     picture: Tensor
 
 
-def draw_versions(job: tuple[int, Path, tuple[int, ...]]) -> list[tuple[NDArray[np.generic], ...]]:
+def draw_versions(job: tuple[int, Path, tuple[int, ...]]) -> list[tuple[NDArray[Any], ...]]:
     """Versions of one picture that show a face: pixels, lines, mask, points, number."""
     number, path, wanted = job
     torch.set_num_threads(1)
@@ -78,7 +79,7 @@ def draw_versions(job: tuple[int, Path, tuple[int, ...]]) -> list[tuple[NDArray[
     for version in wanted:
         pictures.append(jitter.version(large, version, [0, number, version]))
     points, confidence = FaceMesh().points(np.stack(pictures))
-    found = []
+    found: list[tuple[NDArray[Any], ...]] = []
     for picture, mesh, sure in zip(pictures, points / SOURCE, confidence, strict=True):
         if sure < CLEAR:
             continue
@@ -91,12 +92,26 @@ def draw_versions(job: tuple[int, Path, tuple[int, ...]]) -> list[tuple[NDArray[
     return found
 
 
+def split_paths(roots: list[str], most: int | None = None) -> tuple[list[Path], list[Path]]:
+    """Pictures to learn from, and those kept for the test; of the first `most` ones."""
+    paths = []
+    for root in roots:
+        paths += [photo.path for photo in list_photos(Path(root))]
+    learnt, tested = [], []
+    for number, path in enumerate(paths[:most]):
+        if number // BLOCK % KEPT:
+            learnt.append(path)
+        else:
+            tested.append(path)
+    return learnt, tested
+
+
 def all_versions(paths: list[Path], wanted: tuple[int, ...]) -> Versions:
     """Versions of many pictures, drawn on all cores."""
     jobs = []
     for number, path in enumerate(paths):
         jobs.append((number, path, wanted))
-    rows: list[tuple[NDArray[np.generic], ...]] = []
+    rows: list[tuple[NDArray[Any], ...]] = []
     with multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
         for some in tqdm(pool.imap(draw_versions, jobs, chunksize=8), "versions", len(jobs), mininterval=5):
             rows += some
@@ -216,13 +231,13 @@ def error_on(painter: nn.Module, faces: Faces) -> float:
     return float(torch.cat(errors).mean())
 
 
-def painted(painter: nn.Module, codes: Codes, strength: float, seed: int) -> Tensor:
+def painted(painter: nn.Module, method: Persona, codes: Codes, strength: float, seed: int) -> Tensor:
     """Latents of faces; the identity code counts more than it was trained to, by `strength` - 1."""
     assert codes.latents is not None
     assert codes.mask is not None
     told = direction_of(painter, codes)
     # `nearer_to_mean` with 0 leaves sex, age and skin, as in training.
-    untold = direction_of(painter, codes.with_identity(MEAN(codes.identity)))
+    untold = direction_of(painter, codes.with_identity(method.identities.nearer_to_mean(codes.identity, 0.0)))
 
     def guided(noisy: Tensor, at: Tensor) -> Tensor:
         toward = told(noisy, at)
@@ -237,9 +252,6 @@ def painted(painter: nn.Module, codes: Codes, strength: float, seed: int) -> Ten
     return codes.latents * (1 - codes.mask) + face * codes.mask
 
 
-MEAN: Callable[[Tensor], Tensor]
-
-
 def sheet(painter: nn.Module, faces: Faces, path: Path) -> None:
     """Kept pictures: as they are, drawn as themselves, and two strangers under each of two strengths."""
     method = faces.method
@@ -247,11 +259,11 @@ def sheet(painter: nn.Module, faces: Faces, path: Path) -> None:
     rows = torch.arange(0, len(faces), max(1, len(faces) // 12), device=device)[:12]
     codes = faces.codes(rows, train=False)
     assert codes.latents is not None
-    columns = [codes.latents, painted(painter, codes, 1, 0)]
+    columns = [codes.latents, painted(painter, method, codes, 1, 0)]
     for key in (1, 2):
         keys = method.sample_key(1, torch.Generator().manual_seed(key)).to(device).expand(len(rows), -1, -1)
         stranger = codes.with_identity(method.identities.turned(codes.identity, keys))
-        columns += [painted(painter, stranger, 1, key), painted(painter, stranger, 2.5, key)]
+        columns += [painted(painter, method, stranger, 1, key), painted(painter, method, stranger, 2.5, key)]
     with torch.no_grad():
         pictures = [method.bundle.codec.decode(column) for column in columns]
     grid = torch.cat([torch.cat(list(column), 1) for column in pictures], 2)
@@ -325,15 +337,9 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
-    paths = []
-    for root in options.root:
-        paths += [photo.path for photo in list_photos(Path(root))]
-    paths = paths[: options.pictures]
     begun = time.monotonic()
     # Before the device is used: processes are forked.
-    learnt, tested = [], []
-    for number, path in enumerate(paths):
-        (learnt if number // BLOCK % KEPT else tested).append(path)
+    learnt, tested = split_paths(options.root, options.pictures)
     training = all_versions(learnt, tuple(range(options.versions)))
     test = all_versions(tested, (0, 2))
     method = Persona()
@@ -341,8 +347,6 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     method.train().to(options.device)
     method.bundle.to(options.device)
-    global MEAN
-    MEAN = lambda code: method.identities.nearer_to_mean(code, 0.0)  # noqa: E731
     faces = Faces(training, method, held_out)
     kept = Faces(test, method, None)
     print(f"{len(faces)} versions, {len(kept)} kept, after {time.monotonic() - begun:.0f} s", flush=True)

@@ -266,6 +266,13 @@ def test_test_persons_that_ship_are_left_out_of_any_other_training_in_every_pict
             assert (embeddings[others] @ embeddings[position] > threshold[others]).any(), row["file"]
 
 
+def test_looking_for_test_persons_leaves_networks_that_a_gpu_can_use():
+    bundle = Bundle("photo128")
+    prepared.shipped_test(bundle)
+    # Tensors made in inference mode are refused by a network that was moved to another device.
+    assert not any(weight.is_inference() for weight in bundle.recogniser.net.parameters())
+
+
 def test_no_training_picture_that_ships_is_taken_for_a_test_person():
     bundle = Bundle("photo128")
     embeddings, threshold = prepared.shipped_test(bundle)

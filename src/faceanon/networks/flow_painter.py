@@ -79,7 +79,7 @@ class FlowPainter(nn.Module):
 
 
 def _waves(time: Tensor) -> Tensor:
-    """Times `(B,)` -> `(B, TIME)`, sines and cosines from slow to fast."""
+    """How far along its line a picture is: times `(B,)` -> `(B, TIME)`, sines and cosines from slow to fast."""
     steps = torch.linspace(0, 1, TIME // 2, device=time.device)
     angles = time.float()[:, None] * FASTEST**steps
     return torch.cat([angles.sin(), angles.cos()], 1)

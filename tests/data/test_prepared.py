@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from faceanon.data import prepared
-from faceanon.data.files import read_photo
+from faceanon.data.files import Photo, read_photo
 from faceanon.data.photo_jitter import PhotoJitter
 from faceanon.data.prepared import PreparedFaces, Workshop
 from faceanon.errors import UserError
@@ -266,11 +266,18 @@ def test_test_persons_that_ship_are_left_out_of_any_other_training_in_every_pict
             assert (embeddings[others] @ embeddings[position] > threshold[others]).any(), row["file"]
 
 
-def test_looking_for_test_persons_leaves_networks_that_a_gpu_can_use():
+def test_preparing_and_looking_for_test_persons_leave_networks_that_a_gpu_can_use():
     bundle = Bundle("photo128")
     prepared.shipped_test(bundle)
+    fresh = Bundle("photo128")
+    rows = table()[:1]
+    photos = [Photo(SHIPPED / "pictures" / row["file"], row["file"], None) for row in rows]
+    Workshop(fresh, PhotoJitter(), 0, 128).prepare(photos, [0])
     # Tensors made in inference mode are refused by a network that was moved to another device.
-    assert not any(weight.is_inference() for weight in bundle.recogniser.net.parameters())
+    for used in (bundle.recogniser, fresh.recogniser, fresh.codec):
+        assert not any(tensor.is_inference() for tensor in (*used.parameters(), *used.buffers()))
+        nets = [module.net for module in used.modules() if "net" in module.__dict__]
+        assert not any(tensor.is_inference() for net in nets for tensor in net.parameters())
 
 
 def test_no_training_picture_that_ships_is_taken_for_a_test_person():

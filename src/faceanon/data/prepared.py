@@ -353,6 +353,9 @@ class Workshop:
         self.seed = seed
         self.image_size = image_size
         self.mesh = FaceMesh()
+        # Built here, as in `shipped_test`: a training on a GPU goes on with them.
+        self.codec = bundle.codec
+        self.recogniser = bundle.recogniser
 
     def prepare(self, photos: Sequence[Photo], versions: Sequence[int], framed: bool = False) -> dict[str, Tensor]:
         """The tensors of `PreparedVersions` of some pictures; versions without a face in them are left out.
@@ -391,12 +394,12 @@ class Workshop:
             for part in _split(image):
                 unit = part.float().div(127.5).sub(1)
                 # Half the memory; latents are normalised, so float16 keeps three digits of each.
-                latents.append(self.bundle.codec.encode(unit).half())
-                embeddings.append(self.bundle.recogniser(unit))
-        channels = self.bundle.codec.channels
-        cells = size // self.bundle.codec.shrink
+                latents.append(self.codec.encode(unit).half())
+                embeddings.append(self.recogniser(unit))
+        channels = self.codec.channels
+        cells = size // self.codec.shrink
         # A portion without any face still has tensors of the right shape.
-        width = self.bundle.recogniser(torch.zeros(1, 3, size, size)).shape[1]
+        width = self.recogniser(torch.zeros(1, 3, size, size)).shape[1]
         return {
             "image": image,
             "latents": torch.cat([torch.zeros(0, channels, cells, cells, dtype=torch.float16), *latents]),

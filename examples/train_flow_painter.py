@@ -4,9 +4,10 @@ FOLDER holds aligned photographs of people who do not exist. From noise, what su
 light and an identity code, a rectified flow learns to give the latents of the face (networks/flow_painter.py). One
 photograph in twenty-five is kept for the test, and those that photo128 holds out for the test are left out.
 
-OUT gets `last.safetensors` and `best.safetensors` (float16, averaged weights; best by the error on pictures kept for
-the test), `sheet.png` (kept pictures drawn as themselves, and as strangers under two strengths of guidance) and
-`log.csv`. Versions of the pictures are drawn on all cores; the rest runs on --device. Runs on a CPU too, slowly.
+OUT gets `last.safetensors` and `best.safetensors` (averaged weights in float16; best by the error on pictures kept for
+the test), `log.csv`, and `sheet.png`, at half the time `sheet_half.png`: kept pictures drawn as themselves, and as
+strangers under two strengths of guidance. Versions of the pictures are drawn on all cores; the rest runs on --device.
+Runs on a CPU too, slowly.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ from tqdm import tqdm
 
 from faceanon.backbones.persona import MAPS, POSE, Persona
 from faceanon.backbones.persona_cells import uncovered
+from faceanon.compat import move_all
 from faceanon.data.files import list_photos, read_photo
 from faceanon.data.photo_jitter import PhotoJitter
-from faceanon.data.prepared import shipped_test
+from faceanon.data.prepared import CLEAR, SOURCE_SIDE, shipped_test
 from faceanon.files import save_tensors
 from faceanon.landmarks.covers import random_covers
-from faceanon.landmarks.drawings import COVERED, draw_face, pupils
+from faceanon.landmarks.drawings import drawings
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.losses.light import TERMS
 from faceanon.networks.flow_painter import FlowPainter, flow_error, follow, times_of
+from faceanon.report.sheets import png_bytes, sheet
 from faceanon.types import Codes
 
 SIDE = 128
 CELLS = 16
-SOURCE = 256  # pixels of the picture whose versions are drawn
 KEPT = 25  # one block of pictures in so many is kept for the test
 BLOCK = 10  # pictures that follow each other may show one person
-CLEAR = 0.5  # confidence of the mesh below which a version is left out
 UNTOLD = 0.2  # share of training faces whose code says sex, age and skin alone
 CODE_NOISE = 0.4  # deviation of the noise on codes: 2,000 people are few, and a painter could know each by its code
 WARM = 300  # batches until the full learning rate
@@ -73,22 +74,20 @@ def draw_versions(job: tuple[int, Path, tuple[int, ...]]) -> list[tuple[NDArray[
     """Versions of one picture that show a face: pixels, lines, mask, points, number."""
     number, path, wanted = job
     torch.set_num_threads(1)
-    large = read_photo(path, SOURCE)[0]
+    large = read_photo(path, SOURCE_SIDE)[0]
     jitter = PhotoJitter()
     pictures = []
     for version in wanted:
         pictures.append(jitter.version(large, version, [0, number, version]))
     points, confidence = FaceMesh().points(np.stack(pictures))
     found: list[tuple[NDArray[Any], ...]] = []
-    for picture, mesh, sure in zip(pictures, points / SOURCE, confidence, strict=True):
+    for picture, mesh, sure in zip(pictures, points / SOURCE_SIDE * 2 - 1, confidence, strict=True):
         if sure < CLEAR:
             continue
-        small = cv2.resize(picture, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
-        looks = (pupils(np.ascontiguousarray(small), mesh * SIDE) / SIDE).astype(np.float32)
-        sheet = draw_face(mesh.astype(np.float32), looks, CELLS)
-        fine = sheet.shape[-1] // CELLS
-        share = sheet[-1].reshape(CELLS, fine, CELLS, fine).mean((1, 3)) / 255
-        found.append((small.transpose(2, 0, 1), sheet[:-1], share > COVERED, mesh * 2 - 1, np.asarray(number)))
+        small = cv2.resize(picture, (SIDE, SIDE), interpolation=cv2.INTER_AREA).transpose(2, 0, 1)
+        image = torch.from_numpy(small.copy())[None] / 127.5 - 1
+        lines, mask = drawings(torch.from_numpy(mesh)[None], image, CELLS)
+        found.append((small, (lines[0] * 255).round().byte().numpy(), mask[0].bool().numpy(), mesh, np.asarray(number)))
     return found
 
 
@@ -119,7 +118,7 @@ def all_versions(paths: list[Path], wanted: tuple[int, ...]) -> Versions:
     for column in zip(*rows, strict=True):
         columns.append(torch.from_numpy(np.stack(column)))
     image, lines, mask, mesh, picture = columns
-    return Versions(image, lines, mask[:, None], mesh.float(), picture)
+    return Versions(image, lines, mask, mesh.float(), picture)
 
 
 class Faces:
@@ -155,9 +154,8 @@ class Faces:
         self.lines = versions.lines[rows].to(device)
         self.mask = versions.mask[rows].to(device)
         self.mesh = versions.mesh[rows].to(device)
-        self.picture = versions.picture[rows].to(device)
         # Where the versions of a row's picture begin, and how many there are: a row's code is of another version.
-        _, count = self.picture.unique_consecutive(return_counts=True)
+        _, count = versions.picture[rows].to(device).unique_consecutive(return_counts=True)
         first = count.cumsum(0) - count
         self.first = first.repeat_interleave(count)
         self.count = count.repeat_interleave(count)
@@ -252,28 +250,22 @@ def painted(painter: nn.Module, method: Persona, codes: Codes, strength: float, 
     return codes.latents * (1 - codes.mask) + face * codes.mask
 
 
-def sheet(painter: nn.Module, faces: Faces, path: Path) -> None:
+def save_sheet(painter: nn.Module, faces: Faces, path: Path) -> None:
     """Kept pictures: as they are, drawn as themselves, and two strangers under each of two strengths."""
     method = faces.method
     device = faces.latents.device
     rows = torch.arange(0, len(faces), max(1, len(faces) // 12), device=device)[:12]
     codes = faces.codes(rows, train=False)
     assert codes.latents is not None
-    columns = [codes.latents, painted(painter, method, codes, 1, 0)]
+    drawn = {"photograph": codes.latents, "itself": painted(painter, method, codes, 1, 0)}
     for key in (1, 2):
         keys = method.sample_key(1, torch.Generator().manual_seed(key)).to(device).expand(len(rows), -1, -1)
         stranger = codes.with_identity(method.identities.turned(codes.identity, keys))
-        columns += [painted(painter, method, stranger, 1, key), painted(painter, method, stranger, 2.5, key)]
+        for strength in (1, 2.5):
+            drawn[f"stranger {key}, strength {strength}"] = painted(painter, method, stranger, strength, key)
     with torch.no_grad():
-        pictures = [method.bundle.codec.decode(column) for column in columns]
-    grid = torch.cat([torch.cat(list(column), 1) for column in pictures], 2)
-    pixels = ((grid.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).cpu().numpy()
-    cv2.imwrite(str(path), np.ascontiguousarray(pixels[:, :, ::-1]))
-
-
-def stored(painter: nn.Module) -> dict[str, Tensor]:
-    """Weights to save."""
-    return {name: tensor.detach().half().cpu().contiguous() for name, tensor in painter.state_dict().items()}
+        pictures = {label: method.bundle.codec.decode(latents) for label, latents in drawn.items()}
+    path.write_bytes(png_bytes(sheet(pictures, scale=1)))
 
 
 def train(painter: FlowPainter, faces: Faces, kept: Faces, options: argparse.Namespace, end: float) -> None:
@@ -303,8 +295,9 @@ def train(painter: FlowPainter, faces: Faces, kept: Faces, options: argparse.Nam
         nn.utils.clip_grad_norm_(painter.parameters(), 1.0)
         optimizer.step()
         batch += 1
-        share = min(1 - 0.5 ** (1 / HALF_LIFE), 1.0) if batch > WARM else 1.0
-        torch._foreach_lerp_(list(average.parameters()), list(painter.parameters()), share)
+        share = 1 - 0.5 ** (1 / HALF_LIFE) if batch > WARM else 1.0
+        with torch.no_grad():
+            move_all(list(average.parameters()), list(painter.parameters()), share)
         if past * LOOKS >= looked or past >= 1:
             looked += 1
             found, own = error_on(average, kept), float(error.detach())
@@ -312,13 +305,13 @@ def train(painter: FlowPainter, faces: Faces, kept: Faces, options: argparse.Nam
             print(log[-1], flush=True)
             if batch > 1 and found < least:
                 least = found
-                save_tensors(options.out / "best.safetensors", stored(average))
+                save_tensors(options.out / "best.safetensors", average.state_dict(), half=True)
                 print("best so far", flush=True)
             if looked == LOOKS // 2 + 1:
-                sheet(average, kept, options.out / "sheet_half.png")
+                save_sheet(average, kept, options.out / "sheet_half.png")
     (options.out / "log.csv").write_text("\n".join(log) + "\n", encoding="utf-8")
-    save_tensors(options.out / "last.safetensors", stored(average))
-    sheet(average, kept, options.out / "sheet.png")
+    save_tensors(options.out / "last.safetensors", average.state_dict(), half=True)
+    save_sheet(average, kept, options.out / "sheet.png")
 
 
 def main() -> None:

@@ -266,17 +266,21 @@ def test_test_persons_that_ship_are_left_out_of_any_other_training_in_every_pict
             assert (embeddings[others] @ embeddings[position] > threshold[others]).any(), row["file"]
 
 
-def test_preparing_and_looking_for_test_persons_leave_networks_that_a_gpu_can_use():
-    bundle = Bundle("photo128")
+@pytest.mark.parametrize("name", ["photo128", "photo128_mesh"])
+def test_preparing_and_looking_for_test_persons_leave_networks_that_a_gpu_can_use(name):
+    bundle = Bundle(name)
     prepared.shipped_test(bundle)
-    fresh = Bundle("photo128")
+    fresh = Bundle(name)
     rows = table()[:1]
     photos = [Photo(SHIPPED / "pictures" / row["file"], row["file"], None) for row in rows]
-    Workshop(fresh, PhotoJitter(), 0, 128).prepare(photos, [0])
+    Workshop(fresh, PhotoJitter(), 0, 128).prepare(photos, [0], framed=fresh.frame is not None)
+    used = [bundle.recogniser, fresh.recogniser, fresh.codec]
+    if bundle.frame is not None:
+        used += [bundle.landmarks, bundle.frame, fresh.frame]
     # Tensors made in inference mode are refused by a network that was moved to another device.
-    for used in (bundle.recogniser, fresh.recogniser, fresh.codec):
-        assert not any(tensor.is_inference() for tensor in (*used.parameters(), *used.buffers()))
-        nets = [module.net for module in used.modules() if "net" in module.__dict__]
+    for network in used:
+        assert not any(tensor.is_inference() for tensor in (*network.parameters(), *network.buffers()))
+        nets = [module.net for module in network.modules() if "net" in module.__dict__]
         assert not any(tensor.is_inference() for net in nets for tensor in net.parameters())
 
 

@@ -353,9 +353,6 @@ class Workshop:
         self.seed = seed
         self.image_size = image_size
         self.mesh = FaceMesh()
-        # Built here, as in `shipped_test`: a training on a GPU goes on with them.
-        self.codec = bundle.codec
-        self.recogniser = bundle.recogniser
 
     def prepare(self, photos: Sequence[Photo], versions: Sequence[int], framed: bool = False) -> dict[str, Tensor]:
         """The tensors of `PreparedVersions` of some pictures; versions without a face in them are left out.
@@ -394,12 +391,12 @@ class Workshop:
             for part in _split(image):
                 unit = part.float().div(127.5).sub(1)
                 # Half the memory; latents are normalised, so float16 keeps three digits of each.
-                latents.append(self.codec.encode(unit).half())
-                embeddings.append(self.recogniser(unit))
-        channels = self.codec.channels
-        cells = size // self.codec.shrink
+                latents.append(self.bundle.codec.encode(unit).half())
+                embeddings.append(self.bundle.recogniser(unit))
+        channels = self.bundle.codec.channels
+        cells = size // self.bundle.codec.shrink
         # A portion without any face still has tensors of the right shape.
-        width = self.recogniser(torch.zeros(1, 3, size, size)).shape[1]
+        width = self.bundle.recogniser(torch.zeros(1, 3, size, size)).shape[1]
         return {
             "image": image,
             "latents": torch.cat([torch.zeros(0, channels, cells, cells, dtype=torch.float16), *latents]),
@@ -459,15 +456,13 @@ def shipped_test(bundle: Bundle) -> tuple[Tensor, Tensor]:
         threshold.append(SAME_PERSON if count[row["person"]] > 1 else SAME_PICTURE)
     # `torch.cat` refuses an empty list.
     embeddings = [torch.zeros(0, 0)] if not rows else []
-    # Built here: weights that are made in inference mode could not be moved to a GPU and used there.
-    recogniser = bundle.recogniser
     for start in range(0, len(rows), PORTION):
         image = shipped_faces(bundle, rows[start : start + PORTION], bundle.image_size)
         with torch.inference_mode():
             if bundle.frame is not None:
                 # As those of training, which these are compared with.
                 image = bundle.frame.cut(image, bundle.landmarks(image))
-            embeddings.append(recogniser(image))
+            embeddings.append(bundle.recogniser(image))
     return torch.cat(embeddings), torch.tensor(threshold)
 
 

@@ -54,9 +54,7 @@ class ModulatedBlock(nn.Module):
         scale, shift = self.film(condition)[:, :, None, None].chunk(2, 1)
         middle = self.norm2(self.conv1(F.silu(self.norm1(x))))
         shifted = F.silu(middle * (1 + scale) + shift)
-        if self.dropout:
-            shifted = F.dropout(shifted, self.dropout, self.training)
-        out: Tensor = self.conv2(shifted)
+        out: Tensor = self.conv2(F.dropout(shifted, self.dropout, self.training))
         kept: Tensor = self.skip(x)
         return kept + out
 

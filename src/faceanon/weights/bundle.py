@@ -35,6 +35,10 @@ from faceanon.weights.components import CELLS, with_reading
 from faceanon.weights.missing import missing_roles
 from faceanon.weights.spec import bundle_path, fingerprint, read_spec
 
+# Shared networks are built at their first use, which may be in inference mode. Weights that are made there could not be
+# moved to a GPU and used.
+_OUTSIDE_INFERENCE = torch.inference_mode(False)
+
 
 def network_class(name: str) -> type[nn.Module]:
     """A class of `faceanon.networks` by its import path.
@@ -273,6 +277,7 @@ class Bundle:
         return self._normalised("recogniser")
 
     @cached_property
+    @_OUTSIDE_INFERENCE
     def codec(self) -> LatentCodec:
         """The autoencoder on whose latents the bundle's other networks work; frozen, shared, outside module trees.
 
@@ -290,16 +295,19 @@ class Bundle:
         return net
 
     @cached_property
+    @_OUTSIDE_INFERENCE
     def recogniser(self) -> Callable[[Tensor], Tensor]:
         """`(B, 3, S, S)` in [-1, 1] -> L2-normalised `(B, E)`; the recogniser that losses may use."""
         return Frozen(self._normalised("recogniser")).to(self.device)
 
     @cached_property
+    @_OUTSIDE_INFERENCE
     def judge(self) -> Callable[[Tensor], Tensor]:
         """A recogniser that no loss has seen; `(B, 3, S, S)` in [-1, 1] -> L2-normalised `(B, E)`."""
         return Frozen(self._normalised("judge")).to(self.device)
 
     @cached_property
+    @_OUTSIDE_INFERENCE
     def further_judges(self) -> dict[str, Callable[[Tensor], Tensor]]:
         """Judges beside `judge` (roles `judge_<name>`), by their names in results."""
         roles = []
@@ -344,16 +352,19 @@ class Bundle:
         return str(self.entry("judge")["name"])
 
     @cached_property
+    @_OUTSIDE_INFERENCE
     def parser(self) -> Callable[[Tensor], Tensor]:
         """`(B, 3, S, S)` in [-1, 1] -> logits `(B, C, S, S)`."""
         return Frozen(self.build("parser")).to(self.device)
 
     @cached_property
+    @_OUTSIDE_INFERENCE
     def landmarks(self) -> Callable[[Tensor], Tensor]:
         """`(B, 3, S, S)` in [-1, 1] -> `(B, K, 2)` in [-1, 1]."""
         return Frozen(self.build("landmarks")).to(self.device)
 
     @cached_property
+    @_OUTSIDE_INFERENCE
     def frame(self) -> MeshFrame | None:
         """The frame in which its generator draws faces; None where that is FFHQ's.
 
@@ -368,6 +379,7 @@ class Bundle:
         return net.requires_grad_(False).to(self.device)
 
     @cached_property
+    @_OUTSIDE_INFERENCE
     def perceptual(self) -> PerceptualDistance:
         """`(a, b)` -> `(B,)` distance; `.features(x)` -> `(B, F)` pooled features."""
         # An entry without a file is of a network without weights, such as the distance between latents.
@@ -397,6 +409,7 @@ class Bundle:
         return self.build("discriminator", weights="file" in self.entry("discriminator"))
 
     @cached_property
+    @_OUTSIDE_INFERENCE
     def latent_avg(self) -> Tensor:
         """`(L, D)` added to the encoder's codes."""
         entry = self.entry("encoder")

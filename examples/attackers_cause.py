@@ -123,13 +123,15 @@ class Filled(PaintedOver):
 class Within(Persona):
     """Grey where the shipped method puts a face on, and nowhere else: a rim of the face, hair and covers stay."""
 
-    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[Choice]]:
-        return torch.where(self._area(image, codes), 0.0, image), []
+    def _with_donors(
+        self, targets: list[SwapTarget], codes: Codes, embedding: Tensor, key: Tensor
+    ) -> tuple[Tensor, list[Choice]]:
+        pictures = from_bytes(torch.from_numpy(np.stack([target.picture for target in targets])))
+        return torch.where(self._area(targets), 0.0, pictures), []
 
-    def _area(self, image: Tensor, codes: Codes) -> Tensor:
+    def _area(self, targets: list[SwapTarget]) -> Tensor:
         """Pixels that the method may change, `(B, 1, S, S)` bool."""
-        areas = [target.area for target in self._targets(image, codes)]
-        return torch.from_numpy(np.stack(areas))[:, None].to(image.device)
+        return torch.from_numpy(np.stack([target.area for target in targets]))[:, None]
 
 
 class Soft(Persona):
@@ -165,16 +167,20 @@ class WideOpaque(Opaque, Wide):
 class FaceAlone(Within):
     """The shipped method's faces, and grey around them."""
 
-    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[Choice]]:
-        drawn, choices = Persona._with_donors(self, image, codes, embedding, key)
-        return torch.where(self._area(image, codes), drawn, 0.0), choices
+    def _with_donors(
+        self, targets: list[SwapTarget], codes: Codes, embedding: Tensor, key: Tensor
+    ) -> tuple[Tensor, list[Choice]]:
+        drawn, choices = Persona._with_donors(self, targets, codes, embedding, key)
+        return torch.where(self._area(targets), drawn, 0.0), choices
 
 
 class DonorAlone(Persona):
     """The photographs of the donors whom the shipped method takes: what the choice of the donor tells."""
 
-    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[Choice]]:
-        _, choices = super()._with_donors(image, codes, embedding, key)
+    def _with_donors(
+        self, targets: list[SwapTarget], codes: Codes, embedding: Tensor, key: Tensor
+    ) -> tuple[Tensor, list[Choice]]:
+        _, choices = super()._with_donors(targets, codes, embedding, key)
         sheets = []
         for choice in choices:
             donor = self.cast.donor(choice.donor, SIDE).picture
@@ -182,20 +188,21 @@ class DonorAlone(Persona):
             shift = (SIDE - np.array(donor.shape[1::-1])) / 2
             move = np.array([[1, 0, shift[0]], [0, 1, shift[1]]])
             sheets.append(cv2.warpAffine(donor, move, (SIDE, SIDE), borderValue=(GREY, GREY, GREY)))
-        return from_bytes(torch.from_numpy(np.stack(sheets)), image.device), choices
+        return from_bytes(torch.from_numpy(np.stack(sheets))), choices
 
 
 class Chosen(Persona):
     """Donors chosen in another way, whether the result looks like the person or not."""
 
-    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[Choice]]:
-        targets = self._targets(image, codes)
+    def _with_donors(
+        self, targets: list[SwapTarget], codes: Codes, embedding: Tensor, key: Tensor
+    ) -> tuple[Tensor, list[Choice]]:
         choices = []
         for target, looks, one in zip(targets, codes.identity.numpy(), key.numpy(), strict=True):
             # The key decides, as it does in the shipped method.
             numbers = np.random.default_rng(one.view(np.uint32).ravel())
             choices.append(Choice(int(numbers.choice(self.candidates(target, looks)))))
-        return self._put_on(image, targets, choices), choices
+        return self._put_on(targets, choices), choices
 
     def candidates(self, target: SwapTarget, looks: NDArray[np.float32]) -> NDArray[np.intp]:
         """Numbers of the donors, of whom each is as likely as the others."""
@@ -233,13 +240,13 @@ class One(Chosen):
         """The one."""
         return np.array([middling(self.cast)])
 
-    def _put_on(self, image: Tensor, targets: list[SwapTarget], choices: list[Choice]) -> Tensor:
+    def _put_on(self, targets: list[SwapTarget], choices: list[Choice]) -> Tensor:
         changed = []
         for target, choice in zip(targets, choices, strict=True):
             # Where no skin is seen, colours stay the donor's.
             one = target if self.light else replace(target, skin=np.zeros_like(target.skin))
             changed.append(one if self.shape else self._of_donor(one, choice.donor))
-        return super()._put_on(image, changed, choices)
+        return super()._put_on(changed, choices)
 
     def _of_donor(self, target: SwapTarget, number: int) -> SwapTarget:
         """A target whose mesh is the donor's own, in the person's pose."""
@@ -306,8 +313,10 @@ def method_of(name: str, shipped: Persona, mesh: FaceMesh) -> Backbone:
     """A variant, set as the shipped model is."""
     kind = VARIANTS[name][0]
     if issubclass(kind, Persona):
-        # Without weights: they are the painter's, who has nothing to do with faces that are put on.
-        return AsShown(kind(**shipped.init_args).eval())
+        # Without weights: they are the painter's, who has nothing to do with faces that are put on. What redrawing
+        # would make of a grey face, or of a donor's own photograph, says nothing.
+        redrawn = kind in (Persona, Soft, Opaque, Wide, WideOpaque)
+        return AsShown(kind(**{**shipped.init_args, "redraw": redrawn}).eval())
     return kind(shipped.bundle, mesh)
 
 

@@ -23,6 +23,7 @@ FLOORS = {
     "key": "passwords, secrets, salts",
     "manifest": "what an anonymized photo says of itself",
     "quantised": "weights in few bits",
+    "packed": "safetensors in Huffman code",
     "files": "safetensors and YAML on disk, hashed and written atomically",
     "results": "figures of a test as a file",
     "optim": "optimizers",

@@ -8,21 +8,23 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
 from faceanon.errors import NO_ROOM, NoRoomError, UserError
+from faceanon.packed import PACKED, pack, unpack
 from faceanon.quantised import (
     GROUP,
     INT4,
     INT8,
     INT8_LEAST,
+    MOST_STEPS,
     PREFIXES,
     SCALE,
     SCALE4,
@@ -35,6 +37,8 @@ from faceanon.quantised import (
 # What only reads and writes files needs no torch; those who handle tensors have it already.
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+Stored = TypeVar("Stored", "Tensor", NDArray[Any])
 
 CARD_BYTES = 4_000_000
 CARD_ENTRIES = 100_000
@@ -267,6 +271,8 @@ def save_tensors(
     half: bool = False,
     int8: bool = False,
     int4: Collection[str] = (),
+    steps: Mapping[str, int] | None = None,
+    packed: bool = False,
 ) -> str:
     """Write tensors as safetensors; returns the file's sha256.
 
@@ -279,6 +285,8 @@ def save_tensors(
             channel, a quarter of the size; loading gives float32 again. Smaller ones are stored as `half` says.
         int4: Names of weights, of a first dimension that is a multiple of 64, that are stored in int4
             (`quantised.to_int4`).
+        steps: Names of weights that are stored in int8 in fewer steps, and how many on each side of zero.
+        packed: Store all of it in Huffman code (`packed`), which changes no number.
 
     Raises:
         UserError: The folder cannot be written, a tensor has a reserved name, or few bits are asked for numbers that
@@ -287,9 +295,10 @@ def save_tensors(
     import torch
     from safetensors.torch import save
 
+    steps = steps or {}
     reserved = []
     for name in tensors:
-        if name.startswith(PREFIXES):
+        if name.startswith(PREFIXES) or name == PACKED:
             reserved.append(name)
     if reserved:
         raise UserError(
@@ -299,7 +308,7 @@ def save_tensors(
     for name, tensor in tensors.items():
         value = tensor.detach().cpu()
         weight = value.ndim > 1 and value.is_floating_point()
-        few = weight and (name in int4 or (int8 and value.numel() >= INT8_LEAST))
+        few = weight and (name in int4 or name in steps or (int8 and value.numel() >= INT8_LEAST))
         # One such number would spoil the scale, and with it all weights that share the scale.
         if few and not value.isfinite().all():
             raise UserError(f"cannot write {path}: {name} holds numbers that are not finite; train again")
@@ -308,13 +317,32 @@ def save_tensors(
                 raise UserError(f"cannot write {path}: {name} of shape {tuple(value.shape)} does not fit int4")
             stored[INT4 + name], stored[SCALE4 + name] = to_int4(value)
         elif few:
-            stored[INT8 + name], stored[SCALE + name] = to_int8(value)
+            stored[INT8 + name], stored[SCALE + name] = to_int8(value, steps.get(name, MOST_STEPS))
         else:
             # A clone, since safetensors refuses tensors that share memory.
             stored[name] = value.to(torch.float16 if half and weight else value.dtype).contiguous().clone()
     data = save(stored, metadata)
+    if packed:
+        coded = np.frombuffer(pack(data), np.uint8).copy()
+        # The text stays in the outer head, where it can be read without unpacking.
+        data = save({PACKED: torch.from_numpy(coded)}, metadata)
     write_atomic(path, data)
     return hashlib.sha256(data).hexdigest()
+
+
+def unpacked(stored: dict[str, Stored], load: Callable[[bytes], dict[str, Stored]]) -> dict[str, Stored]:
+    """What a safetensors file holds, also if that is another one in Huffman code (`packed`).
+
+    Args:
+        stored: What was read, tensors or arrays by name.
+        load: How tensors, or arrays, are read from a safetensors file's bytes.
+
+    Raises:
+        ValueError: The code is damaged; `load` has errors of its own.
+    """
+    if stored.keys() != {PACKED}:
+        return stored
+    return load(unpack(np.asarray(stored[PACKED]).tobytes()))
 
 
 def widened(stored: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
@@ -370,7 +398,7 @@ def load_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
         Traceback (most recent call last):
         faceanon.errors.UserError: weights.safetensors is not the file its card describes (sha256 differs); ...
     """
-    from safetensors.torch import load_file
+    from safetensors.torch import load, load_file
 
     if not path.is_file():
         raise UserError(f"weights not found: {path}; check the path, or train them (docs/tutorials/train.md)")
@@ -379,7 +407,7 @@ def load_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
             f"{path} is not the file its card describes (sha256 differs); restore it, e.g. with git checkout"
         )
     try:
-        stored = load_file(path)
+        stored = unpacked(load_file(path), load)
     except Exception as error:  # also KeyError and RuntimeError, of types and shapes that torch does not have
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path} is not a readable safetensors file ({reason}); fetch or train it again") from error
@@ -408,7 +436,7 @@ def load_arrays(path: Path, data: bytes | None = None, expected: str | None = No
             f"{path} is not the file its card describes (sha256 differs); restore it, e.g. with git checkout"
         )
     try:
-        stored = load(data)
+        stored = unpacked(load(data), load)
     except Exception as error:  # safetensors' own errors, and KeyError of types that numpy does not have
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path} is not a readable safetensors file ({reason}); fetch or train it again") from error

@@ -18,11 +18,12 @@ SCALE = "int8_scale::"
 INT4 = "int4::"
 SCALE4 = "int4_scale::"
 PREFIXES = (INT8, SCALE, INT4, SCALE4)
+MOST_STEPS = 127  # of int8 on each side of zero
 INT8_LEAST = 4096  # numbers in a tensor from which on int8 pays
 GROUP = 64  # neighbours that share a scale of int4
 
 
-def to_int8(tensor: Tensor) -> tuple[Tensor, Tensor]:
+def to_int8(tensor: Tensor, most: int = MOST_STEPS) -> tuple[Tensor, Tensor]:
     """A finite weight in steps of int8 and their float32 scale.
 
     The scale is kept to 16 bits of precision. So 127 scales are a float32 without rounding, and a weight that was
@@ -30,11 +31,13 @@ def to_int8(tensor: Tensor) -> tuple[Tensor, Tensor]:
 
     Args:
         tensor: Of two dimensions or more, of floating point.
+        most: Steps run from `-most` to `most`, 1 to 127. Fewer of them are less exact, and a Huffman code of them
+            (`packed`) is shorter.
 
     Returns:
-        Steps from -127 to 127 of the tensor's shape, and the size of a step for each channel, shaped as
-        `scale_shape` says. A weight differs from step times scale by 1/254 of its channel's largest value at most,
-        up to the precision of the scale.
+        Steps of the tensor's shape, and the size of a step for each channel, shaped as `scale_shape` says. A weight
+        differs from step times scale by 1 / (2 most) of its channel's largest value at most, up to the precision of
+        the scale.
 
     Examples:
         >>> import torch
@@ -55,12 +58,12 @@ def to_int8(tensor: Tensor) -> tuple[Tensor, Tensor]:
     for dimension, length in enumerate(shape):
         if length == 1:
             others.append(dimension)
-    scale = value.abs().amax(others, keepdim=True) / 127
+    scale = value.abs().amax(others, keepdim=True) / most
     bits = scale.contiguous().view(torch.int32)
     # Half of the last bit that stays is added first, so that the cut rounds to the nearest.
     scale = ((bits + 0x80) & ~0xFF).view(torch.float32).clamp(min=torch.finfo(torch.float32).tiny)
     # A channel of zeros has the smallest normal number as its scale, so there is no 0 / 0.
-    steps = (value / scale).round().clamp(-127, 127).to(torch.int8)
+    steps = (value / scale).round().clamp(-most, most).to(torch.int8)
     return steps.contiguous(), scale.contiguous()
 
 

@@ -402,10 +402,41 @@ def test_the_cast_s_faces_are_unlike_the_person_and_unlike_each_other(faces, mon
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("large", [False, True])
+def test_a_redrawn_face_is_the_donor_s_unlike_the_person_and_within_the_mask(faces, large):
+    shipped = load_backbone("persona_photo128")[0].eval()
+    assert shipped.redraws
+    pictures = large_faces() if large else faces
+    key = shipped.sample_key(1, torch.Generator().manual_seed(0)).expand(len(pictures), -1, -1)
+    drawn = shipped.anonymize(pictures, key)
+    shipped.redraws = False
+    put_on = shipped.anonymize(pictures, key)
+    inside = shipped.face_mask(pictures).repeat_interleave(8, 2).repeat_interleave(8, 3).expand_as(pictures)
+    assert (drawn - pictures)[~inside].abs().max() < 1 / 127
+    changed = ((drawn - put_on).abs() * inside).sum((1, 2, 3)) / inside.sum((1, 2, 3))
+    # Where redrawing would show the person, the face stays as it was put on.
+    assert ((changed == 0) | (changed > 0.02)).all()
+    assert changed.max() > 0.02
+    # Other light and other eyes, and the same stranger still.
+    assert like(shipped, drawn, put_on).mean() > like(shipped, drawn, pictures).mean() + 0.2
+    assert like(shipped, drawn, pictures).max() < 0.3
+
+
+@torch.no_grad()
+def test_a_trained_model_without_redrawing_never_asks_for_its_network(faces):
+    method = Persona(cast=True).eval()
+    assert not method.redraws
+    method.anonymize(faces[:1], method.sample_key(1))
+    assert "redrawer" not in method.__dict__
+
+
+@torch.no_grad()
 def test_a_face_of_the_cast_is_the_same_alone_in_a_batch_and_at_both_sizes(monkeypatch):
     # Embeddings move by 1e-7 with the size of a batch, which may change who is unlike.
     monkeypatch.setattr(cast_module, "UNLIKE", 2.0)
     shipped = load_backbone("persona_photo128")[0].eval()
+    # A network follows, which adds differences of its own in the last bits.
+    shipped.redraws = False
     large = large_faces()
     key = shipped.sample_key(1)
     together, codes = shipped.anonymize_with_codes(large, key.expand(len(large), -1, -1))

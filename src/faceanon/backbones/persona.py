@@ -3,7 +3,7 @@
     picture --codec--> latents          mesh of 468 points --> drawings of eyes, brows, lips, nose; mask of the face
     embedding --whitened--> identity code --key: turned by 90 degrees--> the new person's code
     with `cast`, as the model that ships is set:
-        new code --nearest of those who fit--> a donor's photograph --warped, lit--> picture
+        new code --nearest of those who fit--> a donor's photograph --warped, lit--> picture --redrawn--> picture
     without:
         latents around the mask + drawings + light + new code --painter--> latents of the new face --codec--> picture
 
@@ -30,6 +30,7 @@ from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.persona_cells import (
+    CLEAR,
     bytes_of,
     clear,
     halved,
@@ -51,6 +52,8 @@ from faceanon.landmarks.drawings import DRAWINGS, FINE, drawings, pose
 from faceanon.landmarks.enlarger import Enlarger
 from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
+from faceanon.landmarks.redrawer import Redrawer
+from faceanon.landmarks.redrawing import Again, carried_over, noise, own_pixels, redraw
 from faceanon.landmarks.swap import SwapTarget, target_of
 from faceanon.landmarks.typical import TypicalFaces
 from faceanon.losses.light import fit_light, light_surface
@@ -92,6 +95,8 @@ class Persona(Backbone):
             code that the painter gets in use. Less gives strangers who look more natural, and more like each other.
         cast: Whether faces of invented people's photographs are put on in use, instead of painted ones. Training trains
             the painter all the same.
+        redraw: Whether faces that were put on are redrawn, so that they fit the photograph (`landmarks.redrawing`).
+            Faces of clips are not: each frame would be redrawn a little otherwise.
 
     Attributes:
         album: With `cast`, persons who have a donor already: each gets this one in every picture. None: nobody has.
@@ -113,7 +118,7 @@ class Persona(Backbone):
 
     sealed = True
     # They say how a model is used, and nothing of its training.
-    stage_arguments = frozenset({"covers", "enlarge", "variety", "cast"})
+    stage_arguments = frozenset({"covers", "enlarge", "variety", "cast", "redraw"})
     trains_on_pictures = False
     key_bits = 256
     paper = "faceanon's own"
@@ -129,6 +134,7 @@ class Persona(Backbone):
         # With .7 strangers look more natural, but 56 % of the pairs of two passwords were alike.
         variety: float = 0.85,
         cast: bool = False,
+        redraw: bool = False,
     ) -> None:
         super().__init__()
         if not 0 < variety <= 1:
@@ -137,6 +143,7 @@ class Persona(Backbone):
         self.covers = covers
         self.enlarge = enlarge
         self.with_cast = cast
+        self.redraws = redraw
         self.album: Album | None = None
         self.bundle = Bundle(bundle)
         self.bundle.require("codec", "recogniser", "identity_space")
@@ -201,6 +208,11 @@ class Persona(Backbone):
     def cast(self) -> Cast:
         """The invented people whose faces are put on."""
         return Cast()
+
+    @cached_property
+    def redrawer(self) -> Redrawer:
+        """The network that redraws faces which were put on."""
+        return Redrawer(MAPS, self.identities.size + LIGHT + POSE)
 
     @property
     def identities(self) -> IdentitySpace:
@@ -274,30 +286,85 @@ class Persona(Backbone):
         assert codes.mask is not None
         # Faces are judged on the small picture, so donors are chosen there. A large picture then gets the faces of the
         # same donors.
-        drawn, choices = self._with_donors(small, codes, embedding, key)
+        targets = self._targets(small, codes)
+        drawn, choices = self._with_donors(targets, codes, embedding, key)
+        put_on = numbers_of(drawn)
+        redrawn = put_on
+        if self.redraws:
+            again = self._redrawn_in_rows(codes)
+            redrawn = redraw(put_on, again, self._alike_in_rows(embedding), own_pixels(targets))
         if not large:
-            return clear(drawn, confidence), codes.latents, codes.mask
+            return clear(torch.from_numpy(redrawn).to(image.device), confidence), codes.latents, codes.mask
         with torch.no_grad():
             latents = self.bundle.codec.encode(image)
         mask = F.interpolate(codes.mask, scale_factor=2.0)
-        drawn = self._put_on(image, self._targets(image, codes), choices)
-        return clear(drawn, confidence), latents, mask
+        wide = numbers_of(self._put_on(self._targets(image, codes), choices))
+        wide = carried_over(wide, put_on, redrawn, numbers_of(codes.mask))
+        return clear(torch.from_numpy(wide).to(image.device), confidence), latents, mask
 
-    def _with_donors(self, image: Tensor, codes: Codes, embedding: Tensor, key: Tensor) -> tuple[Tensor, list[Choice]]:
-        """Pictures with the faces of donors unlike the persons, and how they were put on.
+    def _with_donors(
+        self, targets: list[SwapTarget], codes: Codes, embedding: Tensor, key: Tensor
+    ) -> tuple[Tensor, list[Choice]]:
+        """Pictures with the faces of donors unlike the persons, `(B, 3, S, S)`, and how they were put on.
 
         Args:
-            image: `(B, 3, S, S)`.
+            targets: The B faces.
             codes: Theirs.
             embedding: Theirs, `(B, E)`.
             key: `(B, K, K)`.
         """
-        targets = self._targets(image, codes)
         orders = self._donors(targets, self.edit(codes, key).identity, embedding)
         known = None if self.album is None else self.album.knows(numbers_of(embedding))
         alike = self._alike_in_rows(embedding)
         drawn, choices = self.cast.put_on_unlike(targets, orders, alike, known, self._read_points)
-        return torch.from_numpy(drawn).to(image.device), choices
+        return torch.from_numpy(drawn).to(embedding.device), choices
+
+    def _redrawn_in_rows(self, codes: Codes) -> Again:
+        """How faces that were put on are redrawn, as `landmarks.redrawing` asks for it."""
+        device = codes.identity.device
+
+        def again(drawn: NDArray[np.float32], rows: list[int], times: list[float]) -> NDArray[np.float32]:
+            put_on = torch.from_numpy(drawn).to(device)
+            person = rows_of(codes, torch.tensor(rows, device=device))
+            return numbers_of(self._redrawn(put_on, person, times))
+
+        return again
+
+    def _redrawn(self, drawn: Tensor, person: Codes, times: list[float]) -> Tensor:
+        """Pictures `(B, 3, S, S)` with put-on faces, led back from noise; the same where no face is made out in them.
+
+        Args:
+            drawn: The pictures.
+            person: Codes of the originals.
+            times: Of the flow; the first one is the share of the put-on face in the mixture with noise.
+        """
+        assert person.attributes is not None
+        assert person.features is not None
+        assert person.latents is not None
+        assert person.mask is not None
+        with torch.no_grad():
+            latents = self.bundle.codec.encode(drawn)
+            embedding = self.bundle.recogniser(drawn.float())
+        mesh, confidence = self.points(drawn)
+        lines, _ = drawings(mesh, drawn, self.cells)
+        maps = person.features[self.cells]
+        # The lines of the face that was put on; mask, and surface of the colours, as the photograph has them.
+        maps = torch.cat([maps[:, :1], F.pixel_unshuffle(lines, FINE), maps[:, -3:]], 1)
+        space = self.identities
+        stranger = space.with_kept(space.code(embedding.float()), space.kept(person.identity))
+        attributes = person.attributes[:, 0]
+        random = torch.from_numpy(noise()).to(drawn.device)
+        mixed = (1 - times[0]) * random + times[0] * latents
+        face = self.redrawer.follow(
+            mixed,
+            times,
+            person.latents,
+            person.mask,
+            maps,
+            torch.cat([stranger, attributes], 1),
+            torch.cat([person.identity, attributes], 1),
+        )
+        return torch.where((confidence >= CLEAR)[:, None, None, None], self._join(face, person), drawn)
 
     def _targets(self, image: Tensor, codes: Codes) -> list[SwapTarget]:
         """What is to be known of faces `(B, 3, S, S)` before others are put on them.
@@ -342,15 +409,9 @@ class Persona(Backbone):
         places, _ = self.points(torch.from_numpy(drawn))
         return numbers_of((places + 1) / 2)
 
-    def _put_on(self, image: Tensor, targets: list[SwapTarget], choices: list[Choice]) -> Tensor:
-        """Pictures `(B, 3, S, S)` with the faces of donors, NaN where too little of a face would change to hide it.
-
-        Args:
-            image: Gives the device.
-            targets: The faces.
-            choices: How faces are put on them.
-        """
-        return torch.from_numpy(self.cast.put_on(targets, choices)).to(image.device)
+    def _put_on(self, targets: list[SwapTarget], choices: list[Choice]) -> Tensor:
+        """Pictures `(B, 3, S, S)` with the faces of donors, NaN where too little of a face would change to hide it."""
+        return torch.from_numpy(self.cast.put_on(targets, choices))
 
     def anonymize_as(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
         """As in the base; where no face can be made out, the picture is NaN."""
@@ -376,7 +437,8 @@ class Persona(Backbone):
         orders = self._donors(targets, self.edit(codes.with_identity(identity), key).identity, embedding)
         # Nobody compares the first donor with the person here: `unlike` has done so for the whole clip, and a change of
         # donor from frame to frame would show.
-        drawn = clear(self._put_on(image, targets, [Choice(order[0]) for order in orders]), confidence)
+        put_on = self._put_on(targets, [Choice(order[0]) for order in orders]).to(image.device)
+        drawn = clear(put_on, confidence)
         if self._is_large(image):
             # The codes at hand are of the picture of half the size; what is brought back is the large one.
             return drawn, self.code_of(image)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from faceanon.landmarks.drawings import (
     draw_face,
     pupils,
 )
+from faceanon.landmarks.redrawing import AWAY, Again, carried_over, noise, own_pixels, redraw
 from faceanon.landmarks.swap import SwapTarget, target_of
 from faceanon.light.networks import Array, LightNetworks, UnfitError, check_layout, open_graph
 from faceanon.names import with_current_paths
@@ -76,6 +78,7 @@ RECOVERING = CODEC
 FINDING = ("encoder", "mesh", "covers")
 LOOKING = ("encoder", "mesh", "recogniser", "looks", "covers")
 PAINTING = (*LOOKING, "painter", "draw", "finish")
+REDRAWING = (*LOOKING, "redrawer", "draw", "finish")
 
 TYPICAL = "typical.safetensors"
 
@@ -162,6 +165,7 @@ class LightPersona:
         self.covers = bool(card["init_args"].get("covers", True))
         self.variety = float(card["init_args"].get("variety", VARIETY))
         self.with_cast = bool(card["init_args"].get("cast", False))
+        self.redraws = bool(card["init_args"].get("redraw", False))
         # Read at first use: recovery, and a model without a cast, never need its file.
         self.cast = cache(Cast)
         self.album: Album | None = None
@@ -186,6 +190,7 @@ class LightPersona:
                 "looks": partial(_open_shipped, "looks"),
                 "covers": partial(_open_shipped, "covers"),
                 "enlarger": partial(_open_shipped, "enlarger"),
+                "redrawer": partial(_open_shipped, "redrawer"),
             }
         )
         # A model of another layout is to be found out before a photo is touched.
@@ -260,11 +265,17 @@ class LightPersona:
         if self.with_cast:
             large = image.shape[-1] == LARGE
             seen = self._look(_halved(image) if large else image)
-            picture, choices = self._with_donors(seen, keys)
+            targets = _targets(seen.image, seen)
+            put_on, choices = self._with_donors(targets, seen, keys)
+            picture = put_on
+            if self.redraws:
+                again = self._redrawn_in_rows(seen)
+                picture = redraw(put_on, again, self._alike_in_rows(seen.embedding), own_pixels(targets))
             latents = seen.latents
             mask = seen.mask
             if large:
-                picture = self.cast().put_on(_targets(image, seen), choices)
+                wide = self.cast().put_on(_targets(image, seen), choices)
+                picture = carried_over(wide, put_on, picture, seen.mask)
                 latents = self._encoded(image)
                 mask = _doubled(mask)
         elif image.shape[-1] == SIZE:
@@ -318,9 +329,9 @@ class LightPersona:
     @property
     def networks(self) -> tuple[str, ...]:
         """Names of the graphs that anonymize with."""
-        if self.with_cast:
-            return LOOKING
-        return PAINTING
+        if not self.with_cast:
+            return PAINTING
+        return REDRAWING if self.redraws else LOOKING
 
     def recover_from(self, image: Array, codes: Sequence[bytes]) -> Array:
         """As `Persona.recover_from`: faces `(B, 3, S, S)` brought back from their codes.
@@ -376,15 +387,54 @@ class LightPersona:
         code = self._identity(embedding, latents)
         return SeenFaces(image, latents, mask, maps, attributes, code, embedding, place.confidence, place.mesh)
 
-    def _with_donors(self, seen: SeenFaces, keys: Array) -> tuple[Array, list[Choice]]:
+    def _with_donors(self, targets: list[SwapTarget], seen: SeenFaces, keys: Array) -> tuple[Array, list[Choice]]:
         """Pictures of others under keys, and how they were put on, as `Persona._with_donors`."""
         turned = self._nearer_to_mean(self._turned(seen.code, keys))
         space = self._space()
-        targets = _targets(seen.image, seen)
         cast = self.cast()
         orders = cast.orders(targets, turned, seen.embedding, space["kept_basis"], space["free_basis"], self.album)
         known = None if self.album is None else self.album.knows(seen.embedding)
-        return cast.put_on_unlike(targets, orders, self._alike_in_rows(seen.embedding), known, self._read_points)
+        alike = self._alike_in_rows(seen.embedding)
+        return cast.put_on_unlike(targets, orders, alike, known, self._read_points)
+
+    def _redrawn_in_rows(self, seen: SeenFaces) -> Again:
+        """How faces that were put on are redrawn, as `landmarks.redrawing` asks for it."""
+
+        def again(drawn: Array, rows: list[int], times: list[float]) -> Array:
+            latents = self._encoded(drawn)
+            solid, confidence = self._points(drawn)
+            lines, _ = _drawings(np.ascontiguousarray(solid[..., :2]), drawn)
+            own = seen.maps[rows]
+            maps = np.concatenate([own[:, :1], _folded(lines), own[:, -3:]], 1)
+            stranger = self._with_kept(self._code(self._embedding(drawn)), seen.code[rows])
+            attributes = seen.attributes[rows]
+            told = np.concatenate([stranger, attributes], 1)
+            person = np.concatenate([seen.code[rows], attributes], 1)
+            mixed = (1 - times[0]) * noise() + times[0] * latents
+            face = self._followed(mixed, times, seen.latents[rows], seen.mask[rows], maps, told, person)
+            joined = self._joined(seen.image[rows], face, seen.mask[rows])
+            return np.where((confidence >= CLEAR)[:, None, None, None], joined, drawn)
+
+        return again
+
+    def _followed(
+        self, mixed: Array, times: list[float], latents: Array, mask: Array, maps: Array, told: Array, person: Array
+    ) -> Array:
+        """As `Redrawer.follow`."""
+        rows = len(mixed)
+        both = {}
+        for name, value in {"latents": latents, "mask": mask, "maps": maps}.items():
+            both[name] = np.concatenate([value, value]).astype(np.float32)
+        condition = np.concatenate([told, person]).astype(np.float32)
+        here = mixed.astype(np.float32)
+        for start, end in pairwise(times):
+            at = np.full(2 * rows, start, np.float32)
+            noisy = np.concatenate([here, here])
+            found = self.run("redrawer", noisy=noisy, time=at, **both, condition=condition)[0]
+            toward, back = found[:rows], found[rows:]
+            here = here + np.float32(end - start) * (toward + np.float32(AWAY) * (toward - back))
+        followed: Array = latents * (1 - mask) + here * mask
+        return followed
 
     def _read_points(self, drawn: Array) -> Array:
         """Points `(R, 468, 2)` that the mesh finds in pictures `(R, 3, 128, 128)`, in sides of the picture."""
@@ -513,13 +563,26 @@ class LightPersona:
         unit: Array = embedding / np.maximum(np.linalg.norm(embedding, axis=1, keepdims=True), 1e-12)
         return unit
 
+    def _code(self, embedding: Array) -> Array:
+        """As `IdentitySpace.code`: `(B, E)` -> `(B, 64)`."""
+        space = self._space()
+        code: Array = (embedding - space["mean"]) @ space["basis"].T / space["scale"]
+        return code
+
+    def _with_kept(self, code: Array, other: Array) -> Array:
+        """Codes `(B, 64)` with sex, age, skin, and what else a turn keeps, of other codes."""
+        basis = self._space()["kept_basis"]
+        mixed: Array = code + (other @ basis - code @ basis) @ basis.T
+        return mixed
+
     def _identity(self, embedding: Array, latents: Array) -> Array:
         """Identity codes `(B, 64)`, with sex, age and skin as the pictures show them."""
         space = self._space()
-        code = (embedding - space["mean"]) @ space["basis"].T / space["scale"]
+        code = self._code(embedding)
         looks = self.run("looks", latents=latents)[0].clip(-MOST_LOOKS, MOST_LOOKS)
         basis = space["kept_basis"][:, : looks.shape[1]]
-        return code + (looks - code @ basis) @ basis.T
+        shown: Array = code + (looks - code @ basis) @ basis.T
+        return shown
 
     def _turned(self, code: Array, keys: Array) -> Array:
         """Codes `(B, 64)` of other persons, as `IdentitySpace.turned`."""

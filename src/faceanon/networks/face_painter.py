@@ -180,7 +180,7 @@ class FacePainter(nn.Module):
             self.levels[str(side)] = level
         width = widths[COARSEST]
         self.coarse = nn.ModuleList(ModulatedBlock(width, width, hidden, dropout) for _ in range(4))
-        self.attention = nn.ModuleList(CellAttention(widths[COARSEST]) for _ in range(3))
+        self.attention = nn.ModuleList(CellAttention(width) for _ in range(3))
         self.leave = nn.ModuleDict()
         for cells in sizes:
             self.leave[str(cells)] = _out(widths[cells], channels)

@@ -1,7 +1,9 @@
-"""Store shipped weights anew in fewer bytes: `python -m faceanon.weights.compact FOLDER int4|int8|half [ROLE ...]`.
+"""Store shipped weights in fewer bytes: `python -m faceanon.weights.compact FOLDER PRECISION [ROLE ...]`.
 
-The card or bundle.yaml beside them gets the new sha256, and keeps the one before under `formerly`, so that what was
-made with the weights as they were still recovers, and models trained on a bundle still find it.
+The precision is int4, int6, int8 or half, and all of it is stored in Huffman code (`packed`). With `same` only that is
+done, which changes no number. The card or bundle.yaml beside them gets the new sha256, and keeps the one before under
+`formerly`, so that what was made with the weights as they were still recovers, and models trained on a bundle still
+find it.
 """
 
 from __future__ import annotations
@@ -11,14 +13,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import save
 from torch import Tensor
 
 from faceanon.errors import UserError
-from faceanon.files import former_hashes, load_tensors, read_yaml, save_tensors, write_atomic
+from faceanon.files import former_hashes, load_tensors, read_yaml, save_tensors, sha256, write_atomic
+from faceanon.packed import PACKED, pack
 from faceanon.quantised import GROUP, INT8_LEAST
 
 CARDS = ("model.yaml", "bundle.yaml")
-PRECISIONS = ("int4", "int8", "half")
+PRECISIONS = ("int4", "int6", "int8", "half", "same")
+INT6_STEPS = 31  # on each side of zero; they lie in int8, and the Huffman code makes them short
 
 
 def compact(folder: Path, precision: str, roles: list[str]) -> list[str]:
@@ -26,7 +33,7 @@ def compact(folder: Path, precision: str, roles: list[str]) -> list[str]:
 
     Args:
         folder: Of the model or bundle.
-        precision: `int4` (large weights that do not fit it in int8), `int8` or `half`.
+        precision: `int4` (large weights that do not fit it in int8), `int6`, `int8`, `half`, or `same`.
         roles: Networks of a bundle; none of a model.
 
     Raises:
@@ -60,10 +67,10 @@ def compact(folder: Path, precision: str, roles: list[str]) -> list[str]:
         before = path.stat().st_size
         digest = str(entry["sha256"])
         tensors = load_tensors(path, digest)
-        int4 = []
-        if precision == "int4":
-            int4 = [name for name, tensor in tensors.items() if _fits_int4(tensor)]
-        fresh = save_tensors(path, tensors, half=True, int8=precision != "half", int4=int4)
+        if precision == "same":
+            fresh = pack_file(path)
+        else:
+            fresh = _save(path, tensors, precision)
         # A second call stores the same bytes, whose hash must not become a former one of itself.
         if fresh != digest:
             _rewrite(card, digest, fresh, (*former_hashes(entry, card), digest))
@@ -71,9 +78,35 @@ def compact(folder: Path, precision: str, roles: list[str]) -> list[str]:
     return lines
 
 
-def _fits_int4(tensor: Tensor) -> bool:
-    large = tensor.ndim > 1 and tensor.is_floating_point() and tensor.numel() >= INT8_LEAST
-    return large and len(tensor) % GROUP == 0
+def pack_file(path: Path) -> str:
+    """Store a safetensors file in Huffman code as it lies; returns its sha256. One in Huffman code stays as it is."""
+    with safe_open(path, "np") as file:
+        names = list(file.keys())
+        metadata = file.metadata()
+    if names != [PACKED]:
+        coded = np.frombuffer(pack(path.read_bytes()), np.uint8)
+        write_atomic(path, save({PACKED: coded}, metadata))
+    return sha256(path)
+
+
+def _save(path: Path, tensors: dict[str, Tensor], precision: str) -> str:
+    int4 = []
+    steps = {}
+    for name, tensor in tensors.items():
+        if precision == "int4" and fits_int4(tensor):
+            int4.append(name)
+        elif precision == "int6" and _large(tensor):
+            steps[name] = INT6_STEPS
+    return save_tensors(path, tensors, half=True, int8=precision != "half", int4=int4, steps=steps, packed=True)
+
+
+def fits_int4(tensor: Tensor) -> bool:
+    """Whether a weight is large enough to pay in int4, and of a shape that it takes."""
+    return _large(tensor) and len(tensor) % GROUP == 0
+
+
+def _large(tensor: Tensor) -> bool:
+    return tensor.ndim > 1 and tensor.is_floating_point() and tensor.numel() >= INT8_LEAST
 
 
 def _rewrite(card: Path, digest: str, fresh: str, former: tuple[str, ...]) -> None:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faceanon.backbones.persona import MAPS, Persona
+from faceanon.backbones.persona import MAPS, NOISE, Persona
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.light.networks import GRAPHS, LAYOUTS, layout
@@ -104,6 +104,16 @@ def cases(method: Persona) -> dict[str, LightGraph]:
         "mask": torch.zeros(2, 1, 2 * cells, 2 * cells),
     }
     covers = {"latents": latents, "maps": torch.zeros(2, 8, cells, cells)}
+    redrawer = method.redrawer.net.to(memory_format=torch.contiguous_format)
+    redrawing = {
+        # Not the same object twice: the exporter would take the two inputs for one.
+        "noisy": latents.clone(),
+        "time": torch.zeros(2),
+        "latents": latents,
+        "mask": torch.zeros(2, 1, cells, cells),
+        "maps": torch.zeros(2, MAPS, cells, cells),
+        "condition": torch.zeros(2, condition - NOISE),
+    }
     mesh = _Mesh(method.mesh.net)
     looks = method.looks.net
     finder = method.finder.net
@@ -123,6 +133,7 @@ def cases(method: Persona) -> dict[str, LightGraph]:
         "looks": LightGraph(looks, {"latents": latents}, ["looks"], looks.state_dict()),
         "enlarger": LightGraph(enlarger, enlarging, ["filled"], enlarger.state_dict()),
         "covers": LightGraph(finder, covers, ["logits"], finder.state_dict()),
+        "redrawer": LightGraph(redrawer, redrawing, ["directions"], redrawer.state_dict()),
     }
 
 

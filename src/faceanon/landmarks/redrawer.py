@@ -1,0 +1,76 @@
+"""The network that redraws faces which were put on (`networks.flow_painter`, `landmarks.redrawing`)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from faceanon.landmarks.redrawing import AWAY
+from faceanon.networks.flow_painter import FlowPainter
+from faceanon.networks.layout import has_bfloat16
+from faceanon.weights.shipped import read_tensors
+
+FILE = "redrawer.safetensors"
+
+
+class Redrawer:
+    """The network that ships.
+
+    Args:
+        maps: Channels of a face's drawings.
+        condition: Length of what else is known of it.
+        folder: Where `redrawer.safetensors` lies; the shipped one when None.
+
+    Raises:
+        UserError: If the file is missing or damaged.
+    """
+
+    def __init__(self, maps: int, condition: int, folder: Path | None = None) -> None:
+        # On the meta device no random numbers are drawn for weights that are replaced at once (see FaceMesh).
+        with torch.device("meta"):
+            self.net = FlowPainter(maps=maps, condition=condition)
+        self.net.load_state_dict(read_tensors(FILE, folder), assign=True)
+        self.net.eval().requires_grad_(False).to(memory_format=torch.channels_last)
+
+    @torch.no_grad()
+    def follow(
+        self,
+        mixed: Tensor,
+        times: list[float],
+        latents: Tensor,
+        mask: Tensor,
+        maps: Tensor,
+        told: Tensor,
+        person: Tensor,
+    ) -> Tensor:
+        """Lead mixtures of faces and noise back to faces.
+
+        Args:
+            mixed: `(B, 32, h, h)`, where the flow begins.
+            times: Its times, rising to 1.
+            latents: `(B, 32, h, h)` of the pictures; what lies under the mask is not looked at.
+            mask: `(B, 1, h, h)` of 0 and 1.
+            maps: `(B, maps, h, h)`.
+            told: `(B, condition)` of the faces that are wanted.
+            person: `(B, condition)` with the identity code of the person, whom the flow is led away from.
+
+        Returns:
+            `(B, 32, h, h)` float32, outside the mask as `latents`.
+        """
+        self.net.to(mixed.device)
+        rows = len(mixed)
+        # Wanted and unwanted face in one batch.
+        both = (torch.cat([latents, latents]), torch.cat([mask, mask]), torch.cat([maps, maps]))
+        conditions = torch.cat([told, person])
+        here = mixed
+        for start, end in pairwise(times):
+            at = mixed.new_full((2 * rows,), start)
+            # As the codec does.
+            with torch.autocast("cpu", torch.bfloat16, enabled=mixed.device.type == "cpu" and has_bfloat16()):
+                found = self.net(torch.cat([here, here]), at, *both, conditions).float()
+            toward, back = found.chunk(2)
+            here = here + (end - start) * (toward + AWAY * (toward - back))
+        return latents * (1 - mask) + here * mask

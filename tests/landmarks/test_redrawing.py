@@ -1,0 +1,97 @@
+"""Which faces are redrawn, how far, and what of it a large picture gets."""
+
+import numpy as np
+import pytest
+
+from faceanon.landmarks.redrawing import MIXTURES, SHAPE, STILL_UNLIKE, carried_over, noise, redraw, times
+
+
+def test_the_noise_is_standard_normal_and_always_the_same():
+    drawn = noise()
+    assert drawn.shape == SHAPE
+    assert abs(drawn.mean()) < 0.05
+    assert abs(drawn.std() - 1) < 0.05
+    # Of the first numbers: other noise would give the same password other strangers.
+    assert drawn.reshape(-1)[:3] == pytest.approx(FIRST, abs=1e-6)
+    assert abs(np.corrcoef(drawn.reshape(-1)[:-1], drawn.reshape(-1)[1:])[0, 1]) < 0.05
+
+
+FIRST = [0.664100, 0.606810, 1.421306]
+
+
+def test_a_flow_begins_at_the_mixture_and_ends_at_the_face():
+    for start, steps in MIXTURES:
+        assert times(start, steps)[0] == start
+        assert times(start, steps)[-1] == 1
+        assert len(times(start, steps)) == steps + 1
+    # The one with more noise comes first.
+    assert [start for start, _ in MIXTURES] == sorted(start for start, _ in MIXTURES)
+
+
+class Fake:
+    """Redraws a picture to a number that says how, and is as alike as a table says."""
+
+    def __init__(self, alike):
+        self.alike_of = alike
+        self.asked = []
+
+    def again(self, drawn, rows, when):
+        self.asked.append((tuple(rows), when[0]))
+        return np.full_like(drawn, when[0])
+
+    def alike(self, drawn, rows):
+        found = []
+        for picture, row in zip(drawn, rows, strict=True):
+            found.append(self.alike_of[row].get(round(float(picture[0, 0, 0]), 2), 0.0))
+        return np.array(found, np.float32)
+
+
+def test_a_face_is_redrawn_with_less_noise_or_not_at_all_where_it_would_be_like_the_person():
+    first, second = MIXTURES[0][0], MIXTURES[1][0]
+    like = STILL_UNLIKE + 0.1
+    fake = Fake([{}, {first: like}, {first: like, second: like}, {0.0: like + 0.1, first: like}])
+    drawn = redraw(np.zeros((4, 3, 8, 8), np.float32), fake.again, fake.alike, np.zeros((4, 8, 8), np.float32))
+    # The last one was more like the person before.
+    assert drawn[:, 0, 0, 0] == pytest.approx([first, second, 0.0, first])
+    assert fake.asked == [((0, 1, 2, 3), first), ((1, 2), second)]
+
+
+def test_faces_that_could_not_be_put_on_stay_unknown_and_are_not_looked_at():
+    put_on = np.zeros((2, 3, 8, 8), np.float32)
+    put_on[0] = np.nan
+    fake = Fake([{}, {}])
+    own = np.zeros((2, 8, 8), np.float32)
+    drawn = redraw(put_on, fake.again, fake.alike, own)
+    assert np.isnan(drawn[0]).all()
+    assert np.isfinite(drawn[1]).all()
+    assert fake.asked == [((1,), MIXTURES[0][0])]
+    nobody = redraw(put_on[:1], fake.again, fake.alike, own[:1])
+    assert np.isnan(nobody).all()
+    assert len(fake.asked) == 1
+
+
+def test_an_open_mouth_that_is_the_person_s_own_is_not_redrawn():
+    put_on = np.full((1, 3, 8, 8), 0.25, np.float32)
+    own = np.zeros((1, 8, 8), np.float32)
+    own[0, 5, 2:6] = [0.5, 1, 1, 0.5]
+    fake = Fake([{}])
+    drawn = redraw(put_on, fake.again, fake.alike, own)
+    assert drawn[0, :, 5, 3:5] == pytest.approx(0.25)
+    assert drawn[0, :, 5, 2] == pytest.approx((0.25 + MIXTURES[0][0]) / 2)
+    drawn[0, :, 5, 2:6] = MIXTURES[0][0]
+    assert drawn == pytest.approx(MIXTURES[0][0])
+
+
+def test_what_redrawing_changed_is_carried_over_within_the_mask_alone():
+    large = np.zeros((1, 3, 32, 32), np.float32)
+    before = np.zeros((1, 3, 16, 16), np.float32)
+    after = before.copy()
+    after[:, :, 4:8, 4:8] = 0.5
+    mask = np.zeros((1, 1, 4, 4), np.float32)
+    mask[:, :, 1, 1] = 1
+    wide = carried_over(large, before, after, mask)
+    assert wide[0, :, 10:14, 10:14] == pytest.approx(0.5, abs=0.1)
+    inside = np.zeros((32, 32), bool)
+    inside[8:16, 8:16] = True
+    assert (wide[:, :, ~inside] == 0).all()
+    assert (carried_over(large, before, before, mask) == large).all()

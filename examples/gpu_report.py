@@ -9,7 +9,8 @@ speed: DBAF's stage 2 at 256 px, random networks of the public size: images per 
 profile: the largest remaining costs of one compiled step
 train: the bundle's prior, then every trained method, each stage for --minutes, and its test (examples/gpu_trainings.py)
 
-Writes report.json and report.md into --out; models and sheets, which may show persons, stay in --work.
+Writes report.json and report.md into --out, behind each group of cases and each part, so that a run which is cut short
+leaves what it measured. Models and sheets, which may show persons, stay in --work.
 Exit code: 0 done, 1 a case or a method failed (the report says why), 2 wrong usage, or no GPU.
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ from faceanon.studies.bench.record import BF16_PEAK, Run
 from faceanon.studies.bench.settings import Settings
 
 PARTS = ("speed", "profile", "train")
+COMPILED = ("-fast", "-graphs")  # ends of names of cases that compile first
 TOP = 3
 
 
@@ -55,13 +58,28 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def speed(settings: Settings, size: int, batches: list[int], rounds: int, rehearse: bool) -> Run:
-    """Measure all ways beside each other."""
-    names = {gpu.case_name(size, batch, way) for batch in batches for way in ["reference", *_ways(rehearse)]}
-    cases = [case for case in gpu.CASES if case.name in names]
-    if len(cases) != len(names):
-        raise UserError(f"--batch {batches}: at {size} px give some of {gpu.SIZES[size]}")
-    return measure(cases, settings, rounds, together=len(_ways(rehearse)) + 1, apart=not rehearse, progress=_tell)
+def speed(settings: Settings, size: int, batches: list[int], rounds: int, rehearse: bool) -> Iterator[Run]:
+    """All ways beside each other: what was measured so far, behind every group of cases.
+
+    Ways that compile are groups of their own. Compiling may take longer than a machine is lent.
+    """
+    of_size = {case.name: case for case in gpu.CASES}
+    groups = []
+    for batch in batches:
+        names = [gpu.case_name(size, batch, way) for way in ["reference", *_ways(rehearse)]]
+        if any(name not in of_size for name in names):
+            raise UserError(f"--batch {batches}: at {size} px give some of {gpu.SIZES[size]}")
+        together = [name for name in names if not name.endswith(COMPILED)]
+        groups.append([of_size[name] for name in together])
+        for name in names:
+            if name not in together:
+                groups.append([of_size[name]])
+    so_far = Run(settings, [], rounds)
+    for group in groups:
+        run = measure(group, settings, rounds, together=len(group), apart=not rehearse, progress=_tell)
+        so_far.machine = run.machine
+        so_far.figures += run.figures
+        yield so_far
 
 
 def _ways(rehearse: bool) -> list[str]:
@@ -100,21 +118,27 @@ def profile_lines(costs: list[gpu.Cost]) -> list[str]:
     return [pipe(row) for row in [head, ["---"] * len(head), *rows]]
 
 
-def report(args: argparse.Namespace, settings: Settings, size: int) -> tuple[dict[str, Any], list[str], bool]:
-    """Everything that was asked for: content of the JSON, lines of the page, and whether all went well."""
+def report(args: argparse.Namespace, settings: Settings, size: int) -> bool:
+    """Measure and train what was asked for, and write the report anew behind each part; whether all went well."""
     content: dict[str, Any] = {"schema": 1, "rehearsal": args.rehearse, "meta": run_meta()}
-    lines, good = [_head(args, settings)], True
+    lines = [_head(args, settings)]
+    good = True
     if "speed" in args.only:
-        run = speed(settings, size, args.batch, args.rounds, args.rehearse)
-        figures = [{**asdict(one), "summary": one.summary()} for one in run.figures]
-        content["speed"] = {"machine": run.machine, "figures": figures}
-        lines += ["", f"## Stage 2, {size} px", "", *speed_table(run)]
-        good &= not any(one.failed for one in run.figures)
+        title = ["", f"## Stage 2, {size} px", ""]
+        table: list[str] = []
+        for run in speed(settings, size, args.batch, args.rounds, args.rehearse):
+            figures = [{**asdict(one), "summary": one.summary()} for one in run.figures]
+            content["speed"] = {"machine": run.machine, "figures": figures}
+            table = speed_table(run)
+            write(args.out, content, [*lines, *title, *table])
+            good = not any(one.failed for one in run.figures)
+        lines += [*title, *table]
     if "profile" in args.only:
         way = next(way for way in gpu.ways() if way.name == "fast")
         costs = gpu.profile(settings, size, args.batch[-1], way)
         content["profile"] = [asdict(one) for one in costs[:20]]
         lines += ["", f"## The largest costs of one step, batch {args.batch[-1]}", "", *profile_lines(costs)]
+        write(args.out, content, lines)
     if "train" in args.only:
         from gpu_trainings import train_all
 
@@ -122,7 +146,14 @@ def report(args: argparse.Namespace, settings: Settings, size: int) -> tuple[dic
         content["trainings"] = rows
         lines += ["", f"## Every trained method, {args.size} px, {args.minutes:g} minutes a stage", "", *table]
         good &= fine
-    return content, lines, good
+    write(args.out, content, lines)
+    return good
+
+
+def write(folder: Path, content: dict[str, Any], lines: list[str]) -> None:
+    """The report as it is so far."""
+    write_atomic(folder / "report.json", to_json(content))
+    write_atomic(folder / "report.md", ("\n".join(lines) + "\n").encode())
 
 
 def _head(args: argparse.Namespace, settings: Settings) -> str:
@@ -157,12 +188,10 @@ def main(words: list[str] | None = None) -> int:
     args = arguments().parse_args(words)
     try:
         settings = checked(args)
-        content, lines, good = report(args, settings, 64 if args.rehearse else 256)
+        good = report(args, settings, 64 if args.rehearse else 256)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    write_atomic(args.out / "report.json", to_json(content))
-    write_atomic(args.out / "report.md", ("\n".join(lines) + "\n").encode())
     print(f"[gpu] done; the report is {args.out / 'report.md'}")
     return 0 if good else 1
 

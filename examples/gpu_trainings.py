@@ -31,7 +31,8 @@ from faceanon.results import FILE_NAME, load_results
 from faceanon.studies.zoo.recipes import Method, find_methods
 from faceanon.studies.zoo.train import measure
 from faceanon.training.cli import run
-from faceanon.weights.bundle import Bundle, bundle_path
+from faceanon.weights.bundle import Bundle
+from faceanon.weights.spec import bundle_path
 from faceanon.weights.checksums import write_checksums
 
 REHEARSED_METHODS = ["rotation", "riddle"]

@@ -58,6 +58,27 @@ def test_every_way_is_a_case_of_every_batch():
     assert {case.build.__module__ for case in CASES} == {"faceanon.studies.bench.gpu"}
 
 
+def test_a_run_that_is_cut_short_leaves_what_it_measured(script, monkeypatch, tmp_path):
+    asked = []
+
+    def fake(cases, settings, rounds, **others):
+        asked.append([case.name.rpartition("-")[2] for case in cases])
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return Run(settings, [figure(case.name, 1.0) for case in cases], rounds)
+
+    monkeypatch.setattr(script, "measure", fake)
+    monkeypatch.setattr(script, "_head", lambda args, settings: "# GPU report")
+    args = script.arguments().parse_args(["--only", "speed", "--batch", "2", "--out", str(tmp_path)])
+    with pytest.raises(KeyboardInterrupt):
+        script.report(args, Settings(), 256)
+    # What compiles, which may take long, comes last and alone.
+    assert asked == [["reference", "fp32", "bf16", "layout"], ["fast"], ["graphs"]]
+    figures = json.loads((tmp_path / "report.json").read_text())["speed"]["figures"]
+    assert [one["name"].rpartition("-")[2] for one in figures] == ["reference", "fp32", "bf16", "layout", "fast"]
+    assert "gpu-stage2-256-b2-fast" in (tmp_path / "report.md").read_text()
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_one_line_says_what_to_do(script, capsys):
     assert script.main([]) == 2

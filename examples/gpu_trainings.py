@@ -32,8 +32,8 @@ from faceanon.studies.zoo.recipes import Method, find_methods
 from faceanon.studies.zoo.train import measure
 from faceanon.training.cli import run
 from faceanon.weights.bundle import Bundle
-from faceanon.weights.spec import bundle_path
 from faceanon.weights.checksums import write_checksums
+from faceanon.weights.spec import bundle_path
 
 REHEARSED_METHODS = ["rotation", "riddle"]
 REHEARSED: dict[str, Any] = {

@@ -364,9 +364,7 @@ class Persona(Backbone):
             torch.cat([stranger, attributes], 1),
             torch.cat([person.identity, attributes], 1),
         )
-        # What the codec loses of the put-on face is the same before and after, and stays out of the picture.
-        change = self._join(face, person) - self._join(latents, person)
-        return torch.where((confidence >= CLEAR)[:, None, None, None], (drawn + change).clamp(-1, 1), drawn)
+        return torch.where((confidence >= CLEAR)[:, None, None, None], self._join(face, person), drawn)
 
     def _targets(self, image: Tensor, codes: Codes) -> list[SwapTarget]:
         """What is to be known of faces `(B, 3, S, S)` before others are put on them.

@@ -412,10 +412,8 @@ class LightPersona:
             person = np.concatenate([seen.code[rows], attributes], 1)
             mixed = (1 - times[0]) * noise() + times[0] * latents
             face = self._followed(mixed, times, seen.latents[rows], seen.mask[rows], maps, told, person)
-            image, mask = seen.image[rows], seen.mask[rows]
-            # What the codec loses of the put-on face is the same before and after, and stays out of the picture.
-            change = self._joined(image, face, mask) - self._joined(image, latents, mask)
-            return np.where((confidence >= CLEAR)[:, None, None, None], (drawn + change).clip(-1, 1), drawn)
+            joined = self._joined(seen.image[rows], face, seen.mask[rows])
+            return np.where((confidence >= CLEAR)[:, None, None, None], joined, drawn)
 
         return again
 

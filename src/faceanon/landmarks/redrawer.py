@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from faceanon.landmarks.redrawing import AWAY
 from faceanon.networks.flow_painter import FlowPainter
@@ -34,6 +34,12 @@ class Redrawer:
             self.net = FlowPainter(maps=maps, condition=condition)
         self.net.load_state_dict(read_tensors(FILE, folder), assign=True)
         self.net.eval().requires_grad_(False).to(memory_format=torch.channels_last)
+        self.in_bfloat16 = has_bfloat16()
+        if self.in_bfloat16:
+            # Autocast would round all weights anew in every call, which takes longer than a face does.
+            for layer in self.net.modules():
+                if isinstance(layer, nn.Conv2d | nn.Linear):
+                    layer.bfloat16()
 
     @torch.no_grad()
     def follow(
@@ -68,8 +74,7 @@ class Redrawer:
         here = mixed
         for start, end in pairwise(times):
             at = mixed.new_full((2 * rows,), start)
-            # As the codec does.
-            with torch.autocast("cpu", torch.bfloat16, enabled=mixed.device.type == "cpu" and has_bfloat16()):
+            with torch.autocast(mixed.device.type, torch.bfloat16, enabled=self.in_bfloat16):
                 found = self.net(torch.cat([here, here]), at, *both, conditions).float()
             toward, back = found.chunk(2)
             here = here + (end - start) * (toward + AWAY * (toward - back))

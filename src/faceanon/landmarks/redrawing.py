@@ -80,9 +80,6 @@ def redraw(drawn: Array, again: Again, alike: Alike, own: Array) -> Array:
     """
     result = drawn.copy()
     rows = np.flatnonzero(np.isfinite(drawn).all((1, 2, 3)))
-    before = np.full(len(drawn), np.nan, np.float32)
-    if len(rows):
-        before[rows] = alike(drawn[rows], rows.tolist())
     for start, steps in MIXTURES:
         if not len(rows):
             break
@@ -90,8 +87,12 @@ def redraw(drawn: Array, again: Again, alike: Alike, own: Array) -> Array:
         stay = own[rows, None]
         redrawn = redrawn * (1 - stay) + drawn[rows] * stay
         off = alike(redrawn, rows.tolist())
+        taken = off < STILL_UNLIKE
         # A face that was like the person as it was put on need not become less so.
-        taken = off < np.maximum(STILL_UNLIKE, before[rows])
+        doubted = np.flatnonzero(~taken)
+        if len(doubted):
+            before = alike(drawn[rows[doubted]], rows[doubted].tolist())
+            taken[doubted] = off[doubted] < before
         result[rows[taken]] = redrawn[taken]
         rows = rows[~taken]
     return result

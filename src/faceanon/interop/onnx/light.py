@@ -104,7 +104,7 @@ def cases(method: Persona) -> dict[str, LightGraph]:
         "mask": torch.zeros(2, 1, 2 * cells, 2 * cells),
     }
     covers = {"latents": latents, "maps": torch.zeros(2, 8, cells, cells)}
-    redrawer = method.redrawer.net.to(memory_format=torch.contiguous_format)
+    redrawer = method.redrawer.net.float().to(memory_format=torch.contiguous_format)
     redrawing = {
         # Not the same object twice: the exporter would take the two inputs for one.
         "noisy": latents.clone(),

@@ -224,6 +224,28 @@ def test_a_bundle_stored_anew_keeps_its_fingerprint(tmp_path):
     assert Bundle(folder).fingerprint == fingerprint
 
 
+def test_the_same_numbers_in_fewer_bytes_and_fewer_steps_in_fewer_still(tmp_path):
+    folder = make_tiny_bundle(tmp_path / "bundle")
+    fingerprint = Bundle(folder).fingerprint
+    path = folder / Bundle(folder).entry("recogniser")["file"]
+    before, size = load_tensors(path), path.stat().st_size
+    compact(folder, "same", ["recogniser"])
+    assert path.stat().st_size < size
+    found = load_tensors(path, Bundle(folder).entry("recogniser")["sha256"])
+    assert all(torch.equal(found[name], value) for name, value in before.items())
+    # A second time it is stored already.
+    digest = sha256(path)
+    compact(folder, "same", ["recogniser"])
+    assert sha256(path) == digest
+    assert len(Bundle(folder).entry("recogniser")["formerly"]) == 1
+    compact(folder, "int8", ["recogniser"])
+    exact = path.stat().st_size
+    compact(folder, "int6", ["recogniser"])
+    assert path.stat().st_size < exact
+    assert Bundle(folder).fingerprint == fingerprint
+    assert Bundle(folder).trainable_recogniser() is not None
+
+
 @pytest.mark.parametrize("formerly_", ["a" * 64, ["a" * 63], [7], {"a": 1}])
 def test_damaged_lists_of_former_hashes_are_refused(tiny_bundle, tmp_path, formerly_):
     folder = make_tiny_bundle(tmp_path / "bundle")

@@ -125,13 +125,13 @@ class Within(Persona):
 
     def _with_donors(
         self, targets: list[SwapTarget], codes: Codes, embedding: Tensor, key: Tensor
-    ) -> tuple[Tensor, list[Choice]]:
+    ) -> tuple[NDArray[np.float32], list[Choice]]:
         pictures = from_bytes(torch.from_numpy(np.stack([target.picture for target in targets])))
-        return torch.where(self._area(targets), 0.0, pictures), []
+        return np.where(self._area(targets), np.float32(0), pictures.numpy()), []
 
-    def _area(self, targets: list[SwapTarget]) -> Tensor:
-        """Pixels that the method may change, `(B, 1, S, S)` bool."""
-        return torch.from_numpy(np.stack([target.area for target in targets]))[:, None]
+    def _area(self, targets: list[SwapTarget]) -> NDArray[np.bool_]:
+        """Pixels that the method may change, `(B, 1, S, S)`."""
+        return np.stack([target.area for target in targets])[:, None]
 
 
 class Soft(Persona):
@@ -169,9 +169,9 @@ class FaceAlone(Within):
 
     def _with_donors(
         self, targets: list[SwapTarget], codes: Codes, embedding: Tensor, key: Tensor
-    ) -> tuple[Tensor, list[Choice]]:
+    ) -> tuple[NDArray[np.float32], list[Choice]]:
         drawn, choices = Persona._with_donors(self, targets, codes, embedding, key)
-        return torch.where(self._area(targets), drawn, 0.0), choices
+        return np.where(self._area(targets), drawn, np.float32(0)), choices
 
 
 class DonorAlone(Persona):
@@ -179,7 +179,7 @@ class DonorAlone(Persona):
 
     def _with_donors(
         self, targets: list[SwapTarget], codes: Codes, embedding: Tensor, key: Tensor
-    ) -> tuple[Tensor, list[Choice]]:
+    ) -> tuple[NDArray[np.float32], list[Choice]]:
         _, choices = super()._with_donors(targets, codes, embedding, key)
         sheets = []
         for choice in choices:
@@ -188,7 +188,7 @@ class DonorAlone(Persona):
             shift = (SIDE - np.array(donor.shape[1::-1])) / 2
             move = np.array([[1, 0, shift[0]], [0, 1, shift[1]]])
             sheets.append(cv2.warpAffine(donor, move, (SIDE, SIDE), borderValue=(GREY, GREY, GREY)))
-        return from_bytes(torch.from_numpy(np.stack(sheets))), choices
+        return from_bytes(torch.from_numpy(np.stack(sheets))).numpy(), choices
 
 
 class Chosen(Persona):
@@ -196,7 +196,7 @@ class Chosen(Persona):
 
     def _with_donors(
         self, targets: list[SwapTarget], codes: Codes, embedding: Tensor, key: Tensor
-    ) -> tuple[Tensor, list[Choice]]:
+    ) -> tuple[NDArray[np.float32], list[Choice]]:
         choices = []
         for target, looks, one in zip(targets, codes.identity.numpy(), key.numpy(), strict=True):
             # The key decides, as it does in the shipped method.
@@ -240,7 +240,7 @@ class One(Chosen):
         """The one."""
         return np.array([middling(self.cast)])
 
-    def _put_on(self, targets: list[SwapTarget], choices: list[Choice]) -> Tensor:
+    def _put_on(self, targets: list[SwapTarget], choices: list[Choice]) -> NDArray[np.float32]:
         changed = []
         for target, choice in zip(targets, choices, strict=True):
             # Where no skin is seen, colours stay the donor's.

@@ -31,7 +31,7 @@ def test_numbers_come_back_from_fewer_bytes_by_both_ways_of_reading(tmp_path):
     plain, coded = tmp_path / "plain.safetensors", tmp_path / "coded.safetensors"
     how = {"half": True, "int8": True, "int4": ["fewer"]}
     save_tensors(plain, tensors, {"class": "Net"}, **how)
-    digest = save_tensors(coded, tensors, {"class": "Net"}, packed=True, **how)
+    digest = save_tensors(coded, tensors, {"class": "Net"}, huffman=True, **how)
     assert coded.stat().st_size < 0.93 * plain.stat().st_size
     assert set(load_file(coded)) == {PACKED}
     with safe_open(coded, "np") as file:
@@ -51,11 +51,11 @@ def test_fewer_steps_are_less_exact_and_shorter_and_the_same_the_second_time(tmp
     sizes, errors = [], []
     for steps in (127, 31, 6):
         path = tmp_path / f"{steps}.safetensors"
-        digest = save_tensors(path, {"w": weight}, steps={"w": steps}, packed=True)
+        digest = save_tensors(path, {"w": weight}, steps={"w": steps}, huffman=True)
         found = load_tensors(path)
         largest = weight.abs().amax(1, keepdim=True)
         assert ((found["w"] - weight).abs() <= largest / (2 * steps) * (1 + 1e-4)).all()
-        assert save_tensors(path, found, steps={"w": steps}, packed=True) == digest
+        assert save_tensors(path, found, steps={"w": steps}, huffman=True) == digest
         sizes.append(path.stat().st_size)
         errors.append(float((found["w"] - weight).norm()))
     assert sizes == sorted(sizes, reverse=True)
@@ -83,7 +83,7 @@ def bomb(coded):
 @pytest.mark.parametrize("read", [load_tensors, load_arrays])
 def test_damage_is_one_clear_line(tmp_path, damage, read):
     path = tmp_path / "a.safetensors"
-    save_tensors(path, {"w": torch.randn(64, 64)}, packed=True)
+    save_tensors(path, {"w": torch.randn(64, 64)}, huffman=True)
     coded = load_file(path)[PACKED].numpy().tobytes()
     broken = np.frombuffer(damage(coded), np.uint8).copy()
     save_file({PACKED: torch.from_numpy(broken)}, path)

@@ -8,17 +8,17 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
 from faceanon.errors import NO_ROOM, NoRoomError, UserError
-from faceanon.packed import PACKED, pack, unpack
+from faceanon.packed import PACKED, packed, unpacked
 from faceanon.quantised import (
     GROUP,
     INT4,
@@ -37,8 +37,6 @@ from faceanon.quantised import (
 # What only reads and writes files needs no torch; those who handle tensors have it already.
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-Stored = TypeVar("Stored", "Tensor", NDArray[Any])
 
 CARD_BYTES = 4_000_000
 CARD_ENTRIES = 100_000
@@ -272,7 +270,7 @@ def save_tensors(
     int8: bool = False,
     int4: Collection[str] = (),
     steps: Mapping[str, int] | None = None,
-    packed: bool = False,
+    huffman: bool = False,
 ) -> str:
     """Write tensors as safetensors; returns the file's sha256.
 
@@ -286,7 +284,7 @@ def save_tensors(
         int4: Names of weights, of a first dimension that is a multiple of 64, that are stored in int4
             (`quantised.to_int4`).
         steps: Names of weights that are stored in int8 in fewer steps, and how many on each side of zero.
-        packed: Store all of it in Huffman code (`packed`), which changes no number.
+        huffman: Store all of it in Huffman code (`packed`), which changes no number.
 
     Raises:
         UserError: The folder cannot be written, a tensor has a reserved name, or few bits are asked for numbers that
@@ -322,27 +320,10 @@ def save_tensors(
             # A clone, since safetensors refuses tensors that share memory.
             stored[name] = value.to(torch.float16 if half and weight else value.dtype).contiguous().clone()
     data = save(stored, metadata)
-    if packed:
-        coded = np.frombuffer(pack(data), np.uint8).copy()
-        # The text stays in the outer head, where it can be read without unpacking.
-        data = save({PACKED: torch.from_numpy(coded)}, metadata)
+    if huffman:
+        data = packed(data, metadata)
     write_atomic(path, data)
     return hashlib.sha256(data).hexdigest()
-
-
-def unpacked(stored: dict[str, Stored], load: Callable[[bytes], dict[str, Stored]]) -> dict[str, Stored]:
-    """What a safetensors file holds, also if that is another one in Huffman code (`packed`).
-
-    Args:
-        stored: What was read, tensors or arrays by name.
-        load: How tensors, or arrays, are read from a safetensors file's bytes.
-
-    Raises:
-        ValueError: The code is damaged; `load` has errors of its own.
-    """
-    if stored.keys() != {PACKED}:
-        return stored
-    return load(unpack(np.asarray(stored[PACKED]).tobytes()))
 
 
 def widened(stored: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:

@@ -7,6 +7,17 @@ less. Such a file holds one tensor, `PACKED`; `files.load_tensors` and `files.lo
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Whoever reads a model without torch has no need of it here.
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Stored = TypeVar("Stored", "Tensor", NDArray[Any])
 
 PACKED = "huffman::safetensors"
 # A byte's code has one bit at least. A file that unfolds to more was not made here, and could fill the memory.
@@ -40,3 +51,30 @@ def unpack(coded: bytes) -> bytes:
     if not decoder.eof or decoder.unused_data:
         raise ValueError("damaged Huffman code: it does not end where the file does")
     return data
+
+
+def packed(data: bytes, metadata: dict[str, str] | None) -> bytes:
+    """A safetensors file that holds another one in Huffman code.
+
+    Args:
+        data: The other file.
+        metadata: Text of its head, which the outer head gets too: there it can be read without unpacking.
+    """
+    from safetensors.numpy import save
+
+    return save({PACKED: np.frombuffer(pack(data), np.uint8)}, metadata)
+
+
+def unpacked(stored: dict[str, Stored], load: Callable[[bytes], dict[str, Stored]]) -> dict[str, Stored]:
+    """What a safetensors file holds, also if that is another one in Huffman code.
+
+    Args:
+        stored: What was read, tensors or arrays by name.
+        load: How tensors, or arrays, are read from a safetensors file's bytes.
+
+    Raises:
+        ValueError: The code is damaged; `load` has errors of its own.
+    """
+    if stored.keys() != {PACKED}:
+        return stored
+    return load(unpack(np.asarray(stored[PACKED]).tobytes()))

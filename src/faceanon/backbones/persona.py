@@ -53,7 +53,7 @@ from faceanon.landmarks.enlarger import Enlarger
 from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.landmarks.redrawer import Redrawer
-from faceanon.landmarks.redrawing import Again, carried_over, noise, own_pixels, redraw
+from faceanon.landmarks.redrawing import Again, Look, carried_over, noise, own_pixels, redraw
 from faceanon.landmarks.swap import SwapTarget, target_of
 from faceanon.landmarks.typical import TypicalFaces
 from faceanon.losses.light import fit_light, light_surface
@@ -287,24 +287,23 @@ class Persona(Backbone):
         # Faces are judged on the small picture, so donors are chosen there. A large picture then gets the faces of the
         # same donors.
         targets = self._targets(small, codes)
-        drawn, choices = self._with_donors(targets, codes, embedding, key)
-        put_on = numbers_of(drawn)
+        put_on, choices = self._with_donors(targets, codes, embedding, key)
         redrawn = put_on
         if self.redraws:
-            again = self._redrawn_in_rows(codes)
-            redrawn = redraw(put_on, again, self._alike_in_rows(embedding), own_pixels(targets))
+            look = self._redrawn_in_rows(codes)
+            redrawn = redraw(put_on, look, self._alike_in_rows(embedding), own_pixels(targets))
         if not large:
             return clear(torch.from_numpy(redrawn).to(image.device), confidence), codes.latents, codes.mask
         with torch.no_grad():
             latents = self.bundle.codec.encode(image)
         mask = F.interpolate(codes.mask, scale_factor=2.0)
-        wide = numbers_of(self._put_on(self._targets(image, codes), choices))
+        wide = self._put_on(self._targets(image, codes), choices)
         wide = carried_over(wide, put_on, redrawn, numbers_of(codes.mask))
         return clear(torch.from_numpy(wide).to(image.device), confidence), latents, mask
 
     def _with_donors(
         self, targets: list[SwapTarget], codes: Codes, embedding: Tensor, key: Tensor
-    ) -> tuple[Tensor, list[Choice]]:
+    ) -> tuple[NDArray[np.float32], list[Choice]]:
         """Pictures with the faces of donors unlike the persons, `(B, 3, S, S)`, and how they were put on.
 
         Args:
@@ -316,32 +315,36 @@ class Persona(Backbone):
         orders = self._donors(targets, self.edit(codes, key).identity, embedding)
         known = None if self.album is None else self.album.knows(numbers_of(embedding))
         alike = self._alike_in_rows(embedding)
-        drawn, choices = self.cast.put_on_unlike(targets, orders, alike, known, self._read_points)
-        return torch.from_numpy(drawn).to(embedding.device), choices
+        return self.cast.put_on_unlike(targets, orders, alike, known, self._read_points)
 
-    def _redrawn_in_rows(self, codes: Codes) -> Again:
+    def _redrawn_in_rows(self, codes: Codes) -> Look:
         """How faces that were put on are redrawn, as `landmarks.redrawing` asks for it."""
         device = codes.identity.device
 
-        def again(drawn: NDArray[np.float32], rows: list[int], times: list[float]) -> NDArray[np.float32]:
+        def look(drawn: NDArray[np.float32], rows: list[int]) -> Again:
             put_on = torch.from_numpy(drawn).to(device)
             person = rows_of(codes, torch.tensor(rows, device=device))
-            return numbers_of(self._redrawn(put_on, person, times))
+            latents, stranger, confidence = self._read_put_on(put_on, person)
+            sure = (confidence >= CLEAR)[:, None, None, None]
 
-        return again
+            def again(some: list[int], times: list[float]) -> NDArray[np.float32]:
+                few = torch.tensor(some, device=device)
+                of_person = rows_of(person, few)
+                face = self._redrawn(latents[few], rows_of(stranger, few), of_person, times)
+                return numbers_of(torch.where(sure[few], self._join(face, of_person), put_on[few]))
 
-    def _redrawn(self, drawn: Tensor, person: Codes, times: list[float]) -> Tensor:
-        """Pictures `(B, 3, S, S)` with put-on faces, led back from noise; the same where no face is made out in them.
+            return again
+
+        return look
+
+    def _read_put_on(self, drawn: Tensor, person: Codes) -> tuple[Tensor, Codes, Tensor]:
+        """Latents `(B, 32, h, h)` and codes of put-on faces, and the confidence `(B,)` that faces are made out in them.
 
         Args:
-            drawn: The pictures.
-            person: Codes of the originals.
-            times: Of the flow; the first one is the share of the put-on face in the mixture with noise.
+            drawn: `(B, 3, S, S)` with the faces.
+            person: Codes of the originals. What the photograph decides, and sex, age and skin, are taken from them.
         """
-        assert person.attributes is not None
         assert person.features is not None
-        assert person.latents is not None
-        assert person.mask is not None
         with torch.no_grad():
             latents = self.bundle.codec.encode(drawn)
             embedding = self.bundle.recogniser(drawn.float())
@@ -351,20 +354,33 @@ class Persona(Backbone):
         # The lines of the face that was put on; mask, and surface of the colours, as the photograph has them.
         maps = torch.cat([maps[:, :1], F.pixel_unshuffle(lines, FINE), maps[:, -3:]], 1)
         space = self.identities
-        stranger = space.with_kept(space.code(embedding.float()), space.kept(person.identity))
+        identity = space.with_kept(space.code(embedding.float()), space.kept(person.identity))
+        return latents, replace(person, identity=identity, features={self.cells: maps}), confidence
+
+    def _redrawn(self, put_on: Tensor, stranger: Codes, person: Codes, times: list[float]) -> Tensor:
+        """Latents `(B, 32, h, h)` of put-on faces, led back from noise and away from the persons.
+
+        Args:
+            put_on: `(B, 32, h, h)`, their latents as they were put on.
+            stranger: Of `_read_put_on`.
+            person: Codes of the originals.
+            times: Of the flow; the first one is the share of the put-on face in the mixture with noise.
+        """
+        assert stranger.features is not None
+        assert person.attributes is not None
+        assert person.latents is not None
+        assert person.mask is not None
+        random = torch.from_numpy(noise()).to(put_on.device)
         attributes = person.attributes[:, 0]
-        random = torch.from_numpy(noise()).to(drawn.device)
-        mixed = (1 - times[0]) * random + times[0] * latents
-        face = self.redrawer.follow(
-            mixed,
+        return self.redrawer.follow(
+            (1 - times[0]) * random + times[0] * put_on,
             times,
             person.latents,
             person.mask,
-            maps,
-            torch.cat([stranger, attributes], 1),
+            stranger.features[self.cells],
+            torch.cat([stranger.identity, attributes], 1),
             torch.cat([person.identity, attributes], 1),
         )
-        return torch.where((confidence >= CLEAR)[:, None, None, None], self._join(face, person), drawn)
 
     def _targets(self, image: Tensor, codes: Codes) -> list[SwapTarget]:
         """What is to be known of faces `(B, 3, S, S)` before others are put on them.
@@ -409,9 +425,9 @@ class Persona(Backbone):
         places, _ = self.points(torch.from_numpy(drawn))
         return numbers_of((places + 1) / 2)
 
-    def _put_on(self, targets: list[SwapTarget], choices: list[Choice]) -> Tensor:
+    def _put_on(self, targets: list[SwapTarget], choices: list[Choice]) -> NDArray[np.float32]:
         """Pictures `(B, 3, S, S)` with the faces of donors, NaN where too little of a face would change to hide it."""
-        return torch.from_numpy(self.cast.put_on(targets, choices))
+        return self.cast.put_on(targets, choices)
 
     def anonymize_as(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
         """As in the base; where no face can be made out, the picture is NaN."""
@@ -437,8 +453,8 @@ class Persona(Backbone):
         orders = self._donors(targets, self.edit(codes.with_identity(identity), key).identity, embedding)
         # Nobody compares the first donor with the person here: `unlike` has done so for the whole clip, and a change of
         # donor from frame to frame would show.
-        put_on = self._put_on(targets, [Choice(order[0]) for order in orders]).to(image.device)
-        drawn = clear(put_on, confidence)
+        put_on = self._put_on(targets, [Choice(order[0]) for order in orders])
+        drawn = clear(torch.from_numpy(put_on).to(image.device), confidence)
         if self._is_large(image):
             # The codes at hand are of the picture of half the size; what is brought back is the large one.
             return drawn, self.code_of(image)

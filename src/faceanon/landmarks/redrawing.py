@@ -23,7 +23,8 @@ from faceanon.landmarks.cast import Alike
 from faceanon.landmarks.swap import SwapTarget
 
 Array = NDArray[np.float32]
-Again = Callable[[Array, list[int], list[float]], Array]
+Again = Callable[[list[int], list[float]], Array]
+Look = Callable[[Array, list[int]], Again]
 
 # Share of the put-on face's latents in the mixture with noise, and steps of the flow from there.
 MIXTURES = ((0.7, 3), (0.85, 2))
@@ -66,12 +67,13 @@ def own_pixels(targets: Sequence[SwapTarget]) -> Array:
     return np.stack([target.own * target.area for target in targets]).astype(np.float32)
 
 
-def redraw(drawn: Array, again: Again, alike: Alike, own: Array) -> Array:
+def redraw(drawn: Array, look: Look, alike: Alike, own: Array) -> Array:
     """Redraw faces as far as they stay unlike the persons.
 
     Args:
         drawn: `(B, 3, S, S)` in [-1, 1] with faces put on; NaN where none could be.
-        again: Redraws pictures `(R, 3, S, S)` of R rows at given times; the first one is the share of the put-on face.
+        look: Reads what is to be known of pictures `(R, 3, S, S)` of R rows, once for all mixtures. Gives what redraws
+            some of these R at given times; the first time is the share of the put-on face.
         alike: Gives the cosines `(R,)` between what a recogniser sees in pictures and the persons of R rows.
         own: Of `own_pixels`: an open mouth that is the person's own is not redrawn.
 
@@ -79,22 +81,28 @@ def redraw(drawn: Array, again: Again, alike: Alike, own: Array) -> Array:
         `(B, 3, S, S)`.
     """
     result = drawn.copy()
-    rows = np.flatnonzero(np.isfinite(drawn).all((1, 2, 3)))
+    shown = np.flatnonzero(np.isfinite(drawn).all((1, 2, 3)))
+    if not len(shown):
+        return result
+    again = look(drawn[shown], shown.tolist())
+    before = np.full(len(drawn), np.nan, np.float32)
+    left = np.arange(len(shown))
     for start, steps in MIXTURES:
-        if not len(rows):
+        if not len(left):
             break
-        redrawn = again(drawn[rows], rows.tolist(), times(start, steps))
+        rows = shown[left]
+        redrawn = again(left.tolist(), times(start, steps))
         stay = own[rows, None]
         redrawn = redrawn * (1 - stay) + drawn[rows] * stay
         off = alike(redrawn, rows.tolist())
-        taken = off < STILL_UNLIKE
+        doubted = rows[off >= STILL_UNLIKE]
+        unknown = doubted[np.isnan(before[doubted])]
+        if len(unknown):
+            before[unknown] = alike(drawn[unknown], unknown.tolist())
         # A face that was like the person as it was put on need not become less so.
-        doubted = np.flatnonzero(~taken)
-        if len(doubted):
-            before = alike(drawn[rows[doubted]], rows[doubted].tolist())
-            taken[doubted] = off[doubted] < before
+        taken = (off < STILL_UNLIKE) | (off < before[rows])
         result[rows[taken]] = redrawn[taken]
-        rows = rows[~taken]
+        left = left[~taken]
     return result
 
 

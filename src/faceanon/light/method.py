@@ -37,7 +37,7 @@ from faceanon.landmarks.drawings import (
     draw_face,
     pupils,
 )
-from faceanon.landmarks.redrawing import AWAY, Again, carried_over, noise, own_pixels, redraw
+from faceanon.landmarks.redrawing import AWAY, Again, Look, carried_over, noise, own_pixels, redraw
 from faceanon.landmarks.swap import SwapTarget, target_of
 from faceanon.light.networks import Array, LightNetworks, UnfitError, check_layout, open_graph
 from faceanon.names import with_current_paths
@@ -269,8 +269,8 @@ class LightPersona:
             put_on, choices = self._with_donors(targets, seen, keys)
             picture = put_on
             if self.redraws:
-                again = self._redrawn_in_rows(seen)
-                picture = redraw(put_on, again, self._alike_in_rows(seen.embedding), own_pixels(targets))
+                look = self._redrawn_in_rows(seen)
+                picture = redraw(put_on, look, self._alike_in_rows(seen.embedding), own_pixels(targets))
             latents = seen.latents
             mask = seen.mask
             if large:
@@ -397,30 +397,36 @@ class LightPersona:
         alike = self._alike_in_rows(seen.embedding)
         return cast.put_on_unlike(targets, orders, alike, known, self._read_points)
 
-    def _redrawn_in_rows(self, seen: SeenFaces) -> Again:
+    def _redrawn_in_rows(self, seen: SeenFaces) -> Look:
         """How faces that were put on are redrawn, as `landmarks.redrawing` asks for it."""
 
-        def again(drawn: Array, rows: list[int], times: list[float]) -> Array:
-            latents = self._encoded(drawn)
+        def look(drawn: Array, rows: list[int]) -> Again:
+            put_on = self._encoded(drawn)
             solid, confidence = self._points(drawn)
             lines, _ = _drawings(np.ascontiguousarray(solid[..., :2]), drawn)
             own = seen.maps[rows]
             maps = np.concatenate([own[:, :1], _folded(lines), own[:, -3:]], 1)
             stranger = self._with_kept(self._code(self._embedding(drawn)), seen.code[rows])
-            attributes = seen.attributes[rows]
-            told = np.concatenate([stranger, attributes], 1)
-            person = np.concatenate([seen.code[rows], attributes], 1)
-            mixed = (1 - times[0]) * noise() + times[0] * latents
-            face = self._followed(mixed, times, seen.latents[rows], seen.mask[rows], maps, told, person)
-            joined = self._joined(seen.image[rows], face, seen.mask[rows])
-            return np.where((confidence >= CLEAR)[:, None, None, None], joined, drawn)
+            told = np.concatenate([stranger, seen.attributes[rows]], 1)
+            person = np.concatenate([seen.code[rows], seen.attributes[rows]], 1)
+            sure = (confidence >= CLEAR)[:, None, None, None]
+            of_row = np.array(rows)
 
-        return again
+            def again(some: list[int], times: list[float]) -> Array:
+                few = of_row[some]
+                mask = seen.mask[few]
+                mixed = (1 - times[0]) * noise() + times[0] * put_on[some]
+                face = self._followed(mixed, times, seen.latents[few], mask, maps[some], told[some], person[some])
+                return np.where(sure[some], self._joined(seen.image[few], face, mask), drawn[some])
+
+            return again
+
+        return look
 
     def _followed(
         self, mixed: Array, times: list[float], latents: Array, mask: Array, maps: Array, told: Array, person: Array
     ) -> Array:
-        """As `Redrawer.follow`."""
+        """Mixtures of faces and noise led back to faces, as `Redrawer.follow`."""
         rows = len(mixed)
         both = {}
         for name, value in {"latents": latents, "mask": mask, "maps": maps}.items():

@@ -13,14 +13,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from safetensors import safe_open
-from safetensors.numpy import save
 from torch import Tensor
 
 from faceanon.errors import UserError
 from faceanon.files import former_hashes, load_tensors, read_yaml, save_tensors, sha256, write_atomic
-from faceanon.packed import PACKED, pack
+from faceanon.packed import PACKED, packed
 from faceanon.quantised import GROUP, INT8_LEAST
 
 CARDS = ("model.yaml", "bundle.yaml")
@@ -84,8 +82,7 @@ def pack_file(path: Path) -> str:
         names = list(file.keys())
         metadata = file.metadata()
     if names != [PACKED]:
-        coded = np.frombuffer(pack(path.read_bytes()), np.uint8)
-        write_atomic(path, save({PACKED: coded}, metadata))
+        write_atomic(path, packed(path.read_bytes(), metadata))
     return sha256(path)
 
 
@@ -97,7 +94,7 @@ def _save(path: Path, tensors: dict[str, Tensor], precision: str) -> str:
             int4.append(name)
         elif precision == "int6" and _large(tensor):
             steps[name] = INT6_STEPS
-    return save_tensors(path, tensors, half=True, int8=precision != "half", int4=int4, steps=steps, packed=True)
+    return save_tensors(path, tensors, half=True, int8=precision != "half", int4=int4, steps=steps, huffman=True)
 
 
 def fits_int4(tensor: Tensor) -> bool:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import onnxruntime
 
 from faceanon.errors import UserError
-from faceanon.files import unpacked, widened
+from faceanon.files import widened
+from faceanon.packed import unpacked
 from faceanon.paths import checkpoints
 
 # Light users of this module have no torch.

@@ -253,10 +253,12 @@ def load_pipeline(files: FileOptions, torch_for: str | None = None, photos: int 
     else:
         reason = _why_torch(files, torch_for)
     if reason is None:
+        from faceanon.light.memory import give_back_large_blocks
         from faceanon.light.method import model_folder
         from faceanon.light.networks import UnfitError
         from faceanon.pipeline.light import LightPipeline
 
+        give_back_large_blocks()
         folder = model_folder(_model(files))
         # `_why_torch` answers None only where there is a folder.
         assert folder is not None

@@ -82,6 +82,9 @@ REDRAWING = (*LOOKING, "redrawer", "draw", "finish")
 
 TYPICAL = "typical.safetensors"
 
+# Of pictures that are encoded at once.
+MOST_PIXELS = 2 * SIZE * SIZE
+
 Box = tuple[int, int, int, int]
 
 
@@ -194,7 +197,9 @@ class LightPersona:
             }
         )
         # A model of another layout is to be found out before a photo is touched.
-        self._painter: dict[str, Array] | None = self._read_painter()
+        painter = self._read_painter()
+        # 36 MB, which a model that puts faces on has no use for.
+        self._painter: dict[str, Array] | None = None if self.with_cast else painter
         check_layout("encoder", _below(self._codec(), "encoder."), str(self.bundle / "bundle.yaml"))
         check_layout("draw", _below(self._codec(), "decoder."), str(self.bundle / "bundle.yaml"))
 
@@ -509,7 +514,14 @@ class LightPersona:
 
     def _encoded(self, image: Array) -> Array:
         """Normalised latents `(B, 32, S / 8, S / 8)`."""
-        latents = self.run("encoder", unit=(image + 1) / 2)[0]
+        unit = (image + 1) / 2
+        # Two small faces at once, or one large one: all that onnxruntime takes for a call it keeps for the next ones,
+        # and 256 px take 50 MB a face.
+        at_once = max(1, MOST_PIXELS // (image.shape[-2] * image.shape[-1]))
+        parts = []
+        for start in range(0, len(unit), at_once):
+            parts.append(self.run("encoder", unit=unit[start : start + at_once])[0])
+        latents = np.concatenate(parts)
         codec = self._codec()
         return (latents - codec["mean"][:, None, None]) / codec["std"][:, None, None]
 

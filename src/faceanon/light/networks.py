@@ -96,20 +96,21 @@ def open_graph(name: str, weights: Mapping[str, Array] | None = None) -> Callabl
     options.log_severity_level = 3
     # Waiting threads would spin on cores that other threads of the command want.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    values = []
     if weights is not None:
         names = layouts()[name]["names"]
+        values = []
         for wanted in names:
             values.append(onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(weights[wanted])))
+        # onnxruntime copies them while the session is opened, so they need not live longer.
         options.add_external_initializers(names, values)
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    # After an error it would open itself anew, with options whose weights are gone by then.
+    session.disable_fallback()
 
     def run(**inputs: Array) -> list[Array]:
         outputs: list[Array] = session.run(None, inputs)
         return outputs
 
-    # The session reads the weights where they lie, so they have to live as long as it does.
-    run.__dict__["weights"] = values
     return run
 
 

@@ -245,20 +245,22 @@ def load_pipeline(files: FileOptions, torch_for: str | None = None, photos: int 
     Raises:
         UserError: If there is no such model, device or engine, or torch is needed and not installed.
     """
+    from faceanon.pipeline.process import keep_memory, return_memory
+
     engine = _engine(files)
     if engine == "auto" and photos >= MANY and has_bfloat16() and torch_installed():
+        keep_memory()
         return load_with_torch(files.model, files.device)
     if engine == "torch":
         reason: str | None = "--engine torch runs torch"
     else:
         reason = _why_torch(files, torch_for)
     if reason is None:
-        from faceanon.light.memory import give_back_large_blocks
         from faceanon.light.method import model_folder
         from faceanon.light.networks import UnfitError
         from faceanon.pipeline.light import LightPipeline
 
-        give_back_large_blocks()
+        return_memory()
         folder = model_folder(_model(files))
         # `_why_torch` answers None only where there is a folder.
         assert folder is not None
@@ -273,6 +275,7 @@ def load_pipeline(files: FileOptions, torch_for: str | None = None, photos: int 
         raise UserError(f"--engine light does not fit: {reason}; give --engine torch")
     if not torch_installed():
         raise UserError(f"{reason}; torch is not installed: {INSTALL}")
+    keep_memory()
     return load_with_torch(files.model, files.device)
 
 

@@ -207,10 +207,9 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--same-stranger is for a folder of photos that is to be anonymized; leave it away")
     if not options.list_faces:
         check_password(files, options.password)
-    from faceanon.pipeline.process import keep_memory, one_core_for_numpy
+    from faceanon.pipeline.process import one_core_for_numpy
 
     quiet_pictures()
-    keep_memory()
     one_core_for_numpy()
     policy = _policy(options)
     if is_video(files.input):

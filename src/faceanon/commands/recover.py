@@ -113,10 +113,9 @@ def run(args: argparse.Namespace) -> int:
     # The arguments of --exact are checked first, which needs imports.
     if not options.exact:
         check_password(files, options.password)
-    from faceanon.pipeline.process import keep_memory, one_core_for_numpy
+    from faceanon.pipeline.process import one_core_for_numpy
 
     quiet_pictures()
-    keep_memory()
     one_core_for_numpy()
     if is_video(files.input):
         return _video(options)

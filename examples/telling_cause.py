@@ -84,6 +84,12 @@ class Group:
         return self.anonymized()
 
     @cached_property
+    def put_on(self) -> Tensor:
+        """The method's pictures, with faces as they are put on: none is redrawn."""
+        with patch.object(self.method, "redraws", False):
+            return self.anonymized()
+
+    @cached_property
     def trips(self) -> Tensor:
         """The pictures themselves, whose faces went through the codec."""
         return self.round_trip(self.image)
@@ -126,6 +132,16 @@ def both_trips(group: Group, test: bool) -> Pictures:
 def shipped(group: Group, test: bool) -> Pictures:
     """Results, and the originals as they are."""
     return group.shipped, group.image
+
+
+def put_on_trips(group: Group, test: bool) -> Pictures:
+    """Faces that were put on and not redrawn, and round trips of the originals."""
+    return group.put_on, group.trips
+
+
+def only_put_on(group: Group, test: bool) -> Pictures:
+    """Faces that were put on and not redrawn, and the originals as they are."""
+    return group.put_on, group.image
 
 
 def on_itself(group: Group, test: bool) -> Pictures:
@@ -201,6 +217,8 @@ VARIANTS: dict[str, tuple[Callable[[Group, bool], Pictures], str]] = {
     "shipped-trips": (shipped_trips, "as it ships, against round trips"),
     "both-trips": (both_trips, "as it ships, through the codec too, against round trips"),
     "shipped": (shipped, "as it ships, against the originals"),
+    "put-on-trips": (put_on_trips, "not redrawn, against round trips"),
+    "put-on": (only_put_on, "not redrawn, against the originals"),
     "itself": (on_itself, "every face put on itself"),
     "person": (of_the_person, "the person's face of another photograph put on"),
     "others": (of_others, "faces of other real persons of the set put on"),

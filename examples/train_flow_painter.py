@@ -40,8 +40,9 @@ from faceanon.files import save_tensors
 from faceanon.landmarks.covers import random_covers
 from faceanon.landmarks.drawings import drawings
 from faceanon.landmarks.mesh import FaceMesh
+from faceanon.landmarks.redrawing import times
 from faceanon.losses.light import TERMS
-from faceanon.networks.flow_painter import FlowPainter, flow_error, follow, times_of
+from faceanon.networks.flow_painter import FlowPainter, flow_error, follow
 from faceanon.report.sheets import png_bytes, sheet
 from faceanon.types import Codes
 
@@ -246,7 +247,7 @@ def painted(painter: nn.Module, method: Persona, codes: Codes, strength: float, 
     random = torch.Generator(codes.latents.device).manual_seed(seed)
     noise = torch.randn(codes.latents.shape, generator=random, device=codes.latents.device)
     with torch.no_grad():
-        face = follow(guided, noise, times_of(STEPS))
+        face = follow(guided, noise, times(0.0, STEPS))
     return codes.latents * (1 - codes.mask) + face * codes.mask
 
 

@@ -1,11 +1,10 @@
 """The flow that paints faces: its directions, its error and its steps."""
 
-from itertools import pairwise
-
 import pytest
 import torch
 
-from faceanon.networks.flow_painter import FlowPainter, flow_error, follow, times_of
+from faceanon.landmarks.redrawing import times
+from faceanon.networks.flow_painter import FlowPainter, flow_error, follow
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def test_the_exact_direction_has_no_error_and_leads_to_the_face_in_one_step_or_m
     off = flow_error(lambda here, at: exact(here, at) + 2, latents, mask, noise, time)
     torch.testing.assert_close(off, torch.full((2,), 4.0))
     for steps in (1, 5):
-        torch.testing.assert_close(follow(exact, noise, times_of(steps)), latents, atol=1e-5, rtol=0)
+        torch.testing.assert_close(follow(exact, noise, times(0.0, steps)), latents, atol=1e-5, rtol=0)
 
 
 def test_heun_s_steps_follow_a_curve_better_than_plain_ones():
@@ -67,14 +66,5 @@ def test_heun_s_steps_follow_a_curve_better_than_plain_ones():
 
     start = torch.ones(1, 1, 1, 1)
     plain = (1 + 1 / 8) ** 8
-    found = follow(curve, start, times_of(8)).item()
+    found = follow(curve, start, times(0.0, 8)).item()
     assert abs(found - torch.e) < abs(plain - torch.e) / 4
-
-
-def test_times_rise_from_0_to_1_and_may_be_denser_near_the_noise():
-    times = times_of(6, early=3.0)
-    assert times[0] == 0
-    assert times[-1] == 1
-    steps = [end - start for start, end in pairwise(times)]
-    assert steps == sorted(steps)
-    assert torch.tensor(times_of(6)).diff().std() < 1e-6

@@ -103,22 +103,6 @@ def flow_error(
     return off.sum((1, 2, 3)) / mask.sum((1, 2, 3)) / latents.shape[1]
 
 
-def times_of(steps: int, early: float = 1.0) -> list[float]:
-    """The times at which a flow of so many steps looks, from 0 to 1.
-
-    Args:
-        steps: At least 1.
-        early: Above 1 the steps near the noise are shorter than those near the face; 1 makes all alike.
-
-    Examples:
-        >>> from faceanon.networks.flow_painter import times_of
-        >>> times_of(4)
-        [0.0, 0.25, 0.5, 0.75, 1.0]
-    """
-    even = [step / steps for step in range(steps + 1)]
-    return [share / (share + early * (1 - share)) for share in even]
-
-
 def follow(direction: Callable[[Tensor, Tensor], Tensor], noise: Tensor, times: Sequence[float]) -> Tensor:
     """Follow directions from noise `(B, C, h, h)` to a face of the same shape, by Heun's method.
 
@@ -127,7 +111,7 @@ def follow(direction: Callable[[Tensor, Tensor], Tensor], noise: Tensor, times: 
     Args:
         direction: Gives directions `(B, C, h, h)` at x(t) `(B, C, h, h)` and t `(B,)`.
         noise: x(0).
-        times: Of `times_of`.
+        times: Rising from 0 to 1.
     """
     here = noise
     for position in range(len(times) - 1):

@@ -2,8 +2,19 @@
 
 import numpy as np
 import pytest
+import torch
 
-from faceanon.landmarks.redrawing import MIXTURES, SHAPE, STILL_UNLIKE, carried_over, noise, redraw, times
+from faceanon.landmarks.redrawing import (
+    AWAY,
+    MIXTURES,
+    SHAPE,
+    STILL_UNLIKE,
+    carried_over,
+    led_back,
+    noise,
+    redraw,
+    times,
+)
 
 
 def test_the_noise_is_standard_normal_and_always_the_same():
@@ -103,3 +114,23 @@ def test_what_redrawing_changed_is_carried_over_within_the_mask_alone():
     inside[8:16, 8:16] = True
     assert (wide[:, :, ~inside] == 0).all()
     assert (carried_over(large, before, before, mask) == large).all()
+
+
+def test_steps_lead_to_the_wanted_face_and_away_from_the_person():
+    start = np.zeros((2, 32, 16, 16), np.float32)
+    wanted = np.full_like(start, 2.0)
+    person = np.full_like(start, 0.5)
+    seen = []
+
+    def directions(here, time):
+        seen.append(time)
+        return wanted, person
+
+    for numbers in (start, torch.from_numpy(start)):
+        if isinstance(numbers, torch.Tensor):
+            wanted, person = torch.from_numpy(wanted), torch.from_numpy(person)
+        found = led_back(numbers, times(0.5, 2), directions)
+        assert found.dtype == numbers.dtype
+        # Half of the way is left, and each direction is moved by AWAY times its difference to the person's.
+        assert np.allclose(found, 0.5 * (2 + AWAY * 1.5), atol=1e-6)
+    assert seen == [0.5, 0.75] * 2

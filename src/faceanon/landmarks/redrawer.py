@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from faceanon.landmarks.redrawing import AWAY
+from faceanon.landmarks.redrawing import led_back
 from faceanon.networks.flow_painter import FlowPainter
 from faceanon.networks.layout import has_bfloat16
 from faceanon.weights.shipped import read_tensors
@@ -71,11 +70,11 @@ class Redrawer:
         # Wanted and unwanted face in one batch.
         both = (torch.cat([latents, latents]), torch.cat([mask, mask]), torch.cat([maps, maps]))
         conditions = torch.cat([told, person])
-        here = mixed
-        for start, end in pairwise(times):
-            at = mixed.new_full((2 * rows,), start)
+
+        def directions(here: Tensor, time: float) -> tuple[Tensor, Tensor]:
+            at = mixed.new_full((2 * rows,), time)
             with torch.autocast(mixed.device.type, torch.bfloat16, enabled=self.in_bfloat16):
                 found = self.net(torch.cat([here, here]), at, *both, conditions).float()
-            toward, back = found.chunk(2)
-            here = here + (end - start) * (toward + AWAY * (toward - back))
-        return latents * (1 - mask) + here * mask
+            return found[:rows], found[rows:]
+
+        return latents * (1 - mask) + led_back(mixed, times, directions) * mask

@@ -14,6 +14,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeVar
 
 import cv2
 import numpy as np
@@ -22,7 +24,12 @@ from numpy.typing import NDArray
 from faceanon.landmarks.cast import Alike
 from faceanon.landmarks.swap import SwapTarget
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Array = NDArray[np.float32]
+# Both engines take the same steps, each with its own numbers.
+Numbers = TypeVar("Numbers", "Tensor", NDArray[np.float32])
 Again = Callable[[list[int], list[float]], Array]
 Look = Callable[[Array, list[int]], Again]
 
@@ -60,6 +67,25 @@ def times(start: float, steps: int) -> list[float]:
         [0.5, 0.75, 1.0]
     """
     return [start + (1 - start) * step / steps for step in range(steps + 1)]
+
+
+def led_back(
+    mixed: Numbers, times: Sequence[float], directions: Callable[[Numbers, float], tuple[Numbers, Numbers]]
+) -> Numbers:
+    """Mixtures of faces and noise `(B, 32, h, h)`, led back to faces and away from the persons, by Euler's method.
+
+    Args:
+        mixed: Where the flow begins.
+        times: Its times, rising to 1.
+        directions: Gives, from where the flow is and at which time, the directions to the faces that are wanted and to
+            the persons' own.
+    """
+    here = mixed
+    for start, end in pairwise(times):
+        toward, back = directions(here, start)
+        # Python's numbers widen no array (NEP 50), which numpy's types do not say.
+        here = here + (end - start) * (toward + AWAY * (toward - back))  # type: ignore[assignment]
+    return here
 
 
 def own_pixels(targets: Sequence[SwapTarget]) -> Array:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from faceanon.landmarks.drawings import (
     draw_face,
     pupils,
 )
-from faceanon.landmarks.redrawing import AWAY, Again, Look, carried_over, noise, own_pixels, redraw
+from faceanon.landmarks.redrawing import Again, Look, carried_over, led_back, noise, own_pixels, redraw
 from faceanon.landmarks.swap import SwapTarget, target_of
 from faceanon.light.networks import Array, LightNetworks, UnfitError, check_layout, open_graph
 from faceanon.names import with_current_paths
@@ -437,14 +436,14 @@ class LightPersona:
         for name, value in {"latents": latents, "mask": mask, "maps": maps}.items():
             both[name] = np.concatenate([value, value]).astype(np.float32)
         condition = np.concatenate([told, person]).astype(np.float32)
-        here = mixed.astype(np.float32)
-        for start, end in pairwise(times):
-            at = np.full(2 * rows, start, np.float32)
+
+        def directions(here: Array, time: float) -> tuple[Array, Array]:
+            at = np.full(2 * rows, time, np.float32)
             noisy = np.concatenate([here, here])
             found = self.run("redrawer", noisy=noisy, time=at, **both, condition=condition)[0]
-            toward, back = found[:rows], found[rows:]
-            here = here + np.float32(end - start) * (toward + np.float32(AWAY) * (toward - back))
-        followed: Array = latents * (1 - mask) + here * mask
+            return found[:rows], found[rows:]
+
+        followed: Array = latents * (1 - mask) + led_back(mixed.astype(np.float32), times, directions) * mask
         return followed
 
     def _read_points(self, drawn: Array) -> Array:

@@ -9,10 +9,12 @@ from faceanon.landmarks.redrawing import (
     MIXTURES,
     SHAPE,
     STILL_UNLIKE,
+    UNLIKE_IN_CLIPS,
     carried_over,
     led_back,
     noise,
     redraw,
+    redraw_frames,
     times,
 )
 
@@ -134,3 +136,23 @@ def test_steps_lead_to_the_wanted_face_and_away_from_the_person():
         # Half of the way is left, and each direction is moved by AWAY times its difference to the person's.
         assert np.allclose(found, 0.5 * (2 + AWAY * 1.5), atol=1e-6)
     assert seen == [0.5, 0.75] * 2
+
+
+def test_of_a_clip_s_frames_the_less_is_redrawn_the_more_it_is_like_the_person():
+    first = MIXTURES[0][0]
+    least, most = UNLIKE_IN_CLIPS
+    middle = (least + most) / 2
+    fake = Fake([{}, {first: least}, {first: middle}, {first: most + 0.1}, {}])
+    put_on = np.zeros((5, 3, 8, 8), np.float32)
+    put_on[4] = np.nan
+    own = np.zeros((5, 8, 8), np.float32)
+    own[0, 5, 3] = 1
+    drawn = redraw_frames(put_on, fake.look, fake.alike, own)
+    assert drawn[1:4, 0, 0, 0] == pytest.approx([first, first / 2, 0.0], abs=1e-6)
+    # The person's own open mouth stays.
+    assert drawn[0, :, 5, 3] == pytest.approx(0.0)
+    assert drawn[0, :, 0, 0] == pytest.approx(first)
+    # Where no face was put on, none is looked at, and one mixture is for all.
+    assert np.isnan(drawn[4]).all()
+    assert fake.asked == [((0, 1, 2, 3), first)]
+    assert np.isnan(redraw_frames(put_on[4:], fake.look, fake.alike, own[4:])).all()

@@ -53,7 +53,7 @@ from faceanon.landmarks.enlarger import Enlarger
 from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.landmarks.redrawer import Redrawer
-from faceanon.landmarks.redrawing import Again, Look, carried_over, noise, own_pixels, redraw
+from faceanon.landmarks.redrawing import Again, Look, carried_over, noise, own_pixels, redraw, redraw_frames
 from faceanon.landmarks.swap import SwapTarget, target_of
 from faceanon.landmarks.typical import TypicalFaces
 from faceanon.losses.light import fit_light, light_surface
@@ -96,7 +96,6 @@ class Persona(Backbone):
         cast: Whether faces of invented people's photographs are put on in use, instead of painted ones. Training trains
             the painter all the same.
         redraw: Whether faces that were put on are redrawn, so that they fit the photograph (`landmarks.redrawing`).
-            Faces of clips are not: each frame would be redrawn a little otherwise.
 
     Attributes:
         album: With `cast`, persons who have a donor already: each gets this one in every picture. None: nobody has.
@@ -279,27 +278,45 @@ class Persona(Backbone):
 
     def _anonymize_with_cast(self, image: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Pictures `(B, 3, S, S)` with donors' faces, their own latents, and the masks of the changed cells."""
-        large = self._is_large(image)
-        small = halved(image) if large else image
+        small = halved(image) if self._is_large(image) else image
         codes, embedding, confidence = self._look(small)
-        assert codes.latents is not None
-        assert codes.mask is not None
         # Faces are judged on the small picture, so donors are chosen there. A large picture then gets the faces of the
         # same donors.
         targets = self._targets(small, codes)
         put_on, choices = self._with_donors(targets, codes, embedding, key)
         redrawn = put_on
         if self.redraws:
-            look = self._redrawn_in_rows(codes)
-            redrawn = redraw(put_on, look, self._alike_in_rows(embedding), own_pixels(targets))
-        if not large:
-            return clear(torch.from_numpy(redrawn).to(image.device), confidence), codes.latents, codes.mask
+            alike = self._alike_in_rows(embedding)
+            redrawn = redraw(put_on, self._redrawn_in_rows(codes), alike, own_pixels(targets))
+        drawn, latents, mask = self._in_full(image, codes, choices, put_on, redrawn)
+        return clear(drawn, confidence), latents, mask
+
+    def _in_full(
+        self,
+        image: Tensor,
+        codes: Codes,
+        choices: list[Choice],
+        put_on: NDArray[np.float32],
+        redrawn: NDArray[np.float32],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Pictures `(B, 3, S, S)` in their own size, the originals' latents, and the masks of the changed cells.
+
+        Args:
+            image: The originals.
+            codes: Theirs, of the same at half the size where they are large.
+            choices: Whose faces they get.
+            put_on: `(B, 3, 128, 128)`, the small pictures with these faces.
+            redrawn: The same redrawn.
+        """
+        assert codes.latents is not None
+        assert codes.mask is not None
+        if not self._is_large(image):
+            return torch.from_numpy(redrawn).to(image.device), codes.latents, codes.mask
         with torch.no_grad():
             latents = self.bundle.codec.encode(image)
-        mask = F.interpolate(codes.mask, scale_factor=2.0)
         wide = self._put_on(self._targets(image, codes), choices)
         wide = carried_over(wide, put_on, redrawn, numbers_of(codes.mask))
-        return clear(torch.from_numpy(wide).to(image.device), confidence), latents, mask
+        return torch.from_numpy(wide).to(image.device), latents, F.interpolate(codes.mask, scale_factor=2.0)
 
     def _with_donors(
         self, targets: list[SwapTarget], codes: Codes, embedding: Tensor, key: Tensor
@@ -448,19 +465,21 @@ class Persona(Backbone):
 
     def _put_on_as(self, image: Tensor, identity: Tensor, key: Tensor) -> tuple[Tensor, list[bytes]]:
         """As `anonymize_as_with_codes`, with the faces of donors."""
-        codes, embedding, confidence = self._look(halved(image) if self._is_large(image) else image)
-        targets = self._targets(image, codes)
+        small = halved(image) if self._is_large(image) else image
+        codes, embedding, confidence = self._look(small)
+        targets = self._targets(small, codes)
         orders = self._donors(targets, self.edit(codes.with_identity(identity), key).identity, embedding)
         # Nobody compares the first donor with the person here: `unlike` has done so for the whole clip, and a change of
         # donor from frame to frame would show.
-        put_on = self._put_on(targets, [Choice(order[0]) for order in orders])
-        drawn = clear(torch.from_numpy(put_on).to(image.device), confidence)
-        if self._is_large(image):
-            # The codes at hand are of the picture of half the size; what is brought back is the large one.
-            return drawn, self.code_of(image)
-        assert codes.latents is not None
-        assert codes.mask is not None
-        return drawn, codes_of_latents(codes.latents, codes.mask)
+        choices = [Choice(order[0]) for order in orders]
+        put_on = self._put_on(targets, choices)
+        redrawn = put_on
+        if self.redraws:
+            redrawn = redraw_frames(
+                put_on, self._redrawn_in_rows(codes), self._alike_in_rows(embedding), own_pixels(targets)
+            )
+        drawn, latents, mask = self._in_full(image, codes, choices, put_on, redrawn)
+        return clear(drawn, confidence), codes_of_latents(latents, mask)
 
     def unlike(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
         """As in the base: a donor, or a painted stranger, whom the recogniser does not take for the person.

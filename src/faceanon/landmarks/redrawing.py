@@ -41,6 +41,8 @@ MIXTURES = ((0.7, 3), (0.85, 2))
 AWAY = 3.0
 # Cosine of embeddings below which a redrawn face is taken.
 STILL_UNLIKE = 0.12
+# In a clip a redrawn face is taken whole up to the first, and not at all from the second on.
+UNLIKE_IN_CLIPS = (0.08, 0.16)
 SHAPE = (32, 16, 16)
 
 
@@ -117,9 +119,7 @@ def redraw(drawn: Array, look: Look, alike: Alike, own: Array) -> Array:
         if not len(left):
             break
         rows = shown[left]
-        redrawn = again(left.tolist(), times(start, steps))
-        stay = own[rows, None]
-        redrawn = redrawn * (1 - stay) + drawn[rows] * stay
+        redrawn = _between(again(left.tolist(), times(start, steps)), drawn[rows], own[rows, None])
         off = alike(redrawn, rows.tolist())
         doubted = rows[off >= STILL_UNLIKE]
         unknown = doubted[np.isnan(before[doubted])]
@@ -130,6 +130,41 @@ def redraw(drawn: Array, look: Look, alike: Alike, own: Array) -> Array:
         result[rows[taken]] = redrawn[taken]
         left = left[~taken]
     return result
+
+
+def redraw_frames(drawn: Array, look: Look, alike: Alike, own: Array) -> Array:
+    """Redraw faces of a clip's frames as far as they stay unlike the persons, without a jump from frame to frame.
+
+    One mixture serves all frames. The more a redrawn face is like the person, the less of it is taken, and the more of
+    the face as it was put on, whose features lie at the same places.
+
+    Args:
+        drawn: As for `redraw`, like the others.
+        look: Likewise.
+        alike: Likewise.
+        own: Likewise.
+
+    Returns:
+        `(B, 3, S, S)`.
+    """
+    result = drawn.copy()
+    rows = np.flatnonzero(np.isfinite(drawn).all((1, 2, 3)))
+    if not len(rows):
+        return result
+    start, steps = MIXTURES[0]
+    again = look(drawn[rows], rows.tolist())
+    every = list(range(len(rows)))
+    redrawn = _between(again(every, times(start, steps)), drawn[rows], own[rows, None])
+    least, most = UNLIKE_IN_CLIPS
+    left = ((alike(redrawn, rows.tolist()) - least) / (most - least)).clip(0, 1)
+    result[rows] = _between(redrawn, drawn[rows], left[:, None, None, None])
+    return result
+
+
+def _between(redrawn: Array, put_on: Array, share: Array) -> Array:
+    """Mixtures of pictures, with so much of each pixel as it was put on."""
+    mixed: Array = redrawn * (1 - share) + put_on * share
+    return mixed
 
 
 def carried_over(large: Array, before: Array, after: Array, mask: Array) -> Array:

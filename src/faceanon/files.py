@@ -395,13 +395,33 @@ def load_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
     return widened(stored, path)
 
 
+def checked_bytes(path: Path, expected: str | None = None) -> bytes:
+    """A file's bytes.
+
+    Args:
+        path: The file.
+        expected: Its sha256, checked when given.
+
+    Raises:
+        UserError: Missing, or another file than expected.
+    """
+    if not path.is_file():
+        raise UserError(f"weights not found: {path}; check the path, or train them (docs/tutorials/train.md)")
+    data = path.read_bytes()
+    if expected is not None and hashlib.sha256(data).hexdigest() != expected:
+        raise UserError(
+            f"{path} is not the file its card describes (sha256 differs); restore it, e.g. with git checkout"
+        )
+    return data
+
+
 def load_arrays(path: Path, data: bytes | None = None, expected: str | None = None) -> dict[str, NDArray[np.float32]]:
     """As `load_tensors`, all numbers as float32 arrays of numpy; needs no torch.
 
     Args:
         path: The file; also where `data` was read, for messages.
         data: Its bytes, where they are at hand and checked.
-        expected: Its sha256, checked when given.
+        expected: Its sha256, checked when it is given and the bytes are not.
 
     Raises:
         UserError: Missing, corrupt, or another file than expected; also if it holds bfloat16, which numpy has not.
@@ -409,13 +429,7 @@ def load_arrays(path: Path, data: bytes | None = None, expected: str | None = No
     from safetensors.numpy import load
 
     if data is None:
-        if not path.is_file():
-            raise UserError(f"weights not found: {path}; check the path, or train them (docs/tutorials/train.md)")
-        data = path.read_bytes()
-    if expected is not None and hashlib.sha256(data).hexdigest() != expected:
-        raise UserError(
-            f"{path} is not the file its card describes (sha256 differs); restore it, e.g. with git checkout"
-        )
+        data = checked_bytes(path, expected)
     try:
         stored = unpacked(load(data), load)
     except Exception as error:  # safetensors' own errors, and KeyError of types that numpy does not have

@@ -1,7 +1,9 @@
 """The light engine does what torch's does, and does it without torch."""
 
+import hashlib
 import inspect
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +12,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.numpy import save
 
 from faceanon.backbones import persona, persona_cells
 from faceanon.backbones.persona import Persona
 from faceanon.commands import _files
 from faceanon.errors import UserError
+from faceanon.files import load_arrays
 from faceanon.interop.onnx.light import cases, graph_of
 from faceanon.key import Secret
 from faceanon.landmarks import looks, mesh, typical
@@ -22,7 +26,7 @@ from faceanon.landmarks.cast import Cast
 from faceanon.light import method as light_method
 from faceanon.light import pictures as light
 from faceanon.light import processor
-from faceanon.light.method import LightPersona
+from faceanon.light.method import LightPersona, read_card
 from faceanon.light.networks import UnfitError, check_layout, layout, layouts, open_graph
 from faceanon.losses import light as surfaces
 from faceanon.manifest import CropGeometry
@@ -397,3 +401,23 @@ def test_layouts_are_small_and_plain():
     folder = Path(light.__file__).with_name("graphs")
     assert sum(path.stat().st_size for path in folder.iterdir()) < 250_000
     assert set(json.loads((folder / "layouts.json").read_text())) == set(layouts())
+
+
+def test_a_model_with_a_cast_needs_its_own_file_but_not_the_shipped_painter(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(checkpoints() / "persona_photo128", folder)
+    other = load_arrays(folder / "weights.safetensors")
+    other["painter.of_another_width"] = np.zeros(3, np.float32)
+    (folder / "weights.safetensors").write_bytes(save(other))
+    with pytest.raises(UserError, match=r"weights\.safetensors is not the file its card describes"):
+        LightPersona(folder)
+    card = (folder / "model.yaml").read_text(encoding="utf-8")
+    shipped = read_card(folder)["sha256"]
+    digest = hashlib.sha256((folder / "weights.safetensors").read_bytes()).hexdigest()
+    card = card.replace(shipped, digest)
+    (folder / "model.yaml").write_text(card, encoding="utf-8")
+    # Faces are put on: no graph ever takes the painter.
+    assert LightPersona(folder).with_cast
+    (folder / "model.yaml").write_text(card.replace("cast: true", "cast: false"), encoding="utf-8")
+    with pytest.raises(UnfitError):
+        LightPersona(folder)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faceanon.errors import UserError
-from faceanon.files import former_hashes, load_arrays, read_yaml
+from faceanon.files import checked_bytes, former_hashes, load_arrays, read_yaml
 from faceanon.key import Secret
 from faceanon.landmarks.album import Album
 from faceanon.landmarks.cast import Alike, Cast, Choice
@@ -196,9 +196,12 @@ class LightPersona:
             }
         )
         # A model of another layout is to be found out before a photo is touched.
-        painter = self._read_painter()
-        # 36 MB, which a model that puts faces on has no use for.
-        self._painter: dict[str, Array] | None = None if self.with_cast else painter
+        self._painter: dict[str, Array] | None = None
+        if self.with_cast:
+            # Nothing is painted, but the file has to be the one that the card describes.
+            checked_bytes(self._painter_file, self.weights)
+        else:
+            self._painter = self._read_painter()
         check_layout("encoder", _below(self._codec(), "encoder."), str(self.bundle / "bundle.yaml"))
         check_layout("draw", _below(self._codec(), "decoder."), str(self.bundle / "bundle.yaml"))
 
@@ -235,8 +238,12 @@ class LightPersona:
         check_layout(graph, weights, str(self.bundle))
         return open_graph(graph, weights)
 
+    @property
+    def _painter_file(self) -> Path:
+        return self.folder / "weights.safetensors"
+
     def _read_painter(self) -> dict[str, Array]:
-        path = self.folder / "weights.safetensors"
+        path = self._painter_file
         weights = load_arrays(path, expected=self.weights)
         painter = _below(weights, "painter.")
         if len(painter) != len(weights):

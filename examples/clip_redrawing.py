@@ -19,18 +19,18 @@ from torch import Tensor
 from tqdm import tqdm
 
 from faceanon.backbones.persona import Persona
-from faceanon.data.files import list_photos, read_photo
 from faceanon.key import Secret
 from faceanon.metrics.recognition import threshold_at_far
 from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.models import load_backbone
+from faceanon.pipeline.video.faces import EVERY
+from faceanon.pipeline.video.flicker import FlickerMeter
 from faceanon.studies.photographs.figures import FAR
 from faceanon.studies.photographs.judges import dlib_resnet, mobilefacenet
 from faceanon.studies.photographs.people import find_people, read_faces
 
 MODEL = "persona_photo128"
 SIDE = 128
-EVERY = 6  # frames of a clip that the donor is tried on, as for a video
 WAYS = {"put on": False, "redrawn": True}
 
 
@@ -49,11 +49,6 @@ def strangers(method: Persona, frames: Tensor, key: Tensor) -> dict[str, Tensor]
     return found
 
 
-def change(frames: Tensor) -> float:
-    """Mean change of a pixel from frame to frame."""
-    return float(frames.diff(dim=0).abs().mean())
-
-
 def main() -> None:
     """Print a line for either way."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -68,14 +63,16 @@ def main() -> None:
     people, person = read_faces(find_people(arguments.pictures, None, 2), SIDE)
     limits = [threshold_at_far(judge.impostors(judge.embed(people), person), FAR) for judge in judges]
     key = method.key_from_secret(Secret.random(0), 1)
-    flicker: dict[str, list[float]] = {name: [] for name in WAYS}
+    flicker = {name: FlickerMeter() for name in WAYS}
     hits: dict[str, list[Tensor]] = {name: [] for name in WAYS}
-    for folder in tqdm(sorted(path for path in arguments.clips.iterdir() if path.is_dir()), unit="clip"):
-        pixels = [torch.from_numpy(read_photo(photo.path, SIDE)[0].copy()) for photo in list_photos(folder)]
-        frames = from_bytes(torch.stack(pixels))
+    clips, clip = read_faces(find_people(arguments.clips), SIDE)
+    numbers = range(int(clip.max()) + 1)
+    for track in tqdm(numbers, unit="clip"):
+        frames = clips[clip == track]
         known = [judge.embed(frames) for judge in judges]
         for name, drawn in strangers(method, frames, key).items():
-            flicker[name].append(change(drawn) / change(frames))
+            for number, (before, after) in enumerate(zip(frames, drawn, strict=True)):
+                flicker[name].add(track, number, before, after)
             seen = []
             for judge, embedding, limit in zip(judges, known, limits, strict=True):
                 seen.append(judge.compare_rows(judge.embed(drawn), embedding) > limit)
@@ -83,7 +80,12 @@ def main() -> None:
     for name in WAYS:
         rates = torch.cat(hits[name]).mean(0).tolist()
         told = ", ".join(f"{rate:.3f}" for rate in rates)
-        lively = flicker[name]
+        lively = []
+        for track in numbers:
+            figure = flicker[name].of(track)
+            # None for a clip that stands still.
+            if figure is not None:
+                lively.append(figure)
         print(f"{name}: recognised {told} of {len(torch.cat(hits[name]))} frames;", end=" ")
         print(f"flicker {mean(lively):.3f} ({min(lively):.3f} to {max(lively):.3f})")
 

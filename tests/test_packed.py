@@ -101,3 +101,12 @@ def test_a_bomb_is_stopped_before_it_is_unfolded():
 def test_the_name_is_reserved(tmp_path):
     with pytest.raises(UserError, match="reserved"):
         save_tensors(tmp_path / "a.safetensors", {PACKED: torch.zeros(3)})
+
+
+def test_bytes_at_hand_are_checked_like_a_file(tmp_path):
+    path = tmp_path / "a.safetensors"
+    digest = save_tensors(path, {"w": torch.ones(2)})
+    data = path.read_bytes()
+    assert load_arrays(path, data, digest)["w"].tolist() == [1.0, 1.0]
+    with pytest.raises(UserError, match=r"is not the file its card describes"):
+        load_arrays(path, data, "0" * 64)

@@ -358,6 +358,14 @@ def _damaged(path: Path, name: str) -> UserError:
     return UserError(f"{path}: the scale of {name!r:.60} is missing or damaged; fetch or train it again")
 
 
+def _missing(path: Path) -> UserError:
+    return UserError(f"weights not found: {path}; check the path, or train them (docs/tutorials/train.md)")
+
+
+def _another(path: Path) -> UserError:
+    return UserError(f"{path} is not the file its card describes (sha256 differs); restore it, e.g. with git checkout")
+
+
 def load_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
     """Read a safetensors file; weights that lie there in int8 come back as float32.
 
@@ -382,11 +390,9 @@ def load_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
     from safetensors.torch import load, load_file
 
     if not path.is_file():
-        raise UserError(f"weights not found: {path}; check the path, or train them (docs/tutorials/train.md)")
+        raise _missing(path)
     if expected is not None and sha256(path) != expected:
-        raise UserError(
-            f"{path} is not the file its card describes (sha256 differs); restore it, e.g. with git checkout"
-        )
+        raise _another(path)
     try:
         stored = unpacked(load_file(path), load)
     except Exception as error:  # also KeyError and RuntimeError, of types and shapes that torch does not have
@@ -395,23 +401,23 @@ def load_tensors(path: Path, expected: str | None = None) -> dict[str, Tensor]:
     return widened(stored, path)
 
 
-def checked_bytes(path: Path, expected: str | None = None) -> bytes:
+def checked_bytes(path: Path, expected: str | None = None, data: bytes | None = None) -> bytes:
     """A file's bytes.
 
     Args:
-        path: The file.
+        path: The file; also where `data` was read, for messages.
         expected: Its sha256, checked when given.
+        data: The bytes, where they are at hand.
 
     Raises:
         UserError: Missing, or another file than expected.
     """
-    if not path.is_file():
-        raise UserError(f"weights not found: {path}; check the path, or train them (docs/tutorials/train.md)")
-    data = path.read_bytes()
+    if data is None:
+        if not path.is_file():
+            raise _missing(path)
+        data = path.read_bytes()
     if expected is not None and hashlib.sha256(data).hexdigest() != expected:
-        raise UserError(
-            f"{path} is not the file its card describes (sha256 differs); restore it, e.g. with git checkout"
-        )
+        raise _another(path)
     return data
 
 
@@ -421,15 +427,14 @@ def load_arrays(path: Path, data: bytes | None = None, expected: str | None = No
     Args:
         path: The file; also where `data` was read, for messages.
         data: Its bytes, where they are at hand and checked.
-        expected: Its sha256, checked when it is given and the bytes are not.
+        expected: Its sha256, checked when given.
 
     Raises:
         UserError: Missing, corrupt, or another file than expected; also if it holds bfloat16, which numpy has not.
     """
     from safetensors.numpy import load
 
-    if data is None:
-        data = checked_bytes(path, expected)
+    data = checked_bytes(path, expected, data)
     try:
         stored = unpacked(load(data), load)
     except Exception as error:  # safetensors' own errors, and KeyError of types that numpy does not have

@@ -53,7 +53,7 @@ from faceanon.landmarks.enlarger import Enlarger
 from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.landmarks.redrawer import Redrawer
-from faceanon.landmarks.redrawing import Again, Look, carried_over, noise, own_pixels, redraw, redraw_frames
+from faceanon.landmarks.redrawing import Again, Look, Redrawing, carried_over, noise, own_pixels, redraw, redraw_frames
 from faceanon.landmarks.swap import SwapTarget, target_of
 from faceanon.landmarks.typical import TypicalFaces
 from faceanon.losses.light import fit_light, light_surface
@@ -284,12 +284,22 @@ class Persona(Backbone):
         # same donors.
         targets = self._targets(small, codes)
         put_on, choices = self._with_donors(targets, codes, embedding, key)
-        redrawn = put_on
-        if self.redraws:
-            alike = self._alike_in_rows(embedding)
-            redrawn = redraw(put_on, self._redrawn_in_rows(codes), alike, own_pixels(targets))
+        redrawn = self._fitted(put_on, targets, codes, embedding, redraw)
         drawn, latents, mask = self._in_full(image, codes, choices, put_on, redrawn)
         return clear(drawn, confidence), latents, mask
+
+    def _fitted(
+        self,
+        put_on: NDArray[np.float32],
+        targets: list[SwapTarget],
+        codes: Codes,
+        embedding: Tensor,
+        way: Redrawing,
+    ) -> NDArray[np.float32]:
+        """Pictures with put-on faces, redrawn in a way of `landmarks.redrawing` where the model redraws."""
+        if not self.redraws:
+            return put_on
+        return way(put_on, self._redrawn_in_rows(codes), self._alike_in_rows(embedding), own_pixels(targets))
 
     def _in_full(
         self,
@@ -473,11 +483,7 @@ class Persona(Backbone):
         # donor from frame to frame would show.
         choices = [Choice(order[0]) for order in orders]
         put_on = self._put_on(targets, choices)
-        redrawn = put_on
-        if self.redraws:
-            redrawn = redraw_frames(
-                put_on, self._redrawn_in_rows(codes), self._alike_in_rows(embedding), own_pixels(targets)
-            )
+        redrawn = self._fitted(put_on, targets, codes, embedding, redraw_frames)
         drawn, latents, mask = self._in_full(image, codes, choices, put_on, redrawn)
         return clear(drawn, confidence), codes_of_latents(latents, mask)
 

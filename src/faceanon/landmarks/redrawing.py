@@ -32,6 +32,8 @@ Array = NDArray[np.float32]
 Numbers = TypeVar("Numbers", "Tensor", NDArray[np.float32])
 Again = Callable[[list[int], list[float]], Array]
 Look = Callable[[Array, list[int]], Again]
+# `redraw` for photographs, `redraw_frames` for clips.
+Redrawing = Callable[[Array, Look, Alike, Array], Array]
 
 # Share of the put-on face's latents in the mixture with noise, and steps of the flow from there.
 MIXTURES = ((0.7, 3), (0.85, 2))

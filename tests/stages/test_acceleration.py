@@ -258,3 +258,16 @@ def test_the_priors_step_is_finite_under_bf16_and_compiled(tiny_bundle, tmp_path
     assert Watch.finite
     assert all(Watch.finite)
     assert Watch.called >= {"prior.generator.synthesis", "prior.encoder.with_features", "discriminator"}
+
+
+@pytest.mark.parametrize(("bfloat16", "chosen"), [(False, "32-true"), (True, "bf16-mixed")])
+def test_a_configs_bfloat16_is_float32_on_a_processor_without_it(
+    tiny_bundle, tmp_path, monkeypatch, caplog, bfloat16, chosen
+):
+    monkeypatch.setattr("faceanon.training.precision.has_bfloat16", lambda: bfloat16)
+    with caplog.at_level("INFO"):
+        cli = fit("dbaf_keyed_s1", tiny_bundle, tmp_path, more=TWO_BATCHES)
+    assert cli.trainer.precision == chosen
+    (saved,) = tmp_path.rglob("config.yaml")
+    assert f"precision: {chosen}" in saved.read_text()
+    assert ("no instructions for bfloat16" in caplog.text) is not bfloat16

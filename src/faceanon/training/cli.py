@@ -22,6 +22,7 @@ from faceanon.training.checkpoint_file import DamagedError, read_checkpoint
 from faceanon.training.config_files import load_config, with_bases
 from faceanon.training.guard import FiniteGuard
 from faceanon.training.orderly import in_order
+from faceanon.training.precision import choose_precision
 from faceanon.training.resume import go_on_with_logs, last_of_run, one_last, with_checkpoints
 from faceanon.training.run_name import with_name
 from faceanon.training.run_state import RunState
@@ -91,6 +92,7 @@ class FaceAnonCLI(LightningCLI):
         given = self._given[self.subcommand].get("model")
         if given is not None:
             config["model"] = given
+        choose_precision(config["trainer"], sys.argv)
         add_wandb(config, str(self.subcommand))
         if self.subcommand == "fit":
             go_on_with_logs(config["trainer"], self._last, self._checkpoint)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from faceanon.errors import NO_ROOM, RunError, UserError
 
 TRAINING = ("fit", "validate", "test", "predict")
+WITH_SUBCOMMANDS = ("report", "weights")
 COMMANDS = {
     "anonymize": "replace the faces of a photo or of a folder of photos",
     "recover": "bring the faces back with the password",
@@ -82,7 +83,10 @@ def _own_command(name: str, arguments: list[str]) -> int:
         prog=f"faceanon {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     module.add_arguments(parser)
-    return int(module.run(parser.parse_args(arguments)))
+    if name in WITH_SUBCOMMANDS:
+        return int(module.run(parser.parse_args(arguments)))
+    # `IN --quality 90 OUT` too: parse_args takes OUT, which may be left away, for left away as soon as it has read IN.
+    return int(module.run(parser.parse_intermixed_args(arguments)))
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 from safetensors.numpy import save
 
+from faceanon import cli
 from faceanon.backbones import persona, persona_cells
 from faceanon.backbones.persona import Persona
 from faceanon.commands import _files
@@ -118,6 +119,43 @@ def test_both_engines_draw_the_same_and_bring_each_other_s_photos_back(pipelines
         changed = (shown.pixels != photo.pixels).any(-1)
         far = np.square(shown.pixels.astype(float) - photo.pixels)[changed].mean()
         assert np.square(by_light.astype(float) - photo.pixels)[changed].mean() < far / 4
+
+
+def test_faces_left_as_they_are_put_on_are_other_pictures_in_both_engines_and_come_back(pipelines, photo, monkeypatch):
+    redrawn = pipelines[1].anonymize_photo(photo, SECRET).photo.pixels
+    hidden = []
+    for pipeline in pipelines:
+        monkeypatch.setattr(pipeline.backbone, "redraws", True)  # so that it is again after this test
+        pipeline.leave_as_put_on()
+        hidden.append(pipeline.anonymize_photo(photo, SECRET).photo)
+    assert "redrawer" not in pipelines[1].persona.networks
+    assert np.abs(hidden[0].pixels.astype(int) - hidden[1].pixels).mean() < 0.1
+    changed = (hidden[1].pixels != photo.pixels).any(-1)
+    assert np.abs(redrawn.astype(int) - hidden[1].pixels)[changed].mean() > 2
+    back = pipelines[1].recover_photo(hidden[1], SECRET, read_manifest(hidden[1])).photo.pixels
+    far = np.square(hidden[1].pixels.astype(float) - photo.pixels)[changed].mean()
+    assert np.square(back.astype(float) - photo.pixels)[changed].mean() < far / 4
+
+
+def test_the_command_leaves_faces_as_they_are_put_on_where_it_is_told_to(tmp_path, monkeypatch, capsys):
+    photo_party().save(tmp_path / "in.png")
+    asked = []
+
+    def watched(put_on, *more):
+        asked.append(len(put_on))
+        return put_on
+
+    monkeypatch.setattr(light_method, "redraw", watched)
+    monkeypatch.setenv("FACEANON_PASSWORD", "a password that is long enough")
+    words = ["anonymize", str(tmp_path / "in.png"), "--engine", "light"]
+    assert cli.main([*words, str(tmp_path / "fast.png"), "--no-redraw"]) == 0
+    assert not asked
+    assert cli.main([*words, str(tmp_path / "whole.png")]) == 0
+    assert sum(asked) == 3
+    other = ["--no-redraw", "--model", "dbaf_synth64"]
+    assert cli.main(["anonymize", str(tmp_path / "in.png"), str(tmp_path / "no.png"), *other]) == 2
+    assert "dbaf_synth64 redraws no faces; leave --no-redraw away" in capsys.readouterr().err
+    assert not (tmp_path / "no.png").exists()
 
 
 @pytest.mark.parametrize("side", [128, 256])

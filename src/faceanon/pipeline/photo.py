@@ -156,6 +156,17 @@ class Pipeline:
             raise UserError(f"{self.name} takes faces of {' or '.join(map(str, every))} px, not of {self.largest}")
         return sizes
 
+    def leave_as_put_on(self) -> None:
+        """From now on leave faces as they are put on, which is sooner done; redrawn they fit the photo better.
+
+        Raises:
+            UserError: The model redraws none.
+        """
+        if not getattr(self.backbone, "redraws", False):
+            raise UserError(f"{self.name} redraws no faces; leave --no-redraw away")
+        # Persona's, and of LightPersona, which stands in for it.
+        self.backbone.redraws = False  # type: ignore[assignment]
+
     @property
     def drawn_only(self) -> bool:
         """Whether the model stands on the bundle that ships, whose networks have seen procedural faces only."""

@@ -370,6 +370,9 @@ def _sealed(subject: Subject) -> None:
     with torch.no_grad():
         again = backbone.code_of(subject.image.clone())
         drawn, shared = backbone.anonymize_with_codes(subject.image.clone(), subject.keys.clone())
+        denied = backbone.deny(subject.saved.clone(), subject.others.clone())
+    # Not finite where the method finds no face to draw over, as from anonymize.
+    _differ(denied, subject.saved, "deny leaves the first stranger as it is")
     _ensure(again == codes, "two calls of code_of give two codes")
     _ensure(shared == codes, "anonymize_with_codes gives other codes than code_of")
     _equal(drawn, subject.anonymized, "anonymize_with_codes draws other faces than anonymize", 1e-5 * LARGEST)

@@ -181,6 +181,8 @@ def test_irreversible_methods_say_so_and_have_no_codes(tiny_bundle, images):
             backbone.recover(images, backbone.sample_key(4))
         with pytest.raises(NotImplementedError, match="no codes"):
             backbone.encode(images)
+        with pytest.raises(NotImplementedError, match="carries no codes"):
+            backbone.deny(images, backbone.sample_key(4))
 
 
 @pytest.mark.parametrize(("kind", "options"), [(Blur, {"sigma": 0.0}), (Pixelate, {"cells": 65}), (Mask, {"level": 2})])

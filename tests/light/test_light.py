@@ -224,10 +224,13 @@ def test_another_password_opens_nothing_and_draws_another_stranger_when_asked(pi
     manifest = read_manifest(hidden)
     with pytest.raises(WrongPasswordError):
         quick.recover_photo(hidden, Secret.random(6), manifest)
-    steps = quick.recovering(hidden, manifest, Secret.random(6), deniable=True)
-    stranger = quick.drive(steps, Secret.random(6), inverse=True).photo.pixels
-    assert np.abs(stranger.astype(int) - hidden.pixels).mean() > 1
-    assert np.abs(stranger.astype(int) - photo.pixels).mean() > 1
+    strangers = []
+    for pipeline in pipelines:
+        steps = pipeline.recovering(hidden, manifest, Secret.random(6), deniable=True)
+        strangers.append(pipeline.drive(steps, Secret.random(6), inverse=True).photo.pixels.astype(int))
+    assert np.abs(strangers[0] - strangers[1]).mean() < 0.1
+    assert np.abs(strangers[1] - hidden.pixels).mean() > 1
+    assert np.abs(strangers[1] - photo.pixels).mean() > 1
 
 
 @pytest.mark.parametrize("side", [40.0, 90.0, 300.0])

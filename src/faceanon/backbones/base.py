@@ -290,6 +290,20 @@ class Backbone(nn.Module, ABC):
         drawn = self.anonymize(image, key)
         return drawn, self.code_of(image) if self.sealed else []
 
+    def deny(self, image: Tensor, key: Tensor) -> Tensor:
+        """What a wrong key makes of anonymized `(B, 3, S, S)` where a sealed code does not open: another stranger.
+
+        Whoever asks knows the first stranger alone, and not the person.
+
+        Returns:
+            As `anonymize`.
+
+        Raises:
+            NotImplementedError: The method is not sealed.
+        """
+        self._need_sealed()
+        return self.anonymize(image, key)
+
     def recover_from(self, image: Tensor, codes: list[bytes]) -> Tensor:
         """Bring the persons back from anonymized `(B, 3, S, S)` and the codes of the originals; not clamped.
 

@@ -17,7 +17,7 @@ What brings the person back is the sealed code of the face's latents that the fi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -53,7 +53,18 @@ from faceanon.landmarks.enlarger import Enlarger
 from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.landmarks.redrawer import Redrawer
-from faceanon.landmarks.redrawing import Again, Look, Redrawing, carried_over, noise, own_pixels, redraw, redraw_frames
+from faceanon.landmarks.redrawing import (
+    GUESS,
+    Again,
+    Look,
+    Redrawing,
+    carried_over,
+    noise,
+    own_pixels,
+    redraw,
+    redraw_frames,
+    times,
+)
 from faceanon.landmarks.swap import SwapTarget, target_of
 from faceanon.landmarks.typical import TypicalFaces
 from faceanon.losses.light import fit_light, light_surface
@@ -251,6 +262,12 @@ class Persona(Backbone):
         assert codes.mask is not None
         return drawn, codes_of_latents(codes.latents, codes.mask)
 
+    def deny(self, image: Tensor, key: Tensor) -> Tensor:
+        """As in the base: a stranger unlike the first one, and unlike the person as far as the surroundings tell."""
+        if not self.with_cast:
+            return self.anonymize(image, key)
+        return self._anonymize_with_cast(image, key, guess=True)[0]
+
     def encode(self, image: Tensor) -> Codes:
         """Identity code `(B, 64)`, latents, mask, drawings, light and pose of `(B, 3, S, S)`."""
         return self._look(image)[0]
@@ -276,15 +293,28 @@ class Persona(Backbone):
         filled = self.enlarger.enlarge(painted, latents, mask)
         return clear(self._joined(filled, mask, image), confidence), latents, mask
 
-    def _anonymize_with_cast(self, image: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Pictures `(B, 3, S, S)` with donors' faces, their own latents, and the masks of the changed cells."""
+    def _anonymize_with_cast(self, image: Tensor, key: Tensor, guess: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """Pictures `(B, 3, S, S)` with donors' faces, their own latents, and the masks of the changed cells.
+
+        Args:
+            image: `(B, 3, S, S)`.
+            key: `(B, K, K)`.
+            guess: Whether these pictures are anonymized already, so that who is to be hidden is guessed.
+        """
         small = halved(image) if self._is_large(image) else image
         codes, embedding, confidence = self._look(small)
         # Faces are judged on the small picture, so donors are chosen there. A large picture then gets the faces of the
         # same donors.
         targets = self._targets(small, codes)
-        put_on, choices = self._with_donors(targets, codes, embedding, key)
-        redrawn = self._fitted(put_on, targets, codes, embedding, redraw)
+        unlike = [embedding]
+        away = codes
+        if guess and self.redraws:
+            guessed = self._guessed(codes)
+            unlike.append(guessed)
+            space = self.identities
+            away = codes.with_identity(space.with_kept(space.code(guessed.float()), space.kept(codes.identity)))
+        put_on, choices = self._with_donors(targets, codes, unlike, key)
+        redrawn = self._fitted(put_on, targets, away, unlike, redraw)
         drawn, latents, mask = self._in_full(image, codes, choices, put_on, redrawn)
         return clear(drawn, confidence), latents, mask
 
@@ -293,13 +323,38 @@ class Persona(Backbone):
         put_on: NDArray[np.float32],
         targets: list[SwapTarget],
         codes: Codes,
-        embedding: Tensor,
+        unlike: Sequence[Tensor],
         way: Redrawing,
     ) -> NDArray[np.float32]:
-        """Pictures with put-on faces, redrawn in a way of `landmarks.redrawing` where the model redraws."""
+        """Pictures with put-on faces, redrawn in a way of `landmarks.redrawing` where the model redraws.
+
+        Args:
+            put_on: `(B, 3, 128, 128)`.
+            targets: The faces below them.
+            codes: Theirs, with the identity codes of whom redrawing leads away from.
+            unlike: Embeddings `(B, E)` that new faces have to be unlike.
+            way: For photographs or for clips.
+        """
         if not self.redraws:
             return put_on
-        return way(put_on, self._redrawn_in_rows(codes), self._alike_in_rows(embedding), own_pixels(targets))
+        return way(put_on, self._redrawn_in_rows(codes), self._alike_in_rows(*unlike), own_pixels(targets))
+
+    def _guessed(self, codes: Codes) -> Tensor:
+        """Embeddings `(B, E)` of the persons as they might be, for all that a picture with other faces on them tells.
+
+        A face is painted from noise for the surroundings, the light and the lines, as whose it is nobody says.
+        """
+        assert codes.features is not None
+        assert codes.attributes is not None
+        assert codes.latents is not None
+        assert codes.mask is not None
+        anybody = self.identities.nearer_to_mean(codes.identity, 0.0)
+        told = torch.cat([anybody, codes.attributes[:, 0]], 1)
+        start = torch.from_numpy(noise()).to(told.device).expand_as(codes.latents)
+        maps = codes.features[self.cells]
+        painted = self.redrawer.follow(start, times(*GUESS), codes.latents, codes.mask, maps, told)
+        with torch.no_grad():
+            return self.bundle.recogniser(self._join(painted, codes).float().clamp(-1, 1))
 
     def _in_full(
         self,
@@ -329,19 +384,20 @@ class Persona(Backbone):
         return torch.from_numpy(wide).to(image.device), latents, F.interpolate(codes.mask, scale_factor=2.0)
 
     def _with_donors(
-        self, targets: list[SwapTarget], codes: Codes, embedding: Tensor, key: Tensor
+        self, targets: list[SwapTarget], codes: Codes, unlike: Sequence[Tensor], key: Tensor
     ) -> tuple[NDArray[np.float32], list[Choice]]:
         """Pictures with the faces of donors unlike the persons, `(B, 3, S, S)`, and how they were put on.
 
         Args:
             targets: The B faces.
             codes: Theirs.
-            embedding: Theirs, `(B, E)`.
+            unlike: Embeddings `(B, E)` that new faces have to be unlike, the faces' own first.
             key: `(B, K, K)`.
         """
+        embedding = unlike[0]
         orders = self._donors(targets, self.edit(codes, key).identity, embedding)
         known = None if self.album is None else self.album.knows(numbers_of(embedding))
-        alike = self._alike_in_rows(embedding)
+        alike = self._alike_in_rows(*unlike)
         return self.cast.put_on_unlike(targets, orders, alike, known, self._read_points)
 
     def _redrawn_in_rows(self, codes: Codes) -> Look:
@@ -483,7 +539,7 @@ class Persona(Backbone):
         # donor from frame to frame would show.
         choices = [Choice(order[0]) for order in orders]
         put_on = self._put_on(targets, choices)
-        redrawn = self._fitted(put_on, targets, codes, embedding, redraw_frames)
+        redrawn = self._fitted(put_on, targets, codes, [embedding], redraw_frames)
         drawn, latents, mask = self._in_full(image, codes, choices, put_on, redrawn)
         return clear(drawn, confidence), codes_of_latents(latents, mask)
 
@@ -558,11 +614,13 @@ class Persona(Backbone):
         """Faces as a tensor where the model is."""
         return torch.from_numpy(faces).to(next(self.parameters()).device)
 
-    def _alike_in_rows(self, embedding: Tensor) -> Alike:
-        """How alike drawn faces are to the persons of embeddings `(B, E)`, as the cast asks for it."""
+    def _alike_in_rows(self, *embeddings: Tensor) -> Alike:
+        """How alike drawn faces are to the persons of embeddings `(B, E)`; of several counts the likest."""
 
         def alike(drawn: NDArray[np.float32], rows: list[int]) -> NDArray[np.float32]:
-            return numbers_of(self._alike(torch.from_numpy(drawn).to(embedding.device), embedding[rows]))
+            pictures = torch.from_numpy(drawn).to(embeddings[0].device)
+            every = torch.stack([embedding[rows] for embedding in embeddings], 1)
+            return numbers_of(self._alike(pictures, every))
 
         return alike
 
@@ -633,9 +691,17 @@ class Persona(Backbone):
         return self.transform(other, key, inverse=True)
 
     def _alike(self, drawn: Tensor, embedding: Tensor) -> Tensor:
-        """Cosines `(B,)` between what the recogniser sees in drawn faces as they would be saved, and embeddings."""
+        """Cosines `(B,)` between what the recogniser sees in drawn faces as they would be saved, and embeddings.
+
+        Args:
+            drawn: `(B, 3, S, S)`.
+            embedding: `(B, E)`; or `(B, N, E)`, of which the one counts that is most alike.
+        """
         with torch.no_grad():
-            return (self.bundle.recogniser(drawn.detach().float().clamp(-1, 1)) * embedding).sum(1)
+            seen = self.bundle.recogniser(drawn.detach().float().clamp(-1, 1))
+            if embedding.ndim == 2:
+                return (seen * embedding).sum(1)
+            return (seen[:, None] * embedding).sum(2).amax(1)
 
     def _look(self, image: Tensor) -> tuple[Codes, Tensor, Tensor]:
         """Codes of `(B, 3, S, S)`, embeddings `(B, E)`, and confidences `(B,)` that the pictures show a face."""

@@ -45,6 +45,8 @@ AWAY = 3.0
 STILL_UNLIKE = 0.12
 # In a clip a redrawn face is taken whole up to the first, and not at all from the second on.
 UNLIKE_IN_CLIPS = (0.08, 0.16)
+# Where who is to be hidden has to be guessed, a face is painted from noise: the share of a face in it, and steps.
+GUESS = (0.0, 4)
 SHAPE = (32, 16, 16)
 
 

@@ -8,7 +8,7 @@ photos back (`tests/light`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from faceanon.landmarks.drawings import (
     draw_face,
     pupils,
 )
-from faceanon.landmarks.redrawing import Again, Look, carried_over, led_back, noise, own_pixels, redraw
+from faceanon.landmarks.redrawing import GUESS, Again, Look, carried_over, led_back, noise, own_pixels, redraw, times
 from faceanon.landmarks.swap import SwapTarget, target_of
 from faceanon.light.networks import Array, LightNetworks, UnfitError, check_layout, open_graph
 from faceanon.names import with_current_paths
@@ -270,18 +270,33 @@ class LightPersona:
         # Persona's `key_label`, which follows from its class: both engines have to draw the same key.
         return secret.normal("faceanon/Persona/key", (free, free))
 
+    def deny(self, image: Array, keys: Array) -> Array:
+        """As `Persona.deny`: other strangers in the place of anonymized `(B, 3, S, S)`."""
+        return self._strangers(image, keys, guess=True)[0]
+
     def anonymize_with_codes(self, image: Array, keys: Array) -> tuple[Array, list[bytes]]:
         """As `Persona.anonymize_with_codes`: pictures `(B, 3, S, S)`, NaN where no face was made out, and codes."""
+        picture, latents, mask = self._strangers(image, keys)
+        return picture, _codes(latents, mask)
+
+    def _strangers(self, image: Array, keys: Array, guess: bool = False) -> tuple[Array, Array, Array]:
+        """Pictures with strangers, their own latents and the masks of the changed cells; `guess` as for `Persona`."""
         self.run.open(self.networks)
         if self.with_cast:
             large = image.shape[-1] == LARGE
             seen = self._look(_halved(image) if large else image)
             targets = _targets(seen.image, seen)
-            put_on, choices = self._with_donors(targets, seen, keys)
+            unlike = [seen.embedding]
+            away = seen
+            if guess and self.redraws:
+                guessed = self._guessed(seen)
+                unlike.append(guessed)
+                away = replace(seen, code=self._with_kept(self._code(guessed), seen.code))
+            put_on, choices = self._with_donors(targets, seen, unlike, keys)
             picture = put_on
             if self.redraws:
-                look = self._redrawn_in_rows(seen)
-                picture = redraw(put_on, look, self._alike_in_rows(seen.embedding), own_pixels(targets))
+                look = self._redrawn_in_rows(away)
+                picture = redraw(put_on, look, self._alike_in_rows(*unlike), own_pixels(targets))
             latents = seen.latents
             mask = seen.mask
             if large:
@@ -305,7 +320,7 @@ class LightPersona:
             picture = self._joined(image, filled, mask)
         # NaN has the pipeline hide this face in another way: what the mesh cannot find, nothing is put over.
         picture[seen.confidence < CLEAR] = np.nan
-        return picture, _codes(latents, mask)
+        return picture, latents, mask
 
     def embeddings(self, faces: Array) -> Array:
         """As `Persona.embeddings`: what the recogniser sees in faces `(B, 3, 128, 128)`, `(B, E)`."""
@@ -398,14 +413,25 @@ class LightPersona:
         code = self._identity(embedding, latents)
         return SeenFaces(image, latents, mask, maps, attributes, code, embedding, place.confidence, place.mesh)
 
-    def _with_donors(self, targets: list[SwapTarget], seen: SeenFaces, keys: Array) -> tuple[Array, list[Choice]]:
+    def _guessed(self, seen: SeenFaces) -> Array:
+        """Embeddings `(B, E)` of the persons as they might be, as `Persona._guessed`."""
+        free = self._space()["free_basis"]
+        anybody = seen.code - seen.code @ free @ free.T
+        told = np.concatenate([anybody, seen.attributes], 1)
+        start = np.repeat(noise()[None], len(seen.image), 0)
+        painted = self._followed(start, times(*GUESS), seen.latents, seen.mask, seen.maps, told)
+        return self._embedding(self._joined(seen.image, painted, seen.mask).clip(-1, 1))
+
+    def _with_donors(
+        self, targets: list[SwapTarget], seen: SeenFaces, unlike: Sequence[Array], keys: Array
+    ) -> tuple[Array, list[Choice]]:
         """Pictures of others under keys, and how they were put on, as `Persona._with_donors`."""
         turned = self._nearer_to_mean(self._turned(seen.code, keys))
         space = self._space()
         cast = self.cast()
         orders = cast.orders(targets, turned, seen.embedding, space["kept_basis"], space["free_basis"], self.album)
         known = None if self.album is None else self.album.knows(seen.embedding)
-        alike = self._alike_in_rows(seen.embedding)
+        alike = self._alike_in_rows(*unlike)
         return cast.put_on_unlike(targets, orders, alike, known, self._read_points)
 
     def _redrawn_in_rows(self, seen: SeenFaces) -> Look:
@@ -435,22 +461,30 @@ class LightPersona:
         return look
 
     def _followed(
-        self, mixed: Array, times: list[float], latents: Array, mask: Array, maps: Array, told: Array, person: Array
+        self,
+        mixed: Array,
+        way: list[float],
+        latents: Array,
+        mask: Array,
+        maps: Array,
+        told: Array,
+        person: Array | None = None,
     ) -> Array:
-        """Mixtures of faces and noise led back to faces, as `Redrawer.follow`."""
+        """Mixtures of faces and noise led back to faces, as `Redrawer.follow`; `way` holds its times."""
         rows = len(mixed)
+        conditions = [told] if person is None else [told, person]
         both = {}
         for name, value in {"latents": latents, "mask": mask, "maps": maps}.items():
-            both[name] = np.concatenate([value, value]).astype(np.float32)
-        condition = np.concatenate([told, person]).astype(np.float32)
+            both[name] = np.concatenate([value] * len(conditions)).astype(np.float32)
+        condition = np.concatenate(conditions).astype(np.float32)
 
         def directions(here: Array, time: float) -> tuple[Array, Array]:
-            at = np.full(2 * rows, time, np.float32)
-            noisy = np.concatenate([here, here])
+            at = np.full(len(condition), time, np.float32)
+            noisy = np.concatenate([here] * len(conditions))
             found = self.run("redrawer", noisy=noisy, time=at, **both, condition=condition)[0]
-            return found[:rows], found[rows:]
+            return found[:rows], found[-rows:]
 
-        followed: Array = latents * (1 - mask) + led_back(mixed.astype(np.float32), times, directions) * mask
+        followed: Array = latents * (1 - mask) + led_back(mixed.astype(np.float32), way, directions) * mask
         return followed
 
     def _read_points(self, drawn: Array) -> Array:
@@ -459,11 +493,11 @@ class LightPersona:
         read: Array = (places[..., :2] + 1) / 2
         return read
 
-    def _alike_in_rows(self, embedding: Array) -> Alike:
-        """How alike drawn faces are to the persons of embeddings `(B, E)`, as the cast asks for it."""
+    def _alike_in_rows(self, *embeddings: Array) -> Alike:
+        """How alike drawn faces are to the persons of embeddings `(B, E)`; of several counts the likest."""
 
         def alike(drawn: Array, rows: list[int]) -> Array:
-            return self._alike(drawn, embedding[rows])
+            return self._alike(drawn, np.stack([embedding[rows] for embedding in embeddings], 1))
 
         return alike
 
@@ -514,8 +548,13 @@ class LightPersona:
         return odd
 
     def _alike(self, drawn: Array, embedding: Array) -> Array:
-        """Cosines `(B,)` between what the recogniser sees in drawn faces as they would be saved, and embeddings."""
-        alike: Array = (self._embedding(drawn.clip(-1, 1)) * embedding).sum(1)
+        """Cosines `(B,)` of drawn faces to embeddings `(B, E)` or `(B, N, E)`, as `Persona._alike`."""
+        seen = self._embedding(drawn.clip(-1, 1))
+        alike: Array
+        if embedding.ndim == 2:
+            alike = (seen * embedding).sum(1)
+        else:
+            alike = (seen[:, None] * embedding).sum(2).max(1)
         return alike
 
     def _encoded(self, image: Array) -> Array:

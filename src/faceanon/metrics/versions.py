@@ -91,7 +91,7 @@ def open_wrongly(backbone: Backbone, anonymized: Tensor, wrong: Tensor) -> Tenso
     """
     if not backbone.sealed:
         return backbone.recover(anonymized, wrong)
-    other = backbone.anonymize(anonymized, wrong)
+    other = backbone.deny(anonymized, wrong)
     # Where it finds no face to draw over, the first stranger stays.
     return torch.where(_finite(other), other, anonymized)
 

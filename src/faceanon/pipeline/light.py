@@ -121,14 +121,15 @@ class LightPipeline(Pipeline):
 
     def draw(self, faces: Faces, keys: Faces, inverse: bool = False) -> list[Row]:
         """Strangers' faces and, unless `inverse`, the codes of the originals."""
-        drawn, codes = self.persona.anonymize_with_codes(faces, keys)
         # Codes of faces that are anonymized already would bring strangers back.
         if inverse:
-            return [(face, None) for face in drawn]
-        return list(zip(drawn, codes, strict=True))
+            return [(face, None) for face in self.persona.deny(faces, keys)]
+        return list(zip(*self.persona.anonymize_with_codes(faces, keys), strict=True))
 
     def change(self, faces: Faces, keys: Faces, inverse: bool = False) -> Faces:
-        """Strangers' faces `(B, 3, S, S)`; a key brings nobody back, `inverse` or not."""
+        """Strangers' faces `(B, 3, S, S)`; a key brings nobody back, and `inverse` draws other strangers."""
+        if inverse:
+            return self.persona.deny(faces, keys)
         return self.persona.anonymize_with_codes(faces, keys)[0]
 
     def codes_of_faces(self, faces: Faces) -> list[bytes]:

@@ -486,18 +486,19 @@ class Pipeline:
             faces: `(B, 3, S, S)` in [-1, 1], on the CPU.
             keys: `(B, *key_shape)`.
             inverse: Recover instead of anonymize. A method whose way back is a sealed code can do nothing else with a
-                key than draw a stranger.
+                key than draw another stranger.
 
         Returns:
             `(B, 3, S, S)` on the CPU, not clamped.
         """
         import torch
 
-        backward = inverse and not self.backbone.sealed
-        if backward:
-            method = self.backbone.recover
-        else:
+        if not inverse:
             method = self.backbone.anonymize
+        elif self.backbone.sealed:
+            method = self.backbone.deny
+        else:
+            method = self.backbone.recover
         with torch.inference_mode():
             return method(faces.to(self.device), keys.to(self.device)).float().cpu()
 

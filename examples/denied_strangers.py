@@ -2,10 +2,10 @@
 
   python examples/denied_strangers.py --pictures PERSONS --mobilefacenet 068.ckpt
 
-PERSONS holds FFHQ-aligned pictures, a folder a person. Each is anonymized under one key and saved, and a second stranger
-is put on the first under another key, in three ways: `unguessed` looks at the first stranger alone, `as it ships` also
-avoids whom the surroundings ask for, and `known` avoids the person, whom nobody knows who has the picture alone. Judges
-accept from their thresholds at a false accept rate of 1e-2 on, as in `faceanon report photographs`.
+PERSONS holds FFHQ-aligned pictures, a folder a person. Each is anonymized under one key and saved, and a second
+stranger is put on the first under another key, in three ways: `unguessed` looks at the first stranger alone, `as it
+ships` also avoids whom the surroundings ask for, and `known` avoids the person, whom nobody knows who has the picture
+alone. Judges accept from their thresholds at a false accept rate of 1e-2 on, as in `faceanon report photographs`.
 """
 
 from __future__ import annotations

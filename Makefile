@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 	@echo "[install] done"
 
-demo: $(STAMP) ## train Persona briefly on synthetic photographs, test it, write a report (about 10 minutes on 2 cores, installation included)
+demo: $(STAMP) ## train Persona briefly on synthetic photographs, test it, write a report (about 10 minutes on 2 cores, installation included; 20 where they have no bfloat16)
 	@echo "[demo] stage 1, stage 2, test, report; results go to $(OUT)"
 	@$(BIN)/faceanon demo --out $(OUT)
 

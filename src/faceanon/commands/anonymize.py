@@ -168,8 +168,8 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-redraw",
         dest="redraw",
         action="store_false",
-        help="leave faces as they are put on: takes about half the time or less, but light, beards and eyes fit the "
-        "photo less (docs/results/speed.md)",
+        help="leave faces as they are put on: takes some 60 %% of the time, but light, beards and eyes fit the photo "
+        "less (docs/results/speed.md)",
     )
     group.add_argument(
         "--min-face",

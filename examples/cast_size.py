@@ -18,10 +18,8 @@ from torch import Tensor
 
 from faceanon.backbones.persona import Persona
 from faceanon.data.files import read_photo
-from faceanon.metrics.recognition import threshold_at_far
 from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.models import load_backbone
-from faceanon.studies.photographs.figures import FAR
 from faceanon.studies.photographs.judges import Judge, dlib_resnet, mobilefacenet
 from faceanon.studies.photographs.people import find_people
 
@@ -84,7 +82,7 @@ def main() -> None:
         known = [embedded(judge, faces) for judge in judges]
         thresholds = []
         for judge, seen in zip(judges, known, strict=True):
-            thresholds.append(threshold_at_far(judge.impostors(seen, torch.tensor(person)), FAR))
+            thresholds.append(judge.threshold(seen, torch.tensor(person)))
         for size in arguments.sizes:
             found = []
             for draw in range(DRAWS if size < len(everybody) else 1):

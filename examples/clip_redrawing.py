@@ -20,13 +20,11 @@ from tqdm import tqdm
 
 from faceanon.backbones.persona import Persona
 from faceanon.key import Secret
-from faceanon.metrics.recognition import threshold_at_far
 from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.models import load_backbone
 from faceanon.pipeline.video.faces import EVERY
 from faceanon.pipeline.video.flicker import FlickerMeter
-from faceanon.studies.photographs.figures import FAR
-from faceanon.studies.photographs.judges import dlib_resnet, mobilefacenet
+from faceanon.studies.photographs.judges import accepted, dlib_resnet, mobilefacenet
 from faceanon.studies.photographs.people import find_people, read_faces
 
 MODEL = "persona_photo128"
@@ -61,7 +59,7 @@ def main() -> None:
     method.eval()
     judges = [mobilefacenet(arguments.mobilefacenet), dlib_resnet()]
     people, person = read_faces(find_people(arguments.pictures, None, 2), SIDE)
-    limits = [threshold_at_far(judge.impostors(judge.embed(people), person), FAR) for judge in judges]
+    limits = [judge.threshold(judge.embed(people), person) for judge in judges]
     key = method.key_from_secret(Secret.random(0), 1)
     flicker = {name: FlickerMeter() for name in WAYS}
     hits: dict[str, list[Tensor]] = {name: [] for name in WAYS}
@@ -73,10 +71,7 @@ def main() -> None:
         for name, drawn in strangers(method, frames, key).items():
             for number, (before, after) in enumerate(zip(frames, drawn, strict=True)):
                 flicker[name].add(track, number, before, after)
-            seen = []
-            for judge, embedding, limit in zip(judges, known, limits, strict=True):
-                seen.append(judge.compare_rows(judge.embed(drawn), embedding) > limit)
-            hits[name].append(torch.stack(seen, 1).float())
+            hits[name].append(accepted(judges, limits, known, drawn))
     for name in WAYS:
         rates = torch.cat(hits[name]).mean(0).tolist()
         told = ", ".join(f"{rate:.3f}" for rate in rates)

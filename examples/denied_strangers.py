@@ -21,11 +21,9 @@ from tqdm import tqdm
 
 from faceanon.backbones.persona import Persona
 from faceanon.key import Secret
-from faceanon.metrics.recognition import threshold_at_far
 from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.models import load_backbone
-from faceanon.studies.photographs.figures import FAR
-from faceanon.studies.photographs.judges import dlib_resnet, mobilefacenet
+from faceanon.studies.photographs.judges import accepted, dlib_resnet, mobilefacenet
 from faceanon.studies.photographs.people import find_people, read_faces
 
 MODEL = "persona_photo128"
@@ -65,17 +63,14 @@ def main() -> None:
     method.eval()
     judges = [mobilefacenet(arguments.mobilefacenet), dlib_resnet()]
     few, person = read_faces(find_people(arguments.pictures, None, 2), SIDE)
-    limits = [threshold_at_far(judge.impostors(judge.embed(few), person), FAR) for judge in judges]
+    limits = [judge.threshold(judge.embed(few), person) for judge in judges]
     keys = [method.key_from_secret(Secret.random(2 * arguments.seed + one), 1) for one in range(2)]
     faces, _ = read_faces(find_people(arguments.pictures, None, arguments.limit), SIDE)
     hits: dict[str, list[Tensor]] = {}
     for some in tqdm(faces.split(BATCH), unit="batch"):
         known = [judge.embed(some) for judge in judges]
         for name, pictures in strangers(method, some, *keys).items():
-            seen = []
-            for judge, embedding, limit in zip(judges, known, limits, strict=True):
-                seen.append(judge.compare_rows(judge.embed(pictures), embedding) > limit)
-            hits.setdefault(name, []).append(torch.stack(seen, 1).float())
+            hits.setdefault(name, []).append(accepted(judges, limits, known, pictures))
     for name, rates in hits.items():
         told = ", ".join(f"{rate:.3f}" for rate in torch.cat(rates).mean(0).tolist())
         print(f"{name}: recognised {told} of {len(faces)} pictures")

@@ -20,10 +20,8 @@ from torch import Tensor
 from faceanon.backbones.persona import Persona
 from faceanon.data.files import read_photo
 from faceanon.landmarks.cast import READ, Choice
-from faceanon.metrics.recognition import threshold_at_far
 from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.models import load_backbone
-from faceanon.studies.photographs.figures import FAR
 from faceanon.studies.photographs.judges import Judge, dlib_resnet, mobilefacenet, shipped_recogniser
 from faceanon.studies.photographs.people import find_people
 
@@ -90,7 +88,7 @@ def main() -> None:
         print(f"{len(photos)} pictures: {len(people)} photos, {len(photos) / len(people):.1f} donors each")
         known = from_bytes(torch.from_numpy(np.stack(originals)))
         for judge in judges:
-            threshold = threshold_at_far(judge.impostors(embedded(judge, known), torch.tensor(person)), FAR)
+            threshold = judge.threshold(embedded(judge, known), torch.tensor(person))
             seen = embedded(judge, pictures)
             scores = judge.compare(seen, seen).numpy()
             print(judge.name)

@@ -21,11 +21,9 @@ from torch import Tensor
 from faceanon.landmarks.expression import expression
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.metrics.quality import psnr
-from faceanon.metrics.recognition import threshold_at_far
 from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.models import load_backbone
 from faceanon.report.sheets import png_bytes, sheet
-from faceanon.studies.photographs.figures import FAR
 from faceanon.studies.photographs.judges import dlib_resnet, mobilefacenet, shipped_recogniser
 from faceanon.studies.photographs.people import find_people, read_faces
 from faceanon.weights.bundle import Bundle
@@ -74,7 +72,7 @@ def main() -> None:
         print("|---|---|---|---|")
         for judge in judges:
             everybody = judge.embed(known)
-            threshold = threshold_at_far(judge.impostors(everybody, person), FAR)
+            threshold = judge.threshold(everybody, person)
             own = everybody[first]
             shares = []
             for seen, wanted in ((plain, own), (mixture, own.roll(1, 0)), (mixture, own)):

@@ -18,11 +18,9 @@ import torch
 from torch import Tensor
 
 from faceanon.metrics.quality import psnr
-from faceanon.metrics.recognition import threshold_at_far
 from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.report.sheets import png_bytes, sheet
-from faceanon.studies.photographs.figures import FAR
-from faceanon.studies.photographs.judges import Judge, dlib_resnet, mobilefacenet, shipped_recogniser
+from faceanon.studies.photographs.judges import Judge, accepted, dlib_resnet, mobilefacenet, shipped_recogniser
 from faceanon.studies.photographs.people import find_people, read_faces
 from faceanon.weights.bundle import Bundle
 
@@ -95,12 +93,9 @@ def main() -> None:
         originals = []
         for judge in judges:
             originals.append(judge.embed(image))
-            thresholds.append(threshold_at_far(judge.impostors(originals[-1], person), FAR))
+            thresholds.append(judge.threshold(originals[-1], person))
         for name, shown in pictures.items():
-            shares = []
-            for judge, original, threshold in zip(judges, originals, thresholds, strict=True):
-                same = judge.compare_rows(judge.embed(shown), original) > threshold
-                shares.append(f"{same.float().mean():.3f}")
+            shares = [f"{share:.3f}" for share in accepted(judges, thresholds, originals, shown).mean(0).tolist()]
             error = ((shown - image) / 2).square().flatten(1).mean(1)
             print(f"| {name} | {' | '.join(shares)} | {psnr(error).mean():.2f} dB |")
     print(f"{len(image)} pictures of {len(person.unique())} persons")

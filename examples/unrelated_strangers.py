@@ -21,11 +21,9 @@ from torch import Tensor
 
 from faceanon.backbones.dbaf import DBAF
 from faceanon.backbones.in_frame import in_use
-from faceanon.metrics.recognition import threshold_at_far
 from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.networks.keyed import stretched
 from faceanon.report.sheets import png_bytes, sheet
-from faceanon.studies.photographs.figures import FAR
 from faceanon.studies.photographs.judges import Judge, dlib_resnet, mobilefacenet
 from faceanon.studies.photographs.people import find_people, read_faces
 
@@ -91,7 +89,7 @@ class Seen:
     def __init__(self, judge: Judge, faces: Faces) -> None:
         self.judge = judge
         self.originals = judge.embed(faces.image)
-        self.threshold = threshold_at_far(judge.impostors(self.originals, faces.person), FAR)
+        self.threshold = judge.threshold(self.originals, faces.person)
 
     def recognised(self, pictures: Tensor) -> float:
         """The share of pictures in which the person of the original is accepted."""

@@ -619,8 +619,7 @@ class Persona(Backbone):
 
         def alike(drawn: NDArray[np.float32], rows: list[int]) -> NDArray[np.float32]:
             pictures = torch.from_numpy(drawn).to(embeddings[0].device)
-            every = torch.stack([embedding[rows] for embedding in embeddings], 1)
-            return numbers_of(self._alike(pictures, every))
+            return numbers_of(self._alike(pictures, *[embedding[rows] for embedding in embeddings]))
 
         return alike
 
@@ -690,18 +689,16 @@ class Persona(Backbone):
         other = self.transform(identity, key.roll(turn, -2))
         return self.transform(other, key, inverse=True)
 
-    def _alike(self, drawn: Tensor, embedding: Tensor) -> Tensor:
+    def _alike(self, drawn: Tensor, *embeddings: Tensor) -> Tensor:
         """Cosines `(B,)` between what the recogniser sees in drawn faces as they would be saved, and embeddings.
 
         Args:
             drawn: `(B, 3, S, S)`.
-            embedding: `(B, E)`; or `(B, N, E)`, of which the one counts that is most alike.
+            embeddings: `(B, E)`; of several the one counts that is most alike.
         """
         with torch.no_grad():
             seen = self.bundle.recogniser(drawn.detach().float().clamp(-1, 1))
-            if embedding.ndim == 2:
-                return (seen * embedding).sum(1)
-            return (seen[:, None] * embedding).sum(2).amax(1)
+            return torch.stack([(seen * one).sum(1) for one in embeddings]).amax(0)
 
     def _look(self, image: Tensor) -> tuple[Codes, Tensor, Tensor]:
         """Codes of `(B, 3, S, S)`, embeddings `(B, E)`, and confidences `(B,)` that the pictures show a face."""

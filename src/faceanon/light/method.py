@@ -497,7 +497,7 @@ class LightPersona:
         """How alike drawn faces are to the persons of embeddings `(B, E)`; of several counts the likest."""
 
         def alike(drawn: Array, rows: list[int]) -> Array:
-            return self._alike(drawn, np.stack([embedding[rows] for embedding in embeddings], 1))
+            return self._alike(drawn, *[embedding[rows] for embedding in embeddings])
 
         return alike
 
@@ -547,14 +547,10 @@ class LightPersona:
         odd: Array = (by_cell.reshape(mask.shape) * mask).sum((1, 2, 3)) / mask.sum((1, 2, 3)).clip(1)
         return odd
 
-    def _alike(self, drawn: Array, embedding: Array) -> Array:
-        """Cosines `(B,)` of drawn faces to embeddings `(B, E)` or `(B, N, E)`, as `Persona._alike`."""
+    def _alike(self, drawn: Array, *embeddings: Array) -> Array:
+        """Cosines `(B,)` of drawn faces to embeddings `(B, E)`, as `Persona._alike`."""
         seen = self._embedding(drawn.clip(-1, 1))
-        alike: Array
-        if embedding.ndim == 2:
-            alike = (seen * embedding).sum(1)
-        else:
-            alike = (seen[:, None] * embedding).sum(2).max(1)
+        alike: Array = np.stack([(seen * one).sum(1) for one in embeddings]).max(0)
         return alike
 
     def _encoded(self, image: Array) -> Array:

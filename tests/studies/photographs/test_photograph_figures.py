@@ -16,7 +16,7 @@ from faceanon.studies.photographs.figures import (
     chance,
     judge_figures,
 )
-from faceanon.studies.photographs.judges import Judge
+from faceanon.studies.photographs.judges import Judge, accepted
 from faceanon.studies.photographs.readings import Measured
 
 
@@ -46,6 +46,15 @@ def test_the_euclidean_judge_compares_rows_as_it_compares_all_with_all():
         everything = judge.compare(some, others)
         assert torch.allclose(everything.diagonal(), judge.compare_rows(some, others), atol=1e-6)
     assert judge.compare_rows(some, torch.full_like(some, math.nan)).isnan().all()
+
+
+def test_each_judge_accepts_from_its_own_threshold_on_and_nobody_where_an_embedding_is_missing():
+    near = Judge("near", lambda image: image, "euclidean")
+    same = Judge("same", lambda image: image)
+    known = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [math.nan, 0.0]])
+    pictures = torch.tensor([[1.0, 0.1], [3.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    found = accepted([near, same], [-0.5, 0.9], [known, known], pictures)
+    assert found.tolist() == [[1.0, 1.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]
 
 
 def test_chance_is_the_share_of_the_persons_other_pictures():

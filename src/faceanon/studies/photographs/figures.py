@@ -14,12 +14,10 @@ from torch import Tensor
 from faceanon.landmarks.expression import expression
 from faceanon.landmarks.mesh import LEFT_EYE, RIGHT_EYE
 from faceanon.metrics.interval import rate_interval
-from faceanon.metrics.recognition import threshold_at_far
 from faceanon.studies.photographs.judges import Judge
 from faceanon.studies.photographs.pictures import ORIGINAL, ROUND_TRIP
 from faceanon.studies.photographs.readings import Measured
 
-FAR = 1e-2
 DRAWS = 1000
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -53,7 +51,7 @@ def judge_figures(judge: Judge, measured: Measured, figures: Figures) -> None:
     versions = measured.versions[judge.name]
     name = judge.name
     # From the originals alone, so that every method is judged at the same threshold.
-    threshold = threshold_at_far(judge.impostors(originals, person), FAR)
+    threshold = judge.threshold(originals, person)
     figures.values[f"threshold/{name}"] = threshold
 
     own = judge.compare(originals, originals)

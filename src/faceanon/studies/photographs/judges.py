@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from faceanon.errors import UserError
 from faceanon.files import load_strictly, sha256
-from faceanon.metrics.recognition import impostor_pairs
+from faceanon.metrics.recognition import impostor_pairs, threshold_at_far
 from faceanon.networks.adapters import Normalised
 from faceanon.networks.dlib_resnet import RECOGNISER, DlibResNet, model_folder
 from faceanon.networks.frozen import Frozen
@@ -25,6 +25,7 @@ from faceanon.weights.bundle import Bundle
 # of 189.3 px, less 8 of its 112 columns on the left and on the right.
 MOBILEFACENET_CROP = (0.108984, 0.848438, 0.191099, 0.824916)
 CHUNK = 1024
+FAR = 1e-2
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,30 @@ class Judge:
         for one, other in parts:
             scores.append(self.compare_rows(embedding[one], embedding[other]))
         return torch.cat(scores)
+
+    def threshold(self, embedding: Tensor, person: Tensor) -> float:
+        """The score from which on two pictures count as one person: `FAR` of different persons' pairs reach it.
+
+        Args:
+            embedding: `(N, E)` of originals.
+            person: `(N,)`, whose they are.
+        """
+        return threshold_at_far(self.impostors(embedding, person), FAR)
+
+
+def accepted(judges: Sequence[Judge], thresholds: Sequence[float], known: Sequence[Tensor], pictures: Tensor) -> Tensor:
+    """Whether each judge takes each picture for the person of the original, `(N, J)` of 0 and 1.
+
+    Args:
+        judges: J of them.
+        thresholds: Theirs, of `Judge.threshold`.
+        known: What each of them sees in the N originals, `(N, E)`.
+        pictures: `(N, 3, S, S)`.
+    """
+    seen = []
+    for judge, threshold, embedding in zip(judges, thresholds, known, strict=True):
+        seen.append(judge.compare_rows(judge.embed(pictures), embedding) > threshold)
+    return torch.stack(seen, 1).float()
 
 
 def _on(device: torch.device | str, network: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

@@ -24,14 +24,13 @@ from faceanon.pipeline.photo import Pipeline
 from faceanon.report.sheets import png_bytes
 from faceanon.results import Results, dumps, git_commit, run_meta
 from faceanon.studies.photographs.figures import (
-    FAR,
     Figures,
     chance,
     file_and_detector_figures,
     judge_figures,
     mesh_figures,
 )
-from faceanon.studies.photographs.judges import Judge
+from faceanon.studies.photographs.judges import FAR, Judge
 from faceanon.studies.photographs.page import contact_sheet, markdown
 from faceanon.studies.photographs.people import Person, Picture
 from faceanon.studies.photographs.pictures import (

@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 import warnings
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -164,6 +165,18 @@ class Notes(L.Callback):
         pl_module.draw_shard = draw_shard
 
 
+@contextmanager
+def double_precision():
+    """New tensors and networks are float64, so that sums in another order agree to 1e-15 of their size, not to 1e-7."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@double_precision()
 def train(case, world=1):
     """Train in this process; gives back weights, averages, running statistics, figures, keys."""
     torch.set_num_threads(1)

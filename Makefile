@@ -5,15 +5,16 @@ STAMP := $(VENV)/.installed
 OUT ?= runs/demo
 ZOO_OUT ?= runs/zoo
 ZOO_STEPS ?= 600
-ZOO_SEEDS ?= 0 1 2
+ZOO_SEEDS ?= 0
 ZOO_JOBS ?= 1
+ZOO_METHODS ?=
 PYTHON ?= python3.11
 MINUTES ?= 5
 GPU_OUT = $(if $(filter command line,$(origin OUT)),$(OUT),docs/results/log/gpu)
 PINS ?= -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo zoo zoo-photographs bench gpu-report docs lint audit sbom test test-slow test-all wheel release-check clean
+.PHONY: help install demo zoo zoo-drawn bench gpu-report docs lint audit sbom test test-slow test-all wheel release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -36,13 +37,13 @@ demo: $(STAMP) ## train Persona briefly on synthetic photographs, test it, write
 	@echo "[demo] stage 1, stage 2, test, report; results go to $(OUT)"
 	@$(BIN)/faceanon demo --out $(OUT)
 
-zoo: $(STAMP) ## train and test every method alike, one table; resumes where it stopped (hours; ZOO_STEPS, ZOO_SEEDS, ZOO_JOBS)
-	@echo "[zoo] $(ZOO_STEPS) batches a method, seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)"
-	@$(BIN)/faceanon zoo --steps $(ZOO_STEPS) --seeds $(ZOO_SEEDS) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)
+zoo: $(STAMP) ## train each method on photographs as long as it needs, test all, one table and a sheet; resumes (hours; ZOO_SEEDS, ZOO_METHODS, ZOO_JOBS)
+	@echo "[zoo] photographs of 128 px, seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)"
+	@$(BIN)/faceanon zoo --bundle photo128_prior --seeds $(ZOO_SEEDS) $(if $(ZOO_METHODS),--methods $(ZOO_METHODS)) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)
 
-zoo-photographs: $(STAMP) ## train and test the methods on photographs, each as long as it needs, one table; resumes (hours; ZOO_SEEDS, ZOO_JOBS)
-	@echo "[zoo-photographs] seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)_photographs"
-	@$(BIN)/faceanon zoo --bundle photo128_prior --seeds $(ZOO_SEEDS) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)_photographs
+zoo-drawn: $(STAMP) ## train every method on drawn faces of 64 px, all for the same number of batches (hours; ZOO_STEPS, ZOO_SEEDS, ZOO_METHODS, ZOO_JOBS)
+	@echo "[zoo-drawn] $(ZOO_STEPS) batches a method, seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)_drawn"
+	@$(BIN)/faceanon zoo --steps $(ZOO_STEPS) --seeds $(ZOO_SEEDS) $(if $(ZOO_METHODS),--methods $(ZOO_METHODS)) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)_drawn
 
 bench: $(STAMP) ## measure time, memory and share of the machine's peak of named cases, into docs/results/log/bench
 	@$(BIN)/faceanon bench --out docs/results/log/bench --page docs/results/log/bench.md

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from faceanon.errors import UserError
 from faceanon.training import precision
 from faceanon.training.precision import choose_precision
 
@@ -23,13 +24,14 @@ def machine(monkeypatch):
     ("bfloat16", "gpu", "asked", "accelerator", "chosen"),
     [
         (False, False, "bf16-mixed", "auto", "32-true"),
-        (False, False, "bf16-true", None, "32-true"),
+        (False, False, "bf16", None, "32-true"),
         (False, True, "bf16-mixed", "cpu", "32-true"),
         (True, False, "bf16-mixed", "auto", "bf16-mixed"),
         (False, True, "bf16-mixed", "auto", "bf16-mixed"),
         (False, True, "bf16-mixed", "gpu", "bf16-mixed"),
         (False, False, "16-mixed", "cpu", "16-mixed"),
-        (False, False, "64-true", "cpu", "64-true"),
+        (False, False, "32", "cpu", "32"),
+        (False, False, 32, "cpu", 32),
         (False, False, None, "cpu", None),
     ],
 )
@@ -46,3 +48,11 @@ def test_what_was_typed_stays(machine, words):
     trainer = {"precision": "bf16-mixed", "accelerator": "auto"}
     choose_precision(trainer, ["faceanon", "fit", *words])
     assert trainer["precision"] == "bf16-mixed"
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-true", "16-true", "transformer-engine", 64])
+def test_a_precision_that_converts_batches_is_refused_in_one_line(machine, precision):
+    machine()
+    words = f"precision={precision} is not for faceanon's trainings; use 32-true, bf16-mixed or 16-mixed"
+    with pytest.raises(UserError, match=words):
+        choose_precision({"precision": precision, "accelerator": "cpu"}, ["faceanon", "fit"])

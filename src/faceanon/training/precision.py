@@ -1,4 +1,4 @@
-"""Trainings in bfloat16 on processors that have no instructions for it."""
+"""Which precisions a training may have, and bfloat16 on processors that have no instructions for it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 import torch
 from lightning.pytorch.utilities import rank_zero_info
 
+from faceanon.errors import UserError
 from faceanon.networks.layout import has_bfloat16
 
 OPTION = "--trainer.precision"
 FULL = "32-true"
+# Weights and batches are float32 in all of these. Others convert batches too, which Lightning cannot do with ours.
+KNOWN = ("32-true", "32", "bf16-mixed", "bf16", "16-mixed", "16")
 
 
 def choose_precision(trainer: MutableMapping[str, Any], words: Sequence[str]) -> None:
@@ -23,8 +26,15 @@ def choose_precision(trainer: MutableMapping[str, Any], words: Sequence[str]) ->
     Args:
         trainer: The trainer's settings; `precision` is replaced.
         words: The command line.
+
+    Raises:
+        UserError: The precision is not one that a training can have.
     """
-    precision = str(trainer.get("precision"))
+    if trainer.get("precision") is None:
+        return
+    precision = str(trainer["precision"])
+    if precision not in KNOWN:
+        raise UserError(f"{OPTION}={precision} is not for faceanon's trainings; use 32-true, bf16-mixed or 16-mixed")
     if not precision.startswith("bf16") or not _on_processor(trainer.get("accelerator")) or has_bfloat16():
         return
     if any(word.partition("=")[0] == OPTION for word in words):

@@ -1,9 +1,12 @@
 """Which faces are redrawn, how far, and what of it a large picture gets."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
+from faceanon.landmarks.drawings import LEFT_EYE, RIGHT_EYE
 from faceanon.landmarks.redrawing import (
     AWAY,
     MIXTURES,
@@ -11,6 +14,7 @@ from faceanon.landmarks.redrawing import (
     STILL_UNLIKE,
     UNLIKE_IN_CLIPS,
     carried_over,
+    eye_pixels,
     led_back,
     noise,
     redraw,
@@ -110,12 +114,44 @@ def test_what_redrawing_changed_is_carried_over_within_the_mask_alone():
     after[:, :, 4:8, 4:8] = 0.5
     mask = np.zeros((1, 1, 4, 4), np.float32)
     mask[:, :, 1, 1] = 1
-    wide = carried_over(large, before, after, mask)
+    nowhere = np.zeros((1, 16, 16), np.float32)
+    wide = carried_over(large, before, after, mask, nowhere)
     assert wide[0, :, 10:14, 10:14] == pytest.approx(0.5, abs=0.1)
     inside = np.zeros((32, 32), bool)
     inside[8:16, 8:16] = True
     assert (wide[:, :, ~inside] == 0).all()
-    assert (carried_over(large, before, before, mask) == large).all()
+    assert (carried_over(large, before, before, mask, nowhere) == large).all()
+
+
+def test_eyes_of_a_large_face_get_the_light_of_a_redrawn_one_and_no_second_pair_of_lids():
+    large = np.zeros((1, 3, 128, 128), np.float32)
+    before = np.zeros((1, 3, 64, 64), np.float32)
+    stripes = np.where(np.arange(64) % 4 < 2, 0.5, -0.5)
+    after = before + (0.2 + stripes).astype(np.float32)
+    mask = np.ones((1, 1, 8, 8), np.float32)
+    eyes = np.zeros((1, 64, 64), np.float32)
+    eyes[:, :, 32:] = 1
+    wide = carried_over(large, before, after, mask, eyes)
+    assert wide[..., 80:112].min() == pytest.approx(0.2, abs=0.05)
+    assert wide[..., 80:112].max() == pytest.approx(0.2, abs=0.05)
+    # Elsewhere what is fine comes with it.
+    assert np.ptp(wide[..., 16:48]) > 0.9
+
+
+def test_eyes_and_what_is_beside_them_are_eye_pixels():
+    mesh = np.zeros((468, 3), np.float32)
+    for eye, x in ((LEFT_EYE, 20), (RIGHT_EYE, 60)):
+        turns = np.linspace(0, 2 * np.pi, len(eye), endpoint=False)
+        mesh[list(eye), :2] = np.stack([x + 8 * np.cos(turns), 40 + 3 * np.sin(turns)], 1)
+    target = SimpleNamespace(picture=np.zeros((80, 80, 3), np.uint8), mesh=mesh)
+    share = eye_pixels([target])[0]
+    assert share.shape == (80, 80)
+    assert share[40, 20] == pytest.approx(1, abs=0.01)
+    assert share[36, 60] > 0.9
+    assert share[40, 40] < 0.2
+    assert share[65, 20] == 0
+    # Half of it is left where it ends, so that nothing shows an edge.
+    assert 0.2 < share[40, 5] < 0.8
 
 
 def test_steps_lead_to_the_wanted_face_and_away_from_the_person():

@@ -59,6 +59,7 @@ from faceanon.landmarks.redrawing import (
     Look,
     Redrawing,
     carried_over,
+    eye_pixels,
     noise,
     own_pixels,
     redraw,
@@ -315,7 +316,7 @@ class Persona(Backbone):
             away = codes.with_identity(space.with_kept(space.code(guessed.float()), space.kept(codes.identity)))
         put_on, choices = self._with_donors(targets, codes, unlike, key)
         redrawn = self._fitted(put_on, targets, away, unlike, redraw)
-        drawn, latents, mask = self._in_full(image, codes, choices, put_on, redrawn)
+        drawn, latents, mask = self._in_full(image, codes, targets, choices, put_on, redrawn)
         return clear(drawn, confidence), latents, mask
 
     def _fitted(
@@ -360,6 +361,7 @@ class Persona(Backbone):
         self,
         image: Tensor,
         codes: Codes,
+        targets: list[SwapTarget],
         choices: list[Choice],
         put_on: NDArray[np.float32],
         redrawn: NDArray[np.float32],
@@ -369,6 +371,7 @@ class Persona(Backbone):
         Args:
             image: The originals.
             codes: Theirs, of the same at half the size where they are large.
+            targets: Their faces, at half the size likewise.
             choices: Whose faces they get.
             put_on: `(B, 3, 128, 128)`, the small pictures with these faces.
             redrawn: The same redrawn.
@@ -380,7 +383,7 @@ class Persona(Backbone):
         with torch.no_grad():
             latents = self.bundle.codec.encode(image)
         wide = self._put_on(self._targets(image, codes), choices)
-        wide = carried_over(wide, put_on, redrawn, numbers_of(codes.mask))
+        wide = carried_over(wide, put_on, redrawn, numbers_of(codes.mask), eye_pixels(targets))
         return torch.from_numpy(wide).to(image.device), latents, F.interpolate(codes.mask, scale_factor=2.0)
 
     def _with_donors(
@@ -540,7 +543,7 @@ class Persona(Backbone):
         choices = [Choice(order[0]) for order in orders]
         put_on = self._put_on(targets, choices)
         redrawn = self._fitted(put_on, targets, codes, [embedding], redraw_frames)
-        drawn, latents, mask = self._in_full(image, codes, choices, put_on, redrawn)
+        drawn, latents, mask = self._in_full(image, codes, targets, choices, put_on, redrawn)
         return clear(drawn, confidence), codes_of_latents(latents, mask)
 
     def unlike(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:

@@ -36,7 +36,18 @@ from faceanon.landmarks.drawings import (
     draw_face,
     pupils,
 )
-from faceanon.landmarks.redrawing import GUESS, Again, Look, carried_over, led_back, noise, own_pixels, redraw, times
+from faceanon.landmarks.redrawing import (
+    GUESS,
+    Again,
+    Look,
+    carried_over,
+    eye_pixels,
+    led_back,
+    noise,
+    own_pixels,
+    redraw,
+    times,
+)
 from faceanon.landmarks.swap import SwapTarget, target_of
 from faceanon.light.networks import Array, LightNetworks, UnfitError, check_layout, open_graph
 from faceanon.names import with_current_paths
@@ -301,7 +312,7 @@ class LightPersona:
             mask = seen.mask
             if large:
                 wide = self.cast().put_on(_targets(image, seen), choices)
-                picture = carried_over(wide, put_on, picture, seen.mask)
+                picture = carried_over(wide, put_on, picture, seen.mask, eye_pixels(targets))
                 latents = self._encoded(image)
                 mask = _doubled(mask)
         elif image.shape[-1] == SIZE:

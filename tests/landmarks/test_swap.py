@@ -252,3 +252,20 @@ def test_a_face_of_which_too_little_would_change_is_not_called_hidden(face, poin
     # A mesh that lies beyond the picture hides nothing in it.
     beyond = points + np.float32(300)
     assert not target_of(face, beyond, cells).hidden
+
+
+def test_what_becomes_smaller_is_a_mean_and_no_row_of_dots():
+    stripes = np.zeros((64, 64, 3), np.uint8)
+    stripes[:, ::2] = 200
+    rows, columns = np.mgrid[:32, :32].astype(np.float32)
+    # Every second column alone would be white, or black.
+    half = swap._sampled(stripes, np.stack([2 * columns, 2 * rows], -1))
+    assert abs(half[4:-4, 4:-4].astype(int) - 100).max() < 30
+    as_large = swap._sampled(stripes, np.stack([columns, rows], -1))
+    assert (as_large == stripes[:32, :32]).all()
+
+
+def test_a_large_picture_that_becomes_smaller_throughout_is_sampled_in_pieces():
+    grey = np.full((512, 512, 3), 90, np.uint8)
+    rows, columns = np.mgrid[:256, :256].astype(np.float32)
+    assert (swap._sampled(grey, np.stack([2 * columns, 2 * rows], -1)) == 90).all()

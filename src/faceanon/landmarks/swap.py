@@ -83,6 +83,10 @@ TURNED_INSET = 0.14  # ... and so much more where a donor seen from the front is
 HALF = 0.5  # share of a pixel from which it counts as the person's own
 LEAST_CHANGED = 0.35  # share of the pixels that may change, from which a face counts as hidden
 LEAST_SKIN = 50  # pixels from which light can be told
+AS_LARGE = 1.2  # pixels of a donor that fall into one of the picture, up to which single places are taken
+SMALLER = 1.6  # ... and from which the mean is
+LONGEST_ROW = 16_384  # pixels
+FINER = 3  # single places in a pixel and a direction that such a mean is taken of
 LEAST_AREA = 0.02  # square pixels; triangles that are seen from their edge are left out
 
 
@@ -365,10 +369,41 @@ def _warped(donor: Donor, shape: Array, target: SwapTarget, triangles: NDArray[n
     # A label is the number of the nearest drawn pixel, counted row by row from 1.
     field = field[gaps == 0][nearest - 1]
     _look_like(field, shape, target.looks, donor.pupils)
-    warped: Pixels = cv2.remap(
-        donor.picture, field[..., 0] - 0.5, field[..., 1] - 0.5, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REFLECT
+    return _sampled(donor.picture, field - np.float32(0.5))
+
+
+def _sampled(picture: Pixels, field: Array) -> Pixels:
+    """A picture's colours, `(S, S, 3)`, at the places of a field `(S, S, 2)`, (0, 0) the middle of its first pixel.
+
+    Where it becomes smaller, as an open eye does that is shut, the mean over each pixel is taken. Single places would
+    be lashes and gaps by turns, and leave a row of dots.
+    """
+    sampled = _remapped(picture, field)
+    # By how much the place changes from a pixel to the next one, down and across, (S, S, 2) each.
+    down: Array = np.gradient(field, axis=0)
+    across: Array = np.gradient(field, axis=1)
+    smaller: Array = np.maximum(np.abs(down), np.abs(across)).max(-1)
+    few = smaller > AS_LARGE
+    if not few.any():
+        return sampled
+    half = 0.5 - 0.5 / FINER
+    parts = np.linspace(-half, half, FINER, dtype=np.float32)[:, None, None]
+    # Places within each of these N pixels, (FINER * FINER, N, 2).
+    places: Array = (field[few] + parts[:, None] * down[few] + parts * across[few]).reshape(FINER * FINER, -1, 2)
+    # OpenCV takes no longer rows.
+    pieces = np.array_split(places, 1 + places.shape[1] // LONGEST_ROW, 1)
+    means = np.concatenate([np.asarray(_remapped(picture, piece)).mean(0) for piece in pieces])
+    share = np.interp(smaller[few], (AS_LARGE, SMALLER), (0, 1))[:, None]
+    sampled[few] = (sampled[few] * (1 - share) + means * share).round().astype(np.uint8)
+    return sampled
+
+
+def _remapped(picture: Pixels, field: Array) -> Pixels:
+    """A picture's colours at the places of a field `(H, W, 2)`, `(H, W, 3)`."""
+    colours: Pixels = cv2.remap(
+        picture, field[..., 0], field[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REFLECT
     ).astype(np.uint8)
-    return warped
+    return colours
 
 
 def _inset(points: Array, most: float) -> Array:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from faceanon.landmarks.drawings import LEFT_EYE, RIGHT_EYE
+from faceanon.landmarks.drawings import LEFT_EYE, NOSE_OUTLINE, OUTER_LIPS, RIGHT_EYE
 from faceanon.landmarks.redrawing import (
     AWAY,
     MIXTURES,
@@ -14,7 +14,7 @@ from faceanon.landmarks.redrawing import (
     STILL_UNLIKE,
     UNLIKE_IN_CLIPS,
     carried_over,
-    eye_pixels,
+    feature_pixels,
     led_back,
     noise,
     redraw,
@@ -138,20 +138,29 @@ def test_eyes_of_a_large_face_get_the_light_of_a_redrawn_one_and_no_second_pair_
     assert np.ptp(wide[..., 16:48]) > 0.9
 
 
-def test_eyes_and_what_is_beside_them_are_eye_pixels():
+def test_features_are_eyes_nose_and_lips_and_what_is_beside_them():
     mesh = np.zeros((468, 3), np.float32)
-    for eye, x in ((LEFT_EYE, 20), (RIGHT_EYE, 60)):
-        turns = np.linspace(0, 2 * np.pi, len(eye), endpoint=False)
-        mesh[list(eye), :2] = np.stack([x + 8 * np.cos(turns), 40 + 3 * np.sin(turns)], 1)
-    target = SimpleNamespace(picture=np.zeros((80, 80, 3), np.uint8), mesh=mesh)
-    share = eye_pixels([target])[0]
-    assert share.shape == (80, 80)
-    assert share[40, 20] == pytest.approx(1, abs=0.01)
-    assert share[36, 60] > 0.9
-    assert share[40, 40] < 0.2
-    assert share[65, 20] == 0
+    # Middle, and half of width and height.
+    places = {
+        LEFT_EYE: (40, 50, 13, 5),
+        RIGHT_EYE: (88, 50, 13, 5),
+        NOSE_OUTLINE: (64, 76, 9, 8),
+        OUTER_LIPS: (64, 100, 14, 6),
+    }
+    for part, (x, y, wide, high) in places.items():
+        turns = np.linspace(np.pi, 3 * np.pi, len(part), endpoint=False)
+        mesh[list(part), :2] = np.stack([x + wide * np.cos(turns), y + high * np.sin(turns)], 1)
+    target = SimpleNamespace(picture=np.zeros((128, 128, 3), np.uint8), mesh=mesh)
+    share = feature_pixels([target])[0]
+    assert share.shape == (128, 128)
+    for x, y, _, high in places.values():
+        assert share[y, x] == pytest.approx(1, abs=0.01)
+        assert share[y - high, x] > 0.9
+    # Forehead, cheeks and chin are none.
+    for x, y in ((64, 25), (30, 80), (98, 80), (64, 126)):
+        assert share[y, x] < 0.001
     # Half of it is left where it ends, so that nothing shows an edge.
-    assert 0.2 < share[40, 5] < 0.8
+    assert 0.2 < share[50, 40 - 13 - 10] < 0.8
 
 
 def test_steps_lead_to_the_wanted_face_and_away_from_the_person():

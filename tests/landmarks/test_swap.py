@@ -8,8 +8,8 @@ import pytest
 from cast_list import listed
 
 from faceanon.landmarks import swap
-from faceanon.landmarks.drawings import LEFT_BROW, LEFT_EYE, NOSE_TIP, OUTLINE, RIGHT_BROW, pupils
-from faceanon.landmarks.geometry import eye_distance, openness, turn
+from faceanon.landmarks.drawings import LEFT_BROW, LEFT_EYE, NOSE_TIP, OUTLINE, RIGHT_BROW, RIGHT_EYE, pupils
+from faceanon.landmarks.geometry import eye_distance, filled, openness, turn
 from faceanon.landmarks.swap import (
     SHIFT,
     Donor,
@@ -269,3 +269,25 @@ def test_a_large_picture_that_becomes_smaller_throughout_is_sampled_in_pieces():
     grey = np.full((512, 512, 3), 90, np.uint8)
     rows, columns = np.mgrid[:256, :256].astype(np.float32)
     assert (swap._sampled(grey, np.stack([2 * columns, 2 * rows], -1)) == 90).all()
+
+
+@pytest.mark.parametrize(("wanted", "seen"), [((0.05, 0.0), (0.05, 0.0)), ((0.6, 0.0), (swap.FARTHEST_LOOK, 0.0))])
+def test_both_pupils_move_alike_and_not_beyond_the_lids(points, wanted, seen):
+    side = 256
+    shape = points[:, :2]
+    middles = np.stack([shape[list(eye)].mean(0) for eye in (LEFT_EYE, RIGHT_EYE)])
+    width = float(np.mean([np.ptp(shape[list(eye), 0]) for eye in (LEFT_EYE, RIGHT_EYE)]))
+    columns, rows = np.meshgrid(np.arange(side), np.arange(side))
+    field = np.stack([columns, rows], -1).astype(np.float32)
+    before = field.copy()
+    # One eye is read twice as far off as wanted, and the other as straight ahead.
+    off = np.array([2 * np.array(wanted), (0, 0)]) * width
+    there = np.floor(middles)
+    swap._look_like(field, shape, middles, there + off)
+    for middle in there.astype(int):
+        move = field[middle[1], middle[0]] - before[middle[1], middle[0]]
+        assert move == pytest.approx(np.array(seen) * width, abs=0.01 * width)
+    outside = np.ones((side, side), bool)
+    for eye in (LEFT_EYE, RIGHT_EYE):
+        outside &= ~filled(shape[list(eye)], side)
+    assert (field == before)[outside].all()

@@ -59,7 +59,7 @@ from faceanon.landmarks.redrawing import (
     Look,
     Redrawing,
     carried_over,
-    eye_pixels,
+    feature_pixels,
     noise,
     own_pixels,
     redraw,
@@ -383,7 +383,7 @@ class Persona(Backbone):
         with torch.no_grad():
             latents = self.bundle.codec.encode(image)
         wide = self._put_on(self._targets(image, codes), choices)
-        wide = carried_over(wide, put_on, redrawn, numbers_of(codes.mask), eye_pixels(targets))
+        wide = carried_over(wide, put_on, redrawn, numbers_of(codes.mask), feature_pixels(targets))
         return torch.from_numpy(wide).to(image.device), latents, F.interpolate(codes.mask, scale_factor=2.0)
 
     def _with_donors(

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faceanon.landmarks.cast import Alike
-from faceanon.landmarks.drawings import LEFT_EYE, RIGHT_EYE
-from faceanon.landmarks.geometry import filled, wider
+from faceanon.landmarks.drawings import LEFT_EYE, NOSE_OUTLINE, OUTER_LIPS, RIGHT_EYE
+from faceanon.landmarks.geometry import eye_distance, filled, wider
 from faceanon.landmarks.swap import SwapTarget
 
 if TYPE_CHECKING:
@@ -50,11 +50,12 @@ UNLIKE_IN_CLIPS = (0.08, 0.16)
 # Where who is to be hidden has to be guessed, a face is painted from noise: the share of a face in it, and steps.
 GUESS = (0.0, 4)
 SHAPE = (32, 16, 16)
-# Eyes of large faces get from redrawing what is wider than so many pixels of the small picture, which is their light.
-# What is finer, lids and pupils, would lie beside the donor's, and both would show.
-EYES_LIGHT = 4.0
-BESIDE_EYES = 0.9  # how far an area of the eyes reaches beyond the lids, both sides together, in widths of the eye
-EYES_EDGE = 3.0  # how softly it ends, in pixels
+# Features of large faces get from redrawing what is wider than so many pixels of the small picture, which is light.
+# What is finer, lids, pupils and nostrils, would lie beside the donor's, and both would show.
+LIGHT = 4.0
+# How far each of them reaches beyond its outline, both sides together, in distances between the eyes.
+FEATURES = ((LEFT_EYE, 0.28), (RIGHT_EYE, 0.28), (NOSE_OUTLINE, 0.16), (OUTER_LIPS, 0.24))
+SOFT = 3.0  # how softly that area ends, in pixels
 
 
 @cache
@@ -106,17 +107,16 @@ def own_pixels(targets: Sequence[SwapTarget]) -> Array:
     return np.stack([target.own * target.area for target in targets]).astype(np.float32)
 
 
-def eye_pixels(targets: Sequence[SwapTarget]) -> Array:
-    """How much of each pixel belongs to the eyes and what is beside them, `(B, S, S)` in [0, 1]."""
+def feature_pixels(targets: Sequence[SwapTarget]) -> Array:
+    """How much of each pixel belongs to eyes, nose or lips and what is beside them, `(B, S, S)` in [0, 1]."""
     sheets = []
     for target in targets:
         side = len(target.picture)
+        measure = eye_distance(target.mesh) / side
         near = np.zeros((side, side), bool)
-        for eye in (LEFT_EYE, RIGHT_EYE):
-            lids = target.mesh[list(eye), :2]
-            width = float(np.ptp(lids, axis=0).max())
-            near |= wider(filled(lids, side), BESIDE_EYES * width / side)
-        sheets.append(cv2.GaussianBlur(near.astype(np.float32), (0, 0), EYES_EDGE))
+        for outline, beside in FEATURES:
+            near |= wider(filled(target.mesh[list(outline), :2], side), beside * measure)
+        sheets.append(cv2.GaussianBlur(near.astype(np.float32), (0, 0), SOFT))
     return np.stack(sheets)
 
 
@@ -192,26 +192,26 @@ def _between(first: Array, second: Array, share: Array) -> Array:
     return mixed
 
 
-def carried_over(large: Array, before: Array, after: Array, mask: Array, eyes: Array) -> Array:
-    """Large pictures with what redrawing changed in small ones: its light and colours, and the coarse features.
+def carried_over(large: Array, before: Array, after: Array, mask: Array, features: Array) -> Array:
+    """Large pictures with what redrawing changed in small ones: its light and colours.
 
-    Redrawn are faces of one size. Details of a large face stay those of the donor's photograph, and so do its eyes but
-    for their light.
+    Redrawn are faces of one size. Details of a large face stay those of the donor's photograph, and so do its eyes,
+    nose and lips but for their light.
 
     Args:
         large: `(B, 3, 2 S, 2 S)` in [-1, 1] with faces put on.
         before: `(B, 3, S, S)`, the same faces put on small.
         after: The same redrawn.
         mask: `(B, 1, h, h)` of 0 and 1, the cells that may change.
-        eyes: `(B, S, S)`, of `eye_pixels`.
+        features: `(B, S, S)`, of `feature_pixels`.
     """
     result = large.copy()
     side = large.shape[-1]
     # The interpolation reaches a pixel or two beyond, where nothing may change.
     allowed = mask.repeat(side // mask.shape[-1], -2).repeat(side // mask.shape[-1], -1)
     for row, change in enumerate(np.ascontiguousarray((after - before).transpose(0, 2, 3, 1))):
-        light = cv2.GaussianBlur(change, (0, 0), EYES_LIGHT)
-        change = _between(change, light, eyes[row, :, :, None])
+        light = cv2.GaussianBlur(change, (0, 0), LIGHT)
+        change = _between(change, light, features[row, :, :, None])
         wide = cv2.resize(change, (side, side), interpolation=cv2.INTER_CUBIC)
         result[row] += wide.transpose(2, 0, 1) * allowed[row]
     return result

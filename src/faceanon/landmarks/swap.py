@@ -83,6 +83,7 @@ TURNED_INSET = 0.14  # ... and so much more where a donor seen from the front is
 HALF = 0.5  # share of a pixel from which it counts as the person's own
 LEAST_CHANGED = 0.35  # share of the pixels that may change, from which a face counts as hidden
 LEAST_SKIN = 50  # pixels from which light can be told
+FARTHEST_LOOK = 0.2  # by how much pupils move at most, in widths of the eye; beyond, irises are cut off by the lids
 AS_LARGE = 1.2  # pixels of a donor that fall into one of the picture, up to which single places are taken
 SMALLER = 1.6  # ... and from which the mean is
 LONGEST_ROW = 16_384  # pixels
@@ -416,16 +417,22 @@ def _inset(points: Array, most: float) -> Array:
 
 
 def _look_like(field: Array, shape: Array, looks: Array, donor: Array) -> None:
-    """Change where pixels come from, in place, so that the eyes look where `looks` says."""
+    """Change where pixels come from, in place, so that the eyes look where `looks` says, or nearly so.
+
+    Both move alike, since what is read of one pupil is often off, and only as far as lids and white of the eye allow.
+    """
     side = len(field)
-    for eye, wanted, given in zip((LEFT_EYE, RIGHT_EYE), looks, donor, strict=True):
-        column, row = np.clip(wanted.astype(int), 0, side - 1)
-        place = field[row, column]
+    eyes = (LEFT_EYE, RIGHT_EYE)
+    columns, rows = np.clip(looks.astype(int), 0, side - 1).T
+    # With all of it, at the target's pupils the field would point to the donor's.
+    move = (donor - field[rows, columns]).mean(0)
+    width = np.mean([np.ptp(shape[list(eye), 0]) for eye in eyes])
+    move = move * min(FARTHEST_LOOK * width / max(float(np.linalg.norm(move)), 1e-3), 1)
+    for eye in eyes:
         inside = filled(shape[list(eye)], side).astype(np.float32)
         # Lids stay where they are: the move fades out towards them.
         weight = np.minimum(cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 3) / (side / 85), 1)
-        # At the target's pupil the field now points to the donor's.
-        field += weight[..., None] * (given - place)
+        field += weight[..., None] * move.astype(np.float32)
 
 
 def _in_light_of(warped: Pixels, target: SwapTarget) -> Array:

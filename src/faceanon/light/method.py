@@ -41,7 +41,7 @@ from faceanon.landmarks.redrawing import (
     Again,
     Look,
     carried_over,
-    eye_pixels,
+    feature_pixels,
     led_back,
     noise,
     own_pixels,
@@ -312,7 +312,7 @@ class LightPersona:
             mask = seen.mask
             if large:
                 wide = self.cast().put_on(_targets(image, seen), choices)
-                picture = carried_over(wide, put_on, picture, seen.mask, eye_pixels(targets))
+                picture = carried_over(wide, put_on, picture, seen.mask, feature_pixels(targets))
                 latents = self._encoded(image)
                 mask = _doubled(mask)
         elif image.shape[-1] == SIZE:

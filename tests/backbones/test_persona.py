@@ -16,6 +16,7 @@ from faceanon.backbones.persona_cells import CLEAR, bytes_of, halved, soft_edge
 from faceanon.data.files import read_photo
 from faceanon.errors import UserError
 from faceanon.key import Secret
+from faceanon.landmarks import redrawing
 from faceanon.models import load_backbone, load_into, save_backbone
 from faceanon.paths import checkpoints
 from faceanon.sealed.coder import decode_cells
@@ -533,6 +534,8 @@ def test_frames_of_a_clip_are_redrawn_in_either_size(faces, monkeypatch, side):
     key = shipped.sample_key(1, torch.Generator().manual_seed(0))
     mean = shipped.unlike(faces[:1], shipped.encode(faces[:1]).identity[0], key)[None]
     frame = F.interpolate(faces[:1], size=(side, side), mode="bicubic").clamp(-1, 1)
+    # However much the redrawn face is like the person, it is taken whole.
+    monkeypatch.setattr(redrawing, "UNLIKE_IN_CLIPS", (2.0, 3.0))
     drawn, codes = shipped.anonymize_as_with_codes(frame, mean, key)
     monkeypatch.setattr(shipped, "redraws", False)
     put_on, same = shipped.anonymize_as_with_codes(frame, mean, key)

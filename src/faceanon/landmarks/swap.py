@@ -393,7 +393,7 @@ def _sampled(picture: Pixels, field: Array) -> Pixels:
     places: Array = (field[few] + parts[:, None] * down[few] + parts * across[few]).reshape(FINER * FINER, -1, 2)
     # OpenCV takes no longer rows.
     pieces = np.array_split(places, 1 + places.shape[1] // LONGEST_ROW, 1)
-    means = np.concatenate([np.asarray(_remapped(picture, piece)).mean(0) for piece in pieces])
+    means = np.concatenate([_remapped(picture, piece).mean(0) for piece in pieces])
     share = np.interp(smaller[few], (AS_LARGE, SMALLER), (0, 1))[:, None]
     sampled[few] = (sampled[few] * (1 - share) + means * share).round().astype(np.uint8)
     return sampled

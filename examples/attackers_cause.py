@@ -42,7 +42,7 @@ from faceanon.landmarks.mesh import FaceMesh
 from faceanon.landmarks.swap import MOVING, SwapTarget, aligned
 from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.models import load_backbone
-from faceanon.studies.photographs.attackers import GROW, AsShown, PaintedOver, attack, halves, judged
+from faceanon.studies.photographs.attackers import GROW, AsShown, PaintedOver, attack, halves, judged, undo
 from faceanon.studies.photographs.figures import Figures
 from faceanon.studies.photographs.judges import Judge, mobilefacenet
 from faceanon.studies.photographs.people import find_people
@@ -328,6 +328,18 @@ def recogniser_alone(method: Backbone, judge: Judge, attacked: FaceBatch, known:
     return Figures({"attack/recogniser": found.trained.rank1, "attack/recogniser/untrained": found.untrained.rank1})
 
 
+def inversion_alone(method: Backbone, judge: Judge, attacked: FaceBatch, known: FaceBatch, seed: int) -> Figures:
+    """Whom the network that undoes pictures brings back, without a recogniser that is fine-tuned."""
+    with judged(method, judge), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        undone = undo(Target(method, attacked, lambda: known, BUDGETS["small"], seed))
+    return Figures({"attack/inversion": undone.same})
+
+
+# Which attackers there are, and what their figures are kept under.
+ALONE = {"both": "", "recogniser": "-alone", "inversion": "-inversion"}
+
+
 def line_of(found: list[Figures]) -> str:
     """Mean, least and most of each figure over the seeds."""
     parts = []
@@ -347,7 +359,9 @@ def main() -> None:
     )
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS, metavar="NAME")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N")
-    parser.add_argument("--recogniser-alone", action="store_true", help="no inversion: half of the time")
+    parser.add_argument(
+        "--attackers", choices=ALONE, default="both", help="one of the two takes half of the time (default: both)"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where figures are kept")
     arguments = parser.parse_args()
     shipped, _ = load_backbone(MODEL)
@@ -361,11 +375,13 @@ def main() -> None:
     for seed in arguments.seeds:
         attacked, known = halves(people, SIDE, seed)
         for name in arguments.variants:
-            path = arguments.out / f"{name}-{seed}{'-alone' if arguments.recogniser_alone else ''}.json"
+            path = arguments.out / f"{name}-{seed}{ALONE[arguments.attackers]}.json"
             if not path.is_file():
                 method = method_of(name, shipped, mesh)
-                if arguments.recogniser_alone:
+                if arguments.attackers == "recogniser":
                     one = recogniser_alone(method, judge, attacked, known, seed)
+                elif arguments.attackers == "inversion":
+                    one = inversion_alone(method, judge, attacked, known, seed)
                 else:
                     one = attack(method, judge, attacked, known, BUDGETS["small"], seed, torch.device("cpu"))
                 write_atomic(path, json.dumps(asdict(one)).encode())

@@ -62,8 +62,8 @@ def test_a_further_method_is_judged_without_embedding_the_originals_again(repo):
 
 @pytest.mark.slow
 def test_the_codec_reaches_half_of_the_measured_convolutions(repo):
-    # .85 and .81 on a quiet machine, .60 and .62 on one whose processor has matrix units, .55 and .58 on another of these
-    # with other work beside it. Another program on the same caches takes some of it, and nothing adds to it: it counts
+    # .85 and .81 on a quiet machine, .60 and .62 on one whose processor has matrix units, .55 and .58 on another of
+    # these beside other work. Another program on the same caches takes some of it, and nothing adds to it: it counts
     # what is reached in one of three times.
     for _ in range(3):
         told = printed(repo, "examples/codec_speed.py", "--rounds", "8")

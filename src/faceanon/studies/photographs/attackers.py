@@ -34,7 +34,7 @@ from faceanon.studies.photographs.pictures import drawing_facts
 from faceanon.studies.photographs.readings import Mesh
 from faceanon.studies.security.base import BUDGETS, Budget
 from faceanon.studies.security.parrot import control, learn
-from faceanon.studies.security.recognised import chance, recognised
+from faceanon.studies.security.recognised import Recognised, chance, recognised
 from faceanon.studies.security.reidentify import reidentify
 from faceanon.studies.security.target import Target
 from faceanon.types import FaceBatch
@@ -256,9 +256,7 @@ def attack(
     with judged(method, judge), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         target = Target(method, attacked, lambda: known, budget, seed, device)
-        restore = learn(target, target.known_hidden, target.known.image, "undoing without a key")
-        shown = target.embed(target.batched(restore, target.hidden))
-        undone = recognised(shown, target.gallery, target.probes.identity, target.threshold)
+        undone = undo(target)
         looked_for = reidentify(target)
     _add(figures, "attack/inversion", undone.same, undone.same_interval)
     _add(figures, "attack/inversion/rank1", undone.rank1, undone.rank1_interval)
@@ -269,6 +267,13 @@ def attack(
     figures.values["attack/people"] = float(len(torch.unique(target.probes.identity)))
     figures.values["attack/chance"] = chance(target.probes.identity)
     return figures
+
+
+def undo(target: Target) -> Recognised:
+    """Who is recognised in what a network makes of the pictures, without the key; it trained on the attackers' own."""
+    restore = learn(target, target.known_hidden, target.known.image, "undoing without a key")
+    shown = target.embed(target.batched(restore, target.hidden))
+    return recognised(shown, target.gallery, target.probes.identity, target.threshold)
 
 
 def _add(figures: Figures, name: str, value: float, interval: tuple[float, float]) -> None:

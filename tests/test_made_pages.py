@@ -62,6 +62,15 @@ def test_every_page_says_the_idea_and_what_differs(maker):
             assert len(rest.split("## ")[0].strip()) > 40, f"{method.name}: {heading.strip()} says nothing"
 
 
+def test_every_page_but_those_without_a_paper_says_what_holds(maker):
+    for method in maker.methods():
+        if method.name in ("persona", "blur", "pixelate", "mask"):
+            continue
+        _, _, rest = (maker.METHODS / f"{method.name}.md").read_text(encoding="utf-8").partition("## What holds here\n")
+        claims = [line for line in rest.split("\n## ")[0].splitlines() if line.startswith("- *")]
+        assert len(claims) >= 2, f"{method.name}.md: no claims under What holds here"
+
+
 def test_figures_are_those_of_the_zoo(maker):
     row = maker.zoo()["mirage"]
     assert row["recognised, same picture ↓"] == "2.7 %"

@@ -2,8 +2,8 @@
 
 The demo uses photo128 and the synthetic photographs that ship with it. Both stages of Persona train for some minutes,
 from the shipped model on, and are tested on synthetic persons that no training saw. Then the new model anonymizes and
-recovers photographs. --from-scratch starts from nothing, which takes hours to draw believable people. --bundle synth64
-trains DBAF on procedural faces instead.
+recovers photographs, and so does the model that ships, for comparison. --from-scratch starts from nothing, which takes
+hours to draw believable people. --bundle synth64 trains DBAF on procedural faces instead.
 
   faceanon demo --out runs/demo
   faceanon demo --out runs/demo --batches 2000 --from-scratch
@@ -94,8 +94,10 @@ def _photographs(options: DemoOptions) -> int:
     quiet = ["--trainer.logger=false", "--trainer.callbacks=null"]
     train(["test", *_photograph_stage("persona_s2", options, second), *model, *quiet])
     print("[4/4] anonymize and recover photographs", flush=True)
-    sheet = _use(second / "model", options)
-    print(f"photographs, anonymized, recovered, opened with a wrong password: {sheet.resolve()}")
+    new = _use(second / "model", options, "photographs")
+    shipped = _use(checkpoints() / SHIPPED, options, "shipped")
+    print(f"photographs, anonymized, recovered, opened with a wrong password: {new.resolve()}")
+    print(f"the same with the model that ships, which trained for hours: {shipped.resolve()}")
     print(f"done; open {(report / 'report.html').resolve()}")
     return 0
 
@@ -132,15 +134,15 @@ def _head_start(config: str, options: DemoOptions) -> int:
     return min(100, options.batches // 3)
 
 
-def _use(model: Path, options: DemoOptions) -> Path:
-    """Take held-out photographs to files and back with the new model; the sheet that shows it."""
+def _use(model: Path, options: DemoOptions, name: str) -> Path:
+    """Take held-out photographs to files in `name` and back with a model; the sheet `name`.png that shows it."""
     from faceanon.data.prepared import PreparedFaces
     from faceanon.pipeline.photo import Pipeline
     from faceanon.pipeline.sheet import there_and_back
 
     faces = PreparedFaces(bundle=options.bundle, cache=str(options.out / "prepared"), seed=options.seed)
     photos = faces.files("test")[:SHOWN]
-    return there_and_back(Pipeline.load(model), photos, options.out / "photos", options.out / "photographs.png")
+    return there_and_back(Pipeline.load(model), photos, options.out / name, options.out / f"{name}.png")
 
 
 def _procedural_faces(options: DemoOptions) -> int:

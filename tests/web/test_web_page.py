@@ -1,14 +1,16 @@
 """A walk through the web page in headless Chromium.
 
-With FACEANON_SCREENSHOTS=docs/results it writes the documentation's pictures.
+With FACEANON_SCREENSHOTS=docs/results/log it writes the documentation's pictures.
 """
 
 import importlib.util
+import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +51,7 @@ def likeness(original, path, hidden):
 
 
 def start(tmp, *words):
-    command = [sys.executable, "-m", "faceanon", "web", "--model", "dbaf_synth64", "--max-upload", "1", *words]
+    command = [sys.executable, "-m", "faceanon", "web", *words]
     paths = {"PYTHONPATH": str(REPO / "src"), "TMPDIR": str(tmp), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     with (tmp.parent / "server.log").open("w") as log:
         process = subprocess.Popen(command, env={**os.environ, **paths}, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -58,25 +60,27 @@ def start(tmp, *words):
     return process, line.split()[5]
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
+@contextmanager
+def served(tmp, *words):
     """A served page; at its end nothing of it may be left."""
-    tmp = tmp_path_factory.mktemp("demo") / "tmp"
     tmp.mkdir()
-    process, url = start(tmp)
-    yield url
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
-    assert list(tmp.glob("faceanon-demo-*")) == []
+    process, url = start(tmp, *words)
     with process.stdout:
+        try:
+            yield url
+        finally:
+            process.send_signal(signal.SIGTERM)
+            ended = process.wait(60)
+        assert ended == 0
+        assert list(tmp.glob("faceanon-demo-*")) == []
         said = (tmp.parent / "server.log").read_text() + process.stdout.read()
     assert "Traceback" not in said
     assert RIGHT not in said
     assert WRONG not in said
 
 
-@pytest.fixture
-def page(address):
+@contextmanager
+def opened(address):
     """The page in Chromium; it may ask nobody but the server, and its storage may not know the password."""
     from playwright.sync_api import sync_playwright
 
@@ -92,6 +96,19 @@ def page(address):
         assert "tulips" not in tab.evaluate("JSON.stringify(localStorage) + JSON.stringify(sessionStorage)")
         browser.close()
     assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A page with the model of drawn faces, whose wrong passwords draw strangers."""
+    with served(tmp_path_factory.mktemp("demo") / "tmp", "--model", "dbaf_synth64", "--max-upload", "1") as url:
+        yield url
+
+
+@pytest.fixture
+def page(address):
+    with opened(address) as tab:
+        yield tab
 
 
 def choose(page, name, path):
@@ -119,7 +136,8 @@ def shoot(page, name):
     if folder:
         page.mouse.move(0, 0)
         page.wait_for_timeout(1500)
-        page.screenshot(path=REPO / folder / name, full_page=True)
+        with Image.open(io.BytesIO(page.screenshot(full_page=True))) as picture:
+            picture.save(REPO / folder / name, quality=80)
 
 
 def test_a_walk_through_the_page(page, tmp_path):
@@ -130,7 +148,6 @@ def test_a_walk_through_the_page(page, tmp_path):
     assert "5 faces replaced by strangers" in go(page, "anonymize", RIGHT, "done")
     page.wait_for_selector("#anonymize-strength .strong")
     page.wait_for_selector("#anonymize-result img")
-    shoot(page, "demo_page.png")
     hidden = save(page, "anonymize", tmp_path / "five_persons_anon.png")
     assert read_manifest(load_photo(hidden)).faces == 5
     page.locator("#anonymize-onward").click()
@@ -144,11 +161,25 @@ def test_a_walk_through_the_page(page, tmp_path):
     page.wait_for_selector("#recover-photo img")
     assert "5 faces drawn" in go(page, "recover", RIGHT, "done")
     page.wait_for_selector("#recover-result img")
-    shoot(page, "demo_recover.png")
     right = save(page, "recover", tmp_path / "right.png")
     group_photo().save(tmp_path / "original.png")
     likenesses = [likeness(tmp_path / "original.png", path, hidden) for path in (right, wrong, hidden)]
     assert likenesses[0] > max(likenesses[1:]) + 0.25, likenesses
+
+
+def test_photographs_on_the_page_as_it_opens_without_options(tmp_path):
+    with served(tmp_path / "tmp") as url, opened(url) as page:
+        page.locator(".gallery-item").last.click()
+        page.wait_for_selector("#anonymize-photo img")
+        assert "3 faces replaced by strangers" in go(page, "anonymize", RIGHT, "done")
+        page.wait_for_selector("#anonymize-result img")
+        shoot(page, "demo_page.webp")
+        page.locator("#anonymize-onward").click()
+        page.wait_for_selector("#recover-photo img")
+        assert "wrong password" in go(page, "recover", WRONG, "failed")
+        assert "3 faces brought back" in go(page, "recover", RIGHT, "done")
+        page.wait_for_selector("#recover-result img")
+        shoot(page, "demo_recover.webp")
 
 
 def test_mistakes_on_the_page(page, tmp_path):

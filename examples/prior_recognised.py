@@ -48,9 +48,10 @@ class Drawer:
         if frame is None:
             return {name: self.bundle.codec.decode(drawn) for name, drawn in self.latents(image).items()}
         mesh = self.bundle.landmarks(image)
+        way = frame.way(mesh, image.shape[-1])
         pictures = {}
         for name, drawn in self.latents(frame.cut(image, mesh)).items():
-            pictures[name] = frame.put(self.bundle.codec.decode(drawn).float().clamp(-1, 1), image, mesh)
+            pictures[name] = frame.put(self.bundle.codec.decode(drawn).float().clamp(-1, 1), image, way)
         return pictures
 
     def latents(self, face: Tensor) -> dict[str, Tensor]:

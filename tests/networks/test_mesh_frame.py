@@ -54,12 +54,12 @@ def test_points_of_all_faces_lie_on_the_same_places(bundle, frame, faces, mesh):
 
 
 def test_a_face_comes_back_to_its_place(frame, faces, mesh):
-    put = frame.put(frame.cut(faces, mesh), faces, mesh)
+    put = frame.put(frame.cut(faces, mesh), faces, frame.way(mesh, faces.shape[-1]))
     assert quality(put, faces).min() > 30
 
 
 def test_only_the_face_changes(frame, faces, mesh):
-    put = frame.put(torch.zeros(len(faces), 3, frame.side, frame.side), faces, mesh)
+    put = frame.put(torch.zeros(len(faces), 3, frame.side, frame.side), faces, frame.way(mesh, faces.shape[-1]))
     changed = (put - faces).abs().amax(1) > 0
     for rows, points in zip(changed, (mesh[..., :2] + 1) * 64, strict=True):
         low = points.amin(0).floor().int()
@@ -73,12 +73,12 @@ def test_only_the_face_changes(frame, faces, mesh):
 def test_pictures_of_another_size_are_cut_alike(bundle, frame, faces, mesh):
     large = torch.nn.functional.interpolate(faces, scale_factor=2, mode="bicubic").clamp(-1, 1)
     assert quality(frame.cut(large, mesh), frame.cut(faces, mesh)).min() > 26
-    assert frame.put(frame.cut(large, mesh), large, mesh).shape == large.shape
+    assert frame.put(frame.cut(large, mesh), large, frame.way(mesh, large.shape[-1])).shape == large.shape
 
 
 def test_gradients_reach_the_drawn_face(frame, faces, mesh):
     drawn = torch.zeros(len(faces), 3, frame.side, frame.side, requires_grad=True)
-    frame.cut(frame.put(drawn, faces, mesh), mesh).sum().backward()
+    frame.cut(frame.put(drawn, faces, frame.way(mesh, faces.shape[-1])), mesh).sum().backward()
     assert drawn.grad[:, :, 64, 64].abs().min() > 0
     assert drawn.grad[:, :, 0, 0].abs().max() == 0
 

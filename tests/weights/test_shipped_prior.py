@@ -41,7 +41,9 @@ def test_pictures_with_drawn_faces_are_the_person_s(prior, faces):
     mesh = prior.landmarks(faces)
     with torch.no_grad():
         codes, _ = encoder.with_features(prior.frame.cut(faces, mesh))
-        picture = prior.frame.put(generator.synthesis(codes).clamp(-1, 1), faces, mesh)
+        picture = prior.frame.put(
+            generator.synthesis(codes).clamp(-1, 1), faces, prior.frame.way(mesh, faces.shape[-1])
+        )
     recogniser = Bundle("photo128").recogniser
     alike = (recogniser(picture) * recogniser(faces)).sum(1)
     assert psnr(((picture - faces) / 2).square().mean((1, 2, 3))).mean() > 27

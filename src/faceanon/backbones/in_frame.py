@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,6 +12,7 @@ from torch import Tensor
 from faceanon.backbones.base import Backbone
 from faceanon.key import Secret
 from faceanon.losses.reconstruction import round_to_8_bit
+from faceanon.networks.mesh_frame import Way
 from faceanon.types import Codes
 
 CORRECTED = 0.6  # of what was read wrongly; all of it overshoots, since a changed face is read otherwise
@@ -23,6 +26,20 @@ def in_use(backbone: Backbone) -> Backbone:
     # A backbone notes its own arguments when it is built; what rebuilds this one are those of the method inside.
     framed.init_args = backbone.init_args
     return framed
+
+
+class _Spot(NamedTuple):
+    """Where faces are drawn.
+
+    Args:
+        image: `(B, 3, S, S)`, what stays around the faces.
+        face: `(B, 3, side, side)`, what the frame shows of them, whose light may be kept.
+        way: The way back from the frame.
+    """
+
+    image: Tensor
+    face: Tensor
+    way: Way
 
 
 class InMeshFrame(Backbone):
@@ -98,24 +115,40 @@ class InMeshFrame(Backbone):
         """The pictures `(B, 3, S, S)` with the faces of codes in them."""
         assert codes.around is not None
         assert codes.mesh is not None
-        # The method inside gets back what its own `encode` gives; mesh and surroundings are this wrapper's.
-        drawn = self.inner.decode(replace(codes, mesh=None, around=None))
-        return self._put(drawn, codes.around, codes.mesh)
+        return self._drawn(codes, self._spot(codes.around, self.frame.cut(codes.around, codes.mesh), codes.mesh))
+
+    def under_keys(self, image: Tensor, keys: Iterable[Tensor]) -> Iterator[tuple[Codes, Tensor]]:
+        """The same faces edited under one key after the other: edited codes, and the pictures that `decode` draws.
+
+        What does not hang on the key is found once.
+
+        Args:
+            image: `(B, 3, S, S)`.
+            keys: `(B, *key_shape)` each.
+        """
+        face, mesh = self.cut(image)
+        codes = replace(self.inner.encode(face), mesh=mesh, around=image)
+        spot = self._spot(image, face, mesh)
+        for key in keys:
+            edited = self.edit(codes, key)
+            yield edited, self._drawn(edited, spot)
 
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
         """Replace the person in `(B, 3, S, S)`."""
         face, mesh = self.cut(image)
+        spot = self._spot(image, face, mesh)
         if not self.inner.corrections:
-            return self._put(self.inner.anonymize(face, key), image, mesh)
-        return self._aimed(self.inner.edit(self.inner.encode(face), key), image, mesh)
+            return self._put(self.inner.anonymize(face, key), spot)
+        return self._aimed(self.inner.edit(self.inner.encode(face), key), spot)
 
     def anonymize_as(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
         """`anonymize`, with given identity codes in place of each picture's own."""
         face, mesh = self.cut(image)
+        spot = self._spot(image, face, mesh)
         if not self.inner.corrections:
-            return self._put(self.inner.anonymize_as(face, identity, key), image, mesh)
+            return self._put(self.inner.anonymize_as(face, identity, key), spot)
         codes = self.inner.encode(face).with_identity(identity)
-        return self._aimed(self.inner.edit(codes, key), image, mesh)
+        return self._aimed(self.inner.edit(codes, key), spot)
 
     def recover(self, image: Tensor, key: Tensor) -> Tensor:
         """Bring the person back from an anonymized `(B, 3, S, S)`.
@@ -124,9 +157,9 @@ class InMeshFrame(Backbone):
             NotImplementedError: The method is not reversible.
         """
         face, mesh = self.cut(image)
-        return self._put(self.inner.recover(face, key), image, mesh)
+        return self._put(self.inner.recover(face, key), self._spot(image, face, mesh))
 
-    def _aimed(self, edited: Codes, image: Tensor, mesh: Tensor) -> Tensor:
+    def _aimed(self, edited: Codes, spot: _Spot) -> Tensor:
         """Pictures of which a receiver reads edited codes better than of those that are drawn of them at once.
 
         Whoever anonymizes can do what the receiver will do: save the picture, find the mesh anew, read the code. What
@@ -134,24 +167,30 @@ class InMeshFrame(Backbone):
 
         Args:
             edited: Codes that are to be read, of B faces.
-            image: `(B, 3, S, S)`, what stays around the faces.
-            mesh: `(B, 468, 2)`, where the faces lie.
+            spot: Where the faces are drawn.
         """
         drawn = edited
         for _ in range(self.inner.corrections):
-            saved = round_to_8_bit(self._put(self.inner.decode(drawn), image, mesh))
+            saved = round_to_8_bit(self._put(self.inner.decode(drawn), spot))
             missed = edited.identity - self.encode_anonymized(saved).identity
             drawn = drawn.with_identity(drawn.identity + CORRECTED * missed)
-        return self._put(self.inner.decode(drawn), image, mesh)
+        return self._put(self.inner.decode(drawn), spot)
 
     def cut(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """The faces of pictures `(B, 3, S, S)` in the frame, of the same shape, and their meshes `(B, 468, 2)`."""
         mesh = self.bundle.landmarks(image)
         return self.frame.cut(image, mesh), mesh
 
-    def _put(self, drawn: Tensor, image: Tensor, mesh: Tensor) -> Tensor:
+    def _spot(self, image: Tensor, face: Tensor, mesh: Tensor) -> _Spot:
+        return _Spot(image, face, self.frame.way(mesh, image.shape[-1]))
+
+    def _drawn(self, codes: Codes, spot: _Spot) -> Tensor:
+        # The method inside gets back what its own `encode` gives; mesh and surroundings are this wrapper's.
+        return self._put(self.inner.decode(replace(codes, mesh=None, around=None)), spot)
+
+    def _put(self, drawn: Tensor, spot: _Spot) -> Tensor:
         # Beyond [-1, 1] the warp back would mix what no file can hold.
         face = drawn.clamp(-1, 1)
         if self.inner.keep_light:
-            face = self.inner.lit(face, self.frame.cut(image, mesh))
-        return self.frame.put(face, image, mesh)
+            face = self.inner.lit(face, spot.face)
+        return self.frame.put(face, spot.image, spot.way)

@@ -6,7 +6,7 @@ of faces are faces: in FFHQ's frame, where only the eyes and the mouth lie alike
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,18 @@ SOFT = 0.03  # ... and how wide the edge of that is
 REACH = 0.02  # in sides of the frame, how far outside the hull the picture is still seen
 BLUR_REACH = 2  # in deviations, where a Gaussian is cut off
 LEAST_WEIGHT = 1e-3  # far outside the hull nothing is near enough to count
+
+
+class Way(NamedTuple):
+    """The way from the frame back into pictures of side S.
+
+    Args:
+        places: `(B, S, S, 2)` in [-1, 1], which place of the frame each pixel shows.
+        edge: `(B, 1, S, S)` in [0, 1], how much of the frame's face it shows.
+    """
+
+    places: Tensor
+    edge: Tensor
 
 
 class MeshFrame(nn.Module):
@@ -46,7 +58,7 @@ class MeshFrame(nn.Module):
         >>> faces = smooth_faces(128)
         >>> mesh = frame.points.expand(4, -1, -1)  # as if the points lay in the pictures where they lie in the frame
         >>> cut = frame.cut(faces, mesh)
-        >>> cut.shape, frame.put(cut, faces, mesh).shape
+        >>> cut.shape, frame.put(cut, faces, frame.way(mesh, 128)).shape
         (torch.Size([4, 3, 128, 128]), torch.Size([4, 3, 128, 128]))
     """
 
@@ -79,37 +91,45 @@ class MeshFrame(nn.Module):
         face = _sampled(image.float(), places)
         return face * self._seen()
 
-    def put(self, face: Tensor, image: Tensor, mesh: Tensor) -> Tensor:
+    def way(self, mesh: Tensor, side: int) -> Way:
+        """The way back into pictures, for whoever puts several faces into the same ones.
+
+        Args:
+            mesh: As in `cut`.
+            side: S of the pictures.
+        """
+        with torch.autocast(mesh.device.type, enabled=False), torch.no_grad():
+            places = _between_nodes(self._places_in_frame(mesh[..., :2].double(), side).float(), side)
+            edge = F.grid_sample(self._drawn().expand(len(places), -1, -1, -1), places, align_corners=False)
+            # Beyond the cheek of a turned face the spline folds.
+            edge = edge * convex_hull(mesh[..., :2].float(), side)
+        return Way(places, edge)
+
+    def put(self, face: Tensor, image: Tensor, way: Way) -> Tensor:
         """Pictures with other faces: where the mesh lies, what `face` shows in the frame.
 
         Args:
             face: `(B, 3, side, side)` in [-1, 1].
             image: `(B, 3, S, S)`, what stays around the face.
-            mesh: As in `cut`.
+            way: Of the meshes of these pictures.
 
         Returns:
             `(B, 3, S, S)`.
         """
-        shown, edge = self.moved(face, mesh, image.shape[-1])
-        return image + edge * (shown - image)
+        return image + way.edge * (self.moved(face, way) - image)
 
-    def moved(self, face: Tensor, mesh: Tensor, side: int) -> tuple[Tensor, Tensor]:
+    def moved(self, face: Tensor, way: Way) -> Tensor:
         """What `put` shows of faces before it joins them to pictures.
 
         Args:
             face: `(B, C, side of the frame, side of the frame)` in [-1, 1].
-            mesh: As in `cut`.
-            side: S of the pictures.
+            way: As in `put`.
 
         Returns:
-            `(B, C, S, S)`, and how much of it counts `(B, 1, S, S)` in [0, 1].
+            `(B, C, S, S)`.
         """
-        with torch.autocast(face.device.type, enabled=False), torch.no_grad():
-            places = _between_nodes(self._places_in_frame(mesh[..., :2].double(), side).float(), side)
-            edge = F.grid_sample(self._drawn().expand(len(places), -1, -1, -1), places, align_corners=False)
-            # Beyond the cheek of a turned face the spline folds.
-            edge = edge * convex_hull(mesh[..., :2].float(), side)
-        return _sampled(face.float(), places), edge
+        with torch.autocast(face.device.type, enabled=False):
+            return _sampled(face.float(), way.places)
 
     def in_light_of(self, face: Tensor, like: Tensor, reach: float) -> Tensor:
         """Faces whose soft light and colours are those of others; details stay their own.
@@ -189,9 +209,10 @@ def _nodes(side: int) -> Tensor:
 
 def _bending(places: Tensor, points: Tensor) -> Tensor:
     """The thin plate spline's kernel r^2 log r^2 of `(..., N, 2)` and `(..., P, 2)`: `(..., N, P)`."""
-    # Not torch.cdist, which rounds near distances.
-    squares = (places[..., :, None, :] - points[..., None, :, :]).square().sum(-1)
-    return squares * (squares + TINY).log()
+    # Not torch.cdist, which rounds near distances. In place, and without a sum over two numbers: a third of the time.
+    squares = (places[..., :, None, 0] - points[..., None, :, 0]).square_()
+    squares += (places[..., :, None, 1] - points[..., None, :, 1]).square_()
+    return squares * (squares + TINY).log_()
 
 
 def _system(points: Tensor) -> Tensor:

@@ -221,14 +221,19 @@ class AnonymizeStage(BackboneStage[Branches]):
         framed = in_use(self.backbone)
         assert isinstance(framed, InMeshFrame)
         order = torch.randperm(len(files), generator=torch.Generator().manual_seed(0)).tolist()
-        # Under another key in every round.
-        rounds = itertools.islice(itertools.cycle(order), self.backbone.reader_rows)
-        while few := list(itertools.islice(rounds, READ_AT_ONCE)):
-            pixels = [read_photo(files[number], self.bundle.image_size)[0] for number in few]
+        # Every photograph is drawn as often as the others, and the first ones once more where the number asks for it.
+        rounds, more = divmod(self.backbone.reader_rows, len(order))
+        bounds = sorted({*range(0, len(order), READ_AT_ONCE), more, len(order)})
+        for start, end in itertools.pairwise(bounds):
+            times = rounds + 1 if end <= more else rounds
+            if times == 0:
+                return
+            pixels = [read_photo(files[number], self.bundle.image_size)[0] for number in order[start:end]]
             image = from_bytes(torch.from_numpy(np.stack(pixels))).to(self.device)
-            edited = framed.edit(framed.encode(image), self.backbone.sample_key(len(few)).to(image))
-            saved = round_to_8_bit(framed.decode(edited))
-            yield edited, framed.cut(saved)[0]
+            # Under another key each time.
+            keys = (self.backbone.sample_key(len(image)).to(image) for _ in range(times))
+            for edited, drawn in framed.under_keys(image, keys):
+                yield edited, framed.cut(round_to_8_bit(drawn))[0]
 
     def _pairs_in_batches(self, batches: Iterator[FaceBatch]) -> Iterator[tuple[Codes, Tensor]]:
         """Edited codes, and what is read back of training faces."""

@@ -25,9 +25,9 @@ def read_back(bundle: Bundle, drawn: Tensor, original: Tensor, mesh: Tensor | No
     if frame is None or mesh is None:
         return round_to_8_bit(drawn)
     # As six channels: one grid moves the faces and what lies around them.
-    shown, edge = frame.moved(torch.cat([drawn, original], 1), mesh, bundle.image_size)
-    face, around = shown.chunk(2, 1)
-    saved = round_to_8_bit(around + edge * (face - around))
+    way = frame.way(mesh, bundle.image_size)
+    face, around = frame.moved(torch.cat([drawn, original], 1), way).chunk(2, 1)
+    saved = round_to_8_bit(around + way.edge * (face - around))
     with torch.no_grad():
         # The stranger's points lie a little elsewhere than the person's, and so does what is cut out.
         found = bundle.landmarks(saved)

@@ -235,10 +235,12 @@ def test_held_out_pictures_are_never_trained_on(faces, cache):
     assert set(data.splits["train"].labels).isdisjoint(data.splits["test"].labels)
 
 
-def test_training_files_are_those_whose_versions_are_trained_on(faces, cache):
+def test_files_with_faces_are_those_whose_versions_are_shown(faces, cache):
     data = ready(faces, cache)
-    assert set(data.training_files) <= set(data.files("train"))
-    assert len(data.training_files) == len(torch.unique(data.split("train").tensors["picture"]))
+    for split in ("train", "val"):
+        found = data.files_with_faces(split)
+        assert set(found) <= set(data.files(split))
+        assert len(found) == len(torch.unique(data.split(split).tensors["picture"]))
 
 
 def test_test_pictures_that_ship_are_left_out_of_any_other_training(faces, tmp_path):

@@ -78,15 +78,36 @@ def test_the_reader_is_measured_as_the_method_is_used(stage):
 
 
 def test_only_prepared_photographs_of_a_method_in_a_frame_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(PreparedFaces, "training_files", FILES)
+    monkeypatch.setattr(PreparedFaces, "files_with_faces", lambda data, split: FILES if split == "train" else [])
     data = PreparedFaces(cache=str(tmp_path), bundle="photo128_mesh")
 
     def files(backbone, datamodule):
         stage = stage_of(backbone)
         stage._trainer = SimpleNamespace(datamodule=datamodule)
-        return stage._photographs()
+        return stage._photographs("train")
 
     framed = DBAF("photo128_prior", flips=8, code_reader=True, **OPTIONS)
     assert files(framed, data) == FILES
     assert files(framed, None) == []
     assert files(DBAF("synth64", **OPTIONS), data) == []
+
+
+def test_a_sheet_shows_whole_photographs_as_the_method_is_used(stage, tmp_path, monkeypatch):
+    monkeypatch.setattr(PreparedFaces, "files_with_faces", lambda data, split: FILES if split == "val" else [])
+    data = PreparedFaces(cache=str(tmp_path), bundle="photo128_mesh")
+    stage._trainer = SimpleNamespace(datamodule=data)
+    rows = stage.sheet_rows()
+    whole = torch.stack([torch.tensor(read_photo(file, 128)[0]) for file in FILES]).permute(0, 3, 1, 2) / 127.5 - 1
+    torch.testing.assert_close(rows["original"], whole)
+    assert list(rows) == [
+        "original",
+        "anonymized, key 1",
+        "anonymized, key 2",
+        "recovered",
+        "wrong key 1",
+        "wrong key 2",
+    ]
+    for drawn in list(rows.values())[1:]:
+        # The corners of a photograph stay, where the frame is grey.
+        torch.testing.assert_close(drawn[..., :8, :8], whole[..., :8, :8], atol=0.01, rtol=0)
+        assert (drawn - whole).abs().mean() > 0.02

@@ -228,11 +228,10 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
             remaining[name] = tensor[kept]
         return PreparedVersions(remaining, labels)
 
-    @property
-    def training_files(self) -> list[Path]:
-        """The picture files that training versions show, after `setup`; each of them shows a face."""
-        files = self.files("train")
-        shown = torch.unique(self.splits["train"].tensors["picture"])
+    def files_with_faces(self, split: str) -> list[Path]:
+        """The picture files that the prepared versions of a split show, after `setup`; each of them shows a face."""
+        files = self.files(split)
+        shown = torch.unique(self.splits[split].tensors["picture"])
         return [files[number] for number in shown.tolist()]
 
     def files(self, split: str) -> list[Path]:

@@ -35,7 +35,7 @@ from faceanon.stages.backbone_stage import BackboneStage, weighed
 from faceanon.stages.base import average_copy
 from faceanon.stages.chunks import fooling_rows
 from faceanon.stages.read_back import read_back
-from faceanon.stages.samples import log_report
+from faceanon.stages.samples import SHOWN, log_report
 from faceanon.types import Branches, Codes, FaceBatch
 
 READ_AT_ONCE = 16  # photographs
@@ -166,7 +166,7 @@ class AnonymizeStage(BackboneStage[Branches]):
             self.teacher = [teacher]
             self.start = teacher.state_dict()
         if self.backbone.reader_rows and self.trainer.ckpt_path is None:
-            files = self._photographs()
+            files = self._photographs("train")
             # One process reads photographs by itself, and asks for no batches.
             batches = iter(()) if files else self._batches_of(self.backbone.reader_rows)
             self.measure(partial(self._measure_reader, files), batches)
@@ -183,12 +183,17 @@ class AnonymizeStage(BackboneStage[Branches]):
                 if found >= rows:
                     return
 
-    def _photographs(self) -> list[Path]:
-        """Files of training photographs, for a method that draws in a frame and is used on whole pictures."""
+    def _photographs(self, split: str) -> list[Path]:
+        """Files of a split's photographs, for a method that draws in a frame and is used on whole pictures."""
         data = getattr(self.trainer, "datamodule", None)
         if isinstance(data, PreparedFaces) and isinstance(in_use(self.backbone), InMeshFrame):
-            return data.training_files
+            return data.files_with_faces(split)
         return []
+
+    def _read(self, files: Sequence[Path]) -> Tensor:
+        """Photographs `(N, 3, S, S)` in [-1, 1]."""
+        pixels = [read_photo(file, self.bundle.image_size)[0] for file in files]
+        return from_bytes(torch.from_numpy(np.stack(pixels))).to(self.device)
 
     @torch.no_grad()
     def _measure_reader(self, files: Sequence[Path], batches: Iterator[FaceBatch]) -> None:
@@ -228,8 +233,7 @@ class AnonymizeStage(BackboneStage[Branches]):
             times = rounds + 1 if end <= more else rounds
             if times == 0:
                 return
-            pixels = [read_photo(files[number], self.bundle.image_size)[0] for number in order[start:end]]
-            image = from_bytes(torch.from_numpy(np.stack(pixels))).to(self.device)
+            image = self._read([files[number] for number in order[start:end]])
             # Under another key each time.
             keys = (self.backbone.sample_key(len(image)).to(image) for _ in range(times))
             for edited, drawn in framed.under_keys(image, keys):
@@ -430,29 +434,41 @@ class AnonymizeStage(BackboneStage[Branches]):
             terms[name] = pixel_loss(*pair)
         return terms
 
-    def _sample_keys(self, batch: FaceBatch) -> Tensor:
+    def _sample_keys(self, image: Tensor) -> Tensor:
         """Four keys a face `(4 B, ...)`, always the same."""
         # Drawn on the CPU: the same seed gives other numbers on a GPU.
-        return self.ema.sample_key(4 * len(batch), torch.Generator().manual_seed(self.seed)).to(batch.image)
+        return self.ema.sample_key(4 * len(image), torch.Generator().manual_seed(self.seed)).to(image)
 
-    @torch.no_grad()
     def sample_rows(self, batch: FaceBatch) -> dict[str, Tensor]:
         """Original, two anonymized, recovered, two wrong keys; always the same faces and keys."""
-        ema = self.ema
-        first, second, wrong1, wrong2 = self._sample_keys(batch).chunk(4)
+        return self._there_and_back(self.ema, batch.image)
+
+    def sheet_rows(self) -> dict[str, Tensor]:
+        """As `sample_rows`, of validation faces; a method in a frame draws them into whole photographs, as it is used.
+
+        In the frame strangers have no light of a picture, no hair and no background, and look worse than they are.
+        """
+        files = self._photographs("val")[:SHOWN]
+        if not files:
+            return super().sheet_rows()
+        return self._there_and_back(in_use(self.ema), self._read(files))
+
+    @torch.no_grad()
+    def _there_and_back(self, method: Backbone, image: Tensor) -> dict[str, Tensor]:
+        first, second, wrong1, wrong2 = self._sample_keys(image).chunk(4)
         # Recovery below starts from what a file would hold.
-        saved = round_to_8_bit(ema.anonymize(batch.image, first))
+        saved = round_to_8_bit(method.anonymize(image, first))
         rows = {
-            "original": batch.image,
+            "original": image,
             "anonymized, key 1": saved,
-            "anonymized, key 2": ema.anonymize(batch.image, second),
+            "anonymized, key 2": method.anonymize(image, second),
         }
-        if not ema.recovers_from_pictures:
+        if not method.recovers_from_pictures:
             return rows
         return rows | {
-            "recovered": ema.recover(saved, first),
-            "wrong key 1": ema.recover(saved, wrong1),
-            "wrong key 2": ema.recover(saved, wrong2),
+            "recovered": method.recover(saved, first),
+            "wrong key 1": method.recover(saved, wrong1),
+            "wrong key 2": method.recover(saved, wrong2),
         }
 
     def validation_step(self, batch: FaceBatch, batch_idx: int) -> None:
@@ -488,7 +504,7 @@ class AnonymizeStage(BackboneStage[Branches]):
     def _compare_codes(self, batch: FaceBatch, saved: Tensor) -> None:
         """Add the identity codes that the right key brings back from saved pictures `(B, 3, S, S)`."""
         # The first keys of all four: `sample_rows` has made the saved pictures with them.
-        key = self._sample_keys(batch)[: len(batch)]
+        key = self._sample_keys(batch.image)[: len(batch)]
         codes = self.ema.edit(self.ema.encode_anonymized(saved), key, inverse=True)
         self.code_agreement.update(codes.identity, self.ema.encode(batch.image).identity)
 

@@ -299,10 +299,14 @@ class BackboneStage(Stage, Generic[Drawn]):
     def sample_rows(self, batch: FaceBatch) -> dict[str, Tensor]:
         """Rows of a sample sheet, each `(N, 3, S, S)` in [-1, 1], by name."""
 
+    def sheet_rows(self) -> dict[str, Tensor]:
+        """The rows of a sheet that is looked at during training: those of the first validation faces."""
+        return self.sample_rows(sample_faces(self))
+
     def on_train_batch_end(self, outputs: object, batch: FaceBatch, batch_idx: int) -> None:
         """Draw the fixed sample sheet when it is due."""
         if self.samples_every and self.batches_seen % self.samples_every == 0 and self.trainer.is_global_zero:
-            save_samples(self, self.sample_rows(sample_faces(self)), self.sample_folder)
+            save_samples(self, self.sheet_rows(), self.sample_folder)
 
     def on_fit_end(self) -> None:
         """Write the averaged backbone where `export` says."""

@@ -13,12 +13,14 @@ from faceanon.report.figures import explain
 from faceanon.report.sheets import sheet
 from faceanon.types import FaceBatch
 
+SHOWN = 8  # faces of a sheet
+
 
 def sample_faces(stage: L.LightningModule) -> FaceBatch:
-    """The first eight validation faces, always the same."""
+    """The first validation faces, always the same."""
     loader = stage.trainer.datamodule.val_dataloader()  # type: ignore[attr-defined]
     first: FaceBatch = next(iter(loader))
-    return first.map(lambda tensor: tensor[:8]).to(stage.device)
+    return first.map(lambda tensor: tensor[:SHOWN]).to(stage.device)
 
 
 def save_samples(stage: L.LightningModule, rows: dict[str, Tensor], folder: Path) -> Path:

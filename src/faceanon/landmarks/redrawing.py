@@ -210,6 +210,8 @@ def carried_over(large: Array, before: Array, after: Array, mask: Array, feature
     # The interpolation reaches a pixel or two beyond, where nothing may change.
     allowed = mask.repeat(side // mask.shape[-1], -2).repeat(side // mask.shape[-1], -1)
     for row, change in enumerate(np.ascontiguousarray((after - before).transpose(0, 2, 3, 1))):
+        if not change.any():
+            continue
         light = cv2.GaussianBlur(change, (0, 0), LIGHT)
         change = _between(change, light, features[row, :, :, None])
         wide = cv2.resize(change, (side, side), interpolation=cv2.INTER_CUBIC)

@@ -463,7 +463,9 @@ def test_who_might_be_below_a_face_is_guessed_from_what_surrounds_it(faces):
     torch.testing.assert_close(shipped._guessed(blind), guessed, atol=1e-4, rtol=0)
     key = shipped.sample_key(1, torch.Generator().manual_seed(0)).expand(len(faces), -1, -1)
     turned = codes.with_identity(shipped.identities.turned(codes.identity, key))
-    torch.testing.assert_close(shipped._guessed(turned), guessed, atol=1e-3, rtol=0)
+    # A turn rounds the code's kept part, which bfloat16 makes larger on some processors: .9995 there. Where the code is
+    # looked at, the turned one gives .97 to .99.
+    assert (shipped._guessed(turned) * guessed).sum(1).min() > 0.998
     # More like the people themselves than like each other's.
     real = shipped.bundle.recogniser(faces)
     own = (guessed * real).sum(1)

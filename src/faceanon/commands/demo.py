@@ -97,7 +97,7 @@ def _photographs(options: DemoOptions) -> int:
     new = _use(second / "model", options, "photographs")
     shipped = _use(checkpoints() / SHIPPED, options, "shipped")
     print(f"photographs, anonymized, recovered, opened with a wrong password: {new.resolve()}")
-    print(f"the same with the model that ships, which trained for hours: {shipped.resolve()}")
+    print(f"the same with the model that ships, which puts on faces of its cast: {shipped.resolve()}")
     print(f"done; open {(report / 'report.html').resolve()}")
     return 0
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from faceanon.backbones.base import Backbone
 from faceanon.key import Secret
 from faceanon.losses.reconstruction import round_to_8_bit
-from faceanon.networks.mesh_frame import Way
+from faceanon.networks.mesh_frame import WayBack
 from faceanon.types import Codes
 
 CORRECTED = 0.6  # of what was read wrongly; all of it overshoots, since a changed face is read otherwise
@@ -39,7 +39,7 @@ class _Spot(NamedTuple):
 
     image: Tensor
     face: Tensor
-    way: Way
+    way: WayBack
 
 
 class InMeshFrame(Backbone):

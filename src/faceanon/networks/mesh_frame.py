@@ -26,7 +26,7 @@ BLUR_REACH = 2  # in deviations, where a Gaussian is cut off
 LEAST_WEIGHT = 1e-3  # far outside the hull nothing is near enough to count
 
 
-class Way(NamedTuple):
+class WayBack(NamedTuple):
     """The way from the frame back into pictures of side S.
 
     Args:
@@ -91,7 +91,7 @@ class MeshFrame(nn.Module):
         face = _sampled(image.float(), places)
         return face * self._seen()
 
-    def way(self, mesh: Tensor, side: int) -> Way:
+    def way(self, mesh: Tensor, side: int) -> WayBack:
         """The way back into pictures, for whoever puts several faces into the same ones.
 
         Args:
@@ -103,9 +103,9 @@ class MeshFrame(nn.Module):
             edge = F.grid_sample(self._drawn().expand(len(places), -1, -1, -1), places, align_corners=False)
             # Beyond the cheek of a turned face the spline folds.
             edge = edge * convex_hull(mesh[..., :2].float(), side)
-        return Way(places, edge)
+        return WayBack(places, edge)
 
-    def put(self, face: Tensor, image: Tensor, way: Way) -> Tensor:
+    def put(self, face: Tensor, image: Tensor, way: WayBack) -> Tensor:
         """Pictures with other faces: where the mesh lies, what `face` shows in the frame.
 
         Args:
@@ -118,7 +118,7 @@ class MeshFrame(nn.Module):
         """
         return image + way.edge * (self.moved(face, way) - image)
 
-    def moved(self, face: Tensor, way: Way) -> Tensor:
+    def moved(self, face: Tensor, way: WayBack) -> Tensor:
         """What `put` shows of faces before it joins them to pictures.
 
         Args:

@@ -42,14 +42,12 @@ from faceanon.landmarks.mesh import FaceMesh
 from faceanon.landmarks.swap import MOVING, SwapTarget, aligned
 from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.models import load_backbone
-from faceanon.studies.photographs.attackers import GROW, AsShown, PaintedOver, attack, halves, judged, undo
+from faceanon.studies.photographs.attackers import GROW, KINDS, AsShown, PaintedOver, attack, halves
 from faceanon.studies.photographs.figures import Figures
-from faceanon.studies.photographs.judges import Judge, mobilefacenet
+from faceanon.studies.photographs.judges import mobilefacenet
 from faceanon.studies.photographs.people import find_people
 from faceanon.studies.security.base import BUDGETS
-from faceanon.studies.security.reidentify import reidentify
-from faceanon.studies.security.target import Target
-from faceanon.types import Codes, FaceBatch
+from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
 
 MODEL = "persona_photo128"
@@ -320,24 +318,12 @@ def method_of(name: str, shipped: Persona, mesh: FaceMesh) -> Backbone:
     return kind(shipped.bundle, mesh)
 
 
-def recogniser_alone(method: Backbone, judge: Judge, attacked: FaceBatch, known: FaceBatch, seed: int) -> Figures:
-    """What a fine-tuned recogniser finds, without the network that undoes pictures, which takes most of the time."""
-    with judged(method, judge), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        found = reidentify(Target(method, attacked, lambda: known, BUDGETS["small"], seed))
-    return Figures({"attack/recogniser": found.trained.rank1, "attack/recogniser/untrained": found.untrained.rank1})
-
-
-def inversion_alone(method: Backbone, judge: Judge, attacked: FaceBatch, known: FaceBatch, seed: int) -> Figures:
-    """Whom the network that undoes pictures brings back, without a recogniser that is fine-tuned."""
-    with judged(method, judge), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        undone = undo(Target(method, attacked, lambda: known, BUDGETS["small"], seed))
-    return Figures({"attack/inversion": undone.same})
-
-
 # Which attackers there are, and what their figures are kept under.
-ALONE = {"both": "", "recogniser": "-alone", "inversion": "-inversion"}
+ATTACKERS = {
+    "both": (KINDS, ""),
+    "recogniser": (("recogniser",), "-alone"),
+    "inversion": (("inversion",), "-inversion"),
+}
 
 
 def line_of(found: list[Figures]) -> str:
@@ -360,7 +346,7 @@ def main() -> None:
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS, metavar="NAME")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N")
     parser.add_argument(
-        "--attackers", choices=ALONE, default="both", help="one of the two takes half of the time (default: both)"
+        "--attackers", choices=ATTACKERS, default="both", help="one of the two takes half of the time (default: both)"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where figures are kept")
     arguments = parser.parse_args()
@@ -370,20 +356,17 @@ def main() -> None:
     people = find_people(arguments.pictures, None, PICTURES)
     judge = mobilefacenet(arguments.mobilefacenet)
     arguments.out.mkdir(parents=True, exist_ok=True)
+    kinds, kept = ATTACKERS[arguments.attackers]
     found: dict[str, list[Figures]] = {name: [] for name in arguments.variants}
     # Seed by seed: what is interrupted has compared all variants on one split.
     for seed in arguments.seeds:
         attacked, known = halves(people, SIDE, seed)
         for name in arguments.variants:
-            path = arguments.out / f"{name}-{seed}{ALONE[arguments.attackers]}.json"
+            path = arguments.out / f"{name}-{seed}{kept}.json"
             if not path.is_file():
                 method = method_of(name, shipped, mesh)
-                if arguments.attackers == "recogniser":
-                    one = recogniser_alone(method, judge, attacked, known, seed)
-                elif arguments.attackers == "inversion":
-                    one = inversion_alone(method, judge, attacked, known, seed)
-                else:
-                    one = attack(method, judge, attacked, known, BUDGETS["small"], seed, torch.device("cpu"))
+                cpu = torch.device("cpu")
+                one = attack(method, judge, attacked, known, BUDGETS["small"], seed, cpu, kinds)
                 write_atomic(path, json.dumps(asdict(one)).encode())
             found[name].append(Figures(**json.loads(path.read_text(encoding="utf-8"))))
             print(f"seed {seed}, {VARIANTS[name][1]}: {line_of(found[name][-1:])}", flush=True)

@@ -12,6 +12,7 @@ from faceanon.data.files import read_photo
 from faceanon.data.prepared import PreparedFaces
 from faceanon.metrics.saved import saved
 from faceanon.paths import checkpoints
+from faceanon.stages import anonymize
 from faceanon.stages.anonymize import AnonymizeStage
 from faceanon.stages.anonymize_terms import AnonymizeWeights
 
@@ -61,11 +62,19 @@ def test_what_is_seen_is_what_a_receiver_sees(stage):
 def test_each_photograph_is_read_once_and_drawn_as_often_as_the_others(stage, monkeypatch, rows, read):
     stage.backbone.reader_rows = rows
     backbone = stage.backbone.eval()
+    monkeypatch.setattr(anonymize, "READ_AT_ONCE", 2)
     encoded = []
     encode = backbone.encode
     monkeypatch.setattr(backbone, "encode", lambda image: encoded.append(len(image)) or encode(image))
-    assert sum(len(seen) for _, seen in stage._pairs_in_photographs(FILES)) == rows
+    drawn = torch.zeros(len(FILES), dtype=torch.long)
+    for edited, seen in stage._pairs_in_photographs(FILES):
+        assert len(seen) == len(edited.around) <= 2
+        for picture in edited.around:
+            drawn += (photographs() == picture).flatten(1).all(1)
+    assert drawn.sum() == rows
+    assert drawn.max() - drawn.min() <= 1
     assert sum(encoded) == read
+    assert max(encoded) <= 2
 
 
 @torch.no_grad()

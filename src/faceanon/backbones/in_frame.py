@@ -113,9 +113,7 @@ class InMeshFrame(Backbone):
 
     def decode(self, codes: Codes) -> Tensor:
         """The pictures `(B, 3, S, S)` with the faces of codes in them."""
-        assert codes.around is not None
-        assert codes.mesh is not None
-        return self._drawn(codes, self._spot(codes.around, self.frame.cut(codes.around, codes.mesh), codes.mesh))
+        return self._drawn(codes, self._spot_of(codes))
 
     def under_keys(self, image: Tensor, keys: Iterable[Tensor]) -> Iterator[tuple[Codes, Tensor]]:
         """The same faces edited under one key after the other: edited codes, and the pictures that `decode` draws.
@@ -126,9 +124,8 @@ class InMeshFrame(Backbone):
             image: `(B, 3, S, S)`.
             keys: `(B, *key_shape)` each.
         """
-        face, mesh = self.cut(image)
-        codes = replace(self.inner.encode(face), mesh=mesh, around=image)
-        spot = self._spot(image, face, mesh)
+        codes = self.encode(image)
+        spot = self._spot_of(codes)
         for key in keys:
             edited = self.edit(codes, key)
             yield edited, self._drawn(edited, spot)
@@ -183,6 +180,11 @@ class InMeshFrame(Backbone):
 
     def _spot(self, image: Tensor, face: Tensor, mesh: Tensor) -> _Spot:
         return _Spot(image, face, self.frame.way(mesh, image.shape[-1]))
+
+    def _spot_of(self, codes: Codes) -> _Spot:
+        assert codes.around is not None
+        assert codes.mesh is not None
+        return self._spot(codes.around, self.frame.cut(codes.around, codes.mesh), codes.mesh)
 
     def _drawn(self, codes: Codes, spot: _Spot) -> Tensor:
         # The method inside gets back what its own `encode` gives; mesh and surroundings are this wrapper's.

@@ -12,6 +12,7 @@ hours to draw believable people. --bundle synth64 trains DBAF on procedural face
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,8 +95,9 @@ def _photographs(options: DemoOptions) -> int:
     quiet = ["--trainer.logger=false", "--trainer.callbacks=null"]
     train(["test", *_photograph_stage("persona_s2", options, second), *model, *quiet])
     print("[4/4] anonymize and recover photographs", flush=True)
-    new = _use(second / "model", options, "photographs")
-    shipped = _use(checkpoints() / SHIPPED, options, "shipped")
+    photos = _held_out(options)
+    new = _use(second / "model", photos, options.out / "photographs")
+    shipped = _use(checkpoints() / SHIPPED, photos, options.out / "shipped")
     print(f"photographs, anonymized, recovered, opened with a wrong password: {new.resolve()}")
     print(f"the same with the model that ships, which puts on faces of its cast: {shipped.resolve()}")
     print(f"done; open {(report / 'report.html').resolve()}")
@@ -134,15 +136,20 @@ def _head_start(config: str, options: DemoOptions) -> int:
     return min(100, options.batches // 3)
 
 
-def _use(model: Path, options: DemoOptions, name: str) -> Path:
-    """Take held-out photographs to files in `name` and back with a model; the sheet `name`.png that shows it."""
+def _held_out(options: DemoOptions) -> list[Path]:
+    """The first photographs that no training saw."""
     from faceanon.data.prepared import PreparedFaces
+
+    faces = PreparedFaces(bundle=options.bundle, cache=str(options.out / "prepared"), seed=options.seed)
+    return faces.files("test")[:SHOWN]
+
+
+def _use(model: Path, photos: Sequence[Path], folder: Path) -> Path:
+    """Take photographs to files in a folder and back with a model; the sheet beside the folder that shows it."""
     from faceanon.pipeline.photo import Pipeline
     from faceanon.pipeline.sheet import there_and_back
 
-    faces = PreparedFaces(bundle=options.bundle, cache=str(options.out / "prepared"), seed=options.seed)
-    photos = faces.files("test")[:SHOWN]
-    return there_and_back(Pipeline.load(model), photos, options.out / name, options.out / f"{name}.png")
+    return there_and_back(Pipeline.load(model), photos, folder, folder.with_suffix(".png"))
 
 
 def _procedural_faces(options: DemoOptions) -> int:

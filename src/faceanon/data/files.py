@@ -6,7 +6,7 @@ import csv
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -265,6 +265,15 @@ def read_photo(path: Path, size: int, crop: Box | None = None, fast: bool = Fals
     box = square_box(*image.size, crop)
     small = image.resize((size, size), Image.Resampling.BICUBIC, box=box)
     return np.asarray(small, dtype=np.uint8), is_square(*image.size, crop)
+
+
+def read_photos(paths: Iterable[Path], size: int) -> NDArray[np.uint8]:
+    """Pictures `(N, size, size, 3)`, each as of `read_photo`; one at least.
+
+    Raises:
+        UnreadableError: One is no picture, or a damaged one.
+    """
+    return np.stack([read_photo(path, size)[0] for path in paths])
 
 
 def read_mask(path: Path, size: int, crop: Box | None = None, order: Sequence[int] | None = None) -> NDArray[np.uint8]:

@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.data.batches import Row, hold_out
-from faceanon.data.files import Photo, UnreadableError, list_photos, name_identities, read_photo
+from faceanon.data.files import Photo, UnreadableError, list_photos, name_identities, read_photo, read_photos
 from faceanon.data.held_out import HeldOutLoaders, Split
 from faceanon.data.photo_jitter import PhotoJitter
 from faceanon.errors import UserError
@@ -479,10 +479,9 @@ def shipped_pictures(bundle: Bundle, split: Split) -> list[dict[str, str]]:
 
 def shipped_faces(bundle: Bundle, rows: Sequence[dict[str, str]], side: int) -> Tensor:
     """Pictures of some rows of `shipped_pictures`, at least one: `(B, 3, side, side)` in [-1, 1]."""
-    pixels = []
-    for row in rows:
-        pixels.append(read_photo(pictures_folder(bundle) / SHIPPED_FOLDER / row["file"], side)[0])
-    return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).float().div(127.5).sub(1)
+    folder = pictures_folder(bundle) / SHIPPED_FOLDER
+    pixels = read_photos([folder / row["file"] for row in rows], side)
+    return torch.from_numpy(pixels).permute(0, 3, 1, 2).float().div(127.5).sub(1)
 
 
 def check_pictures(photos: Sequence[Photo]) -> None:

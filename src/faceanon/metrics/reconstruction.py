@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.data.files import list_photos, read_photo
+from faceanon.data.files import list_photos, read_photos
 from faceanon.data.synthetic.factors import sample_attributes, sample_identity
 from faceanon.data.synthetic.render import render
 from faceanon.metrics.quality import psnr
+from faceanon.metrics.saved import from_bytes
 from faceanon.networks.e4e import PyramidEncoder
 from faceanon.weights.bundle import Bundle
 
@@ -58,10 +59,8 @@ def sample_faces(folder: Path | None, size: int) -> Tensor:
         UserError: No such folder, or a picture in it that cannot be read.
     """
     if folder is not None:
-        pixels = []
-        for photo in list_photos(folder, "flat")[:MOST_FACES]:
-            pixels.append(read_photo(photo.path, size)[0])
-        return torch.stack([torch.tensor(item).permute(2, 0, 1) for item in pixels]) / 127.5 - 1
+        photos = list_photos(folder, "flat")[:MOST_FACES]
+        return from_bytes(torch.from_numpy(read_photos([photo.path for photo in photos], size)))
     count = 8 if size <= 256 else 4
     generator = torch.Generator().manual_seed(0)
     identity = sample_identity(count, generator)

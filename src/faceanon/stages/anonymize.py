@@ -8,14 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.in_frame import InMeshFrame, in_use
-from faceanon.data.files import read_photo
+from faceanon.data.files import read_photos
 from faceanon.data.prepared import PreparedFaces
 from faceanon.errors import UserError
 from faceanon.losses.latent import LatentNorm, latent_regulariser
@@ -192,8 +191,7 @@ class AnonymizeStage(BackboneStage[Branches]):
 
     def _read(self, files: Sequence[Path]) -> Tensor:
         """Photographs `(N, 3, S, S)` in [-1, 1]."""
-        pixels = [read_photo(file, self.bundle.image_size)[0] for file in files]
-        return from_bytes(torch.from_numpy(np.stack(pixels))).to(self.device)
+        return from_bytes(torch.from_numpy(read_photos(files, self.bundle.image_size)), self.device)
 
     @torch.no_grad()
     def _measure_reader(self, files: Sequence[Path], batches: Iterator[FaceBatch]) -> None:

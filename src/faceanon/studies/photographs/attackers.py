@@ -34,7 +34,7 @@ from faceanon.studies.photographs.pictures import drawing_facts
 from faceanon.studies.photographs.readings import Mesh
 from faceanon.studies.security.base import BUDGETS, Budget
 from faceanon.studies.security.parrot import control, learn
-from faceanon.studies.security.recognised import Recognised, chance, recognised
+from faceanon.studies.security.recognised import chance, recognised
 from faceanon.studies.security.reidentify import reidentify
 from faceanon.studies.security.target import Target
 from faceanon.types import FaceBatch
@@ -42,6 +42,7 @@ from faceanon.weights.bundle import Bundle
 
 GROW = 1.06  # of the hull of the mesh: the points end where the skin does
 FEWEST_PEOPLE = 4
+KINDS = ("inversion", "recogniser")
 
 
 class JudgedBundle:
@@ -239,6 +240,7 @@ def attack(
     budget: Budget,
     seed: int,
     device: torch.device,
+    kinds: Sequence[str] = KINDS,
 ) -> Figures:
     """Undo a method without its key, and look for persons with a recogniser that learnt its pictures.
 
@@ -250,30 +252,38 @@ def attack(
         budget: How long they learn.
         seed: Of keys and training.
         device: Where the networks run.
+        kinds: `inversion`, `recogniser` or both. The recogniser alone draws other random numbers than after the other.
     """
     figures = Figures()
     # One state of torch's random numbers for each method: what is found does not depend on what was attacked before.
     with judged(method, judge), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         target = Target(method, attacked, lambda: known, budget, seed, device)
-        undone = undo(target)
-        looked_for = reidentify(target)
-    _add(figures, "attack/inversion", undone.same, undone.same_interval)
-    _add(figures, "attack/inversion/rank1", undone.rank1, undone.rank1_interval)
-    for name, one in (("attack/recogniser", looked_for.trained), ("attack/recogniser/untrained", looked_for.untrained)):
-        _add(figures, name, one.rank1, one.rank1_interval)
-        figures.values[f"{name}/auc"] = one.auc
-    figures.values["attack/originals"] = looked_for.originals.rank1
+        if "inversion" in kinds:
+            _undo(target, figures)
+        if "recogniser" in kinds:
+            _look_for(target, figures)
     figures.values["attack/people"] = float(len(torch.unique(target.probes.identity)))
     figures.values["attack/chance"] = chance(target.probes.identity)
     return figures
 
 
-def undo(target: Target) -> Recognised:
-    """Who is recognised in what a network makes of the pictures, without the key; it trained on the attackers' own."""
+def _undo(target: Target, figures: Figures) -> None:
+    """Add who is recognised in what a network makes of the pictures, without the key."""
     restore = learn(target, target.known_hidden, target.known.image, "undoing without a key")
     shown = target.embed(target.batched(restore, target.hidden))
-    return recognised(shown, target.gallery, target.probes.identity, target.threshold)
+    undone = recognised(shown, target.gallery, target.probes.identity, target.threshold)
+    _add(figures, "attack/inversion", undone.same, undone.same_interval)
+    _add(figures, "attack/inversion/rank1", undone.rank1, undone.rank1_interval)
+
+
+def _look_for(target: Target, figures: Figures) -> None:
+    """Add who is found by a recogniser, fine-tuned and as it is."""
+    found = reidentify(target)
+    for name, one in (("attack/recogniser", found.trained), ("attack/recogniser/untrained", found.untrained)):
+        _add(figures, name, one.rank1, one.rank1_interval)
+        figures.values[f"{name}/auc"] = one.auc
+    figures.values["attack/originals"] = found.originals.rank1
 
 
 def _add(figures: Figures, name: str, value: float, interval: tuple[float, float]) -> None:

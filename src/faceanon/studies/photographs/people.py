@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from faceanon.data.files import Photo, list_photos, read_photo
+from faceanon.data.files import Photo, list_photos, read_photos
 from faceanon.errors import UserError
 from faceanon.files import sha256
 from faceanon.metrics.saved import from_bytes
@@ -81,13 +80,13 @@ def read_faces(people: Sequence[Person], side: int) -> tuple[Tensor, Tensor]:
         people: Of `find_people`.
         side: S, in pixels.
     """
-    pixels = []
+    paths = []
     labels = []
     for person in people:
         for picture in person.pictures:
-            pixels.append(read_photo(picture.path, side)[0])
+            paths.append(picture.path)
             labels.append(person.number)
-    return from_bytes(torch.from_numpy(np.stack(pixels))), torch.tensor(labels)
+    return from_bytes(torch.from_numpy(read_photos(paths, side))), torch.tensor(labels)
 
 
 def _pictures(photos: list[Photo]) -> tuple[Picture, ...]:

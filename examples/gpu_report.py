@@ -48,6 +48,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--batch", type=int, nargs="+", default=list(gpu.SIZES[256]), help="batches of the speed cases")
     parser.add_argument("--rounds", type=int, default=5, help="samples of each case, in turns")
+    parser.add_argument(
+        "--one-process", action="store_true", help="all cases in this process: sooner, but memory is not told apart"
+    )
     parser.add_argument("--root", nargs="+", help="folders of aligned faces, one folder a person in them")
     parser.add_argument("--bundle", type=Path, help="bundle of that size; its prior is trained where missing")
     parser.add_argument("--size", type=int, default=128, help="side of the faces of the trainings, in px")
@@ -58,25 +61,26 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def speed(settings: Settings, size: int, batches: list[int], rounds: int, rehearse: bool) -> Iterator[Run]:
+def speed(args: argparse.Namespace, settings: Settings, size: int) -> Iterator[Run]:
     """All ways beside each other: what was measured so far, behind every group of cases.
 
     Ways that compile are groups of their own. Compiling may take longer than a machine is lent.
     """
     of_size = {case.name: case for case in gpu.CASES}
     groups = []
-    for batch in batches:
-        names = [gpu.case_name(size, batch, way) for way in ["reference", *_ways(rehearse)]]
+    for batch in args.batch:
+        names = [gpu.case_name(size, batch, way) for way in ["reference", *_ways(args.rehearse)]]
         if any(name not in of_size for name in names):
-            raise UserError(f"--batch {batches}: at {size} px give some of {gpu.SIZES[size]}")
+            raise UserError(f"--batch {args.batch}: at {size} px give some of {gpu.SIZES[size]}")
         together = [name for name in names if not name.endswith(COMPILED)]
         groups.append([of_size[name] for name in together])
         for name in names:
             if name not in together:
                 groups.append([of_size[name]])
-    so_far = Run(settings, [], rounds)
+    so_far = Run(settings, [], args.rounds)
+    apart = not (args.rehearse or args.one_process)
     for group in groups:
-        run = measure(group, settings, rounds, together=len(group), apart=not rehearse, progress=_tell)
+        run = measure(group, settings, args.rounds, together=len(group), apart=apart, progress=_tell)
         so_far.machine = run.machine
         so_far.figures += run.figures
         yield so_far
@@ -126,7 +130,7 @@ def report(args: argparse.Namespace, settings: Settings, size: int) -> bool:
     if "speed" in args.only:
         title = ["", f"## Stage 2, {size} px", ""]
         table: list[str] = []
-        for run in speed(settings, size, args.batch, args.rounds, args.rehearse):
+        for run in speed(args, settings, size):
             figures = [{**asdict(one), "summary": one.summary()} for one in run.figures]
             content["speed"] = {"machine": run.machine, "figures": figures}
             table = speed_table(run)
@@ -180,7 +184,7 @@ def checked(args: argparse.Namespace) -> Settings:
         raise UserError("no GPU here: run this on a machine with one, or give --rehearse to try the script on a CPU")
     if "train" in args.only and not (args.root and args.bundle):
         raise UserError("the trainings need --root FOLDER... and --bundle FOLDER; or give --only speed profile")
-    return Settings(device=args.device, tf32=False)
+    return Settings(device=args.device, threads=torch.get_num_threads(), tf32=False)
 
 
 def main(words: list[str] | None = None) -> int:

@@ -83,7 +83,7 @@ class Accelerated:
     def __init__(self, settings: Settings, recipe: Recipe, way: Way, r1_interval: int = 16) -> None:
         self.stack = ExitStack()
         folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
-        stage = build_stage(recipe, folder, r1_interval=r1_interval)
+        stage = build_stage(recipe, r1_interval=r1_interval)
         changed = {}
         if way.settings and not settings.cuda:
             changed = ON_CPU
@@ -110,8 +110,7 @@ class Accelerated:
 
 def reference(settings: Settings, recipe: Recipe) -> Work:
     """The released pattern, float32, uncompiled."""
-    stack = ExitStack()
-    stage = build_stage(recipe, Path(stack.enter_context(tempfile.TemporaryDirectory())))
+    stage = build_stage(recipe)
     _place(stage, settings)
     # This also freezes what the stage does not train.
     first, second = stage.configure_optimizers()
@@ -119,7 +118,7 @@ def reference(settings: Settings, recipe: Recipe) -> Work:
     # Two keys to anonymize with and two wrong ones a face, as the stage draws them.
     keys = stage.backbone.sample_key(4 * recipe.batch).to(settings.device)
     step = reference_of(stage)
-    return Work(lambda: run_reference(step, batch, keys, (first, second)), recipe.batch, close=stack.close)
+    return Work(lambda: run_reference(step, batch, keys, (first, second)), recipe.batch)
 
 
 def _place(stage: BackboneStage[Any], settings: Settings) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +96,11 @@ def write_bundle(folder: Path, table: Table, files: bool = True, seed: int = 0) 
 def random_bundle(folder: Path, seed: int = 0) -> Path:
     """Write all networks of a stage in the public size, 1.6 GB, into `folder`."""
     return write_bundle(folder, network_table() | {"landmarks": ("landmarks68.Landmarks68", {}, {})}, seed=seed)
+
+
+@cache
+def shared_bundle() -> Path:
+    """The random bundle of this process, written when it is first asked for and removed when the process ends."""
+    folder = tempfile.mkdtemp(prefix="faceanon-bench-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return random_bundle(Path(folder) / "bundle")

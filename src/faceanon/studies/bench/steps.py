@@ -29,7 +29,7 @@ from faceanon.stages.anonymize_terms import AnonymizeWeights
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.disentangle import DisentangleWeights
 from faceanon.studies.bench.cases import Case, Work, register
-from faceanon.studies.bench.public import random_bundle
+from faceanon.studies.bench.public import shared_bundle
 from faceanon.studies.bench.settings import LIGHTNING, Settings
 from faceanon.types import FaceBatch
 
@@ -76,12 +76,11 @@ def faces(count: int, size: int) -> FaceBatch:
     return rows[list(range(count))]
 
 
-def build_stage(recipe: Recipe, folder: Path, **changes: Any) -> BackboneStage[Any]:  # noqa: ANN401 - a stage's settings
+def build_stage(recipe: Recipe, **changes: Any) -> BackboneStage[Any]:  # noqa: ANN401 - a stage's settings
     """The stage that the preset's config describes, on weights that exist.
 
     Args:
         recipe: What.
-        folder: Where random networks may be written.
         changes: Settings of the stage that differ from the config.
     """
     config = yaml.safe_load((configs() / f"{recipe.preset}_{recipe.stage}.yaml").read_text())["model"]["init_args"]
@@ -93,7 +92,7 @@ def build_stage(recipe: Recipe, folder: Path, **changes: Any) -> BackboneStage[A
         if recipe.preset == "dbaf_keyed":
             start = drawn_model()
     else:
-        arguments["bundle"] = str(random_bundle(folder / "bundle"))
+        arguments["bundle"] = str(shared_bundle())
     kind, weights = _STAGES[recipe.stage]
     backbone: Backbone = backbone_class(method["class_path"])(**arguments)
     for name in ("optimizer_g", "optimizer_d"):
@@ -217,7 +216,7 @@ def step(settings: Settings, recipe: Recipe) -> Work:
     stack = ExitStack()
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     # The lazy R1 falls due every 16th batch: a median would miss it, so it is measured alone (discriminator-r1).
-    stage = build_stage(recipe, folder, r1_gamma=0.0)
+    stage = build_stage(recipe, r1_gamma=0.0)
     turns = int(getattr(stage, "branches_every", 1))
     training = SteppedTraining(stage, faces(recipe.batch, recipe.size), settings, folder, turns)
     stack.callback(training.close)

@@ -15,6 +15,7 @@ from faceanon.backbones.riddle import Riddle
 from faceanon.models import load_backbone
 from faceanon.networks.codec import LatentCodec
 from faceanon.stages.backbone_stage import BackboneStage
+from faceanon.stages.base import average_copy
 from faceanon.training.cli import run
 from faceanon.weights.bundle import Bundle
 
@@ -108,8 +109,16 @@ def test_riddles_groups_are_the_published_ones(bundle):
         assert method.anonymize(torch.zeros(1, 3, 128, 128), method.sample_key(1)).shape == (1, 3, 128, 128)
 
 
-def test_a_copy_draws_through_the_same_codec(bundle):
+def test_an_averaged_copy_asks_networks_where_the_bundle_was_moved(bundle):
+    method = DBAF(str(bundle), **SMALL).eval()
+    twin = average_copy(method)
+    # As a stage does it on a GPU; this device is on every machine.
+    method.bundle.to("meta")
+    # Built only now, as by the first sheet of samples.
+    assert {weight.device.type for weight in twin.bundle.landmarks.net.parameters()} == {"meta"}
 
+
+def test_a_copy_draws_through_the_same_codec(bundle):
     method = DBAF(str(bundle), **SMALL).eval()
     twin = deepcopy(method)
     picture = torch.rand(1, 3, 128, 128) * 2 - 1

@@ -117,6 +117,10 @@ def test_a_prior_stored_in_few_bits_holds_its_components_once_and_draws_the_same
     again = fit(tmp_path / "again", data, more=[*words, f"--model.init_args.init_from={tmp_path / 'model'}"])
     assert torch.equal(again.ema.generator.draft.weight, stage.ema.generator.draft.weight)
     torch.testing.assert_close(again.ema.encoder.flat.weight, stage.ema.encoder.flat.weight, rtol=1e-3, atol=1e-6)
+    # And it knows how much each cell counts, so that its own file holds the components once too.
+    assert again.counts.std() > 0
+    torch.testing.assert_close(again.counts, stage.counts, rtol=1e-3, atol=1e-6)
+    assert "flat.weight" not in load_tensors(tmp_path / "again/model/encoder.safetensors")
 
 
 def test_a_prior_goes_on_from_its_weights_with_features_and_a_mixture(data, tmp_path):

@@ -16,6 +16,7 @@ from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from faceanon.backbones.dbaf import flipped
 from faceanon.errors import UserError
 from faceanon.files import load_strictly, load_tensors, save_tensors
 from faceanon.losses.adversarial import generator_loss
@@ -34,7 +35,6 @@ from faceanon.report.page import write_report
 from faceanon.stages.base import Schedule, Stage, average_copy, plain_sum, weighted_sum
 from faceanon.stages.colour_moments import colour_moments
 from faceanon.stages.draft import fit_draft, fit_mapping, fit_mixture, freeze_draft
-from faceanon.stages.prior_strangers import Strangers
 from faceanon.stages.read_back import read_back
 from faceanon.stages.samples import sample_faces, save_samples
 from faceanon.types import FaceBatch
@@ -64,7 +64,7 @@ class PriorWeights:
         adversarial: Non-saturating loss on samples and reconstructions.
         reading: L1 between the draft of a stranger's code and that of what the encoder reads off the stranger's saved
             picture. Only for a generator with a draft. Strangers are the batch's persons with signs of their codes
-            changed, as `Strangers` says: what a key makes of a code has to be readable.
+            changed, as DBAF's `flips` changes them: what a key makes of a code has to be readable.
     """
 
     pixel: float = 2.0
@@ -159,11 +159,9 @@ class PriorStage(Stage):
         readable: How much more those numbers of the latents count in the draft's components that come back from a
             saved picture: one over a number's error, to this power. What components show can then be read again.
         kept_signs: So many first numbers of strangers' codes keep their sign in the term `reading`, as in DBAF's
-            `flips`, where `strangers` says nothing else.
+            `flips`.
         steady_colours: Whether the first `kept_signs` components hold all light and colour, so that strangers have the
             person's.
-        strangers: Which strangers the term `reading` reads and the discriminator sees. None: half of the signs change,
-            and the discriminator sees none.
         optimizer_g: Builds the optimizer of generator and encoder.
         optimizer_d: Builds the discriminator's.
         init_from: Folder with `generator.safetensors` and `encoder.safetensors` to start from.
@@ -203,7 +201,6 @@ class PriorStage(Stage):
         readable: float = 0.0,
         kept_signs: int = 0,
         steady_colours: bool = False,
-        strangers: Strangers | None = None,
         optimizer_g: OptimizerCallable = torch.optim.Adam,
         optimizer_d: OptimizerCallable = torch.optim.Adam,
         init_from: Path | None = None,
@@ -266,7 +263,6 @@ class PriorStage(Stage):
         self.readable = readable
         self.kept_signs = kept_signs
         self.steady_colours = steady_colours
-        self.strangers = Strangers(kept_signs) if strangers is None else strangers
         self.optimizer_g = optimizer_g
         self.optimizer_d = optimizer_d
         self.export = export
@@ -391,24 +387,15 @@ class PriorStage(Stage):
         if self.weights.edges:
             terms["edges"] = gradient_loss(output, original, weight)
         terms |= self.picture_terms(output, batch, len(codes) - alone)
-        half = len(original) // 2
-        read = self.watched if self.weights.reading and self.batches_seen > self.pictures_after else 0
-        seen = round(self.strangers.seen * half) if self.adversarial else 0
-        strangers, pictures = self.draw_strangers(codes[: max(read, seen)], batch)
-        if read:
-            terms["reading"] = self.reading_term(strangers[:read], pictures[:read], batch)
+        if self.weights.reading and self.batches_seen > self.pictures_after:
+            terms["reading"] = self.reading_term(codes[: self.watched], batch)
         terms["delta"] = latent_regulariser(codes, "delta")
         terms["mapping"] = mapping
         if self.adversarial and self.discriminator is not None:
-            # The discriminator sees as many drawn faces as photographs: samples of the mapping and strangers, and
-            # reconstructions in the other half.
-            fakes = []
-            if seen < half:
-                fakes.append(self.prior.draw(self.mixed(w, half - seen)))
-            if seen:
-                # As pictures show them, since only there they have the light that a method gives them.
-                fakes.append(self.bundle.codec.encode(pictures[:seen]))
-            output = torch.cat([*fakes, output[half:]])
+            # The discriminator sees as many drawn faces as photographs: samples, and reconstructions in the other half.
+            half = len(original) // 2
+            samples = self.prior.draw(self.mixed(w, half))
+            output = torch.cat([samples, output[half:]])
             terms["adversarial"] = generator_loss(self.discriminator(output))
         return terms, output
 
@@ -451,39 +438,24 @@ class PriorStage(Stage):
             terms["identity"] = attract(self.bundle.recogniser(output), wanted)
         return terms
 
-    def draw_strangers(self, codes: Tensor, batch: FaceBatch) -> tuple[Tensor, Tensor]:
-        """Strangers of the first faces of a batch: their codes `(W, L, D)`, and pictures `(W, 3, S, S)` of them.
+    def reading_term(self, codes: Tensor, batch: FaceBatch) -> Tensor:
+        """How far strangers' codes are from what is read off their saved pictures, in drafted latents.
 
         Args:
-            codes: `(W, L, D)` of these faces; with W of 0 nothing is drawn.
+            codes: `(W, L, D)` of the batch's first faces.
             batch: Faces.
         """
-        if not len(codes):
-            return codes, batch.image[:0]
         generator = self.prior.generator
         streams = self.parallel.streams
         assert streams is not None
         # `(W, 3, D)`, the shape of a key that `flipped` takes. All rows draw, since each has a stream of its own.
         key = streams.draw(partial(torch.randn, 3, generator.style_dim))[: len(codes)].to(codes)
-        # The encoder learns to read strangers, not to make codes whose strangers are easily read or look real.
-        strangers = self.strangers.codes(codes.detach(), key)
-        return strangers, self.strangers.pictures(self.bundle, generator, strangers, batch)
-
-    def reading_term(self, strangers: Tensor, pictures: Tensor, batch: FaceBatch) -> Tensor:
-        """How far strangers' codes are from what is read off their saved pictures, in drafted latents.
-
-        Args:
-            strangers: `(W, L, D)`, the codes that drew them.
-            pictures: `(W, 3, S, S)` of them.
-            batch: Faces; the first W are the persons.
-        """
-        generator = self.prior.generator
-        mesh = None if batch.mesh is None else batch.mesh[: len(pictures)]
-        saved = read_back(self.bundle, pictures, batch.image[: len(pictures)], mesh)
+        # The encoder learns to read strangers, not to make codes whose strangers are easily read.
+        strangers = flipped(codes.detach(), key, self.kept_signs)
+        drawn = generator.decode(generator.draw(strangers))
+        mesh = None if batch.mesh is None else batch.mesh[: len(codes)]
+        saved = read_back(self.bundle, drawn, batch.image[: len(codes)], mesh)
         found, _ = self.prior.encoder.with_features(self.bundle.codec.encode(saved))
-        if self.strangers.keep_light:
-            # The picture no longer shows which light the code had.
-            found = torch.cat([strangers[..., : self.kept_signs], found[..., self.kept_signs :]], -1)
         weight = (self.counts / self.counts.mean())[None]
         return pixel_loss(generator.drafted(found), generator.drafted(strangers), weight=weight)
 

@@ -88,6 +88,11 @@ class Bundle:
         self.image_size: int = self.spec["image_size"]
         self.device = torch.device("cpu")
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Bundle:
+        # The averaged copy of a method shares it: nothing in it is trained. A copy of its own would build every network
+        # a second time, and on the CPU, since `to` moves the networks of the bundle that it is called on.
+        return self
+
     @property
     def framing(self) -> dict[str, float]:
         """How the bundle's faces are framed, against FFHQ's square around MTCNN's points (`photo.align.reframed`)."""

@@ -1,6 +1,7 @@
 import pytest
 import torch
 from backbone_training import trained_parts
+from torch import nn
 
 from faceanon.backbones.fit import FIT
 from faceanon.errors import UserError
@@ -40,6 +41,31 @@ def test_every_bit_counts_and_the_way_back_takes_the_inverse_password(backbone):
         assert (backbone.anonymize(image, other) - drawn).abs().max() > 1e-5, bit
     assert torch.equal(backbone.recover(drawn, key), backbone.anonymize(drawn, -key))
     assert drawn.abs().max() <= 1
+
+
+@torch.no_grad()
+def test_bits_are_channels_beside_the_picture(backbone):
+    image, key = smooth_faces(64), backbone.sample_key(4)
+    channels = key[:, :, None, None].expand(-1, -1, 64, 64)
+    # Layer by layer, as the paper has it.
+    plain = nn.Sequential(*backbone.translator)(torch.cat([image, channels], 1))
+    torch.testing.assert_close(backbone.translator(image, key), plain, rtol=0, atol=1e-6)
+
+
+def test_a_network_that_adds_nothing_is_not_run_but_for_gradients(tiny_bundle):
+    torch.manual_seed(0)
+    method = FIT(str(tiny_bundle), password_bits=16, width=4, blocks=1, turned=4).eval()
+    runs = []
+    method.translator[1].register_forward_hook(lambda *_: runs.append(1))
+    image, key = smooth_faces(64), method.sample_key(4)
+    drawn = method.anonymize(image, key).detach()
+    assert len(runs) == 1
+    with torch.no_grad():
+        torch.testing.assert_close(method.anonymize(image, key), drawn, rtol=0, atol=1e-5)
+        assert len(runs) == 1
+        method.translator[-2].bias += 0.1
+        assert not torch.equal(method.anonymize(image, key), drawn)
+    assert len(runs) == 2
 
 
 def test_the_password_term_compares_each_pair_with_its_own_password(backbone):

@@ -98,8 +98,10 @@ class Translator(nn.Sequential):
         assert isinstance(first, nn.Conv2d)
         assert isinstance(last, nn.Conv2d)
         assert last.bias is not None
-        # With `turned` it starts at nothing, and thousands of strangers are drawn before its training.
-        if not torch.is_grad_enabled() and not last.weight.any() and not last.bias.any():
+        # With `turned` it starts at nothing, and thousands of strangers are drawn before its training. Compiled code must
+        # not depend on what weights hold.
+        looked = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+        if looked and not last.weight.any() and not last.bias.any():
             return torch.zeros_like(picture)
         # A bit is the same number in all places, beyond the border too. So is what the convolution makes of it: the
         # number times the sum of the kernel. With 128 bits this saves a third of all the network's products.

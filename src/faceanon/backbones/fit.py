@@ -98,8 +98,8 @@ class Translator(nn.Sequential):
         assert isinstance(first, nn.Conv2d)
         assert isinstance(last, nn.Conv2d)
         assert last.bias is not None
-        # With `turned` it starts at nothing, and thousands of strangers are drawn before its training. Compiled code must
-        # not depend on what weights hold.
+        # With `turned` it starts at nothing, and thousands of strangers are drawn before its training. Compiled code
+        # must not depend on what weights hold.
         looked = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
         if looked and not last.weight.any() and not last.bias.any():
             return torch.zeros_like(picture)

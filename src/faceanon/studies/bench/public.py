@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -61,14 +60,13 @@ def network_table(size: int = PUBLIC, narrow: int = 1) -> Table:
     }
 
 
-def write_bundle(folder: Path, table: Table, files: bool = True, seed: int = 0) -> Path:
+def write_bundle(folder: Path, table: Table, files: bool = True) -> Path:
     """Write a bundle of random networks; every figure but cost is meaningless with it.
 
     Args:
         folder: Where.
         table: As `network_table`'s.
         files: Whether the weights are written too, or `bundle.yaml` alone.
-        seed: Of the weights.
     """
     entries: dict[str, Any] = {}
     folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +77,7 @@ def write_bundle(folder: Path, table: Table, files: bool = True, seed: int = 0) 
         if files:
             # What a case draws later must not depend on whether weights were written before.
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
+                torch.manual_seed(0)
                 save_tensors(folder / file, network_class(path)(**init).state_dict())
     init = table["generator"][1]
     if files:
@@ -93,14 +91,9 @@ def write_bundle(folder: Path, table: Table, files: bool = True, seed: int = 0) 
     return folder
 
 
-def random_bundle(folder: Path, seed: int = 0) -> Path:
-    """Write all networks of a stage in the public size, 1.6 GB, into `folder`."""
-    return write_bundle(folder, network_table() | {"landmarks": ("landmarks68.Landmarks68", {}, {})}, seed=seed)
-
-
 @cache
-def shared_bundle() -> Path:
-    """The random bundle of this process, written when it is first asked for and removed when the process ends."""
-    folder = tempfile.mkdtemp(prefix="faceanon-bench-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return random_bundle(Path(folder) / "bundle")
+def random_bundle() -> Path:
+    """All networks of a stage in the public size, 1.6 GB: written once in a process, and removed when it ends."""
+    folder = tempfile.TemporaryDirectory(prefix="faceanon-bench-", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)
+    return write_bundle(Path(folder.name), network_table() | {"landmarks": ("landmarks68.Landmarks68", {}, {})})

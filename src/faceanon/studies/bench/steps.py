@@ -29,7 +29,7 @@ from faceanon.stages.anonymize_terms import AnonymizeWeights
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.disentangle import DisentangleWeights
 from faceanon.studies.bench.cases import Case, Work, register
-from faceanon.studies.bench.public import shared_bundle
+from faceanon.studies.bench.public import random_bundle
 from faceanon.studies.bench.settings import LIGHTNING, Settings
 from faceanon.types import FaceBatch
 
@@ -92,7 +92,7 @@ def build_stage(recipe: Recipe, **changes: Any) -> BackboneStage[Any]:  # noqa: 
         if recipe.preset == "dbaf_keyed":
             start = drawn_model()
     else:
-        arguments["bundle"] = str(shared_bundle())
+        arguments["bundle"] = str(random_bundle())
     kind, weights = _STAGES[recipe.stage]
     backbone: Backbone = backbone_class(method["class_path"])(**arguments)
     for name in ("optimizer_g", "optimizer_d"):

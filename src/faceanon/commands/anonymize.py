@@ -176,7 +176,8 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=20,
         metavar="PX",
-        help="faces below this side are not for the model; they are looked for down to 0.6 of it (default: 20)",
+        help="faces below this side, in pixels of the photo, are not for the model; they are looked for down to 0.6 of "
+        "it, in photos of any size, upright or lying (default: 20)",
     )
     group.add_argument(
         "--small-faces",
@@ -359,4 +360,6 @@ def _list_faces(options: AnonymizeOptions, policy: Policy) -> int:
         print(photo)
         for face in faces:
             print(f"  {face.describe()}")
+    if shown and not options.aligned:
+        print(f"Faces below {policy.searched:g} px of the photo were not looked for.")
     return 0 if shown else 2

@@ -24,7 +24,8 @@ class Detection:
     Args:
         box: x1, y1, x2, y2 in pixels; may stick out of the photo.
         score: Probability of being a face.
-        points: `(5, 2)` float64 x, y: eye at the photo's left, eye at its right, nose, mouth corner left, right.
+        points: `(5, 2)` float64 x, y: of the face laid upright the eye at the left, the eye at the right, nose, mouth
+            corner at the left, at the right.
 
     Examples:
         >>> import numpy as np

@@ -1,34 +1,57 @@
-"""Faces and their five points in photographs, by YuNet (Wu et al. 2023) at several scales."""
+"""Faces and their five points in photographs, by YuNet (Wu et al. 2023) in several views (`photo.views`).
+
+The whole photo is searched upright, at its own size and smaller. In the three other turns it is searched at a small
+size, and at its own where upright views saw something that they could not make a face of. Where a turn then shows a
+face better than upright views do, the photo, or somebody in it, lies that way, and is searched so in all views.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from faceanon.errors import UserError
+from faceanon.photo.agreement import (
+    LYING,
+    POINTS,
+    SCORE,
+    SIZE,
+    STANDING,
+    Bars,
+    Rows,
+    agreed,
+    best,
+    main_turn,
+    overlaps,
+    sides,
+    without_parts,
+)
 from faceanon.photo.detect import Detection
+from faceanon.photo.views import TURNS, scaled, scales, tiles, turned, turned_back
 from faceanon.weights.shipped import open_shipped, usual_threads
 
 STRIDES = (8, 16, 32)
 DIVISOR = 32  # the network takes sides that are multiples of this
 SMALLEST = 8.0  # px; below it the network tells faces from other things no better than chance
-
-# The views of a photo, as multiples of its size: enlarged for small faces, then halved again and again, since the
-# network misses faces that fill it. Halving ends where the longer side would fall below LEAST_SIDE pixels.
-ENLARGED = 1.5
-LEAST_SIDE = 256
-# No view is searched that shows the smallest wanted face larger than this: a smaller view finds it as well.
-ENOUGH = 36.0
+# In a view a face has at most this many pixels. Of larger ones the network takes eyes, mouths and cheeks for faces; the
+# next smaller view shows them whole.
+LARGEST = 360.0
 # In the views at a quarter and less a face has to have this many pixels. Smaller ones are left to the larger views.
 LEAST_IN_SMALL_VIEWS = 12.0
 SMALL_VIEW = 0.25
 # The boxes of tiny faces are uncertain by a quarter of their side: what may have the wanted size is kept.
 UNCERTAIN = 0.75
+# Longer side in pixels of the view in which a photo is looked at in other turns first.
+GLANCE = 512
+# A face seen in another turn has to score so much higher than upright: faces that stand are seen in other turns too.
+BETTER = 0.05
+# Intersection over union with a face that was found, from which on a weak box is explained by it.
+EXPLAINED = 0.2
 
 
 @dataclass(frozen=True)
@@ -39,29 +62,20 @@ class YunetConfig:
 
     Args:
         min_face: Side of the smallest face in pixels of the photo, at least 8.
-        max_side: Photos with a longer side are shrunk to it before the search, so that a photo of any size takes
-            bounded time and memory; no enlarged view is larger either.
-        sure: Least score of a face that one view alone finds, in [0, 1].
-        likely: Least score, in the better view, of a face that two views find.
-        again: Least score in the second view.
+        bars: What a face has to score that lies as the photo does.
         overlap: Two boxes whose intersection over union is larger are one face.
 
     Raises:
-        UserError: If `min_face` is below 8 pixels, or `max_side` below 32.
+        UserError: If `min_face` is below 8 pixels.
     """
 
     min_face: float = 12.0
-    max_side: int = 2048
-    sure: float = 0.7
-    likely: float = 0.45
-    again: float = 0.3
+    bars: Bars = STANDING
     overlap: float = 0.3
 
     def __post_init__(self) -> None:
         if not SMALLEST <= self.min_face < math.inf:
             raise UserError(f"the smallest face to look for must have {SMALLEST:g} px or more, not {self.min_face}")
-        if self.max_side < DIVISOR:
-            raise UserError(f"photos cannot be searched at {self.max_side} px; give {DIVISOR} px or more")
 
 
 class YunetDetector:
@@ -95,36 +109,32 @@ class YunetDetector:
 
     def detect(self, image: NDArray[np.uint8]) -> list[Detection]:
         """Faces of an RGB photo `(H, W, 3)` uint8, the largest first."""
-        views = []
-        for number, scale in enumerate(self.scales(image.shape[1], image.shape[0])):
-            rows = self.view(image, scale, self.config.again)
-            if scale <= SMALL_VIEW:
-                rows = rows[_sizes(rows) * scale >= LEAST_IN_SMALL_VIEWS]
-            views.append(np.column_stack([rows, np.full(len(rows), number)]))
+        config = self.config
+        height, width = image.shape[:2]
+        wanted = scales(width, height, config.min_face)
+        upright = self._seen(image, wanted, turn=0)
+        rows = np.concatenate([upright, *self._lying(image, wanted, upright)])
+        bars = dict.fromkeys((0, *TURNS), LYING) | {main_turn(rows, config.overlap): config.bars}
         faces = []
-        for row in self._agreed(np.concatenate(views)):
+        for row in without_parts(agreed(rows, config.overlap, bars)):
             x1, y1, x2, y2, score = row[:5].tolist()
-            face = Detection((x1, y1, x2, y2), score, row[5:15].reshape(5, 2))
-            if face.size >= UNCERTAIN * self.config.min_face:
+            face = Detection((x1, y1, x2, y2), score, row[POINTS].reshape(5, 2))
+            if face.size >= UNCERTAIN * config.min_face:
                 faces.append(face)
         return sorted(faces, key=lambda face: -face.size)
 
-    def scales(self, width: int, height: int) -> list[float]:
-        """Sizes of the views of a photo of so many pixels, as multiples of the photo's, the largest first."""
-        longer = max(width, height)
-        whole = min(1.0, self.config.max_side / longer)
-        scales = [min(ENLARGED, self.config.max_side / longer), whole]
-        while scales[-1] / 2 * longer >= LEAST_SIDE:
-            scales.append(scales[-1] / 2)
-        needed = []
-        for scale in scales:
-            if scale * self.config.min_face <= ENOUGH:
-                needed.append(scale)
-        # The same view twice would look like agreement; and one view there has to be.
-        return sorted(set(needed or scales[-1:]), reverse=True)
+    def _lying(self, image: NDArray[np.uint8], wanted: list[float], upright: Rows) -> Iterator[Rows]:
+        """What those turns show in which somebody may lie, given what upright views show."""
+        longer = max(image.shape[:2])
+        doubts = _doubts(upright, agreed(upright, self.config.overlap, {0: self.config.bars}), wanted)
+        small = min(range(len(wanted)), key=lambda number: abs(wanted[number] * longer - GLANCE))
+        for turn in TURNS:
+            # Mostly nobody lies, and a glance is all that a turn costs.
+            if _lies(self._seen(image, wanted, turn, {**doubts, small: None}), upright):
+                yield self._seen(image, wanted, turn)
 
-    def view(self, image: NDArray[np.uint8], scale: float, least: float) -> NDArray[np.float64]:
-        """What the network sees in one view.
+    def view(self, image: NDArray[np.uint8], scale: float, least: float) -> Rows:
+        """What the network sees in one upright view, of any size of face.
 
         Args:
             image: RGB `(H, W, 3)` uint8.
@@ -134,69 +144,94 @@ class YunetDetector:
         Returns:
             `(N, 15)`: x1, y1, x2, y2 in pixels of the photo, score, then x, y of the five points.
         """
+        return np.concatenate(list(self._parts(image, scale, least)))
+
+    def _seen(
+        self, image: NDArray[np.uint8], wanted: list[float], turn: int, only: Mapping[int, Rows | None] | None = None
+    ) -> Rows:
+        """What the views of one turn show, as `agreement` has it.
+
+        Args:
+            image: RGB `(H, W, 3)` uint8.
+            wanted: Scales of the views.
+            turn: Quarters of a turn.
+            only: Numbers of the views to take, each with the places `(N, 2)` around which to look, or None for
+                everywhere; all views when None.
+        """
+        views = []
+        for number, scale in enumerate(wanted):
+            if only is not None and number not in only:
+                continue
+            places = None if only is None else only[number]
+            rows = np.concatenate([np.empty((0, 15)), *self._parts(image, scale, self.config.bars.again, turn, places)])
+            shown = sides(rows) * scale
+            fits = np.ones(len(rows), bool)
+            if number < len(wanted) - 1:
+                fits = shown <= LARGEST
+            if scale <= SMALL_VIEW:
+                fits &= shown >= LEAST_IN_SMALL_VIEWS
+            rows = rows[fits]
+            views.append(np.column_stack([rows, np.full(len(rows), number), np.full(len(rows), turn)]))
+        return np.concatenate(views)
+
+    def _parts(
+        self, image: NDArray[np.uint8], scale: float, least: float, turn: int = 0, places: Rows | None = None
+    ) -> Iterator[Rows]:
+        """As `view`, tile by tile, in any turn; of the tiles that own some of the places, where there are any."""
         height, width = image.shape[:2]
-        rows = max(1, round(height * scale))
-        columns = max(1, round(width * scale))
-        if (rows, columns) != (height, width):
-            # Averaging keeps small faces whole where the photo shrinks.
-            how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-            image = np.asarray(cv2.resize(image, (columns, rows), interpolation=how), np.uint8)
+        shown = scaled(image, scale)
+        # Each axis has its own factor: the sides of the view were rounded to whole pixels.
+        factors = np.array([shown.shape[1] / width, shown.shape[0] / height])
+        for tile in tiles(shown.shape[1], shown.shape[0]):
+            if places is not None and not tile.owns(*(places * factors).T).any():
+                continue
+            part = shown[tile.top : tile.bottom, tile.left : tile.right]
+            rows = self._faces_of(turned(part, turn), least)
+            points = turned_back(
+                rows[:, [0, 1, 2, 3, *range(5, 15)]].reshape(len(rows), 7, 2), turn, *part.shape[1::-1]
+            )
+            points += (tile.left, tile.top)
+            corners = np.sort(points[:, :2], axis=1)
+            owned = tile.owns(*corners.mean(1).T)
+            points = points / factors
+            corners = corners / factors
+            rows = np.column_stack([corners.reshape(-1, 4), rows[:, SCORE], points[:, 2:].reshape(-1, 10)])
+            yield rows[owned]
+
+    def _faces_of(self, picture: NDArray[np.uint8], least: float) -> Rows:
+        """What the network sees in a picture `(H, W, 3)`, `(N, 15)` in its pixels."""
+        height, width = picture.shape[:2]
         # The padding is at the right and below, so the places that the network gives need no shift.
-        padded = np.zeros((1, 3, _padded(rows), _padded(columns)), np.float32)
+        padded = np.zeros((1, 3, _padded(height), _padded(width)), np.float32)
         # The network takes BGR in [0, 255].
-        padded[0, :, :rows, :columns] = image[..., ::-1].transpose(2, 0, 1)
+        padded[0, :, :height, :width] = picture[..., ::-1].transpose(2, 0, 1)
         outputs = dict(zip(self._outputs, self._session.run(None, {"input": padded}), strict=True))
         parts = []
         for stride in STRIDES:
             parts.append(_decoded(outputs, stride, padded.shape[3], least))
         candidates = np.concatenate(parts)
-        # Each axis has its own factor: the sides of the view were rounded to whole pixels.
-        across = columns / width
-        down = rows / height
-        candidates[:, [0, 2, *range(5, 15, 2)]] /= across
-        candidates[:, [1, 3, *range(6, 15, 2)]] /= down
-        return candidates[_best(candidates[:, :4], candidates[:, 4], self.config.overlap)]
-
-    def _agreed(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Rows of `view` with the view's number behind them -> one row a face, the best view's."""
-        # Stable, so that boxes of one score keep their order on every machine.
-        rows = rows[np.argsort(-rows[:, 4], kind="stable")]
-        left = np.ones(len(rows), bool)
-        kept = []
-        for index, row in enumerate(rows):
-            if not left[index]:
-                continue
-            group = left & (_overlaps(row, rows) > self.config.overlap)
-            left &= ~group
-            # Column 15 is the number of the view: only a box of another view counts as a second opinion.
-            others = rows[group & (rows[:, 15] != row[15]), 4]
-            seen_again = others.max(initial=0) >= self.config.again
-            if row[4] >= self.config.sure or (row[4] >= self.config.likely and seen_again):
-                kept.append(row)
-        # Without faces the list is empty, and only the reshape gives it 16 columns.
-        return np.array(kept).reshape(-1, 16)
+        return candidates[best(candidates[:, :4], candidates[:, SCORE], self.config.overlap)]
 
 
-def _best(boxes: NDArray[np.float64], scores: NDArray[np.float64], overlap: float) -> NDArray[np.intp]:
-    """Numbers of the boxes `(N, 4)` that no better one covers by more than `overlap`, the best first.
+def _doubts(rows: Rows, faces: Rows, wanted: list[float]) -> dict[int, Rows]:
+    """By number of the view, the middles `(N, 2)` of boxes that are no face and lie on none."""
+    doubts: dict[int, list[NDArray[np.float64]]] = {}
+    for row in rows:
+        number = int(row[SIZE])
+        # An enlarged view would cost most; what it shows, the photo itself shows too.
+        if wanted[number] > 1 or (overlaps(row, faces) > EXPLAINED).any():
+            continue
+        doubts.setdefault(number, []).append((row[:2] + row[2:4]) / 2)
+    return {number: np.stack(middles) for number, middles in doubts.items()}
 
-    As torchvision's `nms` of the same numbers in float64, which a test compares.
-    """
-    # Stable, so that boxes of one score keep their order on every machine.
-    order = np.argsort(-scores, kind="stable")
-    sides = boxes[:, 2:] - boxes[:, :2]
-    areas = sides[:, 0] * sides[:, 1]
-    kept = []
-    while len(order):
-        best = order[0]
-        kept.append(best)
-        rest = order[1:]
-        low = np.maximum(boxes[best, :2], boxes[rest, :2])
-        high = np.minimum(boxes[best, 2:], boxes[rest, 2:])
-        shared = np.clip(high - low, 0, None)
-        common = shared[:, 0] * shared[:, 1]
-        order = rest[common / (areas[best] + areas[rest] - common) <= overlap]
-    return np.array(kept, np.intp)
+
+def _lies(turned_rows: Rows, upright: Rows) -> bool:
+    """Whether a turn shows a face that is probable, and better than any upright one there."""
+    for row in turned_rows:
+        there = upright[overlaps(row, upright) > EXPLAINED, SCORE].max(initial=0)
+        if row[SCORE] >= max(LYING.likely, there + BETTER):
+            return True
+    return False
 
 
 def _padded(side: int) -> int:
@@ -219,19 +254,3 @@ def _decoded(outputs: dict[str, NDArray[np.float32]], stride: int, width: int, l
     half = np.exp(box[:, 2:]) * stride / 2
     points = (outputs[f"kps_{stride}"].reshape(-1, 5, 2)[chosen] + cell[:, None]) * stride
     return np.column_stack([middle - half, middle + half, scores[chosen], points.reshape(-1, 10)])
-
-
-def _sizes(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sides of squares of the boxes' areas, `(N,)`, of boxes `(N, 4 or more)`."""
-    sides: NDArray[np.float64] = rows[:, 2:4] - rows[:, :2]
-    return np.sqrt(sides[:, 0] * sides[:, 1])
-
-
-def _overlaps(row: NDArray[np.float64], rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Intersection over union `(N,)` of one box with boxes `(N, 4 or more)`."""
-    low = np.maximum(row[:2], rows[:, :2])
-    high = np.minimum(row[2:4], rows[:, 2:4])
-    common = np.clip(high - low, 0, None).prod(1)
-    union = _sizes(row[None]) ** 2 + _sizes(rows) ** 2 - common
-    overlaps: NDArray[np.float64] = common / union
-    return overlaps

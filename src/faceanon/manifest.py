@@ -346,9 +346,7 @@ def _codes(value: object, faces: int) -> tuple[bytes, ...]:
         raise UserError("manifest: codes must be a list with one text for each face, or an empty one")
     codes = []
     for text in value:
-        codes.append(_base64(text, "the code of a face", MAX_CODE_BYTES))
-    if b"" in codes:
-        raise UserError("manifest: the code of a face is empty; the picture's metadata is damaged")
+        codes.append(_base64(text, "the code of a face", 1, MAX_CODE_BYTES))
     size = sum(map(len, codes))
     if size > MAX_CODES_BYTES:
         raise UserError(f"manifest: codes of more than {MAX_CODES_BYTES} bytes")
@@ -356,14 +354,14 @@ def _codes(value: object, faces: int) -> tuple[bytes, ...]:
 
 
 def _signature(value: object) -> bytes:
-    return _base64(value, "the signature", MAX_SIGNATURE_BYTES)
+    return _base64(value, "the signature", 0, MAX_SIGNATURE_BYTES)
 
 
-def _base64(text: object, name: str, most: int) -> bytes:
+def _base64(text: object, name: str, least: int, most: int) -> bytes:
     # base64 writes three bytes as four characters; a longer text is refused before it is decoded.
     longest = 4 * ((most + 2) // 3)
-    if not isinstance(text, str) or len(text) > longest:
-        raise UserError(f"manifest: {name} must be a text of at most {longest} characters")
+    if not isinstance(text, str) or not least <= len(text) <= longest:
+        raise UserError(f"manifest: {name} must be a text of at least {least} and at most {longest} characters")
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:

@@ -1,6 +1,5 @@
 """Clips whose faces come back from sealed codes, one for each face of each frame, beside the clip."""
 
-import base64
 import json
 import shutil
 
@@ -16,7 +15,6 @@ from faceanon.pipeline.video.frames import read_frames
 from faceanon.pipeline.video.record import read_record, sidecar_of
 from faceanon.pipeline.video.recover import recover_video
 from faceanon.pipeline.video.writer import Quality
-from faceanon.sealed.envelope import SIZES
 from fakes import SealedPatch
 
 CHEAP = KdfParameters(memory_kib=64, iterations=1, lanes=1)
@@ -114,39 +112,12 @@ def test_a_single_damaged_code_writes_nothing(pipe, hidden, tmp_path):
     assert (tmp_path / "other.mp4").exists()
 
 
-def test_a_sidecar_of_version_2_brings_the_faces_back(pipe, hidden, tmp_path):
-    target = copied(hidden, tmp_path)
-    line, _, body = sidecar_of(target).read_bytes().partition(b"\n")
-    values = json.loads(line)
-    del values["sealed_codes"]
-    del values["sealed_bytes"]
-    sizes = b""
-    codes = b""
-    # One track: segment after segment is frame after frame.
-    while body:
-        size = SIZES[body[0]]
-        sizes += body[:1]
-        codes += body[1 : 1 + size]
-        body = body[1 + size :]
-    values |= {
-        "version": 2,
-        "sizes": base64.b64encode(sizes).decode(),
-        "codes": base64.b64encode(codes).decode(),
-    }
-    sidecar_of(target).write_text(json.dumps(values, separators=(",", ":")))
-    recover_video(pipe, target, tmp_path / "old.mp4", Password("right"), EXACT)
-    recover_video(pipe, hidden[0], tmp_path / "new.mp4", Password("right"), EXACT)
-    np.testing.assert_array_equal(stack(tmp_path / "old.mp4"), stack(tmp_path / "new.mp4"))
-    with pytest.raises(UserError, match=r"copy\.mp4: wrong password"):
-        recover_video(pipe, target, tmp_path / "wrong.mp4", Password("wrong"), EXACT)
-
-
-def test_records_of_before_there_were_codes_are_read(pipe, hidden, tmp_path):
+def test_a_record_that_lost_its_codes_says_so(pipe, hidden, tmp_path):
     target = copied(hidden, tmp_path)
     values = json.loads(sidecar_of(target).read_bytes().partition(b"\n")[0])
     del values["sealed_codes"]
     del values["sealed_bytes"]
-    sidecar_of(target).write_text(json.dumps(values | {"version": 1}))
+    sidecar_of(target).write_text(json.dumps(values))
     assert read_record(target, None).body is None
     with pytest.raises(UserError, match="carries no sealed codes"):
         recover_video(pipe, target, tmp_path / "back.mp4", Password("right"), EXACT)

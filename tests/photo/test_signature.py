@@ -27,9 +27,7 @@ SECRET = Secret.random(1)
 PARTY = np.asarray(photo_party())
 HEIGHT, WIDTH = PARTY.shape[:2]
 SQUARES = ((CropGeometry(WIDTH / 2, HEIGHT / 2, HEIGHT / 5, 0.0), CropGeometry(40.0, 40.0, 12.0, 1.0)),)
-RECORD = Manifest(
-    "a.B", "m", "ab" * 32, 64, WIDTH, HEIGHT, SQUARES, signature=signature_of(PARTY, SQUARES)
-)
+RECORD = Manifest("a.B", "m", "ab" * 32, 64, WIDTH, HEIGHT, SQUARES, signature=signature_of(PARTY, SQUARES))
 
 
 def happened(turn, pixels):
@@ -188,7 +186,7 @@ def test_a_turn_by_a_tag_alone_is_taken_back_too(hidden, tmp_path):
     exif[0x0112] = 6
     with Image.open(file) as image:
         data = image.info[MANIFEST_KEY]
-            chunks = PngInfo()
+        chunks = PngInfo()
         chunks.add_itxt(MANIFEST_KEY, data)
         image.save(tmp_path / "a.png", pnginfo=chunks, exif=exif)
     run_task(RecoverTask(pipe, tmp_path / "a.png", tmp_path / "b.png", Password("right")))

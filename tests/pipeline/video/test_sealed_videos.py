@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from video_clips import FilmDetector, face_at, film, write_clip
 
+from faceanon import cli
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password
 from faceanon.pipeline import Pipeline
@@ -121,6 +122,35 @@ def test_a_record_that_lost_its_codes_says_so(pipe, hidden, tmp_path):
     assert read_record(target, None).body is None
     with pytest.raises(UserError, match="carries no sealed codes"):
         recover_video(pipe, target, tmp_path / "back.mp4", Password("right"), EXACT)
+
+
+def test_an_anonymized_video_is_refused_with_the_way_out(pipe, hidden, tmp_path):
+    with pytest.raises(UserError, match=r"hidden\.mp4 was anonymized by faceanon already; recover it first"):
+        anonymize_video(pipe, hidden[0], tmp_path / "twice.mp4", Password("second", kdf=CHEAP))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_inspect_shows_a_video_by_its_name_and_by_its_sidecar(hidden, capsys):
+    target = hidden[0]
+    sidecar = sidecar_of(target)
+    for name in (target, sidecar):
+        assert cli.main(["inspect", str(name)]) == 0
+        out = capsys.readouterr().out
+        for words in (sidecar.name, "6 frames", "1 followed, 6 in all frames", "encrypted", "a password with salt"):
+            assert words in out
+        assert cli.main(["inspect", "--json", str(name)]) == 0
+        assert json.loads(capsys.readouterr().out) == json.loads(sidecar.read_bytes().partition(b"\n")[0])
+
+
+def test_inspect_says_of_other_videos_that_they_carry_nothing(clip, tmp_path, capsys):
+    assert cli.main(["inspect", str(clip)]) == 2
+    assert "in.mp4 carries no faceanon data" in capsys.readouterr().err
+    (tmp_path / "a.mp4.faceanon.json").write_text("{")
+    for name in ("a.mp4", "a.mp4.faceanon.json", "b.mp4.faceanon.json"):
+        assert cli.main(["inspect", str(tmp_path / name)]) == 2
+        line = capsys.readouterr().err
+        assert name in line
+        assert line.count("\n") == 1
 
 
 class BrokenOffError(Exception):

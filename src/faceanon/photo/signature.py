@@ -210,12 +210,13 @@ def _cause(difference: Difference, now: bytes, before: bytes) -> str:
 
 
 def _recoloured(now: NDArray[np.float64], before: NDArray[np.float64]) -> bool:
-    """Whether one linear mapping of colours `(N, 3)` leads from one picture back to the other."""
-    known = np.column_stack([now, np.ones(len(now))])
-    mapping = np.linalg.lstsq(known, before, rcond=None)[0]
-    left = _rms(known @ mapping - before)
-    # A flat picture is explained by anything, so what is left must be little of what there was.
-    return left <= 0.3 * _rms(before - before.mean(0))
+    """Whether one linear mapping of colours `(N, 3)` leads from one picture to the other."""
+    known = np.column_stack([before, np.ones(len(before))])
+    mapping = np.linalg.lstsq(known, now, rcond=None)[0]
+    left = _rms(known @ mapping - now)
+    spread = _rms(now - now.mean(0))
+    # A black picture would be explained by anything.
+    return left <= 0.3 * spread and spread >= 0.1 * _rms(before - before.mean(0))
 
 
 def signature_of(pixels: Pixels, layers: Layers) -> bytes:

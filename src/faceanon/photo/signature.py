@@ -36,8 +36,8 @@ MOST_PICTURE = 5.0
 MOST_FACE = 8.0
 # The next best turn has to fit so much better: mirror images come no nearer than 7 over all cells.
 CLEARLY = 2.0
-# JPEG of quality 75 leaves at least 0.95 of a large face's sharpness, 0.67 of one of 20 px; a blur by 2 px leaves 0.67 of
-# a face in a photograph of 256 px, and of a soft one more.
+# JPEG of quality 75 leaves at least 0.95 of a large face's sharpness, 0.67 of one of 20 px; a blur by 2 px leaves
+# 0.67 of a face in a photograph of 256 px, and of a soft one more.
 LEAST_SHARP = 0.6
 FLAT = 16  # sixteenths of a level: of faces that are flatter nothing can be blurred
 

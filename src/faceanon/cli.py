@@ -84,6 +84,10 @@ def _own_command(name: str, arguments: list[str]) -> int:
     """
     from faceanon.commands._former import todays_name
 
+    # Taken as a path it would be the folder that one is in.
+    if "" in arguments:
+        raise UserError("one of the arguments is empty; is a variable of the shell not set?")
+
     # First: some former command lines begin with a name that means another command today.
     advice = todays_name([name, *arguments])
     if advice is not None:

@@ -168,6 +168,9 @@ def prepare_folder(
         if files.csv is not None:
             raise UserError("--csv is for folders; anonymize --list-faces shows the faces of one photo")
         return None
+    # Else it would show when all photos are done.
+    if files.csv is not None and Path(files.csv).is_dir():
+        raise UserError(f"--csv {files.csv} is a folder; name a file in it")
     return plan_folder(files.source, files.target, jobs, settings, files.overwrite)
 
 

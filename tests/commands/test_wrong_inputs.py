@@ -8,9 +8,12 @@ import pytest
 from PIL import Image
 
 from faceanon import cli
+from faceanon.commands._secret import read_password
 from faceanon.errors import NoRoomError, UserError
 from faceanon.files import unwritable, write_atomic
+from faceanon.interop.public.packs import read_pack
 from faceanon.photo.decode import opened
+from faceanon.pipeline.video.frames import read_info
 
 PICTURE = Path(__file__).resolve().parents[2] / "checkpoints/photo128/pictures/faker_00000.jpg"
 
@@ -77,3 +80,45 @@ def test_a_table_in_the_place_of_a_folder_is_refused_before_the_work(tmp_path, m
     assert cli.main(["anonymize", *words]) == 2
     assert "is a folder; name a file in it" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"one\ntwo\n", "several lines"),
+        ("word".encode("utf-16-le"), "zero bytes"),
+        (b"\n", "the password is empty"),
+        (b"\xff\xfe", "not UTF-8"),
+    ],
+)
+def test_a_password_that_nobody_can_type_is_refused(tmp_path, data, reason):
+    (tmp_path / "pw").write_bytes(data)
+    with pytest.raises(UserError, match=reason) as caught:
+        read_password(None, str(tmp_path / "pw"), confirm=False)
+    assert "word" not in str(caught.value).replace("password", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--device", "gpu"], "cannot compute on 'gpu': no such device here; give cpu, or cuda"),
+        (["--detector", "retina"], "no detector 'retina': give yunet, mtcnn, or the file"),
+    ],
+)
+def test_a_name_that_does_not_exist_is_answered_by_those_that_do(tmp_path, monkeypatch, capsys, words, reason):
+    monkeypatch.setenv("PW", "hush")
+    target = tmp_path / "out.png"
+    assert cli.main(["anonymize", str(PICTURE), str(target), *words, "--password-env", "PW"]) == 2
+    assert reason in capsys.readouterr().err
+    assert not target.exists()
+
+
+def test_an_empty_film_is_called_empty(tmp_path):
+    (tmp_path / "a.mp4").write_bytes(b"")
+    with pytest.raises(UserError, match=r"a\.mp4 is empty; copy it again"):
+        read_info(tmp_path / "a.mp4")
+
+
+def test_a_folder_of_no_networks_says_what_it_could_have_been(tmp_path):
+    with pytest.raises(UserError, match=r"neither a bundle \(it has no bundle.yaml\) nor a pack .*; it holds nothing"):
+        read_pack(tmp_path)

@@ -122,3 +122,9 @@ def test_an_empty_film_is_called_empty(tmp_path):
 def test_a_folder_of_no_networks_says_what_it_could_have_been(tmp_path):
     with pytest.raises(UserError, match=r"neither a bundle \(it has no bundle.yaml\) nor a pack .*; it holds nothing"):
         read_pack(tmp_path)
+
+
+def test_a_file_in_the_place_of_the_demos_folder_is_refused_before_the_work(tmp_path, capsys):
+    (tmp_path / "file").write_bytes(b"")
+    assert cli.main(["demo", "--out", str(tmp_path / "file")]) == 2
+    assert "is a file; name a folder to write to" in capsys.readouterr().err

@@ -290,9 +290,12 @@ def _share(files: FileOptions, run: FolderRun, own: Tally, stop: bool) -> Tally 
 
 def _work(run: FolderRun, tally: Tally, stop: bool) -> None:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn()
+    # On standard error, so that a pipe gets the summary alone.
+    console = Console(stderr=True)
+    # A bar that nobody watches leaves an empty line behind.
+    hidden = len(run.todo) < 2 or not console.is_terminal
     with (
-        # On standard error, so that a pipe gets the summary alone.
-        Progress(*columns, console=Console(stderr=True), transient=True, disable=len(run.todo) < 2) as progress,
+        Progress(*columns, console=console, transient=True, disable=hidden) as progress,
         # Closed also where the loop ends early: then the threads stop, and the journal is closed.
         closing(run.results()) as results,
     ):

@@ -143,6 +143,11 @@ def check_shares(files: FileOptions, password: PasswordOptions, folder: bool) ->
             "several processes cannot ask for a password; set FACEANON_PASSWORD, or give --password-env NAME or "
             "--password-file FILE"
         )
+    if password.pipe:
+        raise UserError(
+            "several processes cannot read the password from one pipe; set FACEANON_PASSWORD, or let --password-file "
+            "name a file on the disk"
+        )
 
 
 def prepare_folder(
@@ -163,6 +168,9 @@ def prepare_folder(
         if files.csv is not None:
             raise UserError("--csv is for folders; anonymize --list-faces shows the faces of one photo")
         return None
+    # Else it would show when all photos are done.
+    if files.csv is not None and Path(files.csv).is_dir():
+        raise UserError(f"--csv {files.csv} is a folder; name a file in it")
     return plan_folder(files.source, files.target, jobs, settings, files.overwrite)
 
 
@@ -282,9 +290,12 @@ def _share(files: FileOptions, run: FolderRun, own: Tally, stop: bool) -> Tally 
 
 def _work(run: FolderRun, tally: Tally, stop: bool) -> None:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn()
+    # On standard error, so that a pipe gets the summary alone.
+    console = Console(stderr=True)
+    # A bar that nobody watches leaves an empty line behind.
+    hidden = len(run.todo) < 2 or not console.is_terminal
     with (
-        # On standard error, so that a pipe gets the summary alone.
-        Progress(*columns, console=Console(stderr=True), transient=True, disable=len(run.todo) < 2) as progress,
+        Progress(*columns, console=console, transient=True, disable=hidden) as progress,
         # Closed also where the loop ends early: then the threads stop, and the journal is closed.
         closing(run.results()) as results,
     ):

@@ -63,6 +63,12 @@ class PasswordOptions:
         """Whether the terminal has to ask: no source is named, and the usual variable is not set."""
         return not self.named and _usual() is None
 
+    @property
+    def pipe(self) -> bool:
+        """Whether the file can be read only once: `<(...)`, a FIFO, a terminal, `/dev/stdin` behind a pipe."""
+        file = Path(self.password_file or "")
+        return file.exists() and not file.is_file() and not file.is_dir()
+
 
 def add_password_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that name a source; without one it is the usual variable, else the terminal."""
@@ -103,8 +109,9 @@ def check_password(files: FileOptions, source: PasswordOptions) -> None:
         return
     if sys.stdin.isatty() and source.asks:
         return
-    # What is typed on the command line is warned of once, when it is used; a keyring may ask, so it is opened once.
-    if source.insecure_password is None and source.password_keyring is None:
+    # What is typed on the command line is warned of once, when it is used; a keyring may ask, so it is opened once; a
+    # pipe is empty the second time.
+    if source.insecure_password is None and source.password_keyring is None and not source.pipe:
         password_of(source, confirm=False)
 
 
@@ -190,9 +197,14 @@ def _from_file(path: Path) -> str:
     try:
         # Editors on Windows put a mark in front and \r\n behind, which nobody typed. Other spaces may be meant and
         # stay.
-        return data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+        text = data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:  # its own message would show a part of the password
         raise UserError(f"the password file {path} is not UTF-8 text; save it as UTF-8") from None
+    # Nobody can type these: a list of passwords, or UTF-16, would lock the faces away from whoever knows the word.
+    for letter, what in (("\n", "several lines"), ("\0", "zero bytes")):
+        if letter in text:
+            raise UserError(f"the password file {path} holds {what}; save the password alone, as one line of UTF-8")
+    return text
 
 
 def _from_keyring(name: str) -> str:

@@ -164,7 +164,7 @@ def _length(options: ZooOptions) -> tuple[int | None, int | None]:
     batch = 16 if options.batch is None else options.batch
     # Training data come in whole groups of four, and a method of two stages needs a step for each.
     if steps < 2 or batch < 4 or batch % 4:
-        raise UserError(f"--steps {steps} --batch {batch}: give 2 steps or more and a multiple of 4")
+        raise UserError(f"--steps {steps} --batch {batch}: give 2 steps or more, and a batch that is a multiple of 4")
     return steps, batch
 
 

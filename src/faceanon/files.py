@@ -93,14 +93,15 @@ def short_name(name: str) -> str:
 
 
 def check_name(path: Path) -> None:
-    """Refuse a name that no file system takes.
+    """Refuse a path with a name that no file system takes.
 
     Raises:
-        UserError: If it has more than `NAME_BYTES`.
+        UserError: If a file or folder in it has more than `NAME_BYTES`.
     """
-    length = len(os.fsencode(path.name))
-    if length > NAME_BYTES:
-        raise UserError(f"{path}: the name has {length} bytes, more than {NAME_BYTES}; choose a shorter one")
+    for name in path.parts:
+        length = len(os.fsencode(name))
+        if length > NAME_BYTES:
+            raise UserError(f"{path}: the name has {length} bytes, more than {NAME_BYTES}; choose a shorter one")
 
 
 def unfinished(path: Path) -> str:

@@ -48,6 +48,7 @@ def films(monkeypatch):
             if b"broken" in source.read_bytes():
                 raise UserError(f"{source} is not a video that can be read")
             told("frames", 8, 8)
+            target.parent.mkdir(exist_ok=True)
             target.write_bytes(b"anonymized " + source.read_bytes())
             done.append((source.name, password.salt))
             return FilmOutcome(source, 2, 8, ("sound not copied",))
@@ -220,12 +221,6 @@ def test_one_photo_into_a_folder_says_which_file_it_became(tmp_path, capsys):
 
 def plain(*words):
     return main([*map(str, words), "--password-env", "PW"])
-
-
-@pytest.fixture
-def found(monkeypatch):
-    """Photos of which each shows one face, without --aligned, which films do not have."""
-    monkeypatch.setattr(Pipeline, "faces", lambda self, photo, aligned=False: self.__class__.aligned_faces(photo))
 
 
 def camera(folder):

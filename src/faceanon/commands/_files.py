@@ -47,6 +47,9 @@ class FileOptions:
         nodes: Machines that share a folder.
         csv: Table of what was done to which face; None for the usual place.
         on_error: `skip` a bad file, or `stop` at it.
+
+    Raises:
+        UserError: IN or OUT has a name that is too long for a file system.
     """
 
     input: str
@@ -62,6 +65,14 @@ class FileOptions:
     nodes: int
     csv: str | None
     on_error: str
+
+    def __post_init__(self) -> None:
+        from faceanon.files import check_name
+
+        # Before anybody asks the system for such a file.
+        for path in (self.input, self.output):
+            if path is not None:
+                check_name(Path(path))
 
     @property
     def source(self) -> Path:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -292,9 +291,7 @@ class FolderRun:
         assert self.film is not None
         stamp = fingerprint(source)
         name = target.relative_to(self.plan.target).as_posix()
-        password = copy(self.password)
-        password.salt = self.salt
-        password.kdf = self.kdf
+        password = self.password.of_run(self.salt, self.kdf)
         # As for photos: a kill leaves no file that the journal does not know.
         journal.write({"event": "begin", "target": name}, durable=True)
         outcome = self.film(source, target, password, self.told(source.name))

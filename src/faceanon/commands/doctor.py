@@ -20,6 +20,7 @@ from faceanon import __version__
 NEEDED = {
     "numpy": "everything",
     "pillow": "pictures",
+    "pillow-heif": "HEIC pictures of phones",
     "safetensors": "weights",
     "pyyaml": "cards of models, configs",
     "argon2-cffi": "passwords",

@@ -16,11 +16,12 @@ from dataclasses import dataclass, fields
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters
 
-MANIFEST_VERSION = 3
-READABLE_VERSIONS = (1, 2, 3)  # 1 had neither `hidden` nor `encoding`, and 2 no `codes`
+MANIFEST_VERSION = 4
 MAX_FACES = 10_000
 MAX_CODE_BYTES = 65_536  # of one face
 MAX_CODES_BYTES = 2_800_000  # of all together: with them a manifest still fits where sidecars are read
+MAX_SIGNATURE_BYTES = 4096
+MOST_RECORDS = 8  # inside each other
 MAX_SIDE = 1 << 17
 _HEX = re.compile(r"[0-9a-f]*")
 
@@ -141,6 +142,8 @@ class Manifest:
         encoding: How the picture was written, for people to read, such as `PNG` or `JPEG 95`.
         codes: Sealed codes of the faces, layer after layer, for a method that needs them to recover; else empty. They
             are encrypted, and tell nothing to who lacks the password.
+        signature: What the anonymized picture looks like, coarsely (`faceanon.photo.signature`); empty: unknown.
+        earlier: The record of the picture before it was anonymized once more, or None.
 
     Examples:
         >>> from faceanon.manifest import CropGeometry, Manifest
@@ -152,7 +155,7 @@ class Manifest:
         True
         >>> Manifest.from_json("{}")
         Traceback (most recent call last):
-        faceanon.errors.UserError: manifest: version None is unknown here; this faceanon reads 1 to 3
+        faceanon.errors.UserError: manifest: version None is unknown here; this faceanon reads 4
     """
 
     method: str
@@ -167,6 +170,8 @@ class Manifest:
     hidden: tuple[HiddenFace, ...] = ()
     encoding: str = "PNG"
     codes: tuple[bytes, ...] = ()
+    signature: bytes = b""
+    earlier: Manifest | None = None
 
     @property
     def faces(self) -> int:
@@ -175,11 +180,24 @@ class Manifest:
 
     @property
     def carried(self) -> int:
-        """Bytes that recovery needs beside the picture and the password, of all faces together."""
-        return sum(map(len, self.codes))
+        """Bytes that recovery needs beside the picture and the password, of all faces and records together."""
+        own = sum(map(len, self.codes))
+        if self.earlier is None:
+            return own
+        return own + self.earlier.carried
+
+    @property
+    def records(self) -> int:
+        """How often the picture was anonymized: this record and those inside it."""
+        if self.earlier is None:
+            return 1
+        return 1 + self.earlier.records
 
     def to_json(self) -> str:
         """The manifest as one line of JSON, which `from_json` reads."""
+        return json.dumps(self._to_dict(), separators=(",", ":"))
+
+    def _to_dict(self) -> dict[str, object]:
         layers = []
         for layer in self.layers:
             layers.append([geometry.to_dict() for geometry in layer])
@@ -189,7 +207,7 @@ class Manifest:
         codes = []
         for code in self.codes:
             codes.append(base64.b64encode(code).decode())
-        values = {
+        values: dict[str, object] = {
             "version": MANIFEST_VERSION,
             "method": self.method,
             "model": self.model,
@@ -203,12 +221,16 @@ class Manifest:
             "hidden": hidden,
             "encoding": self.encoding,
             "codes": codes,
+            "signature": base64.b64encode(self.signature).decode(),
+            "earlier": None,
         }
         if self.salt is not None:
             values["salt"] = self.salt.hex()
         if self.kdf is not None:
             values["kdf"] = self.kdf.to_dict()
-        return json.dumps(values, separators=(",", ":"))
+        if self.earlier is not None:
+            values["earlier"] = self.earlier._to_dict()
+        return values
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
@@ -217,7 +239,18 @@ class Manifest:
         Raises:
             UserError: If the text is no manifest of a known version, or a value is missing, unknown or out of range.
         """
-        values = _parse(text)
+        try:
+            values: object = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UserError("manifest: not valid JSON; the picture's metadata is damaged") from error
+        return cls._from_values(values, MOST_RECORDS)
+
+    @classmethod
+    def _from_values(cls, given: object, most: int) -> Manifest:
+        """The manifest that JSON's values say, with at most `most` records in all."""
+        if most == 0:
+            raise UserError(f"manifest: more than {MOST_RECORDS} records inside each other")
+        values = _entries(given)
         hidden = _hidden(values["hidden"])
         layers = _layers(values["layers"], len(hidden))
         salt = values["salt"]
@@ -240,6 +273,8 @@ class Manifest:
             hidden=hidden,
             encoding=_text(values, "encoding"),
             codes=_codes(values["codes"], count),
+            signature=_signature(values["signature"]),
+            earlier=None if values["earlier"] is None else cls._from_values(values["earlier"], most - 1),
         )
 
 
@@ -250,27 +285,17 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) or math.isfinite(value)
 
 
-def _parse(text: str) -> dict[str, object]:
-    try:
-        values: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError("manifest: not valid JSON; the picture's metadata is damaged") from error
+def _entries(values: object) -> dict[str, object]:
     if not isinstance(values, dict):
         raise UserError("manifest: expected an object; the picture's metadata is damaged")
-    entries: dict[str, object] = values
-    version = entries.get("version")
-    if version not in READABLE_VERSIONS:
-        known = f"{READABLE_VERSIONS[0]} to {READABLE_VERSIONS[-1]}"
-        raise UserError(f"manifest: version {version!r:.40} is unknown here; this faceanon reads {known}")
-    # Older manifests get what their version did not have; from here on all are read alike.
-    if version == 1:
-        entries = {"hidden": [], "encoding": "PNG"} | entries
-    if version in (1, 2):
-        entries = {"codes": []} | entries
+    version = values.get("version")
+    # `True` is 1 to Python, and 4.0 is 4: only the number itself is one of ours.
+    if type(version) is not int or version != MANIFEST_VERSION:
+        raise UserError(f"manifest: version {version!r:.40} is unknown here; this faceanon reads {MANIFEST_VERSION}")
     expected = {field.name for field in fields(Manifest)} | {"version"}
-    if odd := sorted(expected.symmetric_difference(entries)):
+    if odd := sorted(expected.symmetric_difference(values)):
         raise UserError(f"manifest: missing or unknown entries: {', '.join(odd[:5])!r:.120}")
-    return entries
+    return values
 
 
 def _text(values: Mapping[str, object], name: str) -> str:
@@ -319,19 +344,25 @@ def _hidden(value: object) -> tuple[HiddenFace, ...]:
 def _codes(value: object, faces: int) -> tuple[bytes, ...]:
     if not isinstance(value, list) or len(value) not in (0, faces):
         raise UserError("manifest: codes must be a list with one text for each face, or an empty one")
-    # base64 writes three bytes as four characters; a longer text is refused before it is decoded.
-    longest = 4 * ((MAX_CODE_BYTES + 2) // 3)
     codes = []
     for text in value:
-        if not isinstance(text, str) or not 1 <= len(text) <= longest:
-            raise UserError(f"manifest: the code of a face must be a text of at most {longest} characters")
-        try:
-            codes.append(base64.b64decode(text, validate=True))
-        except (binascii.Error, ValueError) as error:
-            raise UserError("manifest: the code of a face is not base64; the picture's metadata is damaged") from error
-    size = 0
-    for code in codes:
-        size += len(code)
+        codes.append(_base64(text, "the code of a face", 1, MAX_CODE_BYTES))
+    size = sum(map(len, codes))
     if size > MAX_CODES_BYTES:
         raise UserError(f"manifest: codes of more than {MAX_CODES_BYTES} bytes")
     return tuple(codes)
+
+
+def _signature(value: object) -> bytes:
+    return _base64(value, "the signature", 0, MAX_SIGNATURE_BYTES)
+
+
+def _base64(text: object, name: str, least: int, most: int) -> bytes:
+    # base64 writes three bytes as four characters; a longer text is refused before it is decoded.
+    longest = 4 * ((most + 2) // 3)
+    if not isinstance(text, str) or not least <= len(text) <= longest:
+        raise UserError(f"manifest: {name} must be a text of at least {least} and at most {longest} characters")
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise UserError(f"manifest: {name} is not base64; the picture's metadata is damaged") from error

@@ -1,7 +1,6 @@
 """PNG, JPEG, WebP and a sidecar carry the manifest; recovery works from each, as well as its pixels allow."""
 
 import io
-import json
 import struct
 
 import numpy as np
@@ -144,11 +143,6 @@ def test_sixteen_bits_become_eight_by_scale(tmp_path):
     ramp = np.linspace(0, 65535, 64 * 64).reshape(64, 64).astype(np.uint16)
     Image.fromarray(ramp).save(tmp_path / "a.png")
     assert np.abs(load_photo(tmp_path / "a.png").pixels[..., 0].astype(int) - ramp // 257).max() <= 1
-
-
-def test_version_one_is_still_read():
-    old = {k: v for k, v in json.loads(MANIFEST.to_json()).items() if k not in ("hidden", "encoding")} | {"version": 1}
-    assert Manifest.from_json(json.dumps(old)) == MANIFEST
 
 
 def test_an_animation_is_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""Photos whose faces come back from sealed codes: right and wrong passwords, damage, other models, old manifests."""
+"""Photos whose faces come back from sealed codes: right and wrong passwords, damage, other models."""
 
 import base64
 import json
@@ -164,13 +164,6 @@ def test_a_manifest_without_codes_says_what_is_missing(backbone):
     photo, manifest = hidden_photo(backbone)
     with pytest.raises(UserError, match="carries no sealed codes"):
         pipeline(backbone).recover_photo(photo, RIGHT, replace(manifest, codes=()))
-
-
-def test_manifests_of_before_there_were_codes_are_read(backbone):
-    _, manifest = hidden_photo(backbone)
-    values = json.loads(manifest.to_json())
-    del values["codes"]
-    assert Manifest.from_json(json.dumps(values | {"version": 2})) == replace(manifest, codes=())
 
 
 def saved_photo(folder):

@@ -86,6 +86,13 @@ def test_a_model_with_sealed_codes_refuses_a_wrong_password(desk, tmp_path, seal
     assert wrong.line.startswith("party_anon.png: wrong password")
 
 
+def test_what_was_anonymized_already_is_refused_in_a_line(desk, tmp_path):
+    hidden = desk.anonymize(noise(tmp_path / "party.png"), RIGHT, OWN, "me")
+    twice = desk.anonymize(str(hidden.file), RIGHT, OWN, "me")
+    assert twice.file is None
+    assert twice.line.startswith("party_anon.png was anonymized by faceanon already: recover it first")
+
+
 @pytest.mark.parametrize("method", ["blur", "pixelate", "mask"])
 def test_classical_methods_hide_for_good(desk, tmp_path, method):
     hidden = desk.anonymize(noise(tmp_path / "party.png"), RIGHT, method, "me")

@@ -50,7 +50,9 @@ PHOTOS_ONLY: dict[str, Any] = {
     "like": None,
     "vault": False,
     "carry": None,
+    "again": False,
     "exact": False,
+    "force": False,
     "format": "png",
     "workers": None,  # see `pipeline.many.engine.usual_workers`
     "csv": None,

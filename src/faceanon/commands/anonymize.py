@@ -18,6 +18,8 @@ place are not copied.
 A person may become another stranger in each photo; --same-stranger keeps one. A face that is too small for the model
 is hidden for good by --small-faces, and counted. A face that the detector does not find stays as it is: look at the
 results before you publish them.
+A file that faceanon anonymized before is refused, since its first recovery data would be lost: recover it first, or
+give --again.
 Exit code: 0 done, 1 failed, 2 wrong usage or input (a photo without a face counts as such; nothing is written).
 """
 
@@ -72,6 +74,7 @@ class AnonymizeOptions:
         sidecar: Whether the recovery data go into a file beside the picture.
         vault: Whether the original faces are kept, encrypted.
         carry: `pixels`: the recovery data go into the pixels too; None: they do not.
+        again: Whether photos that carry recovery data already are anonymized once more.
         aligned: Whether each picture is one face.
         same_stranger: Whether a person becomes one stranger in all photos of a folder.
         redraw: Whether faces that were put on are redrawn, where the model does so.
@@ -90,6 +93,7 @@ class AnonymizeOptions:
     sidecar: bool
     vault: bool
     carry: str | None
+    again: bool
     aligned: bool
     same_stranger: bool
     redraw: bool
@@ -145,6 +149,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("pixels",),
         help="write the recovery data also into the lowest bits of the faces' pixels, so that recovery works after the "
         "metadata were stripped; for .png, and .webp without --quality",
+    )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="anonymize also photos that faceanon anonymized before, which are refused otherwise. The first recovery "
+        "data are kept inside the new ones: recover with the second password, then the result with the first",
     )
     _add_face_arguments(parser)
     add_video_arguments(parser, follow=True)
@@ -257,7 +267,7 @@ def _photos(options: AnonymizeOptions, policy: Policy) -> int:
         casting(pipeline)  # says at once if the model has no cast
 
     def make(photo: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
-        return AnonymizeTask(pipeline, photo, file, password, salt, kdf, options.aligned, output)
+        return AnonymizeTask(pipeline, photo, file, password, salt, kdf, options.aligned, output, options.again)
 
     return run_jobs(files, jobs, folder, pipeline, password, make, "anonymized")
 
@@ -278,6 +288,7 @@ def _settings(options: AnonymizeOptions) -> dict[str, Any]:
         "same_stranger": options.same_stranger or None,
         "likeness": options.people.likeness,
         "carry": options.carry,
+        "again": options.again or None,
         "face_size": options.face_size,
         "redraw": None if options.redraw else False,
         "select": select.settings(),

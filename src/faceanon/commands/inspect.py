@@ -1,7 +1,10 @@
 """Show what an anonymized file says of itself: model, faces, key derivation. No password is needed.
 
   faceanon inspect party_anon.png
-  faceanon inspect --json hidden/a.png hidden/b.jpg
+  faceanon inspect party_anon.mp4
+  faceanon inspect --json hidden/a.png hidden/b.jpg.faceanon.json
+
+What lies beside a file (NAME.faceanon.json) is found by itself.
 
 Everything shown is public: whoever has the file can read it. It tells nothing of who was in the photo.
 Exit code: 0 shown, 2 a file carries no faceanon data or cannot be read (the others are shown all the same).
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from faceanon.commands._run import quiet_pictures
 from faceanon.commands._typed import typed
+from faceanon.commands._video import is_video
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,7 +32,7 @@ class InspectOptions:
     """What is shown.
 
     Args:
-        files: Anonymized pictures, or their .faceanon.json.
+        files: Anonymized pictures and videos, or their .faceanon.json.
         json: Whether a line of JSON is printed for each.
     """
 
@@ -38,7 +42,7 @@ class InspectOptions:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
-    parser.add_argument("files", metavar="FILE", nargs="+", help="anonymized picture, or its .faceanon.json")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="anonymized picture or video, or its .faceanon.json")
     parser.add_argument(
         "--json", action="store_true", help="one line of JSON a file, as it is stored, and the size of a vault"
     )
@@ -47,20 +51,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what every file named carries; the exit code."""
     options = typed(InspectOptions, args)
-    from faceanon.photo.manifests import manifest_of, vault_bytes
-
     quiet_pictures()
     code = 0
     for name in options.files:
         try:
-            manifest, where = manifest_of(Path(name))
-            vault = vault_bytes(Path(name))
+            print(_shown(Path(name), options.json))
         except UserError as error:
             print(f"faceanon: {error}", file=sys.stderr)
             code = 2
-            continue
-        print(_json(manifest, vault) if options.json else _text(name, manifest, where, vault))
     return code
+
+
+def _shown(path: Path, as_json: bool) -> str:
+    """What a file carries, as text or as JSON.
+
+    Raises:
+        UserError: If it carries nothing, or cannot be read.
+    """
+    from faceanon.photo.manifests import manifest_of, vault_bytes
+    from faceanon.photo.metadata import SIDECAR_SUFFIX
+
+    if is_video(str(path).removesuffix(SIDECAR_SUFFIX)):
+        return _shown_video(path, as_json)
+    manifest, where = manifest_of(path)
+    vault = vault_bytes(path)
+    if as_json:
+        return _json(manifest, vault)
+    return _text(str(path), manifest, where, vault)
+
+
+def _shown_video(path: Path, as_json: bool) -> str:
+    from faceanon.pipeline.video.record import record_of
+
+    record, where = record_of(path)
+    if as_json:
+        return record.to_json()
+    manifest = record.shared
+    rows = {
+        **_common(manifest, where),
+        "video": f"{manifest.width}x{manifest.height} px, {record.frames} frames, written as {manifest.encoding}",
+        "faces": f"{record.tracks} followed, {record.faces} in all frames together",
+    }
+    if record.body is not None:
+        rows["sealed codes"] = f"{record.body.size} bytes, encrypted: what recovery needs in addition to the password"
+    return "\n".join(_lines(str(path), rows))
 
 
 def _json(manifest: Manifest, vault: int | None) -> str:
@@ -73,20 +107,17 @@ def _text(name: str, manifest: Manifest, where: str, vault: int | None) -> str:
     # A vault brings back hidden faces as well.
     how = "for good" if vault is None else "otherwise"
     rows = {
-        "recovery data": where,
-        "method": manifest.method,
-        "model": f"{manifest.model}, weights {manifest.weights[:16]}..., made for faces of {manifest.image_size} px",
+        **_common(manifest, where),
         "picture": f"{manifest.width}x{manifest.height} px, written as {manifest.encoding}",
-        "key": _key(manifest),
         "faces": f"{manifest.faces} can be brought back, {len(manifest.hidden)} hidden {how}",
     }
     if manifest.codes:
         rows["sealed codes"] = f"{manifest.carried} bytes, encrypted: what recovery needs in addition to the password"
     if vault is not None:
         rows["vault"] = f"{vault} bytes, encrypted: the original faces, for recover --exact"
-    lines = [name]
-    for title, text in rows.items():
-        lines.append(f"  {title + ':':<15}{text}")
+    if manifest.earlier is not None:
+        rows["anonymized"] = f"{manifest.records} times; the data of the times before are inside these"
+    lines = _lines(name, rows)
     for number, layer in enumerate(manifest.layers, 1):
         for square in layer:
             lines.append(f"    layer {number}: {square.side:.0f} px at ({square.center_x:.0f}, {square.center_y:.0f})")
@@ -94,6 +125,23 @@ def _text(name: str, manifest: Manifest, where: str, vault: int | None) -> str:
         x1, y1, x2, y2 = face.box
         lines.append(f"    {face.by}: {x2 - x1:.0f}x{y2 - y1:.0f} px at ({(x1 + x2) / 2:.0f}, {(y1 + y2) / 2:.0f})")
     return "\n".join(lines)
+
+
+def _common(manifest: Manifest, where: str) -> dict[str, str]:
+    """What pictures and videos have alike."""
+    return {
+        "recovery data": where,
+        "method": manifest.method,
+        "model": f"{manifest.model}, weights {manifest.weights[:16]}..., made for faces of {manifest.image_size} px",
+        "key": _key(manifest),
+    }
+
+
+def _lines(name: str, rows: dict[str, str]) -> list[str]:
+    lines = [name]
+    for title, text in rows.items():
+        lines.append(f"  {title + ':':<15}{text}")
+    return lines
 
 
 def _key(manifest: Manifest) -> str:

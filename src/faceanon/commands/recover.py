@@ -12,6 +12,9 @@ a right one. Other models always draw another stranger. With --exact the origina
   faceanon recover sent_by_chat.jpg party.png --like hidden/other.png
   faceanon recover party_anon.png party.png --deniable
 
+A picture that was turned or mirrored is turned back first. One that was scaled, cropped, filtered, edited or exchanged
+is refused with a line that says so; --force recovers it all the same where it still has its size.
+
 A file whose metadata were stripped has lost the salt and the places of its faces. --like takes the salt from any other
 file of the same run (a picture, its .faceanon.json, or the folder of the run), and the faces are detected again, less
 exactly. It has lost sealed codes as well, unless `anonymize --carry pixels` wrote all that recovery needs into the
@@ -52,6 +55,7 @@ class RecoverOptions:
         like: Another file of the same run, for pictures that have lost their recovery data; None: there is none.
         exact: Whether the original pixels come from the vault.
         deniable: Whether a wrong password draws another stranger instead of being refused.
+        force: Whether a picture is recovered also where it was changed since.
     """
 
     files: FileOptions
@@ -60,6 +64,7 @@ class RecoverOptions:
     like: str | None
     exact: bool
     deniable: bool
+    force: bool
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> RecoverOptions:
@@ -97,6 +102,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="draw another stranger under a wrong password, with the same messages and exit code as under the right "
         "one, so that nobody can tell from the outcome; some models always do",
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="recover also a picture that no longer looks as it was written (filtered, edited, exchanged)",
     )
     add_video_arguments(parser, follow=False)
     add_password_arguments(parser)
@@ -154,8 +164,8 @@ def _photos(options: RecoverOptions) -> int:
 
     def make(picture: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
         if options.exact:
-            return ExactTask(pipeline, picture, file, password, output)
-        return RecoverTask(pipeline, picture, file, password, output, like, options.deniable)
+            return ExactTask(pipeline, picture, file, password, output, options.force)
+        return RecoverTask(pipeline, picture, file, password, output, like, options.deniable, options.force)
 
     return run_jobs(files, jobs, folder, pipeline, password, make, "recovered")
 
@@ -169,6 +179,7 @@ def _settings(options: RecoverOptions) -> dict[str, Any]:
         "like": options.like,
         "exact": options.exact or None,
         "deniable": options.deniable or None,
+        "force": options.force or None,
     }
 
 

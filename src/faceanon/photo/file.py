@@ -93,31 +93,17 @@ def load_carried(path: Path) -> LoadedPhoto | None:
 
 
 def read_manifest(photo: LoadedPhoto) -> Manifest:
-    """The manifest inside a photo, or beside it.
+    """The manifest inside a photo, or beside it. Whether it fits the pixels is for `faceanon.photo.signature`.
 
     Raises:
-        UserError: If there is none, it is damaged, or the photo's size has changed since.
+        UserError: If there is none, or it is damaged.
     """
     if photo.manifest is None:
         raise UserError(f"{photo.name} carries no faceanon data; give the file as `faceanon anonymize` wrote it")
     try:
-        manifest = Manifest.from_json(photo.manifest)
+        return Manifest.from_json(photo.manifest)
     except UserError as error:
         raise UserError(f"{photo.name}: {error}") from error
-    check_size(photo, manifest)
-    return manifest
-
-
-def check_size(photo: LoadedPhoto, manifest: Manifest) -> None:
-    """Refuse a photo that has another size than its manifest says.
-
-    Raises:
-        UserError: If it has.
-    """
-    height, width = photo.pixels.shape[:2]
-    if (manifest.width, manifest.height) != (width, height):
-        was = f"{manifest.width}x{manifest.height}"
-        raise UserError(f"{photo.name} is {width}x{height} px but was anonymized at {was}; give the unscaled file")
 
 
 def to_image(photo: LoadedPhoto) -> Image.Image:

@@ -7,10 +7,13 @@ from pathlib import Path
 
 from faceanon.errors import UserError
 from faceanon.key import Password, Secret
+from faceanon.manifest import Manifest
 from faceanon.photo.file import LoadedPhoto, load_photo, read_manifest, read_vault, write_photo
 from faceanon.photo.metadata import is_lossless
 from faceanon.photo.policy import Policy
+from faceanon.photo.signature import fitted
 from faceanon.photo.vault import VaultOriginals, unseal
+from faceanon.pipeline.earlier import earlier_json
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.steps import Outcome, Steps
 from faceanon.pipeline.tasks import Output
@@ -60,6 +63,7 @@ class ExactTask:
         target: What to write, lossless.
         password: Opens the vault.
         output: How to write.
+        force: Also recover a picture that looks otherwise than it did.
     """
 
     pipeline: Pipeline
@@ -67,6 +71,7 @@ class ExactTask:
     target: Path
     password: Password = field(repr=False)
     output: Output = field(default_factory=Output)
+    force: bool = False
     inverse: bool = field(default=True, init=False)
     pixels: int = field(default=0, init=False)
 
@@ -80,6 +85,7 @@ class ExactTask:
         photo = load_photo(self.source)
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
         manifest = read_manifest(photo)
+        photo = fitted(photo, manifest, self.force)
         vault = read_vault(self.source)
         if vault is None:
             raise UserError(
@@ -89,7 +95,7 @@ class ExactTask:
             raise UserError(f"{self.source} was made with a secret of its own, not with a password; it has no vault")
         secret = self.password.secret(manifest.salt, manifest.kdf)
         originals = unseal(vault, secret, manifest, str(self.source))
-        return _restoring(photo, originals, manifest.encoding), secret
+        return _restoring(photo, originals, manifest), secret
 
     def finish(self, outcome: Outcome) -> Outcome:
         """Write the recovered photo to the target; the outcome comes back as it is."""
@@ -97,12 +103,16 @@ class ExactTask:
         return outcome
 
 
-def _restoring(photo: LoadedPhoto, originals: VaultOriginals, encoding: str) -> Steps:
+def _restoring(photo: LoadedPhoto, originals: VaultOriginals, manifest: Manifest) -> Steps:
     """As the other steps, but no face is for the backbone."""
     pixels = photo.pixels.copy()
     notes = photo.notes
     # Makes a generator of this, which asks for no face.
     yield from ()
     if not originals.restore(pixels):
-        notes = (*notes, f"the faces are exact; around them the picture is as {encoding}, or a later change, left it")
-    return Outcome(replace(photo, pixels=pixels, manifest=None, notes=notes), len(originals.regions), 0)
+        notes = (
+            *notes,
+            f"the faces are exact; around them the picture is as {manifest.encoding}, or a later change, left it",
+        )
+    photo = replace(photo, pixels=pixels, manifest=earlier_json(manifest, pixels), notes=notes)
+    return Outcome(photo, len(originals.regions), 0)

@@ -19,6 +19,7 @@ def anonymize_file(
     password: Password,
     aligned: bool = False,
     output: Output | None = None,
+    again: bool = False,
 ) -> Outcome:
     """Anonymize a picture file into one from which the password brings it back.
 
@@ -29,11 +30,14 @@ def anonymize_file(
         password: Files of one object share its salt: the same person becomes the same stranger in all.
         aligned: The picture is itself one aligned square face.
         output: Quality, where the manifest goes, and whether a vault keeps the original faces.
+        again: Anonymize also what carries recovery data already, and keep them inside the new ones.
 
     Raises:
-        UserError: If the source cannot be read or shows no face, or the target cannot be written.
+        UserError: If the source cannot be read, shows no face or carries recovery data already, or the target cannot
+            be written.
     """
-    return run_task(AnonymizeTask(pipeline, source, target, password, aligned=aligned, output=output or Output()))
+    output = output or Output()
+    return run_task(AnonymizeTask(pipeline, source, target, password, aligned=aligned, output=output, again=again))
 
 
 def recover_file(
@@ -45,6 +49,7 @@ def recover_file(
     like: Manifest | None = None,
     exact: bool = False,
     deniable: bool = False,
+    force: bool = False,
 ) -> Outcome:
     """Recover a file of `anonymize_file`.
 
@@ -58,12 +63,14 @@ def recover_file(
             and the salt is taken from here.
         exact: The original pixels from the file's vault (`Output.vault`), without the model.
         deniable: Under a wrong password draw another stranger, also with a method whose sealed codes could tell.
+        force: Also recover a picture that looks otherwise than it did.
 
     Raises:
-        UserError: If the source carries no usable manifest or fits another model, or the target cannot be written;
+        UserError: If the source carries no usable manifest, was changed or fits another model, or the target cannot be
+            written;
             with `exact` also if there is no vault, or the password is wrong.
     """
+    output = output or Output()
     if exact:
-        return run_task(ExactTask(pipeline, source, target, password, output or Output()))
-    task = RecoverTask(pipeline, source, target, password, output=output or Output(), like=like, deniable=deniable)
-    return run_task(task)
+        return run_task(ExactTask(pipeline, source, target, password, output, force))
+    return run_task(RecoverTask(pipeline, source, target, password, output, like, deniable, force))

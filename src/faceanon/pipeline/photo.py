@@ -27,9 +27,11 @@ from faceanon.key import KdfParameters, Secret
 from faceanon.manifest import CropGeometry, HiddenFace, Manifest
 from faceanon.photo.align import arrange_layers, whole_picture
 from faceanon.photo.detect import Detector, shipped_detector
-from faceanon.photo.file import LoadedPhoto, Photo, check_size, load_photo, read_manifest, to_image
+from faceanon.photo.file import LoadedPhoto, Photo, load_photo, read_manifest, to_image
 from faceanon.photo.pictures import Faces, Pictures
 from faceanon.photo.policy import SMALL_FACES, Face, Policy, check_aligned, decide, hide, refuse_hopeless, squares
+from faceanon.photo.signature import fitted, signature_of
+from faceanon.pipeline.earlier import admitted, earlier_json
 from faceanon.pipeline.steps import Layers, Outcome, Row, Steps, bring_back_layer, change_layer, count_coarse
 from faceanon.sealed.envelope import WrongPasswordError
 from faceanon.sealed.manifests import opened_codes, with_codes
@@ -210,13 +212,16 @@ class Pipeline:
                 drawn[id(secret)] = self.backbone.key_from_secret(secret, 1)
         return torch.cat([drawn[id(secret)] for secret in secrets])
 
-    def anonymize(self, photo: Photo, secret: Secret, aligned: bool = False) -> Image.Image | NDArray[np.uint8]:
+    def anonymize(
+        self, photo: Photo, secret: Secret, aligned: bool = False, again: bool = False
+    ) -> Image.Image | NDArray[np.uint8]:
         """The photo with every face replaced.
 
         Args:
             photo: Path, PIL image or RGB array `(H, W, 3)` uint8.
             secret: The key; the same secret turns the same person into the same stranger.
             aligned: The picture is itself one aligned square face, so nothing is detected.
+            again: Anonymize also what carries recovery data already, and keep them inside the new ones.
 
         Returns:
             An array for an array; else a PIL image with the manifest in `info["faceanon"]`. An array carries no
@@ -224,15 +229,15 @@ class Pipeline:
             come back, take `anonymize_with_manifest`.
 
         Raises:
-            UserError: If the photo cannot be read or shows no face.
+            UserError: If the photo cannot be read, shows no face, or carries recovery data already.
         """
         if isinstance(photo, np.ndarray) and self.backbone.sealed:
             line = "an array carries no sealed codes, so nothing brings its faces back; take anonymize_with_manifest"
             warnings.warn(line, stacklevel=2)
-        return self.anonymize_with_manifest(photo, secret, aligned)[0]
+        return self.anonymize_with_manifest(photo, secret, aligned, again)[0]
 
     def anonymize_with_manifest(
-        self, photo: Photo, secret: Secret, aligned: bool = False
+        self, photo: Photo, secret: Secret, aligned: bool = False, again: bool = False
     ) -> tuple[Image.Image | NDArray[np.uint8], Manifest]:
         """As `anonymize`, with what `recover(..., manifest=...)` needs beside the picture and the secret.
 
@@ -240,13 +245,18 @@ class Pipeline:
             The picture, and its manifest; `to_json` and `from_json` of it serve to keep it.
 
         Raises:
-            UserError: If the photo cannot be read or shows no face.
+            UserError: As `anonymize`.
         """
-        hidden = self.anonymize_photo(load_photo(photo), secret, aligned).photo
+        hidden = self.anonymize_photo(admitted(load_photo(photo), again), secret, aligned).photo
         return _like(photo, hidden), read_manifest(hidden)
 
     def recover(
-        self, photo: Photo, secret: Secret, aligned: bool = False, manifest: Manifest | None = None
+        self,
+        photo: Photo,
+        secret: Secret,
+        aligned: bool = False,
+        manifest: Manifest | None = None,
+        force: bool = False,
     ) -> Image.Image | NDArray[np.uint8]:
         """The photo with the original persons back, where the secret is right.
 
@@ -257,13 +267,15 @@ class Pipeline:
             manifest: Of `anonymize_with_manifest`; by default what the photo carries. An array carries nothing: its
                 faces are detected again, with a warning, since the anonymized face may be found a little aside. What
                 a method with sealed codes has made cannot be recovered without its manifest.
+            force: Also recover a picture that looks otherwise than it did.
 
         Returns:
-            An array for an array, else a PIL image.
+            An array for an array, else a PIL image. A picture that was turned or mirrored comes back upright. One that
+            was anonymized twice carries its first manifest.
 
         Raises:
-            UserError: If the photo cannot be read, was anonymized with other weights, or lacks the sealed codes that
-                the method needs.
+            UserError: If the photo cannot be read, was changed since, was anonymized with other weights, or lacks the
+                sealed codes that the method needs.
         """
         loaded = load_photo(photo)
         if manifest is None and loaded.manifest is not None:
@@ -274,7 +286,7 @@ class Pipeline:
                 "give the file as it was written, or the manifest of anonymize_with_manifest"
             )
         if manifest is not None:
-            check_size(loaded, manifest)
+            loaded = fitted(loaded, manifest, force)
         else:
             if not aligned:
                 warnings.warn("no manifest: detecting the anonymized faces again; recovery is inexact", stacklevel=2)
@@ -312,7 +324,7 @@ class Pipeline:
         """Replace every face of a photo: detect, align, anonymize, paste.
 
         Args:
-            photo: The original.
+            photo: The original; recovery data that it carries are kept inside the new ones.
             secret: Seals the codes of the faces, for a method that needs them to recover.
             aligned: The picture is itself one aligned square face.
             salt: For the manifest.
@@ -372,6 +384,9 @@ class Pipeline:
         hidden = tuple(small)
         manifest = self.manifest(width, height, done)
         manifest = replace(manifest, salt=salt, kdf=kdf, hidden=hidden, encoding=encoding)
+        manifest = replace(manifest, signature=signature_of(pixels, manifest.layers))
+        if photo.manifest is not None:
+            manifest = replace(manifest, earlier=read_manifest(photo))
         if backbone.sealed:
             manifest = with_codes(manifest, codes, secret)
         count = manifest.faces + len(hidden)
@@ -418,7 +433,7 @@ class Pipeline:
             if failed and not backbone.sealed:
                 raise UserError(f"{photo.name}: the model gives no picture for one of its faces; is the file damaged?")
         coarse = count_coarse(manifest.layers, backbone.face_sizes[0])
-        photo = replace(photo, pixels=pixels, manifest=None)
+        photo = replace(photo, pixels=pixels, manifest=earlier_json(manifest, pixels))
         return Outcome(photo, manifest.faces, coarse, len(manifest.hidden))
 
     def faces(self, photo: LoadedPhoto, aligned: bool = False) -> list[Face]:

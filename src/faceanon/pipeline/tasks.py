@@ -12,7 +12,9 @@ from faceanon.manifest import Manifest
 from faceanon.photo.align import crop_window
 from faceanon.photo.file import LoadedPhoto, load_carried, load_photo, read_manifest, read_vault, write_photo
 from faceanon.photo.metadata import JPEG_QUALITY, WRITABLE, check_suffix, is_lossless
+from faceanon.photo.signature import fitted
 from faceanon.photo.vault import seal, touched
+from faceanon.pipeline.earlier import admitted
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.steps import Outcome, Steps
 from faceanon.sealed.pixels import embed
@@ -91,6 +93,7 @@ class AnonymizeTask:
         kdf: Cost of the run's derivation, likewise.
         aligned: The picture is itself one aligned face.
         output: How to write.
+        again: Anonymize also what carries recovery data already, and keep them inside the new ones.
     """
 
     pipeline: Pipeline
@@ -101,13 +104,16 @@ class AnonymizeTask:
     kdf: KdfParameters | None = None
     aligned: bool = False
     output: Output = field(default_factory=Output)
+    again: bool = False
     inverse: bool = field(default=False, init=False)
     pixels: int = field(default=0, init=False)
+    _vault: bytes | None = field(default=None, init=False, repr=False)
     _original: LoadedPhoto | None = field(default=None, init=False, repr=False)
 
     def start(self) -> tuple[Steps, Secret]:
         """Decode the photo and derive the secret; nothing is written yet."""
-        photo = load_photo(self.source)
+        photo = admitted(load_photo(self.source), self.again)
+        self._vault = self._earlier_vault(photo)
         # For a vault alone: large photos should not lie in memory twice.
         self._original = photo if self.output.vault else None
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
@@ -120,15 +126,23 @@ class AnonymizeTask:
 
     def finish(self, outcome: Outcome) -> Outcome:
         """Write the photo, and with `Output.vault` its original faces."""
-        if self._original is None:
-            vault = None
-        else:
+        vault = self._vault
+        if self._original is not None:
             vault = self._sealed(self._original, outcome)
         if self.output.carry:
             self._carry(outcome)
         write_photo(self.target, outcome.photo, self.output.quality, self.output.sidecar, vault)
         self._original = None
-        return replace(outcome, kept=vault is not None)
+        return replace(outcome, kept=self.output.vault)
+
+    def _earlier_vault(self, photo: LoadedPhoto) -> bytes | None:
+        """The vault of a photo that was anonymized before, which stays with it."""
+        if photo.manifest is None:
+            return None
+        vault = read_vault(self.source)
+        if vault is not None and self.output.vault:
+            raise UserError(f"{self.source} has a vault already, and a file holds one; leave --vault away")
+        return vault
 
     def _carry(self, outcome: Outcome) -> None:
         """Write the manifest into the pixels of the faces."""
@@ -163,6 +177,7 @@ class RecoverTask:
         output: How to write.
         like: Manifest of another file of the same run, for a source that has lost its own.
         deniable: Under a wrong password draw other strangers instead of saying so, where the method's codes tell.
+        force: Also recover a picture that looks otherwise than it did.
     """
 
     pipeline: Pipeline
@@ -172,6 +187,7 @@ class RecoverTask:
     output: Output = field(default_factory=Output)
     like: Manifest | None = None
     deniable: bool = False
+    force: bool = False
     inverse: bool = field(default=True, init=False)
     pixels: int = field(default=0, init=False)
     _redetected: bool = field(default=False, init=False)
@@ -190,6 +206,7 @@ class RecoverTask:
             self._redetected = True
         else:
             manifest = self._own(photo)
+            photo = fitted(photo, manifest, self.force)
         self.pipeline.check(manifest, photo.name)
         if manifest.salt is None or manifest.kdf is None:
             line = f"{self.source} was made with a secret of its own, not with a password; recover it in Python"
@@ -199,7 +216,7 @@ class RecoverTask:
 
     def finish(self, outcome: Outcome) -> Outcome:
         """Write the recovered photo, and add to the outcome whether its faces had to be detected again."""
-        write_photo(self.target, outcome.photo, self.output.quality)
+        write_recovered(self.source, self.target, outcome.photo, self.output)
         return replace(outcome, redetected=self._redetected)
 
     def _own(self, photo: LoadedPhoto) -> Manifest:
@@ -223,6 +240,20 @@ class RecoverTask:
         own = tuple(map(tuple, layers))
         # Its hidden faces and codes are those of the other file.
         return replace(like, width=width, height=height, layers=own, hidden=(), codes=())
+
+
+def write_recovered(source: Path, target: Path, photo: LoadedPhoto, output: Output) -> None:
+    """Write a recovered photo; one that was anonymized twice with what its first recovery needs.
+
+    Raises:
+        UserError: As `write_photo`.
+    """
+    vault = None
+    if photo.manifest is not None:
+        vault = read_vault(source)
+        line = "it was anonymized more than once; recover the result again with the password of the time before"
+        photo = replace(photo, notes=(*photo.notes, line))
+    write_photo(target, photo, output.quality, vault=vault)
 
 
 def run_task(task: Task) -> Outcome:

@@ -32,6 +32,8 @@ def with_codes(manifest: Manifest, codes: Mapping[CropGeometry, bytes], secret: 
     """
     sealed = tuple(seal(codes[face], secret, _binding(manifest, face)) for face in faces_of(manifest))
     total = sum(map(len, sealed))
+    if manifest.earlier is not None:
+        total += manifest.earlier.carried
     if total > MAX_CODES_BYTES:
         raise UserError(
             f"{len(sealed)} faces take {total} bytes of recovery data, more than the {MAX_CODES_BYTES} that a file may "

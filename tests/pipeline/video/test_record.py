@@ -44,7 +44,7 @@ def damaged():
     zeros = base64.b64encode(zlib.compress(bytes(16 * 2600))).decode()
     for change in (
         {"version": 3},
-        {"version": 4},
+        {"version": 5},
         {"frames": 0},
         {"frames": 1999},
         {"frames": "many"},

@@ -1,6 +1,5 @@
 """Clips whose faces come back from sealed codes, one for each face of each frame, beside the clip."""
 
-import base64
 import json
 import shutil
 
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 from video_clips import FilmDetector, face_at, film, write_clip
 
+from faceanon import cli
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password
 from faceanon.pipeline import Pipeline
@@ -16,7 +16,6 @@ from faceanon.pipeline.video.frames import read_frames
 from faceanon.pipeline.video.record import read_record, sidecar_of
 from faceanon.pipeline.video.recover import recover_video
 from faceanon.pipeline.video.writer import Quality
-from faceanon.sealed.envelope import SIZES
 from fakes import SealedPatch
 
 CHEAP = KdfParameters(memory_kib=64, iterations=1, lanes=1)
@@ -114,42 +113,44 @@ def test_a_single_damaged_code_writes_nothing(pipe, hidden, tmp_path):
     assert (tmp_path / "other.mp4").exists()
 
 
-def test_a_sidecar_of_version_2_brings_the_faces_back(pipe, hidden, tmp_path):
-    target = copied(hidden, tmp_path)
-    line, _, body = sidecar_of(target).read_bytes().partition(b"\n")
-    values = json.loads(line)
-    del values["sealed_codes"]
-    del values["sealed_bytes"]
-    sizes = b""
-    codes = b""
-    # One track: segment after segment is frame after frame.
-    while body:
-        size = SIZES[body[0]]
-        sizes += body[:1]
-        codes += body[1 : 1 + size]
-        body = body[1 + size :]
-    values |= {
-        "version": 2,
-        "sizes": base64.b64encode(sizes).decode(),
-        "codes": base64.b64encode(codes).decode(),
-    }
-    sidecar_of(target).write_text(json.dumps(values, separators=(",", ":")))
-    recover_video(pipe, target, tmp_path / "old.mp4", Password("right"), EXACT)
-    recover_video(pipe, hidden[0], tmp_path / "new.mp4", Password("right"), EXACT)
-    np.testing.assert_array_equal(stack(tmp_path / "old.mp4"), stack(tmp_path / "new.mp4"))
-    with pytest.raises(UserError, match=r"copy\.mp4: wrong password"):
-        recover_video(pipe, target, tmp_path / "wrong.mp4", Password("wrong"), EXACT)
-
-
-def test_records_of_before_there_were_codes_are_read(pipe, hidden, tmp_path):
+def test_a_record_that_lost_its_codes_says_so(pipe, hidden, tmp_path):
     target = copied(hidden, tmp_path)
     values = json.loads(sidecar_of(target).read_bytes().partition(b"\n")[0])
     del values["sealed_codes"]
     del values["sealed_bytes"]
-    sidecar_of(target).write_text(json.dumps(values | {"version": 1}))
+    sidecar_of(target).write_text(json.dumps(values))
     assert read_record(target, None).body is None
     with pytest.raises(UserError, match="carries no sealed codes"):
         recover_video(pipe, target, tmp_path / "back.mp4", Password("right"), EXACT)
+
+
+def test_an_anonymized_video_is_refused_with_the_way_out(pipe, hidden, tmp_path):
+    with pytest.raises(UserError, match=r"hidden\.mp4 was anonymized by faceanon already; recover it first"):
+        anonymize_video(pipe, hidden[0], tmp_path / "twice.mp4", Password("second", kdf=CHEAP))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_inspect_shows_a_video_by_its_name_and_by_its_sidecar(hidden, capsys):
+    target = hidden[0]
+    sidecar = sidecar_of(target)
+    for name in (target, sidecar):
+        assert cli.main(["inspect", str(name)]) == 0
+        out = capsys.readouterr().out
+        for words in (sidecar.name, "6 frames", "1 followed, 6 in all frames", "encrypted", "a password with salt"):
+            assert words in out
+        assert cli.main(["inspect", "--json", str(name)]) == 0
+        assert json.loads(capsys.readouterr().out) == json.loads(sidecar.read_bytes().partition(b"\n")[0])
+
+
+def test_inspect_says_of_other_videos_that_they_carry_nothing(clip, tmp_path, capsys):
+    assert cli.main(["inspect", str(clip)]) == 2
+    assert "in.mp4 carries no faceanon data" in capsys.readouterr().err
+    (tmp_path / "a.mp4.faceanon.json").write_text("{")
+    for name in ("a.mp4", "a.mp4.faceanon.json", "b.mp4.faceanon.json"):
+        assert cli.main(["inspect", str(tmp_path / name)]) == 2
+        line = capsys.readouterr().err
+        assert name in line
+        assert line.count("\n") == 1
 
 
 class BrokenOffError(Exception):

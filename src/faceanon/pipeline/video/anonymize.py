@@ -13,6 +13,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.key import Password
 from faceanon.photo.align import framed_square
@@ -25,7 +26,7 @@ from faceanon.pipeline.video.flicker import FlickerMeter
 from faceanon.pipeline.video.frames import Frame, VideoInfo, read_frames, read_info
 from faceanon.pipeline.video.passes import Progress, ignore_frame, mean_identities, silent, write_changed
 from faceanon.pipeline.video.probe import Probe
-from faceanon.pipeline.video.record import VideoRecord, fits_inside
+from faceanon.pipeline.video.record import VideoRecord, fits_inside, holds_record
 from faceanon.pipeline.video.tracks import Segment, Track, Tracker, TrackOptions
 from faceanon.pipeline.video.writer import Quality, VideoWriter
 
@@ -107,12 +108,14 @@ def anonymize_video(
         progress: Told what is being done, frames done and frames in all.
 
     Raises:
-        UserError: If the source cannot be read or the target not written.
+        UserError: If the source cannot be read or was anonymized before, or the target cannot be written.
         NoFaceError: If no frame shows a face; nothing is written.
         UncoveredError: If `strict` and a track has uncovered frames; nothing is written.
     """
     options = options or VideoOptions()
     info = read_info(source)
+    if holds_record(source, info.comment):
+        raise UserError(f"{source} was anonymized by faceanon already; recover it first, or take the original video")
     tracks, frames = find_tracks(pipeline, source, info, options.follow, progress)
     # Here, before the passes that take longest.
     if options.strict and any(track.missing for track in tracks):

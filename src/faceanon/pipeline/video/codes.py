@@ -15,7 +15,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -264,7 +263,7 @@ def stored_codes(video: Path, record: VideoRecord, secret: Secret) -> Iterator[S
             so that damage says so under any.
     """
     name = str(video)
-    if record.body is None and not record.codes:
+    if record.body is None:
         raise UserError(
             f"{name} carries no sealed codes of its faces, without which this model brings nobody back; give the file "
             "as `faceanon anonymize` wrote it"
@@ -273,16 +272,9 @@ def stored_codes(video: Path, record: VideoRecord, secret: Secret) -> Iterator[S
         faces = FaceOrder(record)
     except UserError as error:
         raise UserError(f"{name}: {error}") from error
-    file: BinaryIO
-    if record.body is None:
-        joined = _rearranged(record, faces)
-        file = BytesIO(joined)
-        size = len(joined)
-    else:
-        file = _opened(sidecar_of(video))
-        size = record.body.size
-    with file:
-        yield StoredCodes(file, _offsets(file, size, len(faces), name), faces, secret, name)
+    with _opened(sidecar_of(video)) as file:
+        offsets = _offsets(file, record.body.size, len(faces), name)
+        yield StoredCodes(file, offsets, faces, secret, name)
 
 
 def _opened(sidecar: Path) -> BinaryIO:
@@ -290,17 +282,6 @@ def _opened(sidecar: Path) -> BinaryIO:
         return sidecar.open("rb")
     except OSError as error:
         raise UserError(f"cannot read {sidecar}: {error.strerror}") from error
-
-
-def _rearranged(record: VideoRecord, faces: FaceOrder) -> bytes:
-    """The codes of a record of version 2, which stand segment after segment, as they follow one of version 3."""
-    ordered = [b""] * len(faces)
-    codes = iter(record.codes)
-    for part in record.segments:
-        for frame in range(part.start, part.stop):
-            code = next(codes)
-            ordered[faces.position(frame, part.track)] = bytes([SIZES.index(len(code))]) + code
-    return b"".join(ordered)
 
 
 def _offsets(file: BinaryIO, size: int, count: int, name: str) -> NDArray[np.int64]:

@@ -22,19 +22,19 @@ from numpy.typing import NDArray
 
 from faceanon.errors import UserError
 from faceanon.manifest import MAX_SIDE, CropGeometry, Manifest
-from faceanon.photo.metadata import sidecar_of
+from faceanon.photo.metadata import SIDECAR_SUFFIX, sidecar_of
+from faceanon.pipeline.video.frames import read_info
 from faceanon.pipeline.video.tracks import UNIT, Segment
 from faceanon.sealed.envelope import SIZES, binding_of
 
-RECORD_VERSION = 2  # of a record that no codes follow: older readers know it
-FOLLOWED_VERSION = 3  # of a record that sealed codes follow
-READABLE_VERSIONS = (1, 2, 3)  # 1 had no codes, 2 had them in its text
+RECORD_VERSION = 4
 MAX_FRAMES = 50_000_000
 MAX_TRACKS = 1 << 31
 MAX_PLACES = 20_000_000  # squares in one video: 320 MB in memory
 INLINE = {".mov": 60_000}  # QuickTime's tag counts its length in 16 bits
 MOST_INLINE = 1_000_000
-MAX_LINE_BYTES = 500_000_000  # of a record in a sidecar; one of version 2 had 320 MB for an hour of two faces
+MAX_LINE_BYTES = 500_000_000  # of a record in a sidecar, without the codes that follow it
+BEGINNING = '{"faceanon":"video"'  # of a record
 DAMAGED = "the video's faceanon data are damaged; give the file as it was written"
 
 
@@ -60,15 +60,12 @@ class VideoRecord:
         frames: Number of frames.
         segments: Where the faces are.
         body: The sealed codes that follow the record, or None.
-        codes: The sealed codes of a record of version 2, segment after segment and frame after frame. No record that
-            is made today has any: they follow it.
     """
 
     shared: Manifest
     frames: int
     segments: tuple[Segment, ...]
     body: CodeBody | None = None
-    codes: tuple[bytes, ...] = ()
 
     def binding(self, frame: int, track: int, square: CropGeometry) -> bytes:
         """A code opens for this model, this square of this frame, and a video of this size alone."""
@@ -82,6 +79,16 @@ class VideoRecord:
             if part.start <= frame < part.stop:
                 squares.append((part.track, part.at(frame)))
         return squares
+
+    @property
+    def tracks(self) -> int:
+        """Number of faces that were followed."""
+        return len({part.track for part in self.segments})
+
+    @property
+    def faces(self) -> int:
+        """Number of faces in all frames together."""
+        return sum(len(part.places) for part in self.segments)
 
     def to_json(self) -> str:
         """The record as one line of JSON, which `from_json` reads; what follows it in a sidecar is not in it."""
@@ -100,15 +107,8 @@ class VideoRecord:
             "places": base64.b64encode(_pack(places)).decode(),
         }
         if self.body is not None:
-            values["version"] = FOLLOWED_VERSION
             values["sealed_codes"] = self.body.codes
             values["sealed_bytes"] = self.body.size
-        else:
-            sizes = []
-            for code in self.codes:
-                sizes.append(SIZES.index(len(code)))
-            values["sizes"] = base64.b64encode(bytes(sizes)).decode()
-            values["codes"] = base64.b64encode(b"".join(self.codes)).decode()
         return json.dumps(values, separators=(",", ":"))
 
     @classmethod
@@ -143,9 +143,9 @@ class VideoRecord:
     @classmethod
     def _from_values(cls, values: dict[str, Any], following: int) -> VideoRecord:
         version = values["version"]
-        if version not in READABLE_VERSIONS:
-            known = f"{READABLE_VERSIONS[0]} to {READABLE_VERSIONS[-1]}"
-            raise UserError(f"the video's faceanon data have version {version!r:.40}; this faceanon reads {known}")
+        if version != RECORD_VERSION:
+            line = f"the video's faceanon data have version {version!r:.40}; this faceanon reads {RECORD_VERSION}"
+            raise UserError(line)
         frames = values["frames"]
         heads = []
         for head in values["segments"]:
@@ -159,7 +159,7 @@ class VideoRecord:
             counts.append(count)
         # Before the squares are unpacked: a few bytes may claim to be millions of them, each of which needs a code.
         body = None
-        if version == FOLLOWED_VERSION:
+        if "sealed_codes" in values:
             body = _body(values, sum(counts), following)
         elif following:
             raise ValueError("something follows")
@@ -170,12 +170,7 @@ class VideoRecord:
         segments = []
         for (track, start, _), part in zip(heads, places, strict=True):
             segments.append(Segment(track, start, part))
-        codes: tuple[bytes, ...] = ()
-        if version == 2:
-            codes = _split(values["codes"], values["sizes"])
-        if len(codes) not in (0, sum(counts)):
-            raise ValueError("not one code for each face")
-        return cls(shared, frames, tuple(segments), body, codes)
+        return cls(shared, frames, tuple(segments), body)
 
 
 def _body(values: dict[str, Any], faces: int, following: int) -> CodeBody:
@@ -196,19 +191,6 @@ def _body(values: dict[str, Any], faces: int, following: int) -> CodeBody:
     if following > size:
         raise ValueError("more follows than the codes")
     return CodeBody(codes, size)
-
-
-def _split(joined: str, sizes: str) -> tuple[bytes, ...]:
-    """Sealed codes from their bytes one after the other, and the number of each one's size among `SIZES`."""
-    data = base64.b64decode(joined, validate=True)
-    codes = []
-    start = 0
-    for number in base64.b64decode(sizes, validate=True):
-        codes.append(data[start : start + SIZES[number]])
-        start += SIZES[number]
-    if start != len(data):
-        raise ValueError("codes of another length")
-    return tuple(codes)
 
 
 def _pack(parts: list[NDArray[np.int32]]) -> bytes:
@@ -255,10 +237,10 @@ def read_record(video: Path, comment: str | None) -> VideoRecord:
     sidecar = sidecar_of(video)
     try:
         # Any program may have written a comment; only ours begins so.
-        if comment and comment.startswith('{"faceanon":"video"'):
+        if comment and comment.startswith(BEGINNING):
             return VideoRecord.from_json(comment)
         if sidecar.is_file():
-            return _read_sidecar(sidecar)
+            return read_sidecar_record(sidecar)
     except UserError as error:
         raise UserError(f"{video}: {error}") from error
     raise UserError(
@@ -267,7 +249,54 @@ def read_record(video: Path, comment: str | None) -> VideoRecord:
     )
 
 
-def _read_sidecar(sidecar: Path) -> VideoRecord:
+def record_of(path: Path) -> tuple[VideoRecord, str]:
+    """The record of a video or of a sidecar.
+
+    Returns:
+        The record, and where it was: `in the file`, or the sidecar's name.
+
+    Raises:
+        UserError: If there is none, or it is damaged.
+    """
+    if path.name.endswith(SIDECAR_SUFFIX):
+        try:
+            return read_sidecar_record(path), path.name
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
+    comment = read_info(path).comment
+    record = read_record(path, comment)
+    inside = comment is not None and comment.startswith(BEGINNING)
+    return record, "in the file" if inside else sidecar_of(path).name
+
+
+def holds_record(video: Path, comment: str | None) -> bool:
+    """Whether a video with this comment carries a record, in itself or beside it; it may be damaged."""
+    if comment and comment.startswith(BEGINNING):
+        return True
+    return is_record(sidecar_of(video))
+
+
+def is_record(sidecar: Path) -> bool:
+    """Whether a file is there that begins as the record of a video does.
+
+    Raises:
+        UserError: If it cannot be read.
+    """
+    try:
+        with sidecar.open("rb") as file:
+            return file.read(len(BEGINNING)) == BEGINNING.encode()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise UserError(f"cannot read {sidecar}: {error.strerror}") from error
+
+
+def read_sidecar_record(sidecar: Path) -> VideoRecord:
+    """The record in a file beside a video; codes that follow it are counted, not read.
+
+    Raises:
+        UserError: If it cannot be read, or is damaged.
+    """
     try:
         with sidecar.open("rb") as file:
             # Codes have no lines: what has no newline may be as long as the disk.

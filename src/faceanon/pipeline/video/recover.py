@@ -79,8 +79,7 @@ def recover_video(
         writer = stack.enter_context(VideoWriter(target, source, info, quality or Quality(), None))
         write_changed(source, writer, change, record, means, ignore_face, ignore_frame, progress)
         writer.publish()
-    tracks = len({part.track for part in record.segments})
-    return RecoveredVideo(record.frames, tracks, sum(len(part.places) for part in record.segments), shared.encoding)
+    return RecoveredVideo(record.frames, record.tracks, record.faces, shared.encoding)
 
 
 def _with_codes(change: Change, codes: StoredCodes, deniable: bool) -> Change:

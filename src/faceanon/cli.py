@@ -64,6 +64,18 @@ def _usage() -> str:
     return "\n".join([*lines, "", "faceanon COMMAND --help teaches each one; --version prints the version."])
 
 
+def _plain(arguments: list[str]) -> list[str]:
+    """The words without `--`: behind it nothing is an option, so `-dash.jpg` becomes `./-dash.jpg`, the same path."""
+    # argparse itself reads twice, and has forgotten the second time that it saw `--`.
+    if "--" not in arguments:
+        return arguments
+    place = arguments.index("--")
+    names = []
+    for word in arguments[place + 1 :]:
+        names.append(f"./{word}" if word.startswith("-") else word)
+    return arguments[:place] + names
+
+
 def _own_command(name: str, arguments: list[str]) -> int:
     """Run the module of a command, which offers `add_arguments(parser)` and `run(args) -> int`.
 
@@ -109,7 +121,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
             run(arguments)
         else:
-            return _own_command(name, arguments[1:])
+            return _own_command(name, _plain(arguments[1:]))
     except UserError as error:
         print(f"faceanon: {error}", file=sys.stderr)
         return 2

@@ -4,6 +4,7 @@ import argparse
 import os
 import subprocess
 import sys
+import threading
 import traceback
 import types
 
@@ -175,3 +176,30 @@ def test_a_missing_password_is_noticed_before_torch_is_imported(command, tmp_pat
     )
     assert result.stdout.split() == ["2", "False"]
     assert "no password and no terminal" in result.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with a name")
+@pytest.mark.parametrize("command", ["anonymize", "recover"])
+def test_a_password_that_can_be_read_once_is_read_once(photos, tmp_path, command):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    picture = tmp_path / "hidden.png"
+    if command == "recover":
+        words = [str(photos / "0.png"), str(picture), "--aligned", "--password-env", "PW"]
+        assert cli.main(["anonymize", *words]) == 0
+    else:
+        picture = photos / "0.png"
+    writer = threading.Thread(target=pipe.write_text, args=(f"{WORD}\n",))
+    writer.start()
+    more = ["--aligned"] if command == "anonymize" else []
+    assert cli.main([command, str(picture), str(tmp_path / "out.png"), *more, "--password-file", str(pipe)]) == 0
+    writer.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with a name")
+def test_several_processes_do_not_share_a_pipe(photos, tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    words = [str(photos), str(tmp_path / "out"), "--devices", "2", "--password-file", str(tmp_path / "pipe")]
+    assert cli.main(["anonymize", *words]) == 2
+    assert "several processes cannot read the password from one pipe" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -143,6 +143,11 @@ def check_shares(files: FileOptions, password: PasswordOptions, folder: bool) ->
             "several processes cannot ask for a password; set FACEANON_PASSWORD, or give --password-env NAME or "
             "--password-file FILE"
         )
+    if password.pipe:
+        raise UserError(
+            "several processes cannot read the password from one pipe; set FACEANON_PASSWORD, or let --password-file "
+            "name a file on the disk"
+        )
 
 
 def prepare_folder(

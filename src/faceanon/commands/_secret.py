@@ -63,6 +63,12 @@ class PasswordOptions:
         """Whether the terminal has to ask: no source is named, and the usual variable is not set."""
         return not self.named and _usual() is None
 
+    @property
+    def pipe(self) -> bool:
+        """Whether the file can be read only once: `<(...)`, a FIFO, a terminal, `/dev/stdin` behind a pipe."""
+        file = Path(self.password_file or "")
+        return file.exists() and not file.is_file() and not file.is_dir()
+
 
 def add_password_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that name a source; without one it is the usual variable, else the terminal."""
@@ -103,8 +109,9 @@ def check_password(files: FileOptions, source: PasswordOptions) -> None:
         return
     if sys.stdin.isatty() and source.asks:
         return
-    # What is typed on the command line is warned of once, when it is used; a keyring may ask, so it is opened once.
-    if source.insecure_password is None and source.password_keyring is None:
+    # What is typed on the command line is warned of once, when it is used; a keyring may ask, so it is opened once; a
+    # pipe is empty the second time.
+    if source.insecure_password is None and source.password_keyring is None and not source.pipe:
         password_of(source, confirm=False)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,8 @@ TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+SAME = 2  # levels of 255 by which a profile may differ from sRGB and be taken for it
+SRGB_GAMMA = 0.45455  # what PNG files say whose values are sRGB
 _FILTERS = threading.Lock()  # the warning filters belong to the process, and several threads decode
 
 
@@ -89,24 +91,30 @@ def decode(image: Image.Image, name: str, convert_profile: bool = True) -> Decod
     """
     _check(image, name)
     notes: list[str] = []
-    icc = None
-    if convert_profile:
-        icc = image.info.get("icc_profile")
     image.load()
+    # Now: some of the conversions below lose it.
+    said = dict(image.info)
     image = _upright(image, notes)
     if image.mode.startswith("I"):
         image = _narrow(image)
     alpha = None
     # Also true of palette, grey and RGB pictures with a transparent colour, which have no alpha channel yet.
     if image.has_transparency_data:
-        image = image.convert("RGBA")
+        # A grey picture stays grey, since its profile is one for grey.
+        plain = "L" if image.mode in ("L", "LA") else "RGB"
+        image = image.convert(f"{plain}A")
         alpha = np.array(image.getchannel("A"), dtype=np.uint8)
+        image = image.convert(plain)
+    elif image.mode == "1":
+        image = image.convert("L")
+    # Colour profiles describe RGB, grey, CMYK or Lab, not these.
+    elif image.mode in ("P", "YCbCr", "HSV"):
         image = image.convert("RGB")
-    # Colour profiles describe RGB, grey or CMYK, not these.
-    elif image.mode in ("1", "P", "YCbCr", "HSV"):
-        image = image.convert("RGB")
-    if isinstance(icc, bytes) and icc:
-        image = _to_srgb(image, icc, notes)
+    if convert_profile:
+        image = _in_srgb(image, said, notes)
+    # Pillow's own conversion does not know this one.
+    if image.mode == "LAB":
+        image = _converted(image, ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB")))
     pixels = np.array(image.convert("RGB"), dtype=np.uint8)
     # A channel that hides nothing is dropped: `encode` refuses to write transparency as JPEG.
     if alpha is not None and alpha.min() == 255:
@@ -158,17 +166,69 @@ def _narrow(image: Image.Image) -> Image.Image:
     return Image.fromarray((wide.clip(0, 65535) // 257).astype(np.uint8))
 
 
-def _to_srgb(image: Image.Image, icc: bytes, notes: list[str]) -> Image.Image:
+def _in_srgb(image: Image.Image, said: Mapping[str | tuple[int, int], object], notes: list[str]) -> Image.Image:
+    """The picture in the colours that its file says it has, be it by a profile or by PNG's gamma."""
+    icc = said.get("icc_profile")
+    if isinstance(icc, bytes) and icc:
+        return _by_profile(image, icc, notes)
+    gamma = said.get("gamma")
+    if isinstance(gamma, float) and "srgb" not in said:
+        return _by_gamma(image, gamma)
+    return image
+
+
+def _by_profile(image: Image.Image, icc: bytes, notes: list[str]) -> Image.Image:
     try:
         profile = ImageCms.ImageCmsProfile(io.BytesIO(icc))
-        # A conversion from sRGB to sRGB would only cost time and rounding.
-        if "sRGB" in ImageCms.getProfileDescription(profile):
-            return image
-        converted = ImageCms.profileToProfile(image, profile, ImageCms.createProfile("sRGB"), outputMode="RGB")
+        space = profile.profile.xcolor_space.strip()
+        # Grey pictures of cameras often have the profile of the colours they might have had.
+        if space == "RGB" and image.mode == "L":
+            image = image.convert("RGB")
+        return _converted(image, profile)
     except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
         notes.append("unusable colour profile ignored, colours taken as sRGB")
         return image
+
+
+def _converted(image: Image.Image, profile: ImageCms.ImageCmsProfile) -> Image.Image:
+    """The picture in sRGB; itself, where its profile does what sRGB does, whatever either is called.
+
+    Raises:
+        PyCMSError: The profile does not fit the picture.
+    """
+    # The usual tables of LittleCMS are too coarse for the darks of a linear profile.
+    change = ImageCms.buildTransform(
+        profile, ImageCms.createProfile("sRGB"), image.mode, "RGB", flags=ImageCms.Flags.HIGHRESPRECALC
+    )
+    if image.mode in ("L", "RGB"):
+        samples = _samples(image.mode)
+        moved = np.asarray(_applied(change, samples)).astype(int) - np.asarray(samples.convert("RGB"))
+        # A conversion that changes nothing would only cost time and rounding.
+        if np.abs(moved).max() <= SAME:
+            return image
+    return _applied(change, image)
+
+
+def _applied(change: ImageCms.ImageCmsTransform, image: Image.Image) -> Image.Image:
+    converted = ImageCms.applyTransform(image, change)
     # Pillow gives None only for a conversion in place; the check is for its type.
-    if converted is None:
-        return image
+    assert converted is not None
     return converted
+
+
+def _samples(mode: str) -> Image.Image:
+    """Greys, or colours all over the cube, for which two profiles are compared."""
+    if mode == "L":
+        return Image.fromarray(np.arange(256, dtype=np.uint8)[None])
+    levels = np.arange(0, 256, 15, dtype=np.uint8)
+    cube = np.stack(np.meshgrid(levels, levels, levels), axis=-1)
+    return Image.fromarray(cube.reshape(len(levels), -1, 3))
+
+
+def _by_gamma(image: Image.Image, gamma: float) -> Image.Image:
+    """With sRGB's curve, where the values are light to the power of `gamma`."""
+    if image.mode not in ("L", "RGB") or abs(gamma - SRGB_GAMMA) < 0.02 or not 0.1 <= gamma <= 2:
+        return image
+    light = np.linspace(0, 1, 256) ** (1 / gamma)
+    curve = np.where(light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055)
+    return image.point([round(255 * value) for value in curve.tolist()] * len(image.getbands()))

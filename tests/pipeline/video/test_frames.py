@@ -146,6 +146,59 @@ def test_colour_spaces_are_read_and_written_as_tagged(tmp_path, space):
         assert next(container.decode(video=0)).colorspace == space
 
 
+GREYS = (1, 10, 26, 50, 100, 203, 400, 1000)  # cd/m2 on the screen
+
+
+def perceptual_quantiser(light):
+    """SMPTE ST 2084: cd/m2 to signal."""
+    power = (np.array(light) / 10_000) ** 0.1593017578125
+    return ((0.8359375 + 18.8515625 * power) / (1 + 18.6875 * power)) ** 78.84375
+
+
+def hybrid_log_gamma(light):
+    """BT.2100, for a screen of 1000 cd/m2: cd/m2 of grey to signal."""
+    scene = (np.array(light) / 1000) ** (1 / 1.2)
+    bright = 0.17883277 * np.log(np.maximum(12 * scene - 0.28466892, 1e-9)) + 0.55991073
+    return np.where(scene <= 1 / 12, np.sqrt(3 * scene), bright)
+
+
+def write_hdr(path, transfer):
+    """Patches of grey, 32 px wide, in 10 bits."""
+    signal = perceptual_quantiser(GREYS) if transfer == 16 else hybrid_log_gamma(GREYS)
+    luma = np.round(64 + 876 * signal).astype("<u2").repeat(32)[None].repeat(64, 0)
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("libx265", rate=25, options={"crf": "4", "x265-params": "log-level=error"})
+        stream.width, stream.height, stream.pix_fmt = luma.shape[1], 64, "yuv420p10le"
+        context = stream.codec_context
+        context.colorspace, context.color_primaries, context.color_trc, context.color_range = 9, 9, transfer, 1
+        for index in range(3):
+            chroma = np.full((32, luma.shape[1]), 512, "<u2")
+            frame = av.VideoFrame.from_ndarray(np.vstack([luma, chroma]), "yuv420p10le")
+            frame.pts, frame.colorspace, frame.color_range = index, 9, 1
+            frame.color_primaries, frame.color_trc = 9, transfer
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+    return path
+
+
+@pytest.mark.parametrize("transfer", [16, 18], ids=["PQ", "HLG"])
+def test_an_hdr_film_becomes_an_honest_sdr_film(tmp_path, transfer):
+    source = write_hdr(tmp_path / "a.mp4", transfer)
+    target = copy(source, tmp_path / "b.mp4", Quality(2))
+    # The light of paper, 203, is white; screens of SDR have the curve of BT.1886.
+    right = 255 * (np.array(GREYS) / 203).clip(0, 1) ** (1 / 2.4)
+    for path in (source, target):
+        frames = stack(path)
+        assert len(frames) == 3
+        patches = frames[:, 32, 16::32].astype(int)
+        assert np.abs(patches - right[:, None]).max() <= 6
+    with av.open(str(target)) as container:
+        frame = next(container.decode(video=0))
+    assert (frame.colorspace, frame.color_primaries, frame.color_trc) == (1, 1, 1)
+    assert "the range of HDR" in read_info(source).dropped[0]
+    assert read_info(target).dropped == ()
+
+
 def test_bad_files_are_one_line(tmp_path):
     good = write_clip(tmp_path / "a.mp4", SHOTS).read_bytes()
     (tmp_path / "text.mp4").write_text("no video")

@@ -11,11 +11,14 @@ from pathlib import Path
 import av
 import numpy as np
 from av.container import InputContainer
+from av.filter import Graph
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from faceanon.errors import UserError
 from faceanon.photo.decode import MAX_PIXELS
+
+HDR = (16, 18)  # transfer functions of BT.2100, by their numbers in H.273: PQ and HLG
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,8 @@ class VideoInfo:
         rate: Frames a second, on average.
         frames: Number of frames as the file says, perhaps wrongly; 0 where it does not.
         comment: The file's comment, or None.
-        dropped: Streams that are not copied, for people.
+        dropped: What is not copied, for people: other streams, the range of HDR.
+        hdr: Whether the film is HDR, so that its frames come in the colours of SDR.
     """
 
     width: int
@@ -37,6 +41,7 @@ class VideoInfo:
     frames: int
     comment: str | None
     dropped: tuple[str, ...]
+    hdr: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Frame:
 
     Args:
         index: Counts from 0, in the order of showing.
-        pixels: RGB `(H, W, 3)` uint8, upright.
+        pixels: RGB `(H, W, 3)` uint8, upright; of an HDR film in the colours of BT.709, as SDR films have them.
         pts: When it is shown, in units of `time_base` seconds.
         time_base: That unit.
     """
@@ -83,9 +88,12 @@ def read_info(path: Path) -> VideoInfo:
             # Matroska writes the names of its tags in capitals.
             if name.lower() == "comment":
                 comments.append(text)
-        return VideoInfo(
-            width, height, _rate(stream), stream.frames, comments[0] if comments else None, _dropped(container, stream)
-        )
+        dropped = _dropped(container, stream)
+        hdr = first.color_trc in HDR
+        if hdr:
+            dropped += ("the range of HDR (the colours are those of SDR now, BT.709)",)
+        comment = comments[0] if comments else None
+        return VideoInfo(width, height, _rate(stream), stream.frames, comment, dropped, hdr)
 
 
 def read_frames(path: Path, wanted: Container[int] | None = None) -> Iterator[Frame]:
@@ -108,6 +116,7 @@ def read_frames(path: Path, wanted: Container[int] | None = None) -> Iterator[Fr
         step = max(1, round(1 / (Fraction(_rate(stream)).limit_denominator(100_000) * unit)))
         last = None
         shape = None
+        to_sdr = None
         for index, frame in enumerate(container.decode(stream)):
             if frame.is_corrupt:
                 raise UserError(f"{path} is damaged at frame {index}; repair or cut it first")
@@ -124,9 +133,31 @@ def read_frames(path: Path, wanted: Container[int] | None = None) -> Iterator[Fr
             last = time if last is None else max(time, last + 1)
             if wanted is not None and index not in wanted:
                 continue
+            turns = _turns(frame)
+            shown = frame
+            if frame.color_trc in HDR:
+                to_sdr = to_sdr or _sdr_graph(stream)
+                to_sdr.vpush(frame)
+                shown = to_sdr.vpull()
             # `rot90` gives a view of negative strides, which torch does not take.
-            pixels = np.ascontiguousarray(np.rot90(frame.to_ndarray(format="rgb24"), _turns(frame)), dtype=np.uint8)
+            pixels = np.ascontiguousarray(np.rot90(shown.to_ndarray(format="rgb24"), turns), dtype=np.uint8)
             yield Frame(index, pixels, last, unit)
+
+
+def _sdr_graph(stream: VideoStream) -> Graph:
+    """Makes of a frame of HDR the RGB of an SDR screen.
+
+    White paper, 203 cd/m2 in HDR (ITU-R BT.2408), becomes white; so does what is brighter still, as lamps are.
+    """
+    graph = Graph()
+    colours = "out_transfer=bt709:out_primaries=bt709:out_color_matrix=bt709:intent=relative_colorimetric"
+    graph.link_nodes(
+        graph.add_buffer(template=stream),
+        graph.add("scale", colours),
+        graph.add("format", "rgb24"),
+        graph.add("buffersink"),
+    ).configure()
+    return graph
 
 
 @contextmanager

@@ -125,6 +125,11 @@ class VideoWriter:
             context.color_trc = given.color_trc
             if given.colorspace != 0:  # 0 is RGB, which these pixels are no longer
                 context.colorspace = given.colorspace
+            if self.info.hdr:
+                # `read_frames` has made SDR of it: all three are BT.709.
+                context.color_primaries = 1
+                context.color_trc = 1
+                context.colorspace = 1
             # The narrow range, which every player expects.
             context.color_range = 1
         sounds = list(self._input.streams.audio)

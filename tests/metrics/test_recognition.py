@@ -107,16 +107,16 @@ def test_identification_equals_brute_force(gallery):
         best = max(others, key=lambda j: cosines[j])
         hits.append(float(best in same) if same else math.nan)
         accepted.append(np.mean([cosines[j] > 0.4 for j in same]) if same else math.nan)
-    np.testing.assert_allclose(metric.hits(), hits)
-    np.testing.assert_allclose(metric.gallery_rate(0.4), accepted, atol=1e-6)
+    np.testing.assert_allclose(metric.lookup().hits(), hits)
+    np.testing.assert_allclose(metric.lookup().accepted(0.4), accepted, atol=1e-6)
     assert float(metric.compute()) == pytest.approx(np.nanmean(hits))
 
 
 def test_own_picture_is_no_hit():
     metric = Identification()
     metric.update(torch.eye(4), torch.eye(4), torch.tensor([0, 0, 1, 2]))
-    assert metric.hits()[:2].tolist() in ([0, 0], [1, 0], [0, 1], [1, 1])
-    assert metric.hits()[2:].isnan().all()
+    assert metric.lookup().hits()[:2].tolist() in ([0, 0], [1, 0], [0, 1], [1, 1])
+    assert metric.lookup().hits()[2:].isnan().all()
 
 
 @pytest.mark.parametrize(

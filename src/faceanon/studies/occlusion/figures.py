@@ -269,7 +269,9 @@ class OcclusionTest:
                 accepted = match_rate(metric.compute(), threshold)
                 self._figure(f"{rate}/{self.judge}/{kind}", accepted.double().numpy(), people)
             elif isinstance(metric, Identification):
-                self._figure(f"deid_rate_gallery/{self.judge}/{rest}", metric.gallery_rate(threshold).numpy(), people)
+                self._figure(
+                    f"deid_rate_gallery/{self.judge}/{rest}", metric.lookup().accepted(threshold).numpy(), people
+                )
             elif isinstance(metric, Verification):
                 # At the threshold of the bare faces: at its own every kind would have the same rate.
                 impostors = metric.compute()["impostor"]

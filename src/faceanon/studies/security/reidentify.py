@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faceanon.metrics.recognition import genuine_pairs, impostor_scores, threshold_at_far
+from faceanon.metrics.recognition import chance, genuine_pairs, impostor_scores, threshold_at_far
 from faceanon.networks.critics import ConvRecogniser
 from faceanon.studies.security.base import FAR, DoesNotApplyError, Finding, SecurityRow, Verdict, graded, worst
-from faceanon.studies.security.recognised import Recognised, chance, recognised
+from faceanon.studies.security.recognised import Recognised, recognised
 from faceanon.studies.security.training import fit
 
 if TYPE_CHECKING:

@@ -46,6 +46,7 @@ class Target:
         device: Where networks run; pictures and figures stay on the CPU.
         training: Gives pictures that the model was trained on, and pictures of people from the same source whom no
             training saw, with identity labels; called by the membership test. None where nobody knows them.
+        judge: Says who is who, `(B, 3, S, S)` -> `(B, E)`; the bundle's where None.
 
     Raises:
         UserError: The bundle has no judge, or the pictures offer no pairs.
@@ -60,6 +61,7 @@ class Target:
         seed: int = 0,
         device: torch.device | str = "cpu",
         training: Callable[[], tuple[FaceBatch, FaceBatch]] | None = None,
+        judge: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self.backbone = backbone
         self.test = test
@@ -72,7 +74,7 @@ class Target:
             backbone.to(self.device)
             # Frozen networks are outside of the module tree, so the method does not take them along.
             backbone.bundle.to(self.device)
-        judge = network_or_none(backbone.bundle, "judge")
+        judge = judge or network_or_none(backbone.bundle, "judge")
         if judge is None:
             raise UserError(f"bundle {backbone.bundle.name!r} has no judge; without one nobody can say who is who")
         self.judge: Callable[[Tensor], Tensor] = judge

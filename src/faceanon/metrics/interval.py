@@ -87,6 +87,20 @@ def rate_interval(
     return float(low), float(high)
 
 
+def mean_interval(
+    values: NDArray[np.floating], people: NDArray[np.integer], rate: bool, draws: int = 1000, seed: int = 0
+) -> tuple[float, float]:
+    """95% interval of the mean, as of `rate_interval`; `rate` says that values are shares in [0, 1].
+
+    Of what is no share, equal values have an interval of width zero.
+    """
+    known = values[np.isfinite(values)]
+    # `rate_interval` takes values that are all 0 or all 1 for a rate, and gives them Wilson's interval.
+    if not rate and len(known) and known.min() == known.max():
+        return float(known[0]), float(known[0])
+    return rate_interval(values, people, draws, seed)
+
+
 def statistic_interval(
     statistic: Callable[[NDArray[np.int64]], float], people: NDArray[np.integer], draws: int = 1000, seed: int = 0
 ) -> tuple[float, float] | None:

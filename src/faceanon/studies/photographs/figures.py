@@ -13,7 +13,7 @@ from torch import Tensor
 
 from faceanon.landmarks.expression import expression
 from faceanon.landmarks.mesh import LEFT_EYE, RIGHT_EYE
-from faceanon.metrics.interval import rate_interval, statistic_interval
+from faceanon.metrics.interval import mean_interval, statistic_interval
 from faceanon.metrics.recognition import Lookup, compare_rows
 from faceanon.studies.photographs.judges import Judge
 from faceanon.studies.photographs.pictures import ORIGINAL, ROUND_TRIP
@@ -35,13 +35,16 @@ class Figures:
     values: dict[str, float] = field(default_factory=dict)
     intervals: dict[str, Interval] = field(default_factory=dict)
 
-    def add_mean(self, name: str, rows: Tensor, person: Tensor) -> None:
-        """Add the mean of `(N,)`, with its interval; NaN rows do not count, and nothing is added where all are."""
+    def add_mean(self, name: str, rows: Tensor, person: Tensor, rate: bool = True) -> None:
+        """Add the mean of `(N,)`, with its interval; NaN rows do not count, and nothing is added where all are.
+
+        `rate` says that rows are shares in [0, 1].
+        """
         known = rows[~rows.isnan()]
         if not len(known):
             return
         self.values[name] = float(known.mean())
-        self.intervals[name] = rate_interval(rows.double().numpy(), person.numpy())
+        self.intervals[name] = mean_interval(rows.double().numpy(), person.numpy(), rate)
 
 
 def judge_figures(judge: Judge, measured: Measured, figures: Figures) -> None:
@@ -118,33 +121,46 @@ def add_statistic(
         statistic: Of rows; NaN where they do not offer it.
         seed: Of the bootstrap.
     """
-    figures.values[name] = statistic(rows)
+    value = statistic(rows)
+    if math.isnan(value):
+        return
+    figures.values[name] = value
     interval = statistic_interval(lambda chosen: statistic(rows[chosen]), person.numpy(), seed=seed)
     if interval is not None:
         figures.intervals[name] = interval
 
 
 def mesh_figures(measured: Measured, figures: Figures) -> None:
-    """Add how far the points moved, in shares of the eye distance, and whether the expression stayed."""
-    person = measured.person
+    """Add how far the points of anonymized pictures and of round trips moved, and whether the expression stayed."""
     original = measured.mesh[ORIGINAL][0]
+    for kind, suffix in (("anonymized", ""), (ROUND_TRIP, "/round_trip")):
+        if kind in measured.mesh:
+            add_mesh(figures, original, measured.mesh[kind], measured.person, suffix)
+
+
+def add_mesh(figures: Figures, original: Tensor, versions: Tensor, person: Tensor, suffix: str) -> None:
+    """Add how far points moved, in shares of the eye distance, and how well mouth, yaw and pitch stayed.
+
+    Args:
+        figures: Where to.
+        original: Points `(N, 468, 2)` of the originals, in any unit.
+        versions: Points `(K, N, 468, 2)` of K versions of each, in the same.
+        person: `(N,)` labels.
+        suffix: Of the figures' names.
+    """
     # Of the original: one unit of length for all versions of a face.
     eyes = (original[:, LEFT_EYE].mean(1) - original[:, RIGHT_EYE].mean(1)).norm(dim=1)
-    for kind, suffix in (("anonymized", ""), (ROUND_TRIP, "/round_trip")):
-        if kind not in measured.mesh:
-            continue
-        versions = measured.mesh[kind]
-        moved = (versions - original).norm(dim=-1).mean(-1) / eyes
-        figures.add_mean(f"mesh_distance{suffix}", moved.mean(0), person)
-        before = expression(original)
-        after = list(map(expression, versions))
-        for name, values in before.items():
-            pairs = []
-            # `(N, 2)` before and after, for each password.
-            for one in after:
-                pairs.append(torch.stack([values, one[name]], 1))
-            rows = torch.stack(pairs, 1).double().numpy()
-            add_statistic(figures, f"correlation/{name}{suffix}", rows, person, _correlation)
+    moved = (versions - original).norm(dim=-1).mean(-1) / eyes
+    figures.add_mean(f"mesh_distance{suffix}", moved.mean(0), person, rate=False)
+    before = expression(original)
+    after = list(map(expression, versions))
+    for name, values in before.items():
+        pairs = []
+        # `(N, 2)` before and after, for each version.
+        for one in after:
+            pairs.append(torch.stack([values, one[name]], 1))
+        rows = torch.stack(pairs, 1).double().numpy()
+        add_statistic(figures, f"correlation/{name}{suffix}", rows, person, _correlation)
 
 
 def _correlation(pairs: Array) -> float:
@@ -161,10 +177,10 @@ def file_and_detector_figures(measured: Measured, figures: Figures) -> None:
     psnr = measured.files["psnr"]
     known = psnr[~psnr.isnan()]
     if len(known):
-        figures.add_mean("psnr", psnr.nanmean(0), person)
+        figures.add_mean("psnr", psnr.nanmean(0), person, rate=False)
         figures.values["psnr/least"] = float(known.min())
     carried = measured.files["carried"]
-    figures.add_mean("carried_bytes", carried.mean(0), person)
+    figures.add_mean("carried_bytes", carried.mean(0), person, rate=False)
     figures.values["carried_bytes/most"] = float(carried.max())
     figures.add_mean("hidden_otherwise", measured.files["hidden"].mean(0), person)
     for kind, rates in measured.found.items():

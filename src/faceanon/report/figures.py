@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-Better = Literal["lower", "higher", ""]
+from faceanon.report.board import Better, shown, shown_interval
 
 
 @dataclass(frozen=True)
@@ -252,7 +250,6 @@ EXPLANATIONS: dict[str, Explanation] = {
     ),
 }
 UNKNOWN = Explanation("Other", "")
-ARROWS: dict[str, str] = {"lower": "↓", "higher": "↑", "": ""}
 
 
 def explain(name: str) -> Explanation:
@@ -310,24 +307,12 @@ def shared_better(names: Sequence[str]) -> Better | None:
 
 def format_value(name: str, value: float | None) -> str:
     """Value with its unit; a hyphen where there is none, and the word where it is not finite."""
-    if value is None:
-        return "-"
-    if not math.isfinite(value):
-        return str(value)
-    family = explain(name)
-    scale = 100 if family.unit == "%" else 1
-    # The other units bring a space of their own where they want one; degrees do not.
-    space = " " if family.unit == "%" else ""
-    return f"{value * scale:.{family.digits}f}{space}{family.unit}"
+    return shown(value, explain(name).unit, explain(name).digits)
 
 
 def format_interval(name: str, interval: tuple[float, float] | None) -> str:
     """95% interval without unit, or nothing."""
-    if interval is None or not all(map(math.isfinite, interval)):
-        return ""
-    family = explain(name)
-    scale = 100 if family.unit == "%" else 1
-    return " to ".join(f"{end * scale:.{family.digits}f}" for end in interval)
+    return shown_interval(interval, explain(name).unit, explain(name).digits)
 
 
 def grouped(names: list[str]) -> dict[str, list[str]]:

@@ -1,10 +1,11 @@
-"""The figures as plain text, for the terminal."""
+"""The figures of a test as plain text, for the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from faceanon.report.figures import ARROWS, better, explain, format_interval, format_value, grouped, shared_better
+from faceanon.report.board import ARROWS, Board, Cell, Column, Line
+from faceanon.report.figures import better, explain, format_interval, format_value, grouped, shared_better
 
 DIRECTIONS = {"lower": "lower is better", "higher": "higher is better", "": ""}
 BOTH = "↓ lower is better, ↑ higher is better"
@@ -22,67 +23,24 @@ def format_table(
         reference: Figures of the shipped model, in a column of their own.
         ci: Interval by metric name.
     """
-    header = ["", "value"]
+    columns = [Column(title="value")]
     if ci:
-        header.append("95% interval")
+        columns.append(Column(title="95% interval"))
     if reference:
-        header.append("shipped")
-    rows: list[list[str] | str] = [header]
+        columns.append(Column(title="shipped"))
+    lines = []
     for family, names in grouped(list(figures)).items():
-        if explain(family).text:
-            title = explain(family).title
-        else:
-            title = family
+        title = explain(family).title if explain(family).text else family
         shared = shared_better(names)
         # Where the figures of a family differ in this, each has an arrow of its own.
         note = BOTH if shared is None else DIRECTIONS[shared]
-        if note:
-            rows.append(f"{title} ({note})")
-        else:
-            rows.append(title)
+        lines.append(Line(f"{title} ({note})" if note else title))
         for name in names:
-            arrow = ARROWS[better(name)] if shared is None else ""
-            row = [f"  {name} {arrow}".rstrip(), format_value(name, figures[name])]
+            cells = [Cell(format_value(name, figures[name]))]
             if ci:
-                row += [format_interval(name, ci.get(name))]
+                cells.append(Cell(format_interval(name, ci.get(name))))
             if reference:
-                row += [format_value(name, reference.get(name))]
-            rows.append(row)
-    return _align(rows)
-
-
-def _align(rows: list[list[str] | str]) -> str:
-    cells = []
-    for row in rows:
-        # A family's title runs across all columns and must not widen the first.
-        if not isinstance(row, str):
-            cells.append(row)
-    widths = []
-    for column in range(len(cells[0])):
-        widths.append(max(len(row[column]) for row in cells))
-    lines = []
-    for row in rows:
-        if isinstance(row, str):
-            lines.append(row)
-        else:
-            first = row[0].ljust(widths[0])
-            cells_of_row = []
-            for c, w in zip(row[1:], widths[1:], strict=True):
-                cells_of_row.append(c.rjust(w))
-            lines.append("  ".join([first, *cells_of_row]).rstrip())
-    return "\n".join(lines)
-
-
-def pipe(cells: Sequence[str]) -> str:
-    """A line of a Markdown table."""
-    # A bar within a cell would end it.
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def is_better(name: str, value: float, other: float) -> bool | None:
-    """Whether `value` beats `other`; None where neither direction is good."""
-    direction = better(name)
-    if not direction:
-        return None
-    # Equal figures beat each other in neither direction.
-    return (value < other) == (direction == "lower") and value != other
+                cells.append(Cell(format_value(name, reference.get(name))))
+            arrow = ARROWS[better(name)] if shared is None else ""
+            lines.append(Line(f"  {name} {arrow}".rstrip(), tuple(cells)))
+    return Board(columns, lines).text()

@@ -16,6 +16,7 @@ from faceanon.errors import UserError
 from faceanon.methods import device
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.guards import few_pairs
+from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.metrics.versions import Versions
 from faceanon.photo.detect import shipped_detector
 from faceanon.report.page import write_report
@@ -165,9 +166,11 @@ def run_evaluate(options: EvaluateOptions) -> int:
 
 
 def _add(evaluation: Evaluation, images: dict[str, Tensor], identity: Tensor) -> None:
-    versions = Versions([images["anonymized"]])
-    if "recovered" in images:
-        versions.recovered["file"] = images["recovered"]
+    # Through 8 bits, as `faceanon test` does it, to the order of the numbers in memory: the last digit depends on it.
+    filed = {what: from_bytes(to_bytes(image), image.device) for what, image in images.items()}
+    versions = Versions([filed["anonymized"]])
+    if "recovered" in filed:
+        versions.recovered["file"] = filed["recovered"]
     evaluation.add(FaceBatch(images["original"], identity, torch.full_like(identity, -1)), versions)
 
 

@@ -22,7 +22,7 @@ from faceanon.photo.party import photo_party
 from faceanon.results import load_results
 from faceanon.studies.evaluate.faces import FaceReader, scale_to
 from faceanon.studies.evaluate.figures import KeptOfFaces, colour_distances
-from faceanon.studies.evaluate.pairs import Pair, pair_files
+from faceanon.studies.evaluate.pairs import pair_files
 from faceanon.studies.photographs.figures import Figures
 from faceanon.studies.security.base import BUDGETS, Budget
 from faceanon.types import FaceBatch
@@ -220,8 +220,8 @@ def party(tmp_path, name, change=same):
 def test_the_same_square_is_read_in_a_result_of_another_size(tmp_path):
     before = party(tmp_path, "before")
     half = party(tmp_path, "half", lambda image: image.resize((image.width // 2, image.height // 2)))
-    (pair,) = pair_files(before, half, None, None).pairs
-    faces = FaceReader(Bundle(BUNDLE), shipped_detector("yunet", 20)).faces(pair)
+    reader = FaceReader(pair_files(before, half, None, None), Bundle(BUNDLE), shipped_detector("yunet", 20))
+    faces = list(reader.read())
     assert len(faces) >= 2
     for face in faces:
         assert float((face.versions["original"] - face.versions["anonymized"]).abs().mean()) < 0.1
@@ -234,9 +234,9 @@ def test_a_result_of_another_shape_is_named(tmp_path):
 
 def test_an_aligned_face_has_to_be_square(tmp_path):
     Image.new("RGB", (90, 60)).save(tmp_path / "x.png")
-    (pair,) = pair_files(tmp_path, tmp_path, None, None).pairs
-    with pytest.raises(UserError, match="must be square"):
-        FaceReader(Bundle(BUNDLE), None).faces(Pair(pair.original, pair.anonymized))
+    reader = FaceReader(pair_files(tmp_path, tmp_path, None, None), Bundle(BUNDLE), None)
+    assert list(reader.read()) == []
+    assert "must be square" in reader.unusable["x.png"]
 
 
 def test_photos_without_a_face_and_without_a_partner_are_left_out_and_named(tmp_path, capsys):
@@ -255,7 +255,7 @@ def test_photos_without_a_face_and_without_a_partner_are_left_out_and_named(tmp_
     meta = load_results(tmp_path / "out").meta
     assert meta["without_face"] == ["empty.png"]
     assert meta["without_partner"] == ["lonely.png of before has no partner in after"]
-    assert len(meta["unusable"]) == 1
+    assert meta["unusable"] == ["broken.png"]
     # Every face of the photo counts as a person of its own.
     assert meta["people"] == meta["images"] >= 2
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.data.files import read_photo
 from faceanon.errors import UserError
@@ -18,10 +20,10 @@ from faceanon.metrics.saved import from_bytes
 from faceanon.photo.align import crop, framed_square
 from faceanon.photo.detect import Detector
 from faceanon.photo.file import load_photo
-from faceanon.studies.evaluate.pairs import Pair
+from faceanon.studies.evaluate.pairs import Pair, Pairing
 from faceanon.weights.bundle import Bundle
 
-OFF = 2  # pixels by which a scaled picture's height may miss that of its original
+OFF = 2  # pixels by which the height of a scaled picture may miss that of its original
 
 
 @dataclass(frozen=True)
@@ -29,29 +31,65 @@ class GivenFace:
     """One face, cut out at the same place of every version of its picture.
 
     Args:
-        versions: `(3, S, S)` in [-1, 1] by name: `original`, `anonymized`, and `recovered` where there is one.
-        person: Name of the person; None for whoever stands beside the largest face.
+        versions: `(3, S, S)` in [-1, 1] by name: `original`, `anonymized`, and `recovered` where something came back.
+        label: Number of the person; -1 where unknown.
     """
 
     versions: dict[str, Tensor]
-    person: str | None
+    label: int
 
 
 class FaceReader:
-    """Read the faces of pairs of pictures.
+    """Read the faces of pairs of pictures, once.
 
     Args:
+        pairing: The pairs.
         bundle: Says how large faces are, and how they are framed.
         detector: Finds faces in originals; None for pictures that are aligned faces.
+
+    Attributes:
+        labels: Of all faces read so far.
+        without_face: Names of originals in which no face was found.
+        unusable: Why a picture cannot be used, by the name of its original.
     """
 
-    def __init__(self, bundle: Bundle, detector: Detector | None) -> None:
+    def __init__(self, pairing: Pairing, bundle: Bundle, detector: Detector | None) -> None:
+        self.pairing = pairing
         self.size = bundle.image_size
         self.framing = bundle.framing
         self.detector = detector
+        self.labels: list[int] = []
+        self.without_face: list[str] = []
+        self.unusable: dict[str, str] = {}
+        names = dict.fromkeys(pair.original.identity for pair in pairing.pairs)
+        self._numbers = {name: number for number, name in enumerate(names)}
 
-    def faces(self, pair: Pair) -> list[GivenFace]:
-        """The faces of a picture, the largest first; none where the detector finds none in the original.
+    def read(self) -> Iterator[GivenFace]:
+        """All faces, under a progress bar; of a picture the largest face first."""
+        silent = not sys.stderr.isatty()
+        for pair in tqdm(self.pairing.pairs, desc="judging", unit="picture", leave=False, disable=silent):
+            try:
+                faces = self._faces(pair)
+            except UserError as error:
+                self.unusable[pair.original.name] = str(error)
+                continue
+            if not faces:
+                self.without_face.append(pair.original.name)
+            for number, versions in enumerate(faces):
+                self.labels.append(self._label(pair, number))
+                yield GivenFace(versions, self.labels[-1])
+
+    def _label(self, pair: Pair, number: int) -> int:
+        # Where nobody says who is who, each face counts as a person of its own.
+        if not self.pairing.told_by:
+            return len(self.labels)
+        # A name says who the picture is about, and the others in it are unknown.
+        if number or pair.original.identity is None:
+            return -1
+        return self._numbers[pair.original.identity]
+
+    def _faces(self, pair: Pair) -> list[dict[str, Tensor]]:
+        """The versions of each face; none where the detector finds none in the original.
 
         Raises:
             UserError: A picture cannot be read, or has another shape than its original.
@@ -60,12 +98,16 @@ class FaceReader:
         if pair.recovered is not None:
             paths["recovered"] = pair.recovered
         if self.detector is None:
-            return [GivenFace({what: self._aligned(path) for what, path in paths.items()}, pair.original.identity)]
+            return [{what: self._aligned(path) for what, path in paths.items()}]
         photos = {what: load_photo(path).pixels for what, path in paths.items()}
-        squares = []
+        scales = {what: scale_to(photo, photos["original"], paths[what]) for what, photo in photos.items()}
+        faces = []
         for found in self.detector.detect(photos["original"]):
-            squares.append(framed_square(found.points, self.framing))
-        return self._cut(paths, photos, squares, pair.original.identity)
+            square = framed_square(found.points, self.framing)
+            faces.append(
+                {what: crop(photo, _scaled(square, scales[what]), self.size) for what, photo in photos.items()}
+            )
+        return faces
 
     def _aligned(self, path: Path) -> Tensor:
         # As training and `faceanon test` read such pictures.
@@ -73,23 +115,6 @@ class FaceReader:
         if not square:
             raise UserError(f"{path}: an aligned face must be square; crop it, or leave --aligned away")
         return from_bytes(torch.from_numpy(pixels[None].copy()))[0]
-
-    def _cut(
-        self,
-        paths: dict[str, Path],
-        photos: dict[str, NDArray[np.uint8]],
-        squares: Sequence[CropGeometry],
-        person: str | None,
-    ) -> list[GivenFace]:
-        scales = {what: scale_to(photo, photos["original"], paths[what]) for what, photo in photos.items()}
-        faces: list[GivenFace] = []
-        for square in squares:
-            versions = {}
-            for what, photo in photos.items():
-                versions[what] = crop(photo, _scaled(square, scales[what]), self.size)
-            # A name says who the picture is about, and the others in it are unknown.
-            faces.append(GivenFace(versions, None if faces else person))
-        return faces
 
 
 def scale_to(photo: NDArray[np.uint8], original: NDArray[np.uint8], path: Path) -> float:

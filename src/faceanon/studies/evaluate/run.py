@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.errors import UserError
 from faceanon.methods import device
@@ -25,7 +25,7 @@ from faceanon.studies.evaluate.attack import add_attacks
 from faceanon.studies.evaluate.faces import FaceReader, GivenFace
 from faceanon.studies.evaluate.figures import KeptOfFaces, add_retrieval
 from faceanon.studies.evaluate.judges import attackers_judge, judging, leave_out_missing_judge
-from faceanon.studies.evaluate.pairs import Pair, Pairing, pair_files
+from faceanon.studies.evaluate.pairs import pair_files
 from faceanon.studies.photographs.figures import Figures
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
@@ -66,64 +66,6 @@ class EvaluateOptions:
     device: str
 
 
-@dataclass
-class Rows:
-    """The faces of a test, as they are read.
-
-    Args:
-        pairing: Whose faces.
-        labels: Number of each face's person; -1 where unknown.
-        numbers: Number of a person by name.
-        without_face: Originals in which no face was found.
-        unusable: Pictures that could not be read or do not fit, one line each.
-    """
-
-    pairing: Pairing
-    labels: list[int] = field(default_factory=list)
-    numbers: dict[str, int] = field(default_factory=dict)
-    without_face: list[str] = field(default_factory=list)
-    unusable: list[str] = field(default_factory=list)
-
-    def batches(self, reader: FaceReader, recovered: bool) -> Iterator[dict[str, Tensor]]:
-        """All faces, so many at a time: `(B, 3, S, S)` in [-1, 1] by version."""
-        waiting: list[dict[str, Tensor]] = []
-        silent = not sys.stderr.isatty()
-        for pair in tqdm(self.pairing.pairs, desc="judging", unit="picture", leave=False, disable=silent):
-            for face in self._faces(reader, pair):
-                if recovered:
-                    # What did not come back stays as it was shown.
-                    face.versions.setdefault("recovered", face.versions["anonymized"])
-                waiting.append(face.versions)
-                self.labels.append(self._label(face))
-            while len(waiting) >= BATCH:
-                yield _stacked(waiting[:BATCH])
-                waiting = waiting[BATCH:]
-        if waiting:
-            yield _stacked(waiting)
-
-    def _faces(self, reader: FaceReader, pair: Pair) -> list[GivenFace]:
-        try:
-            faces = reader.faces(pair)
-        except UserError as error:
-            self.unusable.append(str(error))
-            return []
-        if not faces:
-            self.without_face.append(pair.original.name)
-        return faces
-
-    def _label(self, face: GivenFace) -> int:
-        # Where nobody says who is who, each face counts as a person of its own.
-        if not self.pairing.told_by:
-            return len(self.labels)
-        if face.person is None:
-            return -1
-        return self.numbers.setdefault(face.person, len(self.numbers))
-
-
-def _stacked(faces: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    return {what: torch.stack([face[what] for face in faces]) for what in faces[0]}
-
-
 def run_evaluate(options: EvaluateOptions) -> int:
     """Judge the pictures, print the table, write the report.
 
@@ -133,36 +75,43 @@ def run_evaluate(options: EvaluateOptions) -> int:
     Raises:
         UserError: A file or folder is missing, nothing fits together, no face is found, or a judge is unusable.
     """
-    rows = Rows(pair_files(options.originals, options.anonymized, options.recovered, options.identities))
+    pairing = pair_files(options.originals, options.anonymized, options.recovered, options.identities)
     bundle = Bundle(options.bundle).to(device(options.device))
     skipped = leave_out_missing_judge(bundle)
     evaluation = judging(bundle, options.judge)
     judge = None if options.attack is None else attackers_judge(evaluation)
     kept = KeptOfFaces(Bundle(BUNDLE).to(bundle.device).landmarks)
-    pictures: list[dict[str, Tensor]] = []
-    detector = None if options.aligned else shipped_detector("yunet", SMALLEST_FACE)
-    for images in rows.batches(FaceReader(bundle, detector), options.recovered is not None):
+    reader = FaceReader(pairing, bundle, None if options.aligned else shipped_detector("yunet", SMALLEST_FACE))
+    pictures = []
+    faces = reader.read()
+    while batch := list(islice(faces, BATCH)):
+        images = _stacked(batch, options.recovered is not None)
         here = {what: image.to(bundle.device) for what, image in images.items()}
-        _add(evaluation, here, torch.tensor(rows.labels[evaluation.seen :][: len(images["original"])]))
+        _add(evaluation, here, torch.tensor([face.label for face in batch], device=bundle.device))
         kept.update(here)
         if judge is not None:
             pictures.append(images)
-    if not rows.labels:
+    if not reader.labels:
         advice = f"no face was found in {options.originals}; give --aligned if each picture is one aligned face"
-        raise UserError(rows.unusable[0] if rows.unusable else advice)
-    people = torch.tensor(rows.labels)
-    if len(people) < FEWEST_FOR_SETS:
-        skipped.append(f"fid, kid: {len(people)} faces are too few, give {FEWEST_FOR_SETS} or more")
-        for name in ("fid", "kid"):
-            evaluation.appearance.metrics.pop(name, None)
+        raise UserError([*reader.unusable.values(), advice][0])
+    people = torch.tensor(reader.labels)
+    skipped += _leave_out_sets(evaluation)
     figures = Figures(evaluation.compute(), evaluation.ci)
     add_retrieval(evaluation.suites, people, figures)
     kept.compute(people, figures)
     if judge is not None and options.attack is not None:
         original, anonymized = (torch.cat([part[what] for part in pictures]) for what in ("original", "anonymized"))
         add_attacks(bundle, judge, original, anonymized, people, options.attack, figures)
-    _publish(options, rows, evaluation, figures, [*evaluation.skipped, *skipped])
-    return 3 if rows.pairing.alone or rows.unusable else 0
+    _publish(options, reader, evaluation, figures, [*evaluation.skipped, *skipped])
+    return 3 if pairing.alone or reader.unusable else 0
+
+
+def _stacked(faces: Sequence[GivenFace], recovered: bool) -> dict[str, Tensor]:
+    """`(B, 3, S, S)` by version; what did not come back stays as it was shown."""
+    images = {what: torch.stack([face.versions[what] for face in faces]) for what in ("original", "anonymized")}
+    if recovered:
+        images["recovered"] = torch.stack([f.versions.get("recovered", f.versions["anonymized"]) for f in faces])
+    return images
 
 
 def _add(evaluation: Evaluation, images: dict[str, Tensor], identity: Tensor) -> None:
@@ -174,12 +123,21 @@ def _add(evaluation: Evaluation, images: dict[str, Tensor], identity: Tensor) ->
     evaluation.add(FaceBatch(images["original"], identity, torch.full_like(identity, -1)), versions)
 
 
+def _leave_out_sets(evaluation: Evaluation) -> list[str]:
+    """Leave out what compares sets of pictures where there are too few; a line that says so, or none."""
+    if evaluation.seen >= FEWEST_FOR_SETS:
+        return []
+    for name in ("fid", "kid"):
+        evaluation.appearance.metrics.pop(name, None)
+    return [f"fid, kid: {evaluation.seen} faces are too few, give {FEWEST_FOR_SETS} or more"]
+
+
 def _publish(
-    options: EvaluateOptions, rows: Rows, evaluation: Evaluation, figures: Figures, skipped: Sequence[str]
+    options: EvaluateOptions, reader: FaceReader, evaluation: Evaluation, figures: Figures, skipped: Sequence[str]
 ) -> None:
     """Write results.json, samples.png and report.html, print the table, and name what was left out."""
     folders = [options.originals, options.anonymized, options.recovered]
-    told_by = rows.pairing.told_by or "nothing, so each face counts as a person of its own"
+    told_by = reader.pairing.told_by or "nothing, so each face counts as a person of its own"
     meta = {
         **evaluation.meta,
         # Nobody knows what another tool was trained with.
@@ -188,9 +146,9 @@ def _publish(
         "command": shlex.join(["faceanon", "evaluate", *(folder.name for folder in folders if folder is not None)]),
         "aligned": options.aligned,
         "persons_told_by": told_by,
-        "without_partner": rows.pairing.alone,
-        "without_face": rows.without_face,
-        "unusable": rows.unusable,
+        "without_partner": reader.pairing.alone,
+        "without_face": reader.without_face,
+        "unusable": list(reader.unusable),
     }
     for name in ("keys", "method_sha256"):
         del meta[name]
@@ -206,10 +164,11 @@ def _publish(
         skipped=skipped,
     )
     print(format_table(figures.values, ci=figures.intervals))
-    print(f"faces: {len(rows.labels)}; pictures: {len(rows.pairing.pairs)}; persons are told by {told_by}")
+    print(f"faces: {len(reader.labels)}; pictures: {len(reader.pairing.pairs)}; persons are told by {told_by}")
     for warning in warnings:
         print(f"warning: {warning}")
-    left_out = [*(f"{name}: no face found" for name in rows.without_face), *rows.unusable, *rows.pairing.alone]
+    left_out = [f"{name}: no face found" for name in reader.without_face]
+    left_out += [*reader.unusable.values(), *reader.pairing.alone]
     if len(left_out) > NAMED:
         left_out[NAMED:] = [f"{len(left_out) - NAMED} more, which results.json names"]
     for line in left_out:

@@ -145,6 +145,9 @@ def _publish(
         # Names alone: results are for others too, and the same pictures give the same file wherever they lie.
         "command": shlex.join(["faceanon", "evaluate", *(folder.name for folder in folders if folder is not None)]),
         "aligned": options.aligned,
+        "judges": list(evaluation.recognisers),
+        "detectors": list(evaluation.detectors),
+        "attack": options.attack,
         "persons_told_by": told_by,
         "without_partner": reader.pairing.alone,
         "without_face": reader.without_face,

@@ -20,7 +20,7 @@ from faceanon.metrics.saved import from_bytes
 from faceanon.photo.align import crop, framed_square
 from faceanon.photo.detect import Detector
 from faceanon.photo.file import load_photo
-from faceanon.studies.evaluate.pairs import Pair, Pairing
+from faceanon.studies.evaluate.pairs import Pairing, PicturePair
 from faceanon.weights.bundle import Bundle
 
 OFF = 2  # pixels by which the height of a scaled picture may miss that of its original
@@ -79,7 +79,7 @@ class FaceReader:
                 self.labels.append(self._label(pair, number))
                 yield GivenFace(versions, self.labels[-1])
 
-    def _label(self, pair: Pair, number: int) -> int:
+    def _label(self, pair: PicturePair, number: int) -> int:
         # Where nobody says who is who, each face counts as a person of its own.
         if not self.pairing.told_by:
             return len(self.labels)
@@ -88,7 +88,7 @@ class FaceReader:
             return -1
         return self._numbers[pair.original.identity]
 
-    def _faces(self, pair: Pair) -> list[dict[str, Tensor]]:
+    def _faces(self, pair: PicturePair) -> list[dict[str, Tensor]]:
         """The versions of each face; none where the detector finds none in the original.
 
         Raises:

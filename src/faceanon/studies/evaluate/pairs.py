@@ -15,7 +15,7 @@ NUMBERED = re.compile(r"(.+)_\d{4}")  # Anna_0001, as LFW names its files
 
 
 @dataclass(frozen=True)
-class Pair:
+class PicturePair:
     """One picture with what was made of it.
 
     Args:
@@ -39,7 +39,7 @@ class Pairing:
         told_by: How persons are known; empty where nobody says who is who.
     """
 
-    pairs: list[Pair]
+    pairs: list[PicturePair]
     alone: list[str]
     told_by: str
 
@@ -64,7 +64,7 @@ def pair_files(originals: Path, anonymized: Path, recovered: Path | None, identi
     pairs = []
     for stem, photo in zip(files, photos, strict=True):
         if stem in hidden:
-            pairs.append(Pair(photo, hidden[stem], back.get(stem)))
+            pairs.append(PicturePair(photo, hidden[stem], back.get(stem)))
     if not pairs:
         raise UserError(f"no file of {anonymized} is named like one of {originals}; name results like their originals")
     return Pairing(pairs, alone, told_by)

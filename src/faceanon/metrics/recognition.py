@@ -135,16 +135,6 @@ def pair_scores(embedding: Tensor, pairs: Tensor, similarity: Similarity = "cosi
     return torch.cat([embedding.new_zeros(0), *scores])
 
 
-def genuine_scores(embedding: Tensor, identity: Tensor) -> Tensor:
-    """Cosines `(P,)` of `genuine_pairs` of `(N, E)` embeddings of unit length."""
-    return pair_scores(embedding, genuine_pairs(identity))
-
-
-def impostor_scores(embedding: Tensor, identity: Tensor, max_pairs: int = MAX_PAIRS, seed: int = 0) -> Tensor:
-    """Cosines `(P,)` of `impostor_pairs` of `(N, E)` embeddings of unit length."""
-    return pair_scores(embedding, impostor_pairs(identity, max_pairs, seed))
-
-
 @dataclass(frozen=True)
 class Lookup:
     """Changed pictures, each looked up among all originals but the one that it was made from.
@@ -285,8 +275,8 @@ class Verification(Metric):
 
     Args:
         far: Share of impostor pairs that may be accepted.
-        max_pairs: See `impostor_scores`.
-        seed: See `impostor_scores`.
+        max_pairs: See `impostor_pairs`.
+        seed: See `impostor_pairs`.
 
     Examples:
         >>> import torch

@@ -11,10 +11,11 @@ import jinja2
 from torch import Tensor
 
 from faceanon.files import write_atomic
-from faceanon.report.board import ARROWS, Board, Cell, Column, Line
-from faceanon.report.figures import better, explain, format_interval, format_value, grouped, shared_better
+from faceanon.report.board import ARROWS, Board, Column, Line
+from faceanon.report.figures import better, explain, format_value
 from faceanon.report.plots import history_plot, similarity_plot
 from faceanon.report.sheets import png_bytes, sheet
+from faceanon.report.table import families
 from faceanon.results import FILE_NAME, Results, dumps, run_meta, shown_command
 
 # Of the levels of recovery the file's: it is what a user has.
@@ -41,37 +42,6 @@ def render(template: str, package: str = "faceanon.report", /, **values: object)
 def data_uri(picture: bytes, kind: str = "png") -> str:
     """A PNG, or a picture of another kind, inside a page."""
     return f"data:image/{kind};base64," + base64.b64encode(picture).decode()
-
-
-def families(columns: Mapping[str, Results], reference: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
-    """Figures by family for the templates: what it is, which direction is good, and the lines of its figures.
-
-    Args:
-        columns: Results by the heading of their column.
-        reference: Figures of the shipped model, in the last column.
-    """
-    all_names: list[str] = []
-    for result in columns.values():
-        all_names.extend(result.figures)
-    # Each once, in a fixed order, which a set would not have.
-    names = list(dict.fromkeys(all_names))
-    found = []
-    for family, members in grouped(names).items():
-        about = explain(family)
-        shared = shared_better(members)
-        lines = []
-        for name in members:
-            cells = []
-            for result in columns.values():
-                interval = format_interval(name, result.ci.get(name))
-                cells.append(Cell(format_value(name, result.figures.get(name)), interval))
-            if reference:
-                cells.append(Cell(format_value(name, reference.get(name))))
-            arrow = ARROWS[better(name)] if shared is None else ""
-            lines.append(Line(f"{name} {arrow}".strip(), tuple(cells)))
-        title = about.title if about.text else family
-        found.append({"title": title, "text": about.text, "better": shared, "lines": lines})
-    return found
 
 
 def headline(results: Results) -> list[dict[str, str]]:

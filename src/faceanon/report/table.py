@@ -1,14 +1,51 @@
-"""The figures of a test as plain text, for the terminal."""
+"""The figures of tests by family, and as plain text for the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from faceanon.report.board import ARROWS, Board, Cell, Column, Line
 from faceanon.report.figures import better, explain, format_interval, format_value, grouped, shared_better
+from faceanon.results import Results
 
-DIRECTIONS = {"lower": "lower is better", "higher": "higher is better", "": ""}
-BOTH = "↓ lower is better, ↑ higher is better"
+DIRECTIONS = {
+    "lower": "lower is better",
+    "higher": "higher is better",
+    "": "",
+    None: "↓ lower is better, ↑ higher is better",
+}
+
+
+def families(columns: Mapping[str, Results], reference: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
+    """Figures by family: what it is, which direction is good, and the lines of its figures.
+
+    Args:
+        columns: Results by the heading of their column.
+        reference: Figures of the shipped model, in the last column.
+    """
+    all_names: list[str] = []
+    for result in columns.values():
+        all_names.extend(result.figures)
+    # Each once, in a fixed order, which a set would not have.
+    names = list(dict.fromkeys(all_names))
+    found = []
+    for family, members in grouped(names).items():
+        about = explain(family)
+        shared = shared_better(members)
+        lines = []
+        for name in members:
+            cells = []
+            for result in columns.values():
+                interval = format_interval(name, result.ci.get(name))
+                cells.append(Cell(format_value(name, result.figures.get(name)), interval))
+            if reference:
+                cells.append(Cell(format_value(name, reference.get(name))))
+            arrow = ARROWS[better(name)] if shared is None else ""
+            lines.append(Line(f"{name} {arrow}".strip(), tuple(cells)))
+        title = about.title if about.text else family
+        found.append({"title": title, "text": about.text, "better": shared, "lines": lines})
+    return found
 
 
 def format_table(
@@ -23,24 +60,14 @@ def format_table(
         reference: Figures of the shipped model, in a column of their own.
         ci: Interval by metric name.
     """
-    columns = [Column(title="value")]
-    if ci:
-        columns.append(Column(title="95% interval"))
-    if reference:
-        columns.append(Column(title="shipped"))
+    titles = ["value", *(["95% interval"] if ci else []), *(["shipped"] if reference else [])]
     lines = []
-    for family, names in grouped(list(figures)).items():
-        title = explain(family).title if explain(family).text else family
-        shared = shared_better(names)
-        # Where the figures of a family differ in this, each has an arrow of its own.
-        note = BOTH if shared is None else DIRECTIONS[shared]
-        lines.append(Line(f"{title} ({note})" if note else title))
-        for name in names:
-            cells = [Cell(format_value(name, figures[name]))]
-            if ci:
-                cells.append(Cell(format_interval(name, ci.get(name))))
-            if reference:
-                cells.append(Cell(format_value(name, reference.get(name))))
-            arrow = ARROWS[better(name)] if shared is None else ""
-            lines.append(Line(f"  {name} {arrow}".rstrip(), tuple(cells)))
-    return Board(columns, lines).text()
+    for family in families({"value": Results(dict(figures), dict(ci or {}))}, reference):
+        note = DIRECTIONS[family["better"]]
+        lines.append(Line(f"{family['title']} ({note})" if note else family["title"]))
+        for line in family["lines"]:
+            first, *known = line.cells
+            # Below each other intervals are easier to read than behind their figures.
+            interval = [Cell(first.small)] if ci else []
+            lines.append(Line(f"  {line.label}", (Cell(first.text), *interval, *known)))
+    return Board([Column(title=title) for title in titles], lines).text()

@@ -14,7 +14,7 @@ import argparse
 from pathlib import Path
 from statistics import mean
 
-from faceanon.report.table import pipe
+from faceanon.report.board import pipe
 from faceanon.studies.photographs.attackers import attack_figures
 from faceanon.studies.photographs.figures import Figures
 from faceanon.studies.photographs.people import find_people

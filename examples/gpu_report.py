@@ -27,7 +27,7 @@ import torch
 
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
-from faceanon.report.table import pipe
+from faceanon.report.board import pipe
 from faceanon.results import run_meta, to_json
 from faceanon.studies.bench import gpu
 from faceanon.studies.bench.measure import measure

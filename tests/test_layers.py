@@ -52,6 +52,7 @@ FLOORS = {
     "studies.security": "attacks",
     "studies.bench": "speed and memory",
     "studies.photographs": "photographs of real persons",
+    "studies.evaluate": "pictures of any tool",
     "web": "the web page",
     "commands": "one file a command",
     "cli": "which command",

@@ -17,6 +17,7 @@ COMMANDS = {
     "web": "try both on a web page of this machine (extra `web`)",
     "inspect": "show what an anonymized file says of itself",
     "doctor": "say what is installed, what is missing, and what that would enable",
+    "evaluate": "judge what any tool made of pictures, and what came back: who is recognised, what is kept",
     "report": "compare tests, rank methods, attack a model, fill the papers' tables: one page each",
     "export": "write a model as ONNX graphs, or its networks in the public layouts, for other tools",
     "weights": "list, import, verify and show pretrained networks from public checkpoints",
@@ -105,7 +106,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        0 done, 1 failed, 2 wrong usage or input.
+        0 done, 1 failed, 2 wrong usage or input, 3 where `evaluate` had to leave files out.
     """
     arguments = list(sys.argv[1:] if args is None else args)
     name = arguments[0] if arguments else "--help"

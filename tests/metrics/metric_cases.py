@@ -18,7 +18,6 @@ from faceanon.metrics.features import FrechetDistance, KernelDistance
 from faceanon.metrics.pictures import PictureCheck
 from faceanon.metrics.probe import AttributeProbe
 from faceanon.metrics.quality import ImageQuality, MaskedPSNR, Mean
-from faceanon.metrics.readings import RecognitionRate
 from faceanon.metrics.recognition import Identification, PairSimilarity, Verification
 from faceanon.metrics.utility import LandmarkDistance, ParsingIoU
 from faceanon.photo.detect import Detection
@@ -50,7 +49,6 @@ CASES = {
     "verification": (lambda: Verification(0.1), lambda r: (FIRST[r], IDENTITY[r])),
     "pairs": (PairSimilarity, lambda r: (FIRST[r], SECOND[r])),
     "identification": (Identification, lambda r: (SECOND[r], FIRST[r], IDENTITY[r])),
-    "rate": (lambda: RecognitionRate("l2", 0.9), lambda r: ((FIRST[r] * SECOND[r]).sum(1),)),
     "kffa": (KeyAngle, lambda r: (torch.stack([FIRST[r], SECOND[r]], 1),)),
     "spread": (KeySpread, lambda r: (torch.stack([FIRST[r], SECOND[r], -FIRST[r]], 1),)),
     "fid": (lambda: FrechetDistance(8), lambda r: (FIRST[r], SECOND[r])),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,8 @@ class Evaluation:
         protocol: Sets all of the above but `sample_rows`; `compute` then says where the test did not follow it, a
             `seed` of one's own included.
         detectors: Face detectors by name, beside those that the protocol names.
+        judges: Further recognisers by name, beside the bundle's: `(B, 3, S, S)` in [-1, 1] -> `(B, E)`.
+        fallback: Threshold by recogniser, for pictures that show no two known people.
         cache: Keeps what the networks make of originals, for the next method; the figures are those without it.
 
     Raises:
@@ -94,6 +97,8 @@ class Evaluation:
         sample_rows: int = 8,
         protocol: Protocol | None = None,
         detectors: Mapping[str, Detector] | None = None,
+        judges: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
+        fallback: Mapping[str, float] | None = None,
         cache: FeatureCache | None = None,
     ) -> None:
         if protocol is not None:
@@ -116,6 +121,8 @@ class Evaluation:
         self.sample_rows = sample_rows
         self.protocol = protocol
         self.detectors = dict(detectors or {})
+        self.judges = dict(judges or {})
+        self.fallback = dict(fallback or {})
         self.cache = cache
         self.maker = VersionMaker(keys, self.seed, tuple(jpeg_qualities))
         self.reset()
@@ -161,7 +168,7 @@ class Evaluation:
                 recognisers[name] = net
             # Further judges stand right after the first one: reports take the first name as the judge.
             if role == "judge":
-                recognisers |= getattr(self.bundle, "further_judges", {})
+                recognisers |= getattr(self.bundle, "further_judges", {}) | self.judges
         if not recognisers:
             raise ValueError(f"bundle {self.bundle.name!r} has no recogniser, so nobody can say who is who")
         return recognisers
@@ -177,7 +184,8 @@ class Evaluation:
             options["draws"] = self.protocol.draws
         suites = {}
         for name in self.recognisers:
-            suites[name] = RecognitionSuite(name, self.far, self.seed, **options)
+            fallback = self.fallback.get(name, math.nan)
+            suites[name] = RecognitionSuite(name, self.far, self.seed, fallback=fallback, **options)
         return suites
 
     @cached_property
@@ -253,16 +261,29 @@ class Evaluation:
             ValueError: Wrong shape or range, or NaN, in the batch or in what the backbone makes of it.
         """
         image = check_image("batch.image", batch.image)
-        identity = check_labels("batch.identity", batch.identity, len(batch))
         self._move(image.device)
         indices = row_numbers(batch)
-        self.pictures.to(image.device).update(batch)
         # Weights do not change during a test, so the first batch says whose they are.
         self.method_sha256 = self.method_sha256 or state_sha256(backbone)
         versions = self.maker.make(backbone, image, indices)
         self._codes_missing |= versions.reconstruction is None
         self._irreversible |= not backbone.reversible
         self._sealed |= backbone.sealed
+        self.add(batch, versions)
+        if self.kffa_keys:
+            self._kffa(image, backbone, indices)
+
+    @torch.no_grad()
+    def add(self, batch: FaceBatch, versions: Versions) -> None:
+        """Compare one batch of originals with what anybody made of them.
+
+        Raises:
+            ValueError: Wrong shape or range, or NaN, in the batch or in its versions.
+        """
+        image = check_image("batch.image", batch.image)
+        identity = check_labels("batch.identity", batch.identity, len(batch))
+        self._move(image.device)
+        self.pictures.to(image.device).update(batch)
         # Without a cache nobody asks for hashes of the networks, and those take seconds.
         originals = CachedOriginals(image, {} if self.cache is None else self.digests, self.cache)
         for name, net in self.recognisers.items():
@@ -273,8 +294,6 @@ class Evaluation:
         if "file" in versions.recovered:
             changed |= {"recovered": versions.recovered["file"]}
         self.detection.update(image, changed, originals)
-        if self.kffa_keys:
-            self._kffa(image, backbone, indices)
         self.seen += len(batch)
         self._keep_samples(image, versions)
 
@@ -298,10 +317,13 @@ class Evaluation:
             self.suites[name].update_angle(torch.stack(codes, 1))
 
     def _keep_samples(self, image: Tensor, versions: Versions) -> None:
-        rows = {"original": image, "anonymized, key 1": versions.anonymized[0]}
-        rows["anonymized, key 2"] = versions.anonymized[1]
+        rows = {"original": image}
+        for number, anonymized in enumerate(versions.anonymized[:2], 1):
+            rows[f"anonymized, key {number}" if len(versions.anonymized) > 1 else "anonymized"] = anonymized
+        if "file" in versions.recovered:
+            rows["recovered"] = versions.recovered["file"]
         if versions.wrong is not None:
-            rows |= {"recovered": versions.recovered["file"], "wrong key": versions.wrong}
+            rows["wrong key"] = versions.wrong
         for name, row in rows.items():
             kept = self.samples.get(name, row[:0].cpu())
             # The first rows of the test, from as many batches as that takes.
@@ -378,7 +400,8 @@ class Evaluation:
             reasons.append("recovery_rate/*/latent: what brings a face back is a sealed code, not an edited one")
         if self._irreversible:
             reasons.append("recovery and wrong keys: the method is not reversible")
-        if not self.kffa_keys:
+        # Of pictures without their method nobody expects it.
+        if not self.kffa_keys and self.method_sha256 is not None:
             reasons.append("kffa: kffa_keys is 0")
         return reasons
 

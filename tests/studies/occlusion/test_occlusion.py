@@ -15,7 +15,7 @@ from faceanon.cli import main
 from faceanon.models import save_backbone
 from faceanon.results import Results, load_results
 from faceanon.studies.occlusion.figures import OcclusionTest
-from faceanon.studies.occlusion.page import occlusion_rows, write_occlusion
+from faceanon.studies.occlusion.page import occlusion_board, write_occlusion
 from faceanon.studies.occlusion.pictures import (
     RENDERED,
     OccludedBatch,
@@ -225,8 +225,8 @@ def test_a_method_without_a_way_back(bundle, faces, tmp_path):
     test = examine(NoWayBack(bundle), only(faces, "mask"))
     assert "recovery and wrong keys: the method is not reversible" in test.skipped
     assert not any(name.startswith(("recovery_rate", "wrong_key")) for name in test.figures)
-    columns, _ = occlusion_rows(Results(test.figures, test.ci, test.meta))
-    assert "recovered" not in [column.title for column in columns]
+    board = occlusion_board(Results(test.figures, test.ci, test.meta))
+    assert "recovered" not in [column.title for column in board.columns]
 
 
 def test_few_people_are_said(bundle, faces):
@@ -252,7 +252,9 @@ def test_the_page_stands_alone_and_says_all(bundle, faces, tmp_path):
     assert "&lt;b&gt;odd" in text
     assert text.count("data:image/png") == 2
     assert not any(word in text for word in ("http://", "https://", "<script"))
-    assert [cell.strip() for cell in table.splitlines()[0].split("|")[2:-1]] == ["none", "mask"]
+    assert table.splitlines()[0].split() == ["occluder", "none", "mask"]
+    marked = (tmp_path / "new/occlusion.md").read_text().splitlines()[0]
+    assert [cell.strip() for cell in marked.split("|")[2:-1]] == ["none", "mask"]
     assert load_results(page.parent / "occlusion.json").figures == pytest.approx(test.figures)
 
 

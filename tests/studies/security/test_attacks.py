@@ -20,6 +20,7 @@ from attack_fakes import (
 from sklearn.metrics import roc_auc_score
 
 from faceanon.errors import UserError
+from faceanon.metrics.recognition import chance
 from faceanon.studies.security.base import DoesNotApplyError, graded
 from faceanon.studies.security.collisions import collisions, nearest_pair
 from faceanon.studies.security.disturbance import DISTURBANCES, disturbance
@@ -29,7 +30,7 @@ from faceanon.studies.security.leak import leak
 from faceanon.studies.security.linkability import linkability
 from faceanon.studies.security.parrot import parrot
 from faceanon.studies.security.password_bit import changed, derive, flipped, password_bit
-from faceanon.studies.security.recognised import chance, recognised
+from faceanon.studies.security.recognised import recognised
 from faceanon.studies.security.reidentify import reidentify
 from faceanon.studies.security.restorer import Restorer
 from faceanon.studies.security.training import LogisticDetector, least_squares

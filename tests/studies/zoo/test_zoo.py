@@ -12,7 +12,8 @@ import pytest
 
 from faceanon.cli import main
 from faceanon.errors import RunError, UserError
-from faceanon.report.methods import MethodsColumn, markdown, summary
+from faceanon.report.board import Column
+from faceanon.report.methods import markdown, summary
 from faceanon.studies.tables.spec import AblationTraining
 from faceanon.studies.zoo import jobs as _zoo_jobs
 from faceanon.studies.zoo import recipes as _recipes
@@ -210,7 +211,7 @@ def test_an_ablation_goes_through_the_same_commands(tiny_bundle, tmp_path):
 
 
 def test_the_table_says_mean_and_spread():
-    columns = [MethodsColumn("anonymity", "recognised", "deid_rate/judge"), MethodsColumn("quality", "KID", "kid")]
+    columns = [Column("anonymity", "recognised", "deid_rate/judge"), Column("quality", "KID", "kid")]
     table = {
         "one": summary([{"deid_rate/judge": 0.1}, {"deid_rate/judge": 0.3}], columns),
         "two": summary([{"deid_rate/judge": 0.5, "kid": float("nan")}], columns),

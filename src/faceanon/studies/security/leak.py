@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.metrics.probe import apply_ridge, ridge
+from faceanon.metrics.recognition import chance
 from faceanon.metrics.saved import saved
 from faceanon.studies.security.base import Finding, Outcome, SecurityRow, Verdict, graded, worst
-from faceanon.studies.security.recognised import Recognised, chance, recognised
+from faceanon.studies.security.recognised import Recognised, recognised
 from faceanon.types import Codes, FaceBatch
 
 if TYPE_CHECKING:

@@ -252,13 +252,13 @@ def _one(
     from faceanon.studies.tables.filled import fill
     from faceanon.studies.tables.measure import facts
     from faceanon.studies.tables.names import Names
-    from faceanon.studies.tables.text import print_table
+    from faceanon.studies.tables.text import text
 
     bundle = setting.bundle
     judge, recogniser = _recognisers(bundle)
     names = Names(bundle.name, judge, recogniser, tuple(bundle.further_judges), bundle.own_scale)
     filled = fill(table, results, names)
-    print_table(filled, facts(setting, results))
+    print(text(filled, facts(setting, results)))
     _write(filled, results, setting, _pictures(table, methods, setting, options, judge))
 
 

@@ -102,7 +102,7 @@ def _write(
     for name, runs in found.items():
         table[name] = summary(list(runs.values()), columns)
     content: dict[str, Any] = {"schema": 1, "settings": asdict(settings), "meta": run_meta()}
-    content["columns"] = list(map(asdict, columns))
+    content["columns"] = [{"group": one.group, "title": one.title, "name": one.name} for one in columns]
     methods = {}
     for name, runs in found.items():
         seeds = {}

@@ -47,7 +47,7 @@ class Mirage(Keyed):
             reliable entries on. They sum to K. None gives 12 and 8.
         rounds: Rounds of the flow.
         swing: How far the flow is from linear, in radians; 0 is linear. More resists known pairs longer, and makes
-            errors of reading larger: the table is examples/known_pairs.py's.
+            errors of reading larger: the table is benchmarks/known_pairs.py's.
         turn: Degrees, above 0 and below 180, by which the flow turns a code within its twists. More than 90 leads a
             stranger beyond the right angle to the person.
         turn_stretch: By how much a stranger lies farther from the mean code than the flow puts it; 1 not at all. More

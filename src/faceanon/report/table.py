@@ -77,12 +77,3 @@ def pipe(cells: Sequence[str]) -> str:
     """A line of a Markdown table."""
     # A bar within a cell would end it.
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def is_better(name: str, value: float, other: float) -> bool | None:
-    """Whether `value` beats `other`; None where neither direction is good."""
-    direction = better(name)
-    if not direction:
-        return None
-    # Equal figures beat each other in neither direction.
-    return (value < other) == (direction == "lower") and value != other

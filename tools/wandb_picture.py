@@ -22,7 +22,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
-from wandb.proto.wandb_internal_pb2 import HistoryItem, Record
+from wandb.proto.wandb_internal_pb2 import HistoryItem, Record  # type: ignore[attr-defined]
 
 # Layout of a .wandb file: a header, then blocks, in which records lie whole or in parts, as in LevelDB's log.
 HEADER = 7

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from torch import Tensor
 
+from compact import fits_int4
 from faceanon.files import load_tensors, save_tensors
 from faceanon.landmarks.redrawer import FILE
-from faceanon.weights.compact import fits_int4
 
 COARSE_STEPS = 6  # on each side of zero
 

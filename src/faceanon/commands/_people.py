@@ -44,7 +44,7 @@ class PeopleChoice:
     numbers: frozenset[int] | None
     photos: tuple[Path, ...]
 
-    def settings(self) -> list[str] | None:
+    def settings(self) -> list[str]:
         """For a journal: a run is resumed under the same photos only.
 
         Raises:
@@ -56,8 +56,7 @@ class PeopleChoice:
             digests = []
             for photo in self.photos:
                 digests.append(f"{photo.name} {sha256(photo)[:12]}")
-            # None where there are no photos: that is how journals of before there was the option read.
-            return sorted(digests) or None
+            return sorted(digests)
         except OSError as error:
             raise UserError(f"cannot read the reference photo {error.filename}: {error.strerror}") from error
 

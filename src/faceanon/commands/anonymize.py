@@ -262,7 +262,7 @@ def _photos(options: AnonymizeOptions, policy: Policy) -> int:
 
 
 def _settings(options: AnonymizeOptions) -> dict[str, Any]:
-    """What decides the results; None is as in journals of before there was such a setting."""
+    """What decides the results."""
     select, exclude = options.choices()
     return {
         "aligned": options.aligned,
@@ -273,12 +273,12 @@ def _settings(options: AnonymizeOptions) -> dict[str, Any]:
         "command": "anonymize",
         "quality": options.files.quality,
         "detector": options.detector,
-        "vault": options.vault or None,
-        "same_stranger": options.same_stranger or None,
+        "vault": options.vault,
+        "same_stranger": options.same_stranger,
         "likeness": options.people.likeness,
         "carry": options.carry,
         "face_size": options.face_size,
-        "redraw": None if options.redraw else False,
+        "redraw": options.redraw,
         "select": select.settings(),
         "exclude": exclude.settings(),
     }

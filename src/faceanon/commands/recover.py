@@ -161,14 +161,14 @@ def _photos(options: RecoverOptions) -> int:
 
 
 def _settings(options: RecoverOptions) -> dict[str, Any]:
-    """What decides the results; None is as in journals of before there was such a setting."""
+    """What decides the results."""
     return {
         "command": "recover",
         "format": options.files.format,
         "quality": options.files.quality,
         "like": options.like,
-        "exact": options.exact or None,
-        "deniable": options.deniable or None,
+        "exact": options.exact,
+        "deniable": options.deniable,
     }
 
 

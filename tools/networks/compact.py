@@ -1,14 +1,12 @@
-"""Store shipped weights in fewer bytes: `python -m faceanon.weights.compact FOLDER PRECISION [ROLE ...]`.
+"""Store shipped weights in fewer bytes: `python tools/networks/compact.py FOLDER PRECISION [ROLE ...]`.
 
 The precision is int4, int6, int8 or half, and all of it is stored in Huffman code (`packed`). With `same` only that is
-done, which changes no number. The card or bundle.yaml beside them gets the new sha256, and keeps the one before under
-`formerly`, so that what was made with the weights as they were still recovers, and models trained on a bundle still
-find it.
+done, which changes no number. The card or bundle.yaml beside them gets the new sha256: it is another model or bundle
+then, so that photos of the one before do not come back, and models trained on the bundle have to be trained again.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from faceanon.errors import UserError
-from faceanon.files import former_hashes, load_tensors, read_yaml, save_tensors, sha256, write_atomic
+from faceanon.files import load_tensors, read_yaml, save_tensors, sha256, write_atomic
 from faceanon.packed import PACKED, packed
 from faceanon.quantised import GROUP, INT8_LEAST
 
@@ -69,9 +67,8 @@ def compact(folder: Path, precision: str, roles: list[str]) -> list[str]:
             fresh = pack_file(path)
         else:
             fresh = _save(path, tensors, precision)
-        # A second call stores the same bytes, whose hash must not become a former one of itself.
-        if fresh != digest:
-            _rewrite(card, digest, fresh, (*former_hashes(entry, card), digest))
+        text = card.read_text(encoding="utf-8")
+        write_atomic(card, text.replace(digest, fresh).encode())
         lines.append(f"{path}: {before} -> {path.stat().st_size} bytes, sha256 {fresh}")
     return lines
 
@@ -104,15 +101,6 @@ def fits_int4(tensor: Tensor) -> bool:
 
 def _large(tensor: Tensor) -> bool:
     return tensor.ndim > 1 and tensor.is_floating_point() and tensor.numel() >= INT8_LEAST
-
-
-def _rewrite(card: Path, digest: str, fresh: str, former: tuple[str, ...]) -> None:
-    """Put the new hash and the former ones into a card; its other lines and comments stay."""
-    text = card.read_text(encoding="utf-8")
-    # A comment may stand between the two.
-    line = re.compile(rf"^( *)sha256: {digest}\n((?: *#.*\n)*)(?: *formerly: .*\n)?", re.M)
-    text = line.sub(rf"\1sha256: {fresh}\n\2\1formerly: [{', '.join(former)}]\n", text)
-    write_atomic(card, text.encode())
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ class TestAdversarialStage:
         settings = checkpoint(trained[1])["hyper_parameters"]
         assert settings["samples_every"] == settings["r1_interval"] == 3
         assert settings["trainable"] == ["cid", "maar"]
-        assert {"tau_negative", "seed", "ema_half_life", "warmup"} <= set(settings)
+        assert {"keyed_share", "seed", "ema_half_life", "warmup"} <= set(settings)
 
     def test_sample_sheets(self, trained):
         names = sorted(path.name for path in trained[1].rglob("samples/*.png"))

@@ -14,6 +14,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -56,7 +57,7 @@ def main() -> None:
     for channels, side in SHAPES:
         layer = nn.Conv2d(channels, channels, 3, padding=1).to(kind).to(memory_format=torch.channels_last)
         maps = torch.randn(1, channels, side, side).to(kind).contiguous(memory_format=torch.channels_last)
-        works[f"convolution of {channels}"] = lambda layer=layer, maps=maps: layer(maps)
+        works[f"convolution of {channels}"] = partial(layer, maps)
     counts = {name: count_flops(Work(work)) or 0.0 for name, work in works.items()}
     times: dict[str, list[float]] = {name: [] for name in works}
     for number in range(options.rounds + 2):

@@ -18,8 +18,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from faceanon.backbones.dbaf import KRIA, MAAR
-from faceanon.networks.attention import LayerTransformer
+from faceanon.backbones.dbaf import KRIA
+from faceanon.networks.attention import MAAR, LayerTransformer
 from faceanon.networks.discriminator import Discriminator
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.irse import IRSE

@@ -43,7 +43,8 @@ class Keyed:
 def solved(known: Tensor, truth: Tensor, new: Tensor) -> Tensor:
     """Codes that least squares, with the least ridge that keeps them stable, predicts."""
     system = known.T @ known + torch.eye(LENGTH)
-    return new @ torch.linalg.solve(system, known.T @ truth)
+    predicted: Tensor = new @ torch.linalg.solve(system, known.T @ truth)
+    return predicted
 
 
 @torch.enable_grad()
@@ -53,10 +54,10 @@ def taught(known: Tensor, truth: Tensor, new: Tensor) -> Tensor:
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3, weight_decay=0.05)
     best, found = -1.0, new
     for _ in range(25):
-        for rows in torch.randperm(len(known) - held).repeat(12).split(256)[: 12 * 2000 // 256]:
+        for rows in torch.randperm(len(known) - held).repeat(12).split(256)[: 12 * 2000 // 256]:  # type: ignore[no-untyped-call]
             loss = F.mse_loss(net(known[held + rows]), truth[held + rows])
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         with torch.no_grad():
             score = float(F.cosine_similarity(net(known[:held]), truth[:held]).mean())

@@ -74,9 +74,9 @@ class BareLoop:
         every: Batches between two at which the terms are read, as the trainer's `log_every_n_steps`.
     """
 
-    def __init__(self, stage: BackboneStage, batches: Iterator[FaceBatch], every: int) -> None:
+    def __init__(self, stage: BackboneStage[Any], batches: Iterator[FaceBatch], every: int) -> None:
         trainer, stage._trainer = stage.trainer, None
-        shared = [stage.bundle, trainer, *trainer.callbacks, trainer.datamodule]
+        shared = [stage.bundle, trainer, *trainer.callbacks, trainer.datamodule]  # type: ignore[attr-defined]
         self.stage = deepcopy(stage, {id(item): item for item in shared})
         stage._trainer = trainer
         stub = Stub(trainer)
@@ -142,7 +142,7 @@ class Turns(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Copy the stage, and make the cached loop's batches."""
         assert isinstance(pl_module, BackboneStage)
-        count, every = self.block * (self.rounds + 1), trainer.log_every_n_steps
+        count, every = self.block * (self.rounds + 1), trainer.log_every_n_steps  # type: ignore[attr-defined]
         source = real_batches(self.data, pl_module.device)
         ready = iter([next(source) for _ in range(count)])
         fresh = real_batches(self.data, pl_module.device)
@@ -224,7 +224,7 @@ def measure(args: argparse.Namespace, folder: str) -> Turns:
         args=[f"--config={resolved}"],
     )
     turns = Turns(cli.datamodule, args.block, args.rounds)
-    cli.trainer.callbacks.append(turns)
+    cli.trainer.callbacks.append(turns)  # type: ignore[attr-defined]
     cli.trainer.fit(cli.model, cli.datamodule)
     return turns
 
@@ -239,7 +239,8 @@ def main() -> None:
     parser.add_argument("--block", type=int, default=10, help="batches in a block (default: 10)")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
-    args, args.more = parser.parse_known_args()
+    args, more = parser.parse_known_args()
+    args.more = more
     with tempfile.TemporaryDirectory() as folder:
         turns = measure(args, folder)
     print(f"{args.config}, batch {args.batch}, {args.threads} threads of {os.cpu_count()} cores, {args.rounds} rounds")

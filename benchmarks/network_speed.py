@@ -44,7 +44,7 @@ def penalised(net: Discriminator, image: Tensor) -> None:
     image = image.clone().requires_grad_()
     logits = net(image)
     (grad,) = torch.autograd.grad(logits.sum(), image, create_graph=True)
-    (F.softplus(-logits).mean() + 5 * grad.square().sum((1, 2, 3)).mean()).backward()
+    (F.softplus(-logits).mean() + 5 * grad.square().sum((1, 2, 3)).mean()).backward()  # type: ignore[no-untyped-call]
 
 
 def make_case(name: str, batch: int) -> Callable[[], object]:
@@ -58,13 +58,13 @@ def make_case(name: str, batch: int) -> Callable[[], object]:
         if name == "g256_fwdbwd_wplus":
             generator.requires_grad_(False)
             codes.requires_grad_()
-        return lambda: generator.synthesis(codes).square().mean().backward()
+        return lambda: generator.synthesis(codes).square().mean().backward()  # type: ignore[no-untyped-call]
     if name.startswith("d256"):
         critic = Discriminator(SIZE)
         if name == "d256_fwd":
             return forward(lambda: critic(image))
         if name == "d256_fwdbwd":
-            return lambda: F.softplus(-critic(image)).mean().backward()
+            return lambda: F.softplus(-critic(image)).mean().backward()  # type: ignore[no-untyped-call]
         return lambda: penalised(critic, image)
     encoder = Encoder4Editing(SIZE).eval()
     if name == "e4e_fwd":

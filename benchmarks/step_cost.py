@@ -40,11 +40,11 @@ SIZE, SEED, INTERVAL = 256, 0, 16
 aten = torch.ops.aten
 
 
-class Ledger(TorchDispatchMode):
+class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts FLOPs, and the bytes of all storages that live."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.flops: Counter[str] = Counter()
         self.live, self.peak = 0, 0
         self._known: set[int] = set()
@@ -81,7 +81,7 @@ def flops(func: Any, args: Any, out: Any) -> int:  # noqa: ANN401
         return convolution(args[0], args[1], out, transposed=args[6])
     if func is aten.convolution_backward.default:
         gradient, x, weight = args[:3]
-        return convolution(x, weight, gradient, transposed=args[7]) * sum(args[10][:2])
+        return convolution(x, weight, gradient, transposed=args[7]) * int(sum(args[10][:2]))
     if func in (aten.mm.default, aten.bmm.default):
         return int(2 * args[0].numel() * args[1].shape[-1])
     if func is aten.addmm.default:

@@ -33,9 +33,9 @@ from faceanon.key import Password
 from faceanon.models import default_model
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.stylegan2 import Generator
-from faceanon.photo.align import crop
+from faceanon.photo.align import CropGeometry, crop
 from faceanon.photo.detect import Detector
-from faceanon.photo.file import load_photo
+from faceanon.photo.file import LoadedPhoto, load_photo
 from faceanon.photo.metadata import encode
 from faceanon.photo.torch_pictures import paste
 from faceanon.pipeline.many.engine import run_tasks, usual_workers
@@ -69,7 +69,7 @@ def random_model(folder: Path, kind: str) -> DBAF:
     torch.manual_seed(0)
     networks = {}
     for role, make, init in zip(("generator", "encoder"), (Generator, Encoder4Editing), PARTS[kind], strict=True):
-        net = make(**init)  # type: ignore[arg-type]
+        net = make(**init)
         save_tensors(folder / f"{role}.safetensors", net.state_dict())
         path = f"{make.__module__}.{make.__qualname__}"
         networks[role] = {"name": "random", "class": path, "init": init, "file": f"{role}.safetensors"}
@@ -154,10 +154,11 @@ def measure(args: argparse.Namespace, work: Path) -> None:
     print(f"median: folder / network = {ratio:.3f} ({len(faces)} photos, batch {args.batch}, {os.cpu_count()} cores)")
 
 
-def _square(pipeline: Pipeline, loaded: object) -> object:
+def _square(pipeline: Pipeline, loaded: LoadedPhoto) -> CropGeometry:
     """The square of a photo's first face."""
-    face = pipeline.faces(loaded)[0]  # type: ignore[arg-type]
-    return face.geometry
+    geometry = pipeline.faces(loaded)[0].geometry
+    assert geometry is not None
+    return geometry
 
 
 if __name__ == "__main__":

@@ -92,7 +92,8 @@ def mirrored_points(mean: NDArray[np.float32]) -> NDArray[np.int16]:
     target[left + right] = mean[right + left]
     image = aligned(image, target, known)
     gaps = np.linalg.norm(image[:, None] - mean[None], axis=-1)
-    return linear_sum_assignment(gaps)[1].astype(np.int16)
+    partners: NDArray[np.int16] = linear_sum_assignment(gaps)[1].astype(np.int16)
+    return partners
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.data.streams import stream
 from faceanon.data.synthetic.factors import sample_attributes, sample_identity

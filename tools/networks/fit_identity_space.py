@@ -21,7 +21,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.files import save_tensors
 from faceanon.landmarks.drawings import drawings

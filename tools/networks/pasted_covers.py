@@ -127,7 +127,8 @@ def relief(alpha: Picture, random: Random, depth: float) -> Picture:
     angle = random.uniform(0, 2 * np.pi)
     slope = across * np.cos(angle) + down * np.sin(angle)
     shade = 1 - depth * (1 - height) + 0.6 * depth * slope
-    return shade.clip(0.3, 1.4)[..., None].astype(np.float32)
+    lit: Picture = shade.clip(0.3, 1.4)[..., None].astype(np.float32)
+    return lit
 
 
 def any_colour(random: Random) -> Picture:
@@ -377,10 +378,10 @@ def blob(random: Random, face: Face, other: Face) -> Cover:
     count = int(random.integers(4, 10))
     turns = np.sort(random.uniform(0, 2 * np.pi, count))
     radii = face.width * random.uniform(0.12, 0.4) * random.uniform(0.5, 1.5, count)
-    points = middle + np.stack([np.cos(turns), np.sin(turns)], 1) * radii[:, None]
+    points = (middle + np.stack([np.cos(turns), np.sin(turns)], 1) * radii[:, None]).astype(np.float32)
     if random.random() < 0.6:
-        points = smooth(points.astype(np.float32))
-    alpha = polygon(points.astype(np.float32))
+        points = smooth(points)
+    alpha = polygon(points)
     return Cover(texture(random, other) * relief(alpha, random, random.uniform(0, 0.5)), alpha)
 
 
@@ -550,7 +551,7 @@ def sign(random: Random, face: Face, other: Face) -> Cover:
             place = (int(random.integers(-60, 20)), 40 * line + 30)
             cv2.putText(sheet, letters, place, int(random.integers(0, 5)), random.uniform(0.8, 2.5), 255, 3)
         written = sheet.astype(np.float32)[..., None] / 255
-        colour = colour * (1 - written) + any_colour(random) * written
+        colour = (colour * (1 - written) + any_colour(random) * written).astype(np.float32)
     middle = _spot(random, face)
     half = face.width * random.uniform(0.12, 0.4, 2)
     turn = random.normal(0, 0.4)
@@ -581,7 +582,8 @@ def _spot(random: Random, face: Face) -> Picture:
     place = face.mesh[int(random.integers(0, len(face.mesh)))]
     if random.random() < 0.4:
         place = face.mesh[list(OUTER_LIPS)].mean(0) + random.normal(0, face.width * 0.15, 2)
-    return place.astype(np.float32)
+    spot: Picture = place.astype(np.float32)
+    return spot
 
 
 # --- what covers nothing
@@ -633,9 +635,9 @@ def beard(random: Random, face: Face) -> Picture:
     shape = cv2.GaussianBlur(shape, (0, 0), random.uniform(2, 6))
     hairs = random.normal(0, 1, (SIDE, SIDE)).astype(np.float32)
     hairs = cv2.GaussianBlur(hairs, (0, 0), sigmaX=random.uniform(0.6, 1.0), sigmaY=random.uniform(0.8, 2.5))
-    hairs = (hairs / hairs.std() * 0.25 + random.uniform(0.2, 0.8)).clip(0, 1) * shape
+    strength: Picture = (hairs / hairs.std() * 0.25 + random.uniform(0.2, 0.8)).clip(0, 1) * shape
     tone = np.array([0.15, 0.11, 0.09]) * random.uniform(0.3, 3.0)
-    grown: Picture = face.pixels * (1 - hairs[..., None]) + tone * hairs[..., None]
+    grown: Picture = face.pixels * (1 - strength[..., None]) + tone * strength[..., None]
     return grown.astype(np.float32)
 
 

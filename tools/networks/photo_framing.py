@@ -15,7 +15,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.landmarks.mesh import LEFT_EYE, RIGHT_EYE, FaceMesh
 from faceanon.manifest import CropGeometry

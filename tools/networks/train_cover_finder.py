@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.data.files import list_photos, read_photo
 from faceanon.data.photo_jitter import PhotoJitter
@@ -102,7 +102,8 @@ def unsure(face: Face) -> NDArray[np.uint8]:
     chin = face.mesh[152] - brows
     rows, columns = np.mgrid[:SIDE, :SIDE]
     above = (columns - brows[0]) * chin[0] + (rows - brows[1]) * chin[1] < 0
-    return (unlike & (above | (middle == 0))).astype(np.uint8)
+    uncertain: NDArray[np.uint8] = (unlike & (above | (middle == 0))).astype(np.uint8)
+    return uncertain
 
 
 class Workshop:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.data.prepared import PreparedFaces
 from faceanon.files import load_tensors, save_tensors
@@ -45,7 +45,7 @@ def small_latents(codec: LatentCodec, images: Tensor, keep: Path) -> Tensor:
     if keep.is_file():
         return load_tensors(keep)["small"]
     parts = []
-    for part in tqdm(images.split(32), desc="small latents"):
+    for part in tqdm(images.split(32), desc="small latents"):  # type: ignore[no-untyped-call]
         halved = F.avg_pool2d(part.float(), 2).round() / 127.5 - 1
         with torch.no_grad():
             parts.append(codec.encode(halved).half())
@@ -60,7 +60,7 @@ def painted_latents(model: str, images: Tensor, rows: Tensor, keep: Path) -> Ten
         return load_tensors(keep)["painted"]
     method = load_backbone(model)[0]
     parts = []
-    for some in tqdm(rows.split(16), desc="strangers"):
+    for some in tqdm(rows.split(16), desc="strangers"):  # type: ignore[no-untyped-call]
         halved = F.avg_pool2d(images[some].float(), 2).round() / 127.5 - 1
         with torch.no_grad():
             drawn = method.anonymize(halved, method.sample_key(len(some)))
@@ -109,7 +109,7 @@ def sheet(net: LatentEnlarger, pictures: Pictures, path: Path, painted: Tensor |
     """Write the sheet of test pictures; returns the distance on all of them."""
     net.eval()
     errors = []
-    for rows in pictures.test.split(64):
+    for rows in pictures.test.split(64):  # type: ignore[no-untyped-call]
         mask, _ = pictures.maps(rows)
         large = pictures.large[rows].float()
         with torch.no_grad():
@@ -156,10 +156,10 @@ def main() -> None:
     if options.painted:
         painted = painted_latents(options.painted, pictures.images, spread, options.out / "painted.safetensors")
     torch.manual_seed(0)
-    net = LatentEnlarger().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    net = LatentEnlarger().to(memory_format=torch.channels_last)
     mean = LatentEnlarger()
     mean.load_state_dict(net.state_dict())
-    critic = PaintingDiscriminator(cells=LARGE // LatentCodec.shrink).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    critic = PaintingDiscriminator(cells=LARGE // LatentCodec.shrink).to(memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(net.parameters(), RATE, betas=(0.5, 0.99))
     opponent = torch.optim.Adam(critic.parameters(), DISCRIMINATOR_RATE, betas=(0.0, 0.99))
     first = 1
@@ -192,7 +192,7 @@ def main() -> None:
         with torch.autocast("cpu", torch.bfloat16):
             against = discriminator_loss(critic(real), critic(torch.cat([filled.detach(), shown], 1)))
         opponent.zero_grad()
-        against.float().backward()
+        against.float().backward()  # type: ignore[no-untyped-call]
         opponent.step()
         error = distance(filled[:known], large[:known], mask[:known])
         loss = error
@@ -201,7 +201,7 @@ def main() -> None:
                 judged = generator_loss(critic(torch.cat([filled, shown], 1)))
             loss = loss + ADVERSARIAL * judged.float()
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         with torch.no_grad():

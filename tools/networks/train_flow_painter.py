@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.backbones.persona import MAPS, POSE, Persona
 from faceanon.backbones.persona_cells import uncovered
@@ -136,7 +136,7 @@ class Faces:
         device = method.identities.mean.device
         latents, embedding, looks = [], [], []
         with torch.no_grad():
-            for part in versions.image.split(256):
+            for part in versions.image.split(256):  # type: ignore[no-untyped-call]
                 unit = part.to(device).float() / 127.5 - 1
                 latents.append(method.bundle.codec.encode(unit))
                 embedding.append(method.bundle.recogniser(unit).float())
@@ -145,7 +145,7 @@ class Faces:
         kept = torch.ones(len(embeddings), dtype=torch.bool)
         if test is not None and len(test[0]):
             same = (embeddings.cpu() @ test[0].T > test[1]).any(1)
-            kept = ~torch.isin(versions.picture, versions.picture[same].unique())
+            kept = ~torch.isin(versions.picture, versions.picture[same].unique())  # type: ignore[no-untyped-call]
             print(f"{int((~kept).sum())} versions are of pictures held out for the test", flush=True)
         rows = kept.nonzero()[:, 0]
         on = rows.to(device)
@@ -156,7 +156,7 @@ class Faces:
         self.mask = versions.mask[rows].to(device)
         self.mesh = versions.mesh[rows].to(device)
         # Where the versions of a row's picture begin, and how many there are: a row's code is of another version.
-        _, count = versions.picture[rows].to(device).unique_consecutive(return_counts=True)
+        _, count = versions.picture[rows].to(device).unique_consecutive(return_counts=True)  # type: ignore[no-untyped-call]
         first = count.cumsum(0) - count
         self.first = first.repeat_interleave(count)
         self.count = count.repeat_interleave(count)
@@ -218,7 +218,7 @@ def error_on(painter: nn.Module, faces: Faces) -> float:
     random = torch.Generator(device).manual_seed(1)
     errors = []
     with torch.no_grad():
-        for rows in torch.arange(len(faces), device=device).split(128):
+        for rows in torch.arange(len(faces), device=device).split(128):  # type: ignore[no-untyped-call]
             codes = faces.codes(rows, train=False)
             assert codes.latents is not None
             assert codes.mask is not None

@@ -135,7 +135,13 @@ def told(looks: Tensor, found: dict[str, Tensor], rows: Tensor) -> str:
     along = -pearson_corrcoef(looks[aged, 1], found["age"][rows][aged])
     toned = ~found["skin"][rows].isnan()
     tone = pearson_corrcoef(looks[toned, 2], found["skin"][rows][toned])
-    return f"sex AUC {float(auc):.3f}, age {float(along):.2f}, skin {float(tone):.2f}"
+    return f"sex AUC {_number(auc):.3f}, age {float(along):.2f}, skin {float(tone):.2f}"
+
+
+def _number(figure: Tensor | None) -> float:
+    """A figure as a number; torchmetrics says that it may have none, which is so for more than two classes alone."""
+    assert figure is not None
+    return float(figure)
 
 
 def report_by_light(net: LooksNet, found: dict[str, Tensor], rows: Tensor) -> None:
@@ -174,7 +180,7 @@ def examine(net: LooksNet, bundle: Bundle, folder: Path, file: Path) -> None:
             auc = auroc(looks[sexed, 0].sigmoid(), (sex[sexed] > 0).long(), "binary")
             tone = pearson_corrcoef(looks[toned, 2], skin[toned])
             print(
-                f"{light:.0%} of the light, {name}: sex AUC {float(auc):.3f} on {int(sexed.sum())} pictures, "
+                f"{light:.0%} of the light, {name}: sex AUC {_number(auc):.3f} on {int(sexed.sum())} pictures, "
                 f"skin {float(tone):.2f} on {int(toned.sum())}"
             )
 
@@ -212,7 +218,7 @@ def main() -> None:
     print(f"{len(train)} versions to learn from, {len(test)} to test")
     torch.manual_seed(0)
     net = LooksNet()
-    mean = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(AVERAGE))
+    mean = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(AVERAGE))  # type: ignore[no-untyped-call]
     kept = mean.module
     assert isinstance(kept, LooksNet)
     optimizer = torch.optim.AdamW(net.parameters(), RATE, weight_decay=DECAY)
@@ -235,7 +241,7 @@ def main() -> None:
         if toned.any():
             loss = loss + F.smooth_l1_loss(looks[toned, 2], light[rows][toned])
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         mean.update_parameters(net)
         if step % 200 == 0:

@@ -85,3 +85,11 @@ def test_every_report_teaches_by_two_examples(name, capsys):
     said = capsys.readouterr().out
     assert said.startswith(f"usage: faceanon report {name}")
     assert said.count(f"\n  faceanon report {name} ") == 2
+
+
+def test_the_help_of_anonymize_fits_two_screens(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        cli.main(["anonymize", "--help"])
+    said = capsys.readouterr().out
+    assert sum(max(1, -(-len(line) // 80)) for line in said.splitlines()) <= 100

@@ -28,11 +28,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faceanon.commands._files import FileOptions, add_file_arguments, load_pipeline, plan
+from faceanon.commands._files import FileOptions, add_file_arguments, add_rare_file_arguments, load_pipeline, plan
 from faceanon.commands._run import check_shares, prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import PasswordOptions, add_password_arguments, check_password, password_of
 from faceanon.commands._typed import typed
-from faceanon.commands._video import QualityOptions, add_video_arguments, check_video, is_video, recover_one, settled
+from faceanon.commands._video import (
+    QualityOptions,
+    add_rare_video_arguments,
+    add_video_arguments,
+    check_video,
+    is_video,
+    recover_one,
+    settled,
+)
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
@@ -100,6 +108,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_video_arguments(parser, follow=False)
     add_password_arguments(parser)
+    group = parser.add_argument_group("rarely needed")
+    add_rare_file_arguments(group)
+    add_rare_video_arguments(group, follow=False)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -632,13 +632,14 @@ def beard(random: Random, face: Face) -> Picture:
     lip = face.mesh[list(OUTER_LIPS)]
     above = polygon(((lip - lip.mean(0)) * random.uniform(1.3, 1.7) + lip.mean(0)).astype(np.float32))
     shape = np.maximum(around, above) * (1 - mouth)
-    shape = cv2.GaussianBlur(shape, (0, 0), random.uniform(2, 6))
+    soft = cv2.GaussianBlur(shape, (0, 0), random.uniform(2, 6))
     hairs = random.normal(0, 1, (SIDE, SIDE)).astype(np.float32)
-    hairs = cv2.GaussianBlur(hairs, (0, 0), sigmaX=random.uniform(0.6, 1.0), sigmaY=random.uniform(0.8, 2.5))
-    strength: Picture = (hairs / hairs.std() * 0.25 + random.uniform(0.2, 0.8)).clip(0, 1) * shape
+    combed = cv2.GaussianBlur(hairs, (0, 0), sigmaX=random.uniform(0.6, 1.0), sigmaY=random.uniform(0.8, 2.5))
+    strength = (combed / combed.std() * 0.25 + random.uniform(0.2, 0.8)).clip(0, 1) * soft
     tone = np.array([0.15, 0.11, 0.09]) * random.uniform(0.3, 3.0)
-    grown: Picture = face.pixels * (1 - strength[..., None]) + tone * strength[..., None]
-    return grown.astype(np.float32)
+    grown = face.pixels * (1 - strength[..., None]) + tone * strength[..., None]
+    pixels: Picture = grown.astype(np.float32)
+    return pixels
 
 
 def make_up(random: Random, face: Face) -> Picture:

@@ -30,10 +30,11 @@ from faceanon.backbones.dbaf import DBAF
 from faceanon.errors import UserError
 from faceanon.files import save_tensors
 from faceanon.key import Password
+from faceanon.manifest import CropGeometry
 from faceanon.models import default_model
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.stylegan2 import Generator
-from faceanon.photo.align import CropGeometry, crop
+from faceanon.photo.align import crop
 from faceanon.photo.detect import Detector
 from faceanon.photo.file import LoadedPhoto, load_photo
 from faceanon.photo.metadata import encode

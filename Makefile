@@ -50,7 +50,7 @@ bench: $(STAMP) ## measure time, memory and share of the machine's peak of named
 
 gpu-report: $(STAMP) ## measure stage 2 on a GPU against the released pattern, and profile it (OUT; ROOT, BUNDLE, MINUTES add trainings)
 	@echo "[gpu-report] results go to $(GPU_OUT)"
-	@$(BIN)/python examples/gpu_report.py --out $(GPU_OUT) $(if $(ROOT),--root $(ROOT) --bundle $(BUNDLE) --minutes $(MINUTES),--only speed profile)
+	@$(BIN)/python benchmarks/gpu_report.py --out $(GPU_OUT) $(if $(ROOT),--root $(ROOT) --bundle $(BUNDLE) --minutes $(MINUTES),--only speed profile)
 
 docs: $(STAMP) ## build the documentation as a site in build/site (strict, no network)
 	@echo "[docs] mkdocs build --strict"

@@ -16,7 +16,6 @@ PAGE = REPO / "docs/explanation/architecture.md"
 # PAGE is made from this: `python tests/test_layers.py` writes it anew, and a test compares the two.
 FLOORS = {
     "errors": "what a user is told",
-    "names": "old import paths and those of today",
     "paths": "where configs and checkpoints lie",
     "compat": "private names of torch and Lightning",
     "types": "codes, branches, batches of faces",

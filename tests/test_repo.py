@@ -117,7 +117,7 @@ def test_links_between_documents_lead_somewhere():
 
 def shown_paths(text):
     """Paths of this repository that a page names in backticks."""
-    return re.findall(r"`((?:src|tests|docs|configs|examples|checkpoints)/[\w./-]*)`", text)
+    return re.findall(r"`((?:src|tests|docs|configs|examples|tools|benchmarks|checkpoints)/[\w./-]*)`", text)
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/explanation/architecture.md"])

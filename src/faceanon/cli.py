@@ -81,14 +81,8 @@ def _own_command(name: str, arguments: list[str]) -> int:
     """Run the module of a command, which offers `add_arguments(parser)` and `run(args) -> int`.
 
     Raises:
-        UserError: There is no such command, or it has a new name.
+        UserError: There is no such command.
     """
-    from faceanon.commands._former import todays_name
-
-    # First: some former command lines begin with a name that means another command today.
-    advice = todays_name([name, *arguments])
-    if advice is not None:
-        raise UserError(advice)
     if name not in COMMANDS:
         raise UserError(f"no command {name!r}; run faceanon --help")
     module = importlib.import_module(f"faceanon.commands.{name}")

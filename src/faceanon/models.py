@@ -18,7 +18,6 @@ from faceanon.backbones.in_frame import InMeshFrame, in_use
 from faceanon.backbones.presets import backbone_class
 from faceanon.errors import UserError
 from faceanon.files import (
-    former_hashes,
     load_strictly,
     load_tensors,
     read_yaml,
@@ -28,7 +27,6 @@ from faceanon.files import (
 )
 from faceanon.interop.onnx.method import CARD as ONNX_CARD
 from faceanon.interop.public.export import Exportable, exportable
-from faceanon.names import with_current_paths
 from faceanon.networks.local_weights import refuse_bomb
 from faceanon.paths import checkpoints
 from faceanon.weights.bundle import Bundle
@@ -134,26 +132,6 @@ def save_backbone(backbone: Backbone, folder: Path, half: bool = False, int8: bo
     return digest
 
 
-def formerly(path: str | Path) -> tuple[str, ...]:
-    """Hashes that a model's weights had before they were stored anew: what they anonymized, the model brings back.
-
-    Args:
-        path: As `load_backbone` takes it.
-
-    Raises:
-        UserError: The card cannot be read, or its list is damaged.
-    """
-    folder = Path(path)
-    for candidate in (Path(path), checkpoints() / path):
-        if candidate.exists():
-            folder = candidate
-            break
-    card = folder / CARD
-    if card.is_file():
-        return former_hashes(read_yaml(card), card)
-    return ()
-
-
 def read(path: str | Path) -> Saved:
     """Read an exported folder, one of `checkpoints/` by name, or a `.ckpt`; nothing in it is executed.
 
@@ -216,8 +194,7 @@ def _checked(card: object, source: str | Path) -> dict[str, Any]:
         odd = ["bundle"]
     if odd:
         raise UserError(f"{source} does not describe a backbone: {odd[0]} is missing or damaged; export it again")
-    # Cards of former versions name classes by where they lay then.
-    return {**entries, **with_current_paths({name: entries[name] for name in ("class_path", "init_args")})}
+    return entries
 
 
 def _saved(card: dict[str, Any], tensors: dict[str, Tensor], digest: str, path: Path) -> Saved:

@@ -2,13 +2,10 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from faceanon.data.feeding import GPU_WORKERS, feeding
-from faceanon.data.files import read_photo
 from faceanon.data.synthetic import datamodule
 from faceanon.data.synthetic.datamodule import SyntheticFaces
 
@@ -58,18 +55,3 @@ def test_held_out_faces_are_drawn_once_a_process(monkeypatch):
     assert len(drawn) == 1
     SyntheticFaces(16, 2, 2, 4, batch_size=4).setup("test")
     assert len(drawn) == 2
-
-
-@pytest.mark.parametrize("turned", [False, True])
-def test_fast_decoding_is_nearly_the_full_one(tmp_path, turned):
-    y, x = np.mgrid[0:480, 0:640] / 100
-    smooth = np.stack([np.sin(x), np.cos(y), np.sin(x + y)], -1)
-    exif = Image.Exif()
-    exif[0x0112] = 6 if turned else 1
-    path = tmp_path / "a.jpg"
-    Image.fromarray(((smooth + 1) * 127).astype(np.uint8)).save(path, quality=95, exif=exif)
-    full, fast = read_photo(path, 48)[0], read_photo(path, 48, fast=True)[0]
-    assert fast.shape == full.shape
-    assert np.abs(full.astype(int) - fast).mean() < 2
-    assert not np.array_equal(full, fast)
-    assert np.array_equal(read_photo(path, 400)[0], read_photo(path, 400, fast=True)[0])

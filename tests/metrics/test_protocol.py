@@ -58,9 +58,7 @@ def test_synth64_names_the_networks_of_its_bundle(repo):
     entries = yaml.safe_load((repo / "checkpoints/synth64/bundle.yaml").read_text())["networks"]
     for role, network in vars(load_protocol(SYNTH).networks).items():
         entry = entries["perceptual" if role == "features" else role]
-        # Weights that were stored in fewer bytes since are known by the first hash they had.
-        hashes = [*entry.get("formerly", []), entry["sha256"]]
-        assert network.sha256 == hashes[0]
+        assert network.sha256 == entry["sha256"]
         assert network.name == entry.get("name", entry["class"].rsplit(".", 1)[1])
 
 

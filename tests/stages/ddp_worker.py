@@ -40,7 +40,7 @@ ADAM = partial(torch.optim.Adam, lr=5e-4, betas=(0.5, 0.9), eps=1e-3)  # a large
 OPTIMIZERS = {"optimizer_g": ADAM, "optimizer_d": ADAM}
 FASTER = partial(ADAM, lr=0.03)  # a critic's rate takes 50 steps to rise
 # Without the terms in which a picture depends on another.
-OWN_BATCH_ONLY = dict.fromkeys(("adversarial", "code", "target", "hunted"), 0.0)
+OWN_BATCH_ONLY = dict.fromkeys(("adversarial", "code", "target", "adversary"), 0.0)
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def built(case):
     if case.stage == "disentangle":
         weights = DisentangleWeights(**{"identity": 0.5, "edges": 0.5, **options.pop("weights", {})})
         return DisentangleStage(backbone, weights, **{"pairing": "mixed", "crossed_targets": True, **options})
-    some = {"code": 0.5, "target": 0.5, "hunted": 0.5, "recovery": 1.0, "recovered_identity": 1.0}
+    some = {"code": 0.5, "target": 0.5, "adversary": 0.5, "recovery": 1.0, "recovered_identity": 1.0}
     some |= {"anchor": 1.0, "wrong_anchor": 0.5}
     weights = AnonymizeWeights(**{**some, **options.pop("weights", {})})
     return AnonymizeStage(backbone, weights, **{"saved_noise": 2.0, "branches_every": 2, **options})

@@ -60,9 +60,9 @@ def test_one_word_adds_it_and_the_picture_shows_all(tmp_path, finished):
     assert len(saved["trainer"]["logger"]) == 2
     runs = sorted(tmp_path.glob("wandb/offline-run-*"))
     picture = tmp_path / "picture.png"
-    subprocess.run([sys.executable, ROOT / "examples/wandb_picture.py", picture, *runs], check=True)
+    subprocess.run([sys.executable, ROOT / "tools/wandb_picture.py", picture, *runs], check=True)
     assert picture.stat().st_size > 0
-    sys.path.insert(0, str(ROOT / "examples"))
+    sys.path.insert(0, str(ROOT / "tools"))
     try:
         from wandb_picture import read_run, records
     finally:

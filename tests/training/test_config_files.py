@@ -54,12 +54,6 @@ def test_a_base_that_is_none_is_told(place, text, message):
         load_config(text)
 
 
-def test_classes_that_moved_are_found_in_a_base_too(place):
-    (place / "old.yaml").write_text("{class_path: faceanon.stages.CriticStage, init_args: {a: 1}}")
-    found = load_config("model: {base: old.yaml, init_args: {}}")
-    assert found["model"]["class_path"] == "faceanon.stages.AuxiliaryStage"
-
-
 def test_remarks_are_no_settings():
     assert "about" not in load_config("about: A preset.\n" + BLUR)
     assert load_config("{about: An ablation., over: [dbaf_s2], trainer: {max_epochs: 1}}") == {

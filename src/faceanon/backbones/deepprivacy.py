@@ -36,7 +36,6 @@ class DeepPrivacy(Inpainting):
         key_dim: Length D of z and of the styles.
         widths: Channels of the U-Net's maps, finest first; multiples of 4. None gives those of 64 px on a processor. On
             a bundle with a codec, whose latents are drawn by `CellUNet`, None.
-        mapping_layers: Layers between z and the styles of a network on pictures.
 
     Examples:
         >>> from faceanon.backbones.deepprivacy import DeepPrivacy
@@ -55,14 +54,13 @@ class DeepPrivacy(Inpainting):
         bundle: str = "synth64",
         key_dim: int = 128,
         widths: list[int] | None = None,
-        mapping_layers: int = 4,
     ) -> None:
         super().__init__(bundle, key_dim, widths)
         inputs = self.channels + 1
         if self.on_latents:
             self.unet: CellUNet | StyleUNet = CellUNet(inputs, key_dim, self.side, self.channels)
         else:
-            self.unet = StyleUNet(inputs, key_dim, self.unet_widths(widths), mapping_layers)
+            self.unet = StyleUNet(inputs, key_dim, self.unet_widths(widths))
 
     def draw(self, context: Tensor, identity: Tensor) -> Tensor:
         """`(B, C + 1, s, s)` and `(B, D)` to `(B, C, s, s)`, not clamped."""

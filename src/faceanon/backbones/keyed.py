@@ -84,7 +84,6 @@ class Keyed(LinearPerson, DBAF):
         True
     """
 
-    hashed_as = "DBAF"  # of which this class was once a setting
     stage_arguments = frozenset({"turn_stretch", "corrections", "keep_light"})
 
     def __init__(
@@ -150,13 +149,6 @@ class Keyed(LinearPerson, DBAF):
 
     def _add_key_edit(self, dim: int) -> None:
         """None of DBAF's: the turn takes their place."""
-
-    @property
-    def key_label(self) -> str:
-        """The stream of DBAF, which this class was once a setting of: what was anonymized then comes back."""
-        if type(self) is Keyed:
-            return "faceanon/DBAF/key"
-        return super().key_label
 
     def train(self, mode: bool = True) -> Keyed:
         """Train mode, save for encoder and reader, whose batch statistics stay as they came."""

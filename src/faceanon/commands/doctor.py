@@ -1,8 +1,12 @@
 """Say what is installed, what is missing, and what each missing thing would enable.
 
   faceanon doctor
+  faceanon doctor --replay runs/dbaf_s1/failures/batch_0000005_rank0.pt
 
 Nothing is changed and nothing is fetched. Exit code: 0 all that faceanon needs is there, 1 something is missing.
+
+With --replay it runs the batch that a training stopped at once more, and prints every term of the loss and what is not
+finite. Exit code then: 0 the failure came again, 1 it did not.
 """
 
 from __future__ import annotations
@@ -11,11 +15,14 @@ import argparse
 import importlib.util
 import os
 import platform
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 from faceanon import __version__
+from faceanon.errors import UserError
 
 NEEDED = {
     "numpy": "everything",
@@ -79,11 +86,46 @@ class DoctorFinding:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: this command takes no arguments."""
+    """Add the command's arguments."""
+    parser.add_argument(
+        "--replay", type=Path, metavar="FILE", help="what a training saved under failures/: run this batch again"
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="the training's config.yaml, where it is elsewhere now",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the findings, group by group."""
+    """Print the findings, group by group, or run a saved batch again.
+
+    Raises:
+        UserError: The saved batch or its configuration cannot be used.
+    """
+    if args.replay is not None:
+        return _replay(args.replay, args.config)
+    if args.config is not None:
+        raise UserError("--config belongs to --replay FILE")
+    return _report()
+
+
+def _replay(file: Path, config: Path | None) -> int:
+    # Here: a report needs neither torch nor Lightning.
+    from faceanon.training.cli import run as train
+    from faceanon.training.replay import OutcomeError, arguments
+
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            train(arguments(file.resolve(), Path(scratch), config))
+        except OutcomeError as outcome:
+            print(outcome)
+            return 0 if outcome.again else 1
+    raise AssertionError("a replay ends with its outcome")
+
+
+def _report() -> int:
     print(f"faceanon {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     findings = list(examine())
     # Not a set, which would shuffle the groups.
@@ -141,7 +183,6 @@ def _devices() -> Iterator[DoctorFinding]:
 
 
 def _models() -> Iterator[DoctorFinding]:
-    from faceanon.errors import UserError
     from faceanon.paths import checkpoints
 
     try:

@@ -6,7 +6,7 @@ import csv
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -242,6 +242,17 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
                 for photo in part:
                     paths.append(photo.path)
         return paths
+
+    def portions(self) -> Iterator[tuple[list[Photo], dict[str, Tensor]]]:
+        """Every portion of pictures as `prepare_data` wrote it: the pictures, and their versions as tensors.
+
+        `tensors["picture"]` says which picture of the portion a row shows; `PreparedVersions` names the others.
+
+        Raises:
+            UserError: A prepared file is damaged.
+        """
+        for split, part in self._parts(self._photos()):
+            yield part, _read(self._file(split, part))
 
     def _photos(self) -> list[Photo]:
         """All pictures, in one order, with persons where they are known."""

@@ -15,18 +15,13 @@ SPLIT = 1_000_000_000  # labels of held-out procedural pictures count up from a 
 
 
 def bundle_hashes(bundle: Bundle) -> dict[str, str]:
-    """sha256 of the weights by role, as the bundle states them; FID and KID use the perceptual network's features.
-
-    Weights that were stored anew in fewer bytes count by the first hash they had, which protocols and results name.
-    """
+    """sha256 of the weights by role, as the bundle states them; FID and KID use the perceptual network's features."""
     spec: dict[str, Any] = getattr(bundle, "spec", {})
     entries = spec.get("networks", {}).items()
     by_name: dict[str, str] = {}
     for role, entry in entries:
         if entry.get("sha256") is not None:
-            # The first hash stays the name of a network whose file was stored anew with the same numbers.
-            hashes = [*entry.get("formerly", []), entry["sha256"]]
-            by_name[role] = str(hashes[0])
+            by_name[role] = str(entry["sha256"])
     if "perceptual" in by_name:
         by_name["features"] = by_name["perceptual"]
     return by_name

@@ -55,7 +55,7 @@ def typed(cls: type[T], data: object, where: str) -> T:
         if name not in data:
             missing.append(name)
     if missing:
-        raise UserError(f"{where}: entry {missing[0]!r} is missing; a protocol states every choice")
+        raise UserError(f"{where}: entry {missing[0]!r} is missing; known are {', '.join(known)}")
     # Annotations are texts in modules with `from __future__ import annotations`; this call makes types of them.
     hints = get_type_hints(cls)
     arguments = {}

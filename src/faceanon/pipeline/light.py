@@ -55,7 +55,6 @@ class LightPipeline(Pipeline):
         self.backbone = method  # type: ignore[assignment]
         self.persona = method
         self.weights = method.weights
-        self.formerly = method.formerly
         self.name = method.name
         self.batch = batch
         self.policy = policy or Policy()

@@ -82,8 +82,6 @@ class DisentangleStage(BackboneStage[Mixed]):
         keyed_share: Share of the rows with somebody else's identity whose code a random key edits as well. What
             draws them then meets the codes that stage 2 makes. For methods whose own terms ask for the code that was
             drawn: no picture shows such a person.
-        tau_positive: tau+ of eq. (9).
-        tau_negative: tau- of eq. (9).
         reconstruction_norm: `l1` (paper) or `smooth_l1` (released code).
         latent_norm: `spread` (DBAF), `delta` (HFORD) or `square` (released code).
         part_emphasis: Brows, eyes, nose and mouth count 1 + this in the pixel terms, where parsing is known.
@@ -100,8 +98,6 @@ class DisentangleStage(BackboneStage[Mixed]):
         crossed_targets: bool = False,
         stranger_share: float = 1.0,
         keyed_share: float = 0.0,
-        tau_positive: float = 0.0,
-        tau_negative: float = 0.5,
         reconstruction_norm: PixelNorm = "l1",
         latent_norm: LatentNorm = "spread",
         part_emphasis: float = 0.0,
@@ -125,8 +121,6 @@ class DisentangleStage(BackboneStage[Mixed]):
         self.crossed_targets = crossed_targets
         self.stranger_share = stranger_share
         self.keyed_share = keyed_share
-        self.tau_positive = tau_positive
-        self.tau_negative = tau_negative
         self.reconstruction_norm = reconstruction_norm
         self.latent_norm = latent_norm
         self.part_emphasis = part_emphasis
@@ -233,9 +227,7 @@ class DisentangleStage(BackboneStage[Mixed]):
             originals = self.bundle.recogniser(fast_layout(batch.image))
         drawn = self.bundle.recogniser(fast_layout(fake))
         if self.weights.contrastive:
-            terms["contrastive"] = identity_losses.contrastive(
-                drawn, originals, _own_person(batch, source), self.tau_positive, self.tau_negative
-            )
+            terms["contrastive"] = identity_losses.contrastive(drawn, originals, _own_person(batch, source))
         if self.weights.identity:
             terms["identity"] = identity_losses.attract(drawn, originals[source])
         return terms

@@ -12,7 +12,6 @@ from jsonargparse.typing import Path_fr
 
 from faceanon.errors import UserError
 from faceanon.files import is_bounded
-from faceanon.names import with_current_paths
 
 OF_A_CLASS = frozenset({"class_path"})
 OF_A_RUN = frozenset({"seed_everything", "model", "data", "trainer", "acceleration", "name"})
@@ -24,7 +23,7 @@ _load_yaml = get_loader("yaml")
 
 
 def load_config(text: str) -> Any:  # noqa: ANN401 - whatever a config holds
-    """YAML as jsonargparse reads it, with `base` filled in, remarks left out and classes that moved found.
+    """YAML as jsonargparse reads it, with `base` filled in and remarks left out.
 
     Raises:
         yaml.YAMLError: No YAML, text that would unfold without end, or a `base` that is not there.
@@ -36,7 +35,7 @@ def load_config(text: str) -> Any:  # noqa: ANN401 - whatever a config holds
         raise yaml.YAMLError(f"{str(error)[:200]}") from error
     if not is_bounded(value):
         raise yaml.YAMLError("aliases that refer to themselves, or unfold to too many entries")
-    return with_current_paths(_settings(value))
+    return _settings(value)
 
 
 def _settings(value: Any) -> Any:  # noqa: ANN401 - whatever a config holds

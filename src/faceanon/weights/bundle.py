@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from faceanon.errors import UserError
 from faceanon.files import load_strictly, load_tensors, sha256
-from faceanon.names import current_path
 from faceanon.networks.adapters import Normalised, PerceptualDistance
 from faceanon.networks.codec import LatentCodec
 from faceanon.networks.dlib_resnet import DlibResNet
@@ -46,7 +45,7 @@ def network_class(name: str) -> type[nn.Module]:
     Raises:
         UserError: Another package's class, or no such class.
     """
-    module, _, leaf = current_path(name).rpartition(".")
+    module, _, leaf = name.rpartition(".")
     if not module.startswith("faceanon.networks."):
         raise UserError(f"a bundle may only name networks of faceanon.networks, not {name!r}")
     try:
@@ -263,9 +262,7 @@ class Bundle:
     def fingerprint(self) -> str:
         """Hash over the weights that codes depend on: generator, encoder, training recogniser and codec.
 
-        A bundle with a codec may lack generator and encoder. One without a codec keeps the hash it always had. Weights
-        that were stored anew in fewer bytes (`formerly`) count by the first hash they had, so that models trained on
-        them stay theirs.
+        A bundle with a codec may lack generator and encoder.
         """
         for role in ("generator", "encoder", "recogniser"):
             if not self.has("codec"):

@@ -66,8 +66,7 @@ class ZooSettings:
             UserError: Others are there: their results and new ones would not compare.
         """
         path = folder / "settings.json"
-        # Folders of earlier versions hold no `photos`.
-        if path.is_file() and (before := {"photos": []} | json.loads(path.read_text())) != asdict(self):
+        if path.is_file() and (before := json.loads(path.read_text())) != asdict(self):
             raise UserError(f"{folder} holds runs with other settings, {before}; use these, or another --out")
         write_atomic(path, (json.dumps(asdict(self), indent=2) + "\n").encode())
 

@@ -98,7 +98,7 @@ class CIAGAN(Inpainting):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_pictures",
         key_dim: int = 128,
         widths: list[int] | None = None,
         by_person: bool = False,

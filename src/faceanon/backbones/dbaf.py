@@ -199,7 +199,7 @@ class DBAF(Backbone):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         cid_depth: int = 6,
         cid_heads: int = 14,
         cid_head_dim: int = 64,

@@ -52,7 +52,7 @@ class DeepPrivacy(Inpainting):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_pictures",
         key_dim: int = 128,
         widths: list[int] | None = None,
         mapping_layers: int = 4,

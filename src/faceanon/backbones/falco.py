@@ -87,7 +87,7 @@ class FALCO(WithoutCodes):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         first: int | None = None,
         last: int | None = None,
         steps: int = 50,

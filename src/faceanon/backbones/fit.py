@@ -178,7 +178,7 @@ class FIT(Backbone):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         password_bits: int = 16,
         width: int = 64,
         blocks: int = 9,

@@ -123,7 +123,7 @@ class IFADIT(LinearPerson, Backbone):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         flow: FlowKind = "realnvp",
         flow_blocks: int = 4,
         flow_hidden: int = 512,

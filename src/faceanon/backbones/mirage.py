@@ -77,7 +77,7 @@ class Mirage(Keyed):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         attribute_depth: int = 2,
         attribute_heads: int = 4,
         attribute_head_dim: int = 48,

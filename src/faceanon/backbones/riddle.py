@@ -83,7 +83,7 @@ class Riddle(Backbone):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         add_linear: bool = False,
         add_pos_embedding: bool = False,
         norm: bool = True,

@@ -102,7 +102,7 @@ class Rotation(LinearPerson, Backbone):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         angle: float = 110.0,
         attribute_depth: int = 2,
         attribute_heads: int = 4,

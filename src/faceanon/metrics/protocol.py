@@ -1,4 +1,4 @@
-"""A protocol: every choice behind a figure, as data with a name and a version (configs/eval/*.yaml)."""
+"""A protocol: every choice behind a figure, as data with a name and a version (protocols/*.yaml beside this file)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from faceanon.errors import UserError
 from faceanon.metrics.pictures import TOLERANCE, SeenPictures, read_list
 from faceanon.metrics.readings import ThresholdReading
 from faceanon.metrics.strict import typed
-from faceanon.paths import configs
 
 SCHEMA = 1
 
@@ -207,7 +206,7 @@ class Protocol:
 
 def folder() -> Path:
     """Where the shipped protocols lie."""
-    return configs() / "eval"
+    return Path(__file__).with_name("protocols")
 
 
 def known() -> list[str]:

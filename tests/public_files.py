@@ -220,7 +220,7 @@ def write_faces(folder: Path, groups: int, side: int = 256) -> None:
     """Draw faces into `folder/PERSON/NUMBER.png`: two pictures each of two persons a group."""
     from PIL import Image
 
-    from faceanon.data.synthetic.crossed import SyntheticSet, crossed_roll
+    from drawn.crossed import SyntheticSet, crossed_roll
 
     rows = SyntheticSet(crossed_roll(groups, 0, 0.0), side)[list(range(4 * groups))]
     pixels = ((rows.image + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy()

@@ -26,7 +26,7 @@ model:
       class_path: faceanon.backbones.dbaf.DBAF
       init_args: {bundle: BUNDLE}
 data:
-  class_path: faceanon.data.synthetic.datamodule.SyntheticFaces
+  class_path: drawn.datamodule.SyntheticFaces
   init_args: {image_size: 64}
 trainer:
   logger:

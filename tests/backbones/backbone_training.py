@@ -6,7 +6,7 @@ from pathlib import Path
 import lightning as L
 import torch
 
-from faceanon.data.synthetic.datamodule import SyntheticFaces
+from drawn.datamodule import SyntheticFaces
 from faceanon.training.cli import run
 
 REPO = Path(__file__).resolve().parents[2]

@@ -328,8 +328,8 @@ def test_a_graph_takes_nothing_from_other_files(tmp_path, monkeypatch, location)
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # under two minutes alone, much longer on a busy machine
 def test_the_shipped_model_by_the_commands(tmp_path, capsys, monkeypatch):
-    from faceanon.data.synthetic.factors import sample_attributes, sample_identity
-    from faceanon.data.synthetic.render import render
+    from drawn.factors import sample_attributes, sample_identity
+    from drawn.render import render
 
     generator = torch.Generator().manual_seed(4)
     image = render(sample_identity(3, generator), sample_attributes(3, generator, occlusion=0.0), 64).image

@@ -13,8 +13,8 @@ from PIL import Image
 from faceanon import cli
 from faceanon.commands import anonymize
 from faceanon.commands._run import Tally
-from faceanon.data.synthetic.factors import sample_attributes, sample_identity
-from faceanon.data.synthetic.render import render
+from drawn.factors import sample_attributes, sample_identity
+from drawn.render import render
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.paths import checkpoints

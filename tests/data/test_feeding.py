@@ -9,8 +9,8 @@ from PIL import Image
 
 from faceanon.data.feeding import GPU_WORKERS, feeding
 from faceanon.data.files import read_photo
-from faceanon.data.synthetic import datamodule
-from faceanon.data.synthetic.datamodule import SyntheticFaces
+from drawn import datamodule
+from drawn.datamodule import SyntheticFaces
 
 
 def trainer(kind):

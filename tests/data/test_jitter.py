@@ -6,8 +6,8 @@ from lightning.pytorch import LightningModule, Trainer
 
 from faceanon.data.jitter import CropJitter
 from faceanon.data.streams import stream
-from faceanon.data.synthetic.crossed import GROUP
-from faceanon.data.synthetic.datamodule import SyntheticFaces
+from drawn.crossed import GROUP
+from drawn.datamodule import SyntheticFaces
 from faceanon.errors import UserError
 from faceanon.types import FaceBatch
 

@@ -5,10 +5,10 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 
 from faceanon.data.streams import stream
-from faceanon.data.synthetic.crossed import FACTORS, GROUP, crossed_roll, held_out_roll, iter_groups, render_in_chunks
-from faceanon.data.synthetic.datamodule import BlockSampler, SyntheticFaces
-from faceanon.data.synthetic.factors import IDENTITY, sample_attributes, sample_identity
-from faceanon.data.synthetic.render import render
+from drawn.crossed import FACTORS, GROUP, crossed_roll, held_out_roll, iter_groups, render_in_chunks
+from drawn.datamodule import BlockSampler, SyntheticFaces
+from drawn.factors import IDENTITY, sample_attributes, sample_identity
+from drawn.render import render
 from faceanon.errors import UserError
 from faceanon.types import FaceBatch
 

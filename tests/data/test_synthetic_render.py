@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from faceanon.data.synthetic.crossed import FACTORS
-from faceanon.data.synthetic.factors import (
+from drawn.crossed import FACTORS
+from drawn.factors import (
     ATTRIBUTES,
     IDENTITY,
     OCCLUDERS,
@@ -15,8 +15,8 @@ from faceanon.data.synthetic.factors import (
     sample_attributes,
     sample_identity,
 )
-from faceanon.data.synthetic.ground_truth import EYE, OCCLUDER
-from faceanon.data.synthetic.render import CLASSES, LANDMARKS, render
+from drawn.ground_truth import EYE, OCCLUDER
+from drawn.render import CLASSES, LANDMARKS, render
 
 EYES = [LANDMARKS.index("eye_left"), LANDMARKS.index("eye_right")]
 

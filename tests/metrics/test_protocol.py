@@ -66,7 +66,7 @@ def test_synth64_names_the_networks_of_its_bundle(repo):
 
 def test_synth64_describes_the_first_faces_of_its_split():
     """All 400 take half a minute to draw; the factors behind them take none."""
-    from faceanon.data.synthetic.crossed import held_out_roll
+    from drawn.crossed import held_out_roll
     from faceanon.metrics.pictures import combined, row_digests
 
     pictures = load_protocol(SYNTH).pictures
@@ -78,7 +78,7 @@ def test_synth64_describes_the_first_faces_of_its_split():
 
 @pytest.mark.slow
 def test_synth64_describes_the_pictures_to_the_pixel():
-    from faceanon.data.synthetic.datamodule import SyntheticFaces
+    from drawn.datamodule import SyntheticFaces
 
     data = SyntheticFaces()
     data.setup("test")

@@ -5,8 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from faceanon.data.synthetic.factors import sample_attributes, sample_identity
-from faceanon.data.synthetic.render import render
+from drawn.factors import sample_attributes, sample_identity
+from drawn.render import render
 from faceanon.errors import UserError
 from faceanon.photo.align import geometry_from_points
 from faceanon.photo.detect import MtcnnConfig, MtcnnDetector

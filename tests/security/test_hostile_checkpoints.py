@@ -229,7 +229,7 @@ CONFIG = {
         "class_path": "faceanon.stages.DisentangleStage",
         "init_args": {"backbone": {"class_path": "faceanon.backbones.dbaf.DBAF", "init_args": {"bundle": "synth64"}}},
     },
-    "data": {"class_path": "faceanon.data.synthetic.datamodule.SyntheticFaces", "init_args": {"train_groups": 2}},
+    "data": {"class_path": "drawn.datamodule.SyntheticFaces", "init_args": {"train_groups": 2}},
     "trainer": {"accelerator": "cpu", "fast_dev_run": 1, "logger": False},
 }
 

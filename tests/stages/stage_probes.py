@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from faceanon.data.jitter import EXACT, CropJitter, JitteredTraining
 from faceanon.data.loader import ResumableLoader
-from faceanon.data.synthetic.datamodule import BlockSampler
+from drawn.datamodule import BlockSampler
 from faceanon.training.cli import run
 from faceanon.types import FaceBatch
 

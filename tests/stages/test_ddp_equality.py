@@ -12,7 +12,7 @@ from torch import nn
 from faceanon.data.batches import ShuffledBatches
 from faceanon.data.jitter import CropJitter
 from faceanon.data.streams import stream
-from faceanon.data.synthetic.datamodule import BlockSampler
+from drawn.datamodule import BlockSampler
 from faceanon.errors import UserError
 from faceanon.stages.parallel import NormStatistics, Parallel, RowStreams, cut
 

@@ -11,8 +11,8 @@ from PIL import Image
 from stage_probes import REPO, losses, words
 
 from faceanon.data.streams import stream
-from faceanon.data.synthetic.factors import sample_attributes, sample_identity
-from faceanon.data.synthetic.render import render
+from drawn.factors import sample_attributes, sample_identity
+from drawn.render import render
 
 pytestmark = pytest.mark.slow
 

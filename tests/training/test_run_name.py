@@ -24,7 +24,7 @@ model:
     export: runs/dbaf_s2/model
     report: runs/dbaf_s2/report
 data:
-  class_path: faceanon.data.synthetic.datamodule.SyntheticFaces
+  class_path: drawn.datamodule.SyntheticFaces
   init_args: {{image_size: 64, train_groups: 1400, batch_size: 8, seed: 0}}
 trainer:
   accelerator: cpu

@@ -18,7 +18,7 @@ import pytest
 import torch
 from PIL import Image
 
-from faceanon.data.synthetic.posed import group_photo
+from drawn.posed import group_photo
 from faceanon.photo.align import crop
 from faceanon.photo.file import load_photo, read_manifest
 from faceanon.weights.bundle import Bundle

@@ -15,7 +15,7 @@ import wild_files as files
 from bundles import make_tiny_bundle
 from faceanon import cli
 from faceanon.backbones.dbaf import DBAF
-from faceanon.data.synthetic.datamodule import SyntheticFaces
+from drawn.datamodule import SyntheticFaces
 from faceanon.interop.public.export import exportable, write_public
 from faceanon.interop.public.importing import import_files
 from faceanon.interop.public.reading import read_public

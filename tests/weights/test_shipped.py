@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from faceanon.data.synthetic.datamodule import SyntheticFaces
+from drawn.datamodule import SyntheticFaces
 from faceanon.files import read_yaml, sha256
 from faceanon.losses.identity import cosine
 from faceanon.metrics.saved import saved

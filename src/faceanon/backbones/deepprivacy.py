@@ -41,8 +41,8 @@ class DeepPrivacy(Inpainting):
     Examples:
         >>> from faceanon.backbones.deepprivacy import DeepPrivacy
         >>> from faceanon.testing import smooth_faces
-        >>> method = DeepPrivacy("synth64").eval()  # untrained
-        >>> codes = method.encode(smooth_faces(64))
+        >>> method = DeepPrivacy().eval()  # untrained
+        >>> codes = method.encode(smooth_faces(128))
         >>> bool(codes.identity.any())  # the face is not looked at
         False
     """

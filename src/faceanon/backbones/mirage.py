@@ -63,7 +63,7 @@ class Mirage(Keyed):
     Examples:
         >>> import torch
         >>> from faceanon.backbones.mirage import Mirage
-        >>> method = Mirage("synth64", grades=[12, 8]).eval()  # untrained
+        >>> method = Mirage(grades=[12, 8]).eval()  # untrained
         >>> code = torch.randn(2, 20)
         >>> key = method.sample_key(2)
         >>> stranger = method.transform(code, key)

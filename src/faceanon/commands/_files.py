@@ -27,8 +27,8 @@ ENGINE_VARIABLE = "FACEANON_ENGINE"
 MANY = 8  # photos from which torch, which takes three seconds longer to start, is done sooner
 INSTALL = "pip install 'faceanon[train]'"
 MODEL_HELP = (
-    "folder of a trained model or of its ONNX export, or a .ckpt of your own training (default: persona_photo128, for "
-    "photographs, which ships; dbaf_synth64 ships too and knows drawn faces of 64 px only)"
+    "folder of a trained model or of its ONNX export, or a .ckpt of your own training (default: persona_photo128, "
+    "which ships)"
 )
 
 

@@ -24,8 +24,6 @@ Exit code: 0 done, 1 failed, 2 wrong usage or input (a photo without a face coun
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -52,11 +50,6 @@ if TYPE_CHECKING:
     from faceanon.photo.policy import Policy
     from faceanon.pipeline.photo import Pipeline
     from faceanon.pipeline.tasks import Task
-
-DRAWN_ONLY = (
-    "note: this model knows drawn faces of 64 px only: on photographs it may leave people recognisable and does not "
-    "bring them back; leave --model away for the model of photographs that ships"
-)
 
 
 @dataclass(frozen=True)
@@ -156,7 +149,7 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--aligned",
         action="store_true",
-        help="pictures are aligned square faces (synth64, FFHQ, CelebA-HQ): take each whole and detect nothing",
+        help="pictures are aligned square faces (FFHQ, CelebA-HQ): take each whole and detect nothing",
     )
     group.add_argument(
         "--same-stranger",
@@ -197,7 +190,7 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
         "--detector",
         metavar="NAME",
         help="find faces by yunet, mtcnn, or the file of an SCRFD network, e.g. det_10g.onnx of InsightFace's "
-        "buffalo_l (default: yunet for models of photographs, mtcnn for those of drawn faces)",
+        "buffalo_l (default: yunet)",
     )
 
 
@@ -327,9 +320,6 @@ def _pipeline(options: AnonymizeOptions, policy: Policy, photos: int = 1) -> Pip
         pipeline.detector = _detector(options.detector, policy.searched, files.device)
     # After the detector was chosen: it looks for the face in the reference photos too.
     pipeline.people = people_of(select, exclude, options.people.likeness, files.model, pipeline)
-    first = os.environ.get("LOCAL_RANK", "0") == "0"  # of the processes of --devices
-    if pipeline.drawn_only and not options.list_faces and first:
-        print(DRAWN_ONLY, file=sys.stderr)
     return pipeline
 
 

@@ -59,8 +59,7 @@ class CropJitter:
     ) -> FaceBatch:
         """The batch as other crops of the same pictures would show it.
 
-        Image (bilinear, the border repeated), parsing (nearest) and landmarks move together; `factors` stay those of
-        the exact crop.
+        Image (bilinear, the border repeated) and parsing (nearest) move together.
 
         Args:
             batch: B pictures.
@@ -82,15 +81,11 @@ class CropJitter:
         grid = F.affine_grid(crops, [len(batch), 1, *batch.image.shape[2:]], align_corners=False)
         image = F.grid_sample(batch.image, grid, "bilinear", "border", align_corners=False)
         parsing = batch.parsing
-        landmarks = batch.landmarks
         if parsing is not None:
             # Sampling takes floating point only; the nearest class stays a whole number.
             labels = parsing[:, None].to(grid.dtype)
             parsing = F.grid_sample(labels, grid, "nearest", "border", align_corners=False)[:, 0].to(parsing.dtype)
-        if landmarks is not None:
-            # The grid says where a new pixel comes from, so points move the other way.
-            landmarks = torch.linalg.solve(crops[:, :, :2], (landmarks - crops[:, None, :, 2]).mT).mT
-        return replace(batch, image=image, parsing=parsing, landmarks=landmarks)
+        return replace(batch, image=image, parsing=parsing)
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Random crops `(count, 2, 3)`; applied to (x, y, 1) in the new picture, its place in the exact one."""

@@ -53,36 +53,6 @@ def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same
     return torch.where(choice < 1 / 4, rows, torch.where(choice < 1 / 2, mate, another))
 
 
-def swap_targets(batch: FaceBatch, source: Tensor) -> tuple[Tensor, Tensor]:
-    """The picture that shows the source's person with a row's own attributes, where the batch holds it.
-
-    Args:
-        batch: The batch.
-        source: `(B,)` rows, as `identity_sources` gives them.
-
-    Returns:
-        Row of that picture `(B,)` int64 (the row itself where there is none), and whether there is one `(B,)` bool.
-
-    Examples:
-        >>> import torch
-        >>> from faceanon.data.pairs import swap_targets
-        >>> from faceanon.types import FaceBatch
-        >>> group = FaceBatch(torch.zeros(4, 3, 8, 8), torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1]))
-        >>> rows, found = swap_targets(group, source=torch.tensor([2, 3, 0, 1]))
-        >>> rows.tolist(), bool(found.all())
-        ([2, 3, 0, 1], True)
-    """
-    rows = torch.arange(len(batch), device=source.device)
-    match = (batch.identity[source][:, None] == batch.identity[None]) & (
-        batch.attribute[:, None] == batch.attribute[None]
-    )
-    match &= (batch.identity[source] >= 0)[:, None] & (batch.attribute >= 0)[:, None]
-    # A row that draws itself has its picture in the batch, whatever its labels.
-    match |= (source == rows)[:, None] & (rows[:, None] == rows[None])
-    found = match.any(1)
-    return torch.where(found, match.float().argmax(1), rows), found
-
-
 def _swap_exists(batch: FaceBatch) -> Tensor:
     """`(B, B)` bool: row j's person with row i's attributes is in the batch, and j is somebody else."""
     same_attribute = (batch.attribute[:, None] == batch.attribute[None]) & (batch.attribute[:, None] >= 0)

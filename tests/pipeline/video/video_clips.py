@@ -6,8 +6,8 @@ import av
 import numpy as np
 import torch
 
-from faceanon.data.synthetic.factors import ATTRIBUTES, sample_attributes, sample_identity
-from faceanon.data.synthetic.render import render
+from drawn.factors import ATTRIBUTES, sample_attributes, sample_identity
+from drawn.render import render
 from faceanon.photo.detect import Detection
 from faceanon.types import Codes
 from fakes import Sized

@@ -124,7 +124,7 @@ def test_findings_survive_a_file():
 
 def test_training_faces_are_those_of_the_training():
     """Exactly the pictures that the training's data module shows, first person of each group; outsiders are others."""
-    from faceanon.data.synthetic.datamodule import SyntheticFaces
+    from drawn.datamodule import SyntheticFaces
 
     budget = replace(BUDGET, members=3)
     inside, outside = study._training("4:9", Target_of(24), budget)()

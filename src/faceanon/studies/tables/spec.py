@@ -1,4 +1,4 @@
-"""A paper's table as data (papers/*.yaml beside this file): rows, columns, what it prints, which figures of ours belong."""
+"""A paper's table as data (papers/*.yaml beside this file): rows, columns, what it prints, and our figures."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def sample_identity(n: int, generator: torch.Generator) -> Tensor:
 
     Examples:
         >>> import torch
-        >>> from faceanon.data.synthetic.factors import IDENTITY, sample_identity
+        >>> from drawn.factors import IDENTITY, sample_identity
         >>> people = sample_identity(3, torch.Generator().manual_seed(0))
         >>> people.shape == (3, len(IDENTITY))
         True

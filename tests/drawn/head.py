@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from faceanon.data.synthetic.geometry import Head
-from faceanon.data.synthetic.ground_truth import NECK, SKIN
-from faceanon.data.synthetic.shapes import Canvas, ellipse, flat, gauss
+from drawn.geometry import Head
+from drawn.ground_truth import NECK, SKIN
+from faceanon.studies.occlusion.shapes import Canvas, ellipse, flat, gauss
 
 
 def draw_ears(canvas: Canvas, head: Head) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from faceanon.data.synthetic.geometry import Head, Spot
-from faceanon.data.synthetic.ground_truth import BROW, EYE, MOUTH, NOSE
-from faceanon.data.synthetic.head import nose_ridge
-from faceanon.data.synthetic.shapes import Canvas, ellipse, flat, gauss, hsv
+from drawn.geometry import Head, Spot
+from drawn.ground_truth import BROW, EYE, MOUTH, NOSE
+from drawn.head import nose_ridge
+from faceanon.studies.occlusion.shapes import Canvas, ellipse, flat, gauss, hsv
 
 _SIDES = (-1, 1)
 

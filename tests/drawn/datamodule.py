@@ -14,7 +14,7 @@ from faceanon.data.feeding import GPU_WORKERS, feeding
 from faceanon.data.jitter import EXACT, CropJitter, JitteredTraining
 from faceanon.data.loader import ResumableLoader
 from faceanon.data.streams import stream
-from faceanon.data.synthetic.crossed import GROUP, SyntheticSet, crossed_roll, held_out_roll
+from drawn.crossed import GROUP, SyntheticSet, crossed_roll, held_out_roll
 from faceanon.errors import UserError
 from faceanon.types import FaceBatch
 
@@ -103,7 +103,7 @@ class SyntheticFaces(JitteredTraining, LightningDataModule):
             one batch on every process needs.
 
     Examples:
-        >>> from faceanon.data.synthetic.datamodule import SyntheticFaces
+        >>> from drawn.datamodule import SyntheticFaces
         >>> faces = SyntheticFaces(train_groups=2, val_identities=1, batch_size=8)
         >>> faces.setup("fit")
         >>> batch = next(iter(faces.train_dataloader()))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from faceanon.data.synthetic.geometry import Head
-from faceanon.data.synthetic.ground_truth import CLOTH, NECK
-from faceanon.data.synthetic.shapes import Canvas, ellipse, gauss, hsv
+from drawn.geometry import Head
+from drawn.ground_truth import CLOTH, NECK
+from faceanon.studies.occlusion.shapes import Canvas, ellipse, gauss, hsv
 
 _BLOBS = 3
 

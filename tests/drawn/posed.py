@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from PIL import Image, ImageFilter
 
-from faceanon.data.synthetic.factors import sample_attributes, sample_identity
-from faceanon.data.synthetic.render import render
+from drawn.factors import sample_attributes, sample_identity
+from drawn.render import render
 
 Place = tuple[int, int, int]  # x, y, side in pixels
 GROUP: tuple[Place, ...] = ((40, 60, 200), (300, 30, 220), (580, 70, 190), (150, 300, 210), (450, 290, 230))
@@ -27,7 +27,7 @@ def group_photo(
         occlusion: Share of faces with something before them, in [0, 1].
 
     Examples:
-        >>> from faceanon.data.synthetic.posed import group_photo
+        >>> from drawn.posed import group_photo
         >>> group_photo(places=[(40, 60, 200)], size=(300, 300)).size
         (300, 300)
     """

@@ -10,8 +10,8 @@ from torch import Tensor
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.data.streams import stream
-from faceanon.data.synthetic.factors import ATTRIBUTES, IDENTITY, sample_attributes, sample_identity
-from faceanon.data.synthetic.render import render
+from drawn.factors import ATTRIBUTES, IDENTITY, sample_attributes, sample_identity
+from drawn.render import render
 from faceanon.types import FaceBatch
 
 GROUP = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from faceanon.data.synthetic.geometry import Head
+from drawn.geometry import Head
 
 CLASSES: tuple[str, ...] = (
     "background",

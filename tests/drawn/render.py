@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from faceanon.data.synthetic import features, hair, scene
-from faceanon.data.synthetic import head as skull
-from faceanon.data.synthetic.factors import ATTRIBUTES, IDENTITY
-from faceanon.data.synthetic.geometry import Head
-from faceanon.data.synthetic.ground_truth import CLASSES, LANDMARKS, landmarks
-from faceanon.data.synthetic.occluders import draw_occluders
-from faceanon.data.synthetic.shapes import Canvas
+from drawn import features, hair, scene
+from drawn import head as skull
+from drawn.factors import ATTRIBUTES, IDENTITY
+from drawn.geometry import Head
+from drawn.ground_truth import CLASSES, LANDMARKS, landmarks
+from drawn.occluders import draw_occluders
+from faceanon.studies.occlusion.shapes import Canvas
 
 __all__ = ["CLASSES", "LANDMARKS", "Rendered", "render"]
 
@@ -51,8 +51,8 @@ def render(identity: Tensor, attributes: Tensor, size: int = 64) -> Rendered:
 
     Examples:
         >>> import torch
-        >>> from faceanon.data.synthetic.factors import sample_attributes, sample_identity
-        >>> from faceanon.data.synthetic.render import render
+        >>> from drawn.factors import sample_attributes, sample_identity
+        >>> from drawn.render import render
         >>> generator = torch.Generator().manual_seed(0)
         >>> person = sample_identity(1, generator).expand(4, -1)
         >>> faces = render(person, sample_attributes(4, generator, occlusion=0.0), size=64)  # one person, four pictures

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from faceanon.data.synthetic.geometry import Head
-from faceanon.data.synthetic.ground_truth import HAIR
-from faceanon.data.synthetic.shapes import Canvas, gauss, hsv, smoothstep
+from drawn.geometry import Head
+from drawn.ground_truth import HAIR
+from faceanon.studies.occlusion.shapes import Canvas, gauss, hsv, smoothstep
 
 
 def _long(head: Head) -> Tensor:

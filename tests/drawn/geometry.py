@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from faceanon.data.synthetic.factors import ATTRIBUTES, IDENTITY
+from drawn.factors import ATTRIBUTES, IDENTITY
 
 # In head units: how far the face bulges towards the viewer, and the depth of the axis about which it turns sideways.
 _DEPTH = 0.52

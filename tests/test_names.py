@@ -13,8 +13,6 @@ from faceanon.files import state_sha256
 from faceanon.models import check_fit, load_backbone, load_into, read, save_backbone
 from faceanon.names import MOVED, RENAMED, current_path, with_current_paths
 from faceanon.networks.unet import CelebAMaskParser
-from faceanon.paths import checkpoints
-from faceanon.results import load_results
 from faceanon.training import cli as training
 
 OF_OLD = """
@@ -26,7 +24,7 @@ model:
       class_path: faceanon.backbones.dbaf.DBAF
       init_args: {bundle: BUNDLE}
 data:
-  class_path: drawn.datamodule.SyntheticFaces
+  class_path: faceanon.data.folder.FolderFaces
   init_args: {image_size: 64}
 trainer:
   logger:
@@ -116,12 +114,6 @@ def test_a_model_of_the_one_class_of_old_is_loaded_by_its_settings(keyed, tiny_b
     assert all(torch.equal(value, made.state_dict()[name]) for name, value in loaded.state_dict().items())
     load_into(kind(str(tiny_bundle), **now), tmp_path / "model")
     check_fit(old, made, "the checkpoint")
-
-
-def test_the_shipped_model_of_the_one_class_of_old_has_the_hash_that_its_results_name():
-    backbone, _ = load_backbone("dbaf_synth64")
-    assert type(backbone) is Keyed
-    assert state_sha256(backbone) == load_results(checkpoints() / "dbaf_synth64").meta["method_sha256"]
 
 
 def test_a_config_of_the_one_class_of_old_is_read_by_its_settings(parse, tiny_bundle, tmp_path):

@@ -77,11 +77,11 @@ def test_the_table_above_names_every_command():
         ("quickstart --out runs/demo", "faceanon demo ..."),
         ("demo --port 8000", "faceanon web ..."),
         ("demo --share", "faceanon web ..."),
-        ("demo --model=dbaf_synth64", "faceanon web ..."),
+        ("demo --model=runs/dbaf_s2/model", "faceanon web ..."),
         ("anonymize a.png b.png --checkpoint m", "faceanon anonymize ... --model MODEL"),
         ("recover a.png b.png --checkpoint=m", "faceanon recover ... --model MODEL"),
         ("export --onnx out --checkpoint m", "faceanon export ... --model MODEL"),
-        ("export --layout public dbaf_synth64 out", "faceanon export --layout public OUT --model MODEL"),
+        ("export --layout public runs/dbaf_s2/model out", "faceanon export --layout public OUT --model MODEL"),
     ],
 )
 def test_a_former_name_says_what_it_is_called_now(words, today, capsys):

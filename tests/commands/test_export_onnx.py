@@ -184,11 +184,11 @@ def fails(capsys, *words):
 
 
 def test_mistakes_on_the_command_line_are_one_line(capsys, folder, tmp_path):
-    assert "leave other words out" in fails(capsys, "--onnx", tmp_path / "o", "synth64")
+    assert "leave other words out" in fails(capsys, "--onnx", tmp_path / "o", "runs/model")
     assert "belongs to --onnx" in fails(
-        capsys, "--layout", "public", tmp_path / "o", "--model", "synth64", "--quantize"
+        capsys, "--layout", "public", tmp_path / "o", "--model", "runs/model", "--quantize"
     )
-    assert "needs OUT and --model MODEL" in fails(capsys, "--layout", "public", "--model", "synth64")
+    assert "needs OUT and --model MODEL" in fails(capsys, "--layout", "public", "--model", "runs/model")
     assert "give --overwrite" in fails(capsys, "--onnx", folder)
     assert "no model at" in fails(capsys, "--onnx", tmp_path / "o", "--model", tmp_path / "nothing")
     assert "is an ONNX export already" in fails(capsys, "--onnx", tmp_path / "o", "--model", folder)

@@ -15,10 +15,9 @@ from bundles import make_tiny_bundle
 from faceanon.backbones.dbaf import DBAF
 from faceanon.errors import UserError
 from faceanon.files import load_arrays, load_tensors, save_tensors, sha256
-from faceanon.key import Secret
 from faceanon.models import formerly, load_backbone, save_backbone
 from faceanon.paths import checkpoints
-from faceanon.photo.file import load_photo, read_manifest
+from faceanon.photo.file import load_photo
 from faceanon.pipeline import Pipeline
 from faceanon.quantised import GROUP, INT4, INT8, SCALE, SCALE4, from_int4, to_int4, to_int8
 from faceanon.weights.bundle import Bundle
@@ -270,21 +269,7 @@ def picture(path):
     return load_photo(path).pixels
 
 
-def test_a_photo_anonymized_by_the_float16_weights_comes_back_from_those_that_ship():
-    """`restored/` was written by the model of commit 631c720, before its weights became int8."""
-    pipeline = Pipeline.load("dbaf_synth64", FixedDetector([]))
-    manifest = read_manifest(load_photo(RESTORED / "anonymized.png"))
-    assert manifest.weights in pipeline.formerly
-    secret = Secret.from_password(PASSWORD, manifest.salt, manifest.kdf)
-    back = pipeline.recover(RESTORED / "anonymized.png", secret)
-    original = picture(RESTORED / "original.png")
-    before = psnr(picture(RESTORED / "recovered.png"), original)
-    now = psnr(np.array(back.convert("RGB")), original)
-    assert before > 20
-    assert now > before - 0.3
-
-
 def test_the_shipped_bundle_is_the_one_that_models_were_trained_on():
-    backbone, _ = load_backbone("dbaf_synth64")
-    card = yaml.safe_load((Path(backbone.bundle.folder).parent / "dbaf_synth64/model.yaml").read_text())
+    backbone, _ = load_backbone("persona_photo128")
+    card = yaml.safe_load((checkpoints() / "persona_photo128/model.yaml").read_text())
     assert backbone.bundle.fingerprint == card["bundle"]["fingerprint"]

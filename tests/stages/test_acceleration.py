@@ -255,7 +255,7 @@ def test_the_priors_step_is_finite_under_bf16_and_compiled(tiny_bundle, tmp_path
     keys |= {"trainer.default_root_dir": tmp_path, "trainer.precision": "bf16-mixed"}
     keys |= {"trainer.callbacks": json.dumps([{"class_path": "test_acceleration.Watch"}])}
     given = [f"--{key}={value}" for key, value in keys.items()]
-    prior = ("--config", str(REPO / "tests/configs/prior.yaml"), "--data", "stage_probes.BlobFaces")
+    prior = ("--config", str(REPO / "configs/paper/prior.yaml"), "--data", "stage_probes.BlobFaces")
     run(["fit", *prior, *given, *TWO_BATCHES, *ALL])
     assert Watch.finite
     assert all(Watch.finite)

@@ -35,7 +35,7 @@ def test_four_steps_with_an_adversarial_half_become_a_bundle(tiny_bundle, tmp_pa
     }
     words = [f"--{key}={value}" for key, value in keys.items()]
     stage = run(
-        ["fit", "--config", str(REPO / "tests/configs/prior.yaml"), "--data", "stage_probes.BlobFaces", *words]
+        ["fit", "--config", str(REPO / "configs/paper/prior.yaml"), "--data", "stage_probes.BlobFaces", *words]
     ).model
 
     columns = logged(tmp_path)

@@ -20,6 +20,7 @@ from PIL import Image
 
 from faceanon.photo.align import crop
 from faceanon.photo.file import load_photo, read_manifest
+from faceanon.photo.party import photo_party
 from faceanon.weights.bundle import Bundle
 
 REPO = Path(__file__).resolve().parents[2]

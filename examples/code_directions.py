@@ -2,7 +2,7 @@
 
     python examples/code_directions.py runs/testbed64 FOLDER_OF_PERSONS FOLDER_OF_PICTURES...
 
-Codes are fitted on the training pictures of configs/real/data.yaml, once along discriminants and once along principal
+Codes are fitted on the training pictures of configs/data/folder.yaml, once along discriminants and once along principal
 components; the embedding of a held-out picture is guessed from its code by least squares. Printed are the mean cosine
 between guess and embedding, and how often two pictures of one person are nearer to each other, by code, than 99 % of
 the pairs of two persons.

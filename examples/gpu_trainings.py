@@ -1,6 +1,6 @@
 """Train every method on a folder of faces for a given time each, test it, and put them into one table.
 
-Used by examples/gpu_report.py. Configs are those of the methods (configs/real/ where there is one), with
+Used by examples/gpu_report.py. Configs are those of the methods (configs/paper), with
 configs/trainer/gpu_fast.yaml behind them and a constant learning rate, since the time is given and not the number of
 batches; the averaged weights make up for its fall. What is finished is not repeated.
 """

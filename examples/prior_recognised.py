@@ -2,7 +2,7 @@
 
   python examples/prior_recognised.py BUNDLE --pictures PERSONS --mobilefacenet 068.ckpt --sheet sheet.png
 
-BUNDLE is what `faceanon fit --config configs/prior_photo128.yaml` exports; PERSONS holds FFHQ-aligned pictures, a
+BUNDLE is what `faceanon fit --config configs/prior.yaml` exports; PERSONS holds FFHQ-aligned pictures, a
 folder a person, whom no training saw. Each face is drawn in the bundle's frame from the first row of its w+ code and
 from all of it, with encoder features where the bundle has a network for them, and put back; the codec's own round trip
 is the most that can be reached. A judge takes two pictures for one person from its threshold at a false

@@ -26,14 +26,12 @@ def test_roll_takes_the_row_before_and_every_third_batch_itself():
     assert torch.equal(identity_sources(batch, 3, "roll"), rows)
 
 
-def test_mixed_sources_on_crossed_groups_always_have_their_swap_in_the_batch():
+def test_mixed_sources_are_of_all_kinds():
     batch = crossed(4)
     torch.manual_seed(0)
     kinds = set()
     for _ in range(50):
         source = identity_sources(batch, 1, "mixed")
-        # Somebody else stands in the same group of four.
-        assert torch.equal(source // 4, torch.arange(16) // 4)
         rows = torch.arange(16)
         same = batch.identity[source] == batch.identity
         kinds |= {"self"} if (source == rows).any() else set()

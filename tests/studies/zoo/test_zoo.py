@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import lightning as L
 import pytest
 import yaml
+from few_pictures import shipping_few
 
 from bundles import make_latent_bundle
 from faceanon.cli import main
@@ -17,6 +18,7 @@ from faceanon.errors import RunError, UserError
 from faceanon.report.methods import MethodsColumn, markdown, summary
 from faceanon.studies.tables.spec import AblationTraining
 from faceanon.studies.zoo import jobs as _zoo_jobs
+from faceanon.studies.zoo import photographs
 from faceanon.studies.zoo import recipes as _recipes
 from faceanon.studies.zoo import train as _zoo
 from faceanon.training import cli as training
@@ -30,17 +32,22 @@ def bundle(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory):
-    """A further config: few photographs in one version, prepared once, and one batch of a test."""
+    """A further config: photographs in one version, prepared once."""
     cache = tmp_path_factory.mktemp("prepared")
-    settings = {"versions": 1, "batch_size": 4, "cache": str(cache)}
     path = cache / "few.yaml"
-    path.write_text(yaml.safe_dump({"data": {"init_args": settings}, "trainer": {"limit_test_batches": 2}}))
+    path.write_text(yaml.safe_dump({"data": {"init_args": {"versions": 1, "batch_size": 4, "cache": str(cache)}}}))
     return str(path)
 
 
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    return shipping_few(tmp_path_factory.mktemp("few") / "few")
+
+
 @pytest.fixture(autouse=True)
-def small_world(monkeypatch):
-    monkeypatch.setattr("faceanon.networks.code_reader.STRANGERS", 8, raising=False)
+def small_world(monkeypatch, pictures):
+    monkeypatch.setattr(photographs, "SHIPPED", str(pictures))
+    monkeypatch.setattr("faceanon.backbones.riddle.STRANGERS", 8)
 
 
 def zoo(bundle, out, few, *words):
@@ -134,16 +141,16 @@ def test_the_steps_are_shared_between_the_stages(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_methods_at_once_give_the_same_table(bundle, few, tmp_path, capfd):
-    words = ["--methods", "riddle", "blur", "--seeds", "1", "2", "--jobs", "2"]
+    words = ["--methods", "deepprivacy", "blur", "--seeds", "1", "2", "--jobs", "2"]
     assert zoo(bundle, tmp_path / "both", few, *words) == 0
     told = capfd.readouterr().out
     assert "3 to train and test, 2 at once" in told
     assert "3 of 3 after" in told
-    assert "riddle_s2, 2 batches" not in told  # that went into the log
-    assert "riddle_s2, 2 batches" in (tmp_path / "both/riddle/seed2/log.txt").read_text()
+    assert "deepprivacy_s2, 2 batches" not in told  # that went into the log
+    assert "deepprivacy_s2, 2 batches" in (tmp_path / "both/deepprivacy/seed2/log.txt").read_text()
     assert zoo(bundle, tmp_path / "one", few, *words[:-2]) == 0
     both, one = (json.loads((tmp_path / name / "zoo.json").read_text())["methods"] for name in ("both", "one"))
-    for name, seeds in {"riddle": ("1", "2"), "blur": ("0",)}.items():
+    for name, seeds in {"deepprivacy": ("1", "2"), "blur": ("0",)}.items():
         for seed in seeds:
             figures = [
                 {key: value for key, value in found[name]["seeds"][seed].items() if not key.startswith("cost/")}

@@ -1,13 +1,12 @@
 """What the zoo types for a stage, how long it trains, and the whole way on a tiny bundle."""
 
-import csv
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from few_pictures import shipping_few
 
 from bundles import make_latent_bundle
 from faceanon.cli import main
@@ -17,8 +16,6 @@ from faceanon.studies.zoo import photographs, recipes
 from faceanon.studies.zoo import train as _zoo
 from faceanon.studies.zoo.recipes import find_ablations, find_methods
 from faceanon.training import cli as training
-
-SHIPPED = checkpoints() / "photo128"
 
 
 @pytest.fixture(scope="module")
@@ -214,25 +211,6 @@ def test_a_mistake_is_one_line(options, problem, tmp_path, capsys, monkeypatch):
     told = capsys.readouterr().err.strip()
     assert problem in told
     assert "\n" not in told
-
-
-def shipping_few(folder):
-    """photo128 with few of its pictures: eight to train on, one to validate, two persons for the test."""
-    wanted = {"train": 8, "val": 1, "test": 2}
-    shutil.copytree(SHIPPED, folder, ignore=shutil.ignore_patterns("pictures*"))
-    (folder / "pictures").mkdir()
-    with (SHIPPED / "pictures.csv").open(encoding="utf-8", newline="") as file:
-        table = list(csv.DictReader(file))
-    rows = []
-    for split, count in wanted.items():
-        rows += [row for row in table if row["split"] == split][:count]
-    for row in rows:
-        shutil.copyfile(SHIPPED / "pictures" / row["file"], folder / "pictures" / row["file"])
-    with (folder / "pictures.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    return folder
 
 
 @pytest.mark.slow

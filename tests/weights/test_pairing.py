@@ -71,11 +71,14 @@ def test_verify_sees_a_wrong_pairing_whatever_the_names_say(repo, tmp_path):
     assert right.identity > right.identity_others + 0.2
     folder = tmp_path / "wrong"
     folder.mkdir()
+    # The bundle names files of its neighbours.
+    for neighbour in ("photo128", "photo128_mesh", "photo_seers"):
+        (tmp_path / neighbour).symlink_to(repo / "checkpoints" / neighbour)
     for path in (repo / "checkpoints/photo128_prior").iterdir():
         (folder / path.name).symlink_to(path)
     bundle = Bundle(folder)
     state = {
-        name: value.flip(-1) if "modulation.weight" in name else value
+        name: value.flip(-1) if name.endswith(("modulation.weight", "draft.weight")) else value
         for name, value in bundle.generator().state_dict().items()
     }
     (folder / "generator.safetensors").unlink()

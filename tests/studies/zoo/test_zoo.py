@@ -55,6 +55,8 @@ def zoo(bundle, out, few, *words):
     return main(["zoo", *words])
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_two_methods_go_into_one_table_and_nothing_is_repeated(bundle, few, tmp_path, monkeypatch, capsys):
     words = ["--methods", "riddle", "blur", "--seeds", "1"]
     assert zoo(bundle, tmp_path, few, *words) == 0
@@ -86,6 +88,8 @@ class Stop(L.Callback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_stopped_training_goes_on_with_the_same_command(bundle, few, tmp_path, monkeypatch):
     """In the middle of an epoch, to the very weights of one that was not stopped."""
     overlay = tmp_path / "stop.yaml"

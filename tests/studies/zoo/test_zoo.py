@@ -193,6 +193,7 @@ def test_a_killed_process_ends_the_command_with_one_line(tmp_path, capsys, monke
     def broken(running, total):
         raise BrokenProcessPool
 
+    monkeypatch.setattr(photographs, "prepare_photographs", lambda *given: None)
     monkeypatch.setattr(_zoo_jobs, "_follow", broken)
     monkeypatch.setattr(_zoo_jobs, "_pool", lambda jobs: nullcontext(Mock()))
     assert main(["zoo", "--methods", "blur", "riddle", "--jobs", "2", "--out", str(tmp_path)]) == 1

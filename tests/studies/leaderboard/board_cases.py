@@ -8,7 +8,7 @@ from faceanon.metrics.protocol import load_protocol
 from faceanon.report.sheets import png_bytes, sheet
 from faceanon.results import Results, dumps
 
-JUDGE = "conv_judge"
+JUDGE = "dlib_resnet"
 PROTOCOL = load_protocol("photo128-v1")
 STAMP = {"name": "photo128", "version": 1, "sha256": PROTOCOL.digest, "deviations": [], "pictures_sha256": "ab" * 32}
 

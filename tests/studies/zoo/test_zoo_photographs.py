@@ -154,7 +154,7 @@ def test_ablations_on_photographs_are_trained_and_tested(tmp_path, monkeypatch):
     assert built == {"hford": (True, False), "hford_no_idm": (False, False), "hford_arm": (True, True)}
 
 
-def tested(method, model, tmp_path, monkeypatch):
+def asked_of_a_test(method, model, tmp_path, monkeypatch):
     """What the zoo would type for a test."""
     seen = []
     monkeypatch.setattr(training, "run", seen.append)
@@ -168,7 +168,7 @@ def test_of_persona_the_model_that_ships_is_tested(tmp_path, monkeypatch):
     (persona,) = find_methods(["persona"])
     model = _zoo.prepare(persona, 0, tmp_path, _zoo.ZooSettings(None))
     assert model == checkpoints() / "persona_photo128"
-    said = tested(persona, model, tmp_path, monkeypatch)
+    said = asked_of_a_test(persona, model, tmp_path, monkeypatch)
     assert str(configs() / "test.yaml") in said
     assert f"--model.init_args.init_from={model}" in said
     (backbone,) = [word for word in said if word.startswith("--model.init_args.backbone=")]
@@ -178,7 +178,7 @@ def test_of_persona_the_model_that_ships_is_tested(tmp_path, monkeypatch):
 def test_a_method_that_trains_nothing_is_built_and_tested(tmp_path, monkeypatch):
     (blur,) = find_methods(["blur"])
     model = _zoo.prepare(blur, 0, tmp_path, _zoo.ZooSettings(None))
-    said = tested(blur, model, tmp_path, monkeypatch)
+    said = asked_of_a_test(blur, model, tmp_path, monkeypatch)
     assert str(configs() / "test.yaml") in said
     assert "--data.init_args.bundle=photo128" in said
 

@@ -4,7 +4,6 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT ?= runs/demo
 ZOO_OUT ?= runs/zoo
-ZOO_STEPS ?= 600
 ZOO_SEEDS ?= 0
 ZOO_JOBS ?= 1
 ZOO_METHODS ?=
@@ -14,7 +13,7 @@ GPU_OUT = $(if $(filter command line,$(origin OUT)),$(OUT),docs/results/log/gpu)
 PINS ?= -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo zoo zoo-drawn bench gpu-report docs lint audit sbom test test-slow test-all wheel release-check clean
+.PHONY: help install demo zoo bench gpu-report docs lint audit sbom test test-slow test-all wheel release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -39,11 +38,7 @@ demo: $(STAMP) ## train Persona briefly on synthetic photographs, test it, write
 
 zoo: $(STAMP) ## train each method on photographs as long as it needs, test all, one table and a sheet; resumes (hours; ZOO_SEEDS, ZOO_METHODS, ZOO_JOBS)
 	@echo "[zoo] photographs of 128 px, seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)"
-	@$(BIN)/faceanon zoo --bundle photo128_prior --seeds $(ZOO_SEEDS) $(if $(ZOO_METHODS),--methods $(ZOO_METHODS)) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)
-
-zoo-drawn: $(STAMP) ## train every method on drawn faces of 64 px, all for the same number of batches (hours; ZOO_STEPS, ZOO_SEEDS, ZOO_METHODS, ZOO_JOBS)
-	@echo "[zoo-drawn] $(ZOO_STEPS) batches a method, seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)_drawn"
-	@$(BIN)/faceanon zoo --steps $(ZOO_STEPS) --seeds $(ZOO_SEEDS) $(if $(ZOO_METHODS),--methods $(ZOO_METHODS)) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)_drawn
+	@$(BIN)/faceanon zoo --seeds $(ZOO_SEEDS) $(if $(ZOO_METHODS),--methods $(ZOO_METHODS)) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)
 
 bench: $(STAMP) ## measure time, memory and share of the machine's peak of named cases, into docs/results/log/bench
 	@$(BIN)/faceanon bench --out docs/results/log/bench --page docs/results/log/bench.md

@@ -9,7 +9,7 @@ Every point is processor time on one thread, so other programs beside it change 
 
 - a training step on photographs for each picture of its batch (`prepared_speed.py`, prepared batches);
 - the codec's way there and back for each picture, by the picture's side (`codec_speed.py`);
-- the test of several methods on the same drawn faces, by their number: with originals that each method's test looks at
+- the test of several methods on the same faces, by their number: with originals that each method's test looks at
   anew, and with what the networks say of them kept for the next method. The methods are untrained: how good they are
   does not change what they cost.
 """
@@ -30,17 +30,18 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from faceanon.data.synthetic.datamodule import SyntheticFaces
+from faceanon.data.prepared import shipped_faces, shipped_pictures
 from faceanon.files import write_atomic
 from faceanon.methods import before_training
 from faceanon.metrics.cache import FeatureCache
 from faceanon.metrics.evaluation import Evaluation
+from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
 
 HERE = Path(__file__).parent
 STAGES = {
-    "DBAF, stage 1": "configs/photo128/dbaf_s1.yaml",
-    "iFADIT, phase I": "configs/photo128/ifadit_s1.yaml",
+    "DBAF, stage 1": "configs/dbaf_s1.yaml",
+    "iFADIT, phase I": "configs/ifadit_s1.yaml",
     "Persona, stage 1": "configs/persona_s1.yaml",
 }
 BATCHES = (2, 4, 8, 16)
@@ -92,10 +93,10 @@ def by_side() -> dict[str, list[float]]:
 def by_methods() -> dict[str, list[float]]:
     """Seconds that the tests of the first n of `METHODS` take together, by whether originals are kept."""
     torch.set_num_threads(1)
-    bundle = Bundle("synth64")
-    data = SyntheticFaces(bundle.image_size, test_identities=PEOPLE, batch_size=16)
-    data.setup("test")
-    batches = list(data.test_dataloader())
+    bundle = Bundle("photo128_prior")
+    rows = shipped_pictures(Bundle("photo128"), "train")[: 2 * PEOPLE]
+    image = shipped_faces(Bundle("photo128"), rows, bundle.image_size)
+    batches = [FaceBatch(image, torch.arange(len(rows)) // 2, torch.full((len(rows),), -1))]
     kept = FeatureCache()
     figures: dict[str, list[float]] = {"each for itself": [], "originals kept": []}
     # Of the first round nothing counts: much is built when it is first needed.

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from faceanon.backbones.base import Backbone
-from faceanon.data.synthetic.datamodule import SyntheticFaces
+from faceanon.data.prepared import shipped_faces, shipped_pictures
 from faceanon.methods import trained, untrained
 from faceanon.metrics.cache import CachedOriginals, FeatureCache
 from faceanon.metrics.evaluation import Evaluation
@@ -90,7 +90,7 @@ def main() -> None:
     """Print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", default="blur", help="preset that needs no training, or a model's folder")
-    parser.add_argument("--bundle", default="synth64")
+    parser.add_argument("--bundle", default="photo128_pictures")
     parser.add_argument("--people", type=int, default=8)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
@@ -99,9 +99,13 @@ def main() -> None:
     bundle = Bundle(args.bundle)
     folder = Path(args.method)
     backbone = trained(folder) if folder.is_dir() else untrained(args.method, bundle.folder)
-    data = SyntheticFaces(bundle.image_size, test_identities=args.people, batch_size=args.batch)
-    data.setup("test")
-    spent = measure(backbone, bundle, list(data.test_dataloader()), args.rounds)
+    rows = shipped_pictures(Bundle("photo128"), "train")[: 2 * args.people]
+    image = shipped_faces(Bundle("photo128"), rows, bundle.image_size)
+    faces = FaceBatch(image, torch.arange(len(rows)) // 2, torch.full((len(rows),), -1))
+    batches = []
+    for start in range(0, len(rows), args.batch):
+        batches.append(faces.map(lambda item, first=start: item[first : first + args.batch]))
+    spent = measure(backbone, bundle, batches, args.rounds)
     print(f"{args.method}: {2 * args.people} pictures, {args.rounds} rounds; all figures equal, bit for bit")
     for way in WAYS:
         ratio = statistics.median(a / b for a, b in zip(spent[way], spent[WAYS[0]], strict=True))

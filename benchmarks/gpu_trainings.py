@@ -1,6 +1,6 @@
 """Train every method on a folder of faces for a given time each, test it, and put them into one table.
 
-Used by benchmarks/gpu_report.py. Configs are those of the methods (configs/real/ where there is one), with
+Used by benchmarks/gpu_report.py. Configs are those of the methods (configs/paper), with
 configs/trainer/gpu_fast.yaml behind them and a constant learning rate, since the time is given and not the number of
 batches; the averaged weights make up for its fall. What is finished is not repeated.
 """
@@ -18,24 +18,25 @@ from typing import Any
 
 import torch
 import yaml
-from torchvision.utils import save_image
+from PIL import Image
 
+from faceanon.data.files import read_photos
 from faceanon.data.folder import FolderFaces
-from faceanon.data.synthetic.datamodule import SyntheticFaces
+from faceanon.data.prepared import shipped_photos
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.paths import configs
 from faceanon.report.methods import markdown, named, summary
 from faceanon.report.sheets import png_bytes, sheet
 from faceanon.results import FILE_NAME, load_results
+from faceanon.studies.bench.public import random_bundle
 from faceanon.studies.zoo.recipes import Method, find_methods
 from faceanon.studies.zoo.train import measure
 from faceanon.training.cli import run
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.checksums import write_checksums
-from faceanon.weights.spec import bundle_path
 
-REHEARSED_METHODS = ["rotation", "riddle"]
+REHEARSED_METHODS = ["dbaf"]
 REHEARSED: dict[str, Any] = {
     "trainer.accelerator": "cpu",
     "trainer.limit_train_batches": 2,
@@ -48,19 +49,17 @@ FACES = 8
 
 
 def rehearsal(args: argparse.Namespace) -> None:
-    """Change the arguments: drawn faces as files, the shipped bundle without generator, two batches of two methods."""
+    """Change the arguments: photographs that ship, a random bundle without generator, two batches of a method."""
     folder = args.work / "faces"
     if not folder.is_dir():
-        data = SyntheticFaces(64, test_identities=6, photos=4, batch_size=4)
-        data.setup("test")
-        for number, batch in enumerate(data.test_dataloader()):
-            for row, (image, person) in enumerate(zip(batch.image, batch.identity.tolist(), strict=True)):
-                place = folder / f"person{person}"
-                place.mkdir(parents=True, exist_ok=True)
-                save_image(image / 2 + 0.5, place / f"{number:02d}_{row}.png")
+        pictures = read_photos([photo.path for photo in shipped_photos("train")[:24]], 64)
+        for number, pixels in enumerate(pictures):
+            place = folder / f"person{number // 4}"
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(place / f"{number:02d}.png")
     args.bundle = args.work / "bundle"
     if not args.bundle.is_dir():
-        shutil.copytree(bundle_path("synth64"), args.bundle)
+        shutil.copytree(random_bundle(64), args.bundle)
         (args.bundle / "generator.safetensors").unlink()
     args.root, args.size, args.train_batch, args.minutes = [str(folder)], 64, 4, 1.0
     args.methods = args.methods or REHEARSED_METHODS
@@ -69,7 +68,9 @@ def rehearsal(args: argparse.Namespace) -> None:
 def train_all(args: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str], bool]:
     """Rows of the JSON, lines of the table, and whether every method came through."""
     train_prior(args)
-    methods = [method for method in find_methods(args.methods) if method.stages]
+    methods = [
+        method for method in find_methods(args.methods) if method.stages and _config(method.stages[0].name).is_file()
+    ]
     rows = [_row(method, args) for method in methods]
     bundle = Bundle(args.bundle)
     columns = named(bundle.judge_name, bundle.recogniser_name)
@@ -115,16 +116,13 @@ def _train(stage: str, place: Path, start: Path | None, args: argparse.Namespace
         config = _config(stage)
         options = {"model.init_args.backbone.init_args.bundle": args.bundle, "model.init_args.samples_every": 0}
         options |= {} if start is None else {"model.init_args.init_from": start}
-        if "crossed_targets" in yaml.safe_load(config.read_text())["model"]["init_args"]:
-            options["model.init_args.crossed_targets"] = "false"  # photographs have no such pictures
         _fit([str(config)], options, model, args)
     return json.loads(note.read_text()), model
 
 
 def _config(stage: str) -> Path:
-    """The stage's config: that for photographs, where there is one."""
-    real = configs() / "real" / f"{stage}.yaml"
-    return real if real.is_file() else configs() / f"{stage}.yaml"
+    """The stage's config: that of its paper, since faces lie in no frame here."""
+    return configs() / "paper" / f"{stage}.yaml"
 
 
 def _fit(files: Sequence[str], options: dict[str, Any], model: Path, args: argparse.Namespace) -> None:
@@ -185,7 +183,7 @@ def train_prior(args: argparse.Namespace) -> None:
         described = {"class_path": spec[role]["class"], "init_args": spec[role].get("init", {})}
         options[f"model.init_args.{role}"] = json.dumps(described)
     options["model.init_args.adversarial_from"] = 0.0  # with a time in place of an end nothing else would begin
-    _fit([str(configs() / "real" / "prior.yaml")], options, args.work / "prior" / "model", args)
+    _fit([str(configs() / "paper" / "prior.yaml")], options, args.work / "prior" / "model", args)
     for file in (args.work / "prior" / "model").iterdir():
         if file.stem in ("generator", "encoder", "latent_avg", "discriminator"):
             shutil.copy(file, args.bundle / file.name)

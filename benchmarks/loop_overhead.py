@@ -1,6 +1,6 @@
 """What Lightning and data loading add to training: three loops, in turns, in one process.
 
-    python benchmarks/loop_overhead.py --config configs/dbaf_keyed_s2.yaml --init-from runs/dbaf_keyed_s1/model
+    python benchmarks/loop_overhead.py --config configs/dbaf_s2.yaml --init-from runs/dbaf_s1/model
 
 Batches are trained in blocks, in turns: by Lightning as configured (logger, progress bar, callbacks), by a bare loop
 that makes the same calls on a copy of everything, and by a bare loop whose batches were made beforehand. Every block of
@@ -208,7 +208,7 @@ def measure(args: argparse.Namespace, folder: str) -> Turns:
     torch.set_num_threads(args.threads)
     words = [f"--config={args.config}", f"--trainer.default_root_dir={folder}", "--model.init_args.samples_every=0"]
     words += ["--model.init_args.export=null", f"--trainer.logger.init_args.save_dir={folder}"]
-    words += ["--trainer.limit_val_batches=0", f"--data.init_args.train_groups={args.groups}"]
+    words += ["--trainer.limit_val_batches=0", f"--data.init_args.train_batches={args.batches}"]
     words += [f"--data.init_args.batch_size={args.batch}", "--trainer.max_epochs=1000"]
     words += [] if args.init_from is None else [f"--model.init_args.init_from={args.init_from}"]
     resolved = Path(folder) / "resolved.yaml"
@@ -232,9 +232,9 @@ def measure(args: argparse.Namespace, folder: str) -> Turns:
 def main() -> None:
     """Print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", required=True, help="of a stage, such as configs/dbaf_keyed_s2.yaml")
+    parser.add_argument("--config", required=True, help="of a stage, such as configs/dbaf_s2.yaml")
     parser.add_argument("--init-from", help="the stage before")
-    parser.add_argument("--groups", type=int, default=40, help="crossed groups of four faces (default: 40)")
+    parser.add_argument("--batches", type=int, default=10, help="batches of an epoch (default: 10)")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--block", type=int, default=10, help="batches in a block (default: 10)")
     parser.add_argument("--rounds", type=int, default=10)

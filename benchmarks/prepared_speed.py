@@ -1,7 +1,7 @@
 """What does it save a training step on photographs that latents, meshes and embeddings were prepared beforehand?
 
-  python benchmarks/prepared_speed.py configs/photo128/dbaf_s1.yaml --batches 40
-  python benchmarks/prepared_speed.py configs/photo128/dbaf_s2.yaml --more --model.init_args.init_from=MODEL
+  python benchmarks/prepared_speed.py configs/dbaf_s1.yaml --batches 40
+  python benchmarks/prepared_speed.py configs/dbaf_s2.yaml --batches 40 --more --model.init_args.init_from=MODEL
 
 One training by `faceanon fit`, on one thread. Every second batch comes as a picture alone. For it the stage runs codec,
 mesh and recogniser, and sees pictures where it would have compared latents: the same losses, written plainly. Printed

@@ -165,7 +165,7 @@ def _square(pipeline: Pipeline, loaded: LoadedPhoto) -> CropGeometry:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--model", help="trained model (default: dbaf_synth64)")
+    what.add_argument("--model", help="trained model (default: the one that ships)")
     what.add_argument("--random", choices=sorted(PARTS), help="256 px networks with random weights instead")
     parser.add_argument("--photos", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)

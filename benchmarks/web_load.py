@@ -1,7 +1,7 @@
 """Does the web page stand fifty users at once, some of whom send what they should not?
 
   python benchmarks/web_load.py --users 50
-  python benchmarks/web_load.py --users 8 --seconds 600 -- --model dbaf_synth64
+  python benchmarks/web_load.py --users 8 --seconds 600
 
 It starts `faceanon web` as a process of its own and lets all users in at the same moment, each from an address of its
 own (127.0.0.2, 127.0.0.3, ...: Linux) with a picture of its own: one invented person before a pattern that no other

@@ -111,7 +111,7 @@ def test_the_rehearsal_goes_through_everything(tmp_path):
     assert figures["reference"]["summary"]["gflop_per_image"] > 1.1 * figures["fp32"]["summary"]["gflop_per_image"]
     assert sum(one["share"] for one in content["profile"]) > 0.5
     rows = {row["method"]: row for row in content["trainings"]}
-    assert set(rows) == {"rotation", "riddle"}
+    assert set(rows) == {"dbaf"}
     assert all(0 < row["figures"]["psnr/recovered/file"] < 100 for row in rows.values())
     assert all(stage["images"] == 8 for row in rows.values() for stage in row["stages"].values())
     page = (tmp_path / "out/report.md").read_text()

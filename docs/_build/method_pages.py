@@ -27,7 +27,7 @@ METHODS = REPO / "docs/methods"
 ZOO = REPO / "docs/results/log/zoo.md"
 PHOTOGRAPHS = REPO / "docs/results/log/photo128-methods.md"
 PART = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
-MODELS = {"dbaf_keyed": "dbaf_synth64", "persona": "persona_photo128"}  # preset: the model that ships
+MODELS = {"persona": "persona_photo128"}  # preset: the model that ships
 UNTRAINED = ("ifadit_released",)  # has no training of its own, so the zoo leaves it out
 # Of a table of all methods; the others follow by name.
 FIRST = ("persona", "dbaf", "hford", "ifadit", "rotation", "dbaf_keyed", "riddle")

@@ -95,11 +95,6 @@ def default_model() -> Path:
     return checkpoints() / "persona_photo128"
 
 
-def drawn_model() -> Path:
-    """The trained backbone for procedural faces that ships with faceanon; tables and speed pages are measured on it."""
-    return checkpoints() / "dbaf_synth64"
-
-
 def description(backbone: Backbone) -> dict[str, Any]:
     """What a card says of a backbone: class, arguments, bundle."""
     kind = type(backbone)
@@ -307,9 +302,9 @@ def load_backbone(path: str | Path, device: torch.device | str = "cpu") -> tuple
 
     Examples:
         >>> from faceanon.models import load_backbone
-        >>> backbone, weights = load_backbone("dbaf_synth64")
+        >>> backbone, weights = load_backbone("persona_photo128")
         >>> type(backbone).__name__, backbone.image_size, len(weights)
-        ('Keyed', 64, 64)
+        ('Persona', 128, 64)
     """
     if (exported := _exported(path)) is not None:
         from faceanon.interop.onnx.backbone import OnnxBackbone  # here: training needs no onnxruntime
@@ -364,11 +359,8 @@ def shipped_figures(bundle: str) -> dict[str, float] | None:
     Returns:
         Figures by name, or None where no model for that bundle lies beside the package.
     """
-    models = {"photo128": default_model(), "synth64": drawn_model()}
-    path = None
-    if bundle in models:
-        path = models[bundle] / "results.json"
-    if path is None or not path.is_file():
+    path = default_model() / "results.json"
+    if bundle != "photo128" or not path.is_file():
         return None
     figures: dict[str, float] = json.loads(path.read_text())["figures"]
     return figures

@@ -155,8 +155,8 @@ def test_nvidias_pickle_is_one_of_them(tmp_path):
     assert not any("estimated" in line for line in lines)
 
 
-def test_what_faceanon_exports_comes_back(repo, tmp_path):
-    shipped = repo / "checkpoints/synth64"
+def test_what_faceanon_exports_comes_back(tiny_bundle, tmp_path):
+    shipped = tiny_bundle
     assert cli.main(["export", "--layout", "public", "--model", str(shipped), str(tmp_path / "out")]) == 0
     paths = sorted((tmp_path / "out").glob("*.pt"))
     folder, _ = import_files([read_public(path) for path in paths], str(tmp_path / "b"))

@@ -16,7 +16,6 @@ from faceanon.metrics.diversity import KeyAngle, KeySpread
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.features import FrechetDistance, KernelDistance
 from faceanon.metrics.pictures import PictureCheck
-from faceanon.metrics.probe import AttributeProbe
 from faceanon.metrics.quality import ImageQuality, MaskedPSNR, Mean
 from faceanon.metrics.recognition import Identification, PairSimilarity, Verification
 from faceanon.metrics.utility import LandmarkDistance, ParsingIoU
@@ -39,7 +38,7 @@ IMAGE, OTHER = rand(3, 16, 16) * 2 - 1, rand(3, 16, 16) * 2 - 1
 LABELS = (rand(2, 6, 6) * 4).long()
 POINTS = rand(5, 2) - 0.5
 FACES = [None if i % 5 == 0 else Detection((i, 0, 30 + i, 40), 0.9, POINTS[i].double().numpy()) for i in range(ROWS)]
-BATCH = FaceBatch(IMAGE, IDENTITY, IDENTITY, factors=rand(7))
+BATCH = FaceBatch(IMAGE, IDENTITY, IDENTITY)
 
 # name: how it is made, and its input for some rows
 CASES = {
@@ -55,10 +54,6 @@ CASES = {
     "kid": (lambda: KernelDistance(10, 20), lambda r: (FIRST[r], SECOND[r])),
     "iou": (lambda: ParsingIoU(4, (1,)), lambda r: (LABELS[r, 0], LABELS[r, 1])),
     "landmarks": (lambda: LandmarkDistance(64), lambda r: (POINTS[r], POINTS[[(i + 1) % ROWS for i in r]])),
-    "probe": (
-        lambda: AttributeProbe(("yaw", "roll")),
-        lambda r: (POINTS[r] * 0.9, POINTS[r], POINTS[r, 0], IDENTITY[r]),
-    ),
     "detector": (DetectorAgreement, lambda r: ([FACES[i] for i in r], [FACES[(7 * i) % ROWS] for i in r])),
     "pictures": (PictureCheck, lambda r: (BATCH.map(lambda t: t[r]),)),
 }

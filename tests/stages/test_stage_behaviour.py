@@ -122,7 +122,7 @@ def test_no_discriminator_without_the_adversarial_term(tiny_bundle, tmp_path):
 
 @pytest.mark.parametrize(("setting", "wrong"), [("samples_every", "often"), ("schedule", "linear"), ("warmpu", 3)])
 def test_settings_of_the_base_classes_are_checked_by_name_and_type(setting, wrong):
-    config = str(REPO / "configs/dbaf_s2.yaml")
+    config = str(REPO / "configs/paper/dbaf_s2.yaml")
     with pytest.raises(UserError, match=setting):
         run(["fit", "--config", config, f"--model.init_args.{setting}={wrong}", "--print_config"])
 

@@ -1,7 +1,6 @@
 """Weights stored in fewer bytes: what int8 costs a number, and what strangers' files do."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from faceanon.errors import UserError
 from faceanon.files import load_arrays, load_tensors, save_tensors, sha256
 from faceanon.models import load_backbone, save_backbone
 from faceanon.paths import checkpoints
+from faceanon.photo.file import load_photo
 from faceanon.pipeline import Pipeline
 from faceanon.quantised import GROUP, INT4, INT8, SCALE, SCALE4, from_int4, to_int4, to_int8
 from faceanon.weights.bundle import Bundle
@@ -227,7 +227,16 @@ def test_the_same_numbers_in_fewer_bytes_and_fewer_steps_in_fewer_still(compact,
     assert Bundle(folder).trainable_recogniser() is not None
 
 
+def psnr(one, other):
+    error = np.square(one.astype(float) - other.astype(float)).mean()
+    return 10 * math.log10(255**2 / error)
+
+
+def picture(path):
+    return load_photo(path).pixels
+
+
 def test_the_shipped_bundle_is_the_one_that_models_were_trained_on():
-    backbone, _ = load_backbone("dbaf_synth64")
-    card = yaml.safe_load((Path(backbone.bundle.folder).parent / "dbaf_synth64/model.yaml").read_text())
+    backbone, _ = load_backbone("persona_photo128")
+    card = yaml.safe_load((checkpoints() / "persona_photo128/model.yaml").read_text())
     assert backbone.bundle.fingerprint == card["bundle"]["fingerprint"]

@@ -65,17 +65,20 @@ def test_the_fingerprint_knows_weights_and_nothing_else(tmp_path):
 
 def test_verify_sees_a_wrong_pairing_whatever_the_names_say(repo, tmp_path):
     """The shipped bundle is right; with the generator's layers permuted it passes by name and fails in fact."""
-    right = reconstruction(Bundle(repo / "checkpoints/synth64"), sample_faces(None, 64))
+    right = reconstruction(Bundle(repo / "checkpoints/photo128_prior"), sample_faces(None, 128))
     assert right.doubt is None
     assert right.psnr > right.psnr_average + 3
     assert right.identity > right.identity_others + 0.2
     folder = tmp_path / "wrong"
     folder.mkdir()
-    for path in (repo / "checkpoints/synth64").iterdir():
+    # The bundle names files of its neighbours.
+    for neighbour in ("photo128", "photo128_mesh", "photo_seers"):
+        (tmp_path / neighbour).symlink_to(repo / "checkpoints" / neighbour)
+    for path in (repo / "checkpoints/photo128_prior").iterdir():
         (folder / path.name).symlink_to(path)
     bundle = Bundle(folder)
     state = {
-        name: value.flip(-1) if "modulation.weight" in name else value
+        name: value.flip(-1) if name.endswith(("modulation.weight", "draft.weight")) else value
         for name, value in bundle.generator().state_dict().items()
     }
     (folder / "generator.safetensors").unlink()

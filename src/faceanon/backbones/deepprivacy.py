@@ -40,8 +40,8 @@ class DeepPrivacy(Inpainting):
     Examples:
         >>> from faceanon.backbones.deepprivacy import DeepPrivacy
         >>> from faceanon.testing import smooth_faces
-        >>> method = DeepPrivacy("synth64").eval()  # untrained
-        >>> codes = method.encode(smooth_faces(64))
+        >>> method = DeepPrivacy().eval()  # untrained
+        >>> codes = method.encode(smooth_faces(128))
         >>> bool(codes.identity.any())  # the face is not looked at
         False
     """
@@ -51,7 +51,7 @@ class DeepPrivacy(Inpainting):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_pictures",
         key_dim: int = 128,
         widths: list[int] | None = None,
     ) -> None:

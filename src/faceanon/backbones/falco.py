@@ -73,9 +73,9 @@ class FALCO(WithoutCodes):
     Examples:
         >>> from faceanon.backbones.falco import FALCO
         >>> from faceanon.testing import smooth_faces
-        >>> method = FALCO("synth64", steps=1, bank=4).eval()  # nothing has to be trained
-        >>> method.anonymize(smooth_faces(64), method.sample_key(4)).shape
-        torch.Size([4, 3, 64, 64])
+        >>> method = FALCO(steps=1, bank=4).eval()  # nothing has to be trained
+        >>> method.anonymize(smooth_faces(128), method.sample_key(4)).shape
+        torch.Size([4, 3, 128, 128])
     """
 
     reversible = False
@@ -89,7 +89,7 @@ class FALCO(WithoutCodes):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         first: int | None = None,
         last: int | None = None,
         steps: int = 50,

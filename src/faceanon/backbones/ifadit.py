@@ -106,8 +106,8 @@ class IFADIT(LinearPerson, Backbone):
         >>> import torch
         >>> from faceanon.backbones.ifadit import IFADIT
         >>> from faceanon.testing import smooth_faces
-        >>> method = IFADIT("synth64").eval()  # untrained
-        >>> code = method.encode(smooth_faces(64)).identity
+        >>> method = IFADIT(background="none").eval()  # untrained
+        >>> code = method.encode(smooth_faces(128)).identity
         >>> key = method.sample_key(4)
         >>> stranger = method.transform(code, key)
         >>> torch.allclose(method.transform(stranger, key, inverse=True), code, atol=1e-3)
@@ -123,7 +123,7 @@ class IFADIT(LinearPerson, Backbone):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         flow: FlowKind = "realnvp",
         flow_hidden: int = 512,
         flow_bound: float = 1.0,

@@ -62,7 +62,7 @@ class Mirage(Keyed):
     Examples:
         >>> import torch
         >>> from faceanon.backbones.mirage import Mirage
-        >>> method = Mirage("synth64", grades=[12, 8]).eval()  # untrained
+        >>> method = Mirage(grades=[12, 8]).eval()  # untrained
         >>> code = torch.randn(2, 20)
         >>> key = method.sample_key(2)
         >>> stranger = method.transform(code, key)
@@ -76,7 +76,7 @@ class Mirage(Keyed):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         skip: bool = True,
         grades: list[int] | None = None,
         rounds: int = 4,

@@ -85,8 +85,8 @@ class Rotation(LinearPerson, Backbone):
         >>> import torch
         >>> from faceanon.backbones.rotation import Rotation
         >>> from faceanon.testing import smooth_faces
-        >>> method = Rotation("synth64", angle=110).eval()  # untrained
-        >>> code = method.encode(smooth_faces(64)).identity
+        >>> method = Rotation(angle=110).eval()  # untrained
+        >>> code = method.encode(smooth_faces(128)).identity
         >>> key = method.sample_key(4)
         >>> stranger = method.transform(code, key)
         >>> round(torch.cosine_similarity(code, stranger).mean().arccos().rad2deg().item())
@@ -102,7 +102,7 @@ class Rotation(LinearPerson, Backbone):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         angle: float = 110.0,
         hidden: int = 256,
         components: int = 0,

@@ -18,8 +18,6 @@ Exit code: 0 done, 1 failed, 2 wrong usage or input (or no face in the photo).
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -61,11 +59,6 @@ if TYPE_CHECKING:
     from faceanon.photo.policy import Policy
     from faceanon.pipeline.photo import Pipeline
     from faceanon.pipeline.tasks import Task
-
-DRAWN_ONLY = (
-    "note: this model knows drawn faces of 64 px only: on photographs it may leave people recognisable and does not "
-    "bring them back; leave --model away for the model of photographs that ships"
-)
 
 
 @dataclass(frozen=True)
@@ -212,7 +205,7 @@ def _add_rare_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--detector",
         metavar="NAME",
-        help="yunet, mtcnn, or the file of an SCRFD network (default: yunet for models of photographs)",
+        help="yunet, mtcnn, or the file of an SCRFD network (default: yunet)",
     )
     add_rare_video_arguments(group, follow=True)
 
@@ -344,9 +337,6 @@ def _pipeline(options: AnonymizeOptions, policy: Policy, photos: int = 1) -> Pip
         pipeline.detector = _detector(options.detector, policy.searched, files.device)
     # After the detector was chosen: it looks for the face in the reference photos too.
     pipeline.people = people_of(select, exclude, options.people.likeness, files.model, pipeline)
-    first = os.environ.get("LOCAL_RANK", "0") == "0"  # of the processes of --devices
-    if pipeline.drawn_only and not options.list_faces and first:
-        print(DRAWN_ONLY, file=sys.stderr)
     return pipeline
 
 

@@ -42,7 +42,7 @@ OPTIONAL = {
     "torchvision": "likewise",
     "lightning": "training and testing",
     "jsonargparse": "training and testing",
-    "mtcnn": "face detection for models of drawn faces",
+    "mtcnn": "--detector mtcnn, and the papers' measure of detection",
     "lz4": "weights of that detector",
     "joblib": "weights of that detector",
     "keyring": "--password-keyring: passwords from the system's keyring (pip install 'faceanon[keyring]')",
@@ -197,12 +197,10 @@ def _models() -> Iterator[DoctorFinding]:
         ("photo128_mesh", "bundle.yaml", "training of a prior of photographs"),
         ("photo128_pictures", "bundle.yaml", "training of methods that draw whole photographs"),
         ("photo_seers", "*.onnx", "finding faces and their points in photographs"),
-        ("dbaf_synth64", "*.yaml", "--model dbaf_synth64: procedural faces"),
-        ("synth64", "bundle.yaml", "models of procedural faces, and their training"),
     ):
         there = any((folder / name).glob(file))
         yield DoctorFinding("models", name, "shipped" if there else "", use, needed=True)
-    shipped = {"synth64", "photo128", "photo128_mesh", "photo128_pictures", "photo128_prior"}
+    shipped = {"photo128", "photo128_mesh", "photo128_pictures", "photo128_prior"}
     others = sorted({path.parent.name for path in folder.glob("*/bundle.yaml")} - shipped)
     use = "photographs: import public networks, see faceanon weights list"
     yield DoctorFinding("models", "bundles of your own", ", ".join(others), use)

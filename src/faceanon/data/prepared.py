@@ -488,6 +488,16 @@ def shipped_pictures(bundle: Bundle, split: Split) -> list[dict[str, str]]:
     return rows
 
 
+def shipped_photos(split: Split) -> list[Photo]:
+    """The photographs of one split that ship with photo128, with their persons."""
+    bundle = Bundle("photo128")
+    folder = pictures_folder(bundle) / SHIPPED_FOLDER
+    photos = []
+    for row in shipped_pictures(bundle, split):
+        photos.append(Photo(folder / row["file"], row["file"], row["person"]))
+    return photos
+
+
 def shipped_faces(bundle: Bundle, rows: Sequence[dict[str, str]], side: int) -> Tensor:
     """Pictures of some rows of `shipped_pictures`, at least one: `(B, 3, side, side)` in [-1, 1]."""
     folder = pictures_folder(bundle) / SHIPPED_FOLDER

@@ -70,19 +70,20 @@ class Evaluation:
         ValueError: An argument is out of range, or the bundle has no recogniser at all.
 
     Examples:
+        >>> import torch
         >>> from faceanon.backbones.classical import Mask
-        >>> from faceanon.data.synthetic.datamodule import SyntheticFaces
+        >>> from faceanon.data.prepared import shipped_faces, shipped_pictures
         >>> from faceanon.metrics.evaluation import Evaluation
+        >>> from faceanon.types import FaceBatch
+        >>> from faceanon.weights.bundle import Bundle
         >>> method = Mask().eval()
-        >>> faces = SyntheticFaces(test_identities=4, batch_size=8)
-        >>> faces.setup("test")
+        >>> pictures = shipped_faces(Bundle("photo128"), shipped_pictures(Bundle("photo128"), "test")[:8], 128)
         >>> evaluation = Evaluation(method.bundle, jpeg_qualities=())
-        >>> for batch in faces.test_dataloader():
-        ...     evaluation.update(batch, method)
+        >>> evaluation.update(FaceBatch(pictures, torch.arange(8) // 2, torch.full((8,), -1)), method)
         >>> figures = evaluation.compute()
-        >>> figures["key_similarity/conv_judge"]  # a grey patch takes no key
+        >>> figures["key_similarity/dlib_resnet"]  # a grey patch takes no key
         1.0
-        >>> evaluation.faults["key_similarity/conv_judge"]
+        >>> evaluation.faults["key_similarity/dlib_resnet"]
         'the key is ignored: two keys give the same person in 100% of the pairs'
     """
 

@@ -11,8 +11,6 @@ from faceanon.types import FaceBatch
 if TYPE_CHECKING:
     from faceanon.weights.bundle import Bundle
 
-SPLIT = 1_000_000_000  # labels of held-out procedural pictures count up from a multiple of this
-
 
 def bundle_hashes(bundle: Bundle) -> dict[str, str]:
     """sha256 of the weights by role, as the bundle states them; FID and KID use the perceptual network's features."""
@@ -30,10 +28,7 @@ def bundle_hashes(bundle: Bundle) -> dict[str, str]:
 def row_numbers(batch: FaceBatch) -> list[int]:
     """A number for every picture, from which its keys are drawn; the same in any batch and on any process.
 
-    Procedural pictures have one of their own. That of a photograph is its content; equal photographs get equal keys.
+    It is the picture's content: equal pictures get equal keys.
     """
-    if batch.factors is not None and bool((batch.attribute >= SPLIT).all()):
-        # Held-out procedural pictures are numbered already; all others are known by their pixels.
-        return [int(label) % SPLIT for label in batch.attribute.tolist()]
     numbers: list[int] = row_digests(to_bytes(batch.image)).tolist()
     return numbers

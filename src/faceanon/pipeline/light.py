@@ -76,11 +76,6 @@ class LightPipeline(Pipeline):
         return cls(LightPersona(Path(path)), detector, batch)
 
     @property
-    def drawn_only(self) -> bool:
-        """Never: the graphs are of a method for photographs."""
-        return False
-
-    @property
     def on_processor(self) -> bool:
         """True: onnxruntime runs these graphs on the CPU, whatever else the machine has."""
         return True

@@ -166,26 +166,13 @@ class Pipeline:
         self.backbone.redraws = False  # type: ignore[assignment]
 
     @property
-    def drawn_only(self) -> bool:
-        """Whether the model stands on the bundle that ships, whose networks have seen procedural faces only."""
-        return getattr(getattr(self.backbone, "bundle", None), "name", "") == "synth64"
-
-    @property
     def detector(self) -> Detector:
         """The face detector, made at its first use for what the policy then says is to be found.
 
-        By default YuNet for models of photographs, whose bundle has a codec, and MTCNN for those of drawn faces: each
-        bundle's `framing` was measured with its own.
+        By default YuNet, with which each bundle's `framing` was measured.
         """
         if self._detector is None:
-            from faceanon.weights.bundle import Bundle
-
-            bundle = getattr(self.backbone, "bundle", None)
-            if isinstance(bundle, Bundle) and bundle.has("codec"):
-                name = "yunet"
-            else:
-                name = "mtcnn"
-            self._detector = shipped_detector(name, self.policy.searched, self.device)
+            self._detector = shipped_detector("yunet", self.policy.searched, self.device)
         return self._detector
 
     @detector.setter

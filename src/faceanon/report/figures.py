@@ -215,18 +215,7 @@ EXPLANATIONS: dict[str, Explanation] = {
         1,
     ),
     "parsing_iou_outside": _E("Parsing IoU outside the face", "The same over what anonymizing should keep.", "higher"),
-    "attribute_r2": _E(
-        "Pose and expression kept",
-        "Share of the variance of the drawn pose and expression that landmarks of the result still explain.",
-        "higher",
-    ),
     "parsing_iou": _E("Parsing IoU", "Agreement of face parts (hair, eyes, mouth, ...) with the original.", "higher"),
-    "pixel_accuracy": _E("Pixels labelled rightly", "Share of all pixels.", "higher", "%", 1),
-    "probe_r2": _E(
-        "Factors read off the features",
-        "Share of the variance of what the renderer drew that a linear probe on the network's features explains.",
-        "higher",
-    ),
     "fid": _E("FID", "Fréchet distance on the bundle's own features; biased for few pictures.", "lower", "", 3),
     "kid": _E(
         "KID",

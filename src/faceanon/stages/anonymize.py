@@ -89,7 +89,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         part_emphasis: float = 0.0,
         anchor_from: Path | None = None,
         report: Path = Path("runs/report"),
-        protocol: str | None = "synth64-v1",
+        protocol: str | None = None,
         features: Path | None = None,
         **kwargs: Any,  # noqa: ANN401 - jsonargparse reads names and types off the base class
     ) -> None:

@@ -129,7 +129,7 @@ class PriorStage(Stage):
         generator: Generator,
         encoder: PyramidEncoder,
         discriminator: nn.Module | None = None,
-        bundle: str = "synth64",
+        bundle: str = "photo128_mesh",
         weights: PriorWeights = PriorWeights(),
         adversarial_from: float = 0.7,
         adversarial_after: int | None = None,

@@ -18,7 +18,7 @@ from faceanon import __version__
 from faceanon.errors import UserError
 from faceanon.training.acceleration import Acceleration
 from faceanon.training.checkpoint_file import DamagedError, read_checkpoint
-from faceanon.training.config_files import load_config, with_bases
+from faceanon.training.config_files import load_config
 from faceanon.training.guard import FiniteGuard
 from faceanon.training.orderly import in_order
 from faceanon.training.precision import choose_precision
@@ -72,7 +72,7 @@ class FaceAnonCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: object) -> None:
         """Keep what was typed, before Lightning merges a checkpoint's hyperparameters into it."""
         try:
-            self.config = parser.parse_args(with_name(parser, with_bases(sys.argv[1:])))
+            self.config = parser.parse_args(with_name(parser, sys.argv[1:]))
         except UnicodeDecodeError as error:
             raise UserError(f"a config file is not UTF-8 text ({error}); save it as such") from error
         config = self.config[self.config.subcommand]

@@ -72,15 +72,15 @@ class Bundle:
     Examples:
         >>> import torch
         >>> from faceanon.weights.bundle import Bundle
-        >>> bundle = Bundle("synth64")
+        >>> bundle = Bundle("photo128")
         >>> bundle.image_size, bundle.judge_name
-        (64, 'conv_judge')
-        >>> embedding = bundle.recogniser(torch.zeros(2, 3, 64, 64))
+        (128, 'dlib_resnet')
+        >>> embedding = bundle.recogniser(torch.zeros(2, 3, 128, 128))
         >>> embedding.norm(dim=1)
         tensor([1., 1.])
     """
 
-    def __init__(self, path: str | Path = "synth64") -> None:
+    def __init__(self, path: str | Path) -> None:
         self.folder = bundle_path(path)
         self.spec = read_spec(self.folder)
         self.name: str = self.spec["name"]
@@ -122,7 +122,7 @@ class Bundle:
             self.require("parser")
             raise UserError(
                 f"{self.folder / 'bundle.yaml'} does not say which classes of its parser are the face: "
-                "add `parsing:` with face, edited, head and parts, as checkpoints/synth64/bundle.yaml has it"
+                "add `parsing:` with face, edited, head and parts"
             )
         classes: dict[str, Any] = self.spec["parsing"]
         return classes

@@ -110,6 +110,6 @@ def test_three_large_faces_without_torch_take_less_time_and_half_the_memory(repo
 
 @pytest.mark.slow
 def test_prepared_batches_make_a_step_cheaper(repo):
-    told = printed(repo, "benchmarks/prepared_speed.py", "configs/photo128/dbaf_s1.yaml", "--batches", "16")
+    told = printed(repo, "benchmarks/prepared_speed.py", "configs/dbaf_s1.yaml", "--batches", "16")
     # 1.94 on a quiet machine.
     assert float(re.search(r"([\d.]+) times", told)[1]) > 1.4, told

@@ -22,8 +22,8 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.data.batches import hold_out
 from faceanon.errors import UserError
-from faceanon.metrics.auxiliary import area_under_roc
 from faceanon.metrics.interval import statistic_interval
+from faceanon.metrics.roc import area_under_roc
 from faceanon.networks.critics import block
 from faceanon.photo.align import crop, whole_picture
 from faceanon.studies.photographs.figures import Figures

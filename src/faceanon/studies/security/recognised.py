@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from faceanon.metrics.auxiliary import area_under_roc
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.recognition import Lookup, compare_rows
+from faceanon.metrics.roc import area_under_roc
 from faceanon.studies.security.base import SecurityRow
 
 Interval = tuple[float, float]

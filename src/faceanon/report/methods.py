@@ -29,11 +29,10 @@ COLUMNS = (
 
 
 def named(judge: str, recogniser: str) -> list[Column]:
-    """The columns with the bundle's names in them, and the direction of each."""
+    """The columns with the bundle's names in them."""
     columns = []
     for column in COLUMNS:
-        name = column.name.format(judge=judge, recogniser=recogniser)
-        columns.append(replace(column, name=name, better=better(name)))
+        columns.append(replace(column, name=column.name.format(judge=judge, recogniser=recogniser)))
     return columns
 
 
@@ -69,7 +68,8 @@ def markdown(methods: Mapping[str, Mapping[str, Mapping[str, float]]], columns: 
     for name, figures in methods.items():
         cells = tuple(summary_cell(column.name, figures.get(column.name)) for column in columns)
         lines.append(Line(name, cells))
-    return Board(columns, lines, "method").markdown()
+    directed = [replace(column, better=better(column.name)) for column in columns]
+    return Board(directed, lines, "method").markdown()
 
 
 def summary_cell(name: str, value: Mapping[str, float] | None, interval: tuple[float, float] | None = None) -> Cell:

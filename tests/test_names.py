@@ -25,7 +25,7 @@ model:
       init_args: {bundle: BUNDLE}
 data:
   class_path: faceanon.data.folder.FolderFaces
-  init_args: {image_size: 64}
+  init_args: {root: photos, image_size: 64}
 trainer:
   logger:
     class_path: faceanon.callbacks.csv_logger.CSVLogger

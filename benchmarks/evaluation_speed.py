@@ -104,7 +104,8 @@ def main() -> None:
     faces = FaceBatch(image, torch.arange(len(rows)) // 2, torch.full((len(rows),), -1))
     batches = []
     for start in range(0, len(rows), args.batch):
-        batches.append(faces.map(lambda item, first=start: item[first : first + args.batch]))
+        chosen = slice(start, start + args.batch)
+        batches.append(FaceBatch(faces.image[chosen], faces.identity[chosen], faces.attribute[chosen]))
     spent = measure(backbone, bundle, batches, args.rounds)
     print(f"{args.method}: {2 * args.people} pictures, {args.rounds} rounds; all figures equal, bit for bit")
     for way in WAYS:

@@ -100,7 +100,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        0 done, 1 failed, 2 wrong usage or input, 3 where `evaluate` had to leave files out.
+        0 done, 1 failed, 2 wrong usage or input, 3 files were left out.
     """
     arguments = list(sys.argv[1:] if args is None else args)
     name = arguments[0] if arguments else "--help"

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 CARD_BYTES = 4_000_000
 CARD_ENTRIES = 100_000
+NAME_BYTES = 255  # that a file system takes for a name
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -75,6 +76,41 @@ def raw_bytes(tensor: Tensor) -> bytes:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
+def short_name(name: str) -> str:
+    """Sixteen hexadecimal digits that stand for a name of any length.
+
+    Examples:
+        >>> from faceanon.files import short_name
+        >>> short_name("party.png")
+        '27b162b00dc1dbdf'
+    """
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+
+
+def check_name(path: Path) -> None:
+    """Refuse a path with a name that no file system takes.
+
+    Raises:
+        UserError: If a file or folder in it has more than `NAME_BYTES`.
+    """
+    for name in path.parts:
+        length = len(os.fsencode(name))
+        if length > NAME_BYTES:
+            raise UserError(f"{path}: the name has {length} bytes, more than {NAME_BYTES}; choose a shorter one")
+
+
+def unfinished(path: Path) -> str:
+    """How the names of the files begin that become `path` when they are complete."""
+    # Short, so that a name of any length that the file system takes can be written.
+    return f".faceanon-{short_name(path.name)}-"
+
+
+def clear_unfinished(path: Path) -> None:
+    """Remove what a kill left of `path` while it was being written."""
+    for file in path.parent.glob(f"{unfinished(path)}*"):
+        file.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """A file to write and read that takes the place of `path` when all is written; until then `path` is as it was.
@@ -89,7 +125,7 @@ def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Beside the target, since a rename is atomic within one file system only.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(unfinished(path) + secrets.token_hex(4))
     try:
         # With its rights from the first byte on: a chmod would come too late for what is private.
         with open(temporary, "xb+", opener=partial(os.open, mode=mode)) as file:

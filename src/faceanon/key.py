@@ -302,6 +302,13 @@ class Password:
         self.kdf = kdf or KdfParameters()
         self._known: dict[tuple[bytes, KdfParameters], Secret] = {}
 
+    def of_run(self, salt: bytes, kdf: KdfParameters) -> Password:
+        """The same password for what a run makes that has salt and cost already."""
+        other = Password(self._text, salt, kdf, self._most)
+        # No salt costs a second derivation.
+        other._known = self._known
+        return other
+
     def secret(self, salt: bytes | None = None, kdf: KdfParameters | None = None) -> Secret:
         """The secret under `salt` and `kdf`, those of this run by default.
 

@@ -61,15 +61,16 @@ def test_one_photo_there_and_back(tmp_path, capsys):
 def test_folder_is_mirrored_and_bad_files_are_named(tmp_path, capsys):
     faces = [make_face(tmp_path / "in" / name, seed) for seed, name in enumerate(("a.png", "x/b.png", "x/y/c.webp"))]
     (tmp_path / "in/broken.jpg").write_text("no picture")
-    (tmp_path / "in/notes.txt").write_text("ignored")
+    (tmp_path / "in/notes.txt").write_text("no picture either")
     make_face(tmp_path / "in/oblong.png", size=(64, 80))
     words = tmp_path / "in", tmp_path / "hidden", "--aligned", "--password-env", "PW"
-    assert call(anonymize, *words) == 0
+    assert call(anonymize, *words) == 3
     out = capsys.readouterr().out
     assert "broken.jpg is not a picture" in out
     assert "must be square, not 64x80" in out
     assert "3 face(s) in 3 photo(s)" in out
-    assert "2 file(s) skipped" in out
+    assert "notes.txt: no kind of picture" in out
+    assert "3 file(s) skipped" in out
     assert call(recover, tmp_path / "hidden", tmp_path / "back", "--password-env", "PW") == 0
     for face in faces:
         place = face.relative_to(tmp_path / "in").with_suffix(".png")
@@ -157,14 +158,13 @@ def test_photo_without_a_face_writes_nothing(tmp_path):
         ("in", "in/out", "lies in"),
         ("in", "taken.png", "is a file"),
         ("empty", "out", "no pictures in"),
-        ("twins", "out", "would all become"),
         ("in/a.png", "b.bmp", "must be a .png"),
         ("in/a.png", "in/a.png", "is the input itself"),
         ("in/a.png", "taken.png", "--overwrite"),
     ],
 )
 def test_wrong_paths_are_refused_before_the_password(tmp_path, source, target, message):
-    for name in ("in/a.png", "taken.png", "twins/a.png", "twins/a.jpg"):
+    for name in ("in/a.png", "taken.png"):
         make_face(tmp_path / name)
     (tmp_path / "empty").mkdir()
     before = sorted(tmp_path.rglob("*"))

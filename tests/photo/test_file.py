@@ -4,6 +4,7 @@ import os
 from dataclasses import replace
 
 import numpy as np
+import pillow_heif
 import pytest
 from PIL import Image
 
@@ -198,3 +199,36 @@ def test_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
         write_photo(path, LoadedPhoto(PIXELS))
     assert path.read_bytes() == b"old"
     assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_a_heic_is_turned_once_and_shows_its_primary_picture(tmp_path):
+    pixels = np.zeros((40, 60, 3), np.uint8)
+    pixels[:20, :30] = 250
+    views = pillow_heif.HeifFile()
+    views.add_from_pillow(Image.new("RGB", (32, 32), "red"))
+    views.add_from_pillow(Image.fromarray(pixels))
+    views.save(tmp_path / "live.heic", quality=95, primary_index=1)
+    live = load_photo(tmp_path / "live.heic").pixels
+    assert live.shape == (40, 60, 3)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise: what is bright at the top left comes to the top right
+    pillow_heif.from_pillow(Image.fromarray(pixels)).save(tmp_path / "turned.heic", exif=exif.tobytes(), quality=95)
+    turned = load_photo(tmp_path / "turned.heic").pixels
+    assert turned.shape == (60, 40, 3)
+    assert turned[10, 30].min() > 200
+    assert turned[10, 10].max() < 50
+
+
+def test_a_heic_of_ten_bits_is_read(tmp_path):
+    ramp = np.linspace(0, 65535, 64).astype(np.uint16)
+    wide = np.broadcast_to(ramp[None, :, None], (64, 64, 3))
+    pillow_heif.encode("RGB;16", (64, 64), wide.tobytes(), tmp_path / "wide.heic", quality=-1)
+    shown = load_photo(tmp_path / "wide.heic").pixels.astype(int)
+    assert np.abs(shown - (wide >> 8)).max() <= 4
+
+
+def test_a_jpeg_carries_manifests_that_fill_several_segments(tmp_path):
+    for length in (10, 60_000, 70_000, 400_000):
+        text = "<&é" * (length // 3)
+        write_photo(tmp_path / "a.jpg", LoadedPhoto(np.zeros((16, 16, 3), np.uint8), text))
+        assert load_photo(tmp_path / "a.jpg").manifest == text

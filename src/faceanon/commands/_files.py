@@ -1,4 +1,4 @@
-"""What goes in and what comes out: arguments, and which file becomes which, checked before any work is done."""
+"""What goes in and what comes out: arguments, and which engine runs the model."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import argparse
 import importlib.util
 import os
 import sys
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +14,6 @@ from faceanon.errors import UserError
 from faceanon.light.processor import has_bfloat16
 
 if TYPE_CHECKING:
-    from faceanon.pipeline.many.folder import Job
     from faceanon.pipeline.photo import Pipeline
 
 FORMATS = ("png", "jpg", "webp")
@@ -47,6 +44,9 @@ class FileOptions:
         nodes: Machines that share a folder.
         csv: Table of what was done to which face; None for the usual place.
         on_error: `skip` a bad file, or `stop` at it.
+
+    Raises:
+        UserError: IN or OUT has a name that is too long for a file system.
     """
 
     input: str
@@ -62,6 +62,14 @@ class FileOptions:
     nodes: int
     csv: str | None
     on_error: str
+
+    def __post_init__(self) -> None:
+        from faceanon.files import check_name
+
+        # Before anybody asks the system for such a file.
+        for path in (self.input, self.output):
+            if path is not None:
+                check_name(Path(path))
 
     @property
     def source(self) -> Path:
@@ -88,7 +96,9 @@ class FileOptions:
 def add_file_arguments(parser: argparse.ArgumentParser, what: str, output_needed: bool = True) -> None:
     """Add IN, OUT and how to treat files."""
     parser.usage = "%(prog)s [options] IN OUT" if output_needed else "%(prog)s [options] IN [OUT]"
-    parser.add_argument("input", metavar="IN", help=f"{what}, or a folder with photos in it and below")
+    parser.add_argument(
+        "input", metavar="IN", help=f"{what}, video, or a folder of them (searched through and through)"
+    )
     parser.add_argument(
         "output",
         metavar="OUT",
@@ -132,37 +142,6 @@ def add_rare_file_arguments(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def plan(source: Path, target: Path, suffixes: frozenset[str], overwrite: bool, suffix: str = ".png") -> list[Job]:
-    """Which file becomes which; for folders, whether an output exists is left to `pipeline.many.folder.plan_folder`.
-
-    Args:
-        source: File or folder.
-        target: File or folder.
-        suffixes: Endings of pictures in a folder, lower case.
-        overwrite: Whether a file's output may exist.
-        suffix: Ending of the outputs where `target` does not say it.
-
-    Raises:
-        UserError: If there is nothing to do, or an output exists, is of another format, or would be written twice.
-    """
-    from faceanon.photo.metadata import check_beside, check_suffix
-
-    if source.is_dir():
-        jobs = _plan_folder(source, target, suffixes, suffix)
-    elif source.is_file():
-        jobs = [(source, target / f"{source.stem}{suffix}" if target.is_dir() else target)]
-        check_target(source, jobs[0][1], overwrite)
-        if not overwrite:
-            check_beside(jobs[0][1])
-    else:
-        raise UserError(f"no such file or folder: {source}")
-    # Two photos, a.jpg and a.webp, would both become a.png.
-    _check_unique(jobs)
-    for _, output in jobs:
-        check_suffix(output)
-    return jobs
-
-
 def check_target(source: Path, target: Path, overwrite: bool) -> None:
     """Whether one file may be written.
 
@@ -174,48 +153,6 @@ def check_target(source: Path, target: Path, overwrite: bool) -> None:
         raise UserError(f"{target} is the input itself; write to another file")
     if target.exists() and not overwrite:
         raise UserError(f"{target} exists; give --overwrite to replace it")
-
-
-def _plan_folder(source: Path, target: Path, suffixes: frozenset[str], suffix: str) -> list[Job]:
-    if target.is_file():
-        raise UserError(f"{source} is a folder but {target} is a file; name a folder to write to")
-    if target.resolve().is_relative_to(source.resolve()):
-        raise UserError(f"{target} lies in {source}; write to a folder outside, or outputs would be taken for inputs")
-    jobs = []
-    for path in pictures(source, suffixes):
-        jobs.append((path, (target / path.relative_to(source)).with_suffix(suffix)))
-    return jobs
-
-
-def pictures(source: Path, suffixes: frozenset[str]) -> list[Path]:
-    """The picture files below a folder, in order; hidden ones are left out.
-
-    Raises:
-        UserError: If there are none.
-    """
-    photos = []
-    for path in source.rglob("*"):
-        # Hidden files look like pictures by their ending: macOS writes ._a.jpg beside a.jpg on foreign disks.
-        if path.suffix.lower() in suffixes and not path.name.startswith(".") and path.is_file():
-            photos.append(path)
-    ordered = sorted(photos)
-    if not ordered:
-        raise UserError(f"no pictures in {source} ({', '.join(sorted(suffixes))})")
-    return ordered
-
-
-def _check_unique(jobs: Sequence[Job]) -> None:
-    targets = []
-    for _, target in jobs:
-        targets.append(target)
-    for target, count in Counter(targets).items():
-        if count > 1:
-            sources = []
-            for source, other in jobs:
-                if other == target:
-                    sources.append(source.name)
-            names = ", ".join(sources)
-            raise UserError(f"{names} would all become {target}; rename all but one")
 
 
 def load_pipeline(files: FileOptions, torch_for: str | None = None, photos: int = 1) -> Pipeline:

@@ -1,10 +1,10 @@
-"""One photo, or a folder of photos, also by several processes: progress bar, summary, table, and named failures."""
+"""One photo, or a folder, also by several processes: progress bar, summary, table, and named failures."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, fields
 from functools import reduce
@@ -17,16 +17,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from faceanon.commands._files import FileOptions
+from faceanon.commands._folder import TABLE_NAME, Plan
 from faceanon.commands._secret import PasswordOptions
+from faceanon.commands._video import told_to
 from faceanon.errors import NoRoomError, UserError
 
 if TYPE_CHECKING:
     from faceanon.key import Password
-    from faceanon.pipeline.many.folder import FolderPlan, FolderRun, Job, MakeTask
+    from faceanon.pipeline.many.folder import FilmOutcome, FolderPlan, FolderRun, MakeFilm, MakeTask
     from faceanon.pipeline.photo import Pipeline
     from faceanon.pipeline.steps import Outcome
 
-TABLE_NAME = "faceanon.csv"
+LEFT_OUT = 3  # exit code
 DEVICES = ("cpu", "cuda")  # of which several processes can each have one
 
 
@@ -43,6 +45,8 @@ class Tally:
     kept: int = 0
     people: int = 0
     before: int = 0
+    films: int = 0
+    film_faces: int = 0
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unmet: list[str] = field(default_factory=list)
@@ -54,6 +58,13 @@ class Tally:
             setattr(self, name, getattr(self, name) + int(getattr(outcome, name)))
         for note in outcome.photo.notes:
             self.notes.append(f"{outcome.photo.name}: {note}")
+
+    def add_film(self, outcome: FilmOutcome) -> None:
+        """Count one finished film, its faces and its notes."""
+        self.films += 1
+        self.film_faces += outcome.faces
+        for note in outcome.notes:
+            self.notes.append(f"{outcome.source}: {note}")
 
     def __add__(self, other: Tally) -> Tally:
         """What two processes have done; `before` is common to both, and unmet is who neither has met."""
@@ -70,8 +81,8 @@ class Tally:
         """Remember which of the persons in `--select` and `--exclude` nobody was like."""
         self.unmet = [] if pipeline.people is None else pipeline.people.unmet()
 
-    def report(self, console: Console, verb: str, target: Path) -> None:
-        """Name the failures, then sum up in one line."""
+    def report(self, console: Console, verb: str, target: Path, hidden: int = 0) -> None:
+        """Name the failures, then sum up in one line; `hidden` files were passed over."""
         which = "done this time" if self.before else "of this run"
         notes = list(self.notes)
         for name in self.unmet:
@@ -83,7 +94,8 @@ class Tally:
             lines.append(f"skipped: {name}")
         for line in lines:
             console.print(_printable(line), markup=False, highlight=False, soft_wrap=True)
-        parts = [f"{verb} {self.faces} face(s) in {self.photos} photo(s) -> {target}"]
+        films = f" and {self.film_faces} in {self.films} film(s)" if self.films else ""
+        parts = [f"{verb} {self.faces} face(s) in {self.photos} photo(s){films} -> {target}"]
         # With a vault nothing is gone: recover --exact brings hidden faces back as well.
         how = "otherwise" if self.kept else "for good instead"
         counted = (
@@ -93,8 +105,9 @@ class Tally:
             (self.left, "left readable, as asked"),
             (self.people, "person(s) met in several photos, each of them one stranger"),
             (self.redetected, "photo(s) without recovery data: faces detected again, recovered less exactly"),
-            (self.before, "photo(s) were done before"),
-            (len(self.failures), "file(s) skipped"),
+            (self.before, "file(s) were done before"),
+            (len(self.failures), "file(s) skipped, exit code 3"),
+            (hidden, "hidden or system file(s) not looked at"),
         )
         for count, what in counted:
             if count:
@@ -151,12 +164,13 @@ def check_shares(files: FileOptions, password: PasswordOptions, folder: bool) ->
 
 
 def prepare_folder(
-    files: FileOptions, password: PasswordOptions, jobs: Sequence[Job], settings: Mapping[str, Any]
+    files: FileOptions, password: PasswordOptions, whole: Plan, settings: Mapping[str, Any]
 ) -> FolderPlan | None:
     """Check the arguments of a run over a folder, before a password is asked for; None where IN is one photo.
 
     Raises:
-        UserError: If there are too few workers, or the folder holds what must not be replaced.
+        UserError: If there are too few workers, or the folder holds what must not be replaced, or films alone for
+            several processes.
     """
     from faceanon.pipeline.many.folder import plan_folder
 
@@ -168,28 +182,36 @@ def prepare_folder(
         if files.csv is not None:
             raise UserError("--csv is for folders; anonymize --list-faces shows the faces of one photo")
         return None
-    return plan_folder(files.source, files.target, jobs, settings, files.overwrite)
+    if files.shared:
+        whole.leave_films("films are not shared; give the command again without --devices and --nodes")
+        whole.check_work(files.source)
+    return plan_folder(files.source, files.target, whole.jobs, settings, files.overwrite, whole.films)
 
 
 def run_jobs(
     files: FileOptions,
-    jobs: Sequence[Job],
+    whole: Plan,
     folder: FolderPlan | None,
     pipeline: Pipeline,
     password: Password,
     make: MakeTask,
+    film: MakeFilm,
     verb: str,
 ) -> int:
-    """Do one photo, or what is left of a run over a folder; the exit code.
+    """Do one photo, or a folder of photos and films, and say what was done.
 
     Args:
-        files: Where the results go, and how a folder is worked through.
-        jobs: Which file becomes which.
-        folder: The run over a folder, or None for the one photo in `jobs`.
+        files: What was typed.
+        whole: Which file becomes which.
+        folder: The run, as `prepare_folder` gives it.
         pipeline: The model.
-        password: Gives the keys.
+        password: Whose faces.
         make: Makes the task of a photo; salt and cost are the password's own where they are None.
+        film: Does a film.
         verb: What is done, in the past tense.
+
+    Returns:
+        0 if all was done, 3 if something was left out, 2 if nothing was done.
 
     Raises:
         UserError: If the photo, or the run, cannot be done.
@@ -197,19 +219,26 @@ def run_jobs(
     from faceanon.pipeline.tasks import run_task
 
     if folder is not None:
-        return _run_folder(files, folder, pipeline, password, make, verb)
+        return _run_folder(files, whole, folder, pipeline, password, make, film, verb)
     tally = Tally()
     # A single photo draws a salt of its own; only a folder has one to share.
-    tally.add(run_task(make(*jobs[0], None, None)))
+    tally.add(run_task(make(*whole.jobs[0], None, None)))
     tally.look_back(pipeline)
-    tally.report(Console(), verb, files.target)
+    tally.report(Console(), verb, whole.jobs[0][1])
     return 0
 
 
 def _run_folder(
-    files: FileOptions, plan: FolderPlan, pipeline: Pipeline, password: Password, make: MakeTask, verb: str
+    files: FileOptions,
+    whole: Plan,
+    plan: FolderPlan,
+    pipeline: Pipeline,
+    password: Password,
+    make: MakeTask,
+    film: MakeFilm,
+    verb: str,
 ) -> int:
-    """Do what is left of a run; 0 if anything is done at its end, else 2.
+    """Do what is left of a run; see `run_jobs`.
 
     Raises:
         UserError: If the run cannot be resumed, or at the first bad file with `--on-error stop`.
@@ -217,8 +246,8 @@ def _run_folder(
     from faceanon.pipeline.many.engine import usual_workers
     from faceanon.pipeline.many.folder import FolderRun
 
-    run = FolderRun(plan, pipeline, password, make, files.workers or usual_workers())
-    tally = Tally(before=len(plan.jobs) - len(run.todo))
+    run = FolderRun(plan, pipeline, password, make, files.workers or usual_workers(), film)
+    tally = Tally(before=run.before)
     stop = files.on_error == "stop"
     if files.shared:
         shared = _share(files, run, tally, stop)
@@ -240,10 +269,15 @@ def _run_folder(
     finally:
         # In `finally`: a run that stops at a bad file, or by Ctrl+C, leaves the table of what it has done too.
         if not full and (run.anything_done or files.csv):
-            _write_table(run, Path(files.csv) if files.csv else plan.target / TABLE_NAME)
+            _write_table(run, whole, Path(files.csv) if files.csv else plan.target / TABLE_NAME)
     tally.people = run.people
-    tally.report(Console(), verb, plan.target)
-    return 0 if tally.photos or tally.before else 2
+    tally.notes = [*whole.notes, *tally.notes]
+    for path, why in whole.left.items():
+        tally.failures.append(f"{path}: {why}")
+    tally.report(Console(), verb, plan.target, whole.hidden)
+    if not (tally.photos or tally.films or tally.before):
+        return 2
+    return LEFT_OUT if tally.failures else 0
 
 
 def _share(files: FileOptions, run: FolderRun, own: Tally, stop: bool) -> Tally | None:
@@ -286,10 +320,13 @@ def _share(files: FileOptions, run: FolderRun, own: Tally, stop: bool) -> Tally 
 
 
 def _work(run: FolderRun, tally: Tally, stop: bool) -> None:
+    from faceanon.pipeline.steps import Outcome
+
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn()
+    few = len(run.todo) < 2 and not run.films
     with (
         # On standard error, so that a pipe gets the summary alone.
-        Progress(*columns, console=Console(stderr=True), transient=True, disable=len(run.todo) < 2) as progress,
+        Progress(*columns, console=Console(stderr=True), transient=True, disable=few) as progress,
         # Closed also where the loop ends early: then the threads stop, and the journal is closed.
         closing(run.results()) as results,
     ):
@@ -299,26 +336,35 @@ def _work(run: FolderRun, tally: Tally, stop: bool) -> None:
             return lambda: progress.advance(looked_at)
 
         run.watch = watch
-        task = progress.add_task("photos", total=len(run.plan.jobs), completed=tally.before)
+        run.told = lambda name: told_to(progress, name)
+        files = len(run.plan.jobs) + len(run.plan.films)
+        task = progress.add_task("files", total=files, completed=tally.before)
         for _, result in results:
             if isinstance(result, UserError):
                 if stop:
                     raise result
                 tally.failures.append(str(result))
-            else:
+            elif isinstance(result, Outcome):
                 tally.add(result)
+            else:
+                tally.add_film(result)
             progress.advance(task)
 
 
-def _write_table(run: FolderRun, path: Path) -> None:
+def _write_table(run: FolderRun, whole: Plan, path: Path) -> None:
     from faceanon.pipeline.many.table import write_table
 
+    lines = dict(run.lines)
+    sources = list(whole.left)
+    for source, why in whole.left.items():
+        name = run.plan.name(source)
+        lines[name] = {"event": "failed", "source": name, "error": why}
+    for source, _ in (*run.plan.jobs, *run.plan.films):
+        sources.append(source)
     # Results came as threads finished; the table keeps the folder's order.
-    names = []
-    for source, _ in run.plan.jobs:
-        names.append(run.plan.name(source))
-    lines = []
-    for name in names:
-        if name in run.lines:
-            lines.append(run.lines[name])
-    write_table(path, lines)
+    rows = []
+    for source in sorted(sources):
+        name = run.plan.name(source)
+        if name in lines:
+            rows.append(lines[name])
+    write_table(path, rows)

@@ -1,26 +1,28 @@
-"""`anonymize` and `recover` on one video file."""
+"""`anonymize` and `recover` on videos."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from faceanon.commands._files import FileOptions, check_target
+from faceanon.commands._files import INSTALL, FileOptions, check_target
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
     from faceanon.key import Password
+    from faceanon.pipeline.many.folder import FilmOutcome, MakeFilm, Told
     from faceanon.pipeline.photo import Pipeline
-    from faceanon.pipeline.video.anonymize import VideoOutcome
-    from faceanon.pipeline.video.passes import Progress as Told
+    from faceanon.pipeline.video.anonymize import VideoOptions, VideoOutcome
     from faceanon.pipeline.video.writer import Quality
 
 SUFFIXES = frozenset({".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".ts", ".webm", ".wmv"})
@@ -93,6 +95,11 @@ def is_video(path: str | Path) -> bool:
     return Path(path).suffix.lower() in SUFFIXES and not Path(path).is_dir()
 
 
+def has_videos(folder: Path) -> bool:
+    """Whether videos lie in a folder."""
+    return any(is_video(path) for path in folder.rglob("*"))
+
+
 def settled(args: argparse.Namespace) -> argparse.Namespace:
     """The arguments, those of photos or of videos with the values they have where nothing was typed.
 
@@ -100,6 +107,9 @@ def settled(args: argparse.Namespace) -> argparse.Namespace:
         UserError: If an option was typed that IN's kind does not have.
     """
     kind, others = ("photos", PHOTOS_ONLY) if is_video(args.input) else ("videos", VIDEOS_ONLY)
+    # A camera's folder holds both kinds.
+    if has_videos(Path(args.input)):
+        others = {}
     typed = []
     for name in others:
         # An option of `store_true` that nobody typed is False, every other one None.
@@ -157,6 +167,8 @@ def check_video(files: FileOptions) -> tuple[Path, Path]:
     Raises:
         UserError: If IN is missing, or OUT exists, has another ending or is IN.
     """
+    from faceanon.files import check_name
+
     if files.output is None:
         raise UserError("name OUT, the video to write")
     source = files.source
@@ -167,6 +179,7 @@ def check_video(files: FileOptions) -> tuple[Path, Path]:
         target = target / f"{source.stem}.mp4"
     if target.suffix.lower() not in OUTPUTS:
         raise UserError(f"{target}: a video is written as .mp4, .mov or .mkv; name OUT so")
+    check_name(target)
     check_target(source, target, files.overwrite)
     return source, target
 
@@ -178,6 +191,13 @@ def quality_of(options: QualityOptions) -> Quality:
     return Quality(options.crf, options.lossless, options.full_colour)
 
 
+def _options(quality: QualityOptions, follow: FollowOptions, sidecar: bool) -> VideoOptions:
+    from faceanon.pipeline.video.anonymize import VideoOptions
+    from faceanon.pipeline.video.tracks import TrackOptions
+
+    return VideoOptions(TrackOptions(follow.every, follow.max_gap), quality_of(quality), follow.strict, sidecar)
+
+
 def anonymize_one(
     quality: QualityOptions,
     follow: FollowOptions,
@@ -187,10 +207,9 @@ def anonymize_one(
     password: Password,
 ) -> int:
     """Anonymize a video and say what was done; 1 if `--strict` refused."""
-    from faceanon.pipeline.video.anonymize import UncoveredError, VideoOptions, anonymize_video
-    from faceanon.pipeline.video.tracks import TrackOptions
+    from faceanon.pipeline.video.anonymize import UncoveredError, anonymize_video
 
-    options = VideoOptions(TrackOptions(follow.every, follow.max_gap), quality_of(quality), follow.strict, sidecar)
+    options = _options(quality, follow, sidecar)
     try:
         with _progress() as told:
             outcome = anonymize_video(pipeline, *paths, password, options, told)
@@ -201,6 +220,58 @@ def anonymize_one(
     for line in summary(outcome, paths[1]):
         _say(line)
     return 0
+
+
+def needs_av() -> None:
+    """Refuse where what reads videos is not installed.
+
+    Raises:
+        UserError: It is not.
+    """
+    if importlib.util.find_spec("av") is None:
+        raise UserError(f"videos need PyAV, which is not installed: {INSTALL}")
+
+
+def film_anonymizer(
+    quality: QualityOptions, follow: FollowOptions, sidecar: bool, load: Callable[[], Pipeline]
+) -> MakeFilm:
+    """What anonymizes the films of a folder, one after another; the model is loaded for the first one."""
+    loaded = cache(load)
+
+    def film(source: Path, target: Path, password: Password, told: Told) -> FilmOutcome:
+        needs_av()
+        from faceanon.pipeline.many.folder import FilmOutcome
+        from faceanon.pipeline.video.anonymize import UncoveredError, anonymize_video, describe_missing
+
+        options = _options(quality, follow, sidecar)
+        try:
+            outcome = anonymize_video(loaded(), source, target, password, options, told)
+        except UncoveredError as error:
+            raise UserError(str(error)) from error
+        tracks = tuple(report.track for report in outcome.tracks)
+        notes = []
+        if any(track.missing for track in tracks):
+            notes.append(f"{describe_missing(tracks)}; look there, or raise --max-gap")
+        if outcome.dropped:
+            notes.append(f"not copied: {', '.join(outcome.dropped)}")
+        return FilmOutcome(source, len(tracks), outcome.frames, tuple(notes))
+
+    return film
+
+
+def film_recoverer(quality: QualityOptions, deniable: bool, load: Callable[[], Pipeline]) -> MakeFilm:
+    """What recovers the films of a folder, as `film_anonymizer`."""
+    loaded = cache(load)
+
+    def film(source: Path, target: Path, password: Password, told: Told) -> FilmOutcome:
+        needs_av()
+        from faceanon.pipeline.many.folder import FilmOutcome
+        from faceanon.pipeline.video.recover import recover_video
+
+        done = recover_video(loaded(), source, target, password, quality_of(quality), told, deniable)
+        return FilmOutcome(source, done.tracks, done.frames)
+
+    return film
 
 
 def recover_one(
@@ -254,12 +325,17 @@ def _say(line: str) -> None:
 def _progress() -> Iterator[Told]:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        known: dict[str, TaskID] = {}
+        yield told_to(bars)
 
-        def told(stage: str, done: int, total: int) -> None:
-            if stage not in known:
-                # Not every file says how many frames it has; 0 stands for that.
-                known[stage] = bars.add_task(stage, total=total or None)
-            bars.update(known[stage], completed=done)
 
-        yield told
+def told_to(bars: Progress, name: str = "") -> Told:
+    """What shows each stage of a video as a bar, with the video's name before it."""
+    known: dict[str, TaskID] = {}
+
+    def told(stage: str, done: int, total: int) -> None:
+        if stage not in known:
+            # Not every file says how many frames it has; 0 stands for that.
+            known[stage] = bars.add_task(f"{name} {stage}".strip(), total=total or None)
+        bars.update(known[stage], completed=done)
+
+    return told

@@ -1,4 +1,4 @@
-"""Replace every face of a photo, or of each photo in a folder, by a stranger's.
+"""Replace every face of a photo or video, or of each one in a folder, by a stranger's.
 
 The same password brings the faces back (`faceanon recover`). The output carries
 what recovery needs besides: keep it as it is. EXIF data are not copied.
@@ -12,24 +12,19 @@ what recovery needs besides: keep it as it is. EXIF data are not copied.
 A face that is not found stays as it is: look at the results before you publish.
 A file that faceanon anonymized before is refused; --again does it all the same.
 A folder that was interrupted resumes when the same command is given again.
-Exit code: 0 done, 1 failed, 2 wrong usage or input (or no face in the photo).
+Exit code: 0 done, 1 failed, 2 wrong usage or input (or no face in the photo), 3
+a folder is done but for the files that are named with the reason.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from faceanon.commands._files import (
-    FileOptions,
-    add_file_arguments,
-    add_rare_file_arguments,
-    load_pipeline,
-    pictures,
-    plan,
-)
+from faceanon.commands._files import FileOptions, add_file_arguments, add_rare_file_arguments, load_pipeline
+from faceanon.commands._folder import look_into, plan
 from faceanon.commands._people import (
     PeopleChoice,
     PeopleOptions,
@@ -38,7 +33,7 @@ from faceanon.commands._people import (
     choices,
     people_of,
 )
-from faceanon.commands._run import check_shares, prepare_folder, quiet_pictures, run_jobs
+from faceanon.commands._run import LEFT_OUT, check_shares, prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import PasswordOptions, add_password_arguments, check_password, password_of
 from faceanon.commands._typed import typed
 from faceanon.commands._video import (
@@ -48,12 +43,14 @@ from faceanon.commands._video import (
     add_video_arguments,
     anonymize_one,
     check_video,
+    film_anonymizer,
     is_video,
     settled,
 )
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
+    from faceanon.commands._folder import Plan
     from faceanon.key import KdfParameters
     from faceanon.photo.detect import Detector
     from faceanon.photo.policy import Policy
@@ -247,27 +244,51 @@ def _video(options: AnonymizeOptions, policy: Policy) -> int:
 
 
 def _photos(options: AnonymizeOptions, policy: Policy) -> int:
-    from faceanon.photo.file import SUFFIXES
     from faceanon.pipeline.many.meeting import casting
     from faceanon.pipeline.tasks import AnonymizeTask, Output
 
     files = options.files
     output = Output(files.quality, options.sidecar, options.vault, options.carry == "pixels")
-    jobs = plan(files.source, files.target, SUFFIXES, files.overwrite, f".{files.format}")
+    whole = plan(files.source, files.target, files.overwrite, f".{files.format}")
     # A format that cannot hold what was asked for is refused before a password is asked for.
-    for _, target in jobs:
+    for _, target in whole.jobs:
         output.encoding(target)
-    folder = prepare_folder(files, options.password, jobs, _settings(options))
+    _leave_films(options, whole)
+    folder = prepare_folder(files, options.password, whole, _settings(options))
     # Once all arguments are known to be right, and before the model, which takes longer than a typing error should.
     password = password_of(options.password, confirm=True)
-    pipeline = _pipeline(options, policy, len(jobs))
+    pipeline = _pipeline(options, policy, len(whole.jobs))
     if options.same_stranger:
         casting(pipeline)  # says at once if the model has no cast
 
     def make(photo: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
         return AnonymizeTask(pipeline, photo, file, password, salt, kdf, options.aligned, output, options.again)
 
-    return run_jobs(files, jobs, folder, pipeline, password, make, "anonymized")
+    def load() -> Pipeline:
+        # As for a film alone, which torch does.
+        film = replace(files, input=str(whole.films[0][0]))
+        return _pipeline(replace(options, files=film), policy)
+
+    film = film_anonymizer(options.video, options.follow, options.sidecar, load)
+    return run_jobs(files, whole, folder, pipeline, password, make, film, "anonymized")
+
+
+def _leave_films(options: AnonymizeOptions, whole: Plan) -> None:
+    """Do no films where something is asked for that films do not have, and name how films are done."""
+    select, exclude = options.choices()
+    asked = {
+        "--aligned": options.aligned,
+        "--select": select.numbers or select.photos,
+        "--exclude": exclude.numbers or exclude.photos,
+        "--vault": options.vault,
+        "--carry": options.carry,
+    }
+    for option, value in asked.items():
+        if value and whole.films:
+            whole.leave_films(f"{option} is for photos only; anonymize the film by itself, without it")
+            whole.check_work(options.files.source)
+    if options.same_stranger and whole.films:
+        whole.notes.append("--same-stranger is for photos; in each film a person becomes a stranger of its own")
 
 
 def _settings(options: AnonymizeOptions) -> dict[str, Any]:
@@ -291,6 +312,7 @@ def _settings(options: AnonymizeOptions) -> dict[str, Any]:
         "redraw": options.redraw,
         "select": select.settings(),
         "exclude": exclude.settings(),
+        "films": {**asdict(options.video), **asdict(options.follow)},
     }
 
 
@@ -341,7 +363,7 @@ def _pipeline(options: AnonymizeOptions, policy: Policy, photos: int = 1) -> Pip
 
 
 def _list_faces(options: AnonymizeOptions, policy: Policy) -> int:
-    from faceanon.photo.file import SUFFIXES, load_photo
+    from faceanon.photo.file import load_photo
 
     files = options.files
     source = files.source
@@ -351,7 +373,16 @@ def _list_faces(options: AnonymizeOptions, policy: Policy) -> int:
         raise UserError("--list-faces writes nothing, in one process; leave --csv, --devices and --nodes away")
     if not source.exists():
         raise UserError(f"no such file or folder: {source}")
-    photos = pictures(source, SUFFIXES) if source.is_dir() else [source]
+    photos = [source]
+    left: dict[Path, str] = {}
+    if source.is_dir():
+        contents = look_into(source)
+        photos = contents.photos
+        left = contents.left
+        if not photos:
+            raise UserError(f"no pictures in {source}; name a folder with some")
+        for film in contents.films:
+            left[film] = "--list-faces looks at photos only"
     pipeline = _pipeline(options, policy)
     shown = 0
     for photo in photos:
@@ -360,7 +391,7 @@ def _list_faces(options: AnonymizeOptions, policy: Policy) -> int:
         except UserError as error:
             if not source.is_dir() or files.on_error == "stop":
                 raise
-            print(f"skipped: {error}")
+            left[photo] = str(error)
             continue
         shown += 1
         print(photo)
@@ -368,4 +399,8 @@ def _list_faces(options: AnonymizeOptions, policy: Policy) -> int:
             print(f"  {face.describe()}")
     if shown and not options.aligned:
         print(f"Faces below {policy.searched:g} px of the photo were not looked for.")
-    return 0 if shown else 2
+    for path, why in left.items():
+        print(f"skipped: {path}: {why}")
+    if not shown:
+        return 2
+    return LEFT_OUT if left else 0

@@ -19,19 +19,21 @@ A file whose metadata were stripped has lost the salt and the places of its face
 file of the same run (a picture, its .faceanon.json, or the folder of the run), and the faces are detected again, less
 exactly. It has lost sealed codes as well, unless `anonymize --carry pixels` wrote all that recovery needs into the
 faces' pixels too, where it is found by itself.
-Exit code: 0 done, 1 failed, 2 wrong usage or input (no faceanon data in the picture, another model; nothing is
-written).
+In a folder every file is done, or named with the reason why not.
+Exit code: 0 all done, 1 failed, 2 wrong usage or input (no faceanon data in the picture, another model; nothing is
+written), 3 a folder is done but for the files that are named.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faceanon.commands._files import FileOptions, add_file_arguments, add_rare_file_arguments, load_pipeline, plan
+from faceanon.commands._files import FileOptions, add_file_arguments, add_rare_file_arguments, load_pipeline
+from faceanon.commands._folder import plan
 from faceanon.commands._run import check_shares, prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import PasswordOptions, add_password_arguments, check_password, password_of
 from faceanon.commands._typed import typed
@@ -40,6 +42,7 @@ from faceanon.commands._video import (
     add_rare_video_arguments,
     add_video_arguments,
     check_video,
+    film_recoverer,
     is_video,
     recover_one,
     settled,
@@ -154,16 +157,18 @@ def _video(options: RecoverOptions) -> int:
 
 def _photos(options: RecoverOptions) -> int:
     from faceanon.photo.manifests import manifest_like
-    from faceanon.photo.metadata import WRITABLE
     from faceanon.pipeline.exact import ExactTask, no_model
     from faceanon.pipeline.tasks import Output, RecoverTask
 
     files = options.files
     output = Output(files.quality)
-    jobs = plan(files.source, files.target, frozenset(WRITABLE), files.overwrite, f".{files.format}")
+    whole = plan(files.source, files.target, files.overwrite, f".{files.format}")
     if options.exact:
-        _check_exact(options, jobs, output)
-    folder = prepare_folder(files, options.password, jobs, _settings(options))
+        _check_exact(options, whole.jobs, output)
+        if whole.films:
+            whole.leave_films("--exact is for photos only; recover the film by itself, without it")
+            whole.check_work(files.source)
+    folder = prepare_folder(files, options.password, whole, _settings(options))
     # A wrong --like is named before the password is asked for.
     like = None if options.like is None else manifest_like(Path(options.like))
     # Asked for once: a typing error costs another try here, and no faces.
@@ -171,14 +176,15 @@ def _photos(options: RecoverOptions) -> int:
     if options.exact:
         pipeline = no_model()
     else:
-        pipeline = load_pipeline(files, photos=len(jobs))
+        pipeline = load_pipeline(files, photos=len(whole.jobs))
 
     def make(picture: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
         if options.exact:
             return ExactTask(pipeline, picture, file, password, output, options.force)
         return RecoverTask(pipeline, picture, file, password, output, like, options.deniable, options.force)
 
-    return run_jobs(files, jobs, folder, pipeline, password, make, "recovered")
+    film = film_recoverer(options.video, options.deniable, lambda: load_pipeline(files, "a video"))
+    return run_jobs(files, whole, folder, pipeline, password, make, film, "recovered")
 
 
 def _settings(options: RecoverOptions) -> dict[str, Any]:
@@ -191,6 +197,7 @@ def _settings(options: RecoverOptions) -> dict[str, Any]:
         "exact": options.exact,
         "deniable": options.deniable,
         "force": options.force,
+        "films": asdict(options.video),
     }
 
 

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,11 @@ from PIL import Image, ImageCms, UnidentifiedImageError
 from faceanon.errors import UserError
 
 MAX_PIXELS = 80_000_000  # 240 MB of pixels; below the size at which Pillow itself starts to warn
+# What cameras, phones, scanners and messengers write. Pillow knows more, some of it through other programs, as
+# PostScript. The rest is tried in this order, and a TGA, which has no sign of its own, last.
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "PPM", "TIFF", "AVIF", "JPEG2000", "TGA")
+# Phones add views to a photo in these; the first, or the one that is marked so, is the photo.
+OF_VIEWS = ("MPO", "HEIF")
 ORIENTATION = 0x0112
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -51,6 +57,23 @@ class Decoded:
     notes: tuple[str, ...]
 
 
+@cache
+def picture_endings() -> frozenset[str]:
+    """Endings of the picture files that are read, in lower case.
+
+    Examples:
+        >>> from faceanon.photo.decode import picture_endings
+        >>> sorted({".heic", ".jfif", ".txt"} & picture_endings())
+        ['.heic', '.jfif']
+    """
+    _register_heif()
+    endings = set()
+    for ending, name in Image.registered_extensions().items():
+        if name in (*FORMATS, *OF_VIEWS):
+            endings.add(ending)
+    return frozenset(endings)
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[Image.Image]:
     """The picture at `path`, not yet decoded; its errors, also later ones, are one line each.
@@ -61,7 +84,7 @@ def opened(path: Path) -> Iterator[Image.Image]:
     try:
         with _FILTERS, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            image = Image.open(path)
+            image = Image.open(path, formats=_formats(path))
         with image:
             yield image
     except (UserError, MemoryError):
@@ -131,6 +154,24 @@ def decode_bytes(data: bytes) -> Decoded:
         return decode(image, "a picture", convert_profile=False)
 
 
+def _formats(path: Path) -> tuple[str, ...]:
+    """The formats that the file at `path` may have."""
+    with path.open("rb") as file:
+        head = file.read(12)
+    # A HEIC begins so, as do AVIF and films; other pictures need not wait for its library.
+    if head[4:8] != b"ftyp":
+        return FORMATS
+    _register_heif()
+    return ("HEIF", *FORMATS)
+
+
+@cache
+def _register_heif() -> None:
+    import pillow_heif
+
+    pillow_heif.register_heif_opener()
+
+
 def _too_large(name: str) -> str:
     return f"{name} has more than {MAX_PIXELS // 1_000_000} million pixels; make it smaller first"
 
@@ -143,12 +184,12 @@ def _check(image: Image.Image, name: str) -> None:
             f"{name}: a picture of floating point numbers has no defined white; convert it to 8 or 16 bit first"
         )
     frames = getattr(image, "n_frames", 1)
-    # Phones add views to a photo this way; the first one is the photo.
-    if frames > 1 and image.format != "MPO":
+    if frames > 1 and image.format not in OF_VIEWS:
         raise UserError(f"{name} holds {frames} pictures (an animation, or pages); save each as a file of its own")
 
 
 def _upright(image: Image.Image, notes: list[str]) -> Image.Image:
+    # The reader of HEIC has turned the picture by itself, and says so in its EXIF data: no turn is left to be made.
     try:
         turn = TURNS.get(image.getexif().get(ORIENTATION, 1))
     except Exception:  # as in `opened`; a camera's notes are not worth the picture

@@ -29,8 +29,6 @@ from faceanon.sealed import pixels
 
 Photo = str | Path | Image.Image | NDArray[np.uint8]
 
-SUFFIXES = frozenset({".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-
 
 @dataclass(frozen=True)
 class LoadedPhoto:

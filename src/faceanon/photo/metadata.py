@@ -1,12 +1,17 @@
 """How a manifest travels: in PNG as iTXt, in JPEG and WebP as XMP, or in a JSON file beside the picture.
 
+A segment of a JPEG holds 64 kB. Longer XMP goes there as Adobe's extended XMP: a short packet that names the rest, and
+the rest in segments that say where they belong.
+
 A vault travels in PNG as a private chunk that editors must drop when they change pixels, else beside the picture: the
 segments of a JPEG are too short for it, and XMP is text.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
+import os
 import re
 from pathlib import Path
 from xml.sax.saxutils import escape, unescape
@@ -17,6 +22,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from faceanon.errors import UserError
+from faceanon.files import NAME_BYTES, short_name
 
 MANIFEST_KEY = "faceanon"
 WRITABLE = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
@@ -39,7 +45,16 @@ _PACKET = (
     '</rdf:Description></rdf:RDF></x:xmpmeta><?xpacket end="w"?>'
 )
 _ELEMENT = re.compile(rb"<faceanon:manifest>(.*?)</faceanon:manifest>", re.DOTALL)
+_EXTENSION = b"http://ns.adobe.com/xmp/extension/\0"
+_EXTENDED = (
+    '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?><x:xmpmeta xmlns:x="adobe:ns:meta/">'
+    '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description rdf:about="" '
+    'xmlns:xmpNote="http://ns.adobe.com/xmp/note/" xmpNote:HasExtendedXMP="{digest}"/></rdf:RDF></x:xmpmeta>'
+    '<?xpacket end="w"?>'
+)
 _SEGMENT_LIMIT = 65533  # what the two bytes of a JPEG segment's length leave
+_PART_BYTES = 65_000  # of an extension, beside its head
+_DIGEST = 32  # characters
 
 
 def sidecar_of(path: Path) -> Path:
@@ -51,12 +66,20 @@ def sidecar_of(path: Path) -> Path:
         >>> sidecar_of(Path("out") / "party.png").name
         'party.png.faceanon.json'
     """
-    return path.with_name(path.name + SIDECAR_SUFFIX)
+    return _beside(path, SIDECAR_SUFFIX)
 
 
 def vault_of(path: Path) -> Path:
     """Where the vault of `path` lies when it is not in the file."""
-    return path.with_name(path.name + VAULT_SUFFIX)
+    return _beside(path, VAULT_SUFFIX)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    name = path.name + suffix
+    if len(os.fsencode(name)) > NAME_BYTES:
+        # A short stand-in: the picture's own name fits the file system, but not with the ending behind it.
+        name = short_name(path.name) + suffix
+    return path.with_name(name)
 
 
 def check_beside(path: Path) -> None:
@@ -155,7 +178,7 @@ def encode(
         image.save(data, "JPEG", quality=quality or JPEG_QUALITY, subsampling=0, icc_profile=icc)
         if manifest is None:
             return data.getvalue()
-        return _with_segment(data.getvalue(), _packet(manifest), path)
+        return _with_xmp(data.getvalue(), _packet(manifest))
     return data.getvalue()
 
 
@@ -170,7 +193,7 @@ def embedded(image: Image.Image) -> str | None:
         xmp = xmp.encode()
     if not isinstance(xmp, bytes):
         return None
-    element = _ELEMENT.search(xmp)
+    element = _ELEMENT.search(xmp) or _ELEMENT.search(_extension(image))
     if element is None:
         return None
     # Bytes that are no UTF-8 raise nothing here: `Manifest.from_json` judges the text.
@@ -249,14 +272,40 @@ def _packet(manifest: str) -> bytes:
     return _PACKET.format(text=escape(manifest)).encode()
 
 
-def _with_segment(jpeg: bytes, packet: bytes, path: Path) -> bytes:
-    """Put an APP1 segment behind the start and the JFIF head."""
-    body = _HEAD + packet
-    if len(body) > _SEGMENT_LIMIT:
-        raise UserError(f"{path}: too many faces for the metadata of a JPEG; write PNG or WebP, or add --sidecar")
+def _with_xmp(jpeg: bytes, packet: bytes) -> bytes:
+    """Put XMP behind the start and the JFIF head."""
+    bodies = [_HEAD + packet]
+    if len(bodies[0]) > _SEGMENT_LIMIT:
+        bodies = _extended(packet)
+    segments = b""
+    for body in bodies:
+        # The length counts its own two bytes as well, but not the marker.
+        segments += b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body
     # Past the start-of-image marker, and past a JFIF head, which has to be the first segment.
     start = 2
     if jpeg[2:4] == b"\xff\xe0":
         start += 2 + int.from_bytes(jpeg[4:6], "big")
-    # The length counts its own two bytes as well, but not the marker.
-    return jpeg[:start] + b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body + jpeg[start:]
+    return jpeg[:start] + segments + jpeg[start:]
+
+
+def _extended(packet: bytes) -> list[bytes]:
+    """A long packet as the bodies of several segments."""
+    digest = hashlib.md5(packet, usedforsecurity=False).hexdigest().upper()
+    bodies = [_HEAD + _EXTENDED.format(digest=digest).encode()]
+    head = _EXTENSION + digest.encode() + len(packet).to_bytes(4, "big")
+    for start in range(0, len(packet), _PART_BYTES):
+        bodies.append(head + start.to_bytes(4, "big") + packet[start : start + _PART_BYTES])
+    return bodies
+
+
+def _extension(image: Image.Image) -> bytes:
+    """The extended XMP of an opened JPEG, joined; empty where there is none."""
+    parts = {}
+    # Only Pillow's reader of JPEG has this list.
+    segments: list[tuple[str, bytes]] = getattr(image, "applist", [])
+    for _, body in segments:
+        if body.startswith(_EXTENSION):
+            # Behind the digest and the length of the whole.
+            place = len(_EXTENSION) + _DIGEST + 4
+            parts[int.from_bytes(body[place : place + 4], "big")] = body[place + 4 :]
+    return b"".join(parts[start] for start in sorted(parts))

@@ -183,10 +183,10 @@ def test_kills_at_thirty_random_moments(photos, uninterrupted, tmp_path):
 def test_a_finished_run_has_nothing_left_and_sees_what_changed(tmp_path):
     photos, target = make_photos(tmp_path / "in", 3), tmp_path / "out"
     run_all(photos, target)
-    assert [task.source.name for task, _ in run_all(photos, target)] == ["broken.png"]
+    assert [source.name for source, _ in run_all(photos, target)] == ["broken.png"]
     (target / "a/01.png").unlink()
     os.utime(photos / "b/c/00.png", ns=(1, 1))
-    assert sorted(task.source.name for task, _ in run_all(photos, target)) == ["00.png", "01.png", "broken.png"]
+    assert sorted(source.name for source, _ in run_all(photos, target)) == ["00.png", "01.png", "broken.png"]
 
 
 def test_another_password_model_or_setting_does_not_go_on(photos, tmp_path):
@@ -314,7 +314,8 @@ def test_a_disk_without_room_for_a_photo_ends_the_run_and_fails_no_photo(photos,
 
 
 def test_what_a_kill_left_of_the_table_goes_with_the_next_one(tmp_path):
-    for name in (".faceanon.csv.thxj0n24", ".faceanon.csv.notes"):
+    half = files.unfinished(tmp_path / "faceanon.csv")
+    for name in (f"{half}thxj0n24", ".faceanon-notes"):
         (tmp_path / name).write_text("half")
     write_table(tmp_path / "faceanon.csv", [])
-    assert {path.name for path in tmp_path.iterdir()} == {".faceanon.csv.notes", "faceanon.csv"}
+    assert {path.name for path in tmp_path.iterdir()} == {".faceanon-notes", "faceanon.csv"}

@@ -1,14 +1,14 @@
 """A run over a folder that can be killed at any moment and resumed.
 
 A photo is written atomically, and noted in the journal when it is there. The same command again skips what is
-noted and does the rest under the salt of the first time, so a person stays the same stranger throughout.
+noted and does the rest under the salt of the first time, so a person stays the same stranger throughout. Films come
+after the photos, one after another.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from faceanon.errors import NoRoomError, UserError
+from faceanon.files import clear_unfinished
 from faceanon.key import KdfParameters, Password, Secret
 from faceanon.landmarks.album import Album
 from faceanon.photo.decode import decode_bytes
 from faceanon.photo.file import load_photo
-from faceanon.photo.metadata import check_beside, encode
+from faceanon.photo.metadata import check_beside, encode, sidecar_of, vault_of
 from faceanon.pipeline.many.engine import run_tasks
 from faceanon.pipeline.many.journal import JOURNAL_NAME, History, Journal, read_run
 from faceanon.pipeline.many.meeting import casting, meet
@@ -37,7 +38,28 @@ if TYPE_CHECKING:
 Job = tuple[Path, Path]
 MakeTask = Callable[[Path, Path, bytes | None, KdfParameters | None], Task]
 FULL = "float32"  # where a backbone or a journal says nothing of its precision
-_TEMPORARY = re.compile(r"(faceanon\.(json|vault)\.)?[a-z0-9_]{8}")  # how `write_atomic` ends its unfinished files
+
+
+@dataclass(frozen=True)
+class FilmOutcome:
+    """What was done to a film.
+
+    Args:
+        source: The film.
+        faces: How many were followed through it.
+        frames: Number of frames.
+        notes: What else there is to say.
+    """
+
+    source: Path
+    faces: int
+    frames: int
+    notes: tuple[str, ...] = ()
+
+
+Result = Outcome | FilmOutcome | UserError
+Told = Callable[[str, int, int], None]  # what is being done, frames done, frames in all
+MakeFilm = Callable[[Path, Path, Password, Told], FilmOutcome]
 
 
 @dataclass
@@ -51,6 +73,7 @@ class FolderPlan:
         settings: What decides the results; a run is resumed under the same ones only.
         history: What an earlier run did, or None.
         whole: Good bytes of its journal.
+        films: Which film becomes which.
     """
 
     source: Path
@@ -59,6 +82,7 @@ class FolderPlan:
     settings: dict[str, Any]
     history: History | None = None
     whole: int = 0
+    films: Sequence[Job] = ()
 
     def name(self, path: Path) -> str:
         """What the journal calls a source."""
@@ -83,16 +107,13 @@ def fingerprint(path: Path) -> str:
     return hashlib.sha256(f"{status.st_size} {status.st_mtime_ns}".encode()).hexdigest()[:16]
 
 
-def clear_unfinished(output: Path) -> None:
-    """Remove what a kill left of `output`, and of what goes beside it, while they were being written."""
-    prefix = f".{output.name}."
-    for path in output.parent.iterdir() if output.parent.is_dir() else ():
-        if path.name.startswith(prefix) and _TEMPORARY.fullmatch(path.name.removeprefix(prefix)):
-            path.unlink(missing_ok=True)
-
-
 def plan_folder(
-    source: Path, target: Path, jobs: Sequence[Job], settings: Mapping[str, Any], overwrite: bool
+    source: Path,
+    target: Path,
+    jobs: Sequence[Job],
+    settings: Mapping[str, Any],
+    overwrite: bool,
+    films: Sequence[Job] = (),
 ) -> FolderPlan:
     """Check a run against what is in the target folder already.
 
@@ -104,11 +125,11 @@ def plan_folder(
         whole = 0
     else:
         history, whole = read_run(target / JOURNAL_NAME)
-    plan = FolderPlan(source, target, jobs, dict(settings), history, whole)
+    plan = FolderPlan(source, target, jobs, dict(settings), history, whole, films)
     if history is not None:
         _check_settings(history.head.get("settings"), plan.settings, target)
     ours = set() if history is None else history.begun
-    for _, output in jobs:
+    for _, output in (*jobs, *films):
         if not overwrite and output.relative_to(target).as_posix() not in ours:
             if output.exists():
                 raise UserError(f"{output} exists; give --overwrite to replace it")
@@ -135,6 +156,8 @@ class FolderRun:
         password: Of the run; its salt is used if the run is new.
         make: Makes a task from source, target, salt and cost of the derivation.
         workers: Threads beside the backbone.
+        film: Does a film under a password of the run's salt; None where there are none to be done.
+        told: Gives, for the name of a film, what is told how far it is.
         watch: With `same_stranger` in the settings: is told how many photos are looked at before any is changed, and
             gives what to call after each.
     """
@@ -144,6 +167,8 @@ class FolderRun:
     password: Password = field(repr=False)
     make: MakeTask
     workers: int
+    film: MakeFilm | None = None
+    told: Callable[[str], Told] = lambda name: lambda stage, done, total: None
     watch: Callable[[int], Callable[[], object]] = lambda photos: lambda: None
     lines: dict[str, dict[str, Any]] = field(default_factory=dict)
     head: dict[str, Any] = field(default_factory=dict, init=False)
@@ -164,15 +189,25 @@ class FolderRun:
         if (before := self.head.get("precision", FULL)) != precision:
             was = f"{before!s:.60}, not {precision}"
             raise UserError(f"{self.plan.target} holds a run of the model in {was}; give that one, or --overwrite")
-        todo = []
-        for job in self.plan.jobs:
-            if not self.plan.finished(job):
-                todo.append(job)
-        self.todo = todo
+        self.todo = self._left(self.plan.jobs)
+        self.films = self._left(self.plan.films)
         self.lines.update({} if history is None else history.last)
 
-    def results(self) -> Generator[tuple[Task, Outcome | UserError], None, None]:
-        """Do what is left; every finished photo is in the journal before it is yielded.
+    @property
+    def before(self) -> int:
+        """How many photos and films an earlier run has done."""
+        return len(self.plan.jobs) + len(self.plan.films) - len(self.todo) - len(self.films)
+
+    def _left(self, jobs: Sequence[Job]) -> list[Job]:
+        """Those that no earlier run has done."""
+        left = []
+        for job in jobs:
+            if not self.plan.finished(job):
+                left.append(job)
+        return left
+
+    def results(self) -> Generator[tuple[Path, Result], None, None]:
+        """Do what is left; every finished photo or film is in the journal before it is yielded.
 
         Raises:
             UserError: If the run is resumed under another password, or the journal or a photo cannot be written for
@@ -180,7 +215,9 @@ class FolderRun:
         """
         with self.open() as journal:
             try:
-                yield from self.work(journal, self.todo)
+                for task, result in self.work(journal, self.todo):
+                    yield task.source, result
+                yield from self._work_films(journal)
             finally:
                 # A journal without a finished photo would only bind the next run to these settings.
                 if not self.anything_done:
@@ -196,7 +233,7 @@ class FolderRun:
         if self.todo:
             # First: the photo that is done again to check the password follows the album too.
             self.use(self._known())
-        if self.todo and len(self.todo) < len(self.plan.jobs):
+        if self.before and (self.todo or self.films):
             self._check_password()
         whole = None
         if self.plan.history is not None:
@@ -218,6 +255,8 @@ class FolderRun:
             NoRoomError: At the first photo for which the disk has no room. It is not noted as failed: nothing is wrong
                 with it, and all that come after it would be lost in the same way.
         """
+        if not jobs:
+            return
         rows = min(self.pipeline.batch, len(self.plan.jobs))  # of all, so that a share's results are those of the whole
         # One by one: the engine takes a task when there is room for its photo.
         tasks = (_Noted(self._task(job), self, journal) for job in jobs)
@@ -230,6 +269,36 @@ class FolderRun:
                     name = self.plan.name(task.source)
                     self.note(journal, {"event": "failed", "source": name, "error": str(result)})
                 yield task, result
+
+    def _work_films(self, journal: Journal) -> Iterator[tuple[Path, Result]]:
+        """Do the films that are left.
+
+        Raises:
+            NoRoomError: As `work`.
+        """
+        for source, target in self.films:
+            result: Result
+            try:
+                result = self._film(journal, source, target)
+            except NoRoomError as error:
+                raise NoRoomError(f"{error}; the same command then does what is left") from error
+            except UserError as error:
+                result = error
+                self.note(journal, {"event": "failed", "source": self.plan.name(source), "error": str(error)})
+            yield source, result
+
+    def _film(self, journal: Journal, source: Path, target: Path) -> FilmOutcome:
+        assert self.film is not None
+        stamp = fingerprint(source)
+        name = target.relative_to(self.plan.target).as_posix()
+        password = self.password.of_run(self.salt, self.kdf)
+        # As for photos: a kill leaves no file that the journal does not know.
+        journal.write({"event": "begin", "target": name}, durable=True)
+        outcome = self.film(source, target, password, self.told(source.name))
+        line = {"event": "done", "source": self.plan.name(source), "target": name, "stamp": stamp, "faces": []}
+        done = f"{outcome.faces} face(s) in {outcome.frames} frame(s)"
+        self.note(journal, {**line, "by_model": outcome.faces, "hidden": 0, "film": done, "notes": [*outcome.notes]})
+        return outcome
 
     def adopt(self, head: dict[str, Any]) -> None:
         """Take salt and cost from another process of the same run.
@@ -326,12 +395,16 @@ class FolderRun:
             begun = set()
         else:
             begun = self.plan.history.begun
-        for _, output in self.todo:
+        for _, output in (*self.todo, *self.films):
             if output.relative_to(self.plan.target).as_posix() in begun:
-                clear_unfinished(output)
+                for file in (output, sidecar_of(output), vault_of(output)):
+                    clear_unfinished(file)
 
     def _check_password(self) -> None:
-        """Do one finished photo again: nothing stored tells a right password from a wrong one, but a result does."""
+        """Do one finished photo again: nothing stored tells a right password from a wrong one, but a result does.
+
+        Where films alone are done, their sealed codes tell.
+        """
         for job in self.plan.jobs:
             line = self.lines.get(self.plan.name(job[0]), {})
             if self.plan.finished(job) and line.get("by_model", 0):
@@ -339,10 +412,29 @@ class FolderRun:
                 steps, secret = task.start()
                 outcome = self.pipeline.drive(steps, secret, task.inverse)
                 if not _agree(outcome, job):
-                    raise UserError(
-                        f"{job[1]} was made with another password; give that one, or --overwrite to start anew"
-                    )
+                    raise _another_password(job[1])
                 return
+        for job in self.plan.films:
+            if self.plan.finished(job) and sidecar_of(job[1]).is_file():
+                self._check_film(job[1])
+                return
+
+    def _check_film(self, film: Path) -> None:
+        from faceanon.pipeline.video.codes import stored_codes
+        from faceanon.pipeline.video.record import read_record
+
+        record = read_record(film, None)
+        if record.body is None:
+            return
+        try:
+            with stored_codes(film, record, self._secret()) as codes:
+                codes.check()
+        except WrongPasswordError:
+            raise _another_password(film) from None
+
+
+def _another_password(made: Path) -> UserError:
+    return UserError(f"{made} was made with another password; give that one, or --overwrite to start anew")
 
 
 def _agree(outcome: Outcome, job: Job) -> bool:

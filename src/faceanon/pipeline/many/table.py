@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faceanon.files import write_atomic
-from faceanon.pipeline.many.folder import clear_unfinished
+from faceanon.files import clear_unfinished, write_atomic
 
 COLUMNS = ("source", "target", "status", "face", "x1", "y1", "x2", "y2", "score", "done_by", "note")
 
 
 def write_table(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    """One row a face, or one for a photo without any, in the given order.
+    """One row a face, or one for a film, a recovered photo or a file that was skipped, in the given order.
 
     Args:
         path: The file; appears complete or not at all.
@@ -40,7 +39,9 @@ def _rows(line: Mapping[str, Any]) -> Iterator[list[Any]]:
         yield [line["source"], "", "skipped", *[""] * 7, line["error"]]
         return
     head = [line["source"], line["target"], "done"]
-    if not line["faces"]:
+    if "film" in line:
+        yield [*head, *[""] * 6, "film", f"{line['film']}; {notes}" if notes else line["film"]]
+    elif not line["faces"]:
         count = f"{line['by_model']} face(s)"
         yield [*head, *[""] * 6, "recovered", f"{count}; {notes}" if notes else count]
     for face in line["faces"]:

@@ -19,6 +19,7 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from faceanon.errors import UserError
+from faceanon.files import unfinished
 from faceanon.pipeline.video.frames import Frame, VideoInfo, readable, video_of
 
 
@@ -90,7 +91,7 @@ class VideoWriter:
         with _writable(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # In the target's folder: a rename is atomic within one file system.
-            handle, name = tempfile.mkstemp(self.path.suffix, f".{self.path.stem}.", self.path.parent)
+            handle, name = tempfile.mkstemp(self.path.suffix, unfinished(self.path), self.path.parent)
         os.close(handle)
         self.temporary = Path(name)
         try:

@@ -10,7 +10,7 @@ ZOO_JOBS ?= 1
 ZOO_METHODS ?=
 PYTHON ?= python3.11
 MINUTES ?= 5
-GPU_OUT = $(if $(filter command line,$(origin OUT)),$(OUT),docs/results/log/gpu)
+GPU_OUT = $(if $(filter command line,$(origin OUT)),$(OUT),notebook/gpu)
 PINS ?= -c constraints.txt
 
 .DEFAULT_GOAL := help
@@ -45,8 +45,8 @@ zoo-drawn: $(STAMP) ## train every method on drawn faces of 64 px, all for the s
 	@echo "[zoo-drawn] $(ZOO_STEPS) batches a method, seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)_drawn"
 	@$(BIN)/faceanon zoo --steps $(ZOO_STEPS) --seeds $(ZOO_SEEDS) $(if $(ZOO_METHODS),--methods $(ZOO_METHODS)) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)_drawn
 
-bench: $(STAMP) ## measure time, memory and share of the machine's peak of named cases, into docs/results/log/bench
-	@$(BIN)/faceanon bench --out docs/results/log/bench --page docs/results/log/bench.md
+bench: $(STAMP) ## measure time, memory and share of the machine's peak of named cases, into notebook/bench
+	@$(BIN)/faceanon bench --out notebook/bench --page notebook/bench.md
 
 gpu-report: $(STAMP) ## measure stage 2 on a GPU against the released pattern, and profile it (OUT; ROOT, BUNDLE, MINUTES add trainings)
 	@echo "[gpu-report] results go to $(GPU_OUT)"

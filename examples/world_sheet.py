@@ -1,4 +1,4 @@
-"""Draw the procedural world on one sheet, docs/results/log/synth64_world.webp: python examples/world_sheet.py OUT.webp.
+"""Draw the procedural world on one sheet, notebook/synth64_world.webp: python examples/world_sheet.py OUT.webp.
 
 Rows: five persons in eight attribute sets each; eight persons in one attribute set; eight others, their parsing, and
 their landmarks.

@@ -24,8 +24,8 @@ from faceanon.results import shown_command
 
 REPO = Path(__file__).resolve().parents[2]
 METHODS = REPO / "docs/methods"
-ZOO = REPO / "docs/results/log/zoo.md"
-PHOTOGRAPHS = REPO / "docs/results/log/photo128-methods.md"
+ZOO = REPO / "notebook/zoo.md"
+PHOTOGRAPHS = REPO / "notebook/photo128-methods.md"
 PART = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
 MODELS = {"dbaf_keyed": "dbaf_synth64", "persona": "persona_photo128"}  # preset: the model that ships
 UNTRAINED = ("ifadit_released",)  # has no training of its own, so the zoo leaves it out

@@ -9,7 +9,7 @@ ZOO_JOBS ?= 1
 ZOO_METHODS ?=
 PYTHON ?= python3.11
 MINUTES ?= 5
-GPU_OUT = $(if $(filter command line,$(origin OUT)),$(OUT),docs/results/log/gpu)
+GPU_OUT = $(if $(filter command line,$(origin OUT)),$(OUT),notebook/gpu)
 PINS ?= -c constraints.txt
 
 .DEFAULT_GOAL := help
@@ -40,8 +40,8 @@ zoo: $(STAMP) ## train each method on photographs as long as it needs, test all,
 	@echo "[zoo] photographs of 128 px, seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)"
 	@$(BIN)/faceanon zoo --seeds $(ZOO_SEEDS) $(if $(ZOO_METHODS),--methods $(ZOO_METHODS)) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)
 
-bench: $(STAMP) ## measure time, memory and share of the machine's peak of named cases, into docs/results/log/bench
-	@$(BIN)/faceanon bench --out docs/results/log/bench --page docs/results/log/bench.md
+bench: $(STAMP) ## measure time, memory and share of the machine's peak of named cases, into notebook/bench
+	@$(BIN)/faceanon bench --out notebook/bench --page notebook/bench.md
 
 gpu-report: $(STAMP) ## measure stage 2 on a GPU against the released pattern, and profile it (OUT; ROOT, BUNDLE, MINUTES add trainings)
 	@echo "[gpu-report] results go to $(GPU_OUT)"

@@ -42,7 +42,7 @@ TOP = 3
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("docs/results/log/gpu"), help="folder of the report")
+    parser.add_argument("--out", type=Path, default=Path("notebook/gpu"), help="folder of the report")
     parser.add_argument("--work", type=Path, default=Path("runs/gpu_report"), help="folder of models and sheets")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts (default: all)")
     parser.add_argument("--device", default="cuda")

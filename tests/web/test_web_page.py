@@ -1,6 +1,6 @@
 """A walk through the web page in headless Chromium.
 
-With FACEANON_SCREENSHOTS=docs/results/log it writes the documentation's pictures.
+With FACEANON_SCREENSHOTS=notebook it writes the documentation's pictures.
 """
 
 import importlib.util

@@ -65,7 +65,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         report: Folder of `faceanon test`'s report.
         protocol: Of `faceanon test`, by label or path (docs/reference/protocol.md); None follows none.
         features: Folder where `faceanon test` keeps what its networks make of the originals, for the test of the next
-            method (docs/results/log/speed-loop.md); None keeps nothing.
+            method (notebook/speed-loop.md); None keeps nothing.
         kwargs: Settings of `BackboneStage` and `Stage`.
 
     Raises:

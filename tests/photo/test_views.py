@@ -41,8 +41,8 @@ def test_views_go_from_enlarged_to_small():
         found = scales(width, height, 12)
         assert found == sorted(set(found), reverse=True)
         assert 1.0 in found
-        assert found[-1] * max(width, height) < 2 * 256
-    assert scales(1024, 512, 12) == [1.5, 1.0, 0.5, 0.25]
+        assert found[-1] * max(width, height) < 256
+    assert scales(1024, 512, 12) == [1.5, 1.0, 0.5, 0.25, 0.125]
     assert scales(8192, 100, 12)[0] == 1.0
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 ENLARGED = 1.5  # the largest view of a small photo, for its smallest faces
-LEAST_SIDE = 256  # px; halving ends where the longer side would fall below it: faces that fill such a view are found
+ALONE = 256  # px; longer side below which a view is a second opinion alone: small views take dogs for faces
+LEAST_SIDE = 128  # px; halving ends where the longer side would fall below it
 # No view is searched that shows the smallest wanted face larger than this: a smaller view finds it as well.
 ENOUGH = 36.0
 TILE = 2048  # px; the longest side of what the network is given at once
@@ -63,7 +64,7 @@ def scales(width: int, height: int, min_face: float) -> list[float]:
         >>> scales(1000, 700, min_face=12)
         [1.5, 1.0, 0.5, 0.25]
         >>> scales(8000, 6000, min_face=12)  # what is larger is cut into tiles
-        [1.0, 0.5, 0.25, 0.125, 0.0625]
+        [1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125]
         >>> scales(1000, 700, min_face=100)
         [0.25]
     """

@@ -32,7 +32,7 @@ from faceanon.photo.agreement import (
     without_parts,
 )
 from faceanon.photo.detect import Detection
-from faceanon.photo.views import TURNS, scaled, scales, tiles, turned, turned_back
+from faceanon.photo.views import ALONE, TURNS, scaled, scales, tiles, turned, turned_back
 from faceanon.weights.shipped import open_shipped, usual_threads
 
 STRIDES = (8, 16, 32)
@@ -166,8 +166,12 @@ class YunetDetector:
             rows = np.concatenate([np.empty((0, 15)), *self._parts(image, scale, self.config.bars.again, turn, places)])
             shown = sides(rows) * scale
             fits = np.ones(len(rows), bool)
-            if number < len(wanted) - 1:
+            longer = scale * max(image.shape[:2])
+            # The smallest view that counts alone has to show faces of any size: there is no other one for them.
+            if longer >= 2 * ALONE:
                 fits = shown <= LARGEST
+            if longer < ALONE and scale < 1:
+                rows[:, SCORE] = rows[:, SCORE].clip(max=self.config.bars.likely)
             if scale <= SMALL_VIEW:
                 fits &= shown >= LEAST_IN_SMALL_VIEWS
             rows = rows[fits]

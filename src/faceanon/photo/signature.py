@@ -36,8 +36,8 @@ MOST_PICTURE = 5.0
 MOST_FACE = 8.0
 # The next best turn has to fit so much better: mirror images come no nearer than 7 over all cells.
 CLEARLY = 2.0
-# JPEG of quality 75 leaves at least 0.95 of a large face's sharpness, and 30 leaves 0.8; a blur by 2 px leaves 0.67 of
-# a face in a photograph of 256 px, and of a soft one more.
+# JPEG of quality 75 leaves at least 0.95 of a large face's sharpness, 0.67 of one of 20 px; a blur by 2 px leaves
+# 0.67 of a face in a photograph of 256 px, and of a soft one more.
 LEAST_SHARP = 0.6
 FLAT = 16  # sixteenths of a level: of faces that are flatter nothing can be blurred
 
@@ -210,12 +210,13 @@ def _cause(difference: Difference, now: bytes, before: bytes) -> str:
 
 
 def _recoloured(now: NDArray[np.float64], before: NDArray[np.float64]) -> bool:
-    """Whether one linear mapping of colours `(N, 3)` leads from one picture back to the other."""
-    known = np.column_stack([now, np.ones(len(now))])
-    mapping = np.linalg.lstsq(known, before, rcond=None)[0]
-    left = _rms(known @ mapping - before)
-    # A flat picture is explained by anything, so what is left must be little of what there was.
-    return left <= 0.3 * _rms(before - before.mean(0))
+    """Whether one linear mapping of colours `(N, 3)` leads from one picture to the other."""
+    known = np.column_stack([before, np.ones(len(before))])
+    mapping = np.linalg.lstsq(known, now, rcond=None)[0]
+    left = _rms(known @ mapping - now)
+    spread = _rms(now - now.mean(0))
+    # A black picture would be explained by anything.
+    return left <= 0.3 * spread and spread >= 0.1 * _rms(before - before.mean(0))
 
 
 def signature_of(pixels: Pixels, layers: Layers) -> bytes:

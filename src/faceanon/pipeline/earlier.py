@@ -10,6 +10,8 @@ from faceanon.photo.file import LoadedPhoto, read_manifest
 from faceanon.photo.signature import Pixels, fitted, signature_of
 from faceanon.sealed.pixels import find
 
+AGAIN = "it was anonymized more than once; recover the result again with the password of the time before"
+
 
 def admitted(photo: LoadedPhoto, again: bool) -> LoadedPhoto:
     """A photo that may be anonymized, with the recovery data that it carries already in `manifest`.
@@ -40,15 +42,18 @@ def admitted(photo: LoadedPhoto, again: bool) -> LoadedPhoto:
     return fitted(photo, manifest)
 
 
-def earlier_json(manifest: Manifest, pixels: Pixels) -> str | None:
-    """The earlier record of a picture whose last anonymization was taken back, as JSON, or None.
+def taken_back(photo: LoadedPhoto, manifest: Manifest, pixels: Pixels) -> LoadedPhoto:
+    """The photo after its last anonymization was taken back; one that was anonymized twice carries its first record.
 
     Args:
+        photo: The anonymized photo.
         manifest: Of the last anonymization.
         pixels: The recovered picture, `(H, W, 3)` uint8.
     """
     earlier = manifest.earlier
     if earlier is None:
-        return None
+        return replace(photo, pixels=pixels, manifest=None)
     # Recovery is not exact to the pixel, so the picture has a signature of its own.
-    return replace(earlier, signature=signature_of(pixels, earlier.layers)).to_json()
+    earlier = replace(earlier, signature=signature_of(pixels, earlier.layers))
+    notes = (*photo.notes, AGAIN)
+    return replace(photo, pixels=pixels, manifest=earlier.to_json(), notes=notes)

@@ -13,7 +13,7 @@ from faceanon.photo.metadata import is_lossless
 from faceanon.photo.policy import Policy
 from faceanon.photo.signature import fitted
 from faceanon.photo.vault import VaultOriginals, unseal
-from faceanon.pipeline.earlier import earlier_json
+from faceanon.pipeline.earlier import taken_back
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.steps import Outcome, Steps
 from faceanon.pipeline.tasks import Output
@@ -114,5 +114,5 @@ def _restoring(photo: LoadedPhoto, originals: VaultOriginals, manifest: Manifest
             *notes,
             f"the faces are exact; around them the picture is as {manifest.encoding}, or a later change, left it",
         )
-    photo = replace(photo, pixels=pixels, manifest=earlier_json(manifest, pixels), notes=notes)
+    photo = taken_back(replace(photo, notes=notes), manifest, pixels)
     return Outcome(photo, len(originals.regions), 0)

@@ -31,7 +31,7 @@ from faceanon.photo.file import LoadedPhoto, Photo, load_photo, read_manifest, t
 from faceanon.photo.pictures import Faces, Pictures
 from faceanon.photo.policy import SMALL_FACES, Face, Policy, check_aligned, decide, hide, refuse_hopeless, squares
 from faceanon.photo.signature import fitted, signature_of
-from faceanon.pipeline.earlier import admitted, earlier_json
+from faceanon.pipeline.earlier import admitted, taken_back
 from faceanon.pipeline.steps import Layers, Outcome, Row, Steps, bring_back_layer, change_layer, count_coarse
 from faceanon.sealed.envelope import WrongPasswordError
 from faceanon.sealed.manifests import opened_codes, with_codes
@@ -416,8 +416,7 @@ class Pipeline:
             if failed and not backbone.sealed:
                 raise UserError(f"{photo.name}: the model gives no picture for one of its faces; is the file damaged?")
         coarse = count_coarse(manifest.layers, backbone.face_sizes[0])
-        photo = replace(photo, pixels=pixels, manifest=earlier_json(manifest, pixels))
-        return Outcome(photo, manifest.faces, coarse, len(manifest.hidden))
+        return Outcome(taken_back(photo, manifest, pixels), manifest.faces, coarse, len(manifest.hidden))
 
     def faces(self, photo: LoadedPhoto, aligned: bool = False) -> list[Face]:
         """The faces of a photo, numbered, with what is to be done to each; nothing is changed.

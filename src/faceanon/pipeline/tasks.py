@@ -216,7 +216,9 @@ class RecoverTask:
 
     def finish(self, outcome: Outcome) -> Outcome:
         """Write the recovered photo, and add to the outcome whether its faces had to be detected again."""
-        write_recovered(self.source, self.target, outcome.photo, self.output)
+        # One that was anonymized twice keeps the vault of the first time.
+        vault = None if outcome.photo.manifest is None else read_vault(self.source)
+        write_photo(self.target, outcome.photo, self.output.quality, vault=vault)
         return replace(outcome, redetected=self._redetected)
 
     def _own(self, photo: LoadedPhoto) -> Manifest:
@@ -240,20 +242,6 @@ class RecoverTask:
         own = tuple(map(tuple, layers))
         # Its hidden faces and codes are those of the other file.
         return replace(like, width=width, height=height, layers=own, hidden=(), codes=())
-
-
-def write_recovered(source: Path, target: Path, photo: LoadedPhoto, output: Output) -> None:
-    """Write a recovered photo; one that was anonymized twice with what its first recovery needs.
-
-    Raises:
-        UserError: As `write_photo`.
-    """
-    vault = None
-    if photo.manifest is not None:
-        vault = read_vault(source)
-        line = "it was anonymized more than once; recover the result again with the password of the time before"
-        photo = replace(photo, notes=(*photo.notes, line))
-    write_photo(target, photo, output.quality, vault=vault)
 
 
 def run_task(task: Task) -> Outcome:

@@ -83,6 +83,9 @@ def _own_command(name: str, arguments: list[str]) -> int:
     Raises:
         UserError: There is no such command.
     """
+    # Taken as a path it would be the folder that one is in.
+    if "" in arguments:
+        raise UserError("one of the arguments is empty; is a variable of the shell not set?")
     if name not in COMMANDS:
         raise UserError(f"no command {name!r}; run faceanon --help")
     module = importlib.import_module(f"faceanon.commands.{name}")

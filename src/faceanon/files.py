@@ -41,6 +41,18 @@ if TYPE_CHECKING:
 CARD_BYTES = 4_000_000
 CARD_ENTRIES = 100_000
 NAME_BYTES = 255  # that a file system takes for a name
+ADVICE = {  # what helps where a file cannot be written, by the error's number
+    errno.ENOSPC: "free some space, or choose another disk",
+    errno.EDQUOT: "free some space, or choose another disk",
+    errno.EACCES: "you may not write there; choose another folder",
+    errno.EPERM: "you may not write there; choose another folder",
+    errno.EROFS: "nobody may write there; choose another folder",
+    errno.EISDIR: "name a file in it",
+    errno.ENOTDIR: "a file stands where its folder should be; choose another folder",
+    # What making the folders says of the same.
+    errno.EEXIST: "a file stands where its folder should be; choose another folder",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -229,7 +241,8 @@ def unwritable(path: Path, error: OSError) -> UserError:
         A `NoRoomError` where the disk is full.
     """
     reason = NO_ROOM.get(error.errno or 0) or error.strerror or str(error)
-    line = f"cannot write {path}: {reason}; free some space or choose another folder"
+    advice = ADVICE.get(error.errno or 0, "choose another folder")
+    line = f"cannot write {path}: {reason}; {advice}"
     # A file that is too large says nothing of the next one.
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return NoRoomError(line)

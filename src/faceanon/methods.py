@@ -30,7 +30,9 @@ def device(name: str) -> torch.device:
         # torch.device takes names of devices that are not there; an allocation does not.
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"cannot compute on {name!r}: {str(error).splitlines()[0]}") from error
+        kind = name.partition(":")[0]
+        reason = str(error).splitlines()[0] if kind == "cuda" else "no such device here"
+        raise UserError(f"cannot compute on {name!r}: {reason}; give cpu, or cuda where there is a GPU") from error
     return chosen
 
 

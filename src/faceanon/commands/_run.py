@@ -182,6 +182,9 @@ def prepare_folder(
         if files.csv is not None:
             raise UserError("--csv is for folders; anonymize --list-faces shows the faces of one photo")
         return None
+    # Else it would show when all photos are done.
+    if files.csv is not None and Path(files.csv).is_dir():
+        raise UserError(f"--csv {files.csv} is a folder; name a file in it")
     if files.shared:
         whole.leave_films("films are not shared; give the command again without --devices and --nodes")
         whole.check_work(files.source)

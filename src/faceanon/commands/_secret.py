@@ -197,9 +197,14 @@ def _from_file(path: Path) -> str:
     try:
         # Editors on Windows put a mark in front and \r\n behind, which nobody typed. Other spaces may be meant and
         # stay.
-        return data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+        text = data.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:  # its own message would show a part of the password
         raise UserError(f"the password file {path} is not UTF-8 text; save it as UTF-8") from None
+    # Nobody can type these: a list of passwords, or UTF-16, would lock the faces away from whoever knows the word.
+    for letter, what in (("\n", "several lines"), ("\0", "zero bytes")):
+        if letter in text:
+            raise UserError(f"the password file {path} holds {what}; save the password alone, as one line of UTF-8")
+    return text
 
 
 def _from_keyring(name: str) -> str:

@@ -329,6 +329,8 @@ def _detector(name: str, min_face: float, device: str) -> Detector:
 
     if name in ("mtcnn", "yunet"):
         return shipped_detector(name, min_face, device)
+    if not Path(name).exists():
+        raise UserError(f"no detector {name!r}: give yunet, mtcnn, or the file of an SCRFD network")
     from faceanon.photo.scrfd import ScrfdDetector
 
     return ScrfdDetector(name, min_face, device)

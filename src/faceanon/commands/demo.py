@@ -62,6 +62,9 @@ def run(args: argparse.Namespace) -> int:
     options = typed(DemoOptions, args)
     if options.batches < 1:
         raise UserError(f"--batches is {options.batches}; give 1 or more")
+    # Else it would show when the first stage is prepared.
+    if options.out.is_file():
+        raise UserError(f"--out {options.out} is a file; name a folder to write to")
     from faceanon.training.cli import run as train
 
     first = options.out / "stage1"

@@ -93,12 +93,16 @@ def opened(path: Path) -> Iterator[Image.Image]:
     except FileNotFoundError as error:
         raise UserError(f"no such picture: {path}") from error
     except UnidentifiedImageError as error:
-        raise UserError(f"{path} is not a picture that can be read; convert it to PNG or JPEG") from error
+        raise UserError(_no_picture(path)) from error
     except Image.DecompressionBombError as error:
         raise UserError(_too_large(str(path))) from error
+    except OSError as error:
+        # Only the system's own errors have a number; Pillow's are about the file.
+        if error.errno is None:
+            raise _damaged(path, error) from error
+        raise UserError(f"cannot open {path}: {error.strerror}") from error
     except Exception as error:  # on damaged files Pillow raises nearly every class there is
-        reason = (str(error).splitlines() or [""])[0][:120] or type(error).__name__
-        raise UserError(f"{path} cannot be read ({reason}); the file is damaged or cut short") from error
+        raise _damaged(path, error) from error
 
 
 def decode(image: Image.Image, name: str, convert_profile: bool = True) -> Decoded:
@@ -170,6 +174,21 @@ def _register_heif() -> None:
     import pillow_heif
 
     pillow_heif.register_heif_opener()
+
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    reason = (str(error).splitlines() or [""])[0][:120] or type(error).__name__
+    return UserError(f"{path} cannot be read ({reason}); the file is damaged or cut short")
+
+
+def _no_picture(path: Path) -> str:
+    with path.open("rb") as file:
+        start = file.read(64).lstrip().lower()
+    if not start:
+        return f"{path} is empty; copy it again"
+    if start.startswith((b"<!doctype", b"<html")):
+        return f"{path} is not a picture but a web page; load the picture itself down again"
+    return f"{path} is not a picture that can be read; convert it to PNG or JPEG"
 
 
 def _too_large(name: str) -> str:

@@ -80,7 +80,10 @@ def read_pack(path: Path) -> Pack:
             files[name] = KNOWN[name]
     if not files:
         seen = ", ".join(sorted(names)[:4]) or "nothing"
-        raise UserError(f"{path}: no pack of InsightFace's; it holds {seen}; expected files such as w600k_r50.onnx")
+        raise UserError(
+            f"{path} is neither a bundle (it has no bundle.yaml) nor a pack of InsightFace's (files such as "
+            f"w600k_r50.onnx); it holds {seen}"
+        )
     return Pack(files, path, _digest(path, files))
 
 

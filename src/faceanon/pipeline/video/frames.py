@@ -165,6 +165,8 @@ def _opened(path: Path) -> Iterator[InputContainer]:
     if not path.is_file():
         raise UserError(f"no such video: {path}")
     try:
+        if path.stat().st_size == 0:
+            raise UserError(f"{path} is empty; copy it again")
         container = av.open(str(path))
     except (av.FFmpegError, OSError, ValueError) as error:
         raise UserError(f"{path} is not a video that can be read; it may be cut short or of another kind") from error

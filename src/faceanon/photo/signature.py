@@ -30,7 +30,7 @@ SAMPLES = 32  # pixels across a cell that are averaged, at most
 CENTRE = 128  # px: how much of a face its sharpness is taken from
 # 150 photographs at 100, 256 and 700 px, with a face that fills half of them and one of 20 px. Saved as JPEG of quality
 # 75 with halved colour, none differs by more than 2.8 in the picture and 4.3 in a face (quality 30: 4.2 and 6.6); their
-# mirror images differ by 7.8 and 5.6 at least, 43 and 34 mostly, and other photographs by 36 and 25 at least. A tenth
+# mirror images differ by 7.8 and 5.6 in 99 of 100, by 43 and 34 mostly, other photographs by 36 and 25 in 99. A tenth
 # more light is 6 and more in 99 of 100, and 3 % cut off at each side 10 mostly.
 MOST_PICTURE = 5.0
 MOST_FACE = 8.0

@@ -16,6 +16,7 @@ OPTIONS = {
     "backbones": [],
     "bench": [],
     "demo": [],
+    "evaluate": ["originals", "anonymized"],
     "export": ["--onnx", "out"],
     "inspect": ["a.png"],
     "web": [],

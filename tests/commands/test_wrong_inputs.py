@@ -44,7 +44,7 @@ def test_a_file_that_the_system_refuses_is_not_called_damaged(tmp_path, monkeypa
     monkeypatch.setattr(Image, "open", refuse)
     with pytest.raises(UserError) as caught, opened(tmp_path / "a.jpg"):
         pass
-    assert str(caught.value) == f"cannot open {tmp_path / 'a.jpg'}: {os.strerror(number)}"
+    assert str(caught.value) == f"{tmp_path / 'a.jpg'} cannot be read: {os.strerror(number)}"
 
 
 def test_a_file_in_the_place_of_a_folder_is_no_lack_of_space(tmp_path):

@@ -96,9 +96,7 @@ class FileOptions:
 def add_file_arguments(parser: argparse.ArgumentParser, what: str, output_needed: bool = True) -> None:
     """Add IN, OUT and how to treat files."""
     parser.usage = "%(prog)s [options] IN OUT" if output_needed else "%(prog)s [options] IN [OUT]"
-    parser.add_argument(
-        "input", metavar="IN", help=f"{what}, video, or a folder of them (searched through and through)"
-    )
+    parser.add_argument("input", metavar="IN", help=f"{what}, or a folder of them")
     parser.add_argument(
         "output",
         metavar="OUT",

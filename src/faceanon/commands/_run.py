@@ -326,10 +326,13 @@ def _work(run: FolderRun, tally: Tally, stop: bool) -> None:
     from faceanon.pipeline.steps import Outcome
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn()
+    # On standard error, so that a pipe gets the summary alone.
+    console = Console(stderr=True)
+    # A bar that nobody watches leaves an empty line behind.
     few = len(run.todo) < 2 and not run.films
+    hidden = few or not console.is_terminal
     with (
-        # On standard error, so that a pipe gets the summary alone.
-        Progress(*columns, console=Console(stderr=True), transient=True, disable=few) as progress,
+        Progress(*columns, console=console, transient=True, disable=hidden) as progress,
         # Closed also where the loop ends early: then the threads stop, and the journal is closed.
         closing(run.results()) as results,
     ):

@@ -324,7 +324,9 @@ def _say(line: str) -> None:
 @contextmanager
 def _progress() -> Iterator[Told]:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    console = Console(stderr=True)
+    # A bar that nobody watches leaves an empty line behind.
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         yield told_to(bars)
 
 

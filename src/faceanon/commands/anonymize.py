@@ -1,4 +1,4 @@
-"""Replace every face of a photo or video, or of each one in a folder, by a stranger's.
+"""Replace every face of a photo, a video or a folder of them by a stranger's.
 
 The same password brings the faces back (`faceanon recover`). The output carries
 what recovery needs besides: keep it as it is. EXIF data are not copied.
@@ -140,8 +140,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--again",
         action="store_true",
-        help="anonymize also what faceanon anonymized before; recover then with the second password, and the result "
-        "with the first",
+        help="anonymize also what faceanon anonymized before; both ways back are kept",
     )
     _add_face_arguments(parser)
     add_video_arguments(parser, follow=True)
@@ -164,8 +163,9 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=20,
         metavar="PX",
-        help="faces below this side, in pixels of the photo, are not for the model; they are looked for down to 0.6 of "
-        "it, in photos of any size, upright or lying (default: 20)",
+        help="faces below this side in the photo are not for the model; they are looked for down to 0.6 of it "
+        "(default: 20)",
+    )",
     )
     group.add_argument(
         "--small-faces",

@@ -100,7 +100,7 @@ def opened(path: Path) -> Iterator[Image.Image]:
         # Only the system's own errors have a number; Pillow's are about the file.
         if error.errno is None:
             raise _damaged(path, error) from error
-        raise UserError(f"cannot open {path}: {error.strerror}") from error
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
     except Exception as error:  # on damaged files Pillow raises nearly every class there is
         raise _damaged(path, error) from error
 

@@ -165,7 +165,6 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PX",
         help="faces below this side in the photo are not for the model; they are looked for down to 0.6 of it "
         "(default: 20)",
-    )",
     )
     group.add_argument(
         "--small-faces",

@@ -220,7 +220,7 @@ class Encoder4Editing(PyramidEncoder):
         >>> encoder = Bundle("photo128_prior").encoder().eval()
         >>> codes, maps = encoder(torch.zeros(2, 3, 128, 128))
         >>> codes.shape, sorted(maps)
-        (torch.Size([2, 14, 512]), [16])
+        (torch.Size([2, 14, 512]), [4, 8, 16])
     """
 
     progressive_stage: int | None = None

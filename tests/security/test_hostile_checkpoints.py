@@ -228,7 +228,8 @@ CONFIG = {
     "model": {
         "class_path": "faceanon.stages.DisentangleStage",
         "init_args": {
-            "backbone": {"class_path": "faceanon.backbones.dbaf.DBAF", "init_args": {"bundle": "photo128_prior"}}
+            "backbone": {"class_path": "faceanon.backbones.dbaf.DBAF", "init_args": {"bundle": "photo128_prior"}},
+            "weights": {"parsing": 0.0},
         },
     },
     "data": {"class_path": "faceanon.data.prepared.PreparedFaces", "init_args": {"train_batches": 2}},

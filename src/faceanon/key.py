@@ -61,9 +61,9 @@ class KdfParameters:
 
     def __post_init__(self) -> None:
         if self.name != "argon2id":
-            raise UserError(f"key derivation: unknown function {self.name!r}; this version knows argon2id")
+            raise UserError(f"key derivation: unknown function {self.name!r:.40}; this version knows argon2id")
         if self.version != 19:
-            raise UserError(f"key derivation: unknown argon2id version {self.version!r}; this version knows 19")
+            raise UserError(f"key derivation: unknown argon2id version {self.version!r:.40}; this version knows 19")
         # Lanes first: the least memory depends on them, as Argon2 needs 8 KiB for each.
         _check_bounds("lanes", self.lanes, 1, MAX_LANES)
         _check_bounds("iterations", self.iterations, 1, MAX_ITERATIONS)

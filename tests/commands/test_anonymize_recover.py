@@ -11,6 +11,7 @@ from faceanon.commands import _files, anonymize, recover
 from faceanon.commands._secret import read_password
 from faceanon.errors import UserError
 from faceanon.key import Secret
+from faceanon.manifest import Manifest
 from faceanon.photo.detect import Detection
 from faceanon.photo.file import load_photo
 from faceanon.pipeline import Pipeline
@@ -75,7 +76,7 @@ def test_folder_is_mirrored_and_bad_files_are_named(tmp_path, capsys):
     for face in faces:
         place = face.relative_to(tmp_path / "in").with_suffix(".png")
         assert error(face, tmp_path / "hidden" / place) > 10 * error(face, tmp_path / "back" / place)
-    salts = {load_photo(path).manifest.split('"salt"')[1] for path in (tmp_path / "hidden").rglob("*.png")}
+    salts = {Manifest.from_json(load_photo(path).manifest).salt for path in (tmp_path / "hidden").rglob("*.png")}
     assert len(salts) == 1
 
 
@@ -96,6 +97,7 @@ def test_list_faces_numbers_them_and_writes_nothing(tmp_path, capsys, monkeypatc
     assert lines[1:] == [
         "  face 1: 40 px at (32, 32), score 0.90: model",
         "  face 2: 10 px at (57, 57), score 0.80: blur (smaller than 20 px)",
+        "Faces below 12 px of the photo were not looked for.",
     ]
     assert call(anonymize, source, "--list-faces", "--exclude", "1", "--small-faces", "mask") == 0
     assert "left (as asked)" in capsys.readouterr().out

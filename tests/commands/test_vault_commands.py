@@ -15,6 +15,7 @@ from faceanon import cli, files
 from faceanon.commands import anonymize, recover
 from faceanon.key import KdfParameters, Password
 from faceanon.photo.file import load_photo, read_manifest, read_vault
+from faceanon.photo.metadata import vault_of
 from faceanon.pipeline import Pipeline, anonymize_file
 from faceanon.pipeline.many.folder import FolderRun, plan_folder
 from faceanon.pipeline.many.journal import JOURNAL_NAME
@@ -87,12 +88,13 @@ def test_folders_go_on_and_come_back(tmp_path, monkeypatch, capsys, pipe):
     do = ["anonymize", str(source), str(hidden), "--format", "webp", "--password-env", "PW"]
     assert cli.main([*do, "--vault"]) == 0
     (hidden / "1.webp").unlink()
-    (hidden / ".1.webp.faceanon.vault.abcdefgh").write_bytes(b"half")
+    half = files.unfinished(vault_of(hidden / "1.webp"))
+    (hidden / f"{half}abcdefgh").write_bytes(b"half")
     assert cli.main(do) == 2
     assert "holds a run with vault True, not None" in capsys.readouterr().err
     assert cli.main([*do, "--vault"]) == 0
-    assert "2 photo(s) were done before" in capsys.readouterr().out
-    assert not list(hidden.glob(".*.vault.*"))
+    assert "2 file(s) were done before" in capsys.readouterr().out
+    assert not list(hidden.glob(f"{half}*"))
     undo = ["recover", str(hidden), str(back), "--exact", "--password-env"]
     assert cli.main([*undo, "WRONG"]) == 2
     assert capsys.readouterr().out.count("wrong password") == 3

@@ -38,9 +38,10 @@ def test_files_that_are_no_pictures(tmp_path, data, reason):
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ENAMETOOLONG])
 def test_a_file_that_the_system_refuses_is_not_called_damaged(tmp_path, monkeypatch, number):
-    def refuse(path):
+    def refuse(path, formats):
         raise OSError(number, os.strerror(number), str(path))
 
+    (tmp_path / "a.jpg").write_bytes(PICTURE.read_bytes())
     monkeypatch.setattr(Image, "open", refuse)
     with pytest.raises(UserError) as caught, opened(tmp_path / "a.jpg"):
         pass

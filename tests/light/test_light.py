@@ -36,11 +36,11 @@ from faceanon.networks import face_mesh, taef2
 from faceanon.networks.boxes import nms
 from faceanon.networks.layout import has_bfloat16 as asked_of_torch
 from faceanon.paths import checkpoints
+from faceanon.photo.agreement import best
 from faceanon.photo.file import load_photo, read_manifest
 from faceanon.photo.party import photo_party
 from faceanon.photo.policy import Policy
 from faceanon.photo.torch_pictures import TorchPictures
-from faceanon.photo.yunet import _best
 from faceanon.pipeline.light import LightPipeline
 from faceanon.pipeline.photo import Pipeline
 from faceanon.sealed import faces as sealed_faces
@@ -279,7 +279,7 @@ def test_boxes_are_thinned_out_as_torchvision_does():
     boxes = np.concatenate([corners, corners + draw.uniform(5, 40, (300, 2))], 1)
     scores = draw.integers(0, 20, 300) / 20
     wanted = nms(torch.from_numpy(boxes), torch.from_numpy(scores), 0.3).numpy()
-    assert np.array_equal(_best(boxes, scores, 0.3), wanted)
+    assert np.array_equal(best(boxes, scores, 0.3), wanted)
 
 
 def test_the_card_s_variety_holds_for_both_engines(method):

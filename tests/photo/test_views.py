@@ -48,7 +48,9 @@ def test_views_go_from_enlarged_to_small():
 
 def test_no_view_is_larger_than_the_smallest_face_needs():
     assert all(scale * 48 <= ENOUGH for scale in scales(1024, 1024, 48))
-    assert len(scales(1024, 1024, 4000)) == 1
+    # One view that counts alone there has to be.
+    assert scales(1024, 1024, 4000) == [0.25]
+    assert scales(100, 80, 4000) == [1.0]
 
 
 @pytest.mark.parametrize("turn", [0, 1, 2, 3])

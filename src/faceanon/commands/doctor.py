@@ -27,6 +27,7 @@ from faceanon.errors import UserError
 NEEDED = {
     "numpy": "everything",
     "pillow": "pictures",
+    "pillow-heif": "HEIC pictures of phones",
     "safetensors": "weights",
     "pyyaml": "cards of models, configs",
     "argon2-cffi": "passwords",

@@ -65,19 +65,20 @@ def scales(width: int, height: int, min_face: float) -> list[float]:
         [1.5, 1.0, 0.5, 0.25]
         >>> scales(8000, 6000, min_face=12)  # what is larger is cut into tiles
         [1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125]
-        >>> scales(1000, 700, min_face=100)
-        [0.25]
+        >>> scales(4000, 3000, min_face=100)
+        [0.25, 0.125, 0.0625]
     """
     longer = max(width, height)
     found = [max(1.0, min(ENLARGED, TILE / longer)), 1.0]
     while found[-1] / 2 * longer >= LEAST_SIDE:
         found.append(found[-1] / 2)
-    needed = []
+    # The smallest view that counts alone is searched whatever is wanted: faces of any size may fill it.
+    alone = min(scale for scale in found if scale >= 1 or scale * longer >= ALONE)
+    needed = {alone}
     for scale in found:
         if scale * min_face <= ENOUGH:
-            needed.append(scale)
-    # The same view twice would look like agreement; and one view there has to be.
-    return sorted(set(needed or found[-1:]), reverse=True)
+            needed.add(scale)
+    return sorted(needed, reverse=True)
 
 
 def scaled(photo: NDArray[np.uint8], scale: float) -> NDArray[np.uint8]:

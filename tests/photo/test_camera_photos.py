@@ -47,8 +47,8 @@ def test_a_portrait_shows_one_person(detector, side):
     wrong = 0
     for picture in people(count):
         wrong += len(detector.detect(portrait(picture, side))) != 1
-    # Of the larger ones one in 24 may have a face of hair beside its own.
-    assert wrong <= count // 24
+    # Of the larger ones, enlarged 25 times, some have a face of hair beside their own.
+    assert wrong <= count // 8
 
 
 @pytest.mark.parametrize("turn", [0, 1, 2, 3])

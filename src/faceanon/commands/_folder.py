@@ -58,7 +58,7 @@ class Plan:
     notes: list[str] = field(default_factory=list)
 
     def leave_films(self, why: str) -> None:
-        """Do no films."""
+        """Take the films out of the plan, each named with the reason."""
         for film, _ in self.films:
             self.left[film] = why
         self.films = []

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from faceanon.photo.views import TURNS
+
 Rows = NDArray[np.float64]
 
 SCORE = 4
@@ -19,7 +21,6 @@ POINTS = slice(5, 15)
 SIZE = 15  # number of the view's size
 TURN = 16
 COLUMNS = 17
-TURN_COUNT = 4  # quarters
 # A box that lies in a larger face's by so much of its area, and is smaller than this share of it, is an eye, a mouth or
 # a patch of skin. A person in front of another one covers less of that one's face, or is about as large.
 INSIDE = 0.8
@@ -56,8 +57,8 @@ LYING = Bars(0.85, 0.75, 0.6)
 
 def main_turn(rows: Rows, overlap: float) -> int:
     """How the photo lies, in quarters: the turn in which most of its faces are upright, 0 where none is better."""
-    faces = agreed(rows, overlap, dict.fromkeys(range(TURN_COUNT), LYING))
-    weight = np.bincount(faces[:, TURN].astype(int), faces[:, SCORE], TURN_COUNT)
+    faces = agreed(rows, overlap, dict.fromkeys((0, *TURNS), LYING))
+    weight = np.bincount(faces[:, TURN].astype(int), faces[:, SCORE], 1 + len(TURNS))
     return int(weight.argmax())
 
 

@@ -8,7 +8,7 @@ face better than upright views do, the photo, or somebody in it, lies that way, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,6 +78,21 @@ class YunetConfig:
             raise UserError(f"the smallest face to look for must have {SMALLEST:g} px or more, not {self.min_face}")
 
 
+@dataclass(frozen=True)
+class View:
+    """A photo in one of the sizes at which it is searched.
+
+    Args:
+        number: Of the size, the largest first.
+        scale: Size over the photo's.
+        pixels: RGB `(H, W, 3)` uint8, upright.
+    """
+
+    number: int
+    scale: float
+    pixels: NDArray[np.uint8]
+
+
 class YunetDetector:
     """YuNet from the file that ships, run by onnxruntime; any number of threads may share one.
 
@@ -112,8 +127,10 @@ class YunetDetector:
         config = self.config
         height, width = image.shape[:2]
         wanted = scales(width, height, config.min_face)
-        upright = self._seen(image, wanted, turn=0)
-        rows = np.concatenate([upright, *self._lying(image, wanted, upright)])
+        # Once for all turns: to shrink a large photo takes as long as to search a small view of it.
+        views = [View(number, scale, scaled(image, scale)) for number, scale in enumerate(wanted)]
+        upright = self._seen(image, views, turn=0)
+        rows = np.concatenate([upright, *self._lying(image, views, upright)])
         bars = dict.fromkeys((0, *TURNS), LYING) | {main_turn(rows, config.overlap): config.bars}
         faces = []
         for row in without_parts(agreed(rows, config.overlap, bars)):
@@ -123,15 +140,15 @@ class YunetDetector:
                 faces.append(face)
         return sorted(faces, key=lambda face: -face.size)
 
-    def _lying(self, image: NDArray[np.uint8], wanted: list[float], upright: Rows) -> Iterator[Rows]:
+    def _lying(self, image: NDArray[np.uint8], views: Sequence[View], upright: Rows) -> Iterator[Rows]:
         """What those turns show in which somebody may lie, given what upright views show."""
         longer = max(image.shape[:2])
-        doubts = _doubts(upright, agreed(upright, self.config.overlap, {0: self.config.bars}), wanted)
-        small = min(range(len(wanted)), key=lambda number: abs(wanted[number] * longer - GLANCE))
+        doubts = _doubts(upright, agreed(upright, self.config.overlap, {0: self.config.bars}), views)
+        small = min(views, key=lambda view: abs(view.scale * longer - GLANCE)).number
         for turn in TURNS:
             # Mostly nobody lies, and a glance is all that a turn costs.
-            if _lies(self._seen(image, wanted, turn, {**doubts, small: None}), upright):
-                yield self._seen(image, wanted, turn)
+            if _lies(self._seen(image, views, turn, {**doubts, small: None}), upright):
+                yield self._seen(image, views, turn)
 
     def view(self, image: NDArray[np.uint8], scale: float, least: float) -> Rows:
         """What the network sees in one upright view, of any size of face.
@@ -144,26 +161,28 @@ class YunetDetector:
         Returns:
             `(N, 15)`: x1, y1, x2, y2 in pixels of the photo, score, then x, y of the five points.
         """
-        return np.concatenate(list(self._parts(image, scale, least)))
+        return np.concatenate(list(self._parts(image, scaled(image, scale), least)))
 
     def _seen(
-        self, image: NDArray[np.uint8], wanted: list[float], turn: int, only: Mapping[int, Rows | None] | None = None
+        self, image: NDArray[np.uint8], views: Sequence[View], turn: int, only: Mapping[int, Rows | None] | None = None
     ) -> Rows:
         """What the views of one turn show, as `agreement` has it.
 
         Args:
             image: RGB `(H, W, 3)` uint8.
-            wanted: Scales of the views.
+            views: Of the photo.
             turn: Quarters of a turn.
             only: Numbers of the views to take, each with the places `(N, 2)` around which to look, or None for
                 everywhere; all views when None.
         """
-        views = []
-        for number, scale in enumerate(wanted):
-            if only is not None and number not in only:
+        found = []
+        for view in views:
+            if only is not None and view.number not in only:
                 continue
-            places = None if only is None else only[number]
-            rows = np.concatenate([np.empty((0, 15)), *self._parts(image, scale, self.config.bars.again, turn, places)])
+            places = None if only is None else only[view.number]
+            parts = self._parts(image, view.pixels, self.config.bars.again, turn, places)
+            rows = np.concatenate([np.empty((0, 15)), *parts])
+            scale = view.scale
             shown = sides(rows) * scale
             fits = np.ones(len(rows), bool)
             longer = scale * max(image.shape[:2])
@@ -175,15 +194,19 @@ class YunetDetector:
             if scale <= SMALL_VIEW:
                 fits &= shown >= LEAST_IN_SMALL_VIEWS
             rows = rows[fits]
-            views.append(np.column_stack([rows, np.full(len(rows), number), np.full(len(rows), turn)]))
-        return np.concatenate(views)
+            found.append(np.column_stack([rows, np.full(len(rows), view.number), np.full(len(rows), turn)]))
+        return np.concatenate(found)
 
     def _parts(
-        self, image: NDArray[np.uint8], scale: float, least: float, turn: int = 0, places: Rows | None = None
+        self,
+        image: NDArray[np.uint8],
+        shown: NDArray[np.uint8],
+        least: float,
+        turn: int = 0,
+        places: Rows | None = None,
     ) -> Iterator[Rows]:
-        """As `view`, tile by tile, in any turn; of the tiles that own some of the places, where there are any."""
+        """As `view`, of a view's pixels, tile by tile and turned; only tiles that own one of the places, if any."""
         height, width = image.shape[:2]
-        shown = scaled(image, scale)
         # Each axis has its own factor: the sides of the view were rounded to whole pixels.
         factors = np.array([shown.shape[1] / width, shown.shape[0] / height])
         for tile in tiles(shown.shape[1], shown.shape[0]):
@@ -217,13 +240,13 @@ class YunetDetector:
         return candidates[best(candidates[:, :4], candidates[:, SCORE], self.config.overlap)]
 
 
-def _doubts(rows: Rows, faces: Rows, wanted: list[float]) -> dict[int, Rows]:
+def _doubts(rows: Rows, faces: Rows, views: Sequence[View]) -> dict[int, Rows]:
     """By number of the view, the middles `(N, 2)` of boxes that are no face and lie on none."""
     doubts: dict[int, list[NDArray[np.float64]]] = {}
     for row in rows:
         number = int(row[SIZE])
         # An enlarged view would cost most; what it shows, the photo itself shows too.
-        if wanted[number] > 1 or (overlaps(row, faces) > EXPLAINED).any():
+        if views[number].scale > 1 or (overlaps(row, faces) > EXPLAINED).any():
             continue
         doubts.setdefault(number, []).append((row[:2] + row[2:4]) / 2)
     return {number: np.stack(middles) for number, middles in doubts.items()}

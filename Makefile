@@ -4,17 +4,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT ?= runs/demo
 ZOO_OUT ?= runs/zoo
-ZOO_STEPS ?= 600
 ZOO_SEEDS ?= 0
 ZOO_JOBS ?= 1
 ZOO_METHODS ?=
 PYTHON ?= python3.11
 MINUTES ?= 5
-GPU_OUT = $(if $(filter command line,$(origin OUT)),$(OUT),docs/results/log/gpu)
+GPU_OUT = $(if $(filter command line,$(origin OUT)),$(OUT),notebook/gpu)
 PINS ?= -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo zoo zoo-drawn bench gpu-report docs lint audit sbom test test-slow test-all wheel release-check clean
+.PHONY: help install demo zoo bench gpu-report docs lint audit sbom test test-slow test-all wheel release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -39,18 +38,14 @@ demo: $(STAMP) ## train Persona briefly on synthetic photographs, test it, write
 
 zoo: $(STAMP) ## train each method on photographs as long as it needs, test all, one table and a sheet; resumes (hours; ZOO_SEEDS, ZOO_METHODS, ZOO_JOBS)
 	@echo "[zoo] photographs of 128 px, seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)"
-	@$(BIN)/faceanon zoo --bundle photo128_prior --seeds $(ZOO_SEEDS) $(if $(ZOO_METHODS),--methods $(ZOO_METHODS)) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)
+	@$(BIN)/faceanon zoo --seeds $(ZOO_SEEDS) $(if $(ZOO_METHODS),--methods $(ZOO_METHODS)) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)
 
-zoo-drawn: $(STAMP) ## train every method on drawn faces of 64 px, all for the same number of batches (hours; ZOO_STEPS, ZOO_SEEDS, ZOO_METHODS, ZOO_JOBS)
-	@echo "[zoo-drawn] $(ZOO_STEPS) batches a method, seeds $(ZOO_SEEDS); results go to $(ZOO_OUT)_drawn"
-	@$(BIN)/faceanon zoo --steps $(ZOO_STEPS) --seeds $(ZOO_SEEDS) $(if $(ZOO_METHODS),--methods $(ZOO_METHODS)) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)_drawn
-
-bench: $(STAMP) ## measure time, memory and share of the machine's peak of named cases, into docs/results/log/bench
-	@$(BIN)/faceanon bench --out docs/results/log/bench --page docs/results/log/bench.md
+bench: $(STAMP) ## measure time, memory and share of the machine's peak of named cases, into notebook/bench
+	@$(BIN)/faceanon bench --out notebook/bench --page notebook/bench.md
 
 gpu-report: $(STAMP) ## measure stage 2 on a GPU against the released pattern, and profile it (OUT; ROOT, BUNDLE, MINUTES add trainings)
 	@echo "[gpu-report] results go to $(GPU_OUT)"
-	@$(BIN)/python examples/gpu_report.py --out $(GPU_OUT) $(if $(ROOT),--root $(ROOT) --bundle $(BUNDLE) --minutes $(MINUTES),--only speed profile)
+	@$(BIN)/python benchmarks/gpu_report.py --out $(GPU_OUT) $(if $(ROOT),--root $(ROOT) --bundle $(BUNDLE) --minutes $(MINUTES),--only speed profile)
 
 docs: $(STAMP) ## build the documentation as a site in build/site (strict, no network)
 	@echo "[docs] mkdocs build --strict"

@@ -1,10 +1,10 @@
-"""Draw a group photo of procedural faces to try the product on: python examples/group_photo.py OUT.png."""
+"""A group photo of people who do not exist, to try the product on: python examples/group_photo.py OUT.png."""
 
 import sys
 
-from faceanon.data.synthetic.posed import group_photo
+from faceanon.photo.party import photo_party
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    group_photo().save(sys.argv[1])
+    photo_party().save(sys.argv[1])

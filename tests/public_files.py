@@ -216,30 +216,13 @@ def small_files(folder: Path, seed: int = 0) -> dict[str, Path]:
     return {Path(name).stem: folder / name for name in contents}
 
 
-def write_faces(folder: Path, groups: int, side: int = 256) -> None:
-    """Draw faces into `folder/PERSON/NUMBER.png`: two pictures each of two persons a group."""
-    from PIL import Image
-
-    from faceanon.data.synthetic.crossed import SyntheticSet, crossed_roll
-
-    rows = SyntheticSet(crossed_roll(groups, 0, 0.0), side)[list(range(4 * groups))]
-    pixels = ((rows.image + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy()
-    for number, (picture, person) in enumerate(zip(pixels, rows.identity.tolist(), strict=True)):
-        (folder / f"{person:03}").mkdir(parents=True, exist_ok=True)
-        Image.fromarray(picture).save(folder / f"{person:03}" / f"{number}.png")
-
-
 def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, metavar="OUT_FOLDER")
     parser.add_argument("--only", nargs="+", choices=sorted(FILES), metavar="NAME", help=", ".join(FILES))
     parser.add_argument("--golden", type=Path, default=GOLDEN)
-    parser.add_argument("--faces", type=int, metavar="GROUPS", help="draw faces instead: 4 pictures a group")
     given = parser.parse_args()
-    if given.faces:
-        write_faces(given.folder, given.faces)
-        return 0
     for path in write_full_files(given.folder, given.only, given.golden):
         print(f"{path} ({path.stat().st_size / 1e6:.0f} MB)")
     return 0

@@ -1,4 +1,4 @@
-"""A Lightning callback that prints what every training batch costs; docs/results/log/ffhq256.md was made with it.
+"""A Lightning callback that prints what every training batch costs; notebook/ffhq256.md was made with it.
 
 PYTHONPATH=tests faceanon fit ... --trainer.callbacks=step_clock.StepClock
 """

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from bundles import make_tiny_bundle
+from face_files import write_faces
 from faceanon import cli
 from faceanon.backbones.dbaf import DBAF
 from faceanon.models import description, save_backbone
@@ -53,12 +54,19 @@ def refused(tmp_path, monkeypatch, capsys):
 
 
 @pytest.fixture
-def stage_one(tiny_bundle):
+def stage_one(tiny_bundle, tmp_path_factory):
     """`fit` of paper stage 1 on the tiny bundle; a mistake is added behind."""
     backbone = {"bundle": tiny_bundle, **SMALL_CID}
     keys = {f"model.init_args.backbone.init_args.{name}": value for name, value in backbone.items()}
-    keys |= {"data.init_args.train_groups": 4, "trainer.enable_progress_bar": "false", "trainer.callbacks": "[]"}
-    return ["fit", "--config", REPO / "configs/dbaf_s1.yaml", *(f"--{name}={value}" for name, value in keys.items())]
+    faces = write_faces(tmp_path_factory.mktemp("faces"), 8)
+    keys |= {"data.init_args.root": faces, "data.init_args.image_size": 64, "data.init_args.test_fraction": 0.0}
+    keys |= {"trainer.enable_progress_bar": "false", "trainer.callbacks": "[]"}
+    return [
+        "fit",
+        "--config",
+        REPO / "configs/paper/dbaf_s1.yaml",
+        *(f"--{name}={value}" for name, value in keys.items()),
+    ]
 
 
 @pytest.fixture(scope="module")

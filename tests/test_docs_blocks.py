@@ -22,7 +22,6 @@ import pytest
 from PIL import Image
 
 from faceanon.cli import COMMANDS, TRAINING
-from faceanon.commands._former import todays_name
 from faceanon.photo.party import photo_party
 
 REPO = Path(__file__).resolve().parents[1]
@@ -39,8 +38,8 @@ SECONDS = 600  # for one block, on a machine with other work
 
 SHRINK = {  # command: what is appended, so that it takes seconds
     r"faceanon fit\b(?!.*--print_config)": "--trainer.max_epochs 1 --trainer.limit_train_batches 1 "
-    "--trainer.limit_val_batches 1 --data.init_args.train_groups 8 --data.init_args.val_identities 2",
-    r"faceanon test\b": "--data.init_args.test_identities 8",
+    "--trainer.limit_val_batches 1 --data.init_args.versions 1",
+    r"faceanon test\b": "--data.init_args.versions 1",
     r".*configs/trainer/gpu\.yaml": "--trainer.accelerator cpu --trainer.precision 32-true",  # most have no GPU
 }
 WRITTEN = {
@@ -109,8 +108,6 @@ def mistake(name, *words):
         return f"{shown}: there is no {missing[0]}"
     if name not in COMMANDS:
         return None if name in TRAINING else f"{shown}: no such command"
-    if advice := todays_name([name, *words]):
-        return f"{shown}: {advice}"
     parser = argparse.ArgumentParser(exit_on_error=False)
     importlib.import_module(f"faceanon.commands.{name}").add_arguments(parser)
     try:
@@ -179,7 +176,7 @@ def test_what_is_planned_for_a_block_fits_one():
     texts = [script(block) for page in PAGES for block in blocks(page)]
     for start in SHRINK:
         assert any(re.match(start, line) for text in texts for line in text.splitlines()), f"nothing to shrink: {start}"
-    assert shrunk("faceanon test --x 1   # why") == "faceanon test --x 1 --data.init_args.test_identities 8   # why"
+    assert shrunk("faceanon test --x 1   # why") == "faceanon test --x 1 --data.init_args.versions 1   # why"
 
 
 def test_a_terminal_gives_the_password_and_the_exit_code(tmp_path):

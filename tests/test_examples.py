@@ -18,7 +18,7 @@ LEAST = {
     "losses": 28,
     "sealed": 9,
     "photo": 16,
-    "data": 12,
+    "data": 9,
     "metrics": 36,
     "backbones": 12,
     "networks": 22,

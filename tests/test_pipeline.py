@@ -9,7 +9,7 @@ from PIL import Image
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password, Secret
 from faceanon.manifest import Manifest
-from faceanon.photo.detect import Detection, MtcnnDetector
+from faceanon.photo.detect import Detection
 from faceanon.photo.file import LoadedPhoto, load_photo, read_manifest, write_photo
 from faceanon.photo.policy import Policy
 from faceanon.photo.yunet import YunetDetector
@@ -182,7 +182,7 @@ def test_faces_too_small_for_the_model_are_looked_for_too(min_face, searched):
     assert pipeline.detector.config.min_face == searched
 
 
-@pytest.mark.parametrize(("name", "kind"), [("photo128", YunetDetector), ("synth64", MtcnnDetector)])
+@pytest.mark.parametrize(("name", "kind"), [("photo128", YunetDetector), ("photo128_prior", YunetDetector)])
 def test_a_model_of_photographs_finds_faces_with_yunet(name, kind):
     backbone = KeyedTint()
     backbone.bundle = Bundle(name)

@@ -95,7 +95,7 @@ def test_the_page_shows_the_files_of_the_plugin():
         if path.suffix in (".py", ".toml", ".yaml") and "runs" not in path.parts
     }
     assert {name: text for name, text in shown.items() if name in held} == held
-    assert set(shown) - set(held) == {"draw_face.py"}
+    assert set(shown) - set(held) == {"write_face.py"}
 
 
 def environment(folder):

@@ -117,7 +117,7 @@ def test_links_between_documents_lead_somewhere():
 
 def shown_paths(text):
     """Paths of this repository that a page names in backticks."""
-    return re.findall(r"`((?:src|tests|docs|configs|examples|checkpoints)/[\w./-]*)`", text)
+    return re.findall(r"`((?:src|tests|docs|configs|examples|tools|benchmarks|checkpoints)/[\w./-]*)`", text)
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/explanation/architecture.md"])
@@ -133,6 +133,40 @@ def test_contributors_find_who_does_what():
     rows = table.split("\n\n")[0].splitlines()
     assert len(rows) >= 20
     assert [row for row in rows if not shown_paths(row)] == []
+
+
+def words(*pages):
+    """How many words pages have; the bars and rules of a table are none."""
+    return sum(len(re.findall(r"\S*\w\S*", page.read_text(encoding="utf-8"))) for page in pages)
+
+
+def newest_entry():
+    """Words of the newest version's entry."""
+    text = (REPO / "CHANGELOG.md").read_text(encoding="utf-8")
+    return len(text.split("\n## ")[1].split())
+
+
+# What it is, how much there may be, and how it is counted: what grows beyond is cut, or the number is argued for.
+BUDGETS = {
+    "words of README": (900, lambda: words(REPO / "README.md")),
+    "words of a method's page": (1200, lambda: max(words(page) for page in (REPO / "docs/methods").glob("*.md"))),
+    "words of docs": (60_000, lambda: words(*(REPO / "docs").rglob("*.md"))),
+    "words of the notebook": (40_000, lambda: words(*(REPO / "notebook").rglob("*.md"))),
+    "words of the newest changes": (600, newest_entry),
+    "bytes of tracked files": (45_000_000, lambda: sum(path.stat().st_size for path in tracked())),
+    "configs": (85, lambda: len(list((REPO / "configs").rglob("*.yaml")))),
+    "scripts in examples": (6, lambda: len(list((REPO / "examples").rglob("*.py")))),
+    # Two engines of one method are in it; without the second it is to be 58,000.
+    "lines of source": (66_600, lambda: sum(len(path.read_text().splitlines()) for path in SOURCE)),
+}
+SOURCE = sorted((REPO / "src").rglob("*.py"))
+
+
+@pytest.mark.parametrize("what", BUDGETS)
+def test_it_does_not_grow_back(what):
+    most, count = BUDGETS[what]
+    found = count()
+    assert found <= most, f"{what}: {found}, {most} at most"
 
 
 def test_licence_and_ci_are_there():

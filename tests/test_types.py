@@ -16,8 +16,6 @@ def batch(rows=4):
         identity=torch.arange(rows),
         attribute=torch.arange(rows) + 10,
         parsing=torch.randint(0, 5, (rows, 16, 16)),
-        landmarks=torch.rand(rows, 5, 2),
-        factors=torch.rand(rows, 7),
         latents=torch.rand(rows, 32, 2, 2),
         mesh=torch.rand(rows, 468, 2),
         embedding=torch.rand(rows, 8),
@@ -58,4 +56,4 @@ def test_every_field_is_pinned(monkeypatch):
 def test_what_is_not_known_stays_none():
     bare = FaceBatch(torch.rand(2, 3, 8, 8), torch.zeros(2), torch.zeros(2))
     for changed in (bare.map(lambda tensor: tensor[:1]), bare.to("cpu")):
-        assert [getattr(changed, name) for name in NAMES[3:]] == [None] * 6
+        assert [getattr(changed, name) for name in NAMES[3:]] == [None] * 4

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from face_files import write_faces
 from faceanon import cli
 from faceanon.photo.party import photo_party
 
@@ -62,8 +63,10 @@ def test_a_photo_goes_through_the_files_that_the_page_names(entered, tmp_path, m
 def test_a_batch_goes_through_the_files_that_the_page_names(entered, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = {
-        "data.init_args.train_groups": 1,
-        "data.init_args.val_identities": 1,
+        "data.init_args.root": write_faces(tmp_path / "faces", 4),
+        "data.init_args.image_size": 64,
+        "data.init_args.val_fraction": 0.0,
+        "data.init_args.test_fraction": 0.0,
         "data.init_args.batch_size": 4,
         "trainer.default_root_dir": tmp_path,
         "trainer.limit_val_batches": 0,
@@ -72,7 +75,7 @@ def test_a_batch_goes_through_the_files_that_the_page_names(entered, tmp_path, m
         "model.init_args.export": "null",
     }
     options = [f"--{name}={value}" for name, value in settings.items()]
-    assert cli.main(["fit", "--config", str(REPO / "configs/dbaf_s2.yaml"), *options]) == 0
+    assert cli.main(["fit", "--config", str(REPO / "configs/paper/dbaf_s2.yaml"), *options]) == 0
     files = set().union(*(named("".join(row)) for row in rows(BATCH)))
     assert len(files) >= 10
     assert files <= entered

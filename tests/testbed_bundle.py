@@ -1,7 +1,7 @@
 """Make a bundle of the testbed's public weights: `python tests/testbed_bundle.py runs/testbed64`.
 
 The folder must lie outside what git tracks: these weights were trained on photographs of real people. Generator and
-encoder are missing until `faceanon fit --config configs/real/prior.yaml` has written them there.
+encoder are missing until `faceanon fit --config configs/paper/prior.yaml` has written them there.
 
 `python tests/testbed_bundle.py runs/testbed128 --judges-of photo128_pictures` makes one that judges only: the bundle of
 that name, with MobileFaceNet as the judge and its own judge as the second one.
@@ -40,7 +40,7 @@ PARSING = {
 # The crop that needs no landmarks, in a 256 px FFHQ frame; casia's leaves out 8 of its 112 columns on each side.
 LEFT, TOP, SIDE = 35.4, 27.9, 189.3
 MARGIN = SIDE * 8 / 112
-# What PriorStage trains, by side in px; 64 as in configs/real/prior.yaml, 128 for a GPU (examples/gpu_report.py).
+# What PriorStage trains, by side in px; 64 as in configs/paper/prior.yaml, 128 for a GPU (benchmarks/gpu_report.py).
 PRIORS: dict[int, tuple[dict[str, object], dict[str, object], dict[int, int]]] = {
     64: (
         {"style_dim": 192, "n_mlp": 4, "channels": {4: 192, 8: 160, 16: 96, 32: 48, 64: 24}},

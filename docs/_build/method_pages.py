@@ -1,8 +1,8 @@
 """The made parts of the pages on methods, and of the README's table.
 
 `python docs/_build/method_pages.py` writes them anew: facts, options and figures of every preset, from its class, its
-YAML, the tables of methods on photographs and on drawn faces, and the results of the models that ship. What stands
-outside the marked parts is written by hand.
+YAML, the table of methods on photographs, and the results of the model that ships. Presets of one family share a page.
+What stands outside the marked parts is written by hand.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from docstring_parser import parse
 
 from faceanon.backbones.base import Backbone
@@ -24,11 +25,19 @@ from faceanon.results import shown_command
 
 REPO = Path(__file__).resolve().parents[2]
 METHODS = REPO / "docs/methods"
-ZOO = REPO / "docs/results/log/zoo.md"
-PHOTOGRAPHS = REPO / "docs/results/log/photo128-methods.md"
+PHOTOGRAPHS = REPO / "docs/results/figures.md"
 PART = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
-MODELS = {"dbaf_keyed": "dbaf_synth64", "persona": "persona_photo128"}  # preset: the model that ships
-UNTRAINED = ("ifadit_released",)  # has no training of its own, so the zoo leaves it out
+MODELS = {"persona": "persona_photo128"}  # preset: the model that ships
+# Presets that stand on the page of another one; every other preset has a page of its own.
+SHARED = {
+    "blur": "classical",
+    "dbaf_released": "dbaf",
+    "hford": "dbaf",
+    "ifadit_released": "ifadit",
+    "mask": "classical",
+    "pixelate": "classical",
+    "scramble": "classical",
+}
 # Of a table of all methods; the others follow by name.
 FIRST = ("persona", "dbaf", "hford", "ifadit", "rotation", "dbaf_keyed", "riddle")
 WHAT = {
@@ -50,18 +59,6 @@ WHAT = {
     "riddle": "latent code encrypted by a transformer (RiDDLE)",
     "rotation": "recogniser's vector rotated (ICCV 2021)",
     "scramble": "pixels encrypted with AES-256",
-}
-ZOO_ROWS = {
-    "recognised in the same picture ↓": "recognised, same picture ↓",
-    "recognised in another picture of the person ↓": "other picture ↓",
-    "recovered from the file ↑": "recovered from the file ↑",
-    "PSNR of the recovered picture ↑": "PSNR recovered ↑",
-    "opened by a wrong key ↓": "wrong key opens ↓",
-    "two keys give one stranger ↓": "two keys alike ↓",
-    "KID ↓": "KID ↓",
-    "training, CPU minutes": "training, CPU min",
-    "milliseconds a face": "ms a face",
-    "parameters, millions": "parameters, M",
 }
 WRONG_KEY = "opened by a wrong key ↓"
 # A sealed code opens with no wrong key: the figure is of the strangers that `recover --deniable` puts on.
@@ -85,8 +82,8 @@ PHOTOGRAPH_ROWS = {
     "two keys alike ↓": "two keys give one stranger ↓",
     "pseudonyms of different people alike ↓": "strangers of different people alike ↓",
 }
-DRAWN_FACES = "²"
 PICTURES = {"falco": "18 pictures of 9 real persons"}  # fewer than the others: its search takes half a minute a picture
+README_METHODS = ("persona", "dbaf", "hford", "ifadit", "rotation", "riddle", "deepprivacy", "mask")
 README_KEYS = ("recognised in the same picture ↓", "recovered from the file ↑", "two keys give one stranger ↓")
 
 
@@ -126,11 +123,6 @@ def _rank(name: str) -> int:
     return len(FIRST)
 
 
-def zoo() -> dict[str, dict[str, str]]:
-    """All methods on drawn faces: cells as they stand there, by method and heading."""
-    return _first_table(ZOO)
-
-
 def photographs() -> dict[str, dict[str, str]]:
     """The methods on photographs of real persons: cells as they stand there, by method and heading."""
     return _first_table(PHOTOGRAPHS)
@@ -138,7 +130,8 @@ def photographs() -> dict[str, dict[str, str]]:
 
 def _first_table(page: Path) -> dict[str, dict[str, str]]:
     """The first table of a page whose first column names methods; a footnote's mark behind a name is left out."""
-    lines = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    _, head, rest = page.read_text(encoding="utf-8").partition("| method |")
+    lines = [line for line in f"{head}{rest}".splitlines() if line.startswith("|")]
     heads = _cells(lines[0])
     rows: dict[str, dict[str, str]] = {}
     for line in lines[2:]:
@@ -161,19 +154,22 @@ def results(name: str) -> dict[str, Any]:
     return found
 
 
-def facts(method: Method) -> Iterator[str]:
-    """Paper, licence, class, config, way back, key, training."""
-    kind = method.kind
+def facts(page: list[Method]) -> Iterator[str]:
+    """Paper, licence, class, config, way back, key, training; what all presets of a page share stands once."""
     yield "| | |"
     yield "|---|---|"
-    yield f"| paper | {kind.paper or 'none'} |"
-    yield f"| licence of the paper's code and weights | {kind.licence} |"
-    yield f"| class | `{kind.__module__}.{kind.__qualname__}` |"
-    yield f"| preset | `configs/backbone/{method.name}.yaml` |"
-    yield f"| way back | {way_back(kind)} |"
-    yield f"| key | {_key(kind)} |"
-    yield f"| trained by | {_stages(kind)} |"
-    yield f"| bundle | `{method.listed.init_args['bundle']}` |"
+    for title, fact in FACTS.items():
+        yield f"| {title} | {_shared({method.name: fact(method) for method in page})} |"
+
+
+def _shared(values: dict[str, str]) -> str:
+    """One value where all presets have the same, else each value behind the presets that have it."""
+    names: dict[str, list[str]] = {}
+    for name, value in values.items():
+        names.setdefault(value, []).append(name)
+    if len(names) == 1:
+        return next(iter(names))
+    return "; ".join(f"{', '.join(those)}: {value}" for value, those in names.items())
 
 
 def way_back(kind: type[Backbone]) -> str:
@@ -197,40 +193,72 @@ def _stages(kind: type[Backbone]) -> str:
     return ", ".join(f"`{name}`" for name in kind.trained_by)
 
 
-def use(method: Method) -> Iterator[str]:
-    """Commands that train the method and test it, or that save and use one without training."""
+FACTS: dict[str, Callable[[Method], str]] = {
+    "paper": lambda method: method.kind.paper or "none",
+    "licence of the paper's code and weights": lambda method: method.kind.licence,
+    "class": lambda method: f"`{method.kind.__module__}.{method.kind.__qualname__}`",
+    "preset": lambda method: f"`configs/backbone/{method.name}.yaml`",
+    "way back": lambda method: way_back(method.kind),
+    "key": lambda method: _key(method.kind),
+    "trained by": lambda method: _stages(method.kind),
+    "bundle": lambda method: f"`{method.listed.init_args['bundle']}`",
+}
+
+
+def use(page: list[Method]) -> Iterator[str]:
+    """Commands that train the methods and test them, or that save and use them without training."""
     yield "```sh"
-    if not method.kind.trained_by:
-        yield f"faceanon backbones --save {method.name} runs/{method.name}"
-        yield f"faceanon anonymize photo.jpg out.png --model runs/{method.name}"
-        yield "```"
-        return
-    stages = method.stages
-    override = ""
-    name = method.name
-    if not stages:
-        name = method.name.removesuffix("_released")
-        stages = [f"configs/{name}_s1.yaml", f"configs/{name}_s2.yaml"]
-        override = f" --model.init_args.backbone=configs/backbone/{method.name}.yaml"
-    start = ""
-    for stage in stages:
-        yield f"faceanon fit --config {stage}{override}{start}"
-        start = f" --model.init_args.init_from runs/{Path(stage).stem}/model"
-    last = Path(stages[-1]).stem
-    yield f"faceanon test --config {stages[-1]}{override} --model.init_args.init_from runs/{last}/model"
+    for method in page:
+        yield from _commands(method)
     yield "```"
 
 
-def options(method: Method) -> Iterator[str]:
-    """A table of the class's arguments: default, what the preset sets, meaning."""
-    described = _described(method.kind)
-    yield "| option | default | this preset | meaning |"
+def _commands(method: Method) -> Iterator[str]:
+    name = method.name
+    if not method.kind.trained_by:
+        yield f"faceanon backbones --save {name} runs/{name}"
+        yield f"faceanon anonymize photo.jpg {name}.png --model runs/{name}"
+        return
+    stages = method.stages
+    override = ""
+    if not stages:
+        paper = name.removesuffix("_released")
+        stages = [f"configs/{paper}_s1.yaml", f"configs/{paper}_s2.yaml"]
+        override = f" --model.init_args.backbone=configs/backbone/{name}.yaml"
+    start = ""
+    for stage in stages:
+        yield f"faceanon fit --config {stage}{override}{start}"
+        start = f" --model.init_args.init_from {_exported(stage)}"
+    yield f"faceanon test --config {stages[-1]}{override}{start}"
+
+
+def _exported(stage: str) -> str:
+    """The folder of the model that a stage writes at its end."""
+    config = yaml.safe_load((REPO / stage).read_text(encoding="utf-8"))
+    name = config.get("name") or Path(stage).stem
+    return f"runs/{name}/model"
+
+
+def options(page: list[Method]) -> Iterator[str]:
+    """A table of the classes' arguments: default, presets that set another value, meaning in one sentence."""
+    yield "| option | default | set by | meaning |"
     yield "|---|---|---|---|"
-    for name, parameter in list(inspect.signature(method.kind.__init__).parameters.items())[1:]:
-        default = "" if parameter.default is parameter.empty else f"`{parameter.default}`"
-        chosen = method.listed.init_args.get(name, parameter.default)
-        changed = f"`{chosen}`" if chosen != parameter.default else ""
-        yield f"| `{name}` | {default} | {changed} | {described[name]} |"
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for method in page:
+        described = _described(method.kind)
+        for name, parameter in list(inspect.signature(method.kind.__init__).parameters.items())[1:]:
+            default = "" if parameter.default is parameter.empty else f"`{parameter.default}`"
+            changes = rows.setdefault((name, default, _first_sentence(described[name])), [])
+            chosen = method.listed.init_args.get(name, parameter.default)
+            if chosen != parameter.default:
+                changes.append(f"{method.name}: `{chosen}`")
+    for (name, default, meaning), changes in rows.items():
+        yield f"| `{name}` | {default} | {', '.join(changes)} | {meaning} |"
+
+
+def _first_sentence(text: str) -> str:
+    """What the reference says further stands in the docstring."""
+    return re.split(r"[.;:]\s", f"{text} ", maxsplit=1)[0] + "."
 
 
 def _described(kind: type[Backbone]) -> dict[str, str]:
@@ -246,73 +274,41 @@ def _described(kind: type[Backbone]) -> dict[str, str]:
     return found
 
 
-def figures(method: Method) -> Iterator[str]:
-    """What was measured: on photographs, of the model that ships, and beside all methods on drawn faces."""
-    parts = []
-    photographed = photographs().get(method.name)
-    if photographed is not None:
-        people = PICTURES.get(method.name, "72 pictures of 36 real persons")
-        parts.append(_photograph_figures(photographed, people))
-    if method.name in MODELS:
-        parts.append(_shipped_figures(method))
-    row = zoo().get(method.name)
-    if row is not None:
-        parts.append(_zoo_figures(row, bool(method.kind.trained_by)))
-    if not parts:
-        yield "None: the released code trains nothing, so the comparison of all methods leaves this preset out."
-    for number, part in enumerate(parts):
-        if number:
+def figures(page: list[Method]) -> Iterator[str]:
+    """What was measured on photographs, and of the model that ships."""
+    measured = {method.name: photographs()[method.name] for method in page if method.name in photographs()}
+    if measured:
+        yield from _photograph_figures(measured)
+    missing = [method.name for method in page if method.name not in measured]
+    if missing:
+        yield ""
+        yield f"Not measured on photographs: {', '.join(missing)}."
+    for method in page:
+        if method.name in MODELS:
             yield ""
-        yield from part
+            yield from _shipped_figures(method)
 
 
-def _photograph_figures(row: dict[str, str], people: str) -> Iterator[str]:
+def _photograph_figures(measured: dict[str, dict[str, str]]) -> Iterator[str]:
+    people = next((PICTURES[name] for name in measured if name in PICTURES), "72 pictures of 36 real persons")
     text = (
-        f"On photographs of 128 px: {people} whom no training saw, judged from the saved file by "
-        "two recognisers that trained nothing, with 95 % intervals where they are known. How it was trained, command "
-        "and commit: [the methods on photographs](../results/log/photo128-methods.md)."
+        f"On photographs of 128 px: {people} whom no training saw, judged from the saved file by two recognisers that "
+        "trained nothing (MobileFaceNet, dlib). Training, command, commit and intervals: "
+        "[figures](../results/figures.md)."
     )
-    yield from _introduced(text, "MobileFaceNet", "dlib")
-    for heading, title in PHOTOGRAPH_ROWS.items():
-        if row[heading] != "-":
-            first, second = row[heading].split(", ")
-            yield f"| {title} | {_percent(first)} | {_percent(second)} |"
-
-
-def _introduced(text: str, *columns: str) -> Iterator[str]:
-    """A paragraph, and the head of a table of figures under it."""
     yield from textwrap.wrap(text, 120, break_on_hyphens=False)
     yield ""
-    yield f"| figure | {' | '.join(columns)} |"
-    yield f"|---|{'---:|' * len(columns)}"
+    yield f"| figure | {' | '.join(measured)} |"
+    yield f"|---|{'---:|' * len(measured)}"
+    for heading, title in PHOTOGRAPH_ROWS.items():
+        cells = [_both_judges(row[heading]) for row in measured.values()]
+        if set(cells) != {"-"}:
+            yield f"| {title} | {' | '.join(cells)} |"
 
 
 def _hundredths(share: str) -> list[str]:
     """A share and the bounds of its interval, where there are some: `.069 (.021 to .118)` as 6.9, 2.1 and 11.8."""
     return [f"{100 * float(number):.1f}" for number in re.findall(r"[01]?\.\d+", share)]
-
-
-def _percent(share: str) -> str:
-    """`.069 (.021 to .118)` as `6.9 % (2.1 to 11.8)`."""
-    value, *bounds = _hundredths(share)
-    if not bounds:
-        return f"{value} %"
-    low, high = bounds
-    return f"{value} % ({low} to {high})"
-
-
-def _zoo_figures(row: dict[str, str], trained: bool) -> Iterator[str]:
-    start = "Without training, beside all other methods"
-    if trained:
-        start = "One short training, as long as that of every other method: 300 batches of 16 drawn faces, seed 0"
-    text = (
-        f"{start}. Drawn faces at 64 px, 200 persons never seen, judged from the saved file. Command, commit and what it "
-        "says: [the zoo](../results/log/zoo.md)."
-    )
-    yield from _introduced(text, "value")
-    for title, heading in ZOO_ROWS.items():
-        if row[heading] != "-":
-            yield f"| {title} | {row[heading]} |"
 
 
 def _shipped_figures(method: Method) -> Iterator[str]:
@@ -354,31 +350,44 @@ def shipped_values(name: str) -> dict[str, str]:
     return values
 
 
+def page_of(name: str) -> str:
+    """Name of the page on which a preset stands, without its ending."""
+    return SHARED.get(name, name)
+
+
 def table(links: str) -> Iterator[str]:
     """A line a method: what it is, its way back, three figures.
 
     Args:
         links: Where the pages lie, from the page that the table stands on.
     """
-    drawn = zoo()
-    photographed = photographs()
+    measured = photographs()
     yield "| method | what it does | way back | recognised ↓ | recovered ↑ | two keys, one stranger ↓ |"
     yield "|---|---|---|---:|---:|---:|"
     for method in methods():
-        values = _three(method, drawn, photographed)
+        values = _three(measured.get(method.name))
         back = "none" if not method.kind.reversible else "sealed code" if method.kind.sealed else "picture and key"
-        yield f"| [{method.name}]({links}{method.name}.md) | {WHAT[method.name]} | {back} | {' | '.join(values)} |"
+        link = f"[{method.name}]({links}{page_of(method.name)}.md)"
+        yield f"| {link} | {WHAT[method.name]} | {back} | {' | '.join(values)} |"
 
 
-def _three(method: Method, drawn: dict[str, dict[str, str]], photographed: dict[str, dict[str, str]]) -> list[str]:
-    """The three figures of a line: on photographs where they were measured there, else marked ones on drawn faces."""
-    if method.name in UNTRAINED:
+def short_table(links: str) -> Iterator[str]:
+    """The methods that a stranger meets first, with their three figures.
+
+    Args:
+        links: As of `table`.
+    """
+    lines = list(table(links))
+    yield from lines[:2]
+    for name in README_METHODS:
+        yield next(line for line in lines if line.startswith(f"| [{name}]"))
+
+
+def _three(row: dict[str, str] | None) -> list[str]:
+    """The three figures of a line."""
+    if row is None:
         return ["not measured"] * len(README_KEYS)
-    if method.name in photographed:
-        row = photographed[method.name]
-        return [_both_judges(row[heading]) for heading, title in PHOTOGRAPH_ROWS.items() if title in README_KEYS]
-    row = drawn[method.name]
-    return [f"{row[ZOO_ROWS[key]]} {DRAWN_FACES}" for key in README_KEYS]
+    return [_both_judges(row[heading]) for heading, title in PHOTOGRAPH_ROWS.items() if title in README_KEYS]
 
 
 def _both_judges(cell: str) -> str:
@@ -390,7 +399,7 @@ def _both_judges(cell: str) -> str:
 
 
 # What the marked parts of a method's page are made by.
-PARTS: dict[str, Callable[[Method], Iterator[str]]] = {
+PARTS: dict[str, Callable[[list[Method]], Iterator[str]]] = {
     "facts": facts,
     "use": use,
     "options": options,
@@ -406,15 +415,25 @@ def with_parts(text: str, made: dict[str, str]) -> str:
     return PART.sub(lambda match: f"{match[1]}{made[match[2]]}{match[3]}", text)
 
 
+def families() -> dict[str, list[Method]]:
+    """The presets of every page, in the order of `methods`."""
+    found: dict[str, list[Method]] = {}
+    for method in methods():
+        found.setdefault(page_of(method.name), []).append(method)
+    return found
+
+
 def pages() -> dict[Path, str]:
     """Every page with made parts, as it should be."""
     found = {}
-    for method in methods():
-        path = METHODS / f"{method.name}.md"
-        made = {name: _joined(maker(method)) for name, maker in PARTS.items()}
+    for name, family in families().items():
+        path = METHODS / f"{name}.md"
+        made = {part: _joined(maker(family)) for part, maker in PARTS.items()}
         found[path] = with_parts(path.read_text(encoding="utf-8"), made)
-    for path, links in ((REPO / "README.md", "docs/methods/"), (METHODS / "index.md", "")):
-        found[path] = with_parts(path.read_text(encoding="utf-8"), {"methods": _joined(table(links))})
+    readme = REPO / "README.md"
+    index = METHODS / "index.md"
+    found[readme] = with_parts(readme.read_text(encoding="utf-8"), {"methods": _joined(short_table("docs/methods/"))})
+    found[index] = with_parts(index.read_text(encoding="utf-8"), {"methods": _joined(table(""))})
     return found
 
 

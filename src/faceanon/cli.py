@@ -17,6 +17,7 @@ COMMANDS = {
     "web": "try both on a web page of this machine (extra `web`)",
     "inspect": "show what an anonymized file says of itself",
     "doctor": "say what is installed, what is missing, and what that would enable",
+    "evaluate": "judge what any tool made of pictures, and what came back: who is recognised, what is kept",
     "report": "compare tests, rank methods, attack a model, fill the papers' tables: one page each",
     "export": "write a model as ONNX graphs, or its networks in the public layouts, for other tools",
     "weights": "list, import, verify and show pretrained networks from public checkpoints",
@@ -80,18 +81,11 @@ def _own_command(name: str, arguments: list[str]) -> int:
     """Run the module of a command, which offers `add_arguments(parser)` and `run(args) -> int`.
 
     Raises:
-        UserError: There is no such command, or it has a new name.
+        UserError: There is no such command.
     """
-    from faceanon.commands._former import todays_name
-
     # Taken as a path it would be the folder that one is in.
     if "" in arguments:
         raise UserError("one of the arguments is empty; is a variable of the shell not set?")
-
-    # First: some former command lines begin with a name that means another command today.
-    advice = todays_name([name, *arguments])
-    if advice is not None:
-        raise UserError(advice)
     if name not in COMMANDS:
         raise UserError(f"no command {name!r}; run faceanon --help")
     module = importlib.import_module(f"faceanon.commands.{name}")
@@ -109,7 +103,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        0 done, 1 failed, 2 wrong usage or input, 3 files of a folder were left out.
+        0 done, 1 failed, 2 wrong usage or input, 3 files were left out.
     """
     arguments = list(sys.argv[1:] if args is None else args)
     name = arguments[0] if arguments else "--help"

@@ -71,13 +71,8 @@ def sha256(path: Path) -> str:
 
 
 def state_sha256(module: nn.Module) -> str:
-    """Hash over class, names, shapes and values of a network or method.
-
-    A class that had another name once says so by `hashed_as`, which its subclasses do not inherit: results that carry
-    a hash are then still those of its states.
-    """
-    kind = type(module)
-    digest = hashlib.sha256(vars(kind).get("hashed_as", kind.__qualname__).encode())
+    """Hash over class, names, shapes and values of a network or method."""
+    digest = hashlib.sha256(type(module).__qualname__.encode())
     for name, tensor in sorted(module.state_dict().items()):
         # With dtype and shape: the same bytes could otherwise stand for other numbers.
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -293,22 +288,6 @@ def is_bounded(value: object, limit: int = CARD_ENTRIES) -> bool:
         elif isinstance(item, list):
             queue += item
     return limit >= 0
-
-
-def former_hashes(entry: Mapping[str, Any], source: Path) -> tuple[str, ...]:
-    """The sha256 that weights had before they were stored anew in fewer bytes, the oldest first.
-
-    Args:
-        entry: Of a card or of a bundle's network.
-        source: The file that it stands in.
-
-    Raises:
-        UserError: `formerly` is no list of such hashes.
-    """
-    hashes = entry.get("formerly", [])
-    if not isinstance(hashes, list) or not all(isinstance(item, str) and _HASH.fullmatch(item) for item in hashes):
-        raise UserError(f"{source}: formerly must be a list of sha256 hashes of 64 hex digits; restore the file")
-    return tuple(hashes)
 
 
 def save_tensors(

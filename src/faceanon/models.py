@@ -18,7 +18,6 @@ from faceanon.backbones.in_frame import InMeshFrame, in_use
 from faceanon.backbones.presets import backbone_class
 from faceanon.errors import UserError
 from faceanon.files import (
-    former_hashes,
     load_strictly,
     load_tensors,
     read_yaml,
@@ -28,7 +27,6 @@ from faceanon.files import (
 )
 from faceanon.interop.onnx.method import CARD as ONNX_CARD
 from faceanon.interop.public.export import Exportable, exportable
-from faceanon.names import with_current_paths
 from faceanon.networks.local_weights import refuse_bomb
 from faceanon.paths import checkpoints
 from faceanon.weights.bundle import Bundle
@@ -97,11 +95,6 @@ def default_model() -> Path:
     return checkpoints() / "persona_photo128"
 
 
-def drawn_model() -> Path:
-    """The trained backbone for procedural faces that ships with faceanon; tables and speed pages are measured on it."""
-    return checkpoints() / "dbaf_synth64"
-
-
 def description(backbone: Backbone) -> dict[str, Any]:
     """What a card says of a backbone: class, arguments, bundle."""
     kind = type(backbone)
@@ -132,26 +125,6 @@ def save_backbone(backbone: Backbone, folder: Path, half: bool = False, int8: bo
     card = {**description(backbone), "faceanon": __version__, "sha256": digest}
     write_atomic(folder / CARD, yaml.safe_dump(card, sort_keys=False).encode())
     return digest
-
-
-def formerly(path: str | Path) -> tuple[str, ...]:
-    """Hashes that a model's weights had before they were stored anew: what they anonymized, the model brings back.
-
-    Args:
-        path: As `load_backbone` takes it.
-
-    Raises:
-        UserError: The card cannot be read, or its list is damaged.
-    """
-    folder = Path(path)
-    for candidate in (Path(path), checkpoints() / path):
-        if candidate.exists():
-            folder = candidate
-            break
-    card = folder / CARD
-    if card.is_file():
-        return former_hashes(read_yaml(card), card)
-    return ()
 
 
 def read(path: str | Path) -> Saved:
@@ -216,8 +189,7 @@ def _checked(card: object, source: str | Path) -> dict[str, Any]:
         odd = ["bundle"]
     if odd:
         raise UserError(f"{source} does not describe a backbone: {odd[0]} is missing or damaged; export it again")
-    # Cards of former versions name classes by where they lay then.
-    return {**entries, **with_current_paths({name: entries[name] for name in ("class_path", "init_args")})}
+    return entries
 
 
 def _saved(card: dict[str, Any], tensors: dict[str, Tensor], digest: str, path: Path) -> Saved:
@@ -330,9 +302,9 @@ def load_backbone(path: str | Path, device: torch.device | str = "cpu") -> tuple
 
     Examples:
         >>> from faceanon.models import load_backbone
-        >>> backbone, weights = load_backbone("dbaf_synth64")
+        >>> backbone, weights = load_backbone("persona_photo128")
         >>> type(backbone).__name__, backbone.image_size, len(weights)
-        ('Keyed', 64, 64)
+        ('Persona', 128, 64)
     """
     if (exported := _exported(path)) is not None:
         from faceanon.interop.onnx.backbone import OnnxBackbone  # here: training needs no onnxruntime
@@ -387,11 +359,8 @@ def shipped_figures(bundle: str) -> dict[str, float] | None:
     Returns:
         Figures by name, or None where no model for that bundle lies beside the package.
     """
-    models = {"photo128": default_model(), "synth64": drawn_model()}
-    path = None
-    if bundle in models:
-        path = models[bundle] / "results.json"
-    if path is None or not path.is_file():
+    path = default_model() / "results.json"
+    if bundle != "photo128" or not path.is_file():
         return None
     figures: dict[str, float] = json.loads(path.read_text())["figures"]
     return figures

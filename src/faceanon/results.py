@@ -145,9 +145,9 @@ def load_results(path: Path) -> Results:
     Examples:
         >>> from faceanon.paths import checkpoints
         >>> from faceanon.results import load_results
-        >>> found = load_results(checkpoints() / "dbaf_synth64" / "results.json")
-        >>> found.meta["judge"], found.figures["recovery_rate/conv_judge/file"]
-        ('conv_judge', 1.0)
+        >>> found = load_results(checkpoints() / "persona_photo128" / "results.json")
+        >>> found.meta["judge"], round(found.figures["recovery_rate/dlib_resnet/file"], 2)
+        ('dlib_resnet', 0.99)
     """
     path = path / FILE_NAME if path.is_dir() else path
     try:

@@ -3,7 +3,7 @@
     from faceanon.testing import check_backbone
 
     def test_mine():
-        check_backbone(Mine(bundle="synth64"))
+        check_backbone(Mine(bundle="photo128_prior"))
 
 It looks at what must hold whatever the weights, so an untrained method passes; how well a trained one hides and
 recovers is what `faceanon test` measures. Every YAML in configs/backbone/ goes through it.

@@ -24,11 +24,8 @@ class FaceBatch:
     Args:
         image: `(B, 3, S, S)` float32 in [-1, 1].
         identity: `(B,)` int64 label of the person; -1 where unknown.
-        attribute: `(B,)` int64 label of the picture's attribute set (pose, light, ...); -1 where unknown. Two rows with
-            the same attribute and different identity differ in nothing but the person (synthetic data only).
+        attribute: `(B,)` int64 label of the picture's attribute set (pose, light, ...); -1 where unknown.
         parsing: `(B, S, S)` int64 class of every pixel in the bundle's parsing order, or None.
-        landmarks: `(B, K, 2)` float32 (x, y) in [-1, 1], or None.
-        factors: `(B, F)` float32 ground truth of the renderer, identity factors first, or None.
         latents: `(B, C, h, w)` float32 normalised latents of `image` by the bundle's codec, or None.
         mesh: `(B, 468, 2)` float32 points of the face mesh, (x, y) with the picture's edges at -1 and 1, or None. A
             face that reaches out of the picture has points beyond.
@@ -50,8 +47,6 @@ class FaceBatch:
     identity: Tensor
     attribute: Tensor
     parsing: Tensor | None = None
-    landmarks: Tensor | None = None
-    factors: Tensor | None = None
     latents: Tensor | None = None
     mesh: Tensor | None = None
     embedding: Tensor | None = None

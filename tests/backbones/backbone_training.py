@@ -6,10 +6,8 @@ from pathlib import Path
 import lightning as L
 import torch
 
-from faceanon.data.synthetic.datamodule import SyntheticFaces
 from faceanon.training.cli import run
-
-REPO = Path(__file__).resolve().parents[2]
+from stages.stage_probes import stage_config
 
 
 class Watch(L.Callback):
@@ -29,14 +27,13 @@ class Watch(L.Callback):
 
 
 def trained_parts(config, bundle, out, *words):
-    """Parts of the backbone that two batches under configs/`config`.yaml change, and the names of its terms."""
+    """Parts of the backbone that two batches of a stage change, and the names of its terms."""
     keys = {
         "model.init_args.backbone.init_args.bundle": bundle,
         "model.init_args.export": Path(out, "model"),
         "model.init_args.samples_every": 0,
-        "data": f"{SyntheticFaces.__module__}.{SyntheticFaces.__qualname__}",
-        "data.init_args.train_groups": 4,
-        "data.init_args.val_identities": 2,
+        "data": "stages.stage_probes.BlobFaces",
+        "data.init_args.groups": 4,
         "data.init_args.batch_size": 8,
         "trainer.callbacks": json.dumps([{"class_path": "backbone_training.Watch"}]),
         "trainer.max_epochs": 1,
@@ -47,6 +44,6 @@ def trained_parts(config, bundle, out, *words):
         "trainer.enable_model_summary": "false",
         "trainer.log_every_n_steps": 1,
     }
-    run(["fit", "--config", str(REPO / f"configs/{config}.yaml"), *(f"--{k}={v}" for k, v in keys.items()), *words])
+    run(["fit", "--config", str(stage_config(config)), *(f"--{k}={v}" for k, v in keys.items()), *words])
     assert {path.name for path in Path(out, "model").iterdir()} == {"model.yaml", "weights.safetensors"}
     return Watch.changed, Watch.terms

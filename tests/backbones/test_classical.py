@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from face_files import write_faces
 from faceanon.backbones.classical import Blur, Mask, Pixelate, Scramble, lioness
 from faceanon.errors import UserError
 from faceanon.key import Secret
@@ -144,15 +145,17 @@ def run_command(kind, command, tiny_bundle, out):
         "model.init_args.backbone.init_args.bundle": tiny_bundle,
         "model.init_args.report": out / "report",
         "model.init_args.trainable": "null",
-        "data.init_args.train_groups": 4,
-        "data.init_args.val_identities": 2,
-        "data.init_args.test_identities": 6,
+        "data": "faceanon.data.folder.FolderFaces",
+        "data.init_args.root": write_faces(out / "faces", 6),
+        "data.init_args.image_size": 64,
+        "data.init_args.test_fraction": 1.0 if command == "test" else 0.0,
+        "data.init_args.val_fraction": 0.0,
         "trainer.callbacks": "[]",
         "trainer.logger": "false",
         "trainer.default_root_dir": out,
         "trainer.enable_progress_bar": "false",
     }
-    run([command, "--config", str(REPO / "configs/riddle_s2.yaml"), *(f"--{k}={v}" for k, v in words.items())])
+    run([command, "--config", str(REPO / "configs/test.yaml"), *(f"--{k}={v}" for k, v in words.items())])
     return json.loads((out / "report/results.json").read_text())["figures"]
 
 

@@ -132,13 +132,6 @@ def test_a_password_gives_one_key_for_every_face(backbone):
     assert (keys[:1] - other).abs().max() > 0.1
 
 
-def test_keys_are_those_of_the_class_that_both_once_were(tiny_bundle):
-    secret = Secret.from_password("correct horse battery staple", b"0123456789abcdef")
-    keyed = Keyed(str(tiny_bundle), **KEYED)
-    assert keyed.key_label == "faceanon/DBAF/key"
-    assert torch.equal(keyed.key_of(secret), DBAF(str(tiny_bundle), **SMALL).key_of(secret))
-
-
 def test_a_keyed_method_reads_attributes(tiny_bundle):
     with pytest.raises(UserError, match="cid_depth of at least 1"):
         Keyed(str(tiny_bundle), cid_depth=0)

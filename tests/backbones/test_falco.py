@@ -80,7 +80,7 @@ def test_no_way_back_and_no_codes(backbone):
         backbone.encode(image)
 
 
-@pytest.mark.parametrize("wrong", [{"steps": 0}, {"bank": 0}, {"key_share": 0.0}, {"margin": 1.0}])
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"bank": 0}, {"margin": 1.0}])
 def test_arguments_out_of_range(tiny_bundle, wrong):
     with pytest.raises(UserError, match="give steps"):
         FALCO(str(tiny_bundle), **wrong)

@@ -21,7 +21,7 @@ OPTIONS = {
     Keyed: {"maar": False, "code_dim": 16, "principal": True, **DRAFT},
     Mirage: {"skip": False, "grades": [16], "principal": True, **DRAFT},
     Rotation: {"components": 16, **DRAFT},
-    IFADIT: {"components": 16, "flow_hidden": 16, "flow_blocks": 1, **DRAFT},
+    IFADIT: {"components": 16, "flow_hidden": 16, **DRAFT},
     Riddle: {"flips": 8},
     FIT: {"width": 4, "blocks": 1, "turned": 8, "password_bits": 128},
 }

@@ -253,7 +253,7 @@ def test_diversity_by_hand():
 
 def test_presets_are_what_the_yaml_says(repo):
     written = yaml.safe_load((repo / "configs/backbone/ifadit_released.yaml").read_text())["init_args"]
-    assert written == {"bundle": "synth64", **RELEASED}
+    assert written == {"bundle": "photo128_prior", **RELEASED}
 
 
 def test_codes_go_through_map_with_their_mask(tiny_bundle, images):

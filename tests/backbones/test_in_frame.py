@@ -127,7 +127,7 @@ def test_it_is_the_method_inside_to_whoever_asks(method, plain):
     assert in_use(method) is method
 
 
-def test_methods_without_need_of_a_frame_go_without():
+def test_methods_without_need_of_a_frame_go_without(tiny_bundle):
     blur = Blur("photo128_prior")
     assert in_use(blur) is blur
-    assert not isinstance(in_use(DBAF("synth64", **SMALL)), InMeshFrame)
+    assert not isinstance(in_use(DBAF(str(tiny_bundle), **SMALL)), InMeshFrame)

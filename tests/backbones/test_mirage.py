@@ -11,7 +11,7 @@ from faceanon.networks.keyed_flow import KeyedFlow
 from faceanon.testing import smooth_faces
 from faceanon.types import Branches, FaceBatch
 
-SMALL = {"attribute_depth": 1, "attribute_heads": 2, "attribute_head_dim": 8, "grades": [8, 8]}
+SMALL = {"grades": [8, 8]}
 AS_DBAF = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "cid_dropout": 0.0}
 KEYED = {**AS_DBAF, "code_dim": 16, "blend": True, "reader": True}
 

@@ -756,7 +756,7 @@ def test_a_face_is_never_covered_whole(persona, faces):
     assert torch.isfinite(none_left.attributes).all()
 
 
-def test_the_hunter_sees_the_painted_face_alone(persona, faces):
+def test_the_adversary_sees_the_painted_face_alone(persona, faces):
     readers = persona.build_readers().eval()
     persona.use_readers(readers)
     points, _ = persona.points(faces)
@@ -774,7 +774,7 @@ def test_the_hunter_sees_the_painted_face_alone(persona, faces):
     values = []
     for pictures in (drawn, around, inside):
         branches = Branches(pictures, codes, edited, None, None, None)
-        values.append(persona.anonymize_terms(batch, branches, {"hunted"})["hunted"].item())
+        values.append(persona.anonymize_terms(batch, branches, {"adversary"})["adversary"].item())
     persona.use_readers(torch.nn.ModuleDict())
     assert values[0] == pytest.approx(values[1], abs=1e-6)
     assert values[0] != pytest.approx(values[2], abs=1e-6)

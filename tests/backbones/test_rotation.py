@@ -6,7 +6,7 @@ from faceanon.backbones.rotation import Rotation
 from faceanon.errors import UserError
 from faceanon.testing import smooth_faces
 
-SMALL = {"attribute_depth": 1, "attribute_heads": 2, "attribute_head_dim": 8, "hidden": 16}
+SMALL = {"hidden": 16}
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 import argparse
 import csv
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -58,14 +57,6 @@ def test_one_photo_there_and_back(tmp_path, capsys):
     assert "anonymized 1 face(s) in 1 photo(s)" in capsys.readouterr().out
     assert call(recover, tmp_path / "b.png", tmp_path / "c.png", "--password-env", "PW") == 0
     assert error(source, tmp_path / "b.png") > 20 * error(source, tmp_path / "c.png")
-
-
-@pytest.mark.parametrize(("bundle", "told"), [("synth64", True), ("ffhq256", False)])
-def test_who_uses_a_model_of_drawn_faces_is_told(tmp_path, capsys, monkeypatch, bundle, told):
-    monkeypatch.setattr(KeyedTint, "bundle", SimpleNamespace(name=bundle, to=lambda device: None), raising=False)
-    source, words = make_face(tmp_path / "a.png"), ("--aligned", "--password-env", "PW")
-    assert call(anonymize, source, tmp_path / "b.png", *words, "--model", "own") == 0
-    assert capsys.readouterr().err == (f"{anonymize.DRAWN_ONLY}\n" if told else "")
 
 
 def test_folder_is_mirrored_and_bad_files_are_named(tmp_path, capsys):

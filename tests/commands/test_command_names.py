@@ -1,4 +1,4 @@
-"""Names of commands and options: those of today work, former ones say what they are called now."""
+"""Names of commands and options."""
 
 import argparse
 import dataclasses
@@ -7,7 +7,6 @@ import importlib
 import pytest
 
 from faceanon import cli
-from faceanon.commands._former import todays_name
 from faceanon.commands._typed import typed
 from faceanon.commands.report import REPORTS
 
@@ -59,62 +58,8 @@ def test_every_argument_is_a_field_and_every_field_an_argument(name):
 
 
 def test_the_table_above_names_every_command():
-    named = {name for name in cli.COMMANDS if name not in ("doctor", "report", "weights")}
+    named = {name for name in cli.COMMANDS if name not in ("doctor", "evaluate", "report", "weights")}
     assert set(OPTIONS) == named | {f"report.{name}" for name in REPORTS}
-
-
-@pytest.mark.parametrize(
-    ("words", "today"),
-    [
-        ("report --table list", "faceanon report tables TABLE..."),
-        ("report --tables list", "faceanon report tables TABLE..."),
-        ("report --out x --table=dbaf-1", "faceanon report tables TABLE..."),
-        ("report --leaderboard runs/zoo", "faceanon report leaderboard RESULTS_DIR..."),
-        ("report --occlusion blur", "faceanon report occlusion --model MODEL ..."),
-        ("report --security blur --budget small", "faceanon report security --model MODEL ..."),
-        ("report . .", "faceanon report compare RESULTS..."),
-        ("report --across-protocols a b", "faceanon report compare RESULTS..."),
-        ("quickstart --out runs/demo", "faceanon demo ..."),
-        ("demo --port 8000", "faceanon web ..."),
-        ("demo --share", "faceanon web ..."),
-        ("demo --model=dbaf_synth64", "faceanon web ..."),
-        ("anonymize a.png b.png --checkpoint m", "faceanon anonymize ... --model MODEL"),
-        ("recover a.png b.png --checkpoint=m", "faceanon recover ... --model MODEL"),
-        ("export --onnx out --checkpoint m", "faceanon export ... --model MODEL"),
-        ("export --layout public dbaf_synth64 out", "faceanon export --layout public OUT --model MODEL"),
-    ],
-)
-def test_a_former_name_says_what_it_is_called_now(words, today, capsys):
-    assert cli.main(words.split()) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert len(said.err.splitlines()) == 1
-    assert said.err.startswith("faceanon: ")
-    assert said.err.endswith(f"use: {today}\n")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        [],
-        ["web", "--port", "8000"],
-        ["demo", "--out", "runs/demo", "--seed", "1"],
-        ["report"],
-        ["report", "--help"],
-        ["report", "securty"],
-        ["report", "tables", "list"],
-        ["anonymize", "a.png", "b.png", "--model", "m"],
-        ["fit", "--checkpoint", "x"],
-    ],
-)
-def test_a_name_of_today_is_no_former_one(words):
-    assert todays_name(words) is None
-
-
-def test_a_folder_called_like_a_report_is_no_former_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "compare").mkdir()
-    assert todays_name(["report", "compare", "a"]) is None
 
 
 @pytest.mark.parametrize("words", [["report"], ["report", "securty"], ["report", "tables"], ["report", "security"]])
@@ -140,3 +85,11 @@ def test_every_report_teaches_by_two_examples(name, capsys):
     said = capsys.readouterr().out
     assert said.startswith(f"usage: faceanon report {name}")
     assert said.count(f"\n  faceanon report {name} ") == 2
+
+
+def test_the_help_of_anonymize_fits_two_screens(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        cli.main(["anonymize", "--help"])
+    said = capsys.readouterr().out
+    assert sum(max(1, -(-len(line) // 80)) for line in said.splitlines()) <= 100

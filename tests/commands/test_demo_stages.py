@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from faceanon.commands.demo import DemoOptions, _photograph_stage
+from faceanon.commands.demo import DemoOptions, _stage
 
 
 @pytest.mark.parametrize(
@@ -22,10 +22,8 @@ def test_the_painter_learns_in_most_of_a_demos_batches(config, batches, from_scr
         out=Path("runs/demo"),
         batches=batches,
         from_scratch=from_scratch,
-        groups=4,
         seed=0,
         bundle="photo128",
-        test_identities=4,
     )
-    words = _photograph_stage(config, options, Path("runs/demo/stage"))
+    words = _stage(config, options, Path("runs/demo/stage"))
     assert f"--model.init_args.head_start={head_start}" in words

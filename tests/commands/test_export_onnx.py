@@ -9,14 +9,17 @@ import pytest
 import torch
 from PIL import Image
 
+from faceanon.backbones.dbaf import DBAF
 from faceanon.backbones.ifadit import IFADIT
 from faceanon.cli import main
+from faceanon.data.files import read_photos
+from faceanon.data.prepared import shipped_photos
 from faceanon.errors import UserError
 from faceanon.interop.onnx import export as onnx_export
 from faceanon.interop.onnx.export import export_onnx, key_recipe, quantized, write_onnx
 from faceanon.interop.onnx.method import CARD, KeyRecipe, OnnxCard, OnnxMethod, open_graph
 from faceanon.key import Secret
-from faceanon.models import load_backbone
+from faceanon.models import load_backbone, save_backbone
 from faceanon.pipeline import Pipeline
 from fakes import KeyedTint
 
@@ -184,11 +187,11 @@ def fails(capsys, *words):
 
 
 def test_mistakes_on_the_command_line_are_one_line(capsys, folder, tmp_path):
-    assert "leave other words out" in fails(capsys, "--onnx", tmp_path / "o", "synth64")
+    assert "leave other words out" in fails(capsys, "--onnx", tmp_path / "o", "runs/model")
     assert "belongs to --onnx" in fails(
-        capsys, "--layout", "public", tmp_path / "o", "--model", "synth64", "--quantize"
+        capsys, "--layout", "public", tmp_path / "o", "--model", "runs/model", "--quantize"
     )
-    assert "needs OUT and --model MODEL" in fails(capsys, "--layout", "public", "--model", "synth64")
+    assert "needs OUT and --model MODEL" in fails(capsys, "--layout", "public", "--model", "runs/model")
     assert "give --overwrite" in fails(capsys, "--onnx", folder)
     assert "no model at" in fails(capsys, "--onnx", tmp_path / "o", "--model", tmp_path / "nothing")
     assert "is an ONNX export already" in fails(capsys, "--onnx", tmp_path / "o", "--model", folder)
@@ -326,24 +329,20 @@ def test_a_graph_takes_nothing_from_other_files(tmp_path, monkeypatch, location)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)  # under two minutes alone, much longer on a busy machine
-def test_the_shipped_model_by_the_commands(tmp_path, capsys, monkeypatch):
-    from faceanon.data.synthetic.factors import sample_attributes, sample_identity
-    from faceanon.data.synthetic.render import render
-
-    generator = torch.Generator().manual_seed(4)
-    image = render(sample_identity(3, generator), sample_attributes(3, generator, occlusion=0.0), 64).image
+@pytest.mark.timeout(1800)
+def test_a_model_by_the_commands(tiny_bundle, tmp_path, capsys, monkeypatch):
+    trained = tmp_path / "trained"
+    save_backbone(DBAF(str(tiny_bundle), cid_depth=1, cid_heads=2, cid_head_dim=8).eval(), trained)
     (tmp_path / "in").mkdir()
-    for index, face in enumerate(image):
-        pixels = ((face.permute(1, 2, 0) + 1) * 127.5).round().byte().numpy()
+    for index, pixels in enumerate(read_photos([photo.path for photo in shipped_photos("test")[:3]], 64)):
         Image.fromarray(pixels).save(tmp_path / f"in/{index}.png")
     monkeypatch.setenv("PW", "a word")
     words = ["--password-env", "PW"]
-    assert main(["export", "--onnx", str(tmp_path / "model"), "--model", "dbaf_synth64"]) == 0
+    assert main(["export", "--onnx", str(tmp_path / "model"), "--model", str(trained)]) == 0
     assert "largest difference from torch" in capsys.readouterr().out
     hide = ["anonymize", str(tmp_path / "in"), str(tmp_path / "hidden"), "--aligned", *words]
     assert main([*hide, "--model", str(tmp_path / "model")]) == 0
-    by_torch = ["recover", str(tmp_path / "hidden"), str(tmp_path / "torch"), *words, "--model", "dbaf_synth64"]
+    by_torch = ["recover", str(tmp_path / "hidden"), str(tmp_path / "torch"), *words, "--model", str(trained)]
     assert main(by_torch) == 0
     back = ["recover", str(tmp_path / "hidden"), str(tmp_path / "onnx"), *words, "--model", str(tmp_path / "model")]
     assert main(back) == 0

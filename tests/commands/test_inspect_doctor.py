@@ -77,7 +77,7 @@ def test_inspect_takes_no_folder(tmp_path, capsys):
 def test_doctor_tells_what_is_there(capsys):
     assert cli.main(["doctor"]) == 0
     out = capsys.readouterr().out
-    for word in ("torch", "keyring", "cpu", "dbaf_synth64", "everything needed is there"):
+    for word in ("torch", "keyring", "cpu", "photo128_prior", "everything needed is there"):
         assert word in out
 
 

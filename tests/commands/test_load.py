@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from example_files import example
 from faceanon.key import KdfParameters, Password
 from faceanon.photo.metadata import MANIFEST_KEY
 from faceanon.pipeline import Pipeline
@@ -21,14 +20,15 @@ from faceanon.pipeline.many.journal import JOURNAL_NAME
 from faceanon.pipeline.many.table import write_table
 from faceanon.pipeline.tasks import AnonymizeTask
 from fakes import KeyedTint
+from script_files import script as imported
 
 REPO = Path(__file__).resolve().parents[2]
-SCRIPT = REPO / "examples/load_test.py"
+SCRIPT = REPO / "benchmarks/load_test.py"
 
 
 @pytest.fixture(scope="module")
 def script():
-    with example("load_test") as module:
+    with imported("benchmarks/load_test.py") as module:
         yield module
 
 

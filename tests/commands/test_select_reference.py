@@ -13,8 +13,8 @@ from PIL import Image
 from faceanon import cli
 from faceanon.commands import anonymize
 from faceanon.commands._run import Tally
-from faceanon.data.synthetic.factors import sample_attributes, sample_identity
-from faceanon.data.synthetic.render import render
+from faceanon.data.files import read_photos
+from faceanon.data.prepared import shipped_photos
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.paths import checkpoints
@@ -22,12 +22,12 @@ from faceanon.photo.detect import Detection
 from faceanon.photo.file import load_photo
 from faceanon.photo.people import Likeness, People, Reference, likeness_of, read_reference, threshold_of
 from faceanon.photo.policy import Policy
+from faceanon.photo.yunet import YunetDetector
 from faceanon.pipeline import Pipeline
 from faceanon.weights.bundle import Bundle
 from fakes import KeyedTint
 
-POINTS = [0, 1, 8, 9, 10]  # eyes, nose, mouth corners among the renderer's landmarks
-SIDE = 96
+SIDE = 128
 
 
 class Tint(KeyedTint):
@@ -52,25 +52,35 @@ class KnownFaces:
         return self.known.get(image.tobytes(), [])
 
 
+def known_people():
+    """Pictures of 256 px of four persons of whom several ship, by number."""
+    people = {}
+    for photo in [*shipped_photos("test"), *shipped_photos("train")]:
+        people.setdefault(photo.identity, []).append(photo.path)
+    several = [paths for paths in people.values() if len(paths) >= 4]
+    return [read_photos(paths[:4], 256) for paths in several[:4]]
+
+
 class World:
-    """Draws photos of procedural persons and knows where their faces are."""
+    """Puts persons side by side in photos, and knows where their faces are."""
+
+    persons = known_people()
+    finder = YunetDetector()
 
     def __init__(self, folder):
         self.folder, self.detector = folder, KnownFaces()
-        self.persons = sample_identity(4, torch.Generator().manual_seed(16))
 
     def draw(self, name, *people, seed=0):
-        """A photo with these persons in a row, by number."""
-        generator = torch.Generator().manual_seed(seed)
-        attributes = sample_attributes(max(len(people), 1), generator, 0.0)
+        """A photo with these persons in a row, by number; another seed takes other pictures of them."""
         photo = np.full((SIDE, SIDE * max(len(people), 1), 3), 120 + seed, dtype=np.uint8)
         found = []
         for place, person in enumerate(people):
-            drawn = render(self.persons[person : person + 1], attributes[place : place + 1], size=SIDE)
+            picture = self.persons[person][seed % 4]
             x = place * SIDE
-            photo[:, x : x + SIDE] = ((drawn.image[0].permute(1, 2, 0) + 1) * 127.5).round().byte().numpy()
-            points = (drawn.landmarks[0, POINTS].double().numpy() + 1) * SIDE / 2 + np.array([x, 0])
-            found.append(Detection((x + 20, 20, x + 76, 80), 0.99, points))
+            photo[:, x : x + SIDE] = np.asarray(Image.fromarray(picture).resize((SIDE, SIDE), Image.Resampling.BICUBIC))
+            (face,) = self.finder.detect(picture)[:1]
+            points = face.points * SIDE / 256 + np.array([x, 0])
+            found.append(Detection((x + 30, 30, x + 98, 106), 0.99, points))
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(photo).save(path)
@@ -80,7 +90,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def bundle():
-    return Bundle("synth64")
+    return Bundle("photo128")
 
 
 @pytest.fixture
@@ -90,8 +100,6 @@ def world(tmp_path, monkeypatch, bundle):
     monkeypatch.setattr(
         Secret, "from_password", lambda text, salt, kdf: Secret.random(int.from_bytes(salt + text.encode(), "big"))
     )
-    # The threshold is that of the model of procedural faces, whose bundle these pipelines have.
-    monkeypatch.setattr("faceanon.models.default_model", lambda: checkpoints() / "dbaf_synth64")
     monkeypatch.setenv("PW", "hush")
     return world
 
@@ -99,7 +107,7 @@ def world(tmp_path, monkeypatch, bundle):
 def changed(source, target, faces):
     """Which of the faces in a row were changed."""
     one, other = load_photo(source).pixels, load_photo(target).pixels
-    parts = [(one != other)[:, place * SIDE + 30 : place * SIDE + 66].any() for place in range(faces)]
+    parts = [(one != other)[:, place * SIDE + 40 : place * SIDE + 88].any() for place in range(faces)]
     return [number for number, different in enumerate(parts, 1) if different]
 
 
@@ -192,16 +200,16 @@ def test_values_that_do_not_fit(world, tmp_path, capsys):
 
 def test_the_threshold_is_the_models_own(world, tmp_path, bundle):
     model = tmp_path / "model"
-    with pytest.raises(UserError, match=r"results\.json says of no threshold at which irse_synth .* --likeness"):
+    with pytest.raises(UserError, match=r"results\.json says of no threshold at which mobileface_v2 .* --likeness"):
         threshold_of(bundle, model)
     model.mkdir()
-    for text in ("no json", "[]", '{"figures": {}}', '{"figures": {"threshold/irse_synth": null}}'):
+    for text in ("no json", "[]", '{"figures": {}}', '{"figures": {"threshold/mobileface_v2": null}}'):
         (model / "results.json").write_text(text)
         with pytest.raises(UserError, match="--likeness"):
             threshold_of(bundle, model)
-    shutil.copy(checkpoints() / "dbaf_synth64/results.json", model)
+    shutil.copy(checkpoints() / "persona_photo128/results.json", model)
     figures = json.loads((model / "results.json").read_text())["figures"]
-    assert threshold_of(bundle, model) == figures["threshold/irse_synth"]
+    assert threshold_of(bundle, model) == figures["threshold/mobileface_v2"]
 
 
 def test_likeness_moves_the_threshold(world, tmp_path):
@@ -235,13 +243,13 @@ def test_all_who_are_alike_are_changed_but_only_the_nearest_is_left():
 def test_small_faces_are_not_mistaken_for_somebody(world, tmp_path):
     """Below --min-face nobody is recognised, so nobody is left readable."""
     photo, anna = world.draw("party.png", 0, 1), world.draw("anna.png", 1, seed=3)
-    assert run(photo, tmp_path / "b.png", "--exclude", anna, "--min-face", "70") == 0
+    assert run(photo, tmp_path / "b.png", "--exclude", anna, "--min-face", "90") == 0
     assert changed(photo, tmp_path / "b.png", 2) == [1, 2]
 
 
 def test_the_judge_stands_in_and_a_bundle_without_either_is_named(bundle, world):
     class Without:
-        folder, name, image_size, framing, judge, device = bundle.folder, "x", 64, bundle.framing, bundle.judge, "cpu"
+        folder, name, image_size, framing, judge, device = bundle.folder, "x", 128, bundle.framing, bundle.judge, "cpu"
 
         def __init__(self, *roles):
             self.roles = roles

@@ -2,15 +2,13 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from faceanon.data import held_out
 from faceanon.data.feeding import GPU_WORKERS, feeding
-from faceanon.data.files import read_photo
-from faceanon.data.synthetic import datamodule
-from faceanon.data.synthetic.datamodule import SyntheticFaces
+from faceanon.data.folder import FolderFaces
 
 
 def trainer(kind):
@@ -33,43 +31,18 @@ def test_workers_where_they_do_not_take_the_trainings_time(kind, workers, in_mem
     assert found == {"num_workers": expected, "persistent_workers": expected > 0, "pin_memory": kind == "cuda"}
 
 
-def test_workers_yield_what_the_process_itself_would(monkeypatch):
+def test_workers_yield_what_the_process_itself_would(monkeypatch, tmp_path):
+    for number in range(28):
+        Image.new("RGB", (16, 16), (9 * number, 0, 0)).save(tmp_path / f"{number}.png")
+
     def batches():
-        data = SyntheticFaces(16, 6, 2, 2, batch_size=8)
+        data = FolderFaces(str(tmp_path), image_size=16, batch_size=8)
         data.setup("fit")
         return [batch.image for batch in data.train_dataloader()]
 
     own = batches()
     settings = {"num_workers": 2, "persistent_workers": True, "pin_memory": False}
-    monkeypatch.setattr(datamodule, "feeding", lambda *_, **__: settings)
+    monkeypatch.setattr(held_out, "feeding", lambda *_, **__: settings)
     ahead = batches()
     assert len(own) == 3
     assert all(torch.equal(a, b) for a, b in zip(own, ahead, strict=True))
-
-
-def test_held_out_faces_are_drawn_once_a_process(monkeypatch):
-    drawn = []
-    draw = datamodule.SyntheticSet
-    monkeypatch.setattr(datamodule, "SyntheticSet", lambda *given: drawn.append(given) or draw(*given))
-    datamodule.held_out.cache_clear()
-    for seed in (0, 1):
-        data = SyntheticFaces(16, 2, 2, 3, batch_size=4, seed=seed)
-        data.setup("test")
-    assert len(drawn) == 1
-    SyntheticFaces(16, 2, 2, 4, batch_size=4).setup("test")
-    assert len(drawn) == 2
-
-
-@pytest.mark.parametrize("turned", [False, True])
-def test_fast_decoding_is_nearly_the_full_one(tmp_path, turned):
-    y, x = np.mgrid[0:480, 0:640] / 100
-    smooth = np.stack([np.sin(x), np.cos(y), np.sin(x + y)], -1)
-    exif = Image.Exif()
-    exif[0x0112] = 6 if turned else 1
-    path = tmp_path / "a.jpg"
-    Image.fromarray(((smooth + 1) * 127).astype(np.uint8)).save(path, quality=95, exif=exif)
-    full, fast = read_photo(path, 48)[0], read_photo(path, 48, fast=True)[0]
-    assert fast.shape == full.shape
-    assert np.abs(full.astype(int) - fast).mean() < 2
-    assert not np.array_equal(full, fast)
-    assert np.array_equal(read_photo(path, 400)[0], read_photo(path, 400, fast=True)[0])

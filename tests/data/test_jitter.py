@@ -1,13 +1,14 @@
-"""Jittered crops: image, parsing and landmarks move together, groups move alike, only in training."""
+"""Jittered crops: image and parsing move together, only in training."""
 
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from PIL import Image
 
+from faceanon.data.folder import FolderFaces
 from faceanon.data.jitter import CropJitter
 from faceanon.data.streams import stream
-from faceanon.data.synthetic.crossed import GROUP
-from faceanon.data.synthetic.datamodule import SyntheticFaces
 from faceanon.errors import UserError
 from faceanon.types import FaceBatch
 
@@ -15,7 +16,7 @@ SIDE = 64
 
 
 def spots(rows=8):
-    """Blurred spots of three colours at three landmarks; the parsing numbers their surroundings."""
+    """Blurred spots of three colours at three points; the parsing numbers their surroundings."""
     points = torch.tensor([[-0.4, -0.3], [0.35, -0.25], [0.1, 0.45]]).expand(rows, 3, 2)
     steps = (torch.arange(SIDE) + 0.5) / SIDE * 2 - 1
     y, x = torch.meshgrid(steps, steps, indexing="ij")
@@ -24,7 +25,7 @@ def spots(rows=8):
     near, nearest = distance.min(0)
     parsing = torch.where(near < 0.02, nearest + 1, 0).expand(rows, SIDE, SIDE)
     labels = torch.arange(rows)
-    return FaceBatch(image.clone(), labels, labels, parsing.clone(), points.clone(), torch.zeros(rows, 2))
+    return FaceBatch(image.clone(), labels, labels, parsing.clone())
 
 
 def centres(weight):
@@ -41,22 +42,20 @@ def test_no_jitter_leaves_the_batch_alone():
     still = CropJitter(shift=1e-9)(batch, stream("x"))
     torch.testing.assert_close(still.image, batch.image, atol=1e-5, rtol=0)
     assert torch.equal(still.parsing, batch.parsing)
-    torch.testing.assert_close(still.landmarks, batch.landmarks)
 
 
 @pytest.mark.parametrize(
     "jitter", [CropJitter(scale=0.3), CropJitter(shift=0.06), CropJitter(rotation=20), CropJitter(0.1, 0.06, 5)]
 )
-def test_image_parsing_and_landmarks_move_together(jitter):
+def test_image_and_parsing_move_together(jitter):
     batch = spots()
     moved = jitter(batch, stream("x"))
-    travelled = (moved.landmarks - batch.landmarks).norm(dim=-1)
-    assert travelled.max() > 0.05
     for point in range(3):
+        before = centres((batch.image[:, point] + 1) / 2)
         seen = centres((moved.image[:, point] + 1) / 2)
-        torch.testing.assert_close(seen, moved.landmarks[:, point], atol=0.5 / SIDE, rtol=0)
+        assert (seen - before).norm(dim=-1).max() > 0.05
         labelled = centres((moved.parsing == point + 1).float())
-        torch.testing.assert_close(labelled, moved.landmarks[:, point], atol=1.5 / SIDE, rtol=0)
+        torch.testing.assert_close(labelled, seen, atol=2 / SIDE, rtol=0)
     assert moved.parsing.dtype == torch.int64
     assert torch.equal(moved.identity, batch.identity)
 
@@ -70,15 +69,6 @@ def test_the_settings_are_the_largest_changes():
         assert -0.97 * most > drawn.min() >= -most * 1.0001
 
 
-def test_a_group_moves_alike_and_groups_differ():
-    moved = CropJitter(0.1, 0.06, 5)(spots(8), stream("x"), GROUP)
-    for first in (0, 4):
-        assert all(torch.equal(moved.image[first], moved.image[row]) for row in range(first, first + 4))
-    assert not torch.allclose(moved.landmarks[0], moved.landmarks[4])
-    with pytest.raises(ValueError, match="groups of 4"):
-        CropJitter(0.1)(spots(6), stream("x"), GROUP)
-
-
 @pytest.mark.parametrize("wrong", [{"scale": -0.1}, {"shift": 0.6}, {"rotation": 200.0}])
 def test_a_wrong_setting_is_named(wrong):
     with pytest.raises(UserError, match=next(iter(wrong))):
@@ -86,7 +76,7 @@ def test_a_wrong_setting_is_named(wrong):
 
 
 class Keep(LightningModule):
-    """Keeps the landmarks of what it is given."""
+    """Keeps the pictures that it is given."""
 
     def __init__(self):
         super().__init__()
@@ -97,15 +87,20 @@ class Keep(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
     def training_step(self, batch, batch_idx):
-        self.seen["train"].append(batch.landmarks)
+        self.seen["train"].append(batch.image)
         return self.weight.sum()
 
     def validation_step(self, batch, batch_idx):
-        self.seen["val"].append(batch.landmarks)
+        self.seen["val"].append(batch.image)
 
 
 def train(tmp_path, **settings):
-    data = SyntheticFaces(image_size=16, train_groups=4, val_identities=2, test_identities=2, batch_size=8, **settings)
+    folder = tmp_path / "faces"
+    folder.mkdir(parents=True)
+    noise = np.random.default_rng(0)
+    for number in range(20):
+        Image.fromarray(noise.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(folder / f"{number:02}.png")
+    data = FolderFaces(str(folder), image_size=16, batch_size=8, val_fraction=0.1, test_fraction=0.1, **settings)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
     model = Keep()
     Trainer(default_root_dir=tmp_path, max_epochs=1, **quiet).fit(model, data)
@@ -117,7 +112,7 @@ def test_only_training_is_jittered_and_a_second_run_repeats_it(tmp_path):
     moved, _ = train(tmp_path / "moved", jitter=CropJitter(0.1, 0.06, 5))
     again, folder = train(tmp_path / "again", jitter=CropJitter(0.1, 0.06, 5))
     assert torch.equal(plain["val"], moved["val"])
-    assert (plain["train"] - moved["train"]).abs().amax((1, 2)).min() > 0.01
+    assert (plain["train"] - moved["train"]).abs().amax((1, 2, 3)).min() > 0.01
     assert torch.equal(moved["train"], again["train"])
     (checkpoint,) = folder.rglob("*.ckpt")
     assert torch.load(checkpoint, weights_only=True)["epoch"] == 0  # settings in it are plain numbers

@@ -407,6 +407,6 @@ def test_numbers_out_of_range(tmp_path, options):
         make(tmp_path, tmp_path, **options)
 
 
-def test_a_bundle_without_codec_is_named(tmp_path):
+def test_a_bundle_without_codec_is_named(tmp_path, tiny_bundle):
     with pytest.raises(UserError, match="no codec"):
-        PreparedFaces(str(tmp_path), bundle="synth64")
+        PreparedFaces(str(tmp_path), bundle=str(tiny_bundle))

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from faceanon.errors import UserError
-from faceanon.landmarks.mesh import FaceMesh, five_points
+from faceanon.landmarks.mesh import LEFT_EYE, LEFT_MOUTH, NOSE, RIGHT_EYE, RIGHT_MOUTH, FaceMesh
 from faceanon.weights.shipped import SHA256, read_shipped
 
 
@@ -44,6 +44,13 @@ def test_a_batch_gives_what_single_faces_give(mesh, photofaces):
     together, _ = FaceMesh(batch=3).points(faces)
     alone = np.concatenate([mesh.points(face[None])[0] for face in faces])
     np.testing.assert_allclose(together, alone, atol=1e-3)
+
+
+def five_points(points):
+    """The five points of a detector `(B, 5, 2)` from meshes `(B, 468, 2)`."""
+    left_eye = points[:, LEFT_EYE].mean(1)
+    right_eye = points[:, RIGHT_EYE].mean(1)
+    return np.stack([left_eye, right_eye, points[:, NOSE], points[:, LEFT_MOUTH], points[:, RIGHT_MOUTH]], axis=1)
 
 
 def test_points_lie_where_the_detector_saw_them(mesh, photofaces):

@@ -152,9 +152,9 @@ def test_the_command_leaves_faces_as_they_are_put_on_where_it_is_told_to(tmp_pat
     assert not asked
     assert cli.main([*words, str(tmp_path / "whole.png")]) == 0
     assert sum(asked) == 3
-    other = ["--no-redraw", "--model", "dbaf_synth64"]
+    other = ["--no-redraw", "--model", str(tmp_path / "tinted")]
     assert cli.main(["anonymize", str(tmp_path / "in.png"), str(tmp_path / "no.png"), *other]) == 2
-    assert "dbaf_synth64 redraws no faces; leave --no-redraw away" in capsys.readouterr().err
+    assert "tinted redraws no faces; leave --no-redraw away" in capsys.readouterr().err
     assert not (tmp_path / "no.png").exists()
 
 
@@ -355,7 +355,7 @@ def test_a_folder_goes_there_and_back_where_torch_cannot_be_imported(tmp_path):
 @pytest.mark.parametrize(
     "words",
     [
-        ("anonymize", "in.png", "out.png", "--model", "dbaf_synth64"),
+        ("anonymize", "in.png", "out.png", "--model", "runs/dbaf_s2/model"),
         ("anonymize", "in.png", "out.png", "--engine", "torch"),
         ("anonymize", "in.png", "out.png", "--detector", "mtcnn"),
         ("fit", "--config", "dbaf_s1.yaml"),

@@ -16,9 +16,7 @@ from faceanon.metrics.diversity import KeyAngle, KeySpread
 from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.features import FrechetDistance, KernelDistance
 from faceanon.metrics.pictures import PictureCheck
-from faceanon.metrics.probe import AttributeProbe
 from faceanon.metrics.quality import ImageQuality, MaskedPSNR, Mean
-from faceanon.metrics.readings import RecognitionRate
 from faceanon.metrics.recognition import Identification, PairSimilarity, Verification
 from faceanon.metrics.utility import LandmarkDistance, ParsingIoU
 from faceanon.photo.detect import Detection
@@ -40,7 +38,7 @@ IMAGE, OTHER = rand(3, 16, 16) * 2 - 1, rand(3, 16, 16) * 2 - 1
 LABELS = (rand(2, 6, 6) * 4).long()
 POINTS = rand(5, 2) - 0.5
 FACES = [None if i % 5 == 0 else Detection((i, 0, 30 + i, 40), 0.9, POINTS[i].double().numpy()) for i in range(ROWS)]
-BATCH = FaceBatch(IMAGE, IDENTITY, IDENTITY, factors=rand(7))
+BATCH = FaceBatch(IMAGE, IDENTITY, IDENTITY)
 
 # name: how it is made, and its input for some rows
 CASES = {
@@ -50,17 +48,12 @@ CASES = {
     "verification": (lambda: Verification(0.1), lambda r: (FIRST[r], IDENTITY[r])),
     "pairs": (PairSimilarity, lambda r: (FIRST[r], SECOND[r])),
     "identification": (Identification, lambda r: (SECOND[r], FIRST[r], IDENTITY[r])),
-    "rate": (lambda: RecognitionRate("l2", 0.9), lambda r: ((FIRST[r] * SECOND[r]).sum(1),)),
     "kffa": (KeyAngle, lambda r: (torch.stack([FIRST[r], SECOND[r]], 1),)),
     "spread": (KeySpread, lambda r: (torch.stack([FIRST[r], SECOND[r], -FIRST[r]], 1),)),
     "fid": (lambda: FrechetDistance(8), lambda r: (FIRST[r], SECOND[r])),
     "kid": (lambda: KernelDistance(10, 20), lambda r: (FIRST[r], SECOND[r])),
     "iou": (lambda: ParsingIoU(4, (1,)), lambda r: (LABELS[r, 0], LABELS[r, 1])),
     "landmarks": (lambda: LandmarkDistance(64), lambda r: (POINTS[r], POINTS[[(i + 1) % ROWS for i in r]])),
-    "probe": (
-        lambda: AttributeProbe(("yaw", "roll")),
-        lambda r: (POINTS[r] * 0.9, POINTS[r], POINTS[r, 0], IDENTITY[r]),
-    ),
     "detector": (DetectorAgreement, lambda r: ([FACES[i] for i in r], [FACES[(7 * i) % ROWS] for i in r])),
     "pictures": (PictureCheck, lambda r: (BATCH.map(lambda t: t[r]),)),
 }

@@ -296,8 +296,8 @@ def test_bad_options_are_refused(options):
 
 
 def followed(**changes):
-    """synth64's protocol, made to fit the 36 fake faces."""
-    protocol = load_protocol("synth64-v1")
+    """photo128's protocol, made to fit the 36 fake faces."""
+    protocol = load_protocol("photo128-v1")
     pictures = replace(protocol.pictures, images=36, people=12, factors_sha256=None, signature=(), image_size=24)
     reading = ThresholdReading("l2_1.1", "judge", "l2", 1.1)
     matching = replace(protocol.matching, readings=(reading, replace(reading, recogniser="nobody")))
@@ -313,7 +313,7 @@ def test_a_protocol_sets_the_choices_and_signs_the_results():
     assert not any("nobody" in name for name in figures)
     assert (evaluation.meta["keys"], evaluation.meta["seed"]) == (3, 4)
     signed = evaluation.meta["protocol"]
-    assert (signed["name"], signed["version"], signed["deviations"]) == ("synth64", 1, [])
+    assert (signed["name"], signed["version"], signed["deviations"]) == ("photo128", 1, [])
     assert len(signed["pictures_sha256"]) == 64
     assert len(evaluation.meta["method_sha256"]) == 64
     assert evaluation.warnings == []
@@ -329,7 +329,7 @@ def test_reading_equals_its_cosine():
 def test_a_test_on_other_pictures_says_so_on_top():
     evaluation, _ = evaluate(Shift(), faces(6), protocol=followed())
     (warning,) = evaluation.warnings
-    assert warning == "protocol synth64-v1 was not followed: 18 images instead of 36; 6 people instead of 12"
+    assert warning == "protocol photo128-v1 was not followed: 18 images instead of 36; 6 people instead of 12"
     assert evaluation.meta["protocol"]["deviations"]
 
 

@@ -13,9 +13,11 @@ from faceanon.files import sha256
 from faceanon.metrics.comparison import check_comparable, protocol_label
 from faceanon.metrics.pictures import PictureCheck, SeenPictures, find_pictures, read_list
 from faceanon.metrics.protocol import folder, known, load_protocol, protocol_facts
+from faceanon.studies.tables.data import load_pictures
 from faceanon.types import FaceBatch
+from faceanon.weights.bundle import Bundle
 
-SYNTH = "synth64-v1"
+SHIPPED = "photo128-v1"
 
 
 @pytest.fixture
@@ -23,7 +25,7 @@ def written(tmp_path):
     """A protocol with some entries changed, as a file."""
 
     def write(change):
-        data = yaml.safe_load((folder() / f"{SYNTH}.yaml").read_text())
+        data = yaml.safe_load((folder() / f"{SHIPPED}.yaml").read_text())
         change(data)
         path = tmp_path / "own-v1.yaml"
         path.write_text(yaml.safe_dump(data))
@@ -54,40 +56,15 @@ def test_the_papers_threshold_has_every_reading():
     assert found[("ir_se50", "one_minus_cosine_0.8")] == pytest.approx(0.2)
 
 
-def test_synth64_names_the_networks_of_its_bundle(repo):
-    entries = yaml.safe_load((repo / "checkpoints/synth64/bundle.yaml").read_text())["networks"]
-    for role, network in vars(load_protocol(SYNTH).networks).items():
-        entry = entries["perceptual" if role == "features" else role]
-        # Weights that were stored in fewer bytes since are known by the first hash they had.
-        hashes = [*entry.get("formerly", []), entry["sha256"]]
-        assert network.sha256 == hashes[0]
-        assert network.name == entry.get("name", entry["class"].rsplit(".", 1)[1])
-
-
-def test_synth64_describes_the_first_faces_of_its_split():
-    """All 400 take half a minute to draw; the factors behind them take none."""
-    from faceanon.data.synthetic.crossed import held_out_roll
-    from faceanon.metrics.pictures import combined, row_digests
-
-    pictures = load_protocol(SYNTH).pictures
-    roll = held_out_roll("test", pictures.people, pictures.photos, pictures.occlusion, 0)
-    factors = torch.cat([roll.identity, roll.attributes], 1)
-    assert len(factors) == pictures.images
-    assert combined(row_digests(factors)) == pictures.factors_sha256
-
-
-@pytest.mark.slow
-def test_synth64_describes_the_pictures_to_the_pixel():
-    from faceanon.data.synthetic.datamodule import SyntheticFaces
-
-    data = SyntheticFaces()
-    data.setup("test")
-    check = PictureCheck()
-    for batch in data.test_dataloader():
-        check.update(batch)
-    protocol = load_protocol(SYNTH)
-    weights = {role: network.sha256 for role, network in vars(protocol.networks).items()}
-    assert protocol.deviations(check.seen(), weights) == []
+def test_the_shipped_photographs_are_those_of_their_protocol():
+    protocol = load_protocol(SHIPPED)
+    found = load_pictures(protocol, protocol.pictures.image_size)
+    assert protocol.deviations(found.seen, {}) == []
+    bundle = Bundle("photo128_prior")
+    assert (protocol.networks.judge.name, protocol.networks.recogniser.name) == (
+        bundle.judge_name,
+        bundle.recogniser_name,
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,8 +80,8 @@ def test_synth64_describes_the_pictures_to_the_pixel():
         (lambda d: d.update(jpeg_qualities=[101]), "jpeg_qualities lie from 1 to 100"),
         (lambda d: d.update(jpeg_qualities=75), "jpeg_qualities must be a list, got 75"),
         (lambda d: d.update(detectors=["mtcnn", 3]), r"detectors\[1\] must be text, got 3"),
-        (lambda d: d.update(kid_subset_size=401), "kid_subset_size"),
-        (lambda d: d["pictures"].update(source="web"), "pictures: source must be one of synthetic, folder, got 'web'"),
+        (lambda d: d.update(kid_subset_size=49), "kid_subset_size"),
+        (lambda d: d["pictures"].update(source="web"), "pictures: source must be one of shipped, folder, got 'web'"),
         (lambda d: d["pictures"].update(people=500), "people must be from 2 to the number of images"),
         (lambda d: d["pictures"].update(low=float("nan")), "low must be a number, got nan"),
         (lambda d: d["pictures"].update(signature=[0.5]), "signature must have 48 numbers"),
@@ -129,7 +106,7 @@ def test_a_mistake_is_one_line_that_names_file_and_entry(written, change, messag
 
 
 def test_no_such_protocol_and_no_yaml(tmp_path):
-    with pytest.raises(UserError, match=r"no protocol 'lfw-v3'.*synth64-v1"):
+    with pytest.raises(UserError, match=r"no protocol 'lfw-v3'.*photo128-v1"):
         load_protocol("lfw-v3")
     (tmp_path / "bad.yaml").write_text("a: [1\nb: 2")
     with pytest.raises(UserError, match="is no YAML") as caught:
@@ -138,41 +115,38 @@ def test_no_such_protocol_and_no_yaml(tmp_path):
 
 
 def test_every_choice_changes_the_digest():
-    protocol = load_protocol(SYNTH)
+    protocol = load_protocol(SHIPPED)
     assert dataclasses.replace(protocol, about="other words").digest == protocol.digest
-    pictures = dataclasses.replace(protocol.pictures, occlusion=0.0)
+    pictures = dataclasses.replace(protocol.pictures, photos=3)
     for changed in ({"keys": 3}, {"seed": 1}, {"pictures": pictures}, {"version": 2}):
         assert dataclasses.replace(protocol, **changed).digest != protocol.digest
 
 
 def seen_by(protocol, **changes):
     pictures = protocol.pictures
-    return dataclasses.replace(
-        SeenPictures(pictures.images, pictures.people, pictures.signature, "0" * 64, pictures.factors_sha256), **changes
-    )
+    return dataclasses.replace(SeenPictures(pictures.images, pictures.people, pictures.signature, "0" * 64), **changes)
 
 
 def test_deviations_are_named():
-    protocol = load_protocol(SYNTH)
+    protocol = load_protocol(SHIPPED)
+    judge = dataclasses.replace(protocol.networks.judge, sha256="a" * 64)
+    protocol = dataclasses.replace(protocol, networks=dataclasses.replace(protocol.networks, judge=judge))
     assert protocol.deviations(seen_by(protocol), {"judge": protocol.networks.judge.sha256}) == []
     assert protocol.deviations(seen_by(protocol), {}) == []
     moved = (protocol.pictures.signature[0] + 0.001, *protocol.pictures.signature[1:])
-    found = protocol.deviations(
-        seen_by(protocol, images=8, people=4, signature=moved, factors_sha256=None), {"judge": "f" * 64}
-    )
+    found = protocol.deviations(seen_by(protocol, images=8, people=4, signature=moved), {"judge": "f" * 64})
     assert found == [
-        "8 images instead of 400",
-        "4 people instead of 200",
-        "other procedural faces (their factors differ)",
+        "8 images instead of 48",
+        "4 people instead of 34",
         "other pictures (their signature differs)",
-        "another judge (its weights are not conv_judge's)",
+        "another judge (its weights are not dlib_resnet's)",
     ]
 
 
 def batch(count=6, seed=0):
     generator = torch.Generator().manual_seed(seed)
     image = torch.rand(count, 3, 16, 16, generator=generator) * 2 - 1
-    return FaceBatch(image, torch.arange(count) // 2, torch.arange(count), factors=image[:, :, 0, 0])
+    return FaceBatch(image, torch.arange(count) // 2, torch.arange(count))
 
 
 def fingerprint(*batches):
@@ -189,9 +163,6 @@ def test_fingerprint_knows_pictures_in_any_order():
     assert (fingerprint(whole).images, fingerprint(whole).people) == (6, 3)
     other = fingerprint(batch(seed=1))
     assert other.sha256 != fingerprint(whole).sha256
-    assert other.factors_sha256 != fingerprint(whole).factors_sha256
-    photographs = dataclasses.replace(whole, factors=None)
-    assert fingerprint(photographs).factors_sha256 is None
 
 
 def test_signature_forgives_rounding_and_sees_a_moved_part():
@@ -229,7 +200,7 @@ def meta(protocol, **changes):
 
 
 def test_results_of_one_protocol_compare_and_others_are_refused():
-    one = load_protocol(SYNTH)
+    one = load_protocol(SHIPPED)
     two = dataclasses.replace(one, version=2)
     assert check_comparable({"a": meta(one), "b": meta(one)}) == []
     assert check_comparable({"a": {}, "b": {}}) == []
@@ -239,17 +210,17 @@ def test_results_of_one_protocol_compare_and_others_are_refused():
         assert "\n" not in str(caught.value)
         (mark,) = check_comparable({"a": meta(one), "b": other}, across=True)
         assert "do not compare" in mark
-        assert "a: synth64-v1" in mark
+        assert "a: photo128-v1" in mark
     alike = meta(one, images=8), meta(one, images=8)
     assert check_comparable(dict(zip("ab", alike, strict=True))) == []
     elsewhere = meta(one, images=8, sha256="1" * 64)
-    with pytest.raises(UserError, match="8 images instead of 400"):
+    with pytest.raises(UserError, match="8 images instead of 48"):
         check_comparable({"a": alike[0], "b": elsewhere})
 
 
 def test_label_survives_results_json():
-    text = json.loads(json.dumps(meta(load_protocol(SYNTH), images=8)))
-    assert protocol_label(text) == "synth64-v1 with changes (8 images instead of 400)"
+    text = json.loads(json.dumps(meta(load_protocol(SHIPPED), images=8)))
+    assert protocol_label(text) == "photo128-v1 with changes (8 images instead of 48)"
     assert protocol_label({}) == "no protocol"
 
 
@@ -280,7 +251,7 @@ def test_the_report_refuses_or_marks_other_protocols(tmp_path, capsys):
     from faceanon.commands.report import compare
     from faceanon.results import Results, dumps
 
-    one = load_protocol(SYNTH)
+    one = load_protocol(SHIPPED)
     paths = []
     for name, stamped in (("a", meta(one)), ("b", meta(dataclasses.replace(one, version=2))), ("c", meta(one))):
         paths.append(tmp_path / name)
@@ -294,10 +265,10 @@ def test_the_report_refuses_or_marks_other_protocols(tmp_path, capsys):
         compare.run(parser.parse_args([*map(str, words), "--out", str(out)]))
         return out.read_text()
 
-    assert "synth64" not in run(paths[0], paths[2])
-    with pytest.raises(UserError, match=r"b: synth64-v2.*--across-protocols"):
+    assert "photo128" not in run(paths[0], paths[2])
+    with pytest.raises(UserError, match=r"b: photo128-v2.*--across-protocols"):
         run(paths[0], paths[1])
     page = run(paths[0], paths[1], "--across-protocols")
-    assert "a [synth64-v1]" in page
-    assert "b [synth64-v2]" in page
+    assert "a [photo128-v1]" in page
+    assert "b [photo128-v2]" in page
     assert "do not compare" in capsys.readouterr().err

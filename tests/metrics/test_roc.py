@@ -5,7 +5,7 @@ from scipy.interpolate import interp1d
 from scipy.optimize import brentq
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from faceanon.metrics.recognition import Identification, Verification
+from faceanon.metrics.recognition import Identification, Lookup, Verification
 from faceanon.metrics.roc import ScoredPairs, curve_intervals, roc
 from faceanon.metrics.suite import as_pairs
 
@@ -98,7 +98,7 @@ def test_gallery_pairs_equal_brute_force():
     metric = Identification()
     metric.update(probe[:3], gallery[:3], identity[:3])
     metric.update(probe[3:], gallery[3:], identity[3:])
-    found = metric.pairs()
+    found = metric.lookup().pairs()
     genuine, impostor = [], []
     for i in range(7):
         for j in range(7):
@@ -126,7 +126,7 @@ def test_ranks_equal_scikit_learn():
         np.fill_diagonal(similarity, -2)
         truth = (np.arange(24) + 12) % 24
         expected = top_k_accuracy_score(truth, similarity, k=rank, labels=np.arange(24))
-        assert float(metric.hits(rank).mean()) == pytest.approx(expected, abs=1e-6)
+        assert float(metric.lookup().hits(rank).mean()) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_bad_rates_and_ranks_are_named():
     with pytest.raises(ValueError, match="far"):
         roc(np.ones(2), np.zeros(2)).tar_at(1.0)
     with pytest.raises(ValueError, match="rank"):
-        Identification().hits(0)
+        Lookup(torch.eye(2), torch.eye(2), torch.arange(2)).hits(0)

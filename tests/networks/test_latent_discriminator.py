@@ -4,7 +4,7 @@ import torch
 from faceanon.losses.adversarial import discriminator_loss, generator_loss, r1_penalty
 from faceanon.losses.latent import latent_regulariser, w_norm
 from faceanon.losses.reconstruction import pixel_loss
-from faceanon.networks.latent_discriminator import LatentCodesDiscriminator
+from latent_discriminator import LatentCodesDiscriminator
 
 
 @pytest.fixture(scope="module")

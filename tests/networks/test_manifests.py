@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from latent_discriminator import LatentCodesDiscriminator
+
 FOLDER = Path(__file__).resolve().parents[2] / ".." / "shared" / "golden" / "manifests"
 NAMES = sorted(path.stem for path in FOLDER.glob("[!_]*.json"))
 
@@ -28,7 +30,7 @@ BUILD = {
     "bisenet": lambda: network("bisenet.BiSeNet", n_classes=19),
     "e4e_256": lambda: whole("e4e.Encoder4Editing", 256),
     "e4e_1024": lambda: whole("e4e.Encoder4Editing", 1024),
-    "e4e_latent_discriminator": lambda: network("latent_discriminator.LatentCodesDiscriminator"),
+    "e4e_latent_discriminator": LatentCodesDiscriminator,
     "inception_resnet_v1": lambda: network("facenet.InceptionResnetV1"),
     "inception_resnet_v1_casia": lambda: network("facenet.InceptionResnetV1", n_classes=10575),
     "inception_resnet_v1_vggface2": lambda: network("facenet.InceptionResnetV1", n_classes=8631),

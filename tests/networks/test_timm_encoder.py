@@ -148,6 +148,6 @@ def test_the_shipped_config_fits_the_embedded_bundle(repo: Path):
     with torch.device("meta"):
         net = network_class(spec["class_path"])(**spec["init_args"])
         codes, maps = net(torch.zeros(1, 3, 64, 64))
-    generator = yaml.safe_load((repo / "configs/prior.yaml").read_text())["model"]["init_args"]["generator"]
+    generator = yaml.safe_load((repo / "configs/paper/prior.yaml").read_text())["model"]["init_args"]["generator"]
     assert codes.shape == (1, 10, generator["init_args"]["style_dim"])
     assert list(maps) == [64, 32, 16]

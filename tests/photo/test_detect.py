@@ -5,8 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from faceanon.data.synthetic.factors import sample_attributes, sample_identity
-from faceanon.data.synthetic.render import render
+from faceanon.data.files import read_photos
+from faceanon.data.prepared import shipped_photos
 from faceanon.errors import UserError
 from faceanon.photo.align import geometry_from_points
 from faceanon.photo.detect import MtcnnConfig, MtcnnDetector
@@ -28,14 +28,11 @@ def detector():
 
 @pytest.fixture(scope="module")
 def faces():
-    """Procedural faces `(8, 128, 128, 3)`, FFHQ-like in layout."""
-    generator = torch.Generator().manual_seed(1)
-    identity, attributes = (draw(8, generator=generator) for draw in (sample_identity, sample_attributes))
-    image = render(identity, attributes, 128).image
-    return ((image + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    """Photographs that ship `(8, 128, 128, 3)`, aligned as FFHQ."""
+    return read_photos([photo.path for photo in shipped_photos("test")[:8]], 128)
 
 
-def test_finds_procedural_faces_where_they_are(detector, faces):
+def test_finds_faces_where_they_are(detector, faces):
     hits = 0
     for face in faces:
         photo = np.full((300, 400, 3), 128, dtype=np.uint8)

@@ -24,7 +24,7 @@ def detector():
 @pytest.fixture(scope="module")
 def group():
     """The group of 20 drawn people that ships with the documentation."""
-    path = next((REPO / "docs/results/log").glob("group_photo.*"))
+    path = next((REPO / "notebook").glob("group_photo.*"))
     return np.array(Image.open(path).convert("RGB"))
 
 

@@ -42,7 +42,7 @@ def main():
     folder()
     if importlib.util.find_spec("av") and importlib.util.find_spec("torch"):
         clip()
-    assert "train_groups" in faceanon("fit", "--config", home / "_data/configs/dbaf_s1.yaml", "--print_config")
+    assert "train_batches" in faceanon("fit", "--config", home / "_data/configs/dbaf_s1.yaml", "--print_config")
     print(f"faceanon {package.__version__}, Python {sys.version.split()[0]}: works")
 
 

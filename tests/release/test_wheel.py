@@ -63,7 +63,7 @@ def test_the_archives_hold_what_they_must_and_no_more(archives):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         metadata = archive.read(next(name for name in names if name.endswith("/METADATA")))
-    wanted = ["py.typed", "_data/configs/dbaf_s1.yaml", "_data/checkpoints/synth64/generator.safetensors"]
+    wanted = ["py.typed", "_data/configs/dbaf_s1.yaml", "_data/checkpoints/photo128_prior/generator.safetensors"]
     assert {f"faceanon/{name}" for name in wanted} <= names
     assert not [name for name in names if "tests" in name or name.endswith((".pyc", ".ckpt"))]
     assert any(name.endswith("licenses/LICENSE") for name in names)

@@ -29,7 +29,7 @@ FIGURES = {
     "my_own/figure": 1.5,
 }
 CI = {"deid_rate/judge": (0.01, 0.05), "recovery_rate/judge/file": (math.nan, math.nan)}
-META = {"judge": "judge", "white_box": ["trainer"], "images": 40, "people": 20, "bundle": "synth64", "far": 0.01}
+META = {"judge": "judge", "white_box": ["trainer"], "images": 40, "people": 20, "bundle": "photo128", "far": 0.01}
 
 
 def samples():
@@ -138,7 +138,7 @@ def test_json_is_strict_and_comes_back(page):
     assert results.figures == pytest.approx(FIGURES, nan_ok=True)
     assert results.ci["deid_rate/judge"] == (0.01, 0.05)
     assert results.warnings == ["key <b>ignored</b>"]
-    assert results.meta["bundle"] == "synth64"
+    assert results.meta["bundle"] == "photo128"
 
 
 def test_report_without_pictures_plots_or_meta(tmp_path):

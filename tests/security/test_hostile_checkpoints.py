@@ -188,7 +188,7 @@ def test_a_compressed_checkpoint_is_refused(tmp_path):
 CARD = {
     "class_path": "faceanon.backbones.classical.Blur",
     "init_args": {},
-    "bundle": {"name": "synth64", "fingerprint": "0" * 64},
+    "bundle": {"name": "photo128", "fingerprint": "0" * 64},
 }
 
 
@@ -227,9 +227,12 @@ def test_a_card_builds_backbones_only(canary, tmp_path, path):
 CONFIG = {
     "model": {
         "class_path": "faceanon.stages.DisentangleStage",
-        "init_args": {"backbone": {"class_path": "faceanon.backbones.dbaf.DBAF", "init_args": {"bundle": "synth64"}}},
+        "init_args": {
+            "backbone": {"class_path": "faceanon.backbones.dbaf.DBAF", "init_args": {"bundle": "photo128_prior"}},
+            "weights": {"parsing": 0.0},
+        },
     },
-    "data": {"class_path": "faceanon.data.synthetic.datamodule.SyntheticFaces", "init_args": {"train_groups": 2}},
+    "data": {"class_path": "faceanon.data.prepared.PreparedFaces", "init_args": {"train_batches": 2}},
     "trainer": {"accelerator": "cpu", "fast_dev_run": 1, "logger": False},
 }
 

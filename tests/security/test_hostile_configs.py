@@ -14,7 +14,7 @@ from faceanon.files import CARD_ENTRIES, is_bounded, read_yaml
 from faceanon.metrics.protocol import folder, load_protocol
 from faceanon.training.cli import run
 
-NAMES = ("class_path", "init_args", "backbone", "train_groups", "accelerator", "model", "data", "trainer")
+NAMES = ("class_path", "init_args", "backbone", "train_batches", "accelerator", "model", "data", "trainer")
 TEXT = yaml.safe_dump(CONFIG).encode()
 
 
@@ -44,7 +44,7 @@ def parse(place, data):
 
 
 def test_the_unaltered_config_is_read(place):
-    assert parse(place, TEXT)["data"]["init_args"]["train_groups"] == 2
+    assert parse(place, TEXT)["data"]["init_args"]["train_batches"] == 2
 
 
 @fuzz(12)
@@ -60,7 +60,7 @@ def test_altered_configs(place, config):
 @example(data=b"\xff\xfe")
 @example(data=b"\0")
 @example(data=b"[" * 3000)
-@example(data=TEXT.replace(b"train_groups: 2", b"train_groups: " + b"9" * 5000))
+@example(data=TEXT.replace(b"train_batches: 2", b"train_batches: " + b"9" * 5000))
 @example(data=b"model: !!python/object/apply:os.system ['touch canary']\n")
 def test_mutated_configs(place, data):
     """An alias to itself once kept the parser busy without end; wrong UTF-8 and long numbers left tracebacks."""
@@ -69,11 +69,11 @@ def test_mutated_configs(place, data):
 
 def test_a_class_that_is_no_part_of_a_training(place):
     for name in ("os.system", "pathlib.Path", "subprocess.Popen"):
-        config = {**CONFIG, "data": {"class_path": name, "init_args": {"train_groups": 2}}}
+        config = {**CONFIG, "data": {"class_path": name, "init_args": {"train_batches": 2}}}
         assert parse(place, yaml.safe_dump(config).encode()) is None
 
 
-PROTOCOL = yaml.safe_load((folder() / "synth64-v1.yaml").read_text())
+PROTOCOL = yaml.safe_load((folder() / "photo128-v1.yaml").read_text())
 
 
 @fuzz(30)

@@ -20,10 +20,8 @@ from torch.utils.data import DataLoader, DistributedSampler
 from bundles import NETWORKS
 from faceanon.backbones.keyed import Keyed
 from faceanon.data.jitter import CropJitter, JitteredTraining
-from faceanon.losses.auxiliary import FactorObjective, IdentityObjective
 from faceanon.stages import AnonymizeStage, DisentangleStage, PriorStage
 from faceanon.stages.anonymize_terms import AnonymizeWeights
-from faceanon.stages.auxiliary import AuxiliaryStage
 from faceanon.stages.disentangle import DisentangleWeights
 from faceanon.stages.prior import PriorWeights
 from faceanon.weights.bundle import network_class
@@ -38,9 +36,8 @@ COMMON = {
 }
 ADAM = partial(torch.optim.Adam, lr=5e-4, betas=(0.5, 0.9), eps=1e-3)  # a larger eps: 0/0 is what a rounding makes it
 OPTIMIZERS = {"optimizer_g": ADAM, "optimizer_d": ADAM}
-FASTER = partial(ADAM, lr=0.03)  # a critic's rate takes 50 steps to rise
 # Without the terms in which a picture depends on another.
-OWN_BATCH_ONLY = dict.fromkeys(("adversarial", "code", "target", "hunted"), 0.0)
+OWN_BATCH_ONLY = dict.fromkeys(("adversarial", "code", "target", "adversary"), 0.0)
 
 
 @dataclass(frozen=True)
@@ -119,18 +116,13 @@ def built(case):
         options = {"adversarial_from": 0.5, "weights": PriorWeights(adversarial=0.3), **COMMON, **OPTIMIZERS, **extra}
         parts = [network(name) for name in ("generator", "encoder", "discriminator")]
         return PriorStage(*parts, bundle=case.bundle, **options)
-    if case.stage == "recogniser":
-        objective = IdentityObjective(embedding=32, noise=0.1)
-        return AuxiliaryStage(network("recogniser"), objective, FASTER, seed=5, **extra)
-    if case.stage == "perceptual":
-        return AuxiliaryStage(network("perceptual"), FactorObjective([4, 4, 8], 3), FASTER, **extra)
     dropout = 0.0 if case.alone else 0.1
     backbone = Keyed(bundle=case.bundle, code_dim=6, cid_dropout=dropout, **SMALL_CID)
     options = {"samples_every": 0, **COMMON, **OPTIMIZERS, **extra}
     if case.stage == "disentangle":
         weights = DisentangleWeights(**{"identity": 0.5, "edges": 0.5, **options.pop("weights", {})})
-        return DisentangleStage(backbone, weights, **{"pairing": "mixed", "crossed_targets": True, **options})
-    some = {"code": 0.5, "target": 0.5, "hunted": 0.5, "recovery": 1.0, "recovered_identity": 1.0}
+        return DisentangleStage(backbone, weights, **{"pairing": "mixed", **options})
+    some = {"code": 0.5, "target": 0.5, "adversary": 0.5, "recovery": 1.0, "recovered_identity": 1.0}
     some |= {"anchor": 1.0, "wrong_anchor": 0.5}
     weights = AnonymizeWeights(**{**some, **options.pop("weights", {})})
     return AnonymizeStage(backbone, weights, **{"saved_noise": 2.0, "branches_every": 2, **options})
@@ -181,10 +173,6 @@ def train(case, world=1):
     """Train in this process; gives back weights, averages, running statistics, figures, keys."""
     torch.set_num_threads(1)
     stage, data, notes = build(case), DealtFaces(case.sizes), Notes()
-    if data.train.factors is None or case.stage == "perceptual":
-        factors = torch.randn(len(data.train), 3, generator=torch.Generator().manual_seed(0)) * 2 + 1
-        data.train = type(data.train)(**{**vars(data.train), "factors": factors})
-        data.val = type(data.val)(**{**vars(data.val), "factors": factors[: len(data.val)]})
     trainer = L.Trainer(
         accelerator="cpu",
         devices=world,

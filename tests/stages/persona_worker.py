@@ -40,7 +40,7 @@ def build(stage, accumulate, **more):
         weights = DisentangleWeights(adversarial=0.3, contrastive=0.0, **without(NONE, "identity"))
         return DisentangleStage(backbone, weights, pairing="mixed", extra_weights={"itself": 2.0, **DRAWN}, **options)
     weights = AnonymizeWeights(adversarial=0.4, **NONE)
-    extra = {**DRAWN, "hunted": 0.3, "apart": 0.5, **more}
+    extra = {**DRAWN, "adversary": 0.3, "apart": 0.5, **more}
     return AnonymizeStage(backbone, weights, extra_weights=extra, protocol=None, **options)
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import lightning as L
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, DistributedSampler
 
 from faceanon.data.jitter import EXACT, CropJitter, JitteredTraining
 from faceanon.data.loader import ResumableLoader
-from faceanon.data.synthetic.datamodule import BlockSampler
+from faceanon.data.streams import stream
 from faceanon.training.cli import run
 from faceanon.types import FaceBatch
 
@@ -27,11 +27,11 @@ def _upscaled(rows, seed):
 
 
 def crossed_faces(groups, seed):
-    """Blobs in crossed groups of four, like the procedural faces but free to draw."""
+    """Blobs in groups of four, two people in each of two attribute sets, with a class for every pixel."""
     people, sets = torch.arange(groups * 4) // 2, torch.arange(groups * 4) % 2 + torch.arange(groups * 4) // 4 * 2
     image = _upscaled(groups * 2, seed)[people] + _upscaled(groups * 2, seed + 1)[sets]
     bands = torch.arange(64)[None, :, None].expand(groups * 4, 64, 64) * 10 // 64
-    return FaceBatch(image, people, sets, bands.clone(), torch.zeros(groups * 4, 16, 2))
+    return FaceBatch(image, people, sets, bands.clone())
 
 
 class Rows(Dataset):
@@ -45,10 +45,55 @@ class Rows(Dataset):
         return self.faces.map(lambda item: item[rows])
 
 
-class BlobFaces(JitteredTraining, L.LightningDataModule):
-    """Training batches whose order depends on the epoch alone, as those of the procedural faces."""
+class BlockSampler(DistributedSampler):
+    """Yields lists of rows, one batch each, made of whole blocks of consecutive rows; each rank has its own blocks.
 
-    jitter_group = 4
+    It is a `DistributedSampler` because Lightning leaves those in place and tells them the epoch.
+
+    Args:
+        rows: Length of the data set.
+        block: Rows of a block.
+        batch_size: Rows of a batch, a multiple of `block`.
+        shuffle: New order of the blocks each epoch, and only full batches, equally many for each rank. Otherwise all
+            rows in their order, each rank a stretch of its own.
+        seed: Seed of the order.
+        ranks: Number of processes.
+        rank: Number of this process.
+    """
+
+    def __init__(
+        self, rows: int, block: int, batch_size: int, shuffle: bool, seed: int = 0, ranks: int = 1, rank: int = 0
+    ) -> None:
+        super().__init__(range(rows), num_replicas=ranks, rank=rank, shuffle=shuffle, seed=seed)
+        self.block = block
+        self.blocks = rows // block
+        self.per_batch = batch_size // block
+
+    def _mine(self) -> torch.Tensor:
+        """Blocks of this rank in this epoch, `(n,)` int64."""
+        if not self.shuffle:
+            # Uneven parts where they must be: no picture is tested twice.
+            return torch.arange(self.blocks).tensor_split(self.num_replicas)[self.rank]
+        order = torch.randperm(self.blocks, generator=stream("order", self.seed, self.epoch))
+        # What does not fill a batch on every rank is left out of this epoch.
+        whole = self.blocks // (self.per_batch * self.num_replicas) * self.per_batch * self.num_replicas
+        # The ranks' batches laid end to end are one process's batch of so many times the size.
+        return order[:whole].view(-1, self.num_replicas, self.per_batch)[:, self.rank].flatten()
+
+    def __iter__(self):
+        mine = self._mine()
+        for start in range(0, len(mine), self.per_batch):
+            blocks = mine[start : start + self.per_batch]
+            yield (blocks[:, None] * self.block + torch.arange(self.block)).flatten().tolist()
+
+    def __len__(self) -> int:
+        if self.shuffle:
+            return self.blocks // (self.per_batch * self.num_replicas)
+        return -(-len(self._mine()) // self.per_batch)
+
+
+class BlobFaces(JitteredTraining, L.LightningDataModule):
+    """Training batches whose order depends on the epoch alone."""
 
     def __init__(self, groups: int = 8, batch_size: int = 8, seed: int = 0, jitter: CropJitter = EXACT) -> None:
         super().__init__()
@@ -104,6 +149,12 @@ class RankNotes(L.Callback):
         Path(self.folder, f"rank{trainer.global_rank}.json").write_text(json.dumps(note))
 
 
+def stage_config(name):
+    """The file of a stage: of the tests, in pixels, or the papers' own."""
+    own = REPO / f"tests/configs/{name}.yaml"
+    return own if own.is_file() else REPO / f"configs/paper/{name}.yaml"
+
+
 def words(config, bundle, out, *callbacks, blobs=True, **options):
     """Arguments of `fit` on the tiny bundle, with everything written below `out`.
 
@@ -120,7 +171,7 @@ def words(config, bundle, out, *callbacks, blobs=True, **options):
     data = ["--data", "stage_probes.BlobFaces", "--data.init_args.batch_size=8"] if blobs else []
     return [
         "--config",
-        str(REPO / f"configs/{config}.yaml"),
+        str(stage_config(config)),
         *data,
         *(f"--{key}={value}" for key, value in keys.items()),
     ]

@@ -229,7 +229,9 @@ def test_r1_is_computed_in_float32(tiny_bundle, tmp_path, monkeypatch, half):
 
 
 # Persona needs a codec, which the tiny bundle has not; its own tests train it under bf16 (test_persona_training.py).
-STAGES = sorted(path.stem for path in (REPO / "configs").glob("*_s[12].yaml") if "persona" not in path.stem)
+STAGES = sorted(
+    path.stem for folder in ("configs/paper", "tests/configs") for path in (REPO / folder).glob("*_s[12].yaml")
+)
 
 
 @pytest.mark.slow
@@ -253,7 +255,7 @@ def test_the_priors_step_is_finite_under_bf16_and_compiled(tiny_bundle, tmp_path
     keys |= {"trainer.default_root_dir": tmp_path, "trainer.precision": "bf16-mixed"}
     keys |= {"trainer.callbacks": json.dumps([{"class_path": "test_acceleration.Watch"}])}
     given = [f"--{key}={value}" for key, value in keys.items()]
-    prior = ("--config", str(REPO / "configs/prior.yaml"), "--data", "stage_probes.BlobFaces")
+    prior = ("--config", str(REPO / "configs/paper/prior.yaml"), "--data", "stage_probes.BlobFaces")
     run(["fit", *prior, *given, *TWO_BATCHES, *ALL])
     assert Watch.finite
     assert all(Watch.finite)

@@ -6,23 +6,22 @@ from itertools import chain
 import pytest
 import torch
 from ddp_worker import OWN_BATCH_ONLY, Case, build, train, train_on
-from stage_probes import crossed_faces
+from stage_probes import BlockSampler, crossed_faces
 from torch import nn
 
 from faceanon.data.batches import ShuffledBatches
 from faceanon.data.jitter import CropJitter
 from faceanon.data.streams import stream
-from faceanon.data.synthetic.datamodule import BlockSampler
 from faceanon.errors import UserError
 from faceanon.stages.parallel import NormStatistics, Parallel, RowStreams, cut
 
-STAGES = ["prior", "recogniser", "perceptual", "disentangle", "anonymize"]
+STAGES = ["prior", "disentangle", "anonymize"]
 NO_NEIGHBOURS = {
     # An 8-bit step makes a level of what rounding differs by, and an anchor's L1 a sign: at the start it is 0.
     "anonymize": {"weights": {**OWN_BATCH_ONLY, "anchor": 0.0, "wrong_anchor": 0.0}, "loop": "image"},
-    "disentangle": {"weights": {"adversarial": 0.0}, "pairing": "self", "crossed_targets": False},
+    "disentangle": {"weights": {"adversarial": 0.0}, "pairing": "self"},
 }
-QUICK = ("recogniser", "anonymize")
+QUICK = ("anonymize",)
 MARKED = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in STAGES]
 
 
@@ -160,10 +159,10 @@ def test_running_statistics_end_at_the_mean_of_all_parts():
 
 def test_processes_jitter_their_part_of_the_global_batch():
     batch, jitter = crossed_faces(4, 0), CropJitter(shift=0.1)
-    whole = jitter(batch, stream("x"), 4)
+    whole = jitter(batch, stream("x"))
     for rank in (0, 1):
         rows = slice(8 * rank, 8 * rank + 8)
-        part = jitter(batch.map(lambda item, rows=rows: item[rows]), stream("x"), 4, rank, 2)
+        part = jitter(batch.map(lambda item, rows=rows: item[rows]), stream("x"), rank, 2)
         torch.testing.assert_close(part.image, whole.image[rows])
 
 

@@ -12,13 +12,13 @@ from faceanon.files import load_tensors
 
 pytestmark = pytest.mark.slow
 
-FACES = ("--data.init_args.train_groups=8", "--data.init_args.val_identities=4", "--data.init_args.batch_size=8")
+FACES = ("--data.init_args.groups=8",)
 
 
 def fit(config, bundle, out, **options):
     out.mkdir()
     notes = {"class_path": "stage_probes.RankNotes", "init_args": {"folder": str(out)}}
-    listed = words(config, bundle, out, notes, blobs=False, **small(options))
+    listed = words(config, bundle, out, notes, **small(options))
     trainer = ("--config", str(REPO / "configs/trainer/ddp_cpu.yaml"), "--trainer.max_epochs=1")
     path = os.pathsep.join([str(REPO / "tests/stages"), str(REPO / "src")])
     command = [sys.executable, "-m", "faceanon", "fit", *listed, *trainer, *FACES]

@@ -5,7 +5,6 @@ import re
 import resource
 import stat
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -60,7 +59,7 @@ def test_a_bad_pixel_names_the_terms_and_leaves_a_batch_that_fails_again(tiny_bu
     assert lines == [
         "faceanon: batch 5 (epoch 1, process 0), seed 0: the loss is not finite: reconstruction is nan, edges is nan, "
         f"perceptual is nan and 2 more; no step was taken on it; last good checkpoint {last(tmp_path)}; "
-        f"look at it with: python examples/replay_batch.py {file}"
+        f"look at it with: faceanon doctor --replay {file}"
     ]
     assert processed(tmp_path) == 4
     assert all(bool(value.isfinite().all()) for value in checkpoint(tmp_path)["state_dict"].values())
@@ -109,14 +108,11 @@ def test_a_gradient_that_is_large_but_finite_does_not_stop_a_run(tiny_bundle, tm
     assert train(capsys, tiny_bundle, tmp_path, big, gradient_clip=0.0, more=["--trainer.max_epochs=2"])[0] == 0
 
 
-def test_the_example_replays(tiny_bundle, tmp_path, capsys, monkeypatch):
+def test_the_doctor_replays(tiny_bundle, tmp_path, capsys):
     train(capsys, tiny_bundle, tmp_path, probe("Poison", batch=1))
     file = saved_batch(tmp_path)
-    namespace = {"__name__": "replay_batch"}
-    exec(compile((REPO / "examples/replay_batch.py").read_text(), "replay_batch.py", "exec"), namespace)
     for path, code, words in ((file, 0, "came again"), (tmp_path / "none.pt", 2, "there is no")):
-        monkeypatch.setattr(sys, "argv", ["replay_batch.py", str(path)])
-        assert namespace["main"]() == code
+        assert main(["doctor", "--replay", str(path)]) == code
         said = capsys.readouterr()
         assert words in said.out + said.err
     (file.parent.parent / "config.yaml").write_text("changed: 1")

@@ -20,8 +20,17 @@ def slow(*values):
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-def overlays(*names):
-    return [word for name in names for word in ("--config", str(REPO / f"configs/ablation/{name}.yaml"))]
+def weighed(*names):
+    """The option that weighs these extra terms alone."""
+    return f"--model.init_args.extra_weights={json.dumps(dict.fromkeys(names, 1.0))}"
+
+
+PHASE_TWO = {name for name in ALL if not name.startswith("plain")}
+ABLATIONS = {
+    "no_diversity": weighed(*PHASE_TWO - {"inter_identity", "inter_key"}),
+    "no_image": weighed(*PHASE_TWO - {"anonymized_image", "recovered_image"}),
+    "no_icl": "--model.init_args.trainable=[flow]",
+}
 
 
 def fit(config, bundle, out, *more, **options):
@@ -74,24 +83,25 @@ def test_phase_one_trains_encoder_and_mapper(phase_one, tiny_bundle):
     ("ablation", "parts", "lacking"),
     [
         (None, {"flow", "compensation"}, set()),
-        slow("ifadit_no_diversity", {"flow", "compensation"}, {"inter_identity", "inter_key"}),
-        slow("ifadit_no_image", {"flow", "compensation"}, {"anonymized_image", "recovered_image"}),
-        slow("ifadit_no_icl", {"flow"}, set()),
+        slow("no_diversity", {"flow", "compensation"}, {"inter_identity", "inter_key"}),
+        slow("no_image", {"flow", "compensation"}, {"anonymized_image", "recovered_image"}),
+        slow("no_icl", {"flow"}, set()),
     ],
 )
 def test_phase_two_and_its_ablations_train_what_they_say(phase_one, tiny_bundle, tmp_path, ablation, parts, lacking):
     out = tmp_path / "s2"
-    more = overlays(ablation) if ablation else []
+    more = [ABLATIONS[ablation]] if ablation else []
     fit("ifadit_s2", tiny_bundle, out, *more, init_from=phase_one / "model")
     assert changed(out, trained(phase_one)) == parts
-    phase_two = {name for name in ALL if not name.startswith("plain")} - lacking
+    phase_two = PHASE_TWO - lacking
     assert {name.removeprefix("train/g/") for name in losses(out)} == phase_two
     assert (out / "model/weights.safetensors").is_file()
 
 
 @pytest.mark.slow
 def test_a_single_phase_trains_everything(tiny_bundle, tmp_path):
-    fit("ifadit_s2", tiny_bundle, tmp_path / "s", *overlays("ifadit_single_phase"))
+    parts = "--model.init_args.trainable=[encoder, mapper, flow, compensation]"
+    fit("ifadit_s2", tiny_bundle, tmp_path / "s", weighed(*ALL), parts)
     assert {name.removeprefix("train/g/") for name in losses(tmp_path / "s")} == ALL
     fresh = IFADIT(str(tiny_bundle), flow_hidden=32).state_dict()
     assert {"encoder", "mapper", "flow", "compensation"} <= changed(tmp_path / "s", fresh)
@@ -101,7 +111,7 @@ def test_cross_identity_batches_and_the_released_preset_train(tiny_bundle, tmp_p
     released = f"--model.init_args.backbone={REPO / 'configs/backbone/ifadit_released.yaml'}"
     bundle = f"--model.init_args.backbone.init_args.bundle={tiny_bundle}"
     out = tmp_path / "s"
-    fit("ifadit_s1", tiny_bundle, out, *overlays("ifadit_cross"), released, bundle)
+    fit("ifadit_s1", tiny_bundle, out, "--model.init_args.pairing=roll", released, bundle)
     assert losses(out)["train/g/image"][1] == 0  # the second batch mixes persons
     card = (out / "model/model.yaml").read_text()
     assert "all_in_one" in card

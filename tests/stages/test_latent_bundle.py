@@ -52,9 +52,9 @@ def fit(config, bundle, out, data, validated=1, **options):
         "trainer.limit_val_batches": validated,
     }
     words = [f"--{key}={value}" for key, value in keys.items()]
-    configs = [REPO / f"configs/{config}.yaml", REPO / "configs/bundle/photo128_prior.yaml"]
-    named = [word for path in configs for word in ("--config", str(path))]
-    return run(["fit", *named, *data, *words]).model
+    named = ["--config", str(REPO / f"configs/paper/{config}.yaml"), "--model.init_args.weights.parsing=0"]
+    prepared = ["--data=faceanon.data.prepared.PreparedFaces", "--data.init_args.image_size=128"]
+    return run(["fit", *named, *prepared, *data, *words]).model
 
 
 def test_dbaf_trains_in_both_stages_on_photographs(bundle, data, tmp_path):

@@ -16,9 +16,9 @@ def test_a_bare_loop_ends_at_the_same_weights_for_the_same_time(repo, tiny_bundl
     words = [f"--model.init_args.backbone.init_args.{name}={value}" for name, value in cid.items()]
     words += [f"--model.init_args.backbone.init_args.bundle={tiny_bundle}", f"--trainer.precision={precision}"]
     words += [f"--model.init_args.weights.{name}=0" for name in ("anchor", "wrong_anchor")]
-    words += ["--trainer.callbacks=null", "--trainer.enable_progress_bar=false", "--data.init_args.val_identities=4"]
-    command = [sys.executable, "examples/loop_overhead.py", "--config=configs/dbaf_keyed_s2.yaml", "--batch=4"]
-    command += ["--block=4", "--rounds=3", "--groups=8", *words]
+    words += ["--trainer.callbacks=null", "--trainer.enable_progress_bar=false"]
+    command = [sys.executable, "benchmarks/loop_overhead.py", "--config=configs/dbaf_s2.yaml", "--batch=4"]
+    command += ["--block=4", "--rounds=3", "--batches=8", *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=repo, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

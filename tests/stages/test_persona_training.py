@@ -93,7 +93,7 @@ def test_both_stages_train_the_painter_under_bf16(data, tmp_path):
     start = [f"--model.init_args.init_from={tmp_path / '1' / 'model'}", "--model.init_args.head_start=2"]
     second = fit("persona_s2", tmp_path / "2", data, more=start)
     terms = {name.rsplit("/", 1)[1] for name in second.model.trainer.logged_metrics if name.startswith("train/g/")}
-    assert {"hunted", "apart", "likeness"} <= terms
+    assert {"adversary", "apart", "likeness"} <= terms
     name = next(row["file"] for row in table() if row["split"] == "test" and row["source"] == "faker")
     face = torch.from_numpy(read_photo(SHIPPED / "pictures" / name, 128)[0].copy()).permute(2, 0, 1)[None] / 127.5 - 1
     model = load_backbone(tmp_path / "2" / "model")[0].eval()

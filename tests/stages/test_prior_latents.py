@@ -53,7 +53,7 @@ def fit(out, data, *callbacks, more=()):
         "trainer.precision": "32-true",
     }
     words = [f"--{key}={value}" for key, value in keys.items()]
-    return run(["fit", "--config", str(REPO / "configs/prior_photo128.yaml"), *data, *words, *more]).model
+    return run(["fit", "--config", str(REPO / "configs/prior.yaml"), *data, *words, *more]).model
 
 
 def test_four_batches_with_pictures_and_an_adversary_become_roles_of_a_bundle(data, tmp_path):

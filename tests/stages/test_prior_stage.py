@@ -34,7 +34,9 @@ def test_four_steps_with_an_adversarial_half_become_a_bundle(tiny_bundle, tmp_pa
         "trainer.enable_model_summary": "false",
     }
     words = [f"--{key}={value}" for key, value in keys.items()]
-    stage = run(["fit", "--config", str(REPO / "configs/prior.yaml"), "--data", "stage_probes.BlobFaces", *words]).model
+    stage = run(
+        ["fit", "--config", str(REPO / "configs/paper/prior.yaml"), "--data", "stage_probes.BlobFaces", *words]
+    ).model
 
     columns = logged(tmp_path)
     adversarial = [value for value in columns["train/g/adversarial"] if value is not None]

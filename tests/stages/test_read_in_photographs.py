@@ -86,7 +86,7 @@ def test_the_reader_is_measured_as_the_method_is_used(stage):
     assert not torch.equal(stage.backbone.code_reader.weight, before)
 
 
-def test_only_prepared_photographs_of_a_method_in_a_frame_are_read(tmp_path, monkeypatch):
+def test_only_prepared_photographs_of_a_method_in_a_frame_are_read(tmp_path, monkeypatch, tiny_bundle):
     monkeypatch.setattr(PreparedFaces, "files_with_faces", lambda data, split: FILES if split == "train" else [])
     data = PreparedFaces(cache=str(tmp_path), bundle="photo128_mesh")
 
@@ -98,7 +98,7 @@ def test_only_prepared_photographs_of_a_method_in_a_frame_are_read(tmp_path, mon
     framed = DBAF("photo128_prior", flips=8, code_reader=True, **OPTIONS)
     assert files(framed, data) == FILES
     assert files(framed, None) == []
-    assert files(DBAF("synth64", **OPTIONS), data) == []
+    assert files(DBAF(str(tiny_bundle), **OPTIONS), data) == []
 
 
 def test_a_sheet_shows_whole_photographs_as_the_method_is_used(stage, tmp_path, monkeypatch):

@@ -10,17 +10,17 @@ from faceanon.files import load_tensors
 TWO_EPOCHS = ("--trainer.max_epochs=2",)
 EVERY_BATCH = {"class_path": "faceanon.training.checkpoints.RunCheckpoint", "init_args": {"every_n_batches": 1}}
 RANDOM = ("--data.init_args.jitter.scale=0.1", "--data.init_args.jitter.shift=0.06", "--model.init_args.saved_noise=1")
-HUNTED = "--model.init_args.weights.hunted=0.5"
+ADVERSARY = "--model.init_args.weights.adversary=0.5"
 
 
-# Adam, no GAN; Ranger, GAN; anchor, hunter, jittered crops and noise
+# Adam, no GAN; Ranger, GAN; anchor, adversary, jittered crops and noise
 @pytest.mark.parametrize("config", ["dbaf_keyed_s1", "dbaf_s2", "dbaf_keyed_s2"])
 def test_resume_after_an_interrupt(tiny_bundle, tmp_path, config):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     more = TWO_EPOCHS
     if config == "dbaf_keyed_s2":
         fit("dbaf_keyed_s1", tiny_bundle, tmp_path / "first")
-        more = (*TWO_EPOCHS, *RANDOM, HUNTED, f"--model.init_args.init_from={tmp_path / 'first' / 'model'}")
+        more = (*TWO_EPOCHS, *RANDOM, ADVERSARY, f"--model.init_args.init_from={tmp_path / 'first' / 'model'}")
     fit(config, tiny_bundle, whole, more=more)
     stop = {"class_path": "stage_probes.Interrupt", "init_args": {"epoch": 1, "batch": 2}}
     with pytest.raises(RunError):

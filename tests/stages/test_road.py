@@ -10,16 +10,18 @@ import pytest
 from PIL import Image
 from stage_probes import REPO, losses, words
 
-from faceanon.data.streams import stream
-from faceanon.data.synthetic.factors import sample_attributes, sample_identity
-from faceanon.data.synthetic.render import render
+from face_files import write_faces
+from faceanon.data.files import read_photos
+from faceanon.data.prepared import shipped_photos
 
 pytestmark = pytest.mark.slow
 
 FACES = (
-    "--data.init_args.train_groups=16",
-    "--data.init_args.val_identities=4",
-    "--data.init_args.test_identities=12",
+    "--data=faceanon.data.folder.FolderFaces",
+    "--data.init_args.image_size=64",
+    "--data.init_args.batch_size=16",
+    "--data.init_args.val_fraction=0.1",
+    "--data.init_args.test_fraction=0.2",
 )
 
 
@@ -41,17 +43,29 @@ def pixels_of(path):
         return np.asarray(picture.convert("RGB")).astype(int)
 
 
-def stage(number, bundle, out, **options):
-    return [*words(f"dbaf_keyed_s{number}", bundle, out, blobs=False, **options), *FACES]
+def stage(number, bundle, out, faces, **options):
+    return [
+        *words(f"dbaf_keyed_s{number}", bundle, out, blobs=False, **options),
+        *FACES,
+        f"--data.init_args.root={faces}",
+    ]
 
 
 @pytest.fixture(scope="module")
-def models(tiny_bundle, tmp_path_factory):
+def faces(tmp_path_factory):
+    """So many that 64 stay for training: four batches an epoch."""
+    return write_faces(tmp_path_factory.mktemp("faces"), 45)
+
+
+@pytest.fixture(scope="module")
+def models(tiny_bundle, faces, tmp_path_factory):
     """Folder in which both stages were trained: `1/model` and `2/model`."""
     out = tmp_path_factory.mktemp("road")
-    faceanon("fit", *stage(1, tiny_bundle, out / "1", samples_every=4), "--trainer.max_epochs=2")
+    faceanon("fit", *stage(1, tiny_bundle, out / "1", faces, samples_every=4), "--trainer.max_epochs=2")
     faceanon(
-        "fit", *stage(2, tiny_bundle, out / "2", samples_every=2, init_from=out / "1/model"), "--trainer.max_epochs=1"
+        "fit",
+        *stage(2, tiny_bundle, out / "2", faces, samples_every=2, init_from=out / "1/model"),
+        "--trainer.max_epochs=1",
     )
     return out
 
@@ -80,9 +94,9 @@ def test_stages_log_and_export(models):
         assert {path.name for path in (models / folder / "model").iterdir()} == {"model.yaml", "weights.safetensors"}
 
 
-def test_test_writes_table_json_and_page(models, tiny_bundle, tmp_path):
+def test_test_writes_table_json_and_page(models, tiny_bundle, faces, tmp_path):
     options = {"init_from": models / "2/model", "report": tmp_path / "report"}
-    out, _ = faceanon("test", *stage(2, tiny_bundle, tmp_path, **options))
+    out, _ = faceanon("test", *stage(2, tiny_bundle, tmp_path, faces, **options))
     figures = json.loads((tmp_path / "report/results.json").read_text())["figures"]
     for name in ("deid_rate/tiny_judge", "recovery_rate/tiny_judge/file", "wrong_key_rate/tiny_judge"):
         assert 0 <= figures[name] <= 1, name
@@ -94,9 +108,7 @@ def test_test_writes_table_json_and_page(models, tiny_bundle, tmp_path):
 
 
 def test_a_picture_there_and_back_in_other_processes(models, tmp_path):
-    generator = stream("road")
-    face = render(sample_identity(1, generator), sample_attributes(1, generator, 0.0), 64).image[0]
-    pixels = ((face + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
+    pixels = read_photos([shipped_photos("test")[0].path], 64)[0]
     Image.fromarray(pixels).save(tmp_path / "face.png")
     model = ("--model", models / "2/model", "--password-env", "PW")
     faceanon("anonymize", tmp_path / "face.png", tmp_path / "hidden.png", "--aligned", *model, PW="right")

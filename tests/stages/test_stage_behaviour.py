@@ -106,7 +106,7 @@ class TestAdversarialStage:
         settings = checkpoint(trained[1])["hyper_parameters"]
         assert settings["samples_every"] == settings["r1_interval"] == 3
         assert settings["trainable"] == ["cid", "maar"]
-        assert {"tau_negative", "seed", "ema_half_life", "warmup"} <= set(settings)
+        assert {"keyed_share", "seed", "ema_half_life", "warmup"} <= set(settings)
 
     def test_sample_sheets(self, trained):
         names = sorted(path.name for path in trained[1].rglob("samples/*.png"))
@@ -122,7 +122,7 @@ def test_no_discriminator_without_the_adversarial_term(tiny_bundle, tmp_path):
 
 @pytest.mark.parametrize(("setting", "wrong"), [("samples_every", "often"), ("schedule", "linear"), ("warmpu", 3)])
 def test_settings_of_the_base_classes_are_checked_by_name_and_type(setting, wrong):
-    config = str(REPO / "configs/dbaf_s2.yaml")
+    config = str(REPO / "configs/paper/dbaf_s2.yaml")
     with pytest.raises(UserError, match=setting):
         run(["fit", "--config", config, f"--model.init_args.{setting}={wrong}", "--print_config"])
 
@@ -234,30 +234,30 @@ def test_the_recovered_pictures_distance_is_the_same_alone_and_among_five(tiny_b
     assert ("perceptual" in terms) == both
 
 
-def test_a_hunter_learns_against_the_stage(tiny_bundle, tmp_path):
-    options = {"weights.hunted": 1.0, "weights.adversarial": 0.0}
+def test_an_adversary_learns_against_the_stage(tiny_bundle, tmp_path):
+    options = {"weights.adversary": 1.0, "weights.adversarial": 0.0}
     cli = fit("dbaf_keyed_s2", tiny_bundle, tmp_path, "stage_probes.Start", more=TWO_BATCHES, **options)
     terms = losses(tmp_path)
-    assert len(terms["train/d/hunter"]) == len(terms["train/g/hunted"]) == 2
-    assert min(terms["train/g/hunted"]) >= 0
-    moved = changed(cli, "hunter")
+    assert len(terms["train/d/adversary"]) == len(terms["train/g/adversary"]) == 2
+    assert min(terms["train/g/adversary"]) >= 0
+    moved = changed(cli, "adversary")
     assert moved
-    assert all(name.startswith("hunter.reader.") for name in moved)
+    assert all(name.startswith("adversary.reader.") for name in moved)
     assert not [name for name in moved if "running" in name], "its norms keep their statistics"
     assert changed(cli, "backbone")
-    assert "hunter" in {name.split(".")[0] for name in checkpoint(tmp_path)["state_dict"]}
-    assert not [name for name in load_tensors(tmp_path / "model/weights.safetensors") if "hunter" in name]
+    assert "adversary" in {name.split(".")[0] for name in checkpoint(tmp_path)["state_dict"]}
+    assert not [name for name in load_tensors(tmp_path / "model/weights.safetensors") if "adversary" in name]
 
 
-def test_the_hunter_pulls_and_the_stage_escapes(tiny_bundle, tmp_path):
-    options = {"weights.hunted": 1.0, "weights.adversarial": 0.0}
+def test_the_adversary_pulls_and_the_stage_escapes(tiny_bundle, tmp_path):
+    options = {"weights.adversary": 1.0, "weights.adversarial": 0.0}
     stage = fit("dbaf_keyed_s2", tiny_bundle, tmp_path, more=TWO_BATCHES, **options).model
     batch = crossed_faces(2, 0)
     hidden = batch.image.clone().requires_grad_()
-    (slope,) = torch.autograd.grad(stage.hunter(hidden, batch.image, batch.identity).mean(), hidden)
+    (slope,) = torch.autograd.grad(stage.adversary(hidden, batch.image, batch.identity).mean(), hidden)
     slope /= slope.abs().max()
     with torch.no_grad():
-        start, more, less = (stage.hunter(hidden + step * slope, batch.image, batch.identity).mean()
+        start, more, less = (stage.adversary(hidden + step * slope, batch.image, batch.identity).mean()
                              for step in (0.0, 0.02, -0.02))  # fmt: skip
     assert less < start < more
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from stage_probes import fit
+from stage_probes import SMALL_CID, fit
 
+from face_files import write_faces
 from faceanon.paths import configs
 
 pytestmark = pytest.mark.slow
@@ -44,13 +45,17 @@ def faceanon(*words):
     return subprocess.run(line, check=True, capture_output=True, text=True)
 
 
-def test_one_word_adds_it_and_the_picture_shows_all(tmp_path, finished):
-    stage = configs() / "dbaf_keyed_s2.yaml"
-    common = [f"--trainer.default_root_dir={tmp_path}", "--wandb=faceanon-tests", "--name=tiny"]
-    few = ["--data.init_args.train_groups=4", "--data.init_args.val_identities=4", "--trainer.max_epochs=1"]
-    often = ["--model.init_args.samples_every=1", "--trainer.log_every_n_steps=1", "--data.init_args.batch_size=8"]
-    faceanon("fit", "--config", stage, "--model.init_args.init_from=dbaf_synth64", *common, *few, *often)
-    tested = [f"--model.init_args.init_from={tmp_path / 'tiny/model'}", "--data.init_args.test_identities=4"]
+def test_one_word_adds_it_and_the_picture_shows_all(tmp_path, tiny_bundle, finished):
+    stage = configs() / "paper/dbaf_s2.yaml"
+    backbone = {"bundle": tiny_bundle, **SMALL_CID}
+    data = {"root": write_faces(tmp_path / "faces", 20), "image_size": 64, "batch_size": 8}
+    data |= {"val_fraction": 0.2, "test_fraction": 0.2}
+    shared = [f"--model.init_args.backbone.init_args.{name}={value}" for name, value in backbone.items()]
+    shared += [f"--data.init_args.{name}={value}" for name, value in data.items()]
+    common = [*shared, f"--trainer.default_root_dir={tmp_path}", "--wandb=faceanon-tests", "--name=tiny"]
+    often = ["--model.init_args.samples_every=1", "--trainer.log_every_n_steps=1"]
+    faceanon("fit", "--config", stage, *common, *often)
+    tested = [f"--model.init_args.init_from={tmp_path / 'tiny/model'}", "--model.init_args.protocol=null"]
     faceanon("test", "--config", stage, *common, *tested)
     # The run's own files are where they are without W&B.
     assert (tmp_path / "tiny/metrics.csv").is_file()
@@ -60,9 +65,9 @@ def test_one_word_adds_it_and_the_picture_shows_all(tmp_path, finished):
     assert len(saved["trainer"]["logger"]) == 2
     runs = sorted(tmp_path.glob("wandb/offline-run-*"))
     picture = tmp_path / "picture.png"
-    subprocess.run([sys.executable, ROOT / "examples/wandb_picture.py", picture, *runs], check=True)
+    subprocess.run([sys.executable, ROOT / "tools/wandb_picture.py", picture, *runs], check=True)
     assert picture.stat().st_size > 0
-    sys.path.insert(0, str(ROOT / "examples"))
+    sys.path.insert(0, str(ROOT / "tools"))
     try:
         from wandb_picture import read_run, records
     finally:
@@ -71,7 +76,7 @@ def test_one_word_adds_it_and_the_picture_shows_all(tmp_path, finished):
     assert len(trained.curves["train/g/recovery"]) > 1
     assert trained.sheet.is_file()
     names = [row[0] for row in tested.table]
-    assert "deid_rate/conv_judge" in names
+    assert "deid_rate/tiny_judge" in names
     (file,) = runs[1].glob("*.wandb")
     sent = [record.artifact for record in records(file) if record.WhichOneof("record_type") == "artifact"]
     contents = {entry.path for artifact in sent if artifact.type == "report" for entry in artifact.manifest.contents}

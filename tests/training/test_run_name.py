@@ -10,29 +10,30 @@ from faceanon.training import cli as training
 from faceanon.training.run_name import trainer_defaults
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-STAGE = CONFIGS / "dbaf_s2.yaml"
+STAGE = CONFIGS / "paper/dbaf_s2.yaml"
 CSV = "lightning.pytorch.loggers.CSVLogger"
 SPELLED_OUT = f"""
 seed_everything: 0
 model:
   class_path: faceanon.stages.AnonymizeStage
   init_args:
-    backbone: {CONFIGS}/backbone/dbaf.yaml
+    backbone: {{class_path: faceanon.backbones.dbaf.DBAF, init_args: {{bundle: ffhq256}}}}
     trainable: [cid, maar, kria]
+    protocol: dbaf-v1
     optimizer_g: {{class_path: faceanon.optim.Ranger, init_args: {{lr: 0.0001}}}}
     optimizer_d: {{class_path: faceanon.optim.Ranger, init_args: {{lr: 0.0001}}}}
-    export: runs/dbaf_s2/model
-    report: runs/dbaf_s2/report
+    export: runs/paper/dbaf_s2/model
+    report: runs/paper/dbaf_s2/report
 data:
-  class_path: faceanon.data.synthetic.datamodule.SyntheticFaces
-  init_args: {{image_size: 64, train_groups: 1400, batch_size: 8, seed: 0}}
+  class_path: faceanon.data.folder.FolderFaces
+  init_args: {{root: photos, image_size: 256, batch_size: 8}}
 trainer:
   accelerator: cpu
   default_root_dir: runs
   max_epochs: 1
   log_every_n_steps: 10
   num_sanity_val_steps: 0
-  logger: {{class_path: {CSV}, init_args: {{save_dir: runs, name: dbaf_s2, version: ''}}}}
+  logger: {{class_path: {CSV}, init_args: {{save_dir: runs, name: paper/dbaf_s2, version: ''}}}}
   callbacks:
     - {{class_path: lightning.pytorch.callbacks.RichProgressBar}}
 """
@@ -93,7 +94,7 @@ def test_a_short_config_means_what_the_one_that_spells_it_out_meant(parse, tmp_p
     before = parse("--config", written(tmp_path / "old.yaml", SPELLED_OUT), command=command)
     after = parse("--config", STAGE, command=command)
     assert as_dict(before) == as_dict(after)
-    assert (before.name, after.name) == (None, "dbaf_s2")
+    assert (before.name, after.name) == (None, "paper/dbaf_s2")
 
 
 def test_another_name_moves_all_of_a_run(parse, tmp_path):
@@ -108,17 +109,21 @@ def test_another_name_moves_all_of_a_run(parse, tmp_path):
 
 def test_another_folder_of_runs_moves_all_of_them(parse):
     config = parse("--config", STAGE, "--trainer.default_root_dir=elsewhere")
-    assert folders(config) == ("elsewhere/dbaf_s2/", "elsewhere/dbaf_s2/model", "elsewhere/dbaf_s2/report")
+    assert folders(config) == (
+        "elsewhere/paper/dbaf_s2/",
+        "elsewhere/paper/dbaf_s2/model",
+        "elsewhere/paper/dbaf_s2/report",
+    )
 
 
 def test_what_is_given_wins_over_the_name(parse, tmp_path):
     words = ["--model.init_args.report=mine", "--trainer.logger.init_args.save_dir=logs"]
-    assert folders(parse("--config", STAGE, *words)) == ("logs/dbaf_s2/", "runs/dbaf_s2/model", "mine")
+    assert folders(parse("--config", STAGE, *words)) == ("logs/paper/dbaf_s2/", "runs/paper/dbaf_s2/model", "mine")
     words = ["--trainer.logger.init_args.name=n", "--trainer.logger.init_args.version=3"]
     assert folders(parse("--config", STAGE, *words))[0] == "runs/n/3"
     overlay = written(tmp_path / "o.yaml", "model: {init_args: {export: there}}\ntrainer: {num_sanity_val_steps: 2}\n")
     config = parse("--config", STAGE, "--config", overlay)
-    assert folders(config) == ("runs/dbaf_s2/", "there", "runs/dbaf_s2/report")
+    assert folders(config) == ("runs/paper/dbaf_s2/", "there", "runs/paper/dbaf_s2/report")
     assert config.trainer.num_sanity_val_steps == 2
 
 
@@ -140,7 +145,7 @@ def test_other_loggers_and_none_are_left_alone(parse):
 
 def test_without_a_name_nothing_is_added(parse, tmp_path):
     text = SPELLED_OUT.split("trainer:")[0] + "trainer: {max_epochs: 1}\n"
-    text = text.replace("    export: runs/dbaf_s2/model\n", "")
+    text = text.replace("    export: runs/paper/dbaf_s2/model\n", "")
     config = parse("--config", written(tmp_path / "own.yaml", text))
     trainer = config.trainer
     assert (trainer.accelerator, trainer.logger, trainer.callbacks) == ("auto", None, None)
@@ -193,7 +198,7 @@ class OwnNothing(training.L.LightningModule):
 
 @pytest.mark.parametrize(("kind", "arguments"), [("OwnExport", {"depth", "export"}), ("OwnNothing", {"depth"})])
 def test_a_stage_gets_only_the_folders_that_it_takes(parse, kind, arguments):
-    words = ["--model", f"test_run_name.{kind}", "--data", CONFIGS / "data/synth64.yaml", "--name=own"]
+    words = ["--model", f"test_run_name.{kind}", "--data", CONFIGS / "data/folder.yaml", "--name=own"]
     model = parse(*words).model.init_args
     assert set(model.keys()) == arguments
     assert str(model.get("export", "runs/own/model")) == "runs/own/model"

@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from example_files import example
+from script_files import script as imported
 
 REPO = Path(__file__).resolve().parents[2]
-SCRIPT = REPO / "examples/web_load.py"
+SCRIPT = REPO / "benchmarks/web_load.py"
 missing = [name for name in ("gradio", "zxcvbn", "httpx") if importlib.util.find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
 
 
 @pytest.fixture(scope="module")
 def script():
-    with example("web_load") as module:
+    with imported("benchmarks/web_load.py") as module:
         yield module
 
 

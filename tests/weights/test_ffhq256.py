@@ -13,9 +13,9 @@ import yaml
 
 import wild_files as files
 from bundles import make_tiny_bundle
+from face_files import write_faces
 from faceanon import cli
 from faceanon.backbones.dbaf import DBAF
-from faceanon.data.synthetic.datamodule import SyntheticFaces
 from faceanon.interop.public.export import exportable, write_public
 from faceanon.interop.public.importing import import_files
 from faceanon.interop.public.reading import read_public
@@ -28,7 +28,7 @@ from faceanon.stages.disentangle import DisentangleStage, DisentangleWeights
 from faceanon.weights.bundle import Bundle, bundle_path
 from faceanon.weights.catalog import catalog
 from faceanon.weights.missing import PAPERS
-from public_files import small_files, small_networks, write_faces, write_full_files
+from public_files import small_files, small_networks, write_full_files
 from wild_files import refuse
 
 REPO = Path(__file__).resolve().parents[2]
@@ -48,7 +48,7 @@ def faceanon(cwd, *words, timeout=280):
     return done.stdout
 
 
-def fit(cwd, bundle, *words, config="dbaf_s1", batches=2, timeout=280):
+def fit(cwd, bundle, *words, config="paper/dbaf_s1", batches=2, timeout=280):
     keys = {
         "model.init_args.backbone.init_args.bundle": bundle,
         "trainer.max_epochs": 1,
@@ -84,30 +84,19 @@ def test_small_public_files_are_imported_and_trained_on(tmp_path):
     said = faceanon(tmp_path, "weights", "import", *paths.values(), "--as", tmp_path / "small64")
     assert "-> encoder" in said
     words = [f"--model.init_args.backbone.init_args.{name}={value}" for name, value in SMALL.items()]
-    words += ["--data.init_args.train_groups=4", "--data.init_args.batch_size=4"]
+    words += [f"--data.init_args.root={write_faces(tmp_path / 'faces', 8)}", "--data.init_args.image_size=64"]
+    words += ["--data.init_args.batch_size=4", "--data.init_args.val_fraction=0", "--data.init_args.test_fraction=0"]
     said = fit(tmp_path, tmp_path / "small64", *words)
     assert "step 1, batch of 4" in said
-    with next(tmp_path.glob("runs/dbaf_s1/metrics.csv")).open() as file:
+    with next(tmp_path.glob("runs/paper/dbaf_s1/metrics.csv")).open() as file:
         rows = [row for row in csv.DictReader(file) if row.get("train/g/parsing")]
     terms = ["adversarial", "contrastive", "reconstruction", "perceptual", "parsing", "latent"]
     assert len(rows) == 2
     assert all(float(row[f"train/g/{term}"]) >= 0 for row in rows for term in terms)
     assert len({row["train/g/reconstruction"] for row in rows}) == 2
-    trained, _ = load_backbone(tmp_path / "runs/dbaf_s1/model")
+    trained, _ = load_backbone(tmp_path / "runs/paper/dbaf_s1/model")
     drawn = torch.load(paths["generator"], weights_only=True)["g_ema"]
     assert all(torch.equal(trained.generator.state_dict()[name], value) for name, value in drawn.items())
-
-
-def test_drawn_faces_for_a_public_bundle_bring_no_classes_of_another_parser():
-    written = yaml.safe_load((REPO / "configs/data/synth256.yaml").read_text())["init_args"]
-    assert written["image_size"] == 256
-    few = {"image_size": 32, "train_groups": 1, "batch_size": 4, "val_identities": 1}
-    for parsing in (True, written["parsing"]):
-        faces = SyntheticFaces(**few, parsing=parsing)
-        faces.setup("fit")
-        batch = next(iter(faces.train_dataloader()))
-        assert (batch.parsing is not None) == parsing
-        assert batch.landmarks is not None
 
 
 def free_gigabytes():
@@ -131,8 +120,8 @@ def test_one_step_of_stage_one_at_full_size(shared, room):
     paths = write_full_files(room / "public", FULL, shared / "golden")
     import_files([read_public(path) for path in paths], str(room / "ffhq256"))
     shutil.rmtree(room / "public")
-    write_faces(room / "faces", groups=1)
-    words = ["--config", REPO / "configs/bundle/ffhq256.yaml", "--model.init_args.export=null"]
+    write_faces(room / "faces", 2, side=256)
+    words = ["--model.init_args.export=null"]
     words += [f"--data.init_args.root={room / 'faces'}", "--data.init_args.batch_size=1", "--trainer.accelerator=cpu"]
     words += ["--data.init_args.test_fraction=0", "--data.init_args.val_fraction=0"]
     said = fit(room, room / "ffhq256", *words, batches=1, timeout=3000)
@@ -144,7 +133,7 @@ def test_a_missing_bundle_of_the_papers_is_one_message(capsys, monkeypatch, tmp_
     from faceanon.weights import spec
 
     monkeypatch.setattr(spec, "checkpoints", lambda: tmp_path)
-    config = ["--config", str(REPO / "configs/dbaf_s1.yaml"), "--config", str(REPO / "configs/bundle/ffhq256.yaml")]
+    config = ["--config", str(REPO / "configs/paper/dbaf_s1.yaml")]
     assert cli.main(["fit", *config]) == 2
     said = capsys.readouterr().err
     assert said.count("faceanon: ") == 1

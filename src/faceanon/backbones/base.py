@@ -65,7 +65,7 @@ class Backbone(nn.Module, ABC):
         ...     key_shape = (1,)
         ...     key_bits = None
         ...     trained_by = ()
-        ...     def __init__(self, bundle: str = "synth64") -> None:
+        ...     def __init__(self, bundle: str = "photo128_prior") -> None:
         ...         super().__init__()
         ...         self.bundle = Bundle(bundle)
         ...     def anonymize(self, image, key):

@@ -84,9 +84,9 @@ class CIAGAN(Inpainting):
         >>> import torch
         >>> from faceanon.backbones.ciagan import CIAGAN
         >>> from faceanon.testing import smooth_faces
-        >>> method = CIAGAN("synth64").eval()  # untrained
-        >>> method.anonymize(smooth_faces(64), method.sample_key(4)).shape
-        torch.Size([4, 3, 64, 64])
+        >>> method = CIAGAN().eval()  # untrained
+        >>> method.anonymize(smooth_faces(128), method.sample_key(4)).shape
+        torch.Size([4, 3, 128, 128])
         >>> method.reversible
         False
     """
@@ -98,7 +98,7 @@ class CIAGAN(Inpainting):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_pictures",
         key_dim: int = 128,
         widths: list[int] | None = None,
         by_person: bool = False,

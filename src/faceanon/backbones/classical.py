@@ -44,7 +44,7 @@ class Classical(WithoutCodes):
     licence = "no code of others; no weights"
     draws_in_frame = False
 
-    def __init__(self, bundle: str = "synth64", region: Region = "ellipse") -> None:
+    def __init__(self, bundle: str = "photo128_pictures", region: Region = "ellipse") -> None:
         super().__init__()
         self.bundle = Bundle(bundle)
         self.region = region
@@ -96,7 +96,7 @@ class Blur(Irreversible):
 
     paper = "Gaussian blur"
 
-    def __init__(self, bundle: str = "synth64", region: Region = "ellipse", sigma: float = 0.06) -> None:
+    def __init__(self, bundle: str = "photo128_pictures", region: Region = "ellipse", sigma: float = 0.06) -> None:
         super().__init__(bundle, region)
         if sigma <= 0:
             raise UserError(f"sigma is {sigma}; give more than 0")
@@ -127,7 +127,7 @@ class Pixelate(Irreversible):
 
     paper = "Pixelation"
 
-    def __init__(self, bundle: str = "synth64", region: Region = "ellipse", cells: int = 8) -> None:
+    def __init__(self, bundle: str = "photo128_pictures", region: Region = "ellipse", cells: int = 8) -> None:
         super().__init__(bundle, region)
         if not 1 <= cells <= self.image_size:
             raise UserError(f"cells is {cells}; give 1 to {self.image_size}, the side of the pictures")
@@ -161,7 +161,7 @@ class Mask(Irreversible):
 
     paper = "Black or grey patch"
 
-    def __init__(self, bundle: str = "synth64", region: Region = "ellipse", level: float = 0.0) -> None:
+    def __init__(self, bundle: str = "photo128_pictures", region: Region = "ellipse", level: float = 0.0) -> None:
         super().__init__(bundle, region)
         if not -1 <= level <= 1:
             raise UserError(f"level is {level}; give -1 (black) to 1 (white)")
@@ -209,7 +209,7 @@ class Scramble(Classical):
     paper = "AES-256 (FIPS 197) as a wide-block cipher, LIONESS: Anderson and Biham, FSE 1996"
     licence = "no code of others beside the package `cryptography` (Apache-2.0 or BSD-3-Clause); no weights"
 
-    def __init__(self, bundle: str = "synth64", region: Region = "ellipse") -> None:
+    def __init__(self, bundle: str = "photo128_pictures", region: Region = "ellipse") -> None:
         super().__init__(bundle, region)
         if region == "head":
             raise UserError("region: head cannot be scrambled, for nobody finds it again; give picture or ellipse")

@@ -182,13 +182,13 @@ class DBAF(Backbone):
     Examples:
         >>> from faceanon.backbones.dbaf import DBAF
         >>> from faceanon.testing import smooth_faces
-        >>> method = DBAF("synth64", cid_depth=2).eval()  # untrained
-        >>> codes = method.encode(smooth_faces(64))
+        >>> method = DBAF(cid_depth=2).eval()  # untrained
+        >>> codes = method.encode(smooth_faces(128))
         >>> codes.identity.shape, codes.attributes.shape
-        (torch.Size([4, 10, 192]), torch.Size([4, 10, 192]))
+        (torch.Size([4, 14, 512]), torch.Size([4, 14, 512]))
         >>> key = method.sample_key(4)
         >>> method.decode(method.edit(codes, key)).shape  # what `anonymize` does
-        torch.Size([4, 3, 64, 64])
+        torch.Size([4, 3, 128, 128])
     """
 
     paper = "Zhu et al., Disentangle Before Anonymize (DBAF), arXiv:2311.08786, and HFORD by the same authors"
@@ -199,7 +199,7 @@ class DBAF(Backbone):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         cid_depth: int = 6,
         cid_heads: int = 14,
         cid_head_dim: int = 64,

@@ -36,13 +36,12 @@ class DeepPrivacy(Inpainting):
         key_dim: Length D of z and of the styles.
         widths: Channels of the U-Net's maps, finest first; multiples of 4. None gives those of 64 px on a processor. On
             a bundle with a codec, whose latents are drawn by `CellUNet`, None.
-        mapping_layers: Layers between z and the styles of a network on pictures.
 
     Examples:
         >>> from faceanon.backbones.deepprivacy import DeepPrivacy
         >>> from faceanon.testing import smooth_faces
-        >>> method = DeepPrivacy("synth64").eval()  # untrained
-        >>> codes = method.encode(smooth_faces(64))
+        >>> method = DeepPrivacy().eval()  # untrained
+        >>> codes = method.encode(smooth_faces(128))
         >>> bool(codes.identity.any())  # the face is not looked at
         False
     """
@@ -52,17 +51,16 @@ class DeepPrivacy(Inpainting):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_pictures",
         key_dim: int = 128,
         widths: list[int] | None = None,
-        mapping_layers: int = 4,
     ) -> None:
         super().__init__(bundle, key_dim, widths)
         inputs = self.channels + 1
         if self.on_latents:
             self.unet: CellUNet | StyleUNet = CellUNet(inputs, key_dim, self.side, self.channels)
         else:
-            self.unet = StyleUNet(inputs, key_dim, self.unet_widths(widths), mapping_layers)
+            self.unet = StyleUNet(inputs, key_dim, self.unet_widths(widths))
 
     def draw(self, context: Tensor, identity: Tensor) -> Tensor:
         """`(B, C + 1, s, s)` and `(B, D)` to `(B, C, s, s)`, not clamped."""

@@ -13,7 +13,7 @@ What differs, and why:
 - A whole batch is optimised at once, its terms summed, so that no picture's result depends on another's; the published
   script takes one picture at a time.
 - The key. FALCO has none: what it finds depends on the picture alone. Here the rows start between the nearest face and
-  the key's own (`key_share`), so that a key chooses the stranger, the same one each time.
+  the key's own, so that a key chooses the stranger, the same one each time.
 - Attributes are what the bundle's perceptual network or its parser sees; the paper takes features of FaRL, which no
   bundle has. Their scale is another, and so may lambda_att have to be.
 - The bank is drawn from a fixed seed when it is first needed: 256 faces, where the paper draws as many as it has
@@ -44,6 +44,11 @@ FIRST = 3
 LAST = 7
 FULL = 14
 GRID = 16
+# The paper's lambda_id and lambda_att.
+IDENTITY_WEIGHT = 10.0
+ATTRIBUTE_WEIGHT = 0.1
+# How far from the nearest generated face to the key's own the search starts.
+KEY_SHARE = 0.5
 Attributes = Literal["perceptual", "parser"]
 
 
@@ -58,12 +63,9 @@ class FALCO(WithoutCodes):
         steps: Steps of Adam.
         rate: Its learning rate.
         margin: The cosine m to the original that is aimed at, in [-1, 1).
-        identity_weight: lambda_id.
-        attribute_weight: lambda_att.
         attributes: Whose features stand for the attributes: the `perceptual` network's last map, or the class
             probabilities of the `parser` on a grid of 16 x 16.
         bank: Generated faces among which the nearest is sought.
-        key_share: How far from the nearest generated face to the key's own the search starts, above 0 and up to 1.
 
     Raises:
         UserError: An argument is out of range.
@@ -71,9 +73,9 @@ class FALCO(WithoutCodes):
     Examples:
         >>> from faceanon.backbones.falco import FALCO
         >>> from faceanon.testing import smooth_faces
-        >>> method = FALCO("synth64", steps=1, bank=4).eval()  # nothing has to be trained
-        >>> method.anonymize(smooth_faces(64), method.sample_key(4)).shape
-        torch.Size([4, 3, 64, 64])
+        >>> method = FALCO(steps=1, bank=4).eval()  # nothing has to be trained
+        >>> method.anonymize(smooth_faces(128), method.sample_key(4)).shape
+        torch.Size([4, 3, 128, 128])
     """
 
     reversible = False
@@ -87,23 +89,19 @@ class FALCO(WithoutCodes):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         first: int | None = None,
         last: int | None = None,
         steps: int = 50,
         rate: float = 0.01,
         margin: float = 0.0,
-        identity_weight: float = 10.0,
-        attribute_weight: float = 0.1,
         attributes: Attributes = "perceptual",
         bank: int = 256,
-        key_share: float = 0.5,
     ) -> None:
         super().__init__()
-        if steps < 1 or bank < 1 or not 0 < key_share <= 1 or not -1 <= margin < 1:
+        if steps < 1 or bank < 1 or not -1 <= margin < 1:
             raise UserError(
-                f"steps {steps}, bank {bank}, key_share {key_share}, margin {margin}: give steps and bank of at least "
-                "1, a key_share above 0 and up to 1, a margin from -1 to 1"
+                f"steps {steps}, bank {bank}, margin {margin}: give steps and bank of at least 1, a margin from -1 to 1"
             )
         self.bundle = Bundle(bundle)
         self.bundle.require("recogniser", attributes)
@@ -120,11 +118,8 @@ class FALCO(WithoutCodes):
         self.steps = steps
         self.rate = rate
         self.margin = margin
-        self.identity_weight = identity_weight
-        self.attribute_weight = attribute_weight
         self.attributes = attributes
         self.bank_size = bank
-        self.key_share = key_share
         # Not saved: a fixed seed draws the same bank again.
         self.register_buffer("bank_codes", None, persistent=False)
         self.register_buffer("bank_features", None, persistent=False)
@@ -174,7 +169,7 @@ class FALCO(WithoutCodes):
         """
         cosine = (self.bundle.recogniser(drawn) * identity).sum(1)
         kept = (self.attribute_features(drawn) - attributes).abs().mean((1, 2, 3))
-        return self.identity_weight * (cosine - self.margin).abs() + self.attribute_weight * kept
+        return IDENTITY_WEIGHT * (cosine - self.margin).abs() + ATTRIBUTE_WEIGHT * kept
 
     def _start(self, picture: Tensor, key: Tensor) -> Tensor:
         """Where the search starts: `(B, D)` in W."""
@@ -183,7 +178,7 @@ class FALCO(WithoutCodes):
         wanted = F.normalize(self.attribute_features(picture).flatten(1))
         # All features have unit length, so the largest product belongs to the nearest face.
         nearest = self.bank_codes[(wanted @ self.bank_features.T).argmax(1)]
-        return nearest.lerp(self._drawer.mapping(key), self.key_share)
+        return nearest.lerp(self._drawer.mapping(key), KEY_SHARE)
 
     def _draw_bank(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """W codes `(N, D)` of generated faces and their attribute features `(N, F)`, of unit length."""

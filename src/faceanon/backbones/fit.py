@@ -160,12 +160,12 @@ class FIT(Backbone):
     Examples:
         >>> from faceanon.backbones.fit import FIT
         >>> from faceanon.testing import smooth_faces
-        >>> method = FIT("synth64", password_bits=16, width=8, blocks=1).eval()  # untrained
+        >>> method = FIT(password_bits=16, width=8, blocks=1).eval()  # untrained
         >>> key = method.sample_key(4)
         >>> key.unique()  # bits
         tensor([-0.5000,  0.5000])
-        >>> method.anonymize(smooth_faces(64), key).shape
-        torch.Size([4, 3, 64, 64])
+        >>> method.anonymize(smooth_faces(128), key).shape
+        torch.Size([4, 3, 128, 128])
     """
 
     key_bits = 16
@@ -178,7 +178,7 @@ class FIT(Backbone):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         password_bits: int = 16,
         width: int = 64,
         blocks: int = 9,

@@ -55,6 +55,8 @@ from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
 Background = Literal["input", "original", "none"]
+FLOW_BLOCKS = 4
+MASK_BLUR = 0.0586  # 15 / 256 of the released code: side of the Gaussian that softens the mask, as a fraction of S
 SECRETS = 4096  # secrets of random keys by which a flow that starts as a turn weighs them
 
 
@@ -64,7 +66,6 @@ class IFADIT(LinearPerson, Backbone):
     Args:
         bundle: Bundle by name or folder.
         flow: `realnvp` (paper) or `all_in_one` (released code).
-        flow_blocks: Blocks of the flow.
         flow_hidden: Width of the sub-networks of `realnvp`.
         flow_bound: Largest log scale of a coupling; the released code has 2.
         compensation_residual: Whether ICL is added to the code that it reads, or replaces it (released code).
@@ -75,7 +76,6 @@ class IFADIT(LinearPerson, Backbone):
             (released code), for whoever passes it to `recover`. `none`: nothing stays.
         mask_growth: Side of the kernel that widens the mask, as a fraction of S; half of it reaches beyond the face
             (released code: 5 / 256).
-        mask_blur: Side of the Gaussian that softens the mask, as a fraction of S (released code: 15 / 256).
         attributes_kept: Numbers of the attribute code, from its beginning, that are added to what M puts out. It suits
             codes of principal components, whose first numbers hold light and skin: M need not learn to copy them.
         identity_draft: How much of a linear map of the identity is added to what M puts out, which then starts at
@@ -106,8 +106,8 @@ class IFADIT(LinearPerson, Backbone):
         >>> import torch
         >>> from faceanon.backbones.ifadit import IFADIT
         >>> from faceanon.testing import smooth_faces
-        >>> method = IFADIT("synth64").eval()  # untrained
-        >>> code = method.encode(smooth_faces(64)).identity
+        >>> method = IFADIT(background="none").eval()  # untrained
+        >>> code = method.encode(smooth_faces(128)).identity
         >>> key = method.sample_key(4)
         >>> stranger = method.transform(code, key)
         >>> torch.allclose(method.transform(stranger, key, inverse=True), code, atol=1e-3)
@@ -123,9 +123,8 @@ class IFADIT(LinearPerson, Backbone):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         flow: FlowKind = "realnvp",
-        flow_blocks: int = 4,
         flow_hidden: int = 512,
         flow_bound: float = 1.0,
         compensation_residual: bool = True,
@@ -133,7 +132,6 @@ class IFADIT(LinearPerson, Backbone):
         encoder_range: Literal["signed", "unit"] = "signed",
         background: Background = "input",
         mask_growth: float = 0.0,
-        mask_blur: float = 0.0586,
         attributes_kept: int = 0,
         identity_draft: float = 0.0,
         identity_reader: bool = False,
@@ -159,13 +157,12 @@ class IFADIT(LinearPerson, Backbone):
         self.key_mapping = Frozen(self.bundle.generator().style)
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         self.mapper = mlp(self.code_dim + dim, dim, dim)
-        self.flow = SecureIdentityFlow(self.code_dim, dim, flow_blocks, flow, flow_hidden, flow_bound)
+        self.flow = SecureIdentityFlow(self.code_dim, dim, FLOW_BLOCKS, flow, flow_hidden, flow_bound)
         self.compensation = IdentityCompensation(self.code_dim, compensation_residual)
         self.key_range = key_range
         self.encoder_range = encoder_range
         self.background = background
         self.mask_growth = mask_growth
-        self.mask_blur = mask_blur
         rows = COMPONENT_ROWS if components else READER_ROWS
         self.add_linear_maps(self.code_dim, dim, attributes_kept, identity_draft, identity_reader, rows)
         if identity_draft:
@@ -422,7 +419,7 @@ class IFADIT(LinearPerson, Backbone):
         mask = face_region(self.bundle, image)
         # As in the released code the growth is the side of a kernel, of which one half lies on each side of a pixel.
         reach = round(self.mask_growth * self.image_size / 2)
-        return gaussian_blur(F.max_pool2d(mask, 2 * reach + 1, 1, reach), self.mask_blur * self.image_size)
+        return gaussian_blur(F.max_pool2d(mask, 2 * reach + 1, 1, reach), MASK_BLUR * self.image_size)
 
 
 def gaussian_blur(mask: Tensor, side: float) -> Tensor:

@@ -73,23 +73,22 @@ class Keyed(LinearPerson, DBAF):
             or two readers are asked for. `corrections` is below 0, or `keep_light` not between 0 and 0.25.
 
     Examples:
-        >>> from faceanon.models import load_backbone
+        >>> from faceanon.backbones.keyed import Keyed
         >>> from faceanon.testing import smooth_faces
-        >>> method, weights = load_backbone("dbaf_synth64")
-        >>> code = method.encode(smooth_faces(64)).identity
+        >>> method = Keyed(cid_depth=2, maar=False, blend=False).eval()  # untrained
+        >>> code = method.encode(smooth_faces(128)).identity
         >>> key = method.sample_key(4)
         >>> stranger = method.transform(code, key)
         >>> back = method.transform(stranger, key, inverse=True)
-        >>> bool((back - code).norm() < 1e-2 * code.norm())  # weights are stored in int8
+        >>> bool((back - code).norm() < 1e-2 * code.norm())
         True
     """
 
-    hashed_as = "DBAF"  # of which this class was once a setting
     stage_arguments = frozenset({"turn_stretch", "corrections", "keep_light"})
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         cid_depth: int = 6,
         cid_heads: int = 14,
         cid_head_dim: int = 64,
@@ -150,13 +149,6 @@ class Keyed(LinearPerson, DBAF):
 
     def _add_key_edit(self, dim: int) -> None:
         """None of DBAF's: the turn takes their place."""
-
-    @property
-    def key_label(self) -> str:
-        """The stream of DBAF, which this class was once a setting of: what was anonymized then comes back."""
-        if type(self) is Keyed:
-            return "faceanon/DBAF/key"
-        return super().key_label
 
     def train(self, mode: bool = True) -> Keyed:
         """Train mode, save for encoder and reader, whose batch statistics stay as they came."""

@@ -31,6 +31,8 @@ from faceanon.networks.keyed_flow import KeyedFlow
 from faceanon.types import Branches, FaceBatch
 
 GRADES = (12, 8)
+# Of the transformer that reads attributes: blocks, heads, width of a head.
+READING = {"cid_depth": 2, "cid_heads": 4, "cid_head_dim": 48}
 POOLED = 8  # side at which feature maps are compared: where on the face something is, not which pixel
 
 
@@ -39,15 +41,12 @@ class Mirage(Keyed):
 
     Args:
         bundle: Bundle by name or folder.
-        attribute_depth: Blocks of the transformer that reads attributes.
-        attribute_heads: Its attention heads.
-        attribute_head_dim: Width of a head.
         skip: Whether encoder features reach the generator.
         grades: Lengths of the runs of code entries that the key turns apart, each even and at least 4, from the most
             reliable entries on. They sum to K. None gives 12 and 8.
         rounds: Rounds of the flow.
         swing: How far the flow is from linear, in radians; 0 is linear. More resists known pairs longer, and makes
-            errors of reading larger: the table is examples/known_pairs.py's.
+            errors of reading larger: the table is benchmarks/known_pairs.py's.
         turn: Degrees, above 0 and below 180, by which the flow turns a code within its twists. More than 90 leads a
             stranger beyond the right angle to the person.
         turn_stretch: By how much a stranger lies farther from the mean code than the flow puts it; 1 not at all. More
@@ -63,7 +62,7 @@ class Mirage(Keyed):
     Examples:
         >>> import torch
         >>> from faceanon.backbones.mirage import Mirage
-        >>> method = Mirage("synth64", grades=[12, 8]).eval()  # untrained
+        >>> method = Mirage(grades=[12, 8]).eval()  # untrained
         >>> code = torch.randn(2, 20)
         >>> key = method.sample_key(2)
         >>> stranger = method.transform(code, key)
@@ -77,10 +76,7 @@ class Mirage(Keyed):
 
     def __init__(
         self,
-        bundle: str = "synth64",
-        attribute_depth: int = 2,
-        attribute_heads: int = 4,
-        attribute_head_dim: int = 48,
+        bundle: str = "photo128_prior",
         skip: bool = True,
         grades: list[int] | None = None,
         rounds: int = 4,
@@ -98,9 +94,7 @@ class Mirage(Keyed):
             raise UserError(f"turn is {turn}; give degrees between 0 and 180, at least 90 to leave the person behind")
         grades = list(GRADES) if grades is None else grades
         shared: dict[str, Any] = {
-            "cid_depth": attribute_depth,
-            "cid_heads": attribute_heads,
-            "cid_head_dim": attribute_head_dim,
+            **READING,
             "cid_dropout": 0.0,
             "maar": skip,
             "code_dim": sum(grades),

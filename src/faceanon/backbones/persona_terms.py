@@ -58,15 +58,15 @@ class PersonaTerms:
     def new_readers(self) -> nn.ModuleDict:
         """Networks on latents that a stage trains along.
 
-        `identity` learns what the recogniser sees, `expression` where eyes and mouth are, and `hunter` the embedding of
-        the person who stood where somebody else was drawn, as an attacker would who anonymizes pictures himself.
+        `identity` learns what the recogniser sees, `expression` where eyes and mouth are, and `adversary` the embedding
+        of the person who stood where somebody else was drawn, as an attacker would who anonymizes pictures himself.
         `natural` tells painted faces from photographs by what the recogniser's layers see, where it shows them.
         """
         embedding = len(self.identities.mean)
         readers = nn.ModuleDict(
             {
                 "identity": LatentReader(embedding, self.cells, dropout=0.3),
-                "hunter": LatentReader(embedding, self.cells, dropout=0.3),
+                "adversary": LatentReader(embedding, self.cells, dropout=0.3),
                 "expression": LatentReader(2 * len(EXPRESSION), self.cells),
             }
         )
@@ -107,15 +107,15 @@ class PersonaTerms:
         seen = torch.cat([noisy, fresh])
         found = F.normalize(readers["identity"](seen).float())
         distance = 1 - (found * torch.cat([embedding, embedding_shown])).sum(1)
-        # The hunter sees the painted face alone. From hair and background it knows the training pictures by heart, and
-        # a painter can do nothing against that.
-        hunted = F.normalize(readers["hunter"](painted * mask.repeat(times, 1, 1, 1)).float())
+        # The adversary sees the painted face alone. From hair and background it knows the training pictures by heart,
+        # and a painter can do nothing against that.
+        found_behind = F.normalize(readers["adversary"](painted * mask.repeat(times, 1, 1, 1)).float())
         places = readers["expression"](seen).float()
         off = (places - torch.cat([_expression(mesh), places_shown])).abs().mean(1)
         # A mean each: photographs and drawn faces count alike, however many there are of either.
         terms = {
             "reader": distance[: len(batch)].mean() + distance[len(batch) :].mean(),
-            "hunter": (1 - (hunted * embedding.repeat(times, 1)).sum(1)).mean(),
+            "adversary": (1 - (found_behind * embedding.repeat(times, 1)).sum(1)).mean(),
             "expression_reader": off[: len(batch)].mean() + off[len(batch) :].mean(),
         }
         if "natural" in readers:
@@ -156,7 +156,7 @@ class PersonaTerms:
     def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
         """Stage 2: all rows draw somebody else; see `disentangle_terms`.
 
-        `hunted`     Cosine above 0 of what the hunter finds to the old person's embedding.
+        `adversary`  Cosine above 0 of what the adversary finds to the old person's embedding.
         `apart`      Cosine above 0 between the readings of one face under two keys.
         `pseudonym`  1 - cos between the readings of two photos of one person under one key.
         """
@@ -168,10 +168,10 @@ class PersonaTerms:
         painted = drawn[:, :-SEEN]
         readings = F.normalize(self.readers["identity"](painted).float())
         terms = self._drawing_terms(batch, codes, drawn, readings, target, nobody)
-        if "hunted" in wanted:
+        if "adversary" in wanted:
             assert codes.mask is not None
-            found = F.normalize(self.readers["hunter"](painted * codes.mask).float())
-            terms["hunted"] = F.relu((found * self._embedding(batch).repeat(times, 1)).sum(1)).mean()
+            found = F.normalize(self.readers["adversary"](painted * codes.mask).float())
+            terms["adversary"] = F.relu((found * self._embedding(batch).repeat(times, 1)).sum(1)).mean()
         if times == 2:
             first, second = readings.chunk(2)
             terms["apart"] = F.relu((first * second).sum(1)).mean()

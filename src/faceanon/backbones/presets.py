@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from faceanon.errors import UserError
-from faceanon.names import current_path
 from faceanon.paths import configs
 
 if TYPE_CHECKING:
@@ -71,8 +70,6 @@ def backbone_class(class_path: str) -> type[Backbone]:
     """
     from faceanon.backbones.base import Backbone  # here: it imports torch, and a list of presets should not
 
-    # First the path of today: an earlier release may have written the model file, when the class lay elsewhere.
-    class_path = current_path(class_path)
     known = set()
     for entry in entry_points(group="faceanon.backbones"):
         known.add(entry.value.replace(":", "."))

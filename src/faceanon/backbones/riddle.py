@@ -68,10 +68,10 @@ class Riddle(Backbone):
     Examples:
         >>> from faceanon.backbones.riddle import Riddle
         >>> from faceanon.testing import smooth_faces
-        >>> method = Riddle("synth64").eval()  # untrained
-        >>> codes = method.encode(smooth_faces(64))
+        >>> method = Riddle().eval()  # untrained
+        >>> codes = method.encode(smooth_faces(128))
         >>> codes.identity.shape, codes.attributes is None  # the whole W+ code is encrypted
-        (torch.Size([4, 10, 192]), True)
+        (torch.Size([4, 14, 512]), True)
     """
 
     trained_by = ("AnonymizeStage",)
@@ -83,7 +83,7 @@ class Riddle(Backbone):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         add_linear: bool = False,
         add_pos_embedding: bool = False,
         norm: bool = True,

@@ -47,6 +47,9 @@ from faceanon.networks.keyed import KeyedTurn, check_stretch
 from faceanon.types import Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
+# Of the transformer that reads attributes off the W+ code: blocks, heads, width of a head.
+READING = (2, 4, 48)
+
 
 class Rotation(LinearPerson, Backbone):
     """The keyed vector rotation on any bundle.
@@ -54,9 +57,6 @@ class Rotation(LinearPerson, Backbone):
     Args:
         bundle: Bundle by name or folder; its recogniser's embedding has an even length.
         angle: theta in degrees, above 0 and below 180: how far every identity vector is turned.
-        attribute_depth: Blocks of the transformer that reads attributes off the W+ code.
-        attribute_heads: Its attention heads.
-        attribute_head_dim: Width of a head.
         hidden: Width of the network that expands the vector to W+.
         components: Even number K of principal components that the vector has, whitened, in place of the whole
             embedding (0, paper). A turn spreads the error of every number that is read over all of them, and the last
@@ -85,8 +85,8 @@ class Rotation(LinearPerson, Backbone):
         >>> import torch
         >>> from faceanon.backbones.rotation import Rotation
         >>> from faceanon.testing import smooth_faces
-        >>> method = Rotation("synth64", angle=110).eval()  # untrained
-        >>> code = method.encode(smooth_faces(64)).identity
+        >>> method = Rotation(angle=110).eval()  # untrained
+        >>> code = method.encode(smooth_faces(128)).identity
         >>> key = method.sample_key(4)
         >>> stranger = method.transform(code, key)
         >>> round(torch.cosine_similarity(code, stranger).mean().arccos().rad2deg().item())
@@ -102,11 +102,8 @@ class Rotation(LinearPerson, Backbone):
 
     def __init__(
         self,
-        bundle: str = "synth64",
+        bundle: str = "photo128_prior",
         angle: float = 110.0,
-        attribute_depth: int = 2,
-        attribute_heads: int = 4,
-        attribute_head_dim: int = 48,
         hidden: int = 256,
         components: int = 0,
         stretch: float = 1.0,
@@ -137,9 +134,7 @@ class Rotation(LinearPerson, Backbone):
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         self.attributes: LayerTransformer | None = None
         if not identity_draft:
-            self.attributes = LayerTransformer(
-                layers, dim, attribute_depth, attribute_heads, attribute_head_dim, 4 * dim, dropout=0.0
-            )
+            self.attributes = LayerTransformer(layers, dim, *READING, 4 * dim, dropout=0.0)
             # Attributes start out near the whole code, which can be drawn.
             nn.init.eye_(self.attributes.project.weight)
             nn.init.zeros_(self.attributes.project.bias)

@@ -23,10 +23,7 @@ ENGINES = ("auto", "light", "torch")
 ENGINE_VARIABLE = "FACEANON_ENGINE"
 MANY = 8  # photos from which torch, which takes three seconds longer to start, is done sooner
 INSTALL = "pip install 'faceanon[train]'"
-MODEL_HELP = (
-    "folder of a trained model or of its ONNX export, or a .ckpt of your own training (default: persona_photo128, for "
-    "photographs, which ships; dbaf_synth64 ships too and knows drawn faces of 64 px only)"
-)
+MODEL_HELP = "folder of a trained model or of its ONNX export, or a .ckpt (default: persona_photo128, which ships)"
 
 
 @dataclass(frozen=True)
@@ -98,9 +95,8 @@ class FileOptions:
 
 def add_file_arguments(parser: argparse.ArgumentParser, what: str, output_needed: bool = True) -> None:
     """Add IN, OUT and how to treat files."""
-    parser.add_argument(
-        "input", metavar="IN", help=f"{what}, video, or a folder of them (searched through and through)"
-    )
+    parser.usage = "%(prog)s [options] IN OUT" if output_needed else "%(prog)s [options] IN [OUT]"
+    parser.add_argument("input", metavar="IN", help=f"{what}, or a folder of them")
     parser.add_argument(
         "output",
         metavar="OUT",
@@ -108,57 +104,39 @@ def add_file_arguments(parser: argparse.ArgumentParser, what: str, output_needed
         help="file to write (.png, .webp or .jpg), or the folder to mirror IN's tree in",
     )
     parser.add_argument("--model", metavar="PATH", help=MODEL_HELP)
-    parser.add_argument("--device", default="cpu", help="where to compute: cpu, cuda, cuda:1, ... (default: cpu)")
-    parser.add_argument(
-        "--engine",
-        choices=ENGINES,
-        help="what runs the networks: light (onnxruntime, starts at once, for the model of photographs that ships), "
-        f"torch (starts later, and is faster for {MANY} photos and more on processors with bfloat16), or auto, which "
-        f"chooses (default: {ENGINE_VARIABLE}, else auto)",
-    )
+    parser.add_argument("--device", default="cpu", help="where to compute: cpu (default), cuda, cuda:1, ...")
     parser.add_argument("--overwrite", action="store_true", help="replace outputs that exist, and start folders anew")
+    # Options of photos alone have no default here: `_video.settled` has to see which ones were typed.
+    parser.add_argument(
+        "--format", choices=FORMATS, metavar="TYPE", help=f"of a folder's pictures: {', '.join(FORMATS)} (default: png)"
+    )
     parser.add_argument(
         "--quality",
         type=int,
         metavar="1-100",
-        help="of JPEG (default: 95) and WebP (default: exact); PNG is always exact. Less quality, less exact recovery",
-    )
-    _add_folder_arguments(
-        parser.add_argument_group(
-            "folders",
-            "A run that was interrupted resumes when the same command is given again. Every file is done, or named "
-            "with the reason why not.",
-        )
+        help="of JPEG (default: 95) and WebP (default: exact). Less quality, less exact recovery",
     )
 
 
-def _add_folder_arguments(folders: argparse._ArgumentGroup) -> None:
-    # Options of photos alone have no default here: `_video.settled` has to see which ones were typed.
-    folders.add_argument("--format", choices=FORMATS, help="what to write (default: png)")
-    folders.add_argument(
-        "--workers", type=int, metavar="N", help="threads that read, paste and write (default: the cores, 2 to 8)"
+def add_rare_file_arguments(group: argparse._ArgumentGroup) -> None:
+    """Add what few need: which engine runs, and how a folder is shared and reported."""
+    group.add_argument(
+        "--engine",
+        choices=ENGINES,
+        metavar="NAME",
+        help=f"light (onnxruntime, starts at once), torch (sooner done with {MANY} photos and more), or auto "
+        f"(default: {ENGINE_VARIABLE}, else auto)",
     )
-    folders.add_argument(
-        "--devices",
-        type=int,
-        default=1,
-        metavar="N",
-        help="share the folder among N processes, each with a GPU of its own under --device cuda (default: 1)",
+    group.add_argument("--workers", type=int, metavar="N", help="threads of a folder (default: the cores, 2 to 8)")
+    group.add_argument(
+        "--devices", type=int, default=1, metavar="N", help="processes that share a folder, a GPU each (default: 1)"
     )
-    folders.add_argument(
-        "--nodes",
-        type=int,
-        default=1,
-        metavar="N",
-        help="machines that share it, each with --devices processes; the command is given on each (default: 1)",
+    group.add_argument(
+        "--nodes", type=int, default=1, metavar="N", help="machines that share a folder, each with --devices"
     )
-    folders.add_argument(
-        "--csv", metavar="FILE", help="table of what was done to which face (default: OUT/faceanon.csv)"
-    )
-    folders.add_argument(
-        "--on-error",
-        choices=("skip", "stop"),
-        help="name a bad file and continue, or stop at it (default: skip)",
+    group.add_argument("--csv", metavar="FILE", help="table of what was done (default: OUT/faceanon.csv)")
+    group.add_argument(
+        "--on-error", choices=("skip", "stop"), metavar="DO", help="at a bad file of a folder: skip (default) or stop"
     )
 
 

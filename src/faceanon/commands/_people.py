@@ -44,7 +44,7 @@ class PeopleChoice:
     numbers: frozenset[int] | None
     photos: tuple[Path, ...]
 
-    def settings(self) -> list[str] | None:
+    def settings(self) -> list[str]:
         """For a journal: a run is resumed under the same photos only.
 
         Raises:
@@ -56,30 +56,31 @@ class PeopleChoice:
             digests = []
             for photo in self.photos:
                 digests.append(f"{photo.name} {sha256(photo)[:12]}")
-            # None where there are no photos: that is how journals of before there was the option read.
-            return sorted(digests) or None
+            return sorted(digests)
         except OSError as error:
             raise UserError(f"cannot read the reference photo {error.filename}: {error.strerror}") from error
 
 
 def add_people_arguments(group: argparse._ArgumentGroup) -> None:
-    """Add --select, --exclude and what else says whose faces are changed."""
+    """Add --select and --exclude."""
     group.add_argument(
         "--select",
         action="append",
         metavar="N,N|PHOTO",
-        help="change these faces only: by number (of one photo), or whoever is the person in another photo, which "
-        "shows that face alone; may be given several times",
+        help="change these faces only: by number, or the person in another photo; may be given several times",
     )
     group.add_argument(
         "--exclude", action="append", metavar="N,N|PHOTO", help="leave these faces readable, chosen in the same way"
     )
+
+
+def add_rare_people_arguments(group: argparse._ArgumentGroup) -> None:
+    """Add how alike two faces of one person are."""
     group.add_argument(
         "--likeness",
         type=float,
         metavar="COSINE",
-        help="above which two faces count as one person's (default: where `faceanon test` of the model accepted one "
-        "stranger in a hundred)",
+        help="above which two faces are one person's (default: one stranger in 100 passes)",
     )
 
 

@@ -37,10 +37,7 @@ VIDEOS_ONLY: dict[str, Any] = {
     "max_gap": 1.0,
     "strict": False,
 }
-EVERY_HELP = (
-    "look for faces on every Nth frame and follow them in between (default: 8 times a second, and oftener where they "
-    "move fast)"
-)
+EVERY_HELP = "look for faces on every Nth frame of a video (default: 8 times a second, oftener where they move fast)"
 PHOTOS_ONLY: dict[str, Any] = {
     "list_faces": False,
     "aligned": False,
@@ -133,7 +130,7 @@ def settled(args: argparse.Namespace) -> argparse.Namespace:
 
 
 def add_video_arguments(parser: argparse.ArgumentParser, follow: bool) -> None:
-    """Add what only videos need; with `follow` also how faces are followed."""
+    """Add what only videos need; with `follow` also whether each face has to be followed."""
     group = parser.add_argument_group("videos (IN and OUT are .mp4, .mov or .mkv; IN also .webm, .avi and others)")
     group.add_argument(
         "--crf",
@@ -141,12 +138,18 @@ def add_video_arguments(parser: argparse.ArgumentParser, follow: bool) -> None:
         metavar="N",
         help="0 (best, largest) to 40; recovery needs good quality (default: 10)",
     )
-    group.add_argument(
-        "--full-colour",
-        action="store_true",
-        help="keep colour at full resolution: better recovery for the same size, but not every player shows it",
-    )
-    group.add_argument("--lossless", action="store_true", help="keep every pixel exactly; large files")
+    if follow:
+        group.add_argument(
+            "--strict",
+            action="store_true",
+            help="exit 1 and write nothing if a followed face is uncovered in some frame",
+        )
+
+
+def add_rare_video_arguments(group: argparse._ArgumentGroup, follow: bool) -> None:
+    """Add how a video is written; with `follow` also how faces are followed."""
+    group.add_argument("--full-colour", action="store_true", help="of a video: better recovery; few players show it")
+    group.add_argument("--lossless", action="store_true", help="of a video: keep every pixel; large files")
     if not follow:
         return
     group.add_argument("--every", type=int, metavar="N", help=EVERY_HELP)
@@ -154,10 +157,7 @@ def add_video_arguments(parser: argparse.ArgumentParser, follow: bool) -> None:
         "--max-gap",
         type=float,
         metavar="S",
-        help="cover a face that is lost and found again for up to this many seconds between (default: 1)",
-    )
-    group.add_argument(
-        "--strict", action="store_true", help="exit 1 and write nothing if a followed face is uncovered in some frame"
+        help="cover a face that a video loses for up to so many seconds (default: 1)",
     )
 
 

@@ -1,48 +1,45 @@
-"""Replace every face of a photo or video, or of each one in a folder, by a stranger's.
+"""Replace every face of a photo, a video or a folder of them by a stranger's.
 
-The same password brings the faces back (`faceanon recover`); without it they stay hidden. Each output carries what
-recovery needs in addition to the password: where the faces are, the salt, the model's name and hash, and a sealed code
-of each face. Keep the file as it is: scaling it or stripping its metadata loses the way back. EXIF data such as the
-place are not copied.
+The same password brings the faces back (`faceanon recover`). The output carries
+what recovery needs besides: keep it as it is. EXIF data are not copied.
 
   faceanon anonymize party.jpg party_anon.png
-  faceanon anonymize party.jpg --list-faces                       # number the faces, change nothing
-  faceanon anonymize party.jpg party_anon.png --exclude 2         # leave face 2 as it is
-  faceanon anonymize photos/ hidden/ --exclude anna.jpg           # leave Anna as she is, wherever she is recognised
-  faceanon anonymize photos/ hidden/ --same-stranger              # one stranger for each person, in all photos
-  faceanon anonymize photos/ hidden/ --no-redraw                  # sooner done, less natural
+  faceanon anonymize party.jpg party_anon.png --exclude 2   # face 2 stays
+  faceanon anonymize photos/ hidden/ --same-stranger      # one for each person
   FACEANON_PW=... faceanon anonymize photos/ hidden/ --password-env FACEANON_PW
-  faceanon anonymize face.png out.png --aligned --password-file secret.txt
-  faceanon anonymize party.mp4 party_anon.mp4 --strict            # one stranger for each face that is followed
+  faceanon anonymize party.mp4 party_anon.mp4 --strict       # or fails
 
-A person may become another stranger in each photo; --same-stranger keeps one. A face that is too small for the model
-is hidden for good by --small-faces, and counted. A face that the detector does not find stays as it is: look at the
-results before you publish them.
-A file that faceanon anonymized before is refused, since its first recovery data would be lost: recover it first, or
-give --again.
-In a folder every file is done, or named with the reason why not: a photo without a face, a file that is no picture.
-Exit code: 0 all done, 1 failed, 2 wrong usage or input (a photo without a face counts as such; nothing is written),
-3 a folder is done but for the files that are named.
+A face that is not found stays as it is: look at the results before you publish.
+A file that faceanon anonymized before is refused; --again does it all the same.
+A folder that was interrupted resumes when the same command is given again.
+Exit code: 0 done, 1 failed, 2 wrong usage or input (or no face in the photo), 3
+a folder is done but for the files that are named with the reason.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from faceanon.commands._files import FileOptions, add_file_arguments, load_pipeline
+from faceanon.commands._files import FileOptions, add_file_arguments, add_rare_file_arguments, load_pipeline
 from faceanon.commands._folder import look_into, plan
-from faceanon.commands._people import PeopleChoice, PeopleOptions, add_people_arguments, choices, people_of
+from faceanon.commands._people import (
+    PeopleChoice,
+    PeopleOptions,
+    add_people_arguments,
+    add_rare_people_arguments,
+    choices,
+    people_of,
+)
 from faceanon.commands._run import LEFT_OUT, check_shares, prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import PasswordOptions, add_password_arguments, check_password, password_of
 from faceanon.commands._typed import typed
 from faceanon.commands._video import (
     FollowOptions,
     QualityOptions,
+    add_rare_video_arguments,
     add_video_arguments,
     anonymize_one,
     check_video,
@@ -59,11 +56,6 @@ if TYPE_CHECKING:
     from faceanon.photo.policy import Policy
     from faceanon.pipeline.photo import Pipeline
     from faceanon.pipeline.tasks import Task
-
-DRAWN_ONLY = (
-    "note: this model knows drawn faces of 64 px only: on photographs it may leave people recognisable and does not "
-    "bring them back; leave --model away for the model of photographs that ships"
-)
 
 
 @dataclass(frozen=True)
@@ -137,84 +129,80 @@ class AnonymizeOptions:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
-    add_file_arguments(parser, "photo", output_needed=False)
-    parser.add_argument(
-        "--sidecar",
-        action="store_true",
-        help="write the recovery data beside the file (NAME.faceanon.json) instead of into it",
-    )
+    add_file_arguments(parser, "photo, video", output_needed=False)
+    parser.add_argument("--sidecar", action="store_true", help="write the recovery data beside the file, not into it")
     parser.add_argument(
         "--vault",
         action="store_true",
-        help="keep the original faces too, encrypted under the password, for recover --exact. A wrong password then "
-        "shows itself, to you and to whoever guesses (docs/how-to/vault.md)",
-    )
-    parser.add_argument(
-        "--carry",
-        choices=("pixels",),
-        help="write the recovery data also into the lowest bits of the faces' pixels, so that recovery works after the "
-        "metadata were stripped; for .png, and .webp without --quality",
+        help="keep the original faces, encrypted, for recover --exact; a wrong password then shows itself",
     )
     parser.add_argument(
         "--again",
         action="store_true",
-        help="anonymize also photos that faceanon anonymized before, which are refused otherwise. The first recovery "
-        "data are kept inside the new ones: recover with the second password, then the result with the first",
+        help="anonymize also what faceanon anonymized before; both ways back are kept",
     )
     _add_face_arguments(parser)
     add_video_arguments(parser, follow=True)
     add_password_arguments(parser)
+    _add_rare_arguments(parser)
 
 
 def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("faces")
     group.add_argument(
-        "--aligned",
-        action="store_true",
-        help="pictures are aligned square faces (synth64, FFHQ, CelebA-HQ): take each whole and detect nothing",
-    )
-    group.add_argument(
         "--same-stranger",
         action="store_true",
-        help="for a folder: look at all photos first, and give a person the same stranger in each. Whoever sees the "
-        "results can then tell which photos show one person",
+        help="of a folder: give a person the same stranger in each photo. Whoever sees the results can then tell which "
+        "photos show one person",
     )
-    group.add_argument(
-        "--no-redraw",
-        dest="redraw",
-        action="store_false",
-        help="leave faces as they are put on: takes some 60 %% of the time, but light, beards and eyes fit the photo "
-        "less (docs/results/speed.md)",
-    )
+    group.add_argument("--list-faces", action="store_true", help="number the faces and say what would be done; no OUT")
+    add_people_arguments(group)
     group.add_argument(
         "--min-face",
         type=float,
         default=20,
         metavar="PX",
-        help="faces below this side, in pixels of the photo, are not for the model; they are looked for down to 0.6 of "
-        "it, in photos of any size, upright or lying (default: 20)",
+        help="faces below this side in the photo are not for the model; they are looked for down to 0.6 of it "
+        "(default: 20)",
     )
     group.add_argument(
         "--small-faces",
         choices=("blur", "pixelate", "mask", "refuse"),
-        help="what hides, for good, faces that the model cannot be applied to; refuse: leave such photos undone "
-        "(default: blur)",
+        metavar="HOW",
+        help="what hides faces for good that the model cannot be applied to: blur, pixelate, mask; or refuse such "
+        "photos (default: blur)",
+    )
+    group.add_argument(
+        "--no-redraw",
+        dest="redraw",
+        action="store_false",
+        help="leave faces as they are put on: some 60 %% of the time, less natural",
+    )
+    group.add_argument("--aligned", action="store_true", help="pictures are aligned faces (FFHQ): detect nothing")
+
+
+def _add_rare_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("rarely needed")
+    add_rare_file_arguments(group)
+    group.add_argument(
+        "--carry",
+        choices=("pixels",),
+        metavar="pixels",
+        help="write the recovery data into the faces' pixels too: metadata may be lost then; for .png and exact .webp",
     )
     group.add_argument(
         "--face-size",
         type=int,
         metavar="PX",
-        help="give faces to the model at this size at most, e.g. 128: large faces become softer, and take less time "
-        "(default: up to 256 px, by how large a face is in the photo)",
+        help="give faces to the model at this size at most: softer, sooner done (default: up to 256 px)",
     )
-    group.add_argument("--list-faces", action="store_true", help="number the faces and say what would be done; no OUT")
-    add_people_arguments(group)
+    add_rare_people_arguments(group)
     group.add_argument(
         "--detector",
         metavar="NAME",
-        help="find faces by yunet, mtcnn, or the file of an SCRFD network, e.g. det_10g.onnx of InsightFace's "
-        "buffalo_l (default: yunet for models of photographs, mtcnn for those of drawn faces)",
+        help="yunet, mtcnn, or the file of an SCRFD network (default: yunet)",
     )
+    add_rare_video_arguments(group, follow=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -302,7 +290,7 @@ def _leave_films(options: AnonymizeOptions, whole: Plan) -> None:
 
 
 def _settings(options: AnonymizeOptions) -> dict[str, Any]:
-    """What decides the results; None is as in journals of before there was such a setting."""
+    """What decides the results."""
     select, exclude = options.choices()
     return {
         "aligned": options.aligned,
@@ -313,13 +301,13 @@ def _settings(options: AnonymizeOptions) -> dict[str, Any]:
         "command": "anonymize",
         "quality": options.files.quality,
         "detector": options.detector,
-        "vault": options.vault or None,
-        "same_stranger": options.same_stranger or None,
+        "vault": options.vault,
+        "same_stranger": options.same_stranger,
         "likeness": options.people.likeness,
         "carry": options.carry,
-        "again": options.again or None,
+        "again": options.again,
         "face_size": options.face_size,
-        "redraw": None if options.redraw else False,
+        "redraw": options.redraw,
         "select": select.settings(),
         "exclude": exclude.settings(),
         "films": {**asdict(options.video), **asdict(options.follow)},
@@ -371,9 +359,6 @@ def _pipeline(options: AnonymizeOptions, policy: Policy, photos: int = 1) -> Pip
         pipeline.detector = _detector(options.detector, policy.searched, files.device)
     # After the detector was chosen: it looks for the face in the reference photos too.
     pipeline.people = people_of(select, exclude, options.people.likeness, files.model, pipeline)
-    first = os.environ.get("LOCAL_RANK", "0") == "0"  # of the processes of --devices
-    if pipeline.drawn_only and not options.list_faces and first:
-        print(DRAWN_ONLY, file=sys.stderr)
     return pipeline
 
 

@@ -4,8 +4,8 @@
   faceanon bench --list                                 what there is
   faceanon bench 'generator*' stage2 --rounds 9         some of them, by name or pattern
   faceanon bench --device cuda --precision bf16 --compile
-  faceanon bench --out docs/results/log/bench --page docs/results/log/bench.md
-  faceanon bench stage2 --baseline docs/results/log/bench --fail-below 0.9
+  faceanon bench --out notebook/bench --page notebook/bench.md
+  faceanon bench stage2 --baseline notebook/bench --fail-below 0.9
   faceanon bench --read NEW.json --baseline OLD.json    two former runs side by side; measures nothing
 
 Every case runs in a process of its own, so that its memory is its own. A run goes in rounds through four cases at a

@@ -3,7 +3,7 @@
 The demo uses photo128 and the synthetic photographs that ship with it. Both stages of Persona train for some minutes,
 from the shipped model on, and are tested on synthetic persons that no training saw. Then the new model anonymizes and
 recovers photographs, and so does the model that ships, for comparison. --from-scratch starts from nothing, which takes
-hours to draw believable people. --bundle synth64 trains DBAF on procedural faces instead.
+hours to draw believable people.
 
   faceanon demo --out runs/demo
   faceanon demo --out runs/demo --batches 2000 --from-scratch
@@ -31,36 +31,26 @@ class DemoOptions:
 
     Args:
         out: Folder for logs, models and the report.
-        batches: Batches of each stage, on photographs.
-        from_scratch: Whether training starts from nothing instead of the shipped model, on photographs.
-        groups: Groups of four procedural faces.
+        batches: Batches of each stage.
+        from_scratch: Whether training starts from nothing instead of the shipped model.
         seed: Of weights, keys and training faces.
-        bundle: Name or folder; `synth64` for procedural faces.
-        test_identities: Held-out persons in the test, on procedural faces.
+        bundle: Name or folder.
     """
 
     out: Path
     batches: int
     from_scratch: bool
-    groups: int
     seed: int
     bundle: str
-    test_identities: int
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where to write, and how long to train."""
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for logs, models and the report")
-    parser.add_argument("--batches", type=int, default=60, help="batches of each stage, photographs (default: 60)")
-    parser.add_argument(
-        "--from-scratch", action="store_true", help="start from nothing instead of the shipped model, photographs"
-    )
-    parser.add_argument("--groups", type=int, default=660, help="groups of four procedural faces (default: 660)")
+    parser.add_argument("--batches", type=int, default=60, help="batches of each stage (default: 60)")
+    parser.add_argument("--from-scratch", action="store_true", help="start from nothing instead of the shipped model")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights, keys and training faces")
     parser.add_argument("--bundle", default=PHOTOGRAPHS, help="bundle by name or folder (default: photo128)")
-    parser.add_argument(
-        "--test-identities", type=int, default=200, help="held-out persons in the test, procedural faces (default: 200)"
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,12 +65,6 @@ def run(args: argparse.Namespace) -> int:
     # Else it would show when the first stage is prepared.
     if options.out.is_file():
         raise UserError(f"--out {options.out} is a file; name a folder to write to")
-    if options.bundle == "synth64":
-        return _procedural_faces(options)
-    return _photographs(options)
-
-
-def _photographs(options: DemoOptions) -> int:
     from faceanon.training.cli import run as train
 
     first = options.out / "stage1"
@@ -88,15 +72,15 @@ def _photographs(options: DemoOptions) -> int:
     report = options.out / "report"
     start = [] if options.from_scratch else [f"--model.init_args.init_from={checkpoints() / SHIPPED}"]
     print("[1/4] stage 1: learn to paint a face into a photograph", flush=True)
-    train(["fit", *_photograph_stage("persona_s1", options, first), *start])
+    train(["fit", *_stage("persona_s1", options, first), *start])
     print("[2/4] stage 2: paint strangers under keys", flush=True)
     again = [f"--model.init_args.init_from={first / 'model'}"]
-    train(["fit", *_photograph_stage("persona_s2", options, second), *again])
+    train(["fit", *_stage("persona_s2", options, second), *again])
     print("[3/4] test on synthetic persons that were not trained on", flush=True)
     model = [f"--model.init_args.init_from={second / 'model'}", f"--model.init_args.report={report}"]
     # The config's logger and callbacks are those of a training; a test writes its report and nothing else.
     quiet = ["--trainer.logger=false", "--trainer.callbacks=null"]
-    train(["test", *_photograph_stage("persona_s2", options, second), *model, *quiet])
+    train(["test", *_stage("persona_s2", options, second), *model, *quiet])
     print("[4/4] anonymize and recover photographs", flush=True)
     photos = _held_out(options)
     new = _use(second / "model", photos, options.out / "photographs")
@@ -107,8 +91,8 @@ def _photographs(options: DemoOptions) -> int:
     return 0
 
 
-def _photograph_stage(config: str, options: DemoOptions, folder: Path) -> list[str]:
-    """Arguments that both stages on photographs share."""
+def _stage(config: str, options: DemoOptions, folder: Path) -> list[str]:
+    """Arguments that both stages share."""
     settings = {
         "seed_everything": options.seed,
         "model.init_args.seed": options.seed,
@@ -153,45 +137,3 @@ def _use(model: Path, photos: Sequence[Path], folder: Path) -> Path:
     from faceanon.pipeline.sheet import there_and_back
 
     return there_and_back(Pipeline.load(model), photos, folder, folder.with_suffix(".png"))
-
-
-def _procedural_faces(options: DemoOptions) -> int:
-    from faceanon.training.cli import run as train
-
-    first = options.out / "stage1"
-    second = options.out / "stage2"
-    report = options.out / "report"
-    print("[1/3] stage 1: separate identity from attributes", flush=True)
-    train(["fit", *_procedural_stage("dbaf_keyed_s1", options, first), "--trainer.max_epochs=2"])
-    print("[2/3] stage 2: learn the key", flush=True)
-    # Batches with wrong keys cost twice as much as the others; so short a training needs them less often.
-    rare = ["--model.init_args.branches_every=4", f"--model.init_args.init_from={first / 'model'}"]
-    train(["fit", *_procedural_stage("dbaf_keyed_s2", options, second), *rare])
-    print("[3/3] test on persons never seen", flush=True)
-    test = [
-        "test",
-        *_procedural_stage("dbaf_keyed_s2", options, second),
-        f"--model.init_args.init_from={second / 'model'}",
-    ]
-    train([*test, f"--model.init_args.report={report}", "--trainer.logger=false", "--trainer.callbacks=null"])
-    print(f"done; open {(report / 'report.html').resolve()}")
-    return 0
-
-
-def _procedural_stage(config: str, options: DemoOptions, folder: Path) -> list[str]:
-    """Arguments that both stages on procedural faces share."""
-    settings = {
-        "seed_everything": options.seed,
-        "model.init_args.seed": options.seed,
-        "model.init_args.export": folder / "model",
-        "model.init_args.backbone.init_args.bundle": options.bundle,
-        "data.init_args.train_groups": options.groups,
-        "data.init_args.seed": options.seed,
-        "data.init_args.test_identities": options.test_identities,
-        "trainer.default_root_dir": folder,
-        "trainer.logger.init_args.save_dir": folder,
-    }
-    overrides = []
-    for name, value in settings.items():
-        overrides.append(f"--{name}={value}")
-    return ["--config", str(configs() / f"{config}.yaml"), *overrides]

@@ -1,8 +1,12 @@
 """Say what is installed, what is missing, and what each missing thing would enable.
 
   faceanon doctor
+  faceanon doctor --replay runs/dbaf_s1/failures/batch_0000005_rank0.pt
 
 Nothing is changed and nothing is fetched. Exit code: 0 all that faceanon needs is there, 1 something is missing.
+
+With --replay it runs the batch that a training stopped at once more, and prints every term of the loss and what is not
+finite. Exit code then: 0 the failure came again, 1 it did not.
 """
 
 from __future__ import annotations
@@ -11,11 +15,14 @@ import argparse
 import importlib.util
 import os
 import platform
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 from faceanon import __version__
+from faceanon.errors import UserError
 
 NEEDED = {
     "numpy": "everything",
@@ -36,7 +43,7 @@ OPTIONAL = {
     "torchvision": "likewise",
     "lightning": "training and testing",
     "jsonargparse": "training and testing",
-    "mtcnn": "face detection for models of drawn faces",
+    "mtcnn": "--detector mtcnn, and the papers' measure of detection",
     "lz4": "weights of that detector",
     "joblib": "weights of that detector",
     "keyring": "--password-keyring: passwords from the system's keyring (pip install 'faceanon[keyring]')",
@@ -80,11 +87,46 @@ class DoctorFinding:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: this command takes no arguments."""
+    """Add the command's arguments."""
+    parser.add_argument(
+        "--replay", type=Path, metavar="FILE", help="what a training saved under failures/: run this batch again"
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="the training's config.yaml, where it is elsewhere now",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the findings, group by group."""
+    """Print the findings, group by group, or run a saved batch again.
+
+    Raises:
+        UserError: The saved batch or its configuration cannot be used.
+    """
+    if args.replay is not None:
+        return _replay(args.replay, args.config)
+    if args.config is not None:
+        raise UserError("--config belongs to --replay FILE")
+    return _report()
+
+
+def _replay(file: Path, config: Path | None) -> int:
+    # Here: a report needs neither torch nor Lightning.
+    from faceanon.training.cli import run as train
+    from faceanon.training.replay import OutcomeError, arguments
+
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            train(arguments(file.resolve(), Path(scratch), config))
+        except OutcomeError as outcome:
+            print(outcome)
+            return 0 if outcome.again else 1
+    raise AssertionError("a replay ends with its outcome")
+
+
+def _report() -> int:
     print(f"faceanon {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     findings = list(examine())
     # Not a set, which would shuffle the groups.
@@ -142,7 +184,6 @@ def _devices() -> Iterator[DoctorFinding]:
 
 
 def _models() -> Iterator[DoctorFinding]:
-    from faceanon.errors import UserError
     from faceanon.paths import checkpoints
 
     try:
@@ -157,12 +198,10 @@ def _models() -> Iterator[DoctorFinding]:
         ("photo128_mesh", "bundle.yaml", "training of a prior of photographs"),
         ("photo128_pictures", "bundle.yaml", "training of methods that draw whole photographs"),
         ("photo_seers", "*.onnx", "finding faces and their points in photographs"),
-        ("dbaf_synth64", "*.yaml", "--model dbaf_synth64: procedural faces"),
-        ("synth64", "bundle.yaml", "models of procedural faces, and their training"),
     ):
         there = any((folder / name).glob(file))
         yield DoctorFinding("models", name, "shipped" if there else "", use, needed=True)
-    shipped = {"synth64", "photo128", "photo128_mesh", "photo128_pictures", "photo128_prior"}
+    shipped = {"photo128", "photo128_mesh", "photo128_pictures", "photo128_prior"}
     others = sorted({path.parent.name for path in folder.glob("*/bundle.yaml")} - shipped)
     use = "photographs: import public networks, see faceanon weights list"
     yield DoctorFinding("models", "bundles of your own", ", ".join(others), use)

@@ -1,7 +1,7 @@
 """Write a trained model for other tools: as ONNX graphs that anonymize and recover, or its networks in public layouts.
 
-  faceanon export --onnx exported/ --model dbaf_synth64      # then: faceanon anonymize --model exported/ ...
-  faceanon export --onnx small/ --model dbaf_synth64 --quantize
+  faceanon export --onnx exported/ --model runs/dbaf_s2/model      # then: faceanon anonymize --model exported/ ...
+  faceanon export --onnx small/ --model runs/dbaf_s2/model --quantize
   faceanon export --layout public exported/ --model runs/real/stage2/model
 
 --onnx writes anonymize.onnx and recover.onnx, each from a picture and a key to a picture, with a batch of any size, and

@@ -32,13 +32,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faceanon.commands._files import FileOptions, add_file_arguments, load_pipeline
+from faceanon.commands._files import FileOptions, add_file_arguments, add_rare_file_arguments, load_pipeline
 from faceanon.commands._folder import plan
 from faceanon.commands._run import check_shares, prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import PasswordOptions, add_password_arguments, check_password, password_of
 from faceanon.commands._typed import typed
 from faceanon.commands._video import (
     QualityOptions,
+    add_rare_video_arguments,
     add_video_arguments,
     check_video,
     film_recoverer,
@@ -120,6 +121,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_video_arguments(parser, follow=False)
     add_password_arguments(parser)
+    group = parser.add_argument_group("rarely needed")
+    add_rare_file_arguments(group)
+    add_rare_video_arguments(group, follow=False)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -184,15 +188,15 @@ def _photos(options: RecoverOptions) -> int:
 
 
 def _settings(options: RecoverOptions) -> dict[str, Any]:
-    """What decides the results; None is as in journals of before there was such a setting."""
+    """What decides the results."""
     return {
         "command": "recover",
         "format": options.files.format,
         "quality": options.files.quality,
         "like": options.like,
-        "exact": options.exact or None,
-        "deniable": options.deniable or None,
-        "force": options.force or None,
+        "exact": options.exact,
+        "deniable": options.deniable,
+        "force": options.force,
         "films": asdict(options.video),
     }
 

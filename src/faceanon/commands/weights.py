@@ -84,7 +84,7 @@ class VerifyOptions:
 
     Args:
         bundle: Name of a bundle, or its folder.
-        faces: Folder of aligned faces to reconstruct; None for drawn ones.
+        faces: Folder of aligned faces to reconstruct; None for those that ship.
     """
 
     bundle: str
@@ -128,7 +128,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verifying = action("verify", VERIFY)
     verifying.add_argument("bundle", metavar="BUNDLE", help="name of a bundle, or its folder")
     verifying.add_argument(
-        "--faces", type=Path, metavar="FOLDER", help="aligned faces to reconstruct (default: drawn ones)"
+        "--faces", type=Path, metavar="FOLDER", help="aligned faces to reconstruct (default: synthetic ones that ship)"
     )
     showing = action("show", SHOW)
     showing.add_argument("what", metavar="FILE_OR_BUNDLE", help="a file, a folder, or the name of a bundle")

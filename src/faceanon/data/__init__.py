@@ -1,1 +1,1 @@
-"""Training data: drawn faces (`synthetic`), a folder of photographs (`folder`), prepared photographs (`prepared`)."""
+"""Training data: a folder of photographs (`folder`), prepared photographs (`prepared`)."""

@@ -26,17 +26,15 @@ class Reader:
         size: Side in pixels.
         crop: As `files.read_photo`.
         mask_order: As `files.read_mask`.
-        fast: As `files.read_photo`.
     """
 
     size: int
     crop: Box | None = None
     mask_order: Sequence[int] | None = None
-    fast: bool = False
 
     def __call__(self, photo: Photo) -> tuple[Pixels, bool]:
         """The pixels, and whether the picture was square before."""
-        pixels, square = read_photo(photo.path, self.size, self.crop, self.fast)
+        pixels, square = read_photo(photo.path, self.size, self.crop)
         if photo.mask is None:
             mask = None
         else:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import csv
-import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -45,16 +43,13 @@ class Photo:
     mask: Path | None = None
 
 
-def list_photos(
-    root: Path, layout: Layout = "auto", extensions: Sequence[str] = EXTENSIONS, masks: str | None = None
-) -> list[Photo]:
+def list_photos(root: Path, layout: Layout = "auto", masks: str | None = None) -> list[Photo]:
     """List the pictures below `root` in one fixed order.
 
     Args:
         root: The folder.
         layout: `identity`: the first folder below the root names the person. `flat`: nobody is named. `auto`:
             `identity` if at least two folders hold pictures and they are not FFHQ's shards of a thousand.
-        extensions: Endings that count as pictures, lower case, with the dot.
         masks: Folder below the root that mirrors it with `.png` masks; None if there are none.
 
     Raises:
@@ -77,10 +72,10 @@ def list_photos(
     photos = []
     for path in sorted(root.rglob("*")):
         # Masks lie below the root too, and end like pictures.
-        if path.suffix.lower() in extensions and path.is_file() and (skipped is None or skipped not in path.parents):
+        if path.suffix.lower() in EXTENSIONS and path.is_file() and (skipped is None or skipped not in path.parents):
             photos.append(Photo(path, path.relative_to(root).as_posix()))
     if not photos:
-        raise UserError(f"no picture in {root}: expected files ending in {' '.join(extensions)}")
+        raise UserError(f"no picture in {root}: expected files ending in {' '.join(EXTENSIONS)}")
     if layout == "identity" or (layout == "auto" and _looks_like_identities(photos)):
         labelled = []
         for photo in photos:
@@ -204,8 +199,8 @@ def is_square(width: int, height: int, crop: Box | None) -> bool:
     return abs((right - left) * width - (bottom - top) * height) < 2
 
 
-def _open(path: Path, wanted: Callable[[int, int], float] | None = None) -> Image.Image:
-    """Decode a picture upright: whole, or a JPEG at a fraction where `wanted` gives the scale that is enough.
+def _open(path: Path) -> Image.Image:
+    """Decode a picture upright.
 
     Raises:
         UnreadableError: It cannot be.
@@ -215,10 +210,6 @@ def _open(path: Path, wanted: Callable[[int, int], float] | None = None) -> Imag
         if path.stat().st_size == 0:
             raise UnreadableError(f"{path}: the file is empty")
         with Image.open(path) as image:
-            if wanted is not None and image.format == "JPEG":
-                scale = wanted(*image.size)
-                # The JPEG decoder itself can halve a picture, which costs much less than decoding it whole.
-                image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
             image.load()
             return ImageOps.exif_transpose(image)
     except UnidentifiedImageError as error:
@@ -231,29 +222,19 @@ def _open(path: Path, wanted: Callable[[int, int], float] | None = None) -> Imag
         ) from error
 
 
-def _enough(size: int, crop: Box | None, width: int, height: int) -> float:
-    """Scale at which the cut of a picture, upright or lying, has a side of twice `size`."""
-    sides = []
-    for shape in ((width, height), (height, width)):
-        sides.append(square_box(*shape, crop))
-    # Twice the size, so that what is reduced afterwards is still sharp.
-    return min(1.0, 2 * size / min(right - left for left, _, right, _ in sides))
-
-
 def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):  # 16-bit grey; Pillow's own conversion clips instead of scaling
         image = Image.fromarray((np.asarray(image).clip(0, 65535) / 257).round().astype(np.uint8))
     return image.convert("RGB")
 
 
-def read_photo(path: Path, size: int, crop: Box | None = None, fast: bool = False) -> tuple[NDArray[np.uint8], bool]:
+def read_photo(path: Path, size: int, crop: Box | None = None) -> tuple[NDArray[np.uint8], bool]:
     """Read a picture as `(size, size, 3)` uint8 RGB, reduced with antialiasing, EXIF rotation applied.
 
     Args:
         path: The file; grey, CMYK, palette and transparent pictures become RGB.
         size: Side of the result in pixels.
         crop: Left, top, right, bottom as fractions of the upright picture; None takes all of it.
-        fast: Decode a JPEG at 1/2, 1/4 or 1/8 of its size where the cut keeps at least twice `size`.
 
     Returns:
         The pixels, and whether they were square before (if not, the centre was cut out).
@@ -261,7 +242,7 @@ def read_photo(path: Path, size: int, crop: Box | None = None, fast: bool = Fals
     Raises:
         UnreadableError: It is no picture, or a damaged one.
     """
-    image = _to_rgb(_open(path, partial(_enough, size, crop) if fast else None))
+    image = _to_rgb(_open(path))
     box = square_box(*image.size, crop)
     small = image.resize((size, size), Image.Resampling.BICUBIC, box=box)
     return np.asarray(small, dtype=np.uint8), is_square(*image.size, crop)

@@ -16,7 +16,6 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 from faceanon.data.batches import hold_out
 from faceanon.data.faces import Faces, Pixels, Reader
 from faceanon.data.files import (
-    EXTENSIONS,
     Box,
     Layout,
     Photo,
@@ -62,15 +61,12 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
         crop: Left, top, right, bottom as fractions of every picture; None takes all of it.
         mirror: Mirror training pictures at random.
         same_identity_pairs: Share of a training batch made of pairs of one person, at rows 2i and 2i + 1.
-        extensions: Endings of picture files, lower case.
         identities: CSV or blank-separated list (picture, person) that replaces the folders' names.
         masks: Folder below each root with `.png` masks, one class index a pixel; None if there are none.
         mask_order: New class of every stored class.
         mask_mirror: Class of every (new) class in a mirrored picture; needed for `masks` with `mirror`.
         memory_limit: Gigabytes of decoded pictures to hold; above it they are read from disk each time.
         jitter: Random crops in training, each picture its own; none by default.
-        fast_decode: Decode JPEGs at a fraction of their size where that is at least twice what is wanted. Grey levels
-            move by about one, so figures on such pictures do not compare with those on others.
 
     Examples:
         >>> from pathlib import Path
@@ -103,14 +99,12 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
         crop: Box | None = None,
         mirror: bool = False,
         same_identity_pairs: float = 0.0,
-        extensions: tuple[str, ...] = EXTENSIONS,
         identities: str | None = None,
         masks: str | None = None,
         mask_order: list[int] | None = None,
         mask_mirror: list[int] | None = None,
         memory_limit: float = 4.0,
         jitter: CropJitter = EXACT,
-        fast_decode: bool = False,
     ) -> None:
         super().__init__()
         if masks and mirror and mask_mirror is None:
@@ -130,13 +124,12 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
         self.crop = None if crop is None else check_box(crop)
         self.mirror = mirror
         self.pairs = same_identity_pairs
-        self.extensions = extensions
         self.identities = identities
         self.masks = masks
         self.mask_mirror = mask_mirror
         self.memory_limit = memory_limit
         self.jitter = jitter
-        self.read = Reader(image_size, self.crop, mask_order, fast_decode)
+        self.read = Reader(image_size, self.crop, mask_order)
         self.faces: dict[Split, Faces] = {}
 
     def setup(self, stage: str | None = None) -> None:
@@ -178,7 +171,7 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
             self.faces[split] = Faces(some, labels, self.read, pixels, self.mask_mirror)
 
     def _list(self, number: int, root: Path) -> list[Photo]:
-        photos = list_photos(root, self.layout, self.extensions, self.masks)
+        photos = list_photos(root, self.layout, self.masks)
         if self.identities is not None:
             photos = name_identities(photos, Path(self.identities))
         persons = []

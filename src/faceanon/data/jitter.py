@@ -54,43 +54,30 @@ class CropJitter:
     def __bool__(self) -> bool:
         return self.share > 0 and any((self.scale, self.shift, self.rotation))
 
-    def __call__(
-        self, batch: FaceBatch, generator: torch.Generator, group: int = 1, place: int = 0, places: int = 1
-    ) -> FaceBatch:
+    def __call__(self, batch: FaceBatch, generator: torch.Generator, place: int = 0, places: int = 1) -> FaceBatch:
         """The batch as other crops of the same pictures would show it.
 
-        Image (bilinear, the border repeated), parsing (nearest) and landmarks move together; `factors` stay those of
-        the exact crop.
+        Image (bilinear, the border repeated) and parsing (nearest) move together.
 
         Args:
             batch: B pictures.
             generator: Source of the draws, on the CPU, so that every device draws alike.
-            group: So many consecutive rows move alike (crossed groups, whose members are compared pixel by pixel).
             place: Which part of a larger batch this is: it gets that part's draws.
             places: Number of parts, all as large as this one.
-
-        Raises:
-            ValueError: B is no multiple of `group`.
         """
         if not self:
             return batch
-        if len(batch) % group:
-            raise ValueError(f"a batch of {len(batch)} rows does not hold whole groups of {group}")
         # Drawn for all processes, each of which takes its own: one process trains the same.
-        drawn = self.draw(places * len(batch) // group, generator).tensor_split(places)[place]
-        crops = drawn.repeat_interleave(group, 0).to(batch.image.device)
+        drawn = self.draw(places * len(batch), generator).tensor_split(places)[place]
+        crops = drawn.to(batch.image.device)
         grid = F.affine_grid(crops, [len(batch), 1, *batch.image.shape[2:]], align_corners=False)
         image = F.grid_sample(batch.image, grid, "bilinear", "border", align_corners=False)
         parsing = batch.parsing
-        landmarks = batch.landmarks
         if parsing is not None:
             # Sampling takes floating point only; the nearest class stays a whole number.
             labels = parsing[:, None].to(grid.dtype)
             parsing = F.grid_sample(labels, grid, "nearest", "border", align_corners=False)[:, 0].to(parsing.dtype)
-        if landmarks is not None:
-            # The grid says where a new pixel comes from, so points move the other way.
-            landmarks = torch.linalg.solve(crops[:, :, :2], (landmarks - crops[:, None, :, 2]).mT).mT
-        return replace(batch, image=image, parsing=parsing, landmarks=landmarks)
+        return replace(batch, image=image, parsing=parsing)
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Random crops `(count, 2, 3)`; applied to (x, y, 1) in the new picture, its place in the exact one."""
@@ -116,7 +103,6 @@ class JitteredTraining:
     """
 
     jitter: CropJitter = EXACT
-    jitter_group: int = 1
     seed: int
     trainer: Any
 
@@ -128,4 +114,4 @@ class JitteredTraining:
         number = self.trainer.fit_loop.total_batch_idx + 1
         draws = stream("jitter", self.seed, 0, number)
         rank_and_size = (self.trainer.global_rank, self.trainer.world_size)
-        return self.jitter(batch, draws, self.jitter_group, *rank_and_size)
+        return self.jitter(batch, draws, *rank_and_size)

@@ -21,7 +21,7 @@ def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same
         pairing: `self`: each row itself. `roll`: the row before it, and every `same_every`-th batch itself (DBAF's
             released code). `others`: the row before it, always; for methods that draw themselves right by
             construction. `mixed`: per row, at random, itself or another photo of the same person, a quarter each,
-            or somebody else; somebody else is a row whose swap exists in the batch, where one is (crossed groups).
+            or somebody else.
         same_every: See `roll`.
 
     Examples:
@@ -44,52 +44,12 @@ def identity_sources(batch: FaceBatch, batch_number: int, pairing: Pairing, same
     same_person = batch.identity[:, None] == batch.identity[None]
     known = batch.identity[:, None] >= 0
     mate = _pick(same_person & known & (rows[:, None] != rows[None]), rows)
-    swapped = _swap_exists(batch)
-    others = torch.where(swapped.any(1, keepdim=True), swapped, ~(same_person & known))
+    others = ~(same_person & known)
     # The row before stands in where the whole batch shows one known person.
     another = _pick(others & (rows[:, None] != rows[None]), rows.roll(1))
     # A quarter draws itself, a quarter another picture of its person, half somebody else.
     choice = torch.rand(len(batch), device=batch.image.device)
     return torch.where(choice < 1 / 4, rows, torch.where(choice < 1 / 2, mate, another))
-
-
-def swap_targets(batch: FaceBatch, source: Tensor) -> tuple[Tensor, Tensor]:
-    """The picture that shows the source's person with a row's own attributes, where the batch holds it.
-
-    Args:
-        batch: The batch.
-        source: `(B,)` rows, as `identity_sources` gives them.
-
-    Returns:
-        Row of that picture `(B,)` int64 (the row itself where there is none), and whether there is one `(B,)` bool.
-
-    Examples:
-        >>> import torch
-        >>> from faceanon.data.pairs import swap_targets
-        >>> from faceanon.types import FaceBatch
-        >>> group = FaceBatch(torch.zeros(4, 3, 8, 8), torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1]))
-        >>> rows, found = swap_targets(group, source=torch.tensor([2, 3, 0, 1]))
-        >>> rows.tolist(), bool(found.all())
-        ([2, 3, 0, 1], True)
-    """
-    rows = torch.arange(len(batch), device=source.device)
-    match = (batch.identity[source][:, None] == batch.identity[None]) & (
-        batch.attribute[:, None] == batch.attribute[None]
-    )
-    match &= (batch.identity[source] >= 0)[:, None] & (batch.attribute >= 0)[:, None]
-    # A row that draws itself has its picture in the batch, whatever its labels.
-    match |= (source == rows)[:, None] & (rows[:, None] == rows[None])
-    found = match.any(1)
-    return torch.where(found, match.float().argmax(1), rows), found
-
-
-def _swap_exists(batch: FaceBatch) -> Tensor:
-    """`(B, B)` bool: row j's person with row i's attributes is in the batch, and j is somebody else."""
-    same_attribute = (batch.attribute[:, None] == batch.attribute[None]) & (batch.attribute[:, None] >= 0)
-    same_person = (batch.identity[:, None] == batch.identity[None]) & (batch.identity[:, None] >= 0)
-    # Some row has i's attributes and shows j's person.
-    reachable = (same_attribute.float() @ same_person.float()) > 0
-    return reachable & ~same_person
 
 
 def _pick(allowed: Tensor, otherwise: Tensor) -> Tensor:

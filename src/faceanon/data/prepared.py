@@ -6,7 +6,7 @@ import csv
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -243,6 +243,17 @@ class PreparedFaces(HeldOutLoaders, L.LightningDataModule):
                     paths.append(photo.path)
         return paths
 
+    def portions(self) -> Iterator[tuple[list[Photo], dict[str, Tensor]]]:
+        """Every portion of pictures as `prepare_data` wrote it: the pictures, and their versions as tensors.
+
+        `tensors["picture"]` says which picture of the portion a row shows; `PreparedVersions` names the others.
+
+        Raises:
+            UserError: A prepared file is damaged.
+        """
+        for split, part in self._parts(self._photos()):
+            yield part, _read(self._file(split, part))
+
     def _photos(self) -> list[Photo]:
         """All pictures, in one order, with persons where they are known."""
         photos: list[Photo] = []
@@ -475,6 +486,16 @@ def shipped_pictures(bundle: Bundle, split: Split) -> list[dict[str, str]]:
             if row["split"] == split:
                 rows.append(row)
     return rows
+
+
+def shipped_photos(split: Split) -> list[Photo]:
+    """The photographs of one split that ship with photo128, with their persons."""
+    bundle = Bundle("photo128")
+    folder = pictures_folder(bundle) / SHIPPED_FOLDER
+    photos = []
+    for row in shipped_pictures(bundle, split):
+        photos.append(Photo(folder / row["file"], row["file"], row["person"]))
+    return photos
 
 
 def shipped_faces(bundle: Bundle, rows: Sequence[dict[str, str]], side: int) -> Tensor:

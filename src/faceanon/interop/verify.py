@@ -11,7 +11,6 @@ from faceanon.errors import UserError
 from faceanon.files import load_tensors, sha256
 from faceanon.metrics.reconstruction import reconstruction, sample_faces
 from faceanon.networks.dlib_resnet import DlibResNet
-from faceanon.paths import checkpoints
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.pairing import check_pair, generator_fingerprint, short
 
@@ -36,7 +35,7 @@ def verify(path: str | Path, faces: Path | None = None) -> Iterator[Check]:
 
     Args:
         path: Folder or name of the bundle.
-        faces: Folder of aligned faces for the reconstruction check; procedural faces without it.
+        faces: Folder of aligned faces for the reconstruction check; photographs that ship without it.
 
     Raises:
         UserError: There is no such bundle, or the folder of faces is not readable.
@@ -133,15 +132,10 @@ def _drawn(bundle: Bundle, folder: Path | None) -> Iterator[Check]:
     if tuple(latent.shape) != wanted:
         yield Check("FAILED", f"latent_avg is {tuple(latent.shape)}, the generator takes {wanted}")
         return
-    named_faces = "procedural faces"
-    source = folder
+    named_faces = "synthetic photographs"
     if folder is not None:
         named_faces = f"faces of {folder}"
-    elif bundle.has("codec"):
-        # A prior of photographs has never seen a procedural face.
-        source = checkpoints() / "photo128" / "pictures"
-        named_faces = "synthetic photographs"
-    result = reconstruction(bundle, sample_faces(source, bundle.image_size))
+    result = reconstruction(bundle, sample_faces(folder, bundle.image_size))
     of = f"{result.faces} {named_faces}"
     figures: dict[str, Any] = {"perceptual distance": result.perceptual, "identity cosine": result.identity}
     named = []

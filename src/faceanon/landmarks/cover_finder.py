@@ -14,7 +14,7 @@ from torch import Tensor
 
 from faceanon.landmarks.cover_cells import covered_cells
 from faceanon.networks.cover_finder import CoverFinderNet
-from faceanon.weights.shipped import read_tensors
+from faceanon.weights.shipped import shipped_network
 
 FILE = "covers.safetensors"
 
@@ -30,11 +30,7 @@ class CoverFinder:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        # On the meta device no random numbers are drawn for weights that are replaced at once (see FaceMesh).
-        with torch.device("meta"):
-            self.net = CoverFinderNet()
-        self.net.load_state_dict(read_tensors(FILE, folder), assign=True)
-        self.net.eval().requires_grad_(False)
+        self.net = shipped_network(CoverFinderNet, FILE, folder)
 
     def covers(self, latents: Tensor, maps: Tensor, meshes: Tensor) -> Tensor:
         """Cells that are to stay as they are.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from faceanon.networks.latent_enlarger import LatentEnlarger
-from faceanon.weights.shipped import read_tensors
+from faceanon.weights.shipped import shipped_network
 
 FILE = "enlarger.safetensors"
 
@@ -35,11 +35,8 @@ class Enlarger:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        # On the meta device no random numbers are drawn for weights that are replaced at once (see FaceMesh).
-        with torch.device("meta"):
-            self.net = LatentEnlarger()
-        self.net.load_state_dict(read_tensors(FILE, folder), assign=True)
-        self.net.eval().requires_grad_(False).to(memory_format=torch.channels_last)
+        net = shipped_network(LatentEnlarger, FILE, folder)
+        self.net = net.to(memory_format=torch.channels_last)
 
     @torch.no_grad()
     def enlarge(self, small: Tensor, large: Tensor, mask: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from faceanon.networks.looks import LooksNet
-from faceanon.weights.shipped import read_tensors
+from faceanon.weights.shipped import shipped_network
 
 FILE = "looks.safetensors"
 MOST = 2.0  # of each number: beyond it a person does not look more like a woman, only the latents stranger
@@ -31,12 +31,7 @@ class Looks:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        # Without storage of its own, the network draws no random numbers for weights that are replaced at once: a
-        # training that opens it after resuming must see the same random numbers as one that never stopped.
-        with torch.device("meta"):
-            self.net = LooksNet()
-        self.net.load_state_dict(read_tensors(FILE, folder), assign=True)
-        self.net.eval().requires_grad_(False)
+        self.net = shipped_network(LooksNet, FILE, folder)
 
     @property
     def cells(self) -> int:

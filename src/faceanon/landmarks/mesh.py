@@ -11,7 +11,7 @@ from torch import Tensor
 
 from faceanon.networks.boxes import cut_out
 from faceanon.networks.face_mesh import INPUT_SIZE, POINTS, FaceMeshNet
-from faceanon.weights.shipped import read_tensors
+from faceanon.weights.shipped import shipped_network
 
 FILE = "mesh.safetensors"
 # SHA-256 of the ONNX file that the tensors were taken from, without loss; prepared pictures are filed under it.
@@ -52,12 +52,7 @@ class FaceMesh:
 
     def __init__(self, folder: Path | None = None, batch: int = 32) -> None:
         self.batch = batch
-        # Without storage of its own, the network draws no random numbers for weights that are replaced at once: a
-        # training that opens it after resuming must see the same random numbers as one that never stopped.
-        with torch.device("meta"):
-            self.net = FaceMeshNet()
-        self.net.load_state_dict(read_tensors(FILE, folder), assign=True)
-        self.net.eval().requires_grad_(False)
+        self.net = shipped_network(FaceMeshNet, FILE, folder)
 
     def points(self, faces: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Points of aligned faces.
@@ -139,14 +134,3 @@ def box_crops(faces: NDArray[np.uint8]) -> NDArray[np.float32]:
     """What the network sees of aligned faces `(B, S, S, 3)` uint8: `(B, 192, 192, 3)` in [0, 1]."""
     crops = cut_out(torch.from_numpy(np.ascontiguousarray(faces)).permute(0, 3, 1, 2).float() / 255, BOX, INPUT_SIZE)
     return np.ascontiguousarray(crops.permute(0, 2, 3, 1).numpy())
-
-
-def five_points(points: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The five points of a detector from meshes `(B, 468, 2)`.
-
-    Returns:
-        `(B, 5, 2)`: eye at the picture's left, eye at its right, nose, mouth corner left, right.
-    """
-    left_eye = points[:, LEFT_EYE].mean(1)
-    right_eye = points[:, RIGHT_EYE].mean(1)
-    return np.stack([left_eye, right_eye, points[:, NOSE], points[:, LEFT_MOUTH], points[:, RIGHT_MOUTH]], axis=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from faceanon.landmarks.redrawing import led_back
 from faceanon.networks.flow_painter import FlowPainter
 from faceanon.networks.layout import has_bfloat16
-from faceanon.weights.shipped import read_tensors
+from faceanon.weights.shipped import shipped_network
 
 FILE = "redrawer.safetensors"
 
@@ -28,11 +29,8 @@ class Redrawer:
     """
 
     def __init__(self, maps: int, condition: int, folder: Path | None = None) -> None:
-        # On the meta device no random numbers are drawn for weights that are replaced at once (see FaceMesh).
-        with torch.device("meta"):
-            self.net = FlowPainter(maps=maps, condition=condition)
-        self.net.load_state_dict(read_tensors(FILE, folder), assign=True)
-        self.net.eval().requires_grad_(False).to(memory_format=torch.channels_last)
+        net = shipped_network(partial(FlowPainter, maps=maps, condition=condition), FILE, folder)
+        self.net = net.to(memory_format=torch.channels_last)
         self.in_bfloat16 = has_bfloat16()
         if self.in_bfloat16:
             # Autocast would round all weights anew in every call, which takes longer than a face does.

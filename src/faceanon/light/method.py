@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faceanon.errors import UserError
-from faceanon.files import checked_bytes, former_hashes, load_arrays, read_yaml
+from faceanon.files import checked_bytes, load_arrays, read_yaml
 from faceanon.key import Secret
 from faceanon.landmarks.album import Album
 from faceanon.landmarks.cast import Alike, Cast, Choice
@@ -50,7 +50,6 @@ from faceanon.landmarks.redrawing import (
 )
 from faceanon.landmarks.swap import SwapTarget, target_of
 from faceanon.light.networks import Array, LightNetworks, UnfitError, check_layout, open_graph
-from faceanon.names import with_current_paths
 from faceanon.paths import checkpoints
 from faceanon.sealed.coder import CELL as SHRINK
 from faceanon.sealed.coder import decode_cells, encode_cells
@@ -153,7 +152,6 @@ class LightPersona:
     Attributes:
         name: Of the model.
         weights: SHA-256 of its weights.
-        formerly: Hashes that they had before they were stored anew.
         framing: Where the faces it knows lie; arguments of `photo.align.reframed`.
         face_sizes: Sides of all the faces that it takes, rising.
         album: Persons who have a donor already, or None.
@@ -174,7 +172,6 @@ class LightPersona:
         self.folder = folder
         self.name = folder.name
         self.weights = str(card["sha256"])
-        self.formerly = former_hashes(card, folder / CARD)
         self.covers = bool(card["init_args"].get("covers", True))
         self.variety = float(card["init_args"].get("variety", VARIETY))
         self.with_cast = bool(card["init_args"].get("cast", False))
@@ -229,9 +226,8 @@ class LightPersona:
         networks = self.spec["networks"]
         for role, kind in CLASSES.items():
             entry = networks.get(role, {})
-            known = with_current_paths({"class_path": entry.get("class", ""), "init_args": entry.get("init", {})})
             # Any setting would make another network of the class: the graphs are of its defaults.
-            if known["class_path"] != kind or known["init_args"]:
+            if entry.get("class") != kind or entry.get("init"):
                 raise UnfitError(f"{self.bundle / 'bundle.yaml'} has another {role} than the graphs that ship")
         if networks["recogniser"].get("input_size") != RECOGNISER_SIDE or "crop" not in networks["recogniser"]:
             raise UnfitError(f"{self.bundle / 'bundle.yaml'} crops faces for its recogniser in another way")
@@ -692,7 +688,7 @@ def model_folder(model: str | Path) -> Path | None:
 
 
 def read_card(folder: Path) -> dict[str, Any]:
-    """What `model.yaml` says, with today's import paths.
+    """What `model.yaml` says.
 
     Raises:
         UnfitError: If it does not describe a backbone; torch's reader says what is wrong with it.
@@ -703,7 +699,7 @@ def read_card(folder: Path) -> dict[str, Any]:
     for name, kind in kinds.items():
         if not isinstance(card.get(name), kind):
             raise UnfitError(f"{folder / CARD} does not describe a backbone")
-    return {**card, **with_current_paths({"class_path": card["class_path"], "init_args": card["init_args"]})}
+    return card
 
 
 def is_persona(card: Mapping[str, Any]) -> bool:

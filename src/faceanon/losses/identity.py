@@ -47,7 +47,9 @@ def repel(first: Tensor, second: Tensor, margin: float = 0.0) -> Tensor:
     return cosine(first, second).clamp(min=margin).mean()
 
 
-def contrastive(output: Tensor, attribute_source: Tensor, same: Tensor, positive: float, negative: float) -> Tensor:
+def contrastive(
+    output: Tensor, attribute_source: Tensor, same: Tensor, positive: float = 0.0, negative: float = 0.5
+) -> Tensor:
     """CID's contrastive loss, DBAF eq. (9): near the attribute source if it gave the identity too, else far.
 
     Args:

@@ -10,17 +10,14 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from faceanon.data.synthetic.crossed import FACTORS
 from faceanon.metrics.cache import CachedOriginals
 from faceanon.metrics.features import FrechetDistance, KernelDistance, kid_interval
-from faceanon.metrics.probe import EXPRESSION, POSE, AttributeProbe
 from faceanon.metrics.quality import ImageQuality, MaskedPSNR, Mean
 from faceanon.metrics.utility import LandmarkDistance, ParsingIoU
 from faceanon.metrics.versions import Versions
 from faceanon.types import FaceBatch
 
 Network = Callable[..., Tensor]
-PROBED = POSE + EXPRESSION
 COPY_DISTANCE = 2 / 255  # on [0, 1]: nearer than this on average, nothing was changed
 
 
@@ -74,7 +71,7 @@ class AppearanceSuite:
         # Other versions get figures on pixels.
         for what in ("anonymized", "recovered"):
             if f"{what}/file" in images:
-                self._utility(what, images[f"{what}/file"], batch, originals)
+                self._utility(what, images[f"{what}/file"], originals)
         self._features(originals, versions.anonymized[0])
         if versions.carried is not None:
             self._metric("carried_bytes", Mean, versions.carried.device).update(versions.carried)
@@ -130,7 +127,7 @@ class AppearanceSuite:
             masks["occluder"] = labels == self.parts.occluder_class
         return masks
 
-    def _utility(self, what: str, image: Tensor, batch: FaceBatch, originals: CachedOriginals) -> None:
+    def _utility(self, what: str, image: Tensor, originals: CachedOriginals) -> None:
         size = self.parts.image_size
         device = image.device
         if self.parts.landmarks is not None:
@@ -138,7 +135,6 @@ class AppearanceSuite:
             points = self.parts.landmarks(image)
             reference = originals.tensor("landmarks", self.parts.landmarks)
             metric.update(points, reference)
-            self._attributes(what, points, reference, batch)
         labels = self._labels(originals)
         if self.parts.parser is not None and labels is not None:
             self._parsing(what, self.parts.parser(image), labels)
@@ -150,15 +146,6 @@ class AppearanceSuite:
         for name, without in (("parsing_iou", ()), ("parsing_iou_outside", face)):
             metric = self._metric(f"{name}/{what}", lambda w=without: ParsingIoU(count, w), logits.device)  # type: ignore[misc]
             metric.update(logits.argmax(1), reference)
-
-    def _attributes(self, what: str, points: Tensor, reference: Tensor, batch: FaceBatch) -> None:
-        """Pose and expression, on procedural faces, whose factors are known."""
-        # The columns are found by their place in FACTORS, so factors of another number cannot be read.
-        if batch.factors is None or batch.factors.shape[1] != len(FACTORS):
-            return
-        columns = list(map(FACTORS.index, PROBED))
-        metric = self._metric(f"attribute/{what}", lambda: AttributeProbe(PROBED), points.device)
-        metric.update(points, reference, batch.factors[:, columns], batch.identity)
 
     def _features(self, originals: CachedOriginals, anonymized: Tensor) -> None:
         features = getattr(self.parts.perceptual, "features", None)
@@ -189,9 +176,6 @@ class AppearanceSuite:
             elif name == "kid":
                 figures |= {"kid": float(value["mean"]), "kid_std": float(value["std"])}
                 self.ci["kid"] = kid_interval(value)
-            # One probe gives several figures, one a factor, for the changed picture and for the original.
-            elif name.startswith("attribute/"):
-                figures |= attribute_figures(name.removeprefix("attribute/"), value)
             else:
                 figures[name.replace("psnr_occluder", "occluder_psnr")] = float(value)
         measured = {}
@@ -200,15 +184,6 @@ class AppearanceSuite:
             if not empty_region(name, figure):
                 measured[name] = figure
         return measured
-
-
-def attribute_figures(what: str, found: dict[str, Tensor]) -> dict[str, float]:
-    """`attribute_r2/<factor>/<what>`, and `/original` beside it once."""
-    figures = {}
-    for name, value in found.items():
-        factor, side = name.split("/")
-        figures[f"attribute_r2/{factor}/{what if side == 'changed' else 'original'}"] = float(value)
-    return figures
 
 
 def empty_region(name: str, value: float) -> bool:

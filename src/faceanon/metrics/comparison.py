@@ -11,14 +11,14 @@ NONE = "no protocol"
 
 
 def protocol_label(meta: Mapping[str, Any]) -> str:
-    """Protocol behind results, from their `meta`: `synth64-v1`, marked where it was not followed or was edited.
+    """Protocol behind results, from their `meta`: `photo128-v1`, marked where it was not followed or was edited.
 
     Examples:
         >>> from faceanon.metrics.comparison import protocol_label
-        >>> protocol_label({"protocol": {"name": "synth64", "version": 1}})
-        'synth64-v1'
-        >>> protocol_label({"protocol": {"name": "synth64", "version": 1, "deviations": ["40 pictures"]}})
-        'synth64-v1 with changes (40 pictures)'
+        >>> protocol_label({"protocol": {"name": "photo128", "version": 1}})
+        'photo128-v1'
+        >>> protocol_label({"protocol": {"name": "photo128", "version": 1, "deviations": ["40 pictures"]}})
+        'photo128-v1 with changes (40 pictures)'
         >>> protocol_label({})
         'no protocol'
     """

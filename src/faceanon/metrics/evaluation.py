@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -61,25 +62,28 @@ class Evaluation:
         protocol: Sets all of the above but `sample_rows`; `compute` then says where the test did not follow it, a
             `seed` of one's own included.
         detectors: Face detectors by name, beside those that the protocol names.
+        judges: Further recognisers by name, beside the bundle's: `(B, 3, S, S)` in [-1, 1] -> `(B, E)`.
+        fallback: Threshold by recogniser, for pictures that show no two known people.
         cache: Keeps what the networks make of originals, for the next method; the figures are those without it.
 
     Raises:
         ValueError: An argument is out of range, or the bundle has no recogniser at all.
 
     Examples:
+        >>> import torch
         >>> from faceanon.backbones.classical import Mask
-        >>> from faceanon.data.synthetic.datamodule import SyntheticFaces
+        >>> from faceanon.data.prepared import shipped_faces, shipped_pictures
         >>> from faceanon.metrics.evaluation import Evaluation
+        >>> from faceanon.types import FaceBatch
+        >>> from faceanon.weights.bundle import Bundle
         >>> method = Mask().eval()
-        >>> faces = SyntheticFaces(test_identities=4, batch_size=8)
-        >>> faces.setup("test")
+        >>> pictures = shipped_faces(Bundle("photo128"), shipped_pictures(Bundle("photo128"), "test")[:8], 128)
         >>> evaluation = Evaluation(method.bundle, jpeg_qualities=())
-        >>> for batch in faces.test_dataloader():
-        ...     evaluation.update(batch, method)
+        >>> evaluation.update(FaceBatch(pictures, torch.arange(8) // 2, torch.full((8,), -1)), method)
         >>> figures = evaluation.compute()
-        >>> figures["key_similarity/conv_judge"]  # a grey patch takes no key
+        >>> figures["key_similarity/dlib_resnet"]  # a grey patch takes no key
         1.0
-        >>> evaluation.faults["key_similarity/conv_judge"]
+        >>> evaluation.faults["key_similarity/dlib_resnet"]
         'the key is ignored: two keys give the same person in 100% of the pairs'
     """
 
@@ -94,6 +98,8 @@ class Evaluation:
         sample_rows: int = 8,
         protocol: Protocol | None = None,
         detectors: Mapping[str, Detector] | None = None,
+        judges: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
+        fallback: Mapping[str, float] | None = None,
         cache: FeatureCache | None = None,
     ) -> None:
         if protocol is not None:
@@ -116,6 +122,8 @@ class Evaluation:
         self.sample_rows = sample_rows
         self.protocol = protocol
         self.detectors = dict(detectors or {})
+        self.judges = dict(judges or {})
+        self.fallback = dict(fallback or {})
         self.cache = cache
         self.maker = VersionMaker(keys, self.seed, tuple(jpeg_qualities))
         self.reset()
@@ -161,7 +169,7 @@ class Evaluation:
                 recognisers[name] = net
             # Further judges stand right after the first one: reports take the first name as the judge.
             if role == "judge":
-                recognisers |= getattr(self.bundle, "further_judges", {})
+                recognisers |= getattr(self.bundle, "further_judges", {}) | self.judges
         if not recognisers:
             raise ValueError(f"bundle {self.bundle.name!r} has no recogniser, so nobody can say who is who")
         return recognisers
@@ -177,7 +185,8 @@ class Evaluation:
             options["draws"] = self.protocol.draws
         suites = {}
         for name in self.recognisers:
-            suites[name] = RecognitionSuite(name, self.far, self.seed, **options)
+            fallback = self.fallback.get(name, math.nan)
+            suites[name] = RecognitionSuite(name, self.far, self.seed, fallback=fallback, **options)
         return suites
 
     @cached_property
@@ -253,16 +262,29 @@ class Evaluation:
             ValueError: Wrong shape or range, or NaN, in the batch or in what the backbone makes of it.
         """
         image = check_image("batch.image", batch.image)
-        identity = check_labels("batch.identity", batch.identity, len(batch))
         self._move(image.device)
         indices = row_numbers(batch)
-        self.pictures.to(image.device).update(batch)
         # Weights do not change during a test, so the first batch says whose they are.
         self.method_sha256 = self.method_sha256 or state_sha256(backbone)
         versions = self.maker.make(backbone, image, indices)
         self._codes_missing |= versions.reconstruction is None
         self._irreversible |= not backbone.reversible
         self._sealed |= backbone.sealed
+        self.add(batch, versions)
+        if self.kffa_keys:
+            self._kffa(image, backbone, indices)
+
+    @torch.no_grad()
+    def add(self, batch: FaceBatch, versions: Versions) -> None:
+        """Compare one batch of originals with what anybody made of them.
+
+        Raises:
+            ValueError: Wrong shape or range, or NaN, in the batch or in its versions.
+        """
+        image = check_image("batch.image", batch.image)
+        identity = check_labels("batch.identity", batch.identity, len(batch))
+        self._move(image.device)
+        self.pictures.to(image.device).update(batch)
         # Without a cache nobody asks for hashes of the networks, and those take seconds.
         originals = CachedOriginals(image, {} if self.cache is None else self.digests, self.cache)
         for name, net in self.recognisers.items():
@@ -273,8 +295,6 @@ class Evaluation:
         if "file" in versions.recovered:
             changed |= {"recovered": versions.recovered["file"]}
         self.detection.update(image, changed, originals)
-        if self.kffa_keys:
-            self._kffa(image, backbone, indices)
         self.seen += len(batch)
         self._keep_samples(image, versions)
 
@@ -298,10 +318,13 @@ class Evaluation:
             self.suites[name].update_angle(torch.stack(codes, 1))
 
     def _keep_samples(self, image: Tensor, versions: Versions) -> None:
-        rows = {"original": image, "anonymized, key 1": versions.anonymized[0]}
-        rows["anonymized, key 2"] = versions.anonymized[1]
+        rows = {"original": image}
+        for number, anonymized in enumerate(versions.anonymized[:2], 1):
+            rows[f"anonymized, key {number}" if len(versions.anonymized) > 1 else "anonymized"] = anonymized
+        if "file" in versions.recovered:
+            rows["recovered"] = versions.recovered["file"]
         if versions.wrong is not None:
-            rows |= {"recovered": versions.recovered["file"], "wrong key": versions.wrong}
+            rows["wrong key"] = versions.wrong
         for name, row in rows.items():
             kept = self.samples.get(name, row[:0].cpu())
             # The first rows of the test, from as many batches as that takes.
@@ -378,7 +401,8 @@ class Evaluation:
             reasons.append("recovery_rate/*/latent: what brings a face back is a sealed code, not an edited one")
         if self._irreversible:
             reasons.append("recovery and wrong keys: the method is not reversible")
-        if not self.kffa_keys:
+        # Of pictures without their method nobody expects it.
+        if not self.kffa_keys and self.method_sha256 is not None:
             reasons.append("kffa: kffa_keys is 0")
         return reasons
 

@@ -11,22 +11,15 @@ from faceanon.types import FaceBatch
 if TYPE_CHECKING:
     from faceanon.weights.bundle import Bundle
 
-SPLIT = 1_000_000_000  # labels of held-out procedural pictures count up from a multiple of this
-
 
 def bundle_hashes(bundle: Bundle) -> dict[str, str]:
-    """sha256 of the weights by role, as the bundle states them; FID and KID use the perceptual network's features.
-
-    Weights that were stored anew in fewer bytes count by the first hash they had, which protocols and results name.
-    """
+    """sha256 of the weights by role, as the bundle states them; FID and KID use the perceptual network's features."""
     spec: dict[str, Any] = getattr(bundle, "spec", {})
     entries = spec.get("networks", {}).items()
     by_name: dict[str, str] = {}
     for role, entry in entries:
         if entry.get("sha256") is not None:
-            # The first hash stays the name of a network whose file was stored anew with the same numbers.
-            hashes = [*entry.get("formerly", []), entry["sha256"]]
-            by_name[role] = str(hashes[0])
+            by_name[role] = str(entry["sha256"])
     if "perceptual" in by_name:
         by_name["features"] = by_name["perceptual"]
     return by_name
@@ -35,10 +28,7 @@ def bundle_hashes(bundle: Bundle) -> dict[str, str]:
 def row_numbers(batch: FaceBatch) -> list[int]:
     """A number for every picture, from which its keys are drawn; the same in any batch and on any process.
 
-    Procedural pictures have one of their own. That of a photograph is its content; equal photographs get equal keys.
+    It is the picture's content: equal pictures get equal keys.
     """
-    if batch.factors is not None and bool((batch.attribute >= SPLIT).all()):
-        # Held-out procedural pictures are numbered already; all others are known by their pixels.
-        return [int(label) % SPLIT for label in batch.attribute.tolist()]
     numbers: list[int] = row_digests(to_bytes(batch.image)).tolist()
     return numbers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,4 +84,57 @@ def rate_interval(
         chosen = rng.integers(len(counts), size=(len(means[start : start + CHUNK]), len(counts)))
         means[start : start + CHUNK] = sums[chosen].sum(1) / counts[chosen].sum(1)
     low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def mean_interval(
+    values: NDArray[np.floating], people: NDArray[np.integer], rate: bool, draws: int = 1000, seed: int = 0
+) -> tuple[float, float]:
+    """95% interval of the mean, as of `rate_interval`; `rate` says that values are shares in [0, 1].
+
+    Of what is no share, equal values have an interval of width zero.
+    """
+    known = values[np.isfinite(values)]
+    # `rate_interval` takes values that are all 0 or all 1 for a rate, and gives them Wilson's interval.
+    if not rate and len(known) and known.min() == known.max():
+        return float(known[0]), float(known[0])
+    return rate_interval(values, people, draws, seed)
+
+
+def statistic_interval(
+    statistic: Callable[[NDArray[np.int64]], float], people: NDArray[np.integer], draws: int = 1000, seed: int = 0
+) -> tuple[float, float] | None:
+    """95% interval of any figure of many pictures, by the bootstrap over people.
+
+    Args:
+        statistic: Of the numbers of the pictures that were drawn, `(M,)`; NaN where those do not offer it.
+        people: `(N,)` labels.
+        draws: Number of bootstrap samples.
+        seed: Of the draw.
+
+    Returns:
+        Lower and upper end; None where no draw offers the figure.
+
+    Examples:
+        >>> import numpy as np
+        >>> from faceanon.metrics.interval import statistic_interval
+        >>> values = np.array([1.0, 2.0, 3.0, 4.0])
+        >>> low, high = statistic_interval(lambda rows: float(values[rows].mean()), people=np.array([0, 0, 1, 1]))
+        >>> low, high
+        (1.5, 3.5)
+    """
+    owned = []
+    for label in np.unique(people):
+        owned.append(np.flatnonzero(people == label))
+    rng = np.random.default_rng(seed)
+    known = []
+    for _ in range(draws):
+        chosen = rng.integers(len(owned), size=len(owned))
+        value = statistic(np.concatenate([owned[number] for number in chosen]))
+        # Some draws of persons offer no such figure, as a ratio to nothing.
+        if math.isfinite(value):
+            known.append(value)
+    if not known:
+        return None
+    low, high = np.quantile(known, [0.025, 0.975])
     return float(low), float(high)

@@ -34,14 +34,12 @@ class SeenPictures:
         signature: Mean brightness of each of 4 x 4 cells in each channel, on [-1, 1], over all pictures, 48 numbers.
             Unlike a hash it forgives a decoder's rounding, and no change that the eye can see.
         sha256: Of the pictures' own hashes, sorted: the same for any order, exact to the bit.
-        factors_sha256: Likewise of the true factors of procedural faces; None for photographs.
     """
 
     images: int
     people: int
     signature: tuple[float, ...]
     sha256: str
-    factors_sha256: str | None
 
 
 class PictureCheck(Metric):
@@ -50,14 +48,13 @@ class PictureCheck(Metric):
     full_state_update = False
     totals: Tensor
     digests: list[Tensor]
-    factor_digests: list[Tensor]
     identity: list[Tensor]
 
     def __init__(self) -> None:
         super().__init__()
         cells = torch.zeros(3 * GRID * GRID, dtype=torch.float64)
         self.add_state("totals", default=cells, dist_reduce_fx="sum")
-        for name in ("digests", "factor_digests", "identity"):
+        for name in ("digests", "identity"):
             self.add_state(name, default=[], dist_reduce_fx="cat")
 
     def update(self, batch: FaceBatch) -> None:
@@ -70,12 +67,6 @@ class PictureCheck(Metric):
         # Coarse and summed up in float64: the same on every processor, whatever the batches were.
         self.totals += F.adaptive_avg_pool2d(image.double(), GRID).flatten(1).sum(0)
         self.digests.append(row_digests(to_bytes(image)).to(self.device))
-        if batch.factors is None:
-            # An empty row for each picture, so that every picture has one digest, with factors or without.
-            factors = torch.zeros(len(image), 0)
-        else:
-            factors = batch.factors.float().cpu()
-        self.factor_digests.append(row_digests(factors).to(self.device))
         self.identity.append(check_labels("batch.identity", batch.identity, len(batch)).to(self.device))
 
     def seen(self) -> SeenPictures:
@@ -96,15 +87,11 @@ class PictureCheck(Metric):
             raise ValueError("nothing to compute: no batch was added")
         digests = dim_zero_cat(self.digests)
         identity = dim_zero_cat(self.identity)
-        factors = dim_zero_cat(self.factor_digests)
-        # Pictures that were not made by factors all have the digest of an empty row.
-        nothing = row_digests(torch.zeros(1, 0)).to(factors)
         return {
             "images": len(digests),
             "people": len(torch.unique(identity[identity >= 0])),
             "signature": tuple(round(value, 6) for value in (self.totals / len(digests)).tolist()),
             "sha256": combined(digests),
-            "factors_sha256": None if bool((factors == nothing).all()) else combined(factors),
         }
 
 

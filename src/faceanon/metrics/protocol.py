@@ -1,4 +1,4 @@
-"""A protocol: every choice behind a figure, as data with a name and a version (configs/eval/*.yaml)."""
+"""A protocol: every choice behind a figure, as data with a name and a version (protocols/*.yaml beside this file)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from faceanon.errors import UserError
 from faceanon.metrics.pictures import TOLERANCE, SeenPictures, read_list
 from faceanon.metrics.readings import ThresholdReading
 from faceanon.metrics.strict import typed
-from faceanon.paths import configs
 
 SCHEMA = 1
 
@@ -26,7 +25,7 @@ class ProtocolPictures:
     """Which pictures are tested.
 
     Args:
-        source: `synthetic` (drawn by this package) or `folder` (photographs).
+        source: `shipped` (the synthetic photographs that ship) or `folder` (photographs of your own).
         split: Name of the split.
         images: Number of pictures; N of every figure, FID and KID included.
         people: Number of people.
@@ -35,14 +34,12 @@ class ProtocolPictures:
         high: Highest value.
         alignment: How faces lie in the picture.
         photos: Pictures a person, where it is the same for all.
-        occlusion: Share of pictures with an occluder (synthetic).
-        seed: Of the split (folder); drawn splits have none.
-        factors_sha256: Of the true factors, see `pictures.SeenPictures` (synthetic).
+        seed: Of the split (folder).
         signature: See `pictures.SeenPictures`; empty where the source does not say which pictures it used.
         files: Name of the list beside the protocol, lines `sha256 person` (folder).
     """
 
-    source: Literal["synthetic", "folder"]
+    source: Literal["shipped", "folder"]
     split: str
     images: int
     people: int
@@ -51,9 +48,7 @@ class ProtocolPictures:
     high: float
     alignment: str
     photos: int | None = None
-    occlusion: float | None = None
     seed: int | None = None
-    factors_sha256: str | None = None
     signature: tuple[float, ...] = ()
     files: str | None = None
 
@@ -155,7 +150,7 @@ class Protocol:
 
     @property
     def label(self) -> str:
-        """Name and version as one word, such as `synth64-v1`."""
+        """Name and version as one word, such as `photo128-v1`."""
         return f"{self.name}-v{self.version}"
 
     @property
@@ -181,8 +176,6 @@ class Protocol:
         for what, count, expected in counts:
             if count != expected:
                 differences.append(f"{count} {what} instead of {expected}")
-        if asked.factors_sha256 is not None and seen.factors_sha256 != asked.factors_sha256:
-            differences.append("other procedural faces (their factors differ)")
         # An empty signature asks for nothing.
         pairs = zip(seen.signature, asked.signature, strict=False)
         if asked.signature and max(abs(a - b) for a, b in pairs) > TOLERANCE:
@@ -207,25 +200,25 @@ class Protocol:
 
 def folder() -> Path:
     """Where the shipped protocols lie."""
-    return configs() / "eval"
+    return Path(__file__).with_name("protocols")
 
 
 def known() -> list[str]:
-    """Labels of the shipped protocols, such as `synth64-v1`."""
+    """Labels of the shipped protocols, such as `photo128-v1`."""
     return sorted(path.stem for path in folder().glob("*.yaml"))
 
 
 def load_protocol(name: str | Path) -> Protocol:
-    """Read a protocol by label (`synth64-v1`) or path.
+    """Read a protocol by label (`photo128-v1`) or path.
 
     Raises:
         UserError: There is none, or it is damaged or contradicts itself; the message names file and entry.
 
     Examples:
         >>> from faceanon.metrics.protocol import known, load_protocol
-        >>> "synth64-v1" in known()
+        >>> "photo128-v1" in known()
         True
-        >>> load_protocol("synth64-v1").matching.far
+        >>> load_protocol("photo128-v1").matching.far
         0.01
     """
     path = next((p for p in (Path(name), folder() / f"{name}.yaml") if p.is_file()), None)

@@ -9,13 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import torch
-from torch import Tensor
-from torchmetrics import Metric
-from torchmetrics.utilities import dim_zero_cat
-
-from faceanon.metrics.checks import check_finite
-
 Distance = Literal["l2", "squared_l2", "one_minus_cosine", "cosine"]
 
 
@@ -69,49 +62,3 @@ class ThresholdReading:
     def cosine(self) -> float:
         """The same threshold as a cosine."""
         return to_cosine(self.distance, self.threshold)
-
-
-class RecognitionRate(Metric):
-    """Share of pairs whose distance is below a threshold, as the papers count recognition.
-
-    Args:
-        distance: See `to_cosine`.
-        threshold: See `to_cosine`.
-
-    Examples:
-        >>> import torch
-        >>> from faceanon.metrics.readings import RecognitionRate
-        >>> metric = RecognitionRate("l2", 1.1)
-        >>> metric.update(torch.tensor([0.9, 0.5, 0.1, -0.2]))
-        >>> metric.compute()
-        tensor(0.5000)
-    """
-
-    full_state_update = False
-    accepted: list[Tensor]
-
-    def __init__(self, distance: Distance, threshold: float) -> None:
-        super().__init__()
-        self.cosine = to_cosine(distance, threshold)
-        self.add_state("accepted", default=[], dist_reduce_fx="cat")
-
-    def update(self, cosine: Tensor) -> None:
-        """Add `(B,)` cosines of pairs of unit embeddings.
-
-        Raises:
-            ValueError: Another shape, no pair, NaN, or a value that is no cosine.
-        """
-        if cosine.ndim != 1 or not len(cosine):
-            raise ValueError(f"cosine must have the shape (B,) with at least one pair, got {tuple(cosine.shape)}")
-        cosine = check_finite("cosine", cosine)
-        if cosine.abs().max() > 1 + 1e-4:
-            raise ValueError(f"cosine must lie in [-1, 1], got {cosine.abs().max():.3g}; normalise the embeddings")
-        self.accepted.append((cosine > self.cosine).float())
-
-    def rows(self) -> Tensor:
-        """1 where a pair is accepted, else 0: `(N,)`."""
-        return dim_zero_cat(self.accepted)
-
-    def compute(self) -> Tensor:
-        """Share of pairs that are accepted, in [0, 1], as a float32 scalar."""
-        return self.rows().double().mean().to(torch.float32)

@@ -1,8 +1,15 @@
-"""Who is recognised as whom: thresholds, match rates, identification. All scores are cosines."""
+"""Who is recognised as whom: thresholds, match rates, identification, from embeddings alone.
+
+A caller says where the pictures come from. Functions and `Lookup` take all embeddings at once; the metrics collect them
+over batches and processes, and call the same.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,8 +18,33 @@ from torchmetrics.utilities import dim_zero_cat
 
 from faceanon.metrics.checks import check_embedding, check_labels, check_same_shape
 
+Similarity = Literal["cosine", "euclidean"]
 MAX_PAIRS = 4_000_000
 CHUNK = 1024
+
+
+def compare_rows(some: Tensor, others: Tensor, similarity: Similarity = "cosine") -> Tensor:
+    """Scores of `(N, E)` against `(N, E)`, row by row: the higher, the more alike.
+
+    Args:
+        some: Embeddings, of unit length where cosines compare.
+        others: Likewise.
+        similarity: The cosine, or the negative Euclidean distance.
+
+    Returns:
+        `(N,)`; NaN where an embedding is.
+    """
+    if similarity == "cosine":
+        return (some * others).sum(-1)
+    return -(some - others).square().sum(-1).sqrt()
+
+
+def compare_all(some: Tensor, others: Tensor, similarity: Similarity = "cosine") -> Tensor:
+    """Scores `(N, M)` of `(N, E)` against `(M, E)`, as of `compare_rows`."""
+    if similarity == "cosine":
+        return some @ others.T
+    # The quick way, by matrix products, loses small distances, and those decide.
+    return -torch.cdist(some, others, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def threshold_at_far(impostor: Tensor, far: float) -> float:
@@ -93,24 +125,149 @@ def impostor_pairs(identity: Tensor, max_pairs: int = MAX_PAIRS, seed: int = 0) 
     return torch.stack([first, second])[:, identity[first] != identity[second]]
 
 
-def pair_scores(embedding: Tensor, pairs: Tensor) -> Tensor:
-    """Cosines `(P,)` of rows `(2, P)` of unit embeddings `(N, E)`."""
+def pair_scores(embedding: Tensor, pairs: Tensor, similarity: Similarity = "cosine") -> Tensor:
+    """Scores `(P,)` of rows `(2, P)` of embeddings `(N, E)`, as of `compare_rows`."""
     # In parts: the embeddings of all pairs at once may not fit into memory.
     parts = zip(*(rows.split(CHUNK * CHUNK) for rows in pairs), strict=True)
-    cosines = []
+    scores = []
     for i, j in parts:
-        cosines.append((embedding[i] * embedding[j]).sum(-1))
-    return torch.cat([embedding.new_zeros(0), *cosines])
+        scores.append(compare_rows(embedding[i], embedding[j], similarity))
+    return torch.cat([embedding.new_zeros(0), *scores])
 
 
-def genuine_scores(embedding: Tensor, identity: Tensor) -> Tensor:
-    """Cosines `(P,)` of `genuine_pairs` of `(N, E)` embeddings of unit length."""
-    return pair_scores(embedding, genuine_pairs(identity))
+@dataclass(frozen=True)
+class Lookup:
+    """Changed pictures, each looked up among all originals but the one that it was made from.
+
+    That one is left out, so that a hit means that the person was found, not the file. A tie finds nobody: a recogniser
+    that sees nothing gives all pairs one score.
+
+    Args:
+        probe: `(N, E)` embeddings of the changed pictures, of unit length where cosines compare.
+        gallery: `(N, E)` of the originals that they were made from, in the same order.
+        identity: `(N,)` labels; -1 where unknown, who is nobody's other picture.
+        similarity: See `compare_rows`.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.recognition import Lookup
+        >>> originals = torch.eye(4)[[0, 0, 1, 1]]
+        >>> lookup = Lookup(originals, originals, identity=torch.tensor([0, 0, 1, 1]))  # nothing was anonymized
+        >>> lookup.hits(), lookup.strangers(threshold=0.5)
+        (tensor([1., 1., 1., 1.]), tensor([0., 0., 0., 0.]))
+    """
+
+    probe: Tensor
+    gallery: Tensor
+    identity: Tensor
+    similarity: Similarity = "cosine"
+
+    def _parts(self) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+        """A chunk of probes at a time: its first row, scores `(b, N)`, and masks of the same person and of others."""
+        for start in range(0, len(self.probe), CHUNK):
+            scores = compare_all(self.probe[start : start + CHUNK], self.gallery, self.similarity)
+            label = self.identity[start : start + CHUNK, None]
+            same = (label == self.identity) & (label >= 0)
+            others = ~same
+            # A changed picture that is found by its own original proves nothing of other pictures.
+            row = torch.arange(len(scores), device=scores.device)
+            for mask in (same, others):
+                mask[row, row + start] = False
+            yield start, scores, same, others
+
+    def ranks(self) -> Tensor:
+        """Per probe the place of the first picture of its person, 1 the best, NaN where there is none: `(N,)`."""
+        ranks = []
+        for _, scores, same, others in self._parts():
+            best = scores.masked_fill(~same, -math.inf).amax(1, keepdim=True)
+            # Not `scores >= best`: of a score that is NaN nothing holds, and it must not make anybody the best.
+            before = ~(scores < best) & others
+            ranks.append((1 + before.sum(1)).float().masked_fill(~same.any(1), math.nan))
+        return torch.cat(ranks)
+
+    def hits(self, rank: int = 1) -> Tensor:
+        """Per probe 1 or 0, and NaN where the person has no other picture: `(N,)`.
+
+        Raises:
+            ValueError: `rank` is below 1.
+        """
+        if rank < 1:
+            raise ValueError(f"rank must be at least 1, got {rank}")
+        ranks = self.ranks()
+        return (ranks <= rank).float().masked_fill(ranks.isnan(), math.nan)
+
+    def retrieved(self) -> Tensor:
+        """Per probe 1 where the nearest of *all* originals, its own among them, shows the person, else 0: `(N,)`."""
+        found = []
+        for start, scores, same, others in self._parts():
+            own = compare_rows(self.probe[start : start + CHUNK], self.gallery[start : start + CHUNK], self.similarity)
+            best = torch.maximum(scores.masked_fill(~same, -math.inf).amax(1), own)
+            found.append((best > scores.masked_fill(~others, -math.inf).amax(1)).float())
+        return torch.cat(found)
+
+    def accepted(self, threshold: float) -> Tensor:
+        """Per probe the share of accepted other pictures of its person, NaN where there is none: `(N,)`."""
+        return self._shares(threshold, person=True)
+
+    def strangers(self, threshold: float) -> Tensor:
+        """Per probe the share of accepted pictures of other people: `(N,)`."""
+        return self._shares(threshold, person=False)
+
+    def _shares(self, threshold: float, person: bool) -> Tensor:
+        shares = []
+        for _, scores, same, others in self._parts():
+            wanted = same if person else others
+            shares.append(((scores > threshold) & wanted).sum(1) / wanted.sum(1))  # 0 / 0 is the NaN
+        return torch.cat(shares)
+
+    def pairs(self) -> dict[str, Tensor]:
+        """Scores of probes with *other* originals: `genuine`, `impostor`, and their `*_people`, known people only.
+
+        Above `MAX_PAIRS` impostor pairs, every so-many-th is kept.
+        """
+        identity = self.identity
+        collected: dict[str, list[Tensor]] = {
+            "genuine": [],
+            "genuine_people": [],
+            "impostor": [],
+            "impostor_people": [],
+        }
+        # Every so many pairs, since all of them would not fit into memory.
+        step = max(1, len(identity) ** 2 // MAX_PAIRS)
+        for start, scores, same, others in self._parts():
+            label = identity[start : start + len(scores)]
+            impostors = others & (label[:, None] >= 0) & (identity >= 0)
+            row, column = (indices[::step] for indices in torch.nonzero(impostors, as_tuple=True))
+            own, other = torch.nonzero(same, as_tuple=True)
+            collected["genuine"].append(scores[own, other])
+            collected["genuine_people"].append(label[own])
+            collected["impostor"].append(scores[row, column])
+            collected["impostor_people"].append(torch.stack([label[row], identity[column]], 1))
+        return {name: torch.cat(parts) for name, parts in collected.items()}
 
 
-def impostor_scores(embedding: Tensor, identity: Tensor, max_pairs: int = MAX_PAIRS, seed: int = 0) -> Tensor:
-    """Cosines `(P,)` of `impostor_pairs` of `(N, E)` embeddings of unit length."""
-    return pair_scores(embedding, impostor_pairs(identity, max_pairs, seed))
+def chance(identity: Tensor, own: bool = False) -> float:
+    """How often a guess finds the person: the mean share of a person's pictures among those that are looked at.
+
+    Args:
+        identity: `(N,)` labels; -1 where unknown.
+        own: Whether the picture itself is among them, as in `Lookup.retrieved`; else as in `Lookup.hits`, where people
+            without another picture do not count.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.metrics.recognition import chance
+        >>> people = torch.tensor([0, 0, 1, 1])
+        >>> round(chance(people), 3), chance(people, own=True)
+        (0.333, 0.5)
+    """
+    same = (identity[:, None] == identity) & (identity >= 0)
+    counts = same.sum(1)
+    if own:
+        # Who is unknown has this one picture.
+        return float(counts.clamp(min=1).float().mean() / len(identity))
+    counts = counts - 1
+    return float(counts[counts > 0].float().mean() / (len(identity) - 1))
 
 
 class Verification(Metric):
@@ -118,8 +275,8 @@ class Verification(Metric):
 
     Args:
         far: Share of impostor pairs that may be accepted.
-        max_pairs: See `impostor_scores`.
-        seed: See `impostor_scores`.
+        max_pairs: See `impostor_pairs`.
+        seed: See `impostor_pairs`.
 
     Examples:
         >>> import torch
@@ -206,7 +363,7 @@ class PairSimilarity(Metric):
         check_same_shape("embedding", embedding, "reference", reference)
         embedding = check_embedding("embedding", embedding, embedding.ndim)
         reference = check_embedding("reference", reference, reference.ndim)
-        self.cosine.append((embedding * reference).sum(-1))
+        self.cosine.append(compare_rows(embedding, reference))
         self.distance.append((embedding - reference).abs().sum(-1))
 
     def compute(self) -> Tensor:
@@ -231,10 +388,7 @@ def match_rate(cosine: Tensor, threshold: float) -> Tensor:
 
 
 class Identification(Metric):
-    """Find the person of a changed picture among the *other* original pictures.
-
-    Row i of the probes was made from row i of the gallery; that one picture is left out when probe i is looked up, so a
-    hit means that the person was found, not the file. Probes whose person has no other picture do not count.
+    """Collect what a `Lookup` takes: find the person of a changed picture among the *other* original pictures.
 
     Examples:
         >>> import torch
@@ -267,77 +421,10 @@ class Identification(Metric):
         self.gallery.append(check_embedding("gallery", gallery))
         self.identity.append(check_labels("identity", identity, len(probe)))
 
+    def lookup(self) -> Lookup:
+        """Everything added; inside `sync_context` that of all processes."""
+        return Lookup(dim_zero_cat(self.probe), dim_zero_cat(self.gallery), dim_zero_cat(self.identity))
+
     def compute(self) -> Tensor:
         """Rank-1 rate; NaN where no probe counts."""
-        return self.hits().nanmean()
-
-    def _rows(self) -> list[tuple[Tensor, Tensor]]:
-        """Per chunk of probes: similarities `(b, N)` with their own picture left out, and who is the same person."""
-        probe, gallery, identity = map(dim_zero_cat, (self.probe, self.gallery, self.identity))
-        rows = []
-        for start in range(0, len(probe), CHUNK):
-            similarity = probe[start : start + CHUNK] @ gallery.T
-            # A changed picture that is found by its own original proves nothing of other pictures.
-            own = torch.arange(len(similarity), device=probe.device)
-            similarity[own, own + start] = -math.inf
-            label = identity[start : start + CHUNK, None]
-            same = (label == identity) & (label >= 0)
-            same[own, own + start] = False
-            rows.append((similarity, same))
-        return rows
-
-    def ranks(self) -> Tensor:
-        """Per probe the place of the first picture of its person, 1 the best, NaN where there is none: `(N,)`."""
-        ranks = []
-        for similarity, same in self._rows():
-            # A tie counts as found, so that no attacker looks weaker than he is.
-            best = similarity.masked_fill(~same, -math.inf).amax(1, keepdim=True)
-            rank = 1 + ((similarity > best) & ~same).sum(1)
-            ranks.append(rank.float().masked_fill(~same.any(1), math.nan))
-        return torch.cat(ranks)
-
-    def hits(self, rank: int = 1) -> Tensor:
-        """Per probe 1 or 0, and NaN where the person has no other picture: `(N,)`.
-
-        Raises:
-            ValueError: `rank` is below 1.
-        """
-        if rank < 1:
-            raise ValueError(f"rank must be at least 1, got {rank}")
-        ranks = self.ranks()
-        return (ranks <= rank).float().masked_fill(ranks.isnan(), math.nan)
-
-    def pairs(self) -> dict[str, Tensor]:
-        """Cosines of probes with *other* originals: `genuine`, `impostor`, and their `*_people`, known people only.
-
-        Above `MAX_PAIRS` impostor pairs, every so-many-th is kept.
-        """
-        identity = dim_zero_cat(self.identity)
-        collected: dict[str, list[Tensor]] = {
-            "genuine": [],
-            "genuine_people": [],
-            "impostor": [],
-            "impostor_people": [],
-        }
-        # Every so many pairs, since all of them would not fit into memory.
-        step = max(1, len(identity) ** 2 // MAX_PAIRS)
-        start = 0
-        for similarity, same in self._rows():
-            label = identity[start : start + len(similarity)]
-            impostors = (label[:, None] != identity) & (label[:, None] >= 0) & (identity >= 0)
-            row, column = (indices[::step] for indices in torch.nonzero(impostors, as_tuple=True))
-            own, other = torch.nonzero(same, as_tuple=True)
-            collected["genuine"].append(similarity[own, other])
-            collected["genuine_people"].append(label[own])
-            collected["impostor"].append(similarity[row, column])
-            collected["impostor_people"].append(torch.stack([label[row], identity[column]], 1))
-            start += len(similarity)
-        return {name: torch.cat(parts) for name, parts in collected.items()}
-
-    def gallery_rate(self, threshold: float) -> Tensor:
-        """Per probe the share of accepted other pictures of its person, NaN where there is none: `(N,)`."""
-        hits = []
-        for similarity, same in self._rows():
-            accepted = ((similarity > threshold) & same).sum(1)
-            hits.append(accepted / same.sum(1))  # 0 / 0 is the NaN
-        return torch.cat(hits)
+        return self.lookup().hits().nanmean()

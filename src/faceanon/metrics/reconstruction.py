@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.data.files import list_photos, read_photos
-from faceanon.data.synthetic.factors import sample_attributes, sample_identity
-from faceanon.data.synthetic.render import render
+from faceanon.data.prepared import shipped_faces, shipped_pictures
 from faceanon.metrics.quality import psnr
 from faceanon.metrics.saved import from_bytes
 from faceanon.networks.e4e import PyramidEncoder
 from faceanon.weights.bundle import Bundle
 
 MOST_FACES = 16
+SHIPPED_FACES = 8
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Reconstruction:
 
 
 def sample_faces(folder: Path | None, size: int) -> Tensor:
-    """Faces `(N, 3, size, size)` in [-1, 1]: the first pictures of a folder, or procedural ones.
+    """Faces `(N, 3, size, size)` in [-1, 1]: the first pictures of a folder, or of those that ship.
 
     Raises:
         UserError: No such folder, or a picture in it that cannot be read.
@@ -61,10 +61,8 @@ def sample_faces(folder: Path | None, size: int) -> Tensor:
     if folder is not None:
         photos = list_photos(folder, "flat")[:MOST_FACES]
         return from_bytes(torch.from_numpy(read_photos([photo.path for photo in photos], size)))
-    count = 8 if size <= 256 else 4
-    generator = torch.Generator().manual_seed(0)
-    identity = sample_identity(count, generator)
-    return render(identity, sample_attributes(count, generator, occlusion=0.0), size).image
+    bundle = Bundle("photo128")
+    return shipped_faces(bundle, shipped_pictures(bundle, "test")[:SHIPPED_FACES], size)
 
 
 @torch.no_grad()

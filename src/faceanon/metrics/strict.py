@@ -12,11 +12,11 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from faceanon.errors import UserError
 
 T = TypeVar("T")
-NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "entries `name: value`"}
 
 
 def typed(cls: type[T], data: object, where: str) -> T:
-    """Build a dataclass of numbers, texts, Literals, `X | None`, tuples `(X, ...)` and other dataclasses.
+    """Build a dataclass of numbers, texts, Literals, `X | None`, tuples `(X, ...)`, dicts of anything and dataclasses.
 
     Args:
         cls: The dataclass; fields with a default may be left out.
@@ -55,7 +55,7 @@ def typed(cls: type[T], data: object, where: str) -> T:
         if name not in data:
             missing.append(name)
     if missing:
-        raise UserError(f"{where}: entry {missing[0]!r} is missing; a protocol states every choice")
+        raise UserError(f"{where}: entry {missing[0]!r} is missing; known are {', '.join(known)}")
     # Annotations are texts in modules with `from __future__ import annotations`; this call makes types of them.
     hints = get_type_hints(cls)
     arguments = {}
@@ -80,6 +80,8 @@ def _value(hint: Any, item: object, where: str) -> object:  # noqa: ANN401 - a t
         return item
     if get_origin(hint) is tuple:
         return _tuple(get_args(hint), item, where)
+    if get_origin(hint) is dict:
+        return _plain(dict, item, where)
     if is_dataclass(hint):
         return typed(hint, item, where)  # type: ignore[arg-type]
     return _plain(hint, item, where)

@@ -46,6 +46,7 @@ class RecognitionSuite:
         ranks: Ranks of identification.
         readings: Thresholds that papers print; those of other recognisers are passed over.
         draws: Bootstrap samples behind an interval; 200 at most behind those of `eer`, `auc` and `tar_at_far`.
+        fallback: Threshold where the pictures show no two known people; NaN where there is none either.
     """
 
     def __init__(
@@ -57,8 +58,10 @@ class RecognitionSuite:
         ranks: Sequence[int] = RANKS,
         readings: Sequence[ThresholdReading] = (),
         draws: int = 1000,
+        fallback: float = math.nan,
     ) -> None:
         self.name = name
+        self.fallback = fallback
         self.far = far
         self.seed = seed
         self.draws = draws
@@ -89,7 +92,8 @@ class RecognitionSuite:
         first = anonymized[:, 0]
         self.originals.to(original.device).update(original, identity)
         self._pair("anonymized", first, original)
-        self._pair("keys", *key_pairs(anonymized))
+        if anonymized.shape[1] > 1:
+            self._pair("keys", *key_pairs(anonymized))
         self._look_up("original", original, original, identity)
         self._look_up("anonymized", first, original, identity)
         for what, embedding in embeddings.items():
@@ -121,6 +125,8 @@ class RecognitionSuite:
             cosines[what] = metric.compute()
         people = known["identity"].reshape(-1)
         threshold = float(known["threshold"])
+        if math.isnan(threshold):
+            threshold = self.fallback
         self._scores(verdict, known, cosines)
         if math.isnan(threshold):
             verdict.skipped.append(f"all rates of {self.name}: no two known people, so no threshold")
@@ -189,9 +195,8 @@ class RecognitionSuite:
         """Figures that need a second picture of the same person."""
         for what, metric in self.lookups.items():
             with metric.sync_context():
-                ranks = metric.ranks()
-                accepted = metric.gallery_rate(threshold)
-                pairs = metric.pairs()
+                lookup = metric.lookup()
+            ranks = lookup.ranks()
             if ranks.isnan().all():
                 verdict.skipped.append(f"rank1/{self.name}/{what}: no person has a second picture")
                 continue
@@ -201,9 +206,9 @@ class RecognitionSuite:
                 self._rate(verdict, f"rank{rank}/{self.name}/{what}", hits, people)
             # The originals' own curve, from all their pairs, is drawn in `compute`.
             if what != "original":
-                self._curve(verdict, what, pairs, ())
+                self._curve(verdict, what, lookup.pairs(), ())
             if what == "anonymized" and not math.isnan(threshold):
-                self._rate(verdict, f"deid_rate_gallery/{self.name}", accepted, people)
+                self._rate(verdict, f"deid_rate_gallery/{self.name}", lookup.accepted(threshold), people)
 
     def _rate(self, verdict: RecognitionVerdict, name: str, values: Tensor, people: Tensor) -> None:
         verdict.figures[name] = float(values.nanmean())

@@ -217,10 +217,10 @@ class Encoder4Editing(PyramidEncoder):
     Examples:
         >>> import torch
         >>> from faceanon.weights.bundle import Bundle
-        >>> encoder = Bundle("synth64").encoder().eval()
-        >>> codes, maps = encoder(torch.zeros(2, 3, 64, 64))
+        >>> encoder = Bundle("photo128_prior").encoder().eval()
+        >>> codes, maps = encoder(torch.zeros(2, 3, 128, 128))
         >>> codes.shape, sorted(maps)
-        (torch.Size([2, 10, 192]), [16, 32, 64])
+        (torch.Size([2, 14, 512]), [4, 8, 16])
     """
 
     progressive_stage: int | None = None

@@ -13,6 +13,7 @@ from faceanon.networks.face_painter import FacePainter
 from faceanon.networks.stylegan2_layers import SLOPE, EqualLinear, FusedLeakyReLU, ModulatedConv2d, PixelNorm
 
 GROUPS = 4
+MAPPING_LAYERS = 4  # between z and the styles
 
 
 class Normed(nn.Sequential):
@@ -116,13 +117,12 @@ class StyleUNet(nn.Module):
         inputs: Channels of the context.
         style_dim: Width D of z and of the styles.
         widths: Channels of the maps, finest first; multiples of 4.
-        mapping_layers: Layers between z and the styles.
     """
 
-    def __init__(self, inputs: int, style_dim: int, widths: Sequence[int], mapping_layers: int = 4) -> None:
+    def __init__(self, inputs: int, style_dim: int, widths: Sequence[int]) -> None:
         super().__init__()
         mapped = []
-        for _ in range(mapping_layers):
+        for _ in range(MAPPING_LAYERS):
             # As in StyleGAN: the mapping network learns a hundred times more slowly than the rest.
             mapped.append(EqualLinear(style_dim, style_dim, lr_mul=0.01, activate=True))
         self.mapping = nn.Sequential(PixelNorm(), *mapped)

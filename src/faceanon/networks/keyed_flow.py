@@ -34,7 +34,7 @@ class KeyedFlow(Whitening):
     - Angles grow with c, so T is not linear, and pairs of codes reveal it slowly. This has a price. Write T in Hermite
       polynomials: p_k, the share of degree k, sums to 1; linear attacks find the share p_1 and no more; two readings
       that agree with correlation r have images that agree by sum p_k r^k; and small errors grow by sqrt(sum k p_k).
-      `examples/known_pairs.py` measures all of it.
+      `benchmarks/known_pairs.py` measures all of it.
 
     The code is cut into `grades`, runs of entries that are turned apart. Entries come in the order in which photos of a
     person agree on them (`Discriminants`): where all are mixed, the noise of the last reaches every entry of the

@@ -59,8 +59,6 @@ class CelebAMaskParser(nn.Module):
         working_size: Side in pixels at which it looks, a multiple of 16; None takes pictures as they come.
     """
 
-    hashed_as = "UNetParser"  # its name once
-
     def __init__(self, n_classes: int = 19, working_size: int | None = WORKING_SIZE) -> None:
         super().__init__()
         self.working_size = working_size

@@ -1,4 +1,4 @@
-"""Faces and their five points by MTCNN, on drawn faces and photographs."""
+"""Faces and their five points by MTCNN."""
 
 from __future__ import annotations
 

@@ -55,7 +55,6 @@ class LightPipeline(Pipeline):
         self.backbone = method  # type: ignore[assignment]
         self.persona = method
         self.weights = method.weights
-        self.formerly = method.formerly
         self.name = method.name
         self.batch = batch
         self.policy = policy or Policy()
@@ -75,11 +74,6 @@ class LightPipeline(Pipeline):
             UserError: If a file is missing or damaged.
         """
         return cls(LightPersona(Path(path)), detector, batch)
-
-    @property
-    def drawn_only(self) -> bool:
-        """Never: the graphs are of a method for photographs."""
-        return False
 
     @property
     def on_processor(self) -> bool:

@@ -106,8 +106,6 @@ class Pipeline:
         self.batch = batch or (CPU_BATCH if self.device.type == "cpu" else BATCH)
         self.name = name
         self.policy = policy or Policy()
-        # Hashes of the same weights before they were stored in fewer bytes.
-        self.formerly: tuple[str, ...] = ()
         # The largest side in pixels at which faces are cropped; None: all that the method takes.
         self.largest: int | None = None
         # Faces chosen by reference photos, beside the policy's numbers.
@@ -134,12 +132,10 @@ class Pipeline:
             UserError: If the model is missing or damaged, or an exported one does not run on the device.
         """
         # Here, since a pipeline over one's own backbone needs no store.
-        from faceanon.models import formerly, load_backbone
+        from faceanon.models import load_backbone
 
         backbone, weights = load_backbone(path, device)
-        pipeline = cls(backbone, detector, weights, Path(path).name, device, batch)
-        pipeline.formerly = formerly(path)
-        return pipeline
+        return cls(backbone, detector, weights, Path(path).name, device, batch)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -170,26 +166,13 @@ class Pipeline:
         self.backbone.redraws = False  # type: ignore[assignment]
 
     @property
-    def drawn_only(self) -> bool:
-        """Whether the model stands on the bundle that ships, whose networks have seen procedural faces only."""
-        return getattr(getattr(self.backbone, "bundle", None), "name", "") == "synth64"
-
-    @property
     def detector(self) -> Detector:
         """The face detector, made at its first use for what the policy then says is to be found.
 
-        By default YuNet for models of photographs, whose bundle has a codec, and MTCNN for those of drawn faces: each
-        bundle's `framing` was measured with its own.
+        By default YuNet, with which each bundle's `framing` was measured.
         """
         if self._detector is None:
-            from faceanon.weights.bundle import Bundle
-
-            bundle = getattr(self.backbone, "bundle", None)
-            if isinstance(bundle, Bundle) and bundle.has("codec"):
-                name = "yunet"
-            else:
-                name = "mtcnn"
-            self._detector = shipped_detector(name, self.policy.searched, self.device)
+            self._detector = shipped_detector("yunet", self.policy.searched, self.device)
         return self._detector
 
     @detector.setter
@@ -560,8 +543,8 @@ class Pipeline:
             raise UserError(f"{name} was anonymized with {theirs} but the model is {ours}; give the former by --model")
 
     def made(self, weights: str) -> bool:
-        """Whether `weights` is the hash of this model's weights, or was before they were stored anew."""
-        return weights == self.weights or weights in self.formerly
+        """Whether `weights` is the hash of this model's weights."""
+        return weights == self.weights
 
     def describe(self, photo: LoadedPhoto, layers: Layers) -> Manifest:
         """The manifest of a photo whose faces lie in these layers."""

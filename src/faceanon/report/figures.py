@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-Better = Literal["lower", "higher", ""]
+from faceanon.report.board import Better, shown, shown_interval
 
 
 @dataclass(frozen=True)
@@ -105,6 +103,17 @@ EXPLANATIONS: dict[str, Explanation] = {
         "%",
         1,
     ),
+    "retrieved": _E(
+        "Found among all pictures",
+        "Share of faces whose nearest picture, among all originals with their own, shows the right person. For "
+        "anonymized lower is better, down to chance.",
+        "",
+        "%",
+        1,
+    ),
+    "chance": _E(
+        "What a guess finds", "Share of faces that a guess finds, among all pictures or all others.", "", "%", 1
+    ),
     "tar_at_far": _E(
         "True pairs accepted",
         "Share of pairs of untouched pictures of one person that the recogniser "
@@ -187,19 +196,26 @@ EXPLANATIONS: dict[str, Explanation] = {
     ),
     "detection_rate": _E("Faces found", "Share of pictures in which the detector finds a face.", "higher", "%", 1),
     "box_distance": _E("Boxes moved by", "Mean L1 distance of detection boxes to the original's.", "lower", " px", 2),
+    "mesh_distance": _E(
+        "Face mesh moved by", "Mean distance of 468 points of the face, in eye distances.", "lower", "%", 1
+    ),
+    "correlation": _E(
+        "Expression kept",
+        "Correlation of the mouth's opening, and of how far the head is turned and tilted, with the original's.",
+        "higher",
+    ),
+    "skin_distance": _E(
+        "Colour of the face off by", "Difference of the face's mean colour, in levels of 255.", "lower", "", 1
+    ),
+    "light_distance": _E(
+        "Light off by",
+        "Difference of the smooth course of light over the face, beside its mean colour, in levels of 255.",
+        "lower",
+        "",
+        1,
+    ),
     "parsing_iou_outside": _E("Parsing IoU outside the face", "The same over what anonymizing should keep.", "higher"),
-    "attribute_r2": _E(
-        "Pose and expression kept",
-        "Share of the variance of the drawn pose and expression that landmarks of the result still explain.",
-        "higher",
-    ),
     "parsing_iou": _E("Parsing IoU", "Agreement of face parts (hair, eyes, mouth, ...) with the original.", "higher"),
-    "pixel_accuracy": _E("Pixels labelled rightly", "Share of all pixels.", "higher", "%", 1),
-    "probe_r2": _E(
-        "Factors read off the features",
-        "Share of the variance of what the renderer drew that a linear probe on the network's features explains.",
-        "higher",
-    ),
     "fid": _E("FID", "Fréchet distance on the bundle's own features; biased for few pictures.", "lower", "", 3),
     "kid": _E(
         "KID",
@@ -209,12 +225,20 @@ EXPLANATIONS: dict[str, Explanation] = {
         5,
     ),
     "kid_std": _E("KID, spread", "Standard deviation of KID over its random subsets.", "", "", 5),
+    "attack": _E(
+        "Trained attackers",
+        "Share of new people whom attackers find who learnt from half of the people: inversion undoes the pictures, "
+        "recogniser looks for other pictures of the person. painted: the same before faces painted grey; blur: before "
+        "a weak blur, which a strong enough attacker undoes.",
+        "",
+        "%",
+        1,
+    ),
     "recovery_copy_rate": _E(
         "Recovery did nothing", "Share of recovered pictures that equal the anonymized ones.", "lower", "%", 1
     ),
 }
 UNKNOWN = Explanation("Other", "")
-ARROWS: dict[str, str] = {"lower": "↓", "higher": "↑", "": ""}
 
 
 def explain(name: str) -> Explanation:
@@ -240,7 +264,7 @@ def family_of(name: str) -> str:
 def better(name: str) -> Better:
     """Which direction is good for one figure."""
     # One family with two directions: an anonymized face should not be found, an original or recovered one should.
-    if name.startswith("rank"):
+    if name.startswith(("rank", "retrieved/")):
         if name.endswith("/anonymized"):
             return "lower"
         return "higher"
@@ -272,24 +296,12 @@ def shared_better(names: Sequence[str]) -> Better | None:
 
 def format_value(name: str, value: float | None) -> str:
     """Value with its unit; a hyphen where there is none, and the word where it is not finite."""
-    if value is None:
-        return "-"
-    if not math.isfinite(value):
-        return str(value)
-    family = explain(name)
-    scale = 100 if family.unit == "%" else 1
-    # The other units bring a space of their own where they want one; degrees do not.
-    space = " " if family.unit == "%" else ""
-    return f"{value * scale:.{family.digits}f}{space}{family.unit}"
+    return shown(value, explain(name).unit, explain(name).digits)
 
 
 def format_interval(name: str, interval: tuple[float, float] | None) -> str:
     """95% interval without unit, or nothing."""
-    if interval is None or not all(map(math.isfinite, interval)):
-        return ""
-    family = explain(name)
-    scale = 100 if family.unit == "%" else 1
-    return " to ".join(f"{end * scale:.{family.digits}f}" for end in interval)
+    return shown_interval(interval, explain(name).unit, explain(name).digits)
 
 
 def grouped(names: list[str]) -> dict[str, list[str]]:

@@ -5,54 +5,38 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from faceanon.report.figures import ARROWS, better, format_value
-from faceanon.report.table import pipe
-
-
-@dataclass(frozen=True)
-class MethodsColumn:
-    """A column of the table.
-
-    Args:
-        group: What it is about.
-        title: Heading.
-        name: Metric name; `{judge}` and `{recogniser}` stand for the bundle's.
-    """
-
-    group: str
-    title: str
-    name: str
-
+from faceanon.report.board import NOTHING, Board, Cell, Column, Line
+from faceanon.report.figures import better, format_interval, format_value
 
 COLUMNS = (
-    MethodsColumn("anonymity", "recognised, same picture", "deid_rate/{judge}"),
-    MethodsColumn("anonymity", "recognised, other picture", "deid_rate_gallery/{judge}"),
-    MethodsColumn("anonymity", "same, training recogniser", "deid_rate/{recogniser}"),
-    MethodsColumn("recovery", "recovered from the file", "recovery_rate/{judge}/file"),
-    MethodsColumn("recovery", "PSNR", "psnr/recovered/file"),
-    MethodsColumn("recovery", "bytes beside the picture", "carried_bytes"),
-    MethodsColumn("wrong key", "opened", "wrong_key_rate/{judge}"),
-    MethodsColumn("quality", "KID", "kid"),
-    MethodsColumn("quality", "landmarks moved", "landmark_distance/anonymized"),
-    MethodsColumn("quality", "parsing kept", "parsing_iou/anonymized"),
-    MethodsColumn("diversity", "two keys alike", "key_similarity/{judge}"),
-    MethodsColumn("cost", "training, CPU min", "cost/train_cpu_minutes"),
-    MethodsColumn("cost", "ms a face", "cost/milliseconds_per_face"),
-    MethodsColumn("cost", "parameters, M", "cost/parameters_millions"),
+    Column("anonymity", "recognised, same picture", "deid_rate/{judge}"),
+    Column("anonymity", "recognised, other picture", "deid_rate_gallery/{judge}"),
+    Column("anonymity", "same, training recogniser", "deid_rate/{recogniser}"),
+    Column("recovery", "recovered from the file", "recovery_rate/{judge}/file"),
+    Column("recovery", "PSNR", "psnr/recovered/file"),
+    Column("recovery", "bytes beside the picture", "carried_bytes"),
+    Column("wrong key", "opened", "wrong_key_rate/{judge}"),
+    Column("quality", "KID", "kid"),
+    Column("quality", "landmarks moved", "landmark_distance/anonymized"),
+    Column("quality", "parsing kept", "parsing_iou/anonymized"),
+    Column("diversity", "two keys alike", "key_similarity/{judge}"),
+    Column("cost", "training, CPU min", "cost/train_cpu_minutes"),
+    Column("cost", "ms a face", "cost/milliseconds_per_face"),
+    Column("cost", "parameters, M", "cost/parameters_millions"),
 )
 
 
-def named(judge: str, recogniser: str) -> list[MethodsColumn]:
+def named(judge: str, recogniser: str) -> list[Column]:
     """The columns with the bundle's names in them."""
     columns = []
-    for c in COLUMNS:
-        columns.append(MethodsColumn(c.group, c.title, c.name.format(judge=judge, recogniser=recogniser)))
+    for column in COLUMNS:
+        columns.append(replace(column, name=column.name.format(judge=judge, recogniser=recogniser)))
     return columns
 
 
-def summary(runs: Sequence[Mapping[str, float]], columns: Sequence[MethodsColumn]) -> dict[str, dict[str, float]]:
+def summary(runs: Sequence[Mapping[str, float]], columns: Sequence[Column]) -> dict[str, dict[str, float]]:
     """Mean over the seeds, and standard deviation where there are several, by metric; what no run has is left out.
 
     Args:
@@ -73,32 +57,29 @@ def summary(runs: Sequence[Mapping[str, float]], columns: Sequence[MethodsColumn
     return table
 
 
-def markdown(methods: Mapping[str, Mapping[str, Mapping[str, float]]], columns: Sequence[MethodsColumn]) -> str:
+def markdown(methods: Mapping[str, Mapping[str, Mapping[str, float]]], columns: Sequence[Column]) -> str:
     """The table: a row a method, its `summary` in the cells.
 
     Args:
         methods: `summary` by method.
         columns: The columns, those of one group beside each other.
     """
-    heads = []
-    for column in columns:
-        heads.append(f"{column.group}: {column.title} {ARROWS[better(column.name)]}".strip())
-    rows = [["method", *heads], ["---"] + ["---:"] * len(columns)]
+    lines = []
     for name, figures in methods.items():
-        cells = []
-        for column in columns:
-            cells.append(_cell(column.name, figures.get(column.name)))
-        rows.append([name, *cells])
-    return "\n".join(map(pipe, rows)) + "\n"
+        cells = tuple(summary_cell(column.name, figures.get(column.name)) for column in columns)
+        lines.append(Line(name, cells))
+    directed = [replace(column, better=better(column.name)) for column in columns]
+    return Board(directed, lines, "method").markdown()
 
 
-def _cell(name: str, value: Mapping[str, float] | None) -> str:
+def summary_cell(name: str, value: Mapping[str, float] | None, interval: tuple[float, float] | None = None) -> Cell:
+    """Mean of a figure, with its standard deviation over the seeds, or the interval of a single run."""
     if value is None:
-        return "-"
+        return Cell(NOTHING)
     text = _number(name, value["mean"])
     if "std" in value:
-        return f"{text} ± {_number(name, value['std'])}"
-    return text
+        return Cell(text, f"± {_number(name, value['std'])}", value["mean"])
+    return Cell(text, format_interval(name, interval), value["mean"])
 
 
 def _number(name: str, value: float) -> str:

@@ -11,9 +11,11 @@ import jinja2
 from torch import Tensor
 
 from faceanon.files import write_atomic
-from faceanon.report.figures import ARROWS, better, explain, format_interval, format_value, grouped, shared_better
+from faceanon.report.board import ARROWS, Board, Column, Line
+from faceanon.report.figures import better, explain, format_value
 from faceanon.report.plots import history_plot, similarity_plot
 from faceanon.report.sheets import png_bytes, sheet
+from faceanon.report.table import families
 from faceanon.results import FILE_NAME, Results, dumps, run_meta, shown_command
 
 # Of the levels of recovery the file's: it is what a user has.
@@ -40,31 +42,6 @@ def render(template: str, package: str = "faceanon.report", /, **values: object)
 def data_uri(picture: bytes, kind: str = "png") -> str:
     """A PNG, or a picture of another kind, inside a page."""
     return f"data:image/{kind};base64," + base64.b64encode(picture).decode()
-
-
-def family_rows(results: Sequence[Results], reference: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
-    """Figures by family, one cell per result, for the templates."""
-    all_names: list[str] = []
-    for result in results:
-        all_names.extend(result.figures)
-    # Each once, in a fixed order, which a set would not have.
-    names = list(dict.fromkeys(all_names))
-    families = []
-    for family, members in grouped(names).items():
-        rows = []
-        for name in members:
-            known = None
-            if reference:
-                known = format_value(name, reference.get(name))
-            cells = [_cell(name, result) for result in results]
-            rows.append({"name": name, "better": better(name), "cells": cells, "reference": known})
-        families.append({"name": family, "about": explain(family), "better": shared_better(members), "rows": rows})
-    return families
-
-
-def _cell(name: str, result: Results) -> dict[str, str]:
-    interval = format_interval(name, result.ci.get(name))
-    return {"value": format_value(name, result.figures.get(name)), "interval": interval}
 
 
 def headline(results: Results) -> list[dict[str, str]]:
@@ -121,13 +98,13 @@ def write_report(
     if png is not None:
         write_atomic(folder / "samples.png", png)
     threshold = results.figures.get(f"threshold/{results.meta.get('judge')}")
+    shown = families({"value": results}, reference)
+    heads = [Column(title="value"), *([Column(title="shipped model")] if reference else [])]
     page = render(
         "report.html",
         results=results,
         headline=headline(results),
-        families=family_rows([results], reference),
-        arrows=ARROWS,
-        has_reference=bool(reference),
+        families=[{**family, "board": Board(heads, family["lines"], "figure")} for family in shown],
         sheet=data_uri(png) if png is not None else None,
         similarity=similarity_plot(scores or {}, threshold),
         history=history_plot(history or {}),
@@ -146,6 +123,10 @@ def write_comparison(path: str | Path, results: Mapping[str, Results]) -> Path:
     Raises:
         UserError: The folder cannot be written, or the disk is full.
     """
-    columns = list(results.values())
-    write_atomic(Path(path), render("compare.html", results=results, families=family_rows(columns)))
+    lines = []
+    for family in families(results):
+        heading = f"{family['title']} {ARROWS[family['better'] or '']}".strip()
+        lines += [Line(f"{heading}: {family['text']}"), *family["lines"]]
+    board = Board([Column(title=label) for label in results], lines, "figure")
+    write_atomic(Path(path), render("compare.html", results=results, board=board))
     return Path(path)

@@ -1,13 +1,51 @@
-"""The figures as plain text, for the terminal."""
+"""The figures of tests by family, and as plain text for the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
-from faceanon.report.figures import ARROWS, better, explain, format_interval, format_value, grouped, shared_better
+from faceanon.report.board import ARROWS, Board, Cell, Column, Line
+from faceanon.report.figures import better, explain, format_interval, format_value, grouped, shared_better
+from faceanon.results import Results
 
-DIRECTIONS = {"lower": "lower is better", "higher": "higher is better", "": ""}
-BOTH = "↓ lower is better, ↑ higher is better"
+DIRECTIONS = {
+    "lower": "lower is better",
+    "higher": "higher is better",
+    "": "",
+    None: "↓ lower is better, ↑ higher is better",
+}
+
+
+def families(columns: Mapping[str, Results], reference: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
+    """Figures by family: what it is, which direction is good, and the lines of its figures.
+
+    Args:
+        columns: Results by the heading of their column.
+        reference: Figures of the shipped model, in the last column.
+    """
+    all_names: list[str] = []
+    for result in columns.values():
+        all_names.extend(result.figures)
+    # Each once, in a fixed order, which a set would not have.
+    names = list(dict.fromkeys(all_names))
+    found = []
+    for family, members in grouped(names).items():
+        about = explain(family)
+        shared = shared_better(members)
+        lines = []
+        for name in members:
+            cells = []
+            for result in columns.values():
+                interval = format_interval(name, result.ci.get(name))
+                cells.append(Cell(format_value(name, result.figures.get(name)), interval))
+            if reference:
+                cells.append(Cell(format_value(name, reference.get(name))))
+            arrow = ARROWS[better(name)] if shared is None else ""
+            lines.append(Line(f"{name} {arrow}".strip(), tuple(cells)))
+        title = about.title if about.text else family
+        found.append({"title": title, "text": about.text, "better": shared, "lines": lines})
+    return found
 
 
 def format_table(
@@ -22,67 +60,14 @@ def format_table(
         reference: Figures of the shipped model, in a column of their own.
         ci: Interval by metric name.
     """
-    header = ["", "value"]
-    if ci:
-        header.append("95% interval")
-    if reference:
-        header.append("shipped")
-    rows: list[list[str] | str] = [header]
-    for family, names in grouped(list(figures)).items():
-        if explain(family).text:
-            title = explain(family).title
-        else:
-            title = family
-        shared = shared_better(names)
-        # Where the figures of a family differ in this, each has an arrow of its own.
-        note = BOTH if shared is None else DIRECTIONS[shared]
-        if note:
-            rows.append(f"{title} ({note})")
-        else:
-            rows.append(title)
-        for name in names:
-            arrow = ARROWS[better(name)] if shared is None else ""
-            row = [f"  {name} {arrow}".rstrip(), format_value(name, figures[name])]
-            if ci:
-                row += [format_interval(name, ci.get(name))]
-            if reference:
-                row += [format_value(name, reference.get(name))]
-            rows.append(row)
-    return _align(rows)
-
-
-def _align(rows: list[list[str] | str]) -> str:
-    cells = []
-    for row in rows:
-        # A family's title runs across all columns and must not widen the first.
-        if not isinstance(row, str):
-            cells.append(row)
-    widths = []
-    for column in range(len(cells[0])):
-        widths.append(max(len(row[column]) for row in cells))
+    titles = ["value", *(["95% interval"] if ci else []), *(["shipped"] if reference else [])]
     lines = []
-    for row in rows:
-        if isinstance(row, str):
-            lines.append(row)
-        else:
-            first = row[0].ljust(widths[0])
-            cells_of_row = []
-            for c, w in zip(row[1:], widths[1:], strict=True):
-                cells_of_row.append(c.rjust(w))
-            lines.append("  ".join([first, *cells_of_row]).rstrip())
-    return "\n".join(lines)
-
-
-def pipe(cells: Sequence[str]) -> str:
-    """A line of a Markdown table."""
-    # A bar within a cell would end it.
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def is_better(name: str, value: float, other: float) -> bool | None:
-    """Whether `value` beats `other`; None where neither direction is good."""
-    direction = better(name)
-    if not direction:
-        return None
-    # Equal figures beat each other in neither direction.
-    return (value < other) == (direction == "lower") and value != other
+    for family in families({"value": Results(dict(figures), dict(ci or {}))}, reference):
+        note = DIRECTIONS[family["better"]]
+        lines.append(Line(f"{family['title']} ({note})" if note else family["title"]))
+        for line in family["lines"]:
+            first, *known = line.cells
+            # Below each other intervals are easier to read than behind their figures.
+            interval = [Cell(first.small)] if ci else []
+            lines.append(Line(f"  {line.label}", (Cell(first.text), *interval, *known)))
+    return Board([Column(title=title) for title in titles], lines).text()

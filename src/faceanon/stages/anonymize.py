@@ -65,7 +65,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         report: Folder of `faceanon test`'s report.
         protocol: Of `faceanon test`, by label or path (docs/reference/protocol.md); None follows none.
         features: Folder where `faceanon test` keeps what its networks make of the originals, for the test of the next
-            method (docs/results/log/speed-loop.md); None keeps nothing.
+            method (notebook/speed-loop.md); None keeps nothing.
         kwargs: Settings of `BackboneStage` and `Stage`.
 
     Raises:
@@ -89,7 +89,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         part_emphasis: float = 0.0,
         anchor_from: Path | None = None,
         report: Path = Path("runs/report"),
-        protocol: str | None = "synth64-v1",
+        protocol: str | None = None,
         features: Path | None = None,
         **kwargs: Any,  # noqa: ANN401 - jsonargparse reads names and types off the base class
     ) -> None:
@@ -133,7 +133,7 @@ class AnonymizeStage(BackboneStage[Branches]):
             self.teacher = []
         # The teacher's state, where no file has it.
         self.start: dict[str, Tensor] | None = None
-        self.hunter = Adversary(self.bundle) if weights.hunted else None
+        self.adversary = Adversary(self.bundle) if weights.adversary else None
         self.code_agreement = CodeAgreement()
         self.evaluation: Evaluation | None = None
 
@@ -265,8 +265,8 @@ class AnonymizeStage(BackboneStage[Branches]):
     def adversaries(self) -> list[nn.Module]:
         """The discriminator, and the adversary where the weights ask for one."""
         adversaries = super().adversaries
-        if self.hunter is not None:
-            adversaries.append(self.hunter)
+        if self.adversary is not None:
+            adversaries.append(self.adversary)
         return adversaries
 
     def originals(self, drawn: Branches) -> Codes:
@@ -274,11 +274,11 @@ class AnonymizeStage(BackboneStage[Branches]):
         return drawn.original
 
     def adversary_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
-        """The discriminator's and the readers' terms, and `hunter`: how badly the adversary finds people."""
+        """The discriminator's and the readers' terms, and `adversary`: how badly the adversary finds people."""
         terms = super().adversary_terms(batch, drawn)
-        if self.hunter is not None:
+        if self.adversary is not None:
             # Detached: the adversary learns here, and the backbone must not be helped by it.
-            terms["hunter"] = -self.hunter(drawn.anonymized.detach(), batch.image, batch.identity).mean()
+            terms["adversary"] = -self.adversary(drawn.anonymized.detach(), batch.image, batch.identity).mean()
         return terms
 
     def shard_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
@@ -352,7 +352,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         takes_latents = self.bundle.compares_latents and isinstance(self.discriminator, CellDiscriminator)
         # These can compare latents. Any other term may look at pixels.
         on_latents = self.backbone.latent_terms | {"adversarial", "perceptual"}
-        return takes_latents and self.hunter is None and counted <= on_latents
+        return takes_latents and self.adversary is None and counted <= on_latents
 
     def _keys(self, count: int, image: Tensor) -> Tensor:
         """`(count B, ...)`, whole batches behind each other; in a training step each row's from its own stream.
@@ -389,10 +389,10 @@ class AnonymizeStage(BackboneStage[Branches]):
         if self.weights.adversarial and self.discriminator is not None:
             terms["adversarial"] = fooling_rows(self.discriminator, self.judged(batch, branches)).mean()
         terms |= self.terms(batch, branches)
-        if self.hunter is not None:
-            nats = self.hunter(branches.anonymized, batch.image, batch.identity)
+        if self.adversary is not None:
+            nats = self.adversary(branches.anonymized, batch.image, batch.identity)
             # Where the adversary does no better than a guess, there is nothing to escape from.
-            terms["hunted"] = nats.clamp(min=0).mean()
+            terms["adversary"] = nats.clamp(min=0).mean()
         if self.weights.latent:
             regularised = []
             for codes in (branches.edited, branches.recovered):

@@ -38,8 +38,8 @@ class AnonymizeWeights:
             originals with those identities: what no key opens must not travel in the picture either.
         landmarks: Distance of the landmarks of all pictures to the original, in sides of the picture. It is not in the
             paper: it holds pose and expression where a bundle has landmarks and no parser.
-        hunted: By how many nats a recogniser that learns along (`stages.adversary`) finds the people behind anonymized
-            pictures better than by a guess; faces that mislead it count as not found.
+        adversary: By how many nats a recogniser that learns along (`stages.adversary`) finds the people behind
+            anonymized pictures better than by a guess; faces that mislead it count as not found.
         pseudonym: Under one key the photos of a person become one stranger, and those of two people two: all faces of
             a batch have the same second key then. It asks for several photos of a person in a batch.
     """
@@ -58,7 +58,7 @@ class AnonymizeWeights:
     anchor: float = 0.0
     wrong_anchor: float = 0.0
     landmarks: float = 0.0
-    hunted: float = 0.0
+    adversary: float = 0.0
     pseudonym: float = 0.0
 
 

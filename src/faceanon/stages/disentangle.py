@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from faceanon.backbones.base import Backbone
-from faceanon.data.pairs import Pairing, identity_sources, swap_targets
+from faceanon.data.pairs import Pairing, identity_sources
 from faceanon.errors import UserError
 from faceanon.losses import identity as identity_losses
 from faceanon.losses.latent import LatentNorm, latent_regulariser
@@ -74,16 +74,9 @@ class DisentangleStage(BackboneStage[Mixed]):
         backbone: The method.
         weights: Weights of the terms.
         pairing: How identity sources are chosen (`data.pairs.identity_sources`).
-        crossed_targets: Compare with the very picture of that person with those attributes where the data hold it
-            (synthetic faces), instead of with the attribute source.
-        stranger_share: How much a row with somebody else's identity counts in `reconstruction`, `edges`, `perceptual`
-            and `parsing` where the very picture it should be is not at hand. 1 counts all rows alike (paper). On
-            photographs those terms ask for the attribute source's face, and win over the identity terms.
         keyed_share: Share of the rows with somebody else's identity whose code a random key edits as well. What
             draws them then meets the codes that stage 2 makes. For methods whose own terms ask for the code that was
             drawn: no picture shows such a person.
-        tau_positive: tau+ of eq. (9).
-        tau_negative: tau- of eq. (9).
         reconstruction_norm: `l1` (paper) or `smooth_l1` (released code).
         latent_norm: `spread` (DBAF), `delta` (HFORD) or `square` (released code).
         part_emphasis: Brows, eyes, nose and mouth count 1 + this in the pixel terms, where parsing is known.
@@ -97,11 +90,7 @@ class DisentangleStage(BackboneStage[Mixed]):
         backbone: Backbone,
         weights: DisentangleWeights = DisentangleWeights(),
         pairing: Pairing = "roll",
-        crossed_targets: bool = False,
-        stranger_share: float = 1.0,
         keyed_share: float = 0.0,
-        tau_positive: float = 0.0,
-        tau_negative: float = 0.5,
         reconstruction_norm: PixelNorm = "l1",
         latent_norm: LatentNorm = "spread",
         part_emphasis: float = 0.0,
@@ -116,17 +105,11 @@ class DisentangleStage(BackboneStage[Mixed]):
             if weight:
                 needed.append(role)
         self.bundle.require("recogniser", *needed)
-        if not 0 <= stranger_share <= 1:
-            raise UserError(f"stranger_share is {stranger_share}; it must lie in 0 to 1")
         if not 0 <= keyed_share <= 1:
             raise UserError(f"keyed_share is {keyed_share}; it must lie in 0 to 1")
         self.weights = weights
         self.pairing = pairing
-        self.crossed_targets = crossed_targets
-        self.stranger_share = stranger_share
         self.keyed_share = keyed_share
-        self.tau_positive = tau_positive
-        self.tau_negative = tau_negative
         self.reconstruction_norm = reconstruction_norm
         self.latent_norm = latent_norm
         self.part_emphasis = part_emphasis
@@ -176,54 +159,34 @@ class DisentangleStage(BackboneStage[Mixed]):
         fake = drawn.pictures
         source = drawn.source
         nets = self.bundle
-        target_rows, share = self._targets(batch, source)
-        target = batch.image[target_rows]
-        if share is None:
-            emphasis = None
-        else:
-            # `(B, 1, S, S)` and not `(B, 1, 1, 1)`: `gradient_loss` cuts rows and columns off a weight.
-            emphasis = share[:, None, None, None].expand(-1, 1, *fake.shape[2:])
+        # Whoever is drawn, all but the person is to be the attribute source's.
+        target = batch.image
+        emphasis = None
         if self.part_emphasis and batch.parsing is not None:
-            parts = part_weight(batch.parsing[target_rows], nets.part_classes, self.part_emphasis)
-            emphasis = parts if emphasis is None else parts * emphasis
+            emphasis = part_weight(batch.parsing, nets.part_classes, self.part_emphasis)
         terms: dict[str, Tensor] = {}
         if weights.reconstruction:
             terms["reconstruction"] = pixel_loss(fake, target, self.reconstruction_norm, emphasis)
         if weights.edges:
             terms["edges"] = gradient_loss(fake, target, emphasis)
         if weights.perceptual:
-            distance = perceptual_rows(nets.perceptual, *self.comparable(batch, drawn, target_rows))
-            terms["perceptual"] = _mean(distance, share)
+            terms["perceptual"] = perceptual_rows(nets.perceptual, *self.comparable(batch, drawn)).mean()
         if weights.parsing:
-            terms["parsing"] = _mean(parsing_rows(nets.parser, fake, target, nets.part_classes), share)
+            terms["parsing"] = parsing_rows(nets.parser, fake, target, nets.part_classes).mean()
         if weights.landmarks:
-            # Whoever is drawn, pose and expression are the attribute source's: no share.
             terms["landmarks"] = landmark_rows(nets.landmarks, fake, target).mean()
         if weights.adversarial and self.discriminator is not None:
             terms["adversarial"] = fooling_rows(self.discriminator, self.judged(batch, drawn)).mean()
         return terms | self._identity_terms(batch, fake, source)
 
-    def comparable(self, batch: FaceBatch, drawn: Mixed, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """What the perceptual distance compares with those rows of the batch: pictures, or latents if both have them.
+    def comparable(self, batch: FaceBatch, drawn: Mixed) -> tuple[Tensor, Tensor]:
+        """What the perceptual distance compares: pictures, or latents if both have them.
 
         A distance between latents then needs no codec.
         """
         if self.bundle.compares_latents and drawn.latents is not None and batch.latents is not None:
-            return drawn.latents, batch.latents[rows]
-        return drawn.pictures, batch.image[rows]
-
-    def _targets(self, batch: FaceBatch, source: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Rows `(B,)` of the pictures to compare with, and how much each counts, None where all count alike."""
-        own = _own_person(batch, source)
-        if self.crossed_targets:
-            rows, found = swap_targets(batch, source)
-        else:
-            rows = torch.arange(len(batch), device=source.device)
-            found = own
-        if self.stranger_share == 1:
-            return rows, None
-        # A row that keeps its own person has the very picture it should be at hand: itself.
-        return rows, torch.where(found | own, 1.0, self.stranger_share)
+            return drawn.latents, batch.latents
+        return drawn.pictures, batch.image
 
     def _identity_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:
         terms: dict[str, Tensor] = {}
@@ -233,9 +196,7 @@ class DisentangleStage(BackboneStage[Mixed]):
             originals = self.bundle.recogniser(fast_layout(batch.image))
         drawn = self.bundle.recogniser(fast_layout(fake))
         if self.weights.contrastive:
-            terms["contrastive"] = identity_losses.contrastive(
-                drawn, originals, _own_person(batch, source), self.tau_positive, self.tau_negative
-            )
+            terms["contrastive"] = identity_losses.contrastive(drawn, originals, _own_person(batch, source))
         if self.weights.identity:
             terms["identity"] = identity_losses.attract(drawn, originals[source])
         return terms
@@ -270,9 +231,3 @@ def _own_person(batch: FaceBatch, source: Tensor) -> Tensor:
     """`(B,)` bool: the identity source is the row itself, or known to show the same person."""
     rows = torch.arange(len(batch), device=source.device)
     return (source == rows) | ((batch.identity == batch.identity[source]) & (batch.identity >= 0))
-
-
-def _mean(rows: Tensor, share: Tensor | None) -> Tensor:
-    if share is None:
-        return rows.mean()
-    return (rows * share).mean()

@@ -6,7 +6,7 @@ need a picture decode some.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,16 +25,16 @@ from faceanon.losses.latent import latent_regulariser, sliced_wasserstein
 from faceanon.losses.reconstruction import gradient_loss, part_weight, pixel_loss
 from faceanon.metrics.prior import PriorExam
 from faceanon.metrics.quality import psnr
-from faceanon.networks.attention import MAAR
 from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.layout import channels_last
 from faceanon.networks.mixture_mapping import MixtureMapping
+from faceanon.networks.prior import Prior, open_noise_inputs, open_to_features
 from faceanon.networks.stylegan2 import Generator
-from faceanon.quantised import to_int8
 from faceanon.report.page import write_report
 from faceanon.stages.base import Schedule, Stage, average_copy, plain_sum, weighted_sum
 from faceanon.stages.colour_moments import colour_moments
-from faceanon.stages.draft import fit_draft, fit_mapping, fit_mixture, freeze_draft
+from faceanon.stages.draft import fit_draft, fit_mapping, freeze_draft
+from faceanon.stages.prior_start import readable_counts, start_mixture, training_faces
 from faceanon.stages.read_back import read_back
 from faceanon.stages.samples import sample_faces, save_samples
 from faceanon.types import FaceBatch
@@ -43,10 +43,6 @@ from faceanon.weights.components import CELLS, with_reading, without_reading
 from faceanon.weights.composed import compose_bundle
 
 MAAR_FILE = "maar.safetensors"
-READ = 128  # training faces by which it is measured what can be read off saved pictures
-READ_AT_ONCE = 16
-LEAST_ERROR = 0.05  # of a number of the latents; below, nothing is gained
-LEAST_SHARE = 0.05  # of the largest count of a channel that each of its numbers has at least
 SHEET_SEED = 7919  # added to the training's seed for the people of the sample sheets
 
 
@@ -75,59 +71,6 @@ class PriorWeights:
     mapping: float = 1.0
     adversarial: float = 0.1
     reading: float = 0.0
-
-
-class Prior(nn.Module):
-    """Generator and encoder, paired.
-
-    Args:
-        generator: StyleGAN2 with its mapping network.
-        encoder: Pictures, or latents, to W+.
-        features: Whether encoder features may reach the generator, through a network `maar` as in methods on w+ codes.
-    """
-
-    def __init__(self, generator: Generator, encoder: PyramidEncoder, features: bool = False) -> None:
-        super().__init__()
-        self.generator = generator
-        self.encoder = encoder
-        if features:
-            self.maar = MAAR(encoder.feature_channels, generator.channels)
-
-    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """`(B, 3, S, S)` -> its reconstruction and its codes `(B, L, D)`."""
-        drawn, codes = self.drawn(image)
-        return self.generator.decode(drawn), codes
-
-    def drawn(self, original: Tensor) -> tuple[Tensor, Tensor]:
-        """As `forward`, of pictures or latents, with the reconstruction as the generator draws it."""
-        codes, _ = self.encoder.with_features(original)
-        return self.draw(codes), codes
-
-    def drawn_with_features(self, original: Tensor) -> Tensor:
-        """The reconstruction of pictures or latents from codes and encoder features, as the generator draws it."""
-        codes, maps = self.encoder.with_features(original)
-        return self.generator.draw(codes, features=self.maar(maps))
-
-    def draw(self, codes: Tensor) -> Tensor:
-        """Pictures of W+ codes `(B, L, D)`, or the latents of a generator that draws those."""
-        if self.generator.latents is None:
-            # Where training is compiled, this call is.
-            return self.generator.synthesis(codes)
-        return self.generator.draw(codes)
-
-
-def _open_noise_inputs(generator: nn.Module, strength: float = 0.1) -> None:
-    """Start the noise strengths above 0: at 0 a later stage with a frozen generator could send no features through."""
-    for name, parameter in generator.named_parameters():
-        if name.endswith("noise.weight"):
-            nn.init.constant_(parameter, strength)
-
-
-def _open_to_features(generator: Generator, strength: float = 0.5) -> None:
-    """Leave the noise inputs to features: random maps only disturb a reconstruction, so that it closes the inputs."""
-    for stored in generator.noises.buffers():
-        stored.zero_()
-    _open_noise_inputs(generator, strength)
 
 
 class PriorStage(Stage):
@@ -186,7 +129,7 @@ class PriorStage(Stage):
         generator: Generator,
         encoder: PyramidEncoder,
         discriminator: nn.Module | None = None,
-        bundle: str = "synth64",
+        bundle: str = "photo128_mesh",
         weights: PriorWeights = PriorWeights(),
         adversarial_from: float = 0.7,
         adversarial_after: int | None = None,
@@ -230,10 +173,10 @@ class PriorStage(Stage):
         if init_from is not None:
             self._load(init_from)
         else:
-            _open_noise_inputs(generator)
+            open_noise_inputs(generator)
         # A prior that has trained with features has its noise inputs open for them already.
         if features and not (init_from is not None and (init_from / MAAR_FILE).is_file()):
-            _open_to_features(generator)
+            open_to_features(generator)
         if generator.drafts:
             freeze_draft(generator, encoder)
         self.init_from = init_from
@@ -479,7 +422,7 @@ class PriorStage(Stage):
         if self.prior.generator.drafts and self.init_from is None and self.trainer.ckpt_path is None:
             self._start_draft()
         if self.mixed_mapping and self.trainer.ckpt_path is None:
-            self._fit_mixture(self.prior)
+            start_mixture(self.prior, training_faces(self.trainer), self.seed)
             self.ema.load_state_dict(self.prior.state_dict())
         self.sample_folder = Path(self.trainer.log_dir or self.trainer.default_root_dir) / "samples"
 
@@ -489,9 +432,9 @@ class PriorStage(Stage):
         Raises:
             UserError: The data bring no prepared latents.
         """
-        faces = self._training_faces()
+        faces = training_faces(self.trainer)
         if self.readable:
-            self.counts.copy_(self._readable_counts(faces))
+            self.counts.copy_(readable_counts(self.bundle, faces, self.readable))
         colours = None
         if self.steady_colours:
             # Only what lies in the hull of the mesh is face.
@@ -511,48 +454,6 @@ class PriorStage(Stage):
             fit_mapping(self.prior.generator, first, self.seed)
         # The averaged copy was taken before the prior had its components.
         self.ema.load_state_dict(self.prior.state_dict())
-
-    @torch.no_grad()
-    def _readable_counts(self, faces: Mapping[str, Tensor]) -> Tensor:
-        """How much each number of the latents counts, `(C, h, h)`, by what comes back of some training faces."""
-        few = slice(None, None, -(-len(faces["image"]) // READ))
-        image = faces["image"][few].float().div(127.5).sub(1).to(self.device)
-        known = faces["latents"][few].float().to(self.device)
-        errors = []
-        for rows in torch.arange(len(image)).split(READ_AT_ONCE):  # type: ignore[no-untyped-call]
-            seen = read_back(self.bundle, image[rows], image[rows], faces["mesh"][few][rows].to(self.device))
-            errors.append(self.bundle.codec.encode(seen).float() - known[rows])
-        error = torch.cat(errors).square().mean(0).sqrt()
-        counts = error.clamp(min=LEAST_ERROR) ** -self.readable
-        if self.bundle.frame is not None:
-            # Around the face all is grey: it comes back exactly, and says nothing.
-            inside = self.bundle.frame.face_cells(counts.shape[-1])
-            counts[:, ~inside] = counts[:, inside].min()
-        counts /= counts.mean()
-        # As a small file holds it, which has no room for a number that is far below others of its channel.
-        counts = counts.maximum(counts.amax((1, 2), keepdim=True) * LEAST_SHARE)
-        steps, scale = to_int8(counts.cpu())
-        return steps * scale
-
-    def _training_faces(self) -> Mapping[str, Tensor]:
-        """What is prepared of the training pictures, by name: `image`, `latents` and more."""
-        faces = getattr(getattr(self.trainer, "datamodule", None), "splits", {}).get("train")
-        if faces is None:
-            raise UserError("a generator with a draft or a mixture starts from prepared latents: data/photo128.yaml")
-        prepared: Mapping[str, Tensor] = faces.tensors
-        return prepared
-
-    def _fit_mixture(self, prior: Prior) -> None:
-        """The mixture of the training pictures' codes, by the encoder as it stands.
-
-        Raises:
-            UserError: The data bring no prepared latents.
-        """
-        # In eval mode: the encoder's batch norms must not learn from these pictures, nor depend on their batches.
-        learning = prior.training
-        prior.eval()
-        fit_mixture(prior.generator, prior.encoder, self._training_faces()["latents"], self.seed)
-        prior.train(learning)
 
     def _move_bundle(self) -> None:
         # Built before the first step, so that a damaged or missing file is told at once.
@@ -654,7 +555,7 @@ class PriorStage(Stage):
         if self.export is None or not self.trainer.is_global_zero:
             return
         if self.mixed_mapping:
-            self._fit_mixture(self.ema)
+            start_mixture(self.ema, training_faces(self.trainer), self.seed)
         parts = {"generator": self.ema.generator, "encoder": self.ema.encoder, "discriminator": self.discriminator}
         if self.features:
             parts["maar"] = self.ema.maar

@@ -16,10 +16,9 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from faceanon import __version__
 from faceanon.errors import UserError
-from faceanon.names import current_path
 from faceanon.training.acceleration import Acceleration
 from faceanon.training.checkpoint_file import DamagedError, read_checkpoint
-from faceanon.training.config_files import load_config, with_bases
+from faceanon.training.config_files import load_config
 from faceanon.training.guard import FiniteGuard
 from faceanon.training.orderly import in_order
 from faceanon.training.precision import choose_precision
@@ -73,7 +72,7 @@ class FaceAnonCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: object) -> None:
         """Keep what was typed, before Lightning merges a checkpoint's hyperparameters into it."""
         try:
-            self.config = parser.parse_args(with_name(parser, with_bases(sys.argv[1:])))
+            self.config = parser.parse_args(with_name(parser, sys.argv[1:]))
         except UnicodeDecodeError as error:
             raise UserError(f"a config file is not UTF-8 text ({error}); save it as such") from error
         config = self.config[self.config.subcommand]
@@ -134,12 +133,6 @@ def log_apart(loggers: Any, folder: str) -> None:  # noqa: ANN401 - whatever sta
             logger.init_args["version"] = folder
 
 
-def _with_current_path(word: str) -> str:
-    """A word of the command line, `OPTION=CLASS` or `CLASS`, where jsonargparse does not ask the YAML loader."""
-    option, equals, value = word.rpartition("=")
-    return option + equals + current_path(value)
-
-
 def run(arguments: Sequence[str]) -> FaceAnonCLI:
     """Parse `fit|validate|test|predict ...` and run it.
 
@@ -149,7 +142,7 @@ def run(arguments: Sequence[str]) -> FaceAnonCLI:
     """
     typed = sys.argv
     # Lightning warns when given arguments besides sys.argv, and starts the other processes of DDP with sys.argv.
-    sys.argv = [typed[0], *map(_with_current_path, arguments)]
+    sys.argv = [typed[0], *arguments]
     try:
         # The averaged copy and the encoder stay in eval mode on purpose.
         warnings.filterwarnings("ignore", r"Found \d+ module\(s\) in eval mode")

@@ -36,7 +36,7 @@ class FiniteGuard(L.Callback):
 
     The file, `failures/batch_<number>_rank<rank>.pt` in the log folder, holds the batch (training faces, in clear),
     the random state, the weights without their moving average, and where the configuration lies. It reads with
-    `torch.load(..., weights_only=True)`; `examples/replay_batch.py` runs it again.
+    `torch.load(..., weights_only=True)`; `faceanon doctor --replay FILE` runs it again.
     """
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -91,7 +91,7 @@ class FiniteGuard(L.Callback):
         where = f"batch {number} (epoch {trainer.current_epoch}, process {rank}), seed {seed}"
         try:
             _write(path, self._content(trainer, module, optimizer, what))
-            saved = f"look at it with: python examples/replay_batch.py {path}"
+            saved = f"look at it with: faceanon doctor --replay {path}"
         except (UserError, OSError) as error:
             saved = f"the batch could not be saved ({error})"
         last = last_checkpoint(trainer)

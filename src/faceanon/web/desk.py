@@ -44,7 +44,7 @@ def methods(pipeline: Pipeline) -> dict[str, Pipeline]:
     """The model and three classical methods, which are cheap and give nothing back; all share the detector."""
     bundle = getattr(pipeline.backbone, "bundle", None)
     # An exported model has no bundle; of the bundle only the size of the pictures matters here.
-    where = "synth64" if bundle is None else str(bundle.folder)
+    where = "photo128" if bundle is None else str(bundle.folder)
     classical = {"blur": Blur(where, sigma=0.12), "pixelate": Pixelate(where, cells=5), "mask": Mask(where)}
     others = {}
     for name, backbone in classical.items():

@@ -19,10 +19,6 @@ STYLE = Path(__file__).with_name("page.css")
 FORGET_SECONDS = 600
 FILLED: Mapping[Level, int] = {"very weak": 1, "weak": 2, "fair": 3, "strong": 4}
 LABELS = {"blur": "Blur, for good", "pixelate": "Pixels, for good", "mask": "Grey patch, for good"}
-DRAWN_NOTE = (
-    "It was trained on drawn, procedural faces only: try the examples. For pictures of people start this page without "
-    "<code>--model</code>."
-)
 NOTES = {
     "Pseudonyms, not anonymity": (
         "Whoever has the picture, the model and the password gets the faces back. That is pseudonymization: as long as "
@@ -60,13 +56,11 @@ class Look:
     Args:
         rate: Guesses a second of this machine; see `strength.guess_rate`.
         upload: Largest file, for people.
-        drawn: Whether the model knows drawn faces only.
         examples: Pictures to click on.
     """
 
     rate: float
     upload: str
-    drawn: bool
     examples: Sequence[Path] = ()
 
 
@@ -75,7 +69,7 @@ def build_page(desk: Desk, look: Look) -> gr.Blocks:
     # `delete_cache`: how often Gradio looks, and from which age on it deletes, in seconds.
     page = gr.Blocks(title="faceanon", analytics_enabled=False, delete_cache=(60, FORGET_SECONDS))
     with page:
-        gr.HTML(_header(desk.pipelines[OWN], look.drawn), padding=False)
+        gr.HTML(_header(desk.pipelines[OWN]), padding=False)
         with gr.Tabs() as tabs:
             with gr.Tab("1. Anonymize", id="anonymize"):
                 hidden, onward = _anonymize_tab(desk, look)
@@ -118,8 +112,9 @@ def _anonymize_tab(desk: Desk, look: Look) -> tuple[gr.Image, gr.Button]:
             photo = _picture("Photo", f"Drop a photo here, or click\n(up to {look.upload})", "anonymize-photo")
             if look.examples:
                 files = [[str(path)] for path in look.examples]
-                shown = "drawn faces" if look.drawn else "people who do not exist"
-                gr.Examples(files, photo, label=f"No photo at hand? Click on {shown}", api_visibility="private")
+                gr.Examples(
+                    files, photo, label="No photo at hand? Click on people who do not exist", api_visibility="private"
+                )
             password = _password("Password", "A sentence that nobody can guess", "anonymize-password", "new-password")
             hint = gr.HTML(show_strength("", look.rate), padding=False, elem_id="anonymize-strength")
             with gr.Accordion("Another method", open=False):
@@ -273,14 +268,13 @@ def _line(text: str, kind: str) -> str:
     return f'<p class="fa-line {kind}" role="status">{html.escape(text)}</p>'
 
 
-def _header(pipeline: Pipeline, drawn: bool) -> str:
+def _header(pipeline: Pipeline) -> str:
     sizes = " or ".join(map(str, pipeline.backbone.face_sizes))
     about = f"Model: <b>{html.escape(pipeline.name)}</b>, faces of {sizes} px."
-    note = f"{about} {DRAWN_NOTE}" if drawn else about
     return (
         '<header class="fa-head"><h1>faceanon</h1><p>Every face becomes a stranger\'s. The password, and nothing '
         "else, brings the person back.</p>"
-        f'<p class="fa-model">{note}</p></header>'
+        f'<p class="fa-model">{about}</p></header>'
     )
 
 

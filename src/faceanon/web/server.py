@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from faceanon.data.synthetic.posed import GROUP, Place, group_photo
 from faceanon.errors import UserError
 from faceanon.photo.party import photo_party
 from faceanon.pipeline.photo import Pipeline
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
 
 UPLOADS_A_MINUTE = 30
 WAITING = 20  # visitors in the queue; further ones are told that it is full
-EXAMPLES: dict[str, tuple[int, tuple[Place, ...], tuple[int, int], float]] = {
-    "one_person.png": (1, ((90, 60, 300),), (480, 420), 0.0),
-    "two_persons.png": (3, ((60, 70, 260), (390, 60, 270)), (720, 400), 0.0),
-    "five_persons.png": (5, GROUP, (820, 560), 0.4),
-}
 
 
 @dataclass(frozen=True)
@@ -61,8 +55,7 @@ def serving(pipeline: Pipeline, settings: WebSettings) -> Iterator[str]:
 
         (folder / "results").mkdir()
         desk = Desk(methods(pipeline), folder / "results", RateLimit(settings.rate, 60))
-        drawn = pipeline.drawn_only
-        look = Look(guess_rate(), f"{settings.megabytes} MB", drawn, draw_examples(folder / "examples", drawn))
+        look = Look(guess_rate(), f"{settings.megabytes} MB", draw_examples(folder / "examples"))
         page = build_page(desk, look).queue(max_size=WAITING, api_open=False)
         address = _launch(page, settings)
         try:
@@ -104,20 +97,11 @@ def _launch(page: Blocks, settings: WebSettings) -> str:
     return str(address)
 
 
-def draw_examples(folder: Path, drawn: bool) -> list[Path]:
-    """Pictures in `folder` for visitors who have none at hand.
-
-    Args:
-        folder: Where they are written; it is made.
-        drawn: Procedural faces, for a model that knows no others; else synthetic photographs.
-    """
+def draw_examples(folder: Path) -> list[Path]:
+    """Pictures in `folder`, which is made, for visitors who have none at hand."""
     folder.mkdir(parents=True)
-    if not drawn:
-        photo_party().save(folder / "three_people_who_do_not_exist.png")
-        return [folder / "three_people_who_do_not_exist.png"]
-    for name, (seed, places, size, occlusion) in EXAMPLES.items():
-        group_photo(seed, places, size, occlusion).save(folder / name)
-    return [folder / name for name in EXAMPLES]
+    photo_party().save(folder / "three_people_who_do_not_exist.png")
+    return [folder / "three_people_who_do_not_exist.png"]
 
 
 def _tame(uploads: Path) -> None:

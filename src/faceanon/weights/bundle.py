@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from faceanon.errors import UserError
 from faceanon.files import load_strictly, load_tensors, sha256
-from faceanon.names import current_path
 from faceanon.networks.adapters import Normalised, PerceptualDistance
 from faceanon.networks.codec import LatentCodec
 from faceanon.networks.dlib_resnet import DlibResNet
@@ -46,7 +45,7 @@ def network_class(name: str) -> type[nn.Module]:
     Raises:
         UserError: Another package's class, or no such class.
     """
-    module, _, leaf = current_path(name).rpartition(".")
+    module, _, leaf = name.rpartition(".")
     if not module.startswith("faceanon.networks."):
         raise UserError(f"a bundle may only name networks of faceanon.networks, not {name!r}")
     try:
@@ -73,15 +72,15 @@ class Bundle:
     Examples:
         >>> import torch
         >>> from faceanon.weights.bundle import Bundle
-        >>> bundle = Bundle("synth64")
+        >>> bundle = Bundle("photo128")
         >>> bundle.image_size, bundle.judge_name
-        (64, 'conv_judge')
-        >>> embedding = bundle.recogniser(torch.zeros(2, 3, 64, 64))
+        (128, 'dlib_resnet')
+        >>> embedding = bundle.recogniser(torch.zeros(2, 3, 128, 128))
         >>> embedding.norm(dim=1)
         tensor([1., 1.])
     """
 
-    def __init__(self, path: str | Path = "synth64") -> None:
+    def __init__(self, path: str | Path) -> None:
         self.folder = bundle_path(path)
         self.spec = read_spec(self.folder)
         self.name: str = self.spec["name"]
@@ -123,7 +122,7 @@ class Bundle:
             self.require("parser")
             raise UserError(
                 f"{self.folder / 'bundle.yaml'} does not say which classes of its parser are the face: "
-                "add `parsing:` with face, edited, head and parts, as checkpoints/synth64/bundle.yaml has it"
+                "add `parsing:` with face, edited, head and parts"
             )
         classes: dict[str, Any] = self.spec["parsing"]
         return classes
@@ -263,9 +262,7 @@ class Bundle:
     def fingerprint(self) -> str:
         """Hash over the weights that codes depend on: generator, encoder, training recogniser and codec.
 
-        A bundle with a codec may lack generator and encoder. One without a codec keeps the hash it always had. Weights
-        that were stored anew in fewer bytes (`formerly`) count by the first hash they had, so that models trained on
-        them stay theirs.
+        A bundle with a codec may lack generator and encoder.
         """
         for role in ("generator", "encoder", "recogniser"):
             if not self.has("codec"):

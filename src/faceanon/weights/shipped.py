@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import onnxruntime
 
@@ -17,7 +18,9 @@ from faceanon.paths import checkpoints
 
 # Light users of this module have no torch.
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
+
+Network = TypeVar("Network", bound="nn.Module")
 
 SHA256 = {
     "cast.safetensors": "b49e078199c2347209f41d62fe0fab48e837b47cb18d615cbce0e5bafac0bc44",
@@ -77,6 +80,27 @@ def read_tensors(name: str, folder: Path | None = None) -> dict[str, Tensor]:
 
     stored = unpacked(load(read_shipped(name, folder)), load)
     return {key: value.float() for key, value in widened(stored, Path(name)).items()}
+
+
+def shipped_network(build: Callable[[], Network], name: str, folder: Path | None = None) -> Network:
+    """A network with the weights that ship, in eval mode and without gradients.
+
+    Args:
+        build: Makes the network; its own weights are replaced.
+        name: A key of `SHA256`.
+        folder: Where the file lies; the shipped `checkpoints/photo_seers` when None.
+
+    Raises:
+        UserError: If the file is missing or is not the one that was tested.
+    """
+    import torch
+
+    # Without storage of its own, the network draws no random numbers for weights that are replaced at once: a training
+    # that opens it after resuming must see the same random numbers as one that never stopped.
+    with torch.device("meta"):
+        net = build()
+    net.load_state_dict(read_tensors(name, folder), assign=True)
+    return net.eval().requires_grad_(False)
 
 
 def open_shipped(name: str, threads: int, folder: Path | None = None) -> onnxruntime.InferenceSession:

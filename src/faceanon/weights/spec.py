@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from faceanon.errors import UserError
-from faceanon.files import former_hashes, read_yaml
+from faceanon.files import read_yaml
 from faceanon.paths import checkpoints
 
 _TEXTS = ("class", "file", "folder", "sha256", "latent_avg", "latent_avg_sha256")
@@ -61,7 +61,6 @@ def read_spec(folder: Path) -> dict[str, Any]:
                     inner.append(entry.get(key, {}))
             if not all(isinstance(text, str) for text in (role, *texts)) or not all(isinstance(i, dict) for i in inner):
                 raise UserError(f"{path}: the entry of {role!r:.40} is damaged; restore the file")
-            former_hashes(entry, path)
     return spec
 
 
@@ -87,10 +86,5 @@ def fingerprint(spec: dict[str, Any], folder: Path) -> str:
     for role in roles:
         if role not in networks:
             raise UserError(f"bundle {spec['name']!r} ({folder}) has no {role}; restore {folder / 'bundle.yaml'}")
-        former = former_hashes(networks[role], folder / "bundle.yaml")
-        if former:
-            # The oldest: methods from before the weights were stored anew know the bundle by it.
-            hashes.append(former[0])
-        else:
-            hashes.append(str(networks[role].get("sha256")))
+        hashes.append(str(networks[role].get("sha256")))
     return hashlib.sha256(" ".join(hashes).encode()).hexdigest()

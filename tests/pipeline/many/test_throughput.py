@@ -9,7 +9,7 @@ import pytest
 
 @pytest.mark.slow
 def test_a_folder_keeps_up_with_its_network(repo):
-    command = [sys.executable, "examples/throughput.py", "--random", "public", "--photos", "16", "--rounds", "1"]
+    command = [sys.executable, "benchmarks/throughput.py", "--random", "public", "--photos", "16", "--rounds", "1"]
     done = subprocess.run(command, cwd=repo, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     ratio = float(re.search(r"folder / network = ([\d.]+)", done.stdout)[1])

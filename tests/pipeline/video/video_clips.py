@@ -6,8 +6,8 @@ import av
 import numpy as np
 import torch
 
-from faceanon.data.synthetic.factors import ATTRIBUTES, sample_attributes, sample_identity
-from faceanon.data.synthetic.render import render
+from faceanon.data.files import read_photos
+from faceanon.data.prepared import shipped_photos
 from faceanon.photo.detect import Detection
 from faceanon.types import Codes
 from fakes import Sized
@@ -24,16 +24,9 @@ def face_at(x, y, eyes):
 
 
 def film(frames=16, seed=0, size=SIZE):
-    """A procedural face that turns, smiles and moves to the right: `(n, size, size, 3)` uint8, and where it is."""
-    generator = torch.Generator().manual_seed(seed)
-    person, look = sample_identity(1, generator), sample_attributes(2, generator, occlusion=0)
-    steps = torch.linspace(0, 1, frames)[:, None]
-    looks = look[:1].repeat(frames, 1)
-    for name in ("yaw", "pitch", "smile", "mouth_open"):
-        column = ATTRIBUTES.index(name)
-        looks[:, column : column + 1] = look[0, column] + (look[1, column] - look[0, column]) * steps
-    faces = render(person.repeat(frames, 1), looks, 64).image
-    pixels = ((faces + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    """A photograph that grows darker and moves to the right: `(n, size, size, 3)` uint8, and where it is."""
+    face = read_photos([shipped_photos("test")[seed].path], 64)[0].astype(np.float32)
+    pixels = [(face * (1 - 0.01 * step)).round().astype(np.uint8) for step in range(frames)]
     ramp = np.linspace(60, 180, size).astype(np.uint8)
     shots = np.broadcast_to(ramp[None, :, None, None], (frames, size, size, 3)).copy()
     where = [(20 + i, 30) for i in range(frames)]

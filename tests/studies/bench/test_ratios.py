@@ -27,7 +27,7 @@ def rows(repo, *command):
 @pytest.mark.slow
 def test_a_step_takes_fewer_operations_and_less_memory_than_the_released_pattern(repo):
     """By shapes alone, at 256 px: hangs on no machine."""
-    found = rows(repo, "examples/step_cost.py", "--batches", "2")
+    found = rows(repo, "benchmarks/step_cost.py", "--batches", "2")
     least = {"s1": 1.85, "s2": 1.45}  # operations of the reference by ours
     assert found.keys() == least.keys()
     for stage, cells in found.items():
@@ -39,14 +39,14 @@ def test_a_step_takes_fewer_operations_and_less_memory_than_the_released_pattern
 
 @pytest.mark.slow
 def test_a_step_is_faster_than_the_released_pattern(repo):
-    found = rows(repo, "examples/step_speed.py", "--size", "64", "--narrow", "8", "--rounds", "2")
+    found = rows(repo, "benchmarks/step_speed.py", "--size", "64", "--narrow", "8", "--rounds", "2")
     assert found.keys() == {"s1", "s2"}
     assert all(float(cells[4]) > 1.05 for cells in found.values()), found  # 1.45 and 1.62 when they were measured
 
 
 @pytest.mark.slow
 def test_networks_use_more_of_the_machine_than_the_public_ones(repo):
-    found = rows(repo, "examples/network_speed.py", "--keep-memory", "--rounds", "1")
+    found = rows(repo, "benchmarks/network_speed.py", "--keep-memory", "--rounds", "1")
     # 2.4, 3.0, 1.2 and 1.7 were measured; a share of the peak hangs on the processor, and theirs is of another machine.
     least = {"g256_fwd": 1.3, "d256_fwd": 1.5, "e4e_fwd": 0.7, "encode_edit_decode": 1.0}
     assert found.keys() == least.keys()
@@ -55,7 +55,7 @@ def test_networks_use_more_of_the_machine_than_the_public_ones(repo):
 
 @pytest.mark.slow
 def test_a_further_method_is_judged_without_embedding_the_originals_again(repo):
-    out = printed(repo, "examples/evaluation_speed.py", "--method", "blur", "--people", "8", "--rounds", "3")
+    out = printed(repo, "benchmarks/evaluation_speed.py", "--method", "blur", "--people", "8", "--rounds", "3")
     assert "all figures equal, bit for bit" in out
     assert float(re.search(r"further method: ([\d.]+)", out)[1]) < 0.9, out  # .65 measured
 
@@ -66,7 +66,7 @@ def test_the_codec_reaches_half_of_the_measured_convolutions(repo):
     # these beside other work. Another program on the same caches takes some of it, and nothing adds to it: it counts
     # what is reached in one of three times.
     for _ in range(3):
-        told = printed(repo, "examples/codec_speed.py", "--rounds", "8")
+        told = printed(repo, "benchmarks/codec_speed.py", "--rounds", "8")
         shares = [int(share) for share in re.findall(r"(\d+)% of the peak", told)]
         assert len(shares) == 2
         if min(shares) >= 50:
@@ -76,7 +76,7 @@ def test_the_codec_reaches_half_of_the_measured_convolutions(repo):
 
 def engines(repo, photo):
     """Seconds of the fastest round, and memory in MB, of one cold command by each engine."""
-    told = printed(repo, "examples/light_speed.py", str(photo), "--rounds", "3")
+    told = printed(repo, "benchmarks/light_speed.py", str(photo), "--rounds", "3")
     found = {}
     # Medians are printed first. Other work on the machine only adds to a round, and may add to most of one engine's.
     for name, seconds, memory in re.findall(r"(\w+): [\d.]+ s \(([\d.]+) to .*?\), (\d+) MB", told):
@@ -110,6 +110,6 @@ def test_three_large_faces_without_torch_take_less_time_and_half_the_memory(repo
 
 @pytest.mark.slow
 def test_prepared_batches_make_a_step_cheaper(repo):
-    told = printed(repo, "examples/prepared_speed.py", "configs/photo128/dbaf_s1.yaml", "--batches", "16")
+    told = printed(repo, "benchmarks/prepared_speed.py", "configs/dbaf_s1.yaml", "--batches", "16")
     # 1.94 on a quiet machine.
     assert float(re.search(r"([\d.]+) times", told)[1]) > 1.4, told

@@ -8,9 +8,9 @@ from faceanon.metrics.protocol import load_protocol
 from faceanon.report.sheets import png_bytes, sheet
 from faceanon.results import Results, dumps
 
-JUDGE = "conv_judge"
-SYNTH = load_protocol("synth64-v1")
-STAMP = {"name": "synth64", "version": 1, "sha256": SYNTH.digest, "deviations": [], "pictures_sha256": "ab" * 32}
+JUDGE = "dlib_resnet"
+PROTOCOL = load_protocol("photo128-v1")
+STAMP = {"name": "photo128", "version": 1, "sha256": PROTOCOL.digest, "deviations": [], "pictures_sha256": "ab" * 32}
 
 
 def results(deid=0.02, recovered=1.0, kid=0.002, meta=None, warnings=(), **figures):
@@ -23,7 +23,7 @@ def results(deid=0.02, recovered=1.0, kid=0.002, meta=None, warnings=(), **figur
     }
     found |= {} if recovered is None else {f"recovery_rate/{JUDGE}/file": recovered}
     ci = {f"deid_rate/{JUDGE}": (max(deid - 0.01, 0), deid + 0.01)}
-    stamped = {"judge": JUDGE, "white_box": ["irse"], "bundle": "synth64", "images": 400, "people": 200}
+    stamped = {"judge": JUDGE, "white_box": ["irse"], "bundle": "photo128", "images": 400, "people": 200}
     stamped |= {"weights": {"judge": "12" * 32, "parser": "34" * 32}, "protocol": STAMP, "command": "faceanon test"}
     return Results(found | figures, ci, stamped | (meta or {}), list(warnings))
 

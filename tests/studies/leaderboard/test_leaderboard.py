@@ -8,7 +8,7 @@ import struct
 
 import numpy as np
 import pytest
-from board_cases import JUDGE, STAMP, SYNTH, faces, make_board, put, results
+from board_cases import JUDGE, PROTOCOL, STAMP, faces, make_board, put, results
 from PIL import Image
 
 from faceanon.cli import main
@@ -205,7 +205,7 @@ def test_results_of_an_earlier_version_get_the_warnings_that_came_since(tmp_path
 
 def test_the_protocol_stands_beside(board):
     (found,) = protocols(find_entries([board]))
-    assert found["about"] == SYNTH.about
+    assert found["about"] == PROTOCOL.about
     assert found["choices"]["matching.far"] == "0.01"
     assert found["choices"]["networks.judge.name"] == JUDGE
     assert "pictures.signature" not in found["choices"]

@@ -1,4 +1,6 @@
-"""Occluders with a true mask: the renderer's and drawn ones."""
+"""Occluders with a true mask, drawn over photographs."""
+
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -6,46 +8,45 @@ import torch
 from PIL import Image
 from torch.nn import functional
 
-from faceanon.data.files import list_photos
+from faceanon.data.files import list_photos, read_photos
+from faceanon.data.prepared import shipped_photos
 from faceanon.photo.detect import Detection
-from faceanon.studies.occlusion.pictures import DRAWN, FIVE, RENDERED, draw, photo_batches, rendered_batches, wearing
+from faceanon.photo.yunet import YunetDetector
+from faceanon.studies.occlusion.pictures import DRAWN, draw, photo_batches
 from faceanon.studies.occlusion.rows import visible
 
 SIZE = 64
 
 
+@dataclass(frozen=True)
+class Faces:
+    """Photographs `(B, 3, S, S)` with their five points `(B, 5, 2)`, and numbers to draw from."""
+
+    image: torch.Tensor
+    points: torch.Tensor
+    numbers: list[int]
+
+
 @pytest.fixture(scope="module")
 def faces():
-    """Sixteen faces of eight people, all kinds."""
-    return next(rendered_batches(8, 2, SIZE, 16))
-
-
-@pytest.mark.parametrize("kind", RENDERED)
-def test_a_rendered_occluder_changes_its_mask_and_little_else(faces, kind):
-    worn, bare = faces.worn[kind], faces.plain.image
-    change = (worn.image - bare).abs().mean(1)
-    share = worn.mask.float().mean((1, 2))
-    assert (share > 0.01).all()
-    assert (share < 0.5).all()
-    assert change[worn.mask].mean() > 0.15
-    assert change[~worn.mask].mean() < 0.02  # shadows, soft edges, clear lenses
-
-
-def test_the_renderer_refuses_other_kinds(faces):
-    with pytest.raises(ValueError, match="glasses, mask, hand, hat"):
-        wearing("beard", faces.plain.factors, SIZE)
+    """Sixteen photographs that ship; points are found where they are larger."""
+    paths = [photo.path for photo in shipped_photos("test")[:16]]
+    large = read_photos(paths, 256)
+    detector = YunetDetector()
+    points = torch.tensor(np.stack([detector.detect(picture)[0].points for picture in large])).float()
+    image = torch.from_numpy(read_photos(paths, SIZE)).permute(0, 3, 1, 2).float() / 127.5 - 1
+    return Faces(image, points * 2 / 256 - 1, list(range(16)))
 
 
 def drawn(faces, kind, rows=slice(None), shift=0.0):
-    points = faces.plain.landmarks[rows][:, list(FIVE)] + torch.tensor([shift, 0.0])
-    return draw(kind, faces.plain.image[rows], points, faces.numbers[rows])
+    return draw(kind, faces.image[rows], faces.points[rows] + torch.tensor([shift, 0.0]), faces.numbers[rows])
 
 
 @pytest.mark.parametrize("kind", DRAWN)
 def test_a_drawn_occluder_leaves_the_rest_alone(faces, kind):
     made = drawn(faces, kind)
     near = functional.max_pool2d(made.mask[:, None].float(), 5, 1, 2)[:, 0] > 0
-    change = (made.image - faces.plain.image).abs().amax(1)
+    change = (made.image - faces.image).abs().amax(1)
     lenses = kind == "glasses"  # clear ones dim what lies behind them
     assert change[~near].max() < (0.25 if lenses else 1e-6)
     assert change[made.mask].mean() > 0.1
@@ -54,7 +55,7 @@ def test_a_drawn_occluder_leaves_the_rest_alone(faces, kind):
 
 
 def test_drawn_occluders_lie_where_they_belong(faces):
-    points = faces.plain.landmarks[:, list(FIVE)]
+    points = faces.points
     mouth = points[:, 3:].mean(1, keepdim=True)
     eyes, nose = points[:, :2], points[:, 2:3]
     assert not visible(mouth, drawn(faces, "mask").mask).any()
@@ -78,9 +79,9 @@ def test_a_drawn_occluder_moves_with_the_points_and_not_with_the_batch(faces, ki
 
 def test_drawing_refuses_what_does_not_fit(faces):
     with pytest.raises(ValueError, match="glasses, mask, hand"):
-        draw("hat", faces.plain.image, faces.plain.landmarks[:, :5], faces.numbers)
+        draw("hat", faces.image, faces.points, faces.numbers)
     with pytest.raises(ValueError, match=r"\(16, 5, 2\)"):
-        draw("mask", faces.plain.image, faces.plain.landmarks, faces.numbers)
+        draw("mask", faces.image, faces.points[:, :4], faces.numbers)
 
 
 class Points:
@@ -94,7 +95,7 @@ class Points:
 def test_photographs_get_every_drawn_kind_and_bad_ones_are_named(faces, tmp_path):
     for person, row in (("a", 0), ("b", 2)):
         (tmp_path / person).mkdir()
-        pixels = ((faces.plain.image[row] + 1) * 127.5).byte().permute(1, 2, 0).numpy()
+        pixels = ((faces.image[row] + 1) * 127.5).byte().permute(1, 2, 0).numpy()
         Image.fromarray(pixels).save(tmp_path / person / "1.png")
     Image.new("RGB", (64, 64)).save(tmp_path / "a" / "2.png")
     (tmp_path / "b" / "2.png").write_bytes(b"no picture")

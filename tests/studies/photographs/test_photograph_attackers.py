@@ -10,7 +10,7 @@ from study_fakes import CountingMesh, write_people
 from faceanon.backbones.classical import Blur
 from faceanon.errors import UserError
 from faceanon.pipeline import Pipeline
-from faceanon.studies.photographs.attackers import AsShown, JudgedBundle, PaintedOver, attack_figures, judged
+from faceanon.studies.photographs.attackers import AsShown, PaintedOver, attack_figures
 from faceanon.studies.photographs.judges import Judge
 from faceanon.studies.photographs.people import find_people
 from faceanon.studies.security.base import BUDGETS, Budget
@@ -45,7 +45,6 @@ def test_attackers_are_measured_beside_a_painted_over_face_and_kept(blur, people
             assert 0 <= low <= figures.values[f"{name}{reference}"] <= high <= 1
     assert figures.values["attack/people"] == 3
     assert figures.values["attack/chance"] == pytest.approx(2 / 8)
-    assert not isinstance(blur.backbone.bundle, JudgedBundle)
     seen = mesh.seen
     again = attack_figures(blur, judge_of(blur), mesh, people, "tiny", tmp_path)
     assert again == figures
@@ -63,17 +62,6 @@ def test_attackers_are_measured_beside_a_painted_over_face_and_kept(blur, people
         path.write_text(json.dumps({"values": {}}))
     with pytest.raises(UserError, match="is damaged: delete it"):
         attack_figures(blur, judge_of(blur), mesh, people, "tiny", tmp_path)
-
-
-def test_the_judge_from_outside_leaves_everything_else_to_the_bundle(blur):
-    own = blur.backbone.bundle
-    with judged(blur.backbone, judge_of(blur)):
-        bundle = blur.backbone.bundle
-        assert bundle.has("judge")
-        assert bundle.judge_name == "tiny judge"
-        assert bundle.image_size == own.image_size
-        assert bundle.recogniser is own.recogniser
-    assert blur.backbone.bundle is own
 
 
 def test_a_face_without_a_picture_is_attacked_as_the_product_shows_it(blur, tiny_bundle):

@@ -10,10 +10,10 @@ from study_fakes import colour_judge
 from faceanon.landmarks.drawings import LEFT_CHEEK, RIGHT_CHEEK
 from faceanon.landmarks.expression import LOWER_LIP, UPPER_LIP, expression
 from faceanon.landmarks.mesh import LEFT_EYE, LEFT_MOUTH, NOSE, RIGHT_EYE, RIGHT_MOUTH
+from faceanon.metrics.recognition import chance, compare_all
 from faceanon.studies.photographs.figures import (
     Figures,
     add_statistic,
-    chance,
     judge_figures,
 )
 from faceanon.studies.photographs.judges import Judge, accepted
@@ -43,7 +43,7 @@ def test_the_euclidean_judge_compares_rows_as_it_compares_all_with_all():
     some, others = torch.randn(5, 8), torch.randn(5, 8)
     for kind in ("cosine", "euclidean"):
         judge = Judge("x", lambda image: image, kind)
-        everything = judge.compare(some, others)
+        everything = compare_all(judge.prepared(some), judge.prepared(others), kind)
         assert torch.allclose(everything.diagonal(), judge.compare_rows(some, others), atol=1e-6)
     assert judge.compare_rows(some, torch.full_like(some, math.nan)).isnan().all()
 

@@ -17,19 +17,21 @@ from attack_fakes import (
     shrink,
     target,
 )
+from sklearn.linear_model import Ridge
 from sklearn.metrics import roc_auc_score
 
 from faceanon.errors import UserError
+from faceanon.metrics.recognition import chance
 from faceanon.studies.security.base import DoesNotApplyError, graded
 from faceanon.studies.security.collisions import collisions, nearest_pair
 from faceanon.studies.security.disturbance import DISTURBANCES, disturbance
 from faceanon.studies.security.kdf_cost import kdf_cost
 from faceanon.studies.security.known_pairs import known_pairs
-from faceanon.studies.security.leak import leak
+from faceanon.studies.security.leak import RIDGE, apply_ridge, leak, ridge
 from faceanon.studies.security.linkability import linkability
 from faceanon.studies.security.parrot import parrot
 from faceanon.studies.security.password_bit import changed, derive, flipped, password_bit
-from faceanon.studies.security.recognised import chance, recognised
+from faceanon.studies.security.recognised import recognised
 from faceanon.studies.security.reidentify import reidentify
 from faceanon.studies.security.restorer import Restorer
 from faceanon.studies.security.training import LogisticDetector, least_squares
@@ -278,3 +280,15 @@ def test_pictures_without_pairs_are_refused():
 
 def test_bounds_belong_to_the_better_side():
     assert [graded(value, 0.05, 0.2) for value in (0.05, 0.051, 0.2, 0.21)] == ["holds", "partly", "partly", "fails"]
+
+
+def test_what_is_read_linearly_equals_scikit_learn():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(120, 20, generator=generator, dtype=torch.float64)
+    y = x[:, :2] + 0.1 * torch.randn(120, 2, generator=generator, dtype=torch.float64)
+    centred = x[:60] - x[:60].mean(0)
+    penalty = float(RIDGE * centred.square().sum() / x.shape[1])
+    expected = Ridge(alpha=penalty).fit(x[:60].numpy(), y[:60].numpy()).predict(x[60:].numpy())
+    torch.testing.assert_close(
+        apply_ridge(ridge(x[:60], y[:60]), x[60:]), torch.from_numpy(expected), atol=1e-8, rtol=0
+    )

@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 import torch
-from attack_fakes import BUDGET, Irreversible, Shift, pictures, target, training_faces
+from attack_fakes import BUDGET, SIZE, Irreversible, Shift, pictures, target, training_faces
+from PIL import Image
 
 from faceanon.errors import UserError
 from faceanon.metrics.strict import typed
@@ -122,35 +124,23 @@ def test_findings_survive_a_file():
     assert typed(Membership, json.loads(json.dumps(asdict(found))), "x") == found
 
 
-def test_training_faces_are_those_of_the_training():
-    """Exactly the pictures that the training's data module shows, first person of each group; outsiders are others."""
-    from faceanon.data.synthetic.datamodule import SyntheticFaces
-
+def test_training_faces_are_those_of_the_folder_and_outsiders_those_of_the_test(tmp_path):
+    for person in range(5):
+        folder = tmp_path / f"p{person}"
+        folder.mkdir()
+        for photo in range(2):
+            Image.new("RGB", (SIZE, SIZE), (40 * person, 100 * photo, 9)).save(folder / f"{photo}.png")
     budget = replace(BUDGET, members=3)
-    inside, outside = study._training("4:9", Target_of(24), budget)()
-    data = SyntheticFaces(24, train_groups=4, batch_size=4, seed=9)
-    data.setup("fit")
-    rows = data._sets["train"][[0, 1, 4, 5, 8, 9]]
-    assert torch.equal(inside.image, rows.image)
-    assert torch.equal(inside.identity, rows.identity)
-    assert inside.image.shape == outside.image.shape
-    assert torch.cdist(inside.factors[:, :28], outside.factors[:, :28]).min() > 0.5
-
-
-class Target_of:  # noqa: N801 - stands for a method
-    def __init__(self, side):
-        self.image_size = side
-
-
-@pytest.mark.parametrize("text", ["4", "4:", ":1", "x:1", "1:0", "-4:1", "4:1:2"])
-def test_wrong_training_faces_are_one_line(text):
-    with pytest.raises(UserError, match="GROUPS:SEED"):
-        study._training(text, Target_of(24), BUDGET)
+    test = pictures(0, 6, 2)
+    inside, outside = study._training(tmp_path, test, Shift(), budget)()
+    reds = ((inside.image[:, 0, 0, 0] + 1) * 127.5).round().int().tolist()
+    assert sorted(reds) == [0, 0, 40, 40, 80, 80]
+    assert torch.equal(outside.image, test.image[:6])
 
 
 def test_training_faces_without_the_attack_are_refused():
     with pytest.raises(UserError, match="is for membership, which --attacks leaves out"):
-        study.run_security(study.SecurityOptions("blur", attacks="leak", trained_on="4:0"))
+        study.run_security(study.SecurityOptions("blur", attacks="leak", trained_on=Path("faces")))
 
 
 def test_a_target_keeps_what_it_was_given():

@@ -178,7 +178,7 @@ def test_command_attacks_a_preset(tmp_path, monkeypatch, capsys):
         return pictures(0, 6), lambda: pictures(50, 6), {"protocol": "none", "attacker": "fakes"}
 
     monkeypatch.setattr(study, "method", lambda name: Shift().eval())
-    monkeypatch.setattr(study, "procedural", few)
+    monkeypatch.setattr(study, "photographs", few)
     words = ("--model", "shift", "--out", tmp_path / "page", "--attacks", "kdf_cost", "--core-hour-price", 2)
     assert command.run(arguments(*words)) == 0
     printed = capsys.readouterr()
@@ -207,20 +207,6 @@ def test_methods_by_name():
         study.method("riddle")
     with pytest.raises(UserError, match="no model at nobody"):
         study.method("nobody")
-
-
-def test_procedural_faces_share_nobody_with_the_attacker(monkeypatch):
-    from faceanon.metrics import protocol
-
-    real = protocol.load_protocol(study.PROTOCOL)
-    small = replace(real, pictures=replace(real.pictures, people=3, images=6))
-    monkeypatch.setattr(protocol, "load_protocol", lambda name: small)
-    budget = replace(BUDGET, known_people=3)
-    test, attacker, about = study.procedural(study.method("mask"), budget, SecurityOptions("mask"))
-    known = attacker()
-    assert test.image.shape == known.image.shape == (6, 3, 64, 64)
-    assert torch.cdist(test.factors[:, :28], known.factors[:, :28]).min() > 0.5
-    assert about["protocol"] == "synth64-v1"
 
 
 def test_photographs_are_split_by_person(tmp_path):

@@ -1,8 +1,10 @@
 """What the tests of the papers' tables share."""
 
 import torch
+import yaml
 from PIL import Image
 
+from faceanon.metrics.protocol import folder
 from metrics.metric_fakes import Shift
 
 ALL = ["dbaf-1", "dbaf-2", "dbaf-3", "dbaf-4", "hford-1", "hford-2", "hford-3"]
@@ -15,6 +17,16 @@ def shift():
     backbone.init_args = {"bundle": "fake"}
     backbone.weight = torch.nn.Parameter(torch.ones(1))
     return backbone
+
+
+def small_protocol(place):
+    """The protocol of the photographs that ship, at 64 px and without detectors, as a file in a folder."""
+    written = yaml.safe_load((folder() / "photo128-v1.yaml").read_text())
+    written["pictures"]["image_size"] = 64
+    written["detectors"] = []
+    path = place / "small.yaml"
+    path.write_text(yaml.safe_dump(written))
+    return str(path)
 
 
 def plain_photographs(folder):

@@ -1,4 +1,3 @@
-import io
 import json
 import math
 from dataclasses import replace
@@ -6,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from rich.console import Console
 from table_cases import ALL
 
 from faceanon.errors import UserError
@@ -17,15 +15,16 @@ from faceanon.studies.tables import spec
 from faceanon.studies.tables.filled import as_json, fill
 from faceanon.studies.tables.names import Names, expand, resolve
 from faceanon.studies.tables.spec import AblationTraining, check_table, known_tables, load_table
-from faceanon.studies.tables.text import markdown, print_table
+from faceanon.studies.tables.text import markdown
+from faceanon.studies.tables.text import text as terminal
 
 REPO = Path(__file__).resolve().parents[3]
 NAMES = Names("synth64", "conv_judge", "irse_synth", ())
 
 
 def shipped_results():
-    """What `faceanon test` measured of the shipped model."""
-    return load_results(REPO / "checkpoints" / "dbaf_synth64")
+    """What `faceanon test` measured of a method with all figures."""
+    return load_results(Path(__file__).parent)
 
 
 def test_the_twelve_tables_are_there():
@@ -58,10 +57,9 @@ def test_every_figure_of_a_table_is_one_that_we_measure(name):
 def test_the_names_that_fill_rows_are_presets_or_say_how_they_are_trained(name):
     presets = {path.stem for path in (REPO / "configs" / "backbone").glob("*.yaml")}
     for row in load_table(name).rows:
-        assert row.train or row.photographs or set(row.ours) <= presets
-        for training in (*row.train, *row.photographs):
-            for file in (training.config, *training.overlays):
-                assert (REPO / "configs" / f"{file}.yaml").is_file(), row.trained_by
+        assert row.train or row.note or set(row.ours) <= presets
+        for training in row.train:
+            assert (REPO / "configs" / f"{training.config}.yaml").is_file(), row.trained_by
 
 
 def test_corrections_follow_from_the_reasons_that_they_name():
@@ -129,8 +127,10 @@ def test_a_correction_needs_a_reason():
 def own_ablations(tmp_path, monkeypatch):
     """A file of dbaf-4 whose `no_cid` is trained as the given entry says; loading it gives the row."""
 
+    shipped = spec.folder() / "dbaf-4.yaml"
+
     def loaded(train):
-        data = yaml.safe_load((REPO / "configs/tables/dbaf-4.yaml").read_text())
+        data = yaml.safe_load(shipped.read_text())
         (row,) = [row for row in data["blocks"][0]["rows"] if row["id"] == "no_cid"]
         row["train"] = train
         (tmp_path / "dbaf-4.yaml").write_text(yaml.safe_dump(data))
@@ -142,23 +142,22 @@ def own_ablations(tmp_path, monkeypatch):
 
 
 def test_a_recipe_is_a_list_of_trainings_and_reads_as_a_sentence(own_ablations):
-    row = own_ablations([{"config": "dbaf_s1", "overlays": ["ablation/a", "ablation/b"]}, {"config": "dbaf_s2"}])
-    assert row.train == (AblationTraining("dbaf_s1", ("ablation/a", "ablation/b")), AblationTraining("dbaf_s2"))
-    on_photographs = "trained on photographs by photo128/dbaf_s2 + ablation/photo128_no_cid, with no init_from"
-    assert row.trained_by == f"trained by dbaf_s1 + ablation/a + ablation/b, then dbaf_s2; {on_photographs}"
-    alone = own_ablations([{"config": "dbaf_s2", "overlays": ["ablation/a"], "from_scratch": True}])
-    assert alone.trained_by == f"trained by dbaf_s2 + ablation/a, with no init_from; {on_photographs}"
-    assert replace(alone, photographs=()).trained_by == "trained by dbaf_s2 + ablation/a, with no init_from"
-    assert replace(alone, train=(), photographs=()).trained_by == ""
+    depth = {"model.init_args.backbone.init_args.cid_depth": 0}
+    row = own_ablations([{"config": "dbaf_s1", "set": depth}, {"config": "dbaf_s2"}])
+    assert row.train == (AblationTraining("dbaf_s1", depth), AblationTraining("dbaf_s2"))
+    assert row.trained_by == "trained by dbaf_s1 cid_depth=0, then dbaf_s2"
+    alone = own_ablations([{"config": "dbaf_s2", "set": depth, "from_scratch": True}])
+    assert alone.trained_by == "trained by dbaf_s2 cid_depth=0, with no init_from"
+    assert replace(alone, train=()).trained_by == ""
 
 
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        ("dbaf_s1 + ablation/x, then dbaf_s2", r"row no_cid: train is a list now.*\{config: dbaf_s1, overlays"),
-        ([{"config": "dbaf_s1", "overlay": ["ablation/x"]}], "unknown entry 'overlay'"),
-        ([{"config": "dbaf_s1", "overlays": "ablation/x"}], "overlays must be a list"),
-        ([{"overlays": ["ablation/x"]}], "entry 'config' is missing"),
+        ("dbaf_s1, then dbaf_s2", "train must be a list"),
+        ([{"config": "dbaf_s1", "overlays": ["x"]}], "unknown entry 'overlays'"),
+        ([{"config": "dbaf_s1", "set": ["x"]}], "set must be entries"),
+        ([{"set": {}}], "entry 'config' is missing"),
         (["dbaf_s1", "dbaf_s2"], "expected entries"),
         ([{"config": "dbaf_s1"}, {"config": "dbaf_s2", "from_scratch": True}], "only the first training"),
     ],
@@ -262,17 +261,15 @@ def test_the_wish_turns_round_where_persons_are_brought_back():
 
 
 def test_terminal_markdown_and_json_show_the_same(quality):
-    file = io.StringIO()
-    print_table(quality, ["Ours: so many pictures."], Console(file=file, width=80))
     text = markdown(quality, ["Ours: so many pictures."])
-    for shown in (file.getvalue(), text):
+    for shown in (terminal(quality, ["Ours: so many pictures."]), text):
         assert "Ours: so many pictures." in shown
         assert "35.20" in shown
         assert "29.2" in shown
         assert "not run (give riddle)" in shown
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in rows}) == 1
-    assert "**0.975**<br>0.950 to 0.990" in text
+    assert "**0.975** (0.950 to 0.990)" in text
     content = json.loads(json.dumps(as_json(quality)))
     lines = content["blocks"][0]["rows"][2]["lines"]
     assert lines[0]["figures"] == {"mse": 0.00032, "psnr": 35.2}

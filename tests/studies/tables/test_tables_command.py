@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from table_cases import ALL, plain_photographs
+from table_cases import ALL, plain_photographs, small_protocol
 
 from faceanon.__main__ import main
 from faceanon.errors import UserError
+from faceanon.metrics.protocol import folder
 from faceanon.studies.tables import measure as tables_run
 from faceanon.studies.tables import run as command
 from stages.stage_probes import SMALL_CID
@@ -59,12 +60,15 @@ def test_methods_without_weights_are_not_made_up(method, message, tiny_bundle):
         command.build(command.Given(method, None), Bundle(tiny_bundle))
 
 
-def test_a_method_of_another_bundle_is_refused(tiny_bundle):
+def test_a_method_of_another_bundle_is_refused(tiny_bundle, tmp_path):
     from faceanon.weights.bundle import Bundle
 
+    def another(networks):
+        networks["recogniser"]["sha256"] = "0" * 64
+
     blur = command.build(command.Given("blur", None), Bundle(tiny_bundle))
-    with pytest.raises(UserError, match="blur stands on bundle 'tiny64', whose recogniser is not that of 'synth64'"):
-        tables_run.check_bundle("blur", blur, Bundle("synth64"))
+    with pytest.raises(UserError, match="blur stands on bundle 'tiny64', whose recogniser is not that of 'tiny64'"):
+        tables_run.check_bundle("blur", blur, changed_bundle(tiny_bundle, another, tmp_path / "another"))
     with pytest.raises(UserError, match="blur stands on bundle 'tiny64' of pictures of 64 px, 'photo128' of 128 px"):
         tables_run.check_bundle("blur", blur, Bundle("photo128"))
 
@@ -107,6 +111,7 @@ def test_a_name_with_several_models_is_several_trainings():
 def test_one_command_writes_a_table(tiny_bundle, tmp_path, capsys):
     words = ["report", "tables", "ifadit-4", "ifadit-3", "--methods", "blur", "scramble", "--limit", "4"]
     words += ["--bundle", str(tiny_bundle), "--kffa-keys", "2", "--tsne-keys", "2", "--out", str(tmp_path)]
+    words += ["--protocol", small_protocol(tmp_path)]
     assert main(words) == 0
     out = capsys.readouterr().out
     assert "scramble (not in the paper)" in out
@@ -142,7 +147,7 @@ def test_two_trainings_of_a_method_fill_one_row(tiny_bundle, tmp_path, capsys):
     from faceanon.models import save_backbone
 
     words = ["report", "tables", "dbaf-2", "ifadit-4", "--bundle", str(tiny_bundle), "--limit", "4", "--kffa-keys", "2"]
-    words += ["--tsne-keys", "2", "--out", str(tmp_path / "out"), "--methods"]
+    words += ["--tsne-keys", "2", "--out", str(tmp_path / "out"), "--protocol", small_protocol(tmp_path), "--methods"]
     for seed in (0, 1):
         torch.manual_seed(seed)
         save_backbone(DBAF(str(tiny_bundle), **SMALL_CID), tmp_path / f"seed{seed}")
@@ -169,7 +174,7 @@ def test_two_trainings_of_a_method_fill_one_row(tiny_bundle, tmp_path, capsys):
 
 def test_photographs_stay_out_of_the_page_and_of_sheets(photographs, tiny_bundle, tmp_path):
     """A protocol on photographs of a test's own; only what is asked for shows faces, in a file of its own."""
-    written = yaml.safe_load((REPO / "configs" / "eval" / "hford-v1.yaml").read_text())
+    written = yaml.safe_load((folder() / "hford-v1.yaml").read_text())
     written["pictures"]["image_size"] = 64
     written["detectors"] = []
     protocol = tmp_path / "mine.yaml"
@@ -186,8 +191,8 @@ def test_photographs_stay_out_of_the_page_and_of_sheets(photographs, tiny_bundle
 @pytest.mark.parametrize("place", ["zoo/dbaf_s2/model", "zoo/dbaf_s2/report", "zoo/report"])
 def test_reports_beside_the_model_serve(tmp_path, monkeypatch, place):
     model = tmp_path / "zoo/dbaf_s2/model"
-    for folder in (model, tmp_path / place):
-        folder.mkdir(parents=True, exist_ok=True)
+    for made in (model, tmp_path / place):
+        made.mkdir(parents=True, exist_ok=True)
     (tmp_path / place / "results.json").touch()
     # What `cached` holds results to is tested with it; here only where they are looked for.
     monkeypatch.setattr(tables_run, "cached", lambda path, *rest: path if (path / "results.json").is_file() else None)

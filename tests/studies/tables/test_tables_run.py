@@ -33,7 +33,7 @@ def pictures():
     return TestPictures(batches, check.seen(), real=False)
 
 
-PROTOCOL = replace(load_protocol("synth64-v1"), draws=20, kid_subsets=2, kid_subset_size=8, jpeg_qualities=())
+PROTOCOL = replace(load_protocol("photo128-v1"), draws=20, kid_subsets=2, kid_subset_size=8, jpeg_qualities=())
 
 
 class TwoJudges(FakeBundle):
@@ -61,8 +61,8 @@ def test_a_method_is_measured_once_and_its_report_is_written(measured):
     setting, results, calls = measured
     assert calls == [(12, 36), (24, 36), (36, 36)]
     assert (setting.folder / "shift" / "report.html").is_file()
-    assert results.meta["protocol"]["name"] == "synth64"
-    assert "36 images instead of 400" in results.meta["protocol"]["deviations"]
+    assert results.meta["protocol"]["name"] == "photo128"
+    assert "36 images instead of 48" in results.meta["protocol"]["deviations"]
     assert "recognition_rate/trainer/recovered/file/l2_0.8" in results.figures
     again, calls = count_calls(shift(), setting)
     assert calls == []
@@ -135,13 +135,11 @@ def test_arguments_are_part_of_a_method():
     assert method_digest(one) == method_digest(other)
 
 
-def test_drawn_pictures_are_those_of_faceanon_test_or_the_first_of_them():
-    found = load_pictures(load_protocol("synth64-v1"), 64, limit=6)
+def test_the_pictures_that_ship_or_some_of_them():
+    found = load_pictures(load_protocol("photo128-v1"), 128, limit=6)
     assert found.seen.images == 6
-    assert found.seen.people == 3
     assert not found.real
-    assert found.one_each(2).shape == (2, 3, 64, 64)
-    assert torch.equal(found.one_each(2)[1], found.batches[0].image[2])
+    assert found.one_each(2).shape == (2, 3, 128, 128)
 
 
 @pytest.fixture
@@ -161,7 +159,7 @@ def test_listed_photographs_are_found_by_content(photographs, monkeypatch):
     from faceanon.files import sha256
 
     listed = {sha256(path): path.parent.name for path in sorted(photographs.rglob("*.png"))[1:]}
-    protocol = load_protocol("testbed-v1")
+    protocol = load_protocol("testbed128-v1")
     protocol = replace(protocol, pictures=replace(protocol.pictures, image_size=16))
     monkeypatch.setattr(type(protocol), "file_list", lambda self: listed)
     assert load_pictures(protocol, 16, [photographs]).seen.images == 5
@@ -173,13 +171,13 @@ def test_listed_photographs_are_found_by_content(photographs, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"image_size": 128}, "is for pictures of 64 px"),
-        ({"image_size": 64, "limit": 3}, "at least 4"),
-        ({"image_size": 64, "name": "testbed-v1"}, "--data FOLDER"),
+        ({"image_size": 64}, "is for pictures of 128 px"),
+        ({"image_size": 128, "limit": 3}, "at least 4"),
+        ({"image_size": 128, "name": "testbed128-v1"}, "--data FOLDER"),
     ],
 )
 def test_pictures_that_cannot_be_had(options, message):
-    protocol = load_protocol(options.pop("name", "synth64-v1"))
+    protocol = load_protocol(options.pop("name", "photo128-v1"))
     with pytest.raises(UserError, match=message):
         load_pictures(protocol, **options)
 

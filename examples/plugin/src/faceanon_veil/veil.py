@@ -30,7 +30,7 @@ class Veil(Backbone):
     paper = "Dinh et al., NICE: Non-linear Independent Components Estimation, ICLR workshop 2015"
     licence = "no code of others"
 
-    def __init__(self, bundle: str = "synth64", width: int = 16) -> None:
+    def __init__(self, bundle: str = "photo128_pictures", width: int = 16) -> None:
         super().__init__()
         self.bundle = Bundle(bundle)
         self.first, self.second = _shift(2, 1, width), _shift(1, 2, width)

@@ -10,10 +10,13 @@ from faceanon.errors import UserError
 MODEL_HELP = "folder of a trained model, name of a shipped one, .ckpt, or preset that needs no training, such as blur"
 
 
-def add_face_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --photos, --identities, --device and --seed."""
+def add_face_arguments(parser: argparse.ArgumentParser, photos: str) -> None:
+    """Add --photos, --identities, --device and --seed; `photos` says which pictures are taken without --photos."""
     parser.add_argument(
-        "--photos", type=Path, metavar="FOLDER", help="aligned photographs, a folder a person (default: drawn faces)"
+        "--photos",
+        type=Path,
+        metavar="FOLDER",
+        help=f"aligned photographs, a folder a person ({photos})",
     )
     parser.add_argument(
         "--identities", type=Path, metavar="FILE", help="list of picture and person, for --photos without such folders"

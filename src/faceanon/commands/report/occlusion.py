@@ -1,6 +1,6 @@
 """Measure what glasses, masks and hands do to a method, and what it does to them.
 
-  faceanon report occlusion --model dbaf_synth64
+  faceanon report occlusion --model persona_photo128
   faceanon report occlusion --model runs/mine/model --photos FOLDER --faces 200 --out runs/occlusion
 
 The same faces are anonymized with and without an occluder. --out gets a page, a table, a picture and the figures.
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="folder to write (%(default)s)")
     parser.add_argument("--faces", type=int, default=100, metavar="N", help="faces at most, two a person (%(default)s)")
     parser.add_argument("--batch-size", type=int, default=16, metavar="N", help="faces at a time (%(default)s)")
-    add_face_arguments(parser)
+    add_face_arguments(parser, "default: the synthetic ones that ship")
 
 
 def run(args: argparse.Namespace) -> int:

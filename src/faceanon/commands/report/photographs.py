@@ -1,7 +1,7 @@
 """Measure a model on photographs of persons: every figure that says whether their pictures are in good hands.
 
   faceanon report photographs --model runs/mine/model --pictures DIR --out runs/study --mobilefacenet 068.ckpt
-  faceanon report photographs --model dbaf_synth64 --pictures DIR --out runs/trial --people 12 --limit 8
+  faceanon report photographs --model runs/dbaf_s2/model --pictures DIR --out runs/trial --people 12 --limit 8
 
 The pictures are FFHQ-aligned faces, a folder a person, of persons whom no training saw. Each is anonymized through PNG
 files under several passwords, recovered with the right and with a wrong one, and looked at by recognisers, a detector

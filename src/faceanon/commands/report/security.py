@@ -1,7 +1,7 @@
 """Attack a model's anonymity in eleven ways, and say in plain words what came of it.
 
-  faceanon report security --model dbaf_synth64
-  faceanon report security --model runs/mine/model --attacks kdf_cost,parrot --out runs/security
+  faceanon report security --model persona_photo128 --photos faces
+  faceanon report security --model runs/mine/model --photos faces --attacks kdf_cost,parrot --out runs/security
 
 --out gets a page and the figures. The page says of each attack whether the model protects against it.
 """
@@ -27,10 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--core-hour-price", type=float, metavar="P", help="price of a core for an hour, for guesses")
     parser.add_argument(
         "--trained-on",
-        metavar="GROUPS:SEED",
-        help="procedural training faces, as data.train_groups and data.seed had them, for the membership test",
+        type=Path,
+        metavar="FOLDER",
+        help="photographs that the model was trained on, a folder a person, for the membership test",
     )
-    add_face_arguments(parser)
+    add_face_arguments(parser, "people whom the model was not trained on")
 
 
 def run(args: argparse.Namespace) -> int:

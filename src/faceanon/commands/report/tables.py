@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="models by the name of their row, several of one name for several trainings (default: the shipped model); "
         "NAME alone where no training is needed",
     )
-    parser.add_argument("--bundle", default="synth64", help="bundle that judges, by name or folder (%(default)s)")
-    parser.add_argument("--protocol", default="synth64-v1", metavar="NAME", help="of the evaluation (%(default)s)")
+    parser.add_argument("--bundle", default="photo128_prior", help="bundle that judges (%(default)s)")
+    parser.add_argument("--protocol", default="photo128-v1", metavar="NAME", help="of the evaluation (%(default)s)")
     parser.add_argument(
         "--data", nargs="+", type=Path, default=[], metavar="FOLDER", help="photographs, for a protocol on photographs"
     )

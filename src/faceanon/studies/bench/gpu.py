@@ -1,8 +1,8 @@
 """Stage 2 as one GPU trains it: the released pattern in float32, then ours step by step to all of gpu_fast.yaml.
 
-`examples/gpu_report.py` measures these cases; they are no part of `faceanon bench`. Every case sets its own precision,
-so that all stand beside each other in one run. One call of ours is a whole period of the lazy R1; the reference has R1
-in every step.
+`benchmarks/gpu_report.py` measures these cases; they are no part of `faceanon bench`. Every case sets its own
+precision, so that all stand beside each other in one run. One call of ours is a whole period of the lazy R1; the
+reference has R1 in every step.
 """
 
 from __future__ import annotations

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from faceanon.report.table import pipe
-from faceanon.studies.bench.compare import Comparison, compare, differences
+from faceanon.report.board import NOTHING as UNKNOWN
+from faceanon.report.board import Board, Cell, Column, Line
+from faceanon.studies.bench.compare import compare, differences
 from faceanon.studies.bench.record import BF16_PEAK, BenchFigure, Run
 
-UNKNOWN = "-"
 LEGEND = (
     "`per s` is of wall time, `per CPU-s` of processor time (of all threads); `spread` is the quartiles' distance by "
     "the median. `of peak` is the case's GFLOP/s by the larger one of a float32 matrix product and a 3 x 3 convolution "
@@ -19,19 +17,24 @@ LEGEND = (
 )
 
 
-def header(run: Run) -> list[str]:
-    """Titles of the columns of the table of cases; a run on a GPU has one more."""
-    columns = ["case", "unit", "per s", "per CPU-s", "spread", "GFLOP/unit", "of peak"]
+def cases(run: Run) -> Board:
+    """The table of all cases that were measured; a run on a GPU has one column more."""
+    titles = ["per s", "per CPU-s", "spread", "GFLOP/unit", "of peak"]
     if run.settings.cuda:
-        columns += ["of bf16 peak"]
-    return [*columns, "cost, GFLOP", "memory, MB", "working, MB"]
+        titles += ["of bf16 peak"]
+    titles += ["cost, GFLOP", "memory, MB", "working, MB"]
+    lines = []
+    for one in run.figures:
+        if not one.failed:
+            lines.append(Line(one.name, tuple(map(Cell, row(one, run)))))
+    return Board([Column(title="unit", left=True), *(Column(title=title) for title in titles)], lines, "case")
 
 
 def row(one: BenchFigure, run: Run) -> list[str]:
-    """The cells of one case, in the order of `header`."""
+    """The cells of one case, in the order of the columns of `cases`."""
     summary = one.summary()
     clock = run.clock
-    cells = [one.name, one.unit, number(summary["per_second"]), number(summary["per_cpu_second"])]
+    cells = [one.unit, number(summary["per_second"]), number(summary["per_cpu_second"])]
     cells += [
         percent(summary[f"spread_{clock}"]),
         number(summary["gflop_per_image"]),
@@ -108,38 +111,15 @@ def remarks(run: Run) -> list[str]:
 
 def terminal(run: Run, former: Run | None = None) -> str:
     """The table in plain text."""
-    measured = []
-    for one in run.figures:
-        if not one.failed:
-            measured.append(one)
     lines = [*facts(run), ""]
-    if measured:
-        rows = []
-        for one in measured:
-            rows.append(row(one, run))
-        lines += align([header(run), *rows])
+    board = cases(run)
+    if board.lines:
+        lines.append(board.text())
     if remarks(run):
         lines += ["", *remarks(run)]
     if former is not None:
         lines += ["", *comparison(run, former)]
     return "\n".join(lines)
-
-
-def align(rows: Sequence[Sequence[str]], left: int = 2) -> list[str]:
-    """Columns of equal width; the first `left` ones begin at the left."""
-    widths = []
-    for column in range(len(rows[0])):
-        widths.append(max(len(cells[column]) for cells in rows))
-    lines = []
-    for cells in rows:
-        padded = []
-        for i, (cell, w) in enumerate(zip(cells, widths, strict=True)):
-            if i < left:
-                padded.append(cell.ljust(w))
-            else:
-                padded.append(cell.rjust(w))
-        lines.append("  ".join(padded).rstrip())
-    return lines
 
 
 def comparison(run: Run, former: Run) -> list[str]:
@@ -150,15 +130,12 @@ def comparison(run: Run, former: Run) -> list[str]:
     lines = [f"against {former.when} at {(former.commit or 'installed')[:7]}, each by its own machine's peak:"]
     rows = []
     for one in comparisons:
-        rows.append(_ratios(one))
-    lines += align([["case", "times as fast", "memory"], *rows], left=1)
+        memory = UNKNOWN if one.memory is None else f"{one.memory:.2f}"
+        rows.append(Line(one.name, (Cell(f"{one.speed:.2f}"), Cell(memory))))
+    lines.append(Board([Column(title="times as fast"), Column(title="memory")], rows, "case").text())
     for line in differences(run, former):
         lines.append(f"  {line}")
     return lines
-
-
-def _ratios(one: Comparison) -> list[str]:
-    return [one.name, f"{one.speed:.2f}", UNKNOWN if one.memory is None else f"{one.memory:.2f}"]
 
 
 def markdown(run: Run, command: str, source: str | None = None, former: Run | None = None) -> str:
@@ -170,7 +147,6 @@ def markdown(run: Run, command: str, source: str | None = None, former: Run | No
         source: Name of the run's JSON, if it was written.
         former: A run to compare with.
     """
-    titles = header(run)
     lines = [
         "# Speed and memory",
         "",
@@ -183,10 +159,7 @@ def markdown(run: Run, command: str, source: str | None = None, former: Run | No
         lines += [f"- data: `{source}`"]
     if run.settings.device == "cpu" and _was_shared(run):
         lines.append("- The machine was shared with other work: read `per CPU-s`, `of peak` and `cost`, not `per s`.")
-    lines += ["", pipe(titles), pipe(["---"] * 2 + ["---:"] * (len(titles) - 2))]
-    for one in run.figures:
-        if not one.failed:
-            lines.append(pipe(row(one, run)))
+    lines += ["", cases(run).markdown().rstrip()]
     lines += ["", LEGEND, ""]
     for line in remarks(run):
         lines.append(f"- {line}")

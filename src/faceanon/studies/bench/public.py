@@ -92,8 +92,15 @@ def write_bundle(folder: Path, table: Table, files: bool = True) -> Path:
 
 
 @cache
-def random_bundle() -> Path:
-    """All networks of a stage in the public size, 1.6 GB: written once in a process, and removed when it ends."""
+def random_bundle(size: int = PUBLIC) -> Path:
+    """All networks of a stage, written once in a process, and removed when it ends.
+
+    Args:
+        size: Side of the faces in px; in the public size they take 1.6 GB, smaller ones are narrow, for trials.
+    """
     folder = tempfile.TemporaryDirectory(prefix="faceanon-bench-", ignore_cleanup_errors=True)
     atexit.register(folder.cleanup)
-    return write_bundle(Path(folder.name), network_table() | {"landmarks": ("landmarks68.Landmarks68", {}, {})})
+    narrow = 1 if size == PUBLIC else 8
+    return write_bundle(
+        Path(folder.name), network_table(size, narrow) | {"landmarks": ("landmarks68.Landmarks68", {}, {})}
+    )

@@ -1,4 +1,4 @@
-"""What a run found, as one small JSON file: the history in docs/results/log/bench/ is made of these."""
+"""What a run found, as one small JSON file: the history in notebook/bench/ is made of these."""
 
 from __future__ import annotations
 

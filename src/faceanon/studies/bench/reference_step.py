@@ -196,8 +196,7 @@ class ReferenceDisentangle(ReferenceStep):
         known = (batch.identity == batch.identity[source]) & (batch.identity >= 0)
         same = (source == torch.arange(len(batch), device=source.device)) | known
         drawn, original = self.embed(picture, batch.image)
-        taus = (settings.tau_positive, settings.tau_negative)
-        terms["contrastive"] = contrastive(drawn, original, same, *taus)
+        terms["contrastive"] = contrastive(drawn, original, same)
         terms["latent"] = latent_regulariser(self.backbone.w_plus(mixed), settings.latent_norm)
         return terms
 

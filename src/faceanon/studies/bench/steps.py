@@ -15,14 +15,13 @@ from typing import Any
 
 import lightning as L
 import torch
-import yaml
 from lightning.pytorch.callbacks import Callback
 from torch.utils.data import DataLoader, Dataset
 
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.presets import backbone_class
-from faceanon.data.synthetic.crossed import SyntheticSet, crossed_roll
-from faceanon.models import drawn_model
+from faceanon.data.prepared import shipped_faces, shipped_pictures
+from faceanon.files import read_yaml
 from faceanon.paths import configs
 from faceanon.stages import AnonymizeStage, DisentangleStage
 from faceanon.stages.anonymize_terms import AnonymizeWeights
@@ -32,7 +31,9 @@ from faceanon.studies.bench.cases import Case, Work, register
 from faceanon.studies.bench.public import random_bundle
 from faceanon.studies.bench.settings import LIGHTNING, Settings
 from faceanon.types import FaceBatch
+from faceanon.weights.bundle import Bundle
 
+PHOTOGRAPHS = 128
 _STAGES: dict[str, tuple[type[BackboneStage[Any]], type]] = {
     "s1": (DisentangleStage, DisentangleWeights),
     "s2": (AnonymizeStage, AnonymizeWeights),
@@ -46,7 +47,8 @@ class Recipe:
     Args:
         preset: Method, as the files in configs/ name it.
         stage: `s1` or `s2`.
-        size: Side of the faces in px; 256 stands on random networks of the public size.
+        size: Side of the faces in px; 128 stands on the prior that ships, other sizes are the papers' setting on random
+            networks.
         batch: Faces a batch.
     """
 
@@ -71,9 +73,11 @@ class Repeated(Dataset[FaceBatch]):
 
 
 def faces(count: int, size: int) -> FaceBatch:
-    """Drawn faces in crossed groups with all that a stage may ask of a batch; `count` is a multiple of 4, or below."""
-    rows = SyntheticSet(crossed_roll(max(1, count // 4), 0, 0.3), size)
-    return rows[list(range(count))]
+    """So many of the photographs that ship, two a person."""
+    bundle = Bundle("photo128")
+    rows = shipped_pictures(bundle, "train")[:count]
+    number = torch.arange(count)
+    return FaceBatch(shipped_faces(bundle, rows, size), number // 2, torch.full((count,), -1))
 
 
 def build_stage(recipe: Recipe, **changes: Any) -> BackboneStage[Any]:  # noqa: ANN401 - a stage's settings
@@ -83,18 +87,15 @@ def build_stage(recipe: Recipe, **changes: Any) -> BackboneStage[Any]:  # noqa: 
         recipe: What.
         changes: Settings of the stage that differ from the config.
     """
-    config = yaml.safe_load((configs() / f"{recipe.preset}_{recipe.stage}.yaml").read_text())["model"]["init_args"]
-    method = yaml.safe_load((configs() / config.pop("backbone")).read_text())
-    arguments = dict(method.get("init_args") or {})
-    start = None
-    # At 64 px the bundle of the config ships with weights; larger networks are drawn at random.
-    if recipe.size == 64:
-        if recipe.preset == "dbaf_keyed":
-            start = drawn_model()
-    else:
-        arguments["bundle"] = str(random_bundle())
+    name = f"{recipe.preset}_{recipe.stage}"
+    if recipe.size != PHOTOGRAPHS:
+        name = f"paper/{name}"
+    config = read_yaml(configs() / f"{name}.yaml")["model"]["init_args"]
+    method = _method(config.pop("backbone"))
+    if recipe.size != PHOTOGRAPHS:
+        method["init_args"]["bundle"] = str(random_bundle(recipe.size))
     kind, weights = _STAGES[recipe.stage]
-    backbone: Backbone = backbone_class(method["class_path"])(**arguments)
+    backbone: Backbone = backbone_class(method["class_path"])(**method["init_args"])
     for name in ("optimizer_g", "optimizer_d"):
         if name in config:
             config[name] = _optimizer(config[name])
@@ -102,10 +103,20 @@ def build_stage(recipe: Recipe, **changes: Any) -> BackboneStage[Any]:  # noqa: 
     # A measured training leaves nothing behind.
     for name in ("export", "report"):
         config.pop(name, None)
-    stage = kind(backbone=backbone, **{**config, "init_from": start, "samples_every": 0, **changes})
+    stage = kind(backbone=backbone, **{**config, "samples_every": 0, **changes})
     # Random weights need no statistics, and there is no datamodule to take them from.
     stage.initialised = True
     return stage
+
+
+def _method(described: Any) -> dict[str, Any]:  # noqa: ANN401 - as a config has it
+    """Class and arguments of a stage's backbone: of a file, of a file with changes, or as they stand there."""
+    if isinstance(described, str):
+        described = {"base": described, "init_args": {}}
+    if "base" not in described:
+        return {"class_path": described["class_path"], "init_args": dict(described["init_args"])}
+    preset = read_yaml(configs() / described["base"])
+    return {"class_path": preset["class_path"], "init_args": {**preset["init_args"], **described["init_args"]}}
 
 
 def _optimizer(described: dict[str, Any]) -> Callable[..., Any]:
@@ -226,8 +237,8 @@ def step(settings: Settings, recipe: Recipe) -> Work:
 def _cases() -> Iterator[Case]:
     uses = frozenset({"device", "precision"})
     for number in (1, 2):
-        small = Recipe("dbaf_keyed", f"s{number}", 64, 16)
-        about = f"dbaf_keyed, stage {number}, 64 px, batch 16, the shipped model"
+        small = Recipe("dbaf", f"s{number}", PHOTOGRAPHS, 4)
+        about = f"DBAF's stage {number} on photographs, 128 px, batch 4, the shipped prior"
         yield Case(f"stage{number}", about, partial(step, recipe=small), uses=uses)
     for number in (1, 2):
         public = Recipe("dbaf", f"s{number}", 256, 2)

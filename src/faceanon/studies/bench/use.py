@@ -1,4 +1,4 @@
-"""What users wait for: photos, the command line's start, drawn faces, loading, evaluation."""
+"""What users wait for: photos, the command line's start, loading, evaluation."""
 
 from __future__ import annotations
 
@@ -13,26 +13,24 @@ import numpy as np
 import torch
 from PIL import Image
 
+from faceanon.data.files import read_photos
 from faceanon.data.folder import FolderFaces
-from faceanon.data.synthetic.crossed import SyntheticSet, held_out_roll
-from faceanon.data.synthetic.datamodule import SyntheticFaces
-from faceanon.data.synthetic.factors import sample_attributes, sample_identity
-from faceanon.data.synthetic.render import render
+from faceanon.data.prepared import shipped_photos
 from faceanon.errors import UserError
 from faceanon.key import Password, Secret
 from faceanon.metrics.evaluation import Evaluation
-from faceanon.models import default_model, drawn_model
+from faceanon.models import default_model
 from faceanon.photo.party import CROWD, photo_crowd
 from faceanon.pipeline.many.engine import run_tasks
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.tasks import AnonymizeTask, Output
 from faceanon.studies.bench.cases import Case, Work, register
 from faceanon.studies.bench.settings import Settings
+from faceanon.studies.bench.steps import faces
 
 PHOTO = 512
 FACE = 256
 PHOTOS = 4
-DRAWN = 32
 LOADED = 256
 EVALUATED = 16
 CROWDS = 2
@@ -40,21 +38,17 @@ BATCH = 16
 
 
 def photo(index: int) -> Image.Image:
-    """A soft background with one drawn face in the middle."""
-    generator = torch.Generator().manual_seed(index)
-    identity = sample_identity(1, generator)
-    attributes = sample_attributes(1, generator, occlusion=0.0)
-    face = render(identity, attributes, FACE).image[0].permute(1, 2, 0)
+    """A soft background with the picture of one person in the middle."""
+    face = read_photos([shipped_photos("test")[index].path], FACE)[0]
     coarse = np.random.default_rng(index).integers(60, 200, (8, 8, 3), dtype=np.uint8)
     pixels = np.array(Image.fromarray(coarse).resize((PHOTO, PHOTO), Image.Resampling.BICUBIC))
     start = (PHOTO - FACE) // 2
-    pixels[start : start + FACE, start : start + FACE] = ((face + 1) * 127.5).round().byte().numpy()
+    pixels[start : start + FACE, start : start + FACE] = face
     return Image.fromarray(pixels)
 
 
 def _pipeline(settings: Settings) -> Pipeline:
-    """The shipped model of procedural faces, so that figures of all releases compare."""
-    return Pipeline.load(drawn_model(), device=settings.device)
+    return Pipeline.load(default_model(), device=settings.device)
 
 
 def photos_in_memory(settings: Settings) -> Work:
@@ -76,9 +70,8 @@ def photos_of_a_folder(settings: Settings) -> Work:
 
 
 def crowds_of_a_folder(settings: Settings) -> Work:
-    """The same of group photos, with the model of photographs that is the default."""
-    pipeline = Pipeline.load(default_model(), device=settings.device)
-    return _folder(settings, pipeline, list(map(photo_crowd, range(CROWDS))), CROWDS * CROWD)
+    """The same of group photos."""
+    return _folder(settings, _pipeline(settings), list(map(photo_crowd, range(CROWDS))), CROWDS * CROWD)
 
 
 def _folder(settings: Settings, pipeline: Pipeline, pictures: Sequence[Image.Image], images: int) -> Work:
@@ -115,32 +108,16 @@ def process(settings: Settings, words: Sequence[str]) -> Work:
     return Work(call, in_children=True)
 
 
-def drawn_faces(settings: Settings) -> Work:
-    """The renderer, with its ground truth."""
-    generator = torch.Generator().manual_seed(settings.seed)
-    identity = sample_identity(DRAWN, generator)
-    attributes = sample_attributes(DRAWN, generator)
-    return Work(lambda: render(identity, attributes, 64), DRAWN)
-
-
 def _epoch(loader: torch.utils.data.DataLoader[object]) -> None:
     for _ in loader:
         pass
 
 
-def loading_drawn(settings: Settings) -> Work:
-    """An epoch of `SyntheticFaces` from memory, batches of 16 at 64 px."""
-    data = SyntheticFaces(train_groups=LOADED // 4, val_identities=4, batch_size=BATCH)
-    data.setup("fit")
-    return Work(lambda: _epoch(data.train_dataloader()), LOADED)
-
-
 def loading_folder(settings: Settings, memory: bool) -> Work:
     """An epoch of `FolderFaces`, batches of 16 at 64 px, from memory or from JPEGs."""
     scratch = tempfile.TemporaryDirectory()
-    roll = held_out_roll("test", LOADED // 4, 4, 0.0, 0)
-    pictures = SyntheticSet(roll, 64).photos.image.permute(0, 2, 3, 1).numpy()
-    for index, pixels in enumerate(pictures):
+    photos = [*shipped_photos("train"), *shipped_photos("test")]
+    for index, pixels in enumerate(read_photos([item.path for item in photos[:LOADED]], 64)):
         person = Path(scratch.name, f"{index // 4:03}")
         person.mkdir(exist_ok=True)
         Image.fromarray(pixels).save(person / f"{index}.jpg", quality=95)
@@ -158,9 +135,7 @@ def evaluation(settings: Settings) -> Work:
     """`Evaluation.update` with the shipped model on a batch: what `faceanon test` does but for the last sums."""
     pipeline = _pipeline(settings)
     backbone = pipeline.backbone
-    batch = SyntheticSet(held_out_roll("test", EVALUATED // 2, 2, 0.3, 0), 64)[list(range(EVALUATED))].to(
-        settings.device
-    )
+    batch = faces(EVALUATED, backbone.image_size).to(settings.device)
 
     def call() -> None:
         with torch.no_grad():
@@ -177,7 +152,7 @@ register(
     Case("photos-folder", "faceanon anonymize on a folder of such JPEGs", photos_of_a_folder, "photo", _DEVICE),
     Case(
         "crowds-folder",
-        "the same on group photos of twelve people, 1614 px, the default model",
+        "the same on group photos of twelve people, 1614 px",
         crowds_of_a_folder,
         "face",
         _DEVICE,
@@ -185,8 +160,6 @@ register(
     ),
     Case("start-import", "import faceanon", partial(process, words=["-c", "import faceanon"]), "start", _NONE),
     Case("start-help", "faceanon --help", partial(process, words=["-m", "faceanon", "--help"]), "start", _NONE),
-    Case("drawn-faces", "procedural faces with ground truth, 64 px", drawn_faces, "image", _NONE),
-    Case("loading-drawn", "training batches of procedural faces from memory, 64 px", loading_drawn, "image", _NONE),
     Case(
         "loading-memory",
         "training batches of a folder's photographs from memory, 64 px",
@@ -201,5 +174,5 @@ register(
         "image",
         _NONE,
     ),
-    Case("evaluation", "Evaluation.update with the shipped model, 64 px", evaluation, "image", _DEVICE),
+    Case("evaluation", "Evaluation.update with the shipped model, 128 px", evaluation, "image", _DEVICE),
 )

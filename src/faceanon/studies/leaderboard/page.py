@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.metrics.comparison import protocol_label
 from faceanon.metrics.protocol import known, load_protocol
-from faceanon.report.figures import Better, better, explain, format_interval, format_value
-from faceanon.report.methods import COLUMNS, named, summary
+from faceanon.report.board import Better, Cell, Column
+from faceanon.report.figures import better, explain, format_value
+from faceanon.report.methods import COLUMNS, named, summary, summary_cell
 from faceanon.report.page import data_uri, render
 from faceanon.studies.leaderboard.entries import Entry
 from faceanon.studies.leaderboard.scatter import Point, Scatter, scatter
@@ -25,40 +26,6 @@ HIDDEN = "deid_rate/{judge}"
 FOUND = "deid_rate_gallery/{judge}"
 RECOVERED = "recovery_rate/{judge}/file"
 PLOTS = (("kid", "KID"), ("landmark_distance/anonymized", "landmarks moved, px"))
-
-
-@dataclass(frozen=True)
-class LeaderboardHeading:
-    """A heading of the table.
-
-    Args:
-        group: What the column is about.
-        title: Of the column.
-        about: What the figure means, in plain words.
-        better: Which direction is good.
-    """
-
-    group: str
-    title: str
-    about: str
-    better: Better
-
-
-@dataclass
-class LeaderboardCell:
-    """A figure of one method.
-
-    Args:
-        text: As it is shown.
-        small: Interval or spread, under it.
-        value: To sort by; None sorts last.
-        best: Whether no other method without warnings is better.
-    """
-
-    text: str
-    small: str = ""
-    value: float | None = None
-    best: bool = False
 
 
 @dataclass
@@ -76,7 +43,7 @@ class LeaderboardRow:
     number: int
     entry: Entry
     figures: dict[str, float]
-    cells: list[LeaderboardCell]
+    cells: list[Cell]
     protocol: str
 
     @property
@@ -134,9 +101,7 @@ def write_leaderboard(path: str | Path, entries: Sequence[Entry], marks: Sequenc
     return Path(path)
 
 
-def leaderboard_rows(
-    entries: Sequence[Entry], comparable: bool = True
-) -> tuple[list[LeaderboardRow], list[LeaderboardHeading]]:
+def leaderboard_rows(entries: Sequence[Entry], comparable: bool = True) -> tuple[list[LeaderboardRow], list[Column]]:
     """The methods in their first order, and the headings of the columns that any of them has.
 
     Methods without warnings come first; among equals the one of whom the judge finds fewest in other pictures.
@@ -159,15 +124,12 @@ def leaderboard_rows(
         for name, value in figures.items():
             means[name] = value["mean"]
         rows.append(LeaderboardRow(number, entry, means, cells, protocol_label(entry.meta)))
-    for position, column in enumerate(shown if comparable else ()):
-        unwarned = []
-        for row in rows:
-            if not row.entry.warnings:
-                unwarned.append(row.cells[position])
-        _mark_best(unwarned, better(column.name))
     heads = []
-    for column in shown:
-        heads.append(LeaderboardHeading(column.group, column.title, explain(column.name).text, better(column.name)))
+    for position, column in enumerate(shown):
+        direction = better(column.name)
+        heads.append(replace(column, about=explain(column.name).text, better=direction))
+        if comparable and direction:
+            _mark_best(rows, position, direction)
     return rows, heads
 
 
@@ -195,31 +157,28 @@ def _standing(figures: Mapping[str, Mapping[str, float]]) -> tuple[float, float]
     return hidden, -figures[RECOVERED]["mean"] if RECOVERED in figures else 0.0
 
 
-def _cell(entry: Entry, name: str, value: Mapping[str, float] | None) -> LeaderboardCell:
-    if value is None:
-        return LeaderboardCell("–")  # noqa: RUF001 - a dash is what tables have for nothing
-    mean = value["mean"]
-    if name.startswith("cost/"):
-        return LeaderboardCell(f"{mean:.1f}", value=mean)
-    # Several seeds have a spread; one run has the interval over its people.
-    if "std" in value:
-        return LeaderboardCell(format_value(name, mean), "± " + format_value(name, value["std"]), mean)
+def _cell(entry: Entry, name: str, value: Mapping[str, float] | None) -> Cell:
     judge = entry.meta["judge"]
     white_box = entry.meta.get("white_box") or [""]
+    # Several seeds have a spread; one run has the interval over its people.
     interval = entry.runs[0].ci.get(name.format(judge=judge, recogniser=white_box[0]))
-    return LeaderboardCell(format_value(name, mean), format_interval(name, interval), mean)
+    return summary_cell(name, value, interval)
 
 
-def _mark_best(cells: Sequence[LeaderboardCell], direction: Better) -> None:
+def _mark_best(rows: Sequence[LeaderboardRow], position: int, direction: Better) -> None:
+    """Mark the best figures of a column, of methods without warnings."""
     values = []
-    for cell in cells:
-        if cell.value is not None:
-            values.append(cell.value)
+    for row in rows:
+        value = row.cells[position].value
+        if value is not None and not row.entry.warnings:
+            values.append(value)
     # Alone, nobody is best.
-    if len(values) > 1 and direction:
-        best = min(values) if direction == "lower" else max(values)
-        for cell in cells:
-            cell.best = cell.value == best
+    if len(values) < 2:
+        return
+    best = min(values) if direction == "lower" else max(values)
+    for row in rows:
+        if row.cells[position].value == best and not row.entry.warnings:
+            row.cells[position] = replace(row.cells[position], best=True)
 
 
 def _plots(rows: Sequence[LeaderboardRow]) -> list[Scatter]:

@@ -22,6 +22,7 @@ from faceanon.metrics.detection import largest_faces
 from faceanon.metrics.evaluation import network_or_none
 from faceanon.metrics.fingerprints import bundle_hashes
 from faceanon.metrics.guards import few_pairs
+from faceanon.metrics.interval import mean_interval
 from faceanon.metrics.recognition import Identification, PairSimilarity, Verification, match_rate
 from faceanon.metrics.saved import saved
 from faceanon.metrics.versions import bring_back, codes_or_none, draw_keys, open_wrongly, saved_drawing
@@ -31,7 +32,6 @@ from faceanon.studies.occlusion.rows import (
     label_iou,
     mask_iou,
     masked_psnr,
-    mean_interval,
     occlusion_faults,
     visible,
 )
@@ -269,7 +269,9 @@ class OcclusionTest:
                 accepted = match_rate(metric.compute(), threshold)
                 self._figure(f"{rate}/{self.judge}/{kind}", accepted.double().numpy(), people)
             elif isinstance(metric, Identification):
-                self._figure(f"deid_rate_gallery/{self.judge}/{rest}", metric.gallery_rate(threshold).numpy(), people)
+                self._figure(
+                    f"deid_rate_gallery/{self.judge}/{rest}", metric.lookup().accepted(threshold).numpy(), people
+                )
             elif isinstance(metric, Verification):
                 # At the threshold of the bare faces: at its own every kind would have the same rate.
                 impostors = metric.compute()["impostor"]

@@ -2,46 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from faceanon.files import write_atomic
-from faceanon.report.figures import ARROWS, Better
+from faceanon.report.board import Board, Cell, Column, Line
 from faceanon.report.page import data_uri, render
 from faceanon.report.sheets import png_bytes, sheet
-from faceanon.report.table import pipe
 from faceanon.results import Results, dumps
 
-
-@dataclass(frozen=True)
-class OcclusionColumn:
-    """A column of the table.
-
-    Args:
-        group: What it is about.
-        title: Heading.
-        name: Metric name; `{kind}`, `{judge}` and `{detector}` are filled in.
-        about: What it means, in a sentence.
-        better: Which direction is good.
-        unit: Appended to the value; "%" also multiplies by 100.
-        digits: Decimals printed.
-    """
-
-    group: str
-    title: str
-    name: str
-    about: str
-    better: Better = ""
-    unit: str = ""
-    digits: int = 2
-
-
-_C = OcclusionColumn
+_C = Column
 _PERCENT = ("%", 1)
 KEPT = "occluder kept"
 FACE = "face around it"
@@ -82,10 +55,8 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def occlusion_rows(
-    results: Results, detector: str = "mtcnn"
-) -> tuple[list[OcclusionColumn], dict[str, list[dict[str, str]]]]:
-    """The columns that have figures, and by kind of occluder (`none` first) a cell with value and interval for each.
+def occlusion_board(results: Results, detector: str = "mtcnn") -> Board:
+    """The columns that have figures; a line a kind of occluder, `none` first.
 
     Args:
         results: Of an `OcclusionTest`.
@@ -94,7 +65,7 @@ def occlusion_rows(
     judge = str(results.meta["judge"])
     kinds = ["none", *results.meta["occluders"]]
     columns = []
-    rows: dict[str, list[dict[str, str]]] = {kind: [] for kind in kinds}
+    cells: dict[str, list[Cell]] = {kind: [] for kind in kinds}
     for column in COLUMNS:
         names = {}
         for kind in kinds:
@@ -102,51 +73,9 @@ def occlusion_rows(
         # A column that no kind of occluder has a figure for would be dashes alone.
         if any(name in results.figures for name in names.values()):
             columns.append(column)
-            for kind in kinds:
-                rows[kind].append(_cell(column, results, names[kind]))
-    return columns, rows
-
-
-def _cell(column: OcclusionColumn, results: Results, name: str) -> dict[str, str]:
-    if name not in results.figures:
-        return {"value": "-", "interval": ""}
-    interval = results.ci.get(name)
-    if interval is None:
-        ends = ""
-    else:
-        ends = " to ".join(_number(column, end) for end in interval)
-    space = " " if column.unit == "%" else ""
-    return {"value": f"{_number(column, results.figures[name])}{space}{column.unit}", "interval": ends}
-
-
-def _number(column: OcclusionColumn, value: float) -> str:
-    if column.unit == "%":
-        value = value * 100
-    return f"{value:.{column.digits}f}"
-
-
-def occlusion_markdown(columns: Sequence[OcclusionColumn], rows: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
-    """The table turned on its side, which a terminal can hold: a line a figure, a column a kind."""
-    lines = [["", *rows], ["---"] + ["---:"] * len(rows)]
-    for position, column in enumerate(columns):
-        cells = [row[position] for row in rows.values()]
-        texts = []
-        for cell in cells:
-            if cell["interval"]:
-                texts.append(f"{cell['value']} ({cell['interval']})")
-            else:
-                texts.append(cell["value"])
-        lines.append([f"{column.group}: {column.title} {ARROWS[column.better]}".strip(), *texts])
-    widths = []
-    for number in range(len(lines[0])):
-        widths.append(max(len(line[number]) for line in lines))
-    padded = []
-    for line in lines:
-        aligned = [line[0].ljust(widths[0])]
-        for text, width in zip(line[1:], widths[1:], strict=True):
-            aligned.append(text.rjust(width))
-        padded.append(pipe(aligned))
-    return "\n".join(padded) + "\n"
+            for kind, name in names.items():
+                cells[kind].append(column.cell(results.figures.get(name), results.ci.get(name)))
+    return Board(columns, [Line(kind, tuple(row)) for kind, row in cells.items()], "occluder")
 
 
 def write_occlusion(directory: str | Path, results: Results, samples: Mapping[str, Tensor]) -> tuple[Path, str]:
@@ -158,25 +87,22 @@ def write_occlusion(directory: str | Path, results: Results, samples: Mapping[st
         samples: `(N, 3, S, S)` in [-1, 1] by `KIND: VERSION`; no sheets where empty.
 
     Returns:
-        Path of the page, and the table as Markdown.
+        Path of the page, and the table as text.
 
     Raises:
         UserError: The folder cannot be written, or the disk is full.
     """
     folder = Path(directory)
-    columns, rows = occlusion_rows(results)
-    table = occlusion_markdown(columns, rows)
+    board = occlusion_board(results)
+    # On its side, which a terminal can hold: a line a figure, a column a kind.
+    turned = board.turned()
     write_atomic(folder / "occlusion.json", dumps(results))
-    write_atomic(folder / "occlusion.md", table.encode())
+    write_atomic(folder / "occlusion.md", turned.markdown().encode())
     if samples:
         write_atomic(folder / "occlusion.png", png_bytes(sheet(samples)))
-    groups = Counter(column.group for column in columns)
-    page = render(
-        "occlusion.html", "faceanon.studies.occlusion", results=results, columns=columns, groups=groups, rows=rows,
-        sheets=_sheets(samples), arrows=ARROWS,
-    )  # fmt: skip
+    page = render("occlusion.html", "faceanon.studies.occlusion", results=results, board=board, sheets=_sheets(samples))
     write_atomic(folder / "occlusion.html", page)
-    return folder / "occlusion.html", table
+    return folder / "occlusion.html", turned.text()
 
 
 def _sheets(samples: Mapping[str, Tensor]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Occluders with a true mask: the renderer's own on procedural faces, and drawn ones for any picture.
+"""Occluders with a true mask, drawn over any picture.
 
 Each occluder comes beside the same face without it, so that a figure under occlusion has its figure without.
 """
@@ -15,18 +15,9 @@ from torch.nn import functional
 from faceanon.data.faces import Reader
 from faceanon.data.files import Photo, UnreadableError
 from faceanon.data.streams import stream
-from faceanon.data.synthetic.crossed import FACTORS, held_out_roll, render_in_chunks
-from faceanon.data.synthetic.factors import IDENTITY, OCCLUDERS
-from faceanon.data.synthetic.ground_truth import LANDMARKS, OCCLUDER
-from faceanon.data.synthetic.shapes import Canvas, capsule, flat, hsv
 from faceanon.photo.detect import Detector
+from faceanon.studies.occlusion.shapes import Canvas, capsule, flat, hsv
 from faceanon.types import FaceBatch
-
-FIVE = tuple(map(LANDMARKS.index, ("eye_left", "eye_right", "nose_tip", "mouth_left", "mouth_right")))
-"""Where the five points that drawn occluders are placed by stand among the renderer's landmarks."""
-
-RENDERED: tuple[str, ...] = OCCLUDERS
-_FIRST_LABEL = 2_000_000_000  # as the test split of SyntheticFaces counts
 
 
 @dataclass(frozen=True)
@@ -62,59 +53,6 @@ class OccludedBatch:
         for kind, item in self.worn.items():
             worn[kind] = Occlusion(item.image.to(device), item.mask.to(device))
         return OccludedBatch(self.plain.to(device), worn, self.numbers)
-
-
-def rendered_batches(people: int, photos: int, size: int, batch: int) -> Iterator[OccludedBatch]:
-    """Held-out procedural people, bare and with each of the renderer's occluders, everything else the same.
-
-    Args:
-        people: How many; the first of the test split.
-        photos: Pictures of each.
-        size: Side S of the pictures in pixels.
-        batch: Pictures in a batch.
-    """
-    # No occluders by chance: the plain faces have to be bare.
-    roll = held_out_roll("test", people, photos, 0.0, _FIRST_LABEL)
-    factors = torch.cat([roll.identity, roll.attributes], dim=1)
-    for start in range(0, len(factors), batch):
-        rows = torch.arange(start, min(start + batch, len(factors)))
-        drawn = render_in_chunks(roll.identity[rows], roll.attributes[rows], size)
-        plain = FaceBatch(
-            image=_unit(drawn.image),
-            identity=roll.identity_label[rows],
-            attribute=roll.attribute_label[rows],
-            parsing=drawn.parsing.long(),
-            landmarks=drawn.landmarks,
-            factors=factors[rows],
-        )
-        worn = {}
-        for kind in RENDERED:
-            worn[kind] = wearing(kind, factors[rows], size)
-        yield OccludedBatch(plain, worn, rows.tolist())
-
-
-def wearing(kind: str, factors: Tensor, size: int) -> Occlusion:
-    """The faces of these factors, drawn again with an occluder.
-
-    Args:
-        kind: One of `RENDERED`.
-        factors: `(B, len(FACTORS))`; what they wear already stays.
-        size: Side of the pictures in pixels.
-
-    Raises:
-        ValueError: No such kind.
-    """
-    if kind not in RENDERED:
-        raise ValueError(f"the renderer draws {', '.join(RENDERED)}, not {kind!r}")
-    dressed = factors.clone()
-    dressed[:, FACTORS.index(kind)] = 1.0
-    # The factors of identity come first among `FACTORS`.
-    drawn = render_in_chunks(dressed[:, : len(IDENTITY)], dressed[:, len(IDENTITY) :], size)
-    return Occlusion(_unit(drawn.image), drawn.parsing == OCCLUDER)
-
-
-def _unit(pixels: Tensor) -> Tensor:
-    return pixels.float().div(127.5).sub(1)
 
 
 @dataclass(frozen=True)
@@ -298,7 +236,7 @@ def photo_batches(
 def _photo_batch(rows: Sequence[tuple[Tensor, Tensor, int, int]], size: int) -> OccludedBatch:
     """Pixels `(S, S, 3)` uint8, points `(5, 2)` in pixels, person and number of each picture."""
     pixels, points, labels, numbers = zip(*rows, strict=True)
-    image = _unit(torch.stack(pixels).permute(0, 3, 1, 2))
+    image = torch.stack(pixels).permute(0, 3, 1, 2).float().div(127.5).sub(1)
     plain = FaceBatch(image, torch.tensor(labels), torch.full((len(rows),), -1))
     places = torch.stack(points) * 2 / size - 1
     worn = {}

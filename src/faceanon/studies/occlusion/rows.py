@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
 from faceanon.metrics.checks import check_same_shape
-from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.quality import psnr
 
 KEPT_IOU = 0.5
@@ -87,20 +84,6 @@ def visible(points: Tensor, mask: Tensor) -> Tensor:
     # Clamped so that each can be looked up; `inside` leaves out those beyond the border.
     column, row = pixel.clamp(0, size - 1).unbind(-1)
     return inside & ~mask[torch.arange(len(mask), device=mask.device)[:, None], row, column]
-
-
-def mean_interval(
-    values: NDArray[np.floating], people: NDArray[np.integer], rate: bool, draws: int, seed: int
-) -> tuple[float, float]:
-    """95% interval of the mean, by the bootstrap over people; `rate` says that values are shares in [0, 1].
-
-    Of what is no share, equal values have an interval of width zero.
-    """
-    known = values[np.isfinite(values)]
-    # `rate_interval` takes values that are all 0 or all 1 for a rate, and gives them Wilson's interval.
-    if not rate and len(known) and known.min() == known.max():
-        return float(known[0]), float(known[0])
-    return rate_interval(values, people, draws, seed)
 
 
 def occlusion_faults(

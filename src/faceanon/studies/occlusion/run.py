@@ -32,7 +32,7 @@ class OcclusionOptions:
         out: Folder of the report.
         faces: Faces at most, two a person.
         batch_size: Faces at a time.
-        photos: Aligned photographs, a folder a person; None for drawn faces.
+        photos: Aligned photographs, a folder a person; None for the synthetic ones that ship.
         identities: List of picture and person, instead of folders.
         device: Where it computes.
         seed: Of keys and draws.
@@ -68,14 +68,14 @@ def run_occlusion(options: OcclusionOptions) -> int:
             test.update(batch.to(device), backbone)
             bar.update(len(batch.numbers))
     if not test.seen:
-        raise UserError(f"none of the {count} pictures in {options.photos} can be used: {left_out[0]}")
+        raise UserError(f"none of the {count} pictures can be used: {left_out[0]}")
     try:
         figures = test.compute()
     except ValueError as error:
-        raise UserError(f"{options.photos or 'drawn faces'}: {error}") from error
+        raise UserError(f"{options.photos or 'the photographs that ship'}: {error}") from error
     source = "photographed"
     if options.photos is None:
-        source = "procedural"
+        source = "photographs that ship"
     method = backbone.method.rpartition(".")[2]
     meta = {**run_meta(), "method": method, "model": options.model, "source": source, **test.meta}
     results = Results(figures, test.ci, meta, list(test.faults.values()), [*test.skipped, *left_out])
@@ -111,13 +111,11 @@ def _test(options: OcclusionOptions) -> tuple[Backbone, OcclusionTest, torch.dev
 def _batches(options: OcclusionOptions, size: int, left_out: list[str]) -> tuple[int, Iterator[OccludedBatch]]:
     """How many faces, and the faces."""
     from faceanon.data.files import list_photos, name_identities
+    from faceanon.data.prepared import shipped_photos
     from faceanon.metrics.detection import make_detector
-    from faceanon.studies.occlusion.pictures import photo_batches, rendered_batches
+    from faceanon.studies.occlusion.pictures import photo_batches
 
-    if options.photos is None:
-        people = options.faces // PHOTOS
-        return people * PHOTOS, rendered_batches(people, PHOTOS, size, options.batch_size)
-    photos = list_photos(options.photos)
+    photos = shipped_photos("test") if options.photos is None else list_photos(options.photos)
     if options.identities is not None:
         photos = name_identities(photos, options.identities)
     chosen = choose(photos, options.faces)

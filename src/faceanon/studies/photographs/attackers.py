@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
 
 import cv2
 import numpy as np
@@ -25,6 +23,7 @@ from faceanon.backbones.pictures import WithoutCodes
 from faceanon.data.batches import hold_out
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
+from faceanon.metrics.recognition import chance
 from faceanon.metrics.saved import from_bytes, to_bytes
 from faceanon.pipeline.photo import Pipeline
 from faceanon.studies.photographs.figures import Figures
@@ -34,7 +33,7 @@ from faceanon.studies.photographs.pictures import drawing_facts
 from faceanon.studies.photographs.readings import Mesh
 from faceanon.studies.security.base import BUDGETS, Budget
 from faceanon.studies.security.parrot import control, learn
-from faceanon.studies.security.recognised import chance, recognised
+from faceanon.studies.security.recognised import recognised
 from faceanon.studies.security.reidentify import reidentify
 from faceanon.studies.security.target import Target
 from faceanon.types import FaceBatch
@@ -43,32 +42,6 @@ from faceanon.weights.bundle import Bundle
 GROW = 1.06  # of the hull of the mesh: the points end where the skin does
 FEWEST_PEOPLE = 4
 KINDS = ("inversion", "recogniser")
-
-
-class JudgedBundle:
-    """A bundle with a judge from outside; everything else is the bundle's own.
-
-    Args:
-        bundle: The model's.
-        judge: Who says whether two pictures show one person, by the cosine of the embeddings.
-    """
-
-    def __init__(self, bundle: Bundle, judge: Judge) -> None:
-        self._bundle = bundle
-        self._judge = judge
-        self.judge_name = judge.name
-
-    def has(self, role: str) -> bool:
-        """Whether there is a network for `role`."""
-        return role == "judge" or self._bundle.has(role)
-
-    def judge(self, image: Tensor) -> Tensor:
-        """Embeddings `(B, E)` of `(B, 3, S, S)` in [-1, 1]."""
-        # A judge takes pictures on the CPU, and moves them itself where it computes elsewhere.
-        return self._judge.embed(image.cpu()).to(image.device)
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the bundle has
-        return getattr(self._bundle, name)
 
 
 class PaintedOver(WithoutCodes):
@@ -154,18 +127,6 @@ class AsShown(WithoutCodes):
         # NaN is how a method says that it has no picture.
         drawn = shown.flatten(1).isfinite().all(1)[:, None, None, None]
         return torch.where(drawn, shown, self.blur.anonymize(image, key))
-
-
-@contextmanager
-def judged(backbone: Backbone, judge: Judge) -> Iterator[None]:
-    """Give a model's bundle a judge while the block runs."""
-    # The attacks ask the method's bundle who is who, so its judge is exchanged for as long.
-    own = backbone.bundle
-    backbone.bundle = cast(Bundle, JudgedBundle(own, judge))
-    try:
-        yield
-    finally:
-        backbone.bundle = own
 
 
 def attack_figures(
@@ -256,9 +217,12 @@ def attack(
     """
     figures = Figures()
     # One state of torch's random numbers for each method: what is found does not depend on what was attacked before.
-    with judged(method, judge), torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        target = Target(method, attacked, lambda: known, budget, seed, device)
+        # A judge takes pictures on the CPU, and moves them itself where it computes elsewhere.
+        target = Target(
+            method, attacked, lambda: known, budget, seed, device, judge=lambda face: judge.embed(face.cpu())
+        )
         if "inversion" in kinds:
             _undo(target, figures)
         if "recogniser" in kinds:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from torch.nn import functional as F
 
 from faceanon.errors import UserError
 from faceanon.files import load_strictly, sha256
-from faceanon.metrics.recognition import impostor_pairs, threshold_at_far
+from faceanon.metrics.recognition import Similarity, compare_rows, impostor_pairs, pair_scores, threshold_at_far
 from faceanon.networks.adapters import Normalised
 from faceanon.networks.dlib_resnet import RECOGNISER, DlibResNet, model_folder
 from faceanon.networks.frozen import Frozen
@@ -24,7 +23,6 @@ from faceanon.weights.bundle import Bundle
 # Rows and columns of a 256 px FFHQ frame that MobileFaceNet looks at: ArcFace's square from x 35.4, y 27.9 with a side
 # of 189.3 px, less 8 of its 112 columns on the left and on the right.
 MOBILEFACENET_CROP = (0.108984, 0.848438, 0.191099, 0.824916)
-CHUNK = 1024
 FAR = 1e-2
 
 
@@ -42,32 +40,23 @@ class Judge:
 
     name: str
     embed: Callable[[Tensor], Tensor]
-    similarity: Literal["cosine", "euclidean"] = "cosine"
+    similarity: Similarity = "cosine"
     white_box: bool = False
     digest: str = ""
 
-    def compare(self, some: Tensor, others: Tensor) -> Tensor:
-        """Scores `(N, M)` of `(N, E)` against `(M, E)`; NaN where an embedding is."""
+    def prepared(self, embedding: Tensor) -> Tensor:
+        """Embeddings `(..., E)` as `metrics.recognition` compares them: of unit length where cosines compare."""
         if self.similarity == "cosine":
-            return F.normalize(some) @ F.normalize(others).T
-        # The quick way, by matrix products, loses small distances, and those decide.
-        return -torch.cdist(some, others, compute_mode="donot_use_mm_for_euclid_dist")
+            return F.normalize(embedding, dim=-1)
+        return embedding
 
     def compare_rows(self, some: Tensor, others: Tensor) -> Tensor:
         """Scores `(N,)` of `(N, E)` against `(N, E)`, row by row; NaN where an embedding is."""
-        if self.similarity == "cosine":
-            return (F.normalize(some) * F.normalize(others)).sum(1)
-        return -(some - others).square().sum(1).sqrt()
+        return compare_rows(self.prepared(some), self.prepared(others), self.similarity)
 
     def impostors(self, embedding: Tensor, person: Tensor) -> Tensor:
         """Scores of pairs of different persons, `(P,)`, of embeddings `(N, E)` and labels `(N,)`."""
-        first, second = impostor_pairs(person)
-        # In pieces: thousands of pictures make millions of pairs.
-        parts = zip(first.split(CHUNK * CHUNK), second.split(CHUNK * CHUNK), strict=True)
-        scores = []
-        for one, other in parts:
-            scores.append(self.compare_rows(embedding[one], embedding[other]))
-        return torch.cat(scores)
+        return pair_scores(self.prepared(embedding), impostor_pairs(person), self.similarity)
 
     def threshold(self, embedding: Tensor, person: Tensor) -> float:
         """The score from which on two pictures count as one person: `FAR` of different persons' pairs reach it.

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from faceanon.metrics.saved import from_bytes
+from faceanon.report.board import NOTHING, Board, Cell, Column, Line, shown
 from faceanon.report.sheets import sheet
-from faceanon.report.table import pipe
 from faceanon.results import Results, shown_command
 from faceanon.studies.photographs.people import Person
 from faceanon.studies.photographs.pictures import ORIGINAL, PhotographsSetting, place, read_pixels
@@ -24,6 +24,13 @@ SHEET_PEOPLE = 12
 LARGE = 256  # side of the pictures from which the targets for 256 px hold; below it those for 128 px
 
 Kind = Literal["share", "number", "dB", "bytes", "percent"]
+FORMATS: dict[Kind, tuple[str, int]] = {
+    "share": ("", 3),
+    "number": ("", 3),
+    "dB": (" dB", 1),
+    "bytes": ("", 0),
+    "percent": ("%", 1),
+}  # unit and decimals
 
 
 @dataclass(frozen=True)
@@ -110,9 +117,9 @@ def rows(results: Results) -> list[PhotographsRow]:
         for judge in results.meta["judges"]:
             name = str(judge["name"])
             figure = line.figure.format(judge=name)
-            shown = f"{name} (white box)" if judge["white_box"] else name
+            called = f"{name} (white box)" if judge["white_box"] else name
             if figure in results.figures:
-                lines.append(_row(results, line, line.label.format(judge=shown), figure, bool(judge["white_box"])))
+                lines.append(_row(results, line, line.label.format(judge=called), figure, bool(judge["white_box"])))
     return lines
 
 
@@ -138,46 +145,31 @@ def _row(results: Results, line: PhotographsLine, label: str, figure: str, white
 
 
 def _text(value: float, kind: Kind) -> str:
-    if not math.isfinite(value):
-        # Where nothing differs, the ratio is infinite.
-        if kind == "dB" and value > 0:
-            return "exact"
-        return "-"
-    if kind == "dB":
-        return f"{value:.1f} dB"
-    if kind == "bytes":
-        return f"{value:.0f}"
-    if kind == "percent":
-        return f"{100 * value:.1f} %"
-    return f"{value:.3f}"
+    if math.isfinite(value):
+        return shown(value, *FORMATS[kind])
+    # Where nothing differs, the ratio is infinite.
+    return "exact" if kind == "dB" and value > 0 else NOTHING
+
+
+def _board(results: Results, marks: Mapping[bool | None, str]) -> Board:
+    """The table, with a mark on what is reached and what is not."""
+    lines = []
+    for row in rows(results):
+        texts = (row.value, row.target, marks[row.reached])
+        lines.append(Line(row.label, tuple(map(Cell, texts))))
+    titles = ("measured (95 % interval)", "to reach", "reached")
+    return Board([Column(title=title, left=True) for title in titles], lines, "figure")
 
 
 def terminal(results: Results) -> str:
-    """The table for the terminal, with a mark on what is not reached."""
-    marks = {None: "", True: "reached", False: "NOT REACHED"}
-    cells = []
-    for row in rows(results):
-        cells.append((row.label, row.value, row.target, marks[row.reached]))
-    widths = []
-    for column in range(4):
-        widths.append(max(len(cell[column]) for cell in cells))
-    lines = []
-    for cell in cells:
-        padded = []
-        for text, width in zip(cell, widths, strict=True):
-            padded.append(text.ljust(width))
-        lines.append("  ".join(padded))
-    return "\n".join(line.rstrip() for line in lines)
+    """The table for the terminal."""
+    return _board(results, {None: "", True: "reached", False: "NOT REACHED"}).text()
 
 
 def markdown(results: Results) -> str:
     """The table for a page: figures with 95 % intervals over persons, targets, and where all of it comes from."""
     meta = results.meta
-    lines = [pipe(["figure", "measured (95 % interval)", "to reach", "reached"]), "|---|---|---|---|"]
-    words = {None: "", True: "yes", False: "**no**"}
-    for row in rows(results):
-        lines.append(pipe([row.label, row.value, row.target, words[row.reached]]))
-    command = shown_command(str(meta["command"]))
+    board = _board(results, {None: "", True: "yes", False: "**no**"})
     facts = [
         f"{meta['pictures']} pictures of {meta['people']} persons, {meta['side']} px, through PNG files, "
         f"{meta['passwords']} passwords.",
@@ -185,15 +177,10 @@ def markdown(results: Results) -> str:
         f"commit `{str(meta['commit'])[:12]}`.",
         f"Thresholds at a false accept rate of {meta['far']:g}: {_thresholds(results)}.",
         f"Seconds a picture: {_seconds(meta)}.",
-        f"Command: `{command}`.",
+        f"Command: `{shown_command(str(meta['command']))}`.",
     ]
-    fact_lines = []
-    for fact in facts:
-        fact_lines.append(f"- {fact}")
-    warning_lines = []
-    for text in results.warnings:
-        warning_lines.append(f"- {text}")
-    return "\n".join([*lines, "", *fact_lines, *warning_lines, ""])
+    listed = "".join(f"- {text}\n" for text in [*facts, *results.warnings])
+    return f"{board.markdown()}\n{listed}"
 
 
 def _thresholds(results: Results) -> str:
@@ -222,7 +209,7 @@ def contact_sheet(people: Sequence[Person], setting: PhotographsSetting, cache: 
         wanted |= {"recovered": "recovered-1", "opened with a wrong password": "wrong-1"}
     if setting.sealed:
         wanted["a wrong password, denied"] = "deniable-1"
-    shown = {}
+    faces_of = {}
     for label, version in wanted.items():
         faces = []
         for picture in pictures:
@@ -231,8 +218,8 @@ def contact_sheet(people: Sequence[Person], setting: PhotographsSetting, cache: 
                 faces.append(read_pixels(path))
             else:
                 faces.append(_refused(setting.side))
-        shown[label] = from_bytes(torch.from_numpy(np.stack(faces)))
-    return sheet(shown, scale=1)
+        faces_of[label] = from_bytes(torch.from_numpy(np.stack(faces)))
+    return sheet(faces_of, scale=1)
 
 
 def _refused(side: int) -> NDArray[np.uint8]:

@@ -141,10 +141,7 @@ def drawing_facts(pipeline: Pipeline) -> list[str]:
 def cache_name(pipeline: Pipeline, setting: PhotographsSetting) -> str:
     """Name of the cache's folder: it changes with the model and with the pictures' side, not with the passwords."""
     # The version of faceanon too, since another one may draw other pictures.
-    facts = [CACHE_VERSION, __version__, *drawing_facts(pipeline), setting.side]
-    # Named only where it is on: caches of studies from before there was the setting keep their names.
-    if setting.same_stranger:
-        facts.append("same stranger")
+    facts = [CACHE_VERSION, __version__, *drawing_facts(pipeline), setting.side, setting.same_stranger]
     return hashlib.sha256(" ".join(map(str, facts)).encode()).hexdigest()[:16]
 
 

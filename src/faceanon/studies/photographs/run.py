@@ -19,13 +19,13 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 from faceanon.errors import RunError, UserError
 from faceanon.files import write_atomic
 from faceanon.landmarks.album import Album
+from faceanon.metrics.recognition import chance
 from faceanon.photo.detect import Detector
 from faceanon.pipeline.photo import Pipeline
 from faceanon.report.sheets import png_bytes
 from faceanon.results import Results, dumps, git_commit, run_meta
 from faceanon.studies.photographs.figures import (
     Figures,
-    chance,
     file_and_detector_figures,
     judge_figures,
     mesh_figures,

@@ -15,13 +15,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.data.batches import hold_out
 from faceanon.errors import UserError
-from faceanon.metrics.auxiliary import area_under_roc
+from faceanon.metrics.interval import statistic_interval
+from faceanon.metrics.roc import area_under_roc
 from faceanon.networks.critics import block
 from faceanon.photo.align import crop, whole_picture
 from faceanon.studies.photographs.figures import Figures
@@ -233,14 +235,11 @@ def _scores(net: nn.Module, pictures: Tensor) -> Tensor:
 
 def _interval(drawn: Tensor, real: Tensor, person: Tensor, seed: int) -> tuple[float, float]:
     """95 % interval of the area, by the bootstrap over persons."""
-    owned = []
-    for label in torch.unique(person):
-        owned.append(torch.nonzero(person == label)[:, 0])
-    generator = np.random.default_rng(seed)
-    areas = []
-    for _ in range(DRAWS):
-        chosen = generator.integers(len(owned), size=len(owned))
-        rows = torch.cat([owned[number] for number in chosen])
-        areas.append(area_under_roc(drawn[rows], real[rows]))
-    low, high = np.quantile(areas, [0.025, 0.975])
-    return float(low), float(high)
+
+    def area(rows: NDArray[np.int64]) -> float:
+        return area_under_roc(drawn[torch.from_numpy(rows)], real[torch.from_numpy(rows)])
+
+    interval = statistic_interval(area, person.numpy(), DRAWS, seed)
+    # An area is a number for every draw.
+    assert interval is not None
+    return interval

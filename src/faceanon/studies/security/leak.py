@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.metrics.probe import apply_ridge, ridge
+from faceanon.metrics.recognition import chance
 from faceanon.metrics.saved import saved
 from faceanon.studies.security.base import Finding, Outcome, SecurityRow, Verdict, graded, worst
-from faceanon.studies.security.recognised import Recognised, chance, recognised
+from faceanon.studies.security.recognised import Recognised, recognised
 from faceanon.types import Codes, FaceBatch
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ GRID = 4  # cells a side of pooled maps
 MOST = 256  # principal components that the probe sees
 CONTROL = "identity code"
 CONTROL_NEEDED = 0.8  # AUC that a probe must reach on the control, or it is too weak to conclude from
+RIDGE = 1e-2  # relative to the mean variance of the coordinates
 
 
 @dataclass(frozen=True)
@@ -199,3 +200,22 @@ def read(points: Tensor, goal: Tensor, new: Tensor) -> Tensor:
     middle = goal.mean(0)
     # In float64, since the normal equations square the condition of the points.
     return apply_ridge(ridge(points.double(), (goal - middle).double()), new.double()).float()
+
+
+def ridge(points: Tensor, factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights `(D, F)` and the means of both sides, from `(N, D)` to `(N, F)`."""
+    centre = points.mean(0)
+    mean = factors.mean(0)
+    x = points - centre
+    # There may be more coordinates than pictures: without a penalty they would fit anything.
+    # The factor is the mean eigenvalue of x.T @ x, so RIDGE means the same for any N and any scale of the points.
+    penalty = RIDGE * x.square().sum() / x.shape[1]
+    eye = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+    weights = torch.linalg.solve(x.T @ x + penalty.clamp(min=1e-12) * eye, x.T @ (factors - mean))
+    return weights, centre, mean
+
+
+def apply_ridge(fitted: tuple[Tensor, Tensor, Tensor], points: Tensor) -> Tensor:
+    """Factors `(N, F)` read off `(N, D)`."""
+    weights, centre, mean = fitted
+    return (points - centre) @ weights + mean

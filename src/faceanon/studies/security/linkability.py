@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from faceanon.metrics.auxiliary import area_under_roc
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.recognition import genuine_pairs, impostor_pairs, pair_scores
+from faceanon.metrics.roc import area_under_roc
 from faceanon.studies.security.base import Finding, SecurityRow, Verdict, graded, worst
 
 if TYPE_CHECKING:

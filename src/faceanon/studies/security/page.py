@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from faceanon.files import write_atomic
+from faceanon.report.board import NOTHING, Board, Cell, Column, Line, shown
 from faceanon.report.page import render
 from faceanon.results import run_meta, to_json
 from faceanon.studies.security.base import Finding, Outcome, SecurityRow, Verdict
@@ -16,6 +18,7 @@ from faceanon.studies.security.runner import Done, content
 SCHEMA = 1
 JSON_NAME = "security.json"
 PAGE_NAME = "security.html"
+FORMATS = {"%": ("%", 1), "dB": (" dB", 2)}  # unit and decimals; other figures are numbers of many sizes
 WORDS: dict[Outcome, str] = {
     "fails": "does not protect",
     "partly": "protects in part",
@@ -28,11 +31,9 @@ def format_row(row: SecurityRow) -> str:
     """A figure with its unit; a hyphen where there is none."""
     value = row.value
     if value is None:
-        return "-"
-    if row.unit == "%":
-        return f"{100 * value:.1f} %"
-    if row.unit == "dB":
-        return f"{value:.2f} dB"
+        return NOTHING
+    if row.unit in FORMATS:
+        return shown(value, *FORMATS[row.unit])
     if abs(value) >= 1e6:
         text = f"{value:.1e}"
     elif float(value).is_integer():
@@ -56,12 +57,13 @@ def by_outcome(done: Sequence[Done]) -> dict[Outcome, list[tuple[Done, Verdict]]
     return grouped
 
 
-def _cells(finding: Finding) -> list[tuple[str, str]]:
+def _board(finding: Finding, *heads: str) -> Board:
     """Label and figure of every row of a finding."""
-    cells = []
+    lines = []
     for row in finding.rows():
-        cells.append((row.label, format_row(row)))
-    return cells
+        lines.append(Line(row.label, (Cell(format_row(row)),)))
+    corner, title = heads or ("", "")
+    return Board([Column(title=title)], lines, corner)
 
 
 def as_text(done: Sequence[Done]) -> str:
@@ -74,11 +76,7 @@ def as_text(done: Sequence[Done]) -> str:
             continue
         for verdict in one.verdicts:
             lines.append(f"  [{WORDS[verdict.outcome]}] {verdict.text}")
-        rows = _cells(one.finding)
-        left = max(len(cells[0]) for cells in rows)
-        right = max(len(cells[1]) for cells in rows)
-        for label, value in rows:
-            lines.append(f"    {label:<{left}}  {value:>{right}}")
+        lines.append(indent(_board(one.finding).text(), "    "))
         lines.append("")
     return "\n".join(lines).rstrip()
 
@@ -119,7 +117,7 @@ def write_security(
         sections.append(
             {
                 "done": one,
-                "rows": [] if one.finding is None else _cells(one.finding),
+                "board": None if one.finding is None else _board(one.finding, "figure", "value"),
                 "plot": "" if one.finding is None else plot(one.attack.name, one.finding),
             }
         )

@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torchvision.transforms.functional import gaussian_blur
 
+from faceanon.metrics.recognition import chance
 from faceanon.metrics.saved import saved
 from faceanon.studies.security.base import Finding, SecurityRow, Verdict, graded
-from faceanon.studies.security.recognised import Recognised, chance, recognised
+from faceanon.studies.security.recognised import Recognised, recognised
 from faceanon.studies.security.restorer import Restorer
 from faceanon.studies.security.training import fit
 

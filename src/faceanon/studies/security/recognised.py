@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from faceanon.metrics.auxiliary import area_under_roc
 from faceanon.metrics.interval import rate_interval
+from faceanon.metrics.recognition import Lookup, compare_rows
+from faceanon.metrics.roc import area_under_roc
 from faceanon.studies.security.base import SecurityRow
 
 Interval = tuple[float, float]
@@ -61,33 +60,18 @@ def recognised(probe: Tensor, gallery: Tensor, identity: Tensor, threshold: floa
         identity: `(N,)` labels; at least one person with two pictures, and two people.
         threshold: Cosine above which a pair is accepted.
     """
-    similarity = probe @ gallery.T
-    own = similarity.diagonal().clone()
-    # Whoever has no name (a label below 0) is the same as nobody.
-    person = (identity[:, None] == identity) & (identity[:, None] >= 0)
-    alone = torch.eye(len(identity), dtype=torch.bool)
-    other = person & ~alone
-    others = ~person & ~alone
-    best = similarity.masked_fill(~other, -math.inf).amax(1)
-    # A tie finds nobody.
-    hits = (best > similarity.masked_fill(~others, -math.inf).amax(1)).float()
-    # Where there is no other picture of the person, nobody could be found.
-    hits[~other.any(1)] = math.nan
+    lookup = Lookup(probe, gallery, identity)
+    cosine = compare_rows(probe, gallery)
+    accepted = (cosine > threshold).float()
+    hits = lookup.hits()
+    pairs = lookup.pairs()
     people = identity.numpy()
-    accepted = (own > threshold).float()
     return Recognised(
         float(accepted.mean()),
         rate_interval(accepted.numpy(), people),
-        float((similarity[others] > threshold).float().mean()),
+        float((pairs["impostor"] > threshold).float().mean()),
         float(hits.nanmean()),
         rate_interval(hits.numpy(), people),
-        area_under_roc(similarity[other], similarity[others]),
-        float(own.mean()),
+        area_under_roc(pairs["genuine"], pairs["impostor"]),
+        float(cosine.mean()),
     )
-
-
-def chance(identity: Tensor) -> float:
-    """Rank-1 rate of a guess: the mean share of a picture's person among all other pictures."""
-    # Less one: a picture is not looked for in itself.
-    counts = (identity[:, None] == identity).sum(1) - 1
-    return float(counts[counts > 0].float().mean() / (len(identity) - 1))

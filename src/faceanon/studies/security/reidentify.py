@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faceanon.metrics.recognition import genuine_pairs, impostor_scores, threshold_at_far
+from faceanon.metrics.recognition import chance, genuine_pairs, impostor_pairs, pair_scores, threshold_at_far
 from faceanon.networks.critics import ConvRecogniser
 from faceanon.studies.security.base import FAR, DoesNotApplyError, Finding, SecurityRow, Verdict, graded, worst
-from faceanon.studies.security.recognised import Recognised, chance, recognised
+from faceanon.studies.security.recognised import Recognised, recognised
 from faceanon.studies.security.training import fit
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def reidentify(target: Target) -> Reidentified:
     probes = target.probes
     gallery = F.normalize(target.batched(teacher, probes.image).float())
     # The teacher's: no judge's fits it.
-    threshold = threshold_at_far(impostor_scores(gallery, probes.identity), FAR)
+    threshold = threshold_at_far(pair_scores(gallery, impostor_pairs(probes.identity)), FAR)
 
     def judged(network: nn.Module | object, face: Tensor) -> Recognised:
         embedding = F.normalize(target.batched(network, face).float())  # type: ignore[arg-type]

@@ -13,13 +13,10 @@ from faceanon.methods import device, method
 
 if TYPE_CHECKING:
     from faceanon.backbones.base import Backbone
-    from faceanon.metrics.protocol import Protocol
     from faceanon.studies.security.base import Budget
     from faceanon.types import FaceBatch
 
-PROTOCOL = "synth64-v1"
 OUT = Path("security")
-OUTSIDERS = 1_000_003  # seed of people whom no training saw
 
 
 @dataclass(frozen=True)
@@ -32,8 +29,8 @@ class SecurityOptions:
         budget: What the attackers may spend: a key of `base.BUDGETS`.
         attacks: Names of the only attacks, separated by commas; None for all.
         core_hour_price: Price of a core for an hour, for guesses.
-        trained_on: `GROUPS:SEED` of procedural training faces, for the membership test.
-        photos: Aligned photographs, a folder a person; None for drawn faces.
+        trained_on: Folder of the photographs that the model was trained on, for the membership test.
+        photos: Aligned photographs, a folder a person, of people whom the model was not trained on.
         identities: List of picture and person, instead of folders.
         device: Where it computes.
         seed: Of keys and draws.
@@ -44,7 +41,7 @@ class SecurityOptions:
     budget: str = "small"
     attacks: str | None = None
     core_hour_price: float | None = None
-    trained_on: str | None = None
+    trained_on: Path | None = None
     photos: Path | None = None
     identities: Path | None = None
     device: str = "cpu"
@@ -63,15 +60,14 @@ def run_security(options: SecurityOptions) -> int:
     from faceanon.studies.security.runner import fingerprint, run_attacks
     from faceanon.studies.security.target import Target
 
-    # Before the model is loaded and faces are drawn: words that are wrong are refused at once.
+    # Before the model is loaded: words that are wrong are refused at once.
     attacks = chosen(None if options.attacks is None else options.attacks.split(","))
     more = _options(options, [attack.name for attack in attacks])
     chosen_device = device(options.device)
     backbone = method(options.model)
     budget = BUDGETS[options.budget]
-    faces = procedural if options.photos is None else photographs
-    training = _training(options.trained_on, backbone, budget)
-    test, attacker, about = faces(backbone, budget, options)
+    test, attacker, about = photographs(backbone, budget, options)
+    training = _training(options.trained_on, test, backbone, budget)
     target = Target(backbone, test, attacker, budget, options.seed, chosen_device, training)
     facts = fingerprint(target, f"{about['attacker']} {about.get('attacker_sha256', '')}".strip())
     done = run_attacks(target, attacks, options.out, facts, more, lambda line: print(line, file=sys.stderr))
@@ -88,7 +84,7 @@ def run_security(options: SecurityOptions) -> int:
 def _options(options: SecurityOptions, attacks: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What the command line asks of single attacks: keyword arguments by the attack's name."""
     price = options.core_hour_price
-    source = options.trained_on
+    source = None if options.trained_on is None else str(options.trained_on)
     if price is not None and not 0 < price < 1e6:
         raise UserError(f"--core-hour-price {price:g}: give a price above 0")
     given: dict[str, tuple[str, dict[str, Any]]] = {
@@ -107,74 +103,32 @@ def _options(options: SecurityOptions, attacks: Sequence[str]) -> dict[str, dict
 
 
 def _training(
-    named: str | None, backbone: Backbone, budget: Budget
+    folder: Path | None, test: FaceBatch, backbone: Backbone, budget: Budget
 ) -> Callable[[], tuple[FaceBatch, FaceBatch]] | None:
-    """Procedural training faces and outsiders, two pictures a person, drawn when they are asked for.
+    """Photographs that the model was trained on, and of outsiders, read when they are asked for.
 
-    Raises:
-        UserError: `named` is not GROUPS:SEED.
+    Args:
+        folder: Of the training; None where nobody said it.
+        test: Photographs of people whom no training saw.
+        backbone: The method.
+        budget: How many persons are taken of either.
     """
-    if named is None:
+    if folder is None:
         return None
-    groups, _, seed = named.partition(":")
-    if not (groups.isdecimal() and seed.isdecimal() and int(groups) >= 2):
-        raise UserError(f"--trained-on {named}: give GROUPS:SEED as in the training's data, e.g. 1400:0")
-    count = min(budget.members, int(groups))
 
-    def drawn() -> tuple[FaceBatch, FaceBatch]:
-        inside = _first_of_groups(int(groups), int(seed), backbone.image_size, count)
-        # The same stream of faces under another seed: nothing but membership tells the two groups apart.
-        return inside, _first_of_groups(count, OUTSIDERS, backbone.image_size, count)
+    def read() -> tuple[FaceBatch, FaceBatch]:
+        from faceanon.data.folder import FolderFaces
 
-    return drawn
+        data = FolderFaces(
+            str(folder), "identity", backbone.image_size, batch_size=1, val_fraction=0.0, test_fraction=0.0
+        )
+        data.setup("fit")
+        return _some(_all(data.train_dataloader()), budget.members), _some(test, budget.members)
 
-
-def _first_of_groups(groups: int, seed: int, side: int, count: int) -> FaceBatch:
-    """The first person of `count` of the crossed groups of a training set: people who share nothing with each other."""
-    import torch
-
-    from faceanon.data.synthetic.crossed import GROUP, Roll, SyntheticSet, crossed_roll
-
-    # With the occlusion that `SyntheticFaces` has by default: the training's own faces come out.
-    roll = crossed_roll(groups, seed, 0.3)
-    # A group's first two rows are one person; the second person has the same attributes, so it is left out.
-    rows = (torch.arange(count)[:, None] * GROUP + torch.arange(2)).flatten()
-    parts = (roll.identity, roll.attributes, roll.identity_label, roll.attribute_label)
-    kept_parts = []
-    for part in parts:
-        kept_parts.append(part[rows])
-    drawn = SyntheticSet(Roll(*kept_parts), side, "drawing training faces and others", parsing=False)
-    return drawn[list(range(len(drawn)))]
+    return read
 
 
 Faces = tuple["FaceBatch", Callable[[], "FaceBatch"], dict[str, Any]]
-
-
-def procedural(backbone: Backbone, budget: Budget, options: SecurityOptions) -> Faces:
-    """The protocol's held-out faces, and faces of the attacker's own people."""
-    from faceanon.data.synthetic.crossed import SyntheticSet, held_out_roll
-    from faceanon.metrics.protocol import load_protocol
-
-    protocol: Protocol = load_protocol(PROTOCOL)
-    pictures = protocol.pictures
-    side = backbone.image_size
-    photos = pictures.photos or 2
-    occlusion = pictures.occlusion or 0.0
-
-    def drawn(split: str, people: int, first_label: int) -> FaceBatch:
-        roll = held_out_roll(split, people, photos, occlusion, first_label)
-        rows = SyntheticSet(roll, side, f"drawing {split} faces")
-        return rows[list(range(len(rows)))]
-
-    # Far from the attacker's labels, so that no person of the test can be one of his.
-    test = drawn(pictures.split, pictures.people, 2_000_000_000)
-    if side == pictures.image_size:
-        label = protocol.label
-    else:
-        label = f"{protocol.label}, drawn at {side} pixels"
-    about = {"protocol": label, "attacker": "procedural people of a split of their own", "held_out": True}
-    about["attacker_people"] = budget.known_people
-    return test, lambda: drawn("attacker", budget.known_people, 0), about
 
 
 def photographs(backbone: Backbone, budget: Budget, options: SecurityOptions) -> Faces:
@@ -187,7 +141,7 @@ def photographs(backbone: Backbone, budget: Budget, options: SecurityOptions) ->
     from faceanon.studies.security.runner import looked_at
 
     if options.photos is None:
-        raise UserError("give the folder of the photographs")
+        raise UserError("give the photographs of people by --photos FOLDER, a folder a person")
     if options.identities is None:
         listed = None
     else:

@@ -15,13 +15,7 @@ from faceanon.errors import UserError
 from faceanon.metrics.evaluation import network_or_none
 from faceanon.metrics.fingerprints import row_numbers
 from faceanon.metrics.guards import few_pairs, find_faults
-from faceanon.metrics.recognition import (
-    genuine_pairs,
-    genuine_scores,
-    impostor_pairs,
-    impostor_scores,
-    threshold_at_far,
-)
+from faceanon.metrics.recognition import genuine_pairs, impostor_pairs, pair_scores, threshold_at_far
 from faceanon.metrics.saved import saved
 from faceanon.metrics.versions import draw_keys, encode_or_none, saved_drawing
 from faceanon.studies.security.base import FAR, Budget, DoesNotApplyError
@@ -46,6 +40,7 @@ class Target:
         device: Where networks run; pictures and figures stay on the CPU.
         training: Gives pictures that the model was trained on, and pictures of people from the same source whom no
             training saw, with identity labels; called by the membership test. None where nobody knows them.
+        judge: Says who is who, `(B, 3, S, S)` -> `(B, E)`; the bundle's where None.
 
     Raises:
         UserError: The bundle has no judge, or the pictures offer no pairs.
@@ -60,6 +55,7 @@ class Target:
         seed: int = 0,
         device: torch.device | str = "cpu",
         training: Callable[[], tuple[FaceBatch, FaceBatch]] | None = None,
+        judge: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self.backbone = backbone
         self.test = test
@@ -72,7 +68,7 @@ class Target:
             backbone.to(self.device)
             # Frozen networks are outside of the module tree, so the method does not take them along.
             backbone.bundle.to(self.device)
-        judge = network_or_none(backbone.bundle, "judge")
+        judge = judge or network_or_none(backbone.bundle, "judge")
         if judge is None:
             raise UserError(f"bundle {backbone.bundle.name!r} has no judge; without one nobody can say who is who")
         self.judge: Callable[[Tensor], Tensor] = judge
@@ -169,7 +165,7 @@ class Target:
     def threshold(self) -> float:
         """The judge's cosine at a false accept rate of 1e-2, on all pictures of the test."""
         # All people of the test, not the probes alone: the more pairs, the steadier the threshold.
-        return threshold_at_far(impostor_scores(self.originals, self.test.identity), FAR)
+        return threshold_at_far(pair_scores(self.originals, impostor_pairs(self.test.identity)), FAR)
 
     @cached_property
     def originals(self) -> Tensor:
@@ -180,7 +176,7 @@ class Target:
         """Why the judge may not be trusted: a threshold from few pairs, or people whom it misses or confuses."""
         judge = str(getattr(self.backbone.bundle, "judge_name", "judge"))
         identity = self.test.identity
-        accepted = float((genuine_scores(self.originals, identity) > self.threshold).float().mean())
+        accepted = float((pair_scores(self.originals, genuine_pairs(identity)) > self.threshold).float().mean())
         figures = {f"tar_at_far/{judge}/{FAR:g}": accepted, f"threshold/{judge}": self.threshold}
         few = few_pairs(impostor_pairs(identity).shape[1], FAR)
         faults = list(find_faults(figures, judge, FAR).values())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.metrics.auxiliary import area_under_roc
+from faceanon.metrics.roc import area_under_roc
 from faceanon.studies.security.base import RIGHT_NEEDED, Finding, SecurityRow, Verdict, graded
 from faceanon.studies.security.training import LogisticDetector
 

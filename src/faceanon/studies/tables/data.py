@@ -12,6 +12,7 @@ from torch import Tensor
 from faceanon.data.batches import person_major
 from faceanon.data.faces import Faces, Reader
 from faceanon.data.files import EXTENSIONS, Photo, list_photos
+from faceanon.data.prepared import shipped_photos
 from faceanon.errors import UserError
 from faceanon.metrics.pictures import PictureCheck, SeenPictures, find_pictures
 from faceanon.metrics.protocol import Protocol
@@ -49,7 +50,7 @@ class TestPictures:
 def load_pictures(
     protocol: Protocol, image_size: int, roots: Sequence[Path] = (), limit: int | None = None, batch_size: int = 16
 ) -> TestPictures:
-    """Read or draw the pictures that a protocol names.
+    """Read the pictures that a protocol names.
 
     Args:
         protocol: The protocol.
@@ -69,42 +70,24 @@ def load_pictures(
         raise UserError(f"--limit {limit} is too few: give at least 4 pictures")
     real = protocol.pictures.source == "folder"
     if roots and not real:
-        raise UserError(f"protocol {protocol.label} draws its faces: leave out --data, or give --protocol another one")
-    made = None
+        raise UserError(f"protocol {protocol.label} is of the photographs that ship: leave --data out")
     if real:
-        made = _photographs(protocol, image_size, roots, limit, batch_size)
-    batches = tuple(made if made is not None else _drawn(protocol, image_size, limit, batch_size))
+        listed = _listed(protocol, roots)
+    else:
+        listed = shipped_photos("test")
+    batches = tuple(_read(protocol, image_size, listed, limit, batch_size))
     check = PictureCheck()
     for batch in batches:
         check.update(batch)
     return TestPictures(batches, check.seen(), real)
 
 
-def _drawn(protocol: Protocol, image_size: int, limit: int | None, batch_size: int) -> Iterator[FaceBatch]:
-    """Procedural faces, as `faceanon test` draws them."""
-    from faceanon.data.synthetic.datamodule import SyntheticFaces
+def _listed(protocol: Protocol, roots: Sequence[Path]) -> list[Photo]:
+    """Photographs of the folders, the protocol's own where it lists any.
 
-    pictures = protocol.pictures
-    photos = pictures.photos or 2
-    if limit is None:
-        people = pictures.people
-    else:
-        # At least two, or no pair of strangers would set the threshold.
-        people = min(pictures.people, max(2, -(-limit // photos)))
-    if pictures.occlusion is None:
-        # The default of `SyntheticFaces`, which `faceanon test` takes.
-        occlusion = 0.3
-    else:
-        occlusion = pictures.occlusion
-    data = SyntheticFaces(image_size, test_identities=people, photos=photos, batch_size=batch_size, occlusion=occlusion)
-    data.setup("test")
-    return iter(data.test_dataloader())
-
-
-def _photographs(
-    protocol: Protocol, image_size: int, roots: Sequence[Path], limit: int | None, batch_size: int
-) -> Iterator[FaceBatch]:
-    """Photographs, the protocol's own where it lists any, else the first of the folders."""
+    Raises:
+        UserError: No folder is given, or pictures of the protocol are missing.
+    """
     if not roots:
         raise UserError(f"protocol {protocol.label} is on photographs: name their folders by --data FOLDER [...]")
     listed = []
@@ -116,6 +99,13 @@ def _photographs(
         # The protocol says who is who; the folders need not.
         for path, person in pairs:
             listed.append(Photo(path, path.name, person))
+    return listed
+
+
+def _read(
+    protocol: Protocol, image_size: int, listed: list[Photo], limit: int | None, batch_size: int
+) -> Iterator[FaceBatch]:
+    """The protocol's own photographs, else the first."""
     if protocol.pictures.files is not None:
         most = len(listed)
     else:

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from faceanon.report.figures import ARROWS
+from faceanon.report.board import ARROWS, NOTHING, Board, Cell, Column, Line
 from faceanon.results import Results
 from faceanon.studies.tables.names import Names, expand, figures_of, titles_of
 from faceanon.studies.tables.spec import PaperTable, TableBlock, TableColumn, TableRow
 
 Kind = Literal["published", "corrected", "ours", "not run"]
 UNKNOWN = "?"
-MISSING = "-"
+STYLES: dict[str, str] = {"not run": "quiet"}
 VERSIONS = {"recovered/image": "float picture", "recovered/file": "saved file", "recovered/latent": "codes"}
 
 
@@ -78,6 +78,21 @@ class FilledTable:
     blocks: tuple[FilledBlock, ...]
     notes: tuple[str, ...]
     not_run: tuple[str, ...]
+
+    def board(self, block: FilledBlock) -> Board:
+        """A block as a table; ours stands out."""
+        columns = [Column(title="whose", left=True)]
+        for head, arrow in zip(self.heads, block.arrows, strict=True):
+            columns.append(Column(title=f"{head} {arrow}".strip()))
+        lines = []
+        for row in block.rows:
+            for number, line in enumerate(row.lines):
+                cells = [Cell(line.label)]
+                for place, text in enumerate(line.cells):
+                    small = line.intervals[place] if line.intervals else ""
+                    cells.append(Cell(text, small, best=line.kind == "ours"))
+                lines.append(Line("" if number else row.title, tuple(cells), STYLES.get(line.kind, "")))
+        return Board(columns, lines, "method")
 
 
 def fill(table: PaperTable, results: Mapping[str, Sequence[Results]], names: Names) -> FilledTable:
@@ -221,7 +236,7 @@ def _ours(
         if line.figures:
             lines.append(line)
     if not lines:
-        blank = (MISSING,) * len(table.columns)
+        blank = (NOTHING,) * len(table.columns)
         lines.append(FilledLine("ours", f"ours: {method}, nothing measured here", blank, method=method))
     return lines
 
@@ -239,16 +254,16 @@ def _line(
         for name in wanted:
             values = [result.figures[name] for result in results if name in result.figures]
             if not values:
-                texts.append(MISSING)
+                texts.append(NOTHING)
                 continue
             figures[name] = sum(values) / len(values)
             texts.append(f"{figures[name]:.{column.digits}f}")
             if (between := _between(name, values, results)) is not None:
                 bounds.append(f"{between[0]:.{column.digits}f} to {between[1]:.{column.digits}f}")
-        if any(text != MISSING for text in texts):
+        if any(text != NOTHING for text in texts):
             cells.append(" / ".join(texts))
         else:
-            cells.append(MISSING)
+            cells.append(NOTHING)
         intervals.append(" / ".join(bounds))
     label = f"ours: {method}"
     trainings = []

@@ -17,7 +17,8 @@ from faceanon.metrics.evaluation import Evaluation
 from faceanon.metrics.fingerprints import bundle_hashes
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.protocol import Protocol, load_protocol
-from faceanon.metrics.readings import RecognitionRate, ThresholdReading
+from faceanon.metrics.readings import ThresholdReading
+from faceanon.metrics.recognition import match_rate
 from faceanon.report.evaluated import write_evaluation
 from faceanon.results import FILE_NAME, Results, load_results
 from faceanon.studies.tables.data import TestPictures
@@ -205,14 +206,12 @@ def count_readings(evaluation: Evaluation) -> tuple[dict[str, float], dict[str, 
             if what.startswith("recovered/"):
                 recovered.append(what)
         for what in ("anonymized", *recovered):
-            # Rounding can carry a cosine past 1.
-            cosine = suite.pairs[what].compute().reshape(-1).clamp(-1, 1).cpu()
+            cosine = suite.pairs[what].compute().reshape(-1).cpu()
             for reading in readings(recogniser):
-                metric = RecognitionRate(reading.distance, reading.threshold)
-                metric.update(cosine)
+                accepted = match_rate(cosine, reading.cosine)
                 key = f"recognition_rate/{recogniser}/{what}/{reading.name}"
-                figures[key] = float(metric.compute())
-                intervals[key] = rate_interval(metric.rows().numpy(), people, suite.draws, suite.seed)
+                figures[key] = float(accepted.mean())
+                intervals[key] = rate_interval(accepted.numpy(), people, suite.draws, suite.seed)
     return figures, intervals
 
 

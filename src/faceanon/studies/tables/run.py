@@ -51,10 +51,10 @@ def parse_methods(words: Sequence[str] | None) -> list[Given]:
     Raises:
         UserError: A preset or a folder that is given twice, a name that makes no folder, or an empty path.
     """
-    from faceanon.models import drawn_model
+    from faceanon.models import default_model
 
     if not words:
-        return [Given("dbaf_keyed", drawn_model())]
+        return [Given("persona", default_model())]
     methods: list[Given] = []
     for word in words:
         name, equals, path = word.partition("=")
@@ -134,8 +134,8 @@ class TablesOptions:
     table: Sequence[str]
     out: Path = OUT
     methods: Sequence[str] | None = None
-    bundle: str = "synth64"
-    protocol: str = "synth64-v1"
+    bundle: str = "photo128_prior"
+    protocol: str = "photo128-v1"
     data: Sequence[Path] = ()
     limit: int | None = None
     detectors: Sequence[str] = ()
@@ -252,13 +252,13 @@ def _one(
     from faceanon.studies.tables.filled import fill
     from faceanon.studies.tables.measure import facts
     from faceanon.studies.tables.names import Names
-    from faceanon.studies.tables.text import print_table
+    from faceanon.studies.tables.text import text
 
     bundle = setting.bundle
     judge, recogniser = _recognisers(bundle)
     names = Names(bundle.name, judge, recogniser, tuple(bundle.further_judges), bundle.own_scale)
     filled = fill(table, results, names)
-    print_table(filled, facts(setting, results))
+    print(text(filled, facts(setting, results)))
     _write(filled, results, setting, _pictures(table, methods, setting, options, judge))
 
 

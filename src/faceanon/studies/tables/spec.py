@@ -1,17 +1,17 @@
-"""A paper's table as data (configs/tables/*.yaml): rows, columns, what it prints, which figures of ours belong."""
+"""A paper's table as data (papers/*.yaml beside this file): rows, columns, what it prints, and our figures."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 
 from faceanon.errors import UserError
 from faceanon.metrics.strict import typed
-from faceanon.paths import configs
 
 SCHEMA = 1
 Direction = Literal["lower", "higher", "identity", ""]
@@ -81,16 +81,18 @@ class AblationTraining:
 
     Args:
         config: Name of a config, such as `dbaf_s1`.
-        overlays: Names of configs that follow it, such as `ablation/dbaf_no_cid_s1`.
+        set: What differs from the config, by the names of `faceanon fit`'s options.
         from_scratch: A stage 2 that starts from no model of a stage 1.
     """
 
     config: str
-    overlays: tuple[str, ...] = ()
+    set: dict[str, Any] = field(default_factory=dict)
     from_scratch: bool = False
 
     def __str__(self) -> str:
-        text = " + ".join([self.config, *self.overlays])
+        text = self.config
+        for name, value in self.set.items():
+            text += f" {name.rsplit('.', 1)[1]}={json.dumps(value)}"
         return f"{text}, with no init_from" if self.from_scratch else text
 
 
@@ -105,7 +107,6 @@ class TableRow:
         cells: What the paper prints.
         note: A remark on the row.
         train: How the weights of an ablation come about: trainings, each from the model of the one before.
-        photographs: The same on photographs, by configs that say their length; none where the row cannot be had there.
         paper: Whether the paper has the row.
     """
 
@@ -115,18 +116,14 @@ class TableRow:
     cells: tuple[TableCell, ...] = ()
     note: str = ""
     train: tuple[AblationTraining, ...] = ()
-    photographs: tuple[AblationTraining, ...] = ()
     paper: bool = True
 
     @property
     def trained_by(self) -> str:
         """The trainings in words; empty where there are none."""
-        told = []
-        if self.train:
-            told.append(f"trained by {', then '.join(map(str, self.train))}")
-        if self.photographs:
-            told.append(f"trained on photographs by {', then '.join(map(str, self.photographs))}")
-        return "; ".join(told)
+        if not self.train:
+            return ""
+        return f"trained by {', then '.join(map(str, self.train))}"
 
 
 @dataclass(frozen=True)
@@ -205,7 +202,7 @@ class PaperTable:
 
 def folder() -> Path:
     """Where the shipped tables lie."""
-    return configs() / "tables"
+    return Path(__file__).with_name("papers")
 
 
 def known_tables() -> list[str]:
@@ -227,27 +224,7 @@ def load_table(name: str) -> PaperTable:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
-    # Before `typed`, which would refuse such a text too, but not say what takes its place.
-    _refuse_sentences(data, path)
     return check_table(typed(PaperTable, data, path.name), path)
-
-
-def _refuse_sentences(data: object, path: Path) -> None:
-    """Say what takes the place of `train: dbaf_s1 + ablation/x, then dbaf_s2`, as rows had it until version 0.1.
-
-    Raises:
-        UserError: A row's `train` is such a text.
-    """
-    # Nothing of the file is checked by now, so each level may be anything.
-    blocks = data.get("blocks") if isinstance(data, dict) else None
-    for block in blocks if isinstance(blocks, list) else []:
-        rows = block.get("rows") if isinstance(block, dict) else None
-        for row in rows if isinstance(rows, list) else []:
-            if isinstance(row, dict) and isinstance(row.get("train"), str):
-                raise UserError(
-                    f"{path.name}: row {row.get('id')}: train is a list now, one entry a training, as in "
-                    "[{config: dbaf_s1, overlays: [ablation/x]}, {config: dbaf_s2}]; see docs/reference/tables.md"
-                )
 
 
 def check_table(table: PaperTable, path: Path) -> PaperTable:
@@ -270,7 +247,7 @@ def check_table(table: PaperTable, path: Path) -> PaperTable:
         checks.append((len({row.id for row in block.rows}) == len(block.rows), f"{block.title}: two rows have one id"))
         for row in block.rows:
             checks += [(row.paper or not row.cells, f"row {row.id} is ours, so nothing of it was published")]
-            for training in (*row.train[1:], *row.photographs[1:]):
+            for training in row.train[1:]:
                 message = f"row {row.id}: only the first training is from_scratch, {training.config} is not"
                 checks += [(not training.from_scratch, message)]
             for cell in row.cells:

@@ -1,4 +1,4 @@
-"""What is different where the zoo's bundle is one of photographs: its pictures, and further configs."""
+"""The photographs of the zoo: on which bundle a method stands, and what is prepared for its trainings and tests."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faceanon.errors import UserError
 from faceanon.files import read_yaml
-from faceanon.paths import configs
 from faceanon.weights.spec import bundle_path, read_spec
 
 if TYPE_CHECKING:
@@ -17,47 +15,25 @@ if TYPE_CHECKING:
 
     from faceanon.backbones.presets import Listed
     from faceanon.data.prepared import PreparedFaces
-    from faceanon.studies.zoo.recipes import ZooStage
 
 SHIPPED = "photo128"  # the bundle whose pictures are those of the test, and of training by default
 PICTURES = "photo128_pictures"  # the bundle of methods that draw whole pictures
 FRAMED = "photo128_mesh"  # the bundle that prepares them for methods that draw in the frame of a mesh
-COMMON = "bundle/photo128_prior"  # what every stage needs on photographs
-# Between the two, a class without arguments takes away what the stage says of procedural faces: `jitter` of these means
-# something else for photographs.
-NO_DATA = "lightning.pytorch.LightningDataModule"
-# Folder of configs that say all of a training on photographs, its length too: methods that have them draw people there.
-RECIPES = "photo128"
-OVERLAYS = "features"  # folder of what some stages need in addition; each file names them in `over`
-
-
-def of_photographs(bundle: str) -> bool:
-    """Whether a bundle is one of photographs: it has a codec.
-
-    Examples:
-        >>> from faceanon.studies.zoo.photographs import of_photographs
-        >>> of_photographs("photo128"), of_photographs("synth64")
-        (True, False)
-    """
-    return "codec" in read_spec(bundle_path(bundle))["networks"]
+PRIOR = "photo128_prior"  # the bundle that the zoo's own replaces
 
 
 def stands_on(listed: Listed, bundle: str) -> str:
     """The bundle that a method stands on.
 
     Args:
-        listed: Its preset. A method whose own bundle is one of photographs needs more than a generator and an encoder
-            of it, and keeps it. One that needs what lies around a face has no use for a frame of faces.
+        listed: Its preset. A method that needs what lies around a face has no use for a frame of faces, and one with
+            networks of its own keeps their bundle.
         bundle: The zoo's.
     """
-    from faceanon.backbones.presets import backbone_class
-
-    own: str | None = listed.init_args.get("bundle")
-    if own is not None and of_photographs(own):
-        return own
-    if "frame" in read_spec(bundle_path(bundle))["networks"] and not backbone_class(listed.class_path).draws_in_frame:
-        return PICTURES
-    return bundle
+    own: str = listed.init_args["bundle"]
+    if own == PRIOR or (own == PICTURES and not _has_frame(bundle)):
+        return bundle
+    return own
 
 
 def prepares(bundle: str) -> str:
@@ -68,68 +44,11 @@ def prepares(bundle: str) -> str:
         >>> prepares("photo128"), prepares("photo128_prior")
         ('photo128', 'photo128_mesh')
     """
-    return FRAMED if "frame" in read_spec(bundle_path(bundle))["networks"] else SHIPPED
+    return FRAMED if _has_frame(bundle) else SHIPPED
 
 
-def stage_words(stage: ZooStage, borrowed: bool = False) -> list[str]:
-    """Words that name the configs of a stage on photographs, in the order in which they are merged.
-
-    Args:
-        stage: Which.
-        borrowed: Whether its test serves a method that trains nothing: what the stage's own method needs is left out.
-    """
-    # The words of later configs win, so the order is part of the recipe.
-    own, *overlays = stage.files
-    words = ["--config", str(own)]
-    if not stage.whole:
-        words.append(f"--data={NO_DATA}")
-        needed = [] if borrowed else _needed_by(stage.name)
-        overlays = [_named(COMMON), *needed, *overlays]
-    for file in overlays:
-        words += ["--config", str(file)]
-    return words
-
-
-def batches_of(stage: ZooStage, overlays: Sequence[str] = ()) -> int:
-    """Batches of a training whose config says its length.
-
-    Args:
-        stage: Which.
-        overlays: Further config files behind the stage's: the last one that says a length wins.
-
-    Raises:
-        UserError: None of them says a length.
-    """
-    from faceanon.training.config_files import with_bases
-
-    words = with_bases([f"--config={file}" for file in (*stage.files, *overlays)])
-    for file in reversed(words[1::2]):
-        batches = _length_in(read_yaml(Path(file)))
-        if batches is not None:
-            return batches
-    raise UserError(f"{stage.files[0]} says no data.init_args.train_batches; give the length with --steps")
-
-
-def _length_in(content: Any) -> int | None:  # noqa: ANN401 - whatever a config holds
-    """What a config says of `data.init_args.train_batches`, if it does."""
-    for name in ("data", "init_args", "train_batches"):
-        if not isinstance(content, dict):
-            return None
-        content = content.get(name)
-    return content if isinstance(content, int) else None
-
-
-def _named(config: str) -> Path:
-    return configs() / f"{config}.yaml"
-
-
-def _needed_by(stage: str) -> list[Path]:
-    """The overlays that say that they are laid over a stage."""
-    found = []
-    for path in sorted((configs() / OVERLAYS).glob("*.yaml")):
-        if stage in read_yaml(path).get("over", ()):
-            found.append(path)
-    return found
+def _has_frame(bundle: str) -> bool:
+    return "frame" in read_spec(bundle_path(bundle))["networks"]
 
 
 def data_options(bundle: str, photos: Sequence[str], batches: int | None) -> dict[str, Any]:
@@ -176,7 +95,7 @@ def _data(bundle: str, root: list[str] | None, overlays: Sequence[str], image_si
     from faceanon.data.prepared import PreparedFaces
 
     settings: dict[str, Any] = {}
-    for file in (_named(COMMON), *map(Path, overlays)):
+    for file in map(Path, overlays):
         data = read_yaml(file).get("data")
         if isinstance(data, dict):
             settings |= data.get("init_args") or {}

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faceanon.studies.zoo.photographs import RECIPES
-
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -39,9 +37,8 @@ def run_zoo(methods: Sequence[Method], seeds: Sequence[int], settings: ZooSettin
     bundle = Bundle(settings.bundle)
     bundle.judge  # noqa: B018 - built for its errors
     settings.keep(out)
-    if settings.photographs:
-        bundles = {bundle_of(method, settings) for method in methods}
-        prepare_photographs(bundles, settings.photos, settings.overlays, bundle.image_size)
+    bundles = {bundle_of(method, settings) for method in methods}
+    prepare_photographs(bundles, settings.photos, settings.overlays, bundle.image_size)
     wanted = {}
     for method in methods:
         # Without a training all seeds give the same.
@@ -102,7 +99,7 @@ def _write(
     for name, runs in found.items():
         table[name] = summary(list(runs.values()), columns)
     content: dict[str, Any] = {"schema": 1, "settings": asdict(settings), "meta": run_meta()}
-    content["columns"] = list(map(asdict, columns))
+    content["columns"] = [{"group": one.group, "title": one.title, "name": one.name} for one in columns]
     methods = {}
     for name, runs in found.items():
         seeds = {}
@@ -121,11 +118,12 @@ def _write(
 
 
 def _head(settings: ZooSettings) -> str:
-    if settings.steps is None:
-        length = f"each method as configs/{RECIPES}/ trains it"
-    else:
-        length = f"{settings.steps} batches of {settings.batch} for every trained method"
+    from faceanon.studies.zoo.photographs import test_persons
+
+    length = "each method as its configs train it"
+    if settings.steps is not None:
+        length = f"{settings.steps} batches for every trained method"
     return (
         f"Bundle {settings.bundle}; {length}; "
-        f"{settings.test_identities} persons in the test. Mean ± standard deviation over the training seeds.\n\n"
+        f"{test_persons()} persons in the test. Mean ± standard deviation over the training seeds.\n\n"
     )

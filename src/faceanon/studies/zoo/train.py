@@ -12,26 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faceanon.errors import RunError, UserError
-from faceanon.files import write_atomic
-from faceanon.paths import checkpoints, configs
-from faceanon.studies.zoo.photographs import (
-    batches_of,
-    data_options,
-    of_photographs,
-    sheet_faces,
-    stage_words,
-    stands_on,
-)
+from faceanon.files import read_yaml, write_atomic
+from faceanon.paths import checkpoints
+from faceanon.studies.zoo.photographs import PRIOR, data_options, sheet_faces, stands_on
 from faceanon.studies.zoo.recipes import Method, ZooStage
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-GROUP = 4
-MOST_GROUPS = 4000
 FACES = 8
 SPENT = "spent.json"  # what the parts of an unfinished training took
-PLAIN = "riddle_s2"  # whose test serves methods without a stage; nothing of its training is used
 
 
 @dataclass(frozen=True)
@@ -40,24 +30,15 @@ class ZooSettings:
 
     Args:
         steps: Training batches of a method, over all its stages; None where each method's own configs say them.
-        batch: Pictures in a batch; None likewise.
         bundle: Bundle by name or folder.
-        test_identities: Held-out persons in the test.
         overlays: Further configs, put behind that of every stage.
-        photos: Folders of photographs to train on, for a bundle of photographs; none for those that ship.
+        photos: Folders of photographs to train on; none for those that ship.
     """
 
     steps: int | None
-    batch: int | None = 16
-    bundle: str = "synth64"
-    test_identities: int = 200
+    bundle: str = PRIOR
     overlays: list[str] = field(default_factory=list)
     photos: list[str] = field(default_factory=list)
-
-    @property
-    def photographs(self) -> bool:
-        """Whether methods train on photographs instead of procedural faces."""
-        return of_photographs(self.bundle)
 
     def keep(self, folder: Path) -> None:
         """Write them into `folder`, or find them there.
@@ -66,8 +47,7 @@ class ZooSettings:
             UserError: Others are there: their results and new ones would not compare.
         """
         path = folder / "settings.json"
-        # Folders of earlier versions hold no `photos`.
-        if path.is_file() and (before := {"photos": []} | json.loads(path.read_text())) != asdict(self):
+        if path.is_file() and (before := json.loads(path.read_text())) != asdict(self):
             raise UserError(f"{folder} holds runs with other settings, {before}; use these, or another --out")
         write_atomic(path, (json.dumps(asdict(self), indent=2) + "\n").encode())
 
@@ -94,7 +74,7 @@ def prepare(method: Method, seed: int, out: Path, settings: ZooSettings) -> Path
         return model
     for number, stage in enumerate(method.stages):
         if settings.steps is None:
-            batches = batches_of(stage, settings.overlays)
+            batches = stage.batches(settings.overlays)
         else:
             # A remainder goes to the first stages.
             batches = settings.steps // len(method.stages) + (number < settings.steps % len(method.stages))
@@ -113,7 +93,7 @@ def folder_of(name: str, seed: int, out: Path) -> Path:
 
 
 def _place(stage: ZooStage, seed: int, out: Path) -> Path:
-    return folder_of(stage.owner, seed, out) / stage.folder
+    return folder_of(stage.owner, seed, out) / stage.name
 
 
 def _fit(
@@ -127,22 +107,7 @@ def _fit(
     from faceanon.training.cli import run as train
     from faceanon.training.signals import StoppedError
 
-    data: dict[str, Any]
-    if settings.photographs:
-        epochs = 1
-        an_epoch = batches
-        data = data_options(bundle_of(method, settings), settings.photos, batches)
-    else:
-        assert settings.batch is not None  # only trainings on photographs say their own
-        # Faces of an epoch are drawn into memory, so a long training takes several epochs.
-        epochs = -(-batches * settings.batch // (GROUP * MOST_GROUPS))
-        # Epochs are of one length, so a training may have a few batches more than were asked for.
-        an_epoch = -(-batches // epochs)
-        data = {
-            "data.init_args.train_groups": an_epoch * settings.batch // GROUP,
-            "data.init_args.seed": seed,
-            "trainer.max_epochs": epochs,
-        }
+    data = data_options(bundle_of(method, settings), settings.photos, batches)
     options: dict[str, Any] = {
         "seed_everything": seed,
         "model.init_args.seed": seed,
@@ -151,7 +116,7 @@ def _fit(
         "trainer.limit_val_batches": 0,
         "trainer.logger.init_args.save_dir": place,
         # Lightning warns of epochs that are shorter than this.
-        "trainer.log_every_n_steps": min(10, an_epoch),
+        "trainer.log_every_n_steps": min(10, batches),
         # Starts anew where there is none.
         "ckpt_path": "last",
     }
@@ -165,10 +130,7 @@ def _fit(
         except StoppedError as stop:
             # Not with the option that `faceanon fit` needs: the zoo gives it by itself.
             raise RunError(f"{stop.happened}; the same command goes on from there", stop.code) from None
-    cost: dict[str, float] = {"batches": epochs * an_epoch}
-    if settings.batch is not None:
-        cost["batch"] = settings.batch
-    cost |= spent
+    cost = {"batches": batches, **spent}
     write_atomic(place / "cost.json", (json.dumps(cost, indent=2) + "\n").encode())
     (place / SPENT).unlink()
     # Optimizers are several times as large as the model, which is written beside them.
@@ -203,6 +165,7 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: ZooSetting
         out: Holds a folder for every method and seed, and the features of the originals for all of them.
         settings: The zoo's.
     """
+    from faceanon.models import CARD
     from faceanon.results import FILE_NAME, load_results
     from faceanon.training.cli import run as train
 
@@ -217,16 +180,14 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: ZooSetting
             "model.init_args.trainable": "null",
             "trainer.logger": "false",
         }
-        if settings.photographs:
-            options |= data_options(bundle_of(method, settings), settings.photos, None)
-            # Protocols that ship are of other pictures.
-            options["model.init_args.protocol"] = "null"
-        if method.tested_by is not None:
-            stage = method.tested_by
-        elif method.stages:
+        options |= data_options(bundle_of(method, settings), settings.photos, None)
+        if method.stages:
             stage = method.stages[-1]
         else:
-            stage = ZooStage(PLAIN, (), PLAIN)
+            stage = ZooStage("test", method.name)
+            card = read_yaml(model / CARD)
+            method_of_card = {"class_path": card["class_path"], "init_args": card["init_args"]}
+            options["model.init_args.backbone"] = json.dumps(method_of_card)
         words = _words(method, stage, folder, settings)
         overrides = []
         for name, value in options.items():
@@ -243,39 +204,25 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: ZooSetting
 
 def _words(method: Method, stage: ZooStage, place: Path, settings: ZooSettings) -> list[str]:
     """Configs and arguments that training and test share."""
-    options: dict[str, Any] = {}
-    # Of a method without a config of its own, its preset takes the place of the config's backbone.
-    borrowed = not method.stages and method.tested_by is None
-    if borrowed:
-        options = {"model.init_args.backbone": configs() / f"backbone/{method.listed.name}.yaml"}
+    words = ["--config", str(stage.file)]
+    for name, value in stage.settings.items():
+        words.append(f"--{name}={json.dumps(value)}")
+    # Behind the stage's config and before the zoo's own options, since what comes last wins.
+    for overlay in settings.overlays:
+        words += ["--config", overlay]
     bundle = bundle_of(method, settings)
-    options["model.init_args.backbone.init_args.bundle"] = bundle
-    words = []
-    if settings.photographs:
-        words = stage_words(stage, borrowed)
-    else:
-        for file in stage.files:
-            words += ["--config", str(file)]
-        options |= {
-            "data": "faceanon.data.synthetic.datamodule.SyntheticFaces",
-            "data.init_args.test_identities": settings.test_identities,
-        }
-    options |= {
+    options: dict[str, Any] = {
         "data.init_args.image_size": _image_size(bundle),
         "trainer.default_root_dir": place,
         "trainer.callbacks": "null",
         "trainer.enable_progress_bar": "false",
         "trainer.enable_model_summary": "false",
     }
-    if settings.batch is not None:
-        options["data.init_args.batch_size"] = settings.batch
-    # Behind the stage's configs and before the zoo's own options, since what comes last wins.
-    for overlay in settings.overlays:
-        words += ["--config", overlay]
-    overrides = []
+    if method.stages:
+        options["model.init_args.backbone.init_args.bundle"] = bundle
     for name, value in options.items():
-        overrides.append(f"--{name}={value}")
-    return [*words, *overrides]
+        words.append(f"--{name}={value}")
+    return words
 
 
 def bundle_of(method: Method, settings: ZooSettings) -> str:
@@ -291,15 +238,7 @@ def _image_size(bundle: str) -> int:
 
 def faces(settings: ZooSettings) -> Tensor:
     """The eight faces of all sheets: the first test picture of as many persons, `(8, 3, S, S)`."""
-    if settings.photographs:
-        return sheet_faces(FACES, _image_size(settings.bundle))
-
-    from faceanon.data.synthetic.datamodule import SyntheticFaces
-
-    data = SyntheticFaces(_image_size(settings.bundle), test_identities=FACES, photos=1, batch_size=FACES)
-    data.setup("test")
-    image: Tensor = next(iter(data.test_dataloader())).image
-    return image
+    return sheet_faces(FACES, _image_size(settings.bundle))
 
 
 def measure(model: Path, image: Tensor) -> tuple[dict[str, float], dict[str, Tensor]]:

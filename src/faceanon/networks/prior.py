@@ -1,0 +1,62 @@
+"""A prior while it is trained: a generator and the encoder that is paired with it."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from faceanon.networks.attention import MAAR
+from faceanon.networks.e4e import PyramidEncoder
+from faceanon.networks.stylegan2 import Generator
+
+
+class Prior(nn.Module):
+    """Generator and encoder, paired.
+
+    Args:
+        generator: StyleGAN2 with its mapping network.
+        encoder: Pictures, or latents, to W+.
+        features: Whether encoder features may reach the generator, through a network `maar` as in methods on w+ codes.
+    """
+
+    def __init__(self, generator: Generator, encoder: PyramidEncoder, features: bool = False) -> None:
+        super().__init__()
+        self.generator = generator
+        self.encoder = encoder
+        if features:
+            self.maar = MAAR(encoder.feature_channels, generator.channels)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """`(B, 3, S, S)` -> its reconstruction and its codes `(B, L, D)`."""
+        drawn, codes = self.drawn(image)
+        return self.generator.decode(drawn), codes
+
+    def drawn(self, original: Tensor) -> tuple[Tensor, Tensor]:
+        """As `forward`, of pictures or latents, with the reconstruction as the generator draws it."""
+        codes, _ = self.encoder.with_features(original)
+        return self.draw(codes), codes
+
+    def drawn_with_features(self, original: Tensor) -> Tensor:
+        """The reconstruction of pictures or latents from codes and encoder features, as the generator draws it."""
+        codes, maps = self.encoder.with_features(original)
+        return self.generator.draw(codes, features=self.maar(maps))
+
+    def draw(self, codes: Tensor) -> Tensor:
+        """Pictures of W+ codes `(B, L, D)`, or the latents of a generator that draws those."""
+        if self.generator.latents is None:
+            # Where training is compiled, this call is.
+            return self.generator.synthesis(codes)
+        return self.generator.draw(codes)
+
+
+def open_noise_inputs(generator: nn.Module, strength: float = 0.1) -> None:
+    """Start the noise strengths above 0: at 0 a later stage with a frozen generator could send no features through."""
+    for name, parameter in generator.named_parameters():
+        if name.endswith("noise.weight"):
+            nn.init.constant_(parameter, strength)
+
+
+def open_to_features(generator: Generator, strength: float = 0.5) -> None:
+    """Leave the noise inputs to features: random maps only disturb a reconstruction, so that it closes the inputs."""
+    for stored in generator.noises.buffers():
+        stored.zero_()
+    open_noise_inputs(generator, strength)

@@ -41,7 +41,7 @@ zoo: $(STAMP) ## train each method on photographs as long as it needs, test all,
 	@$(BIN)/faceanon zoo --seeds $(ZOO_SEEDS) $(if $(ZOO_METHODS),--methods $(ZOO_METHODS)) --jobs $(ZOO_JOBS) --out $(ZOO_OUT)
 
 bench: $(STAMP) ## measure time, memory and share of the machine's peak of named cases, into notebook/bench
-	@$(BIN)/faceanon bench --out notebook/bench --page notebook/bench.md
+	@$(BIN)/python benchmarks/measure.py --out notebook/bench --page notebook/bench.md
 
 gpu-report: $(STAMP) ## measure stage 2 on a GPU against the released pattern, and profile it (OUT; ROOT, BUNDLE, MINUTES add trainings)
 	@echo "[gpu-report] results go to $(GPU_OUT)"

@@ -19,9 +19,9 @@ from functools import partial
 import torch
 from torch import nn
 
+from bench.cases import Work
+from bench.probe import count_flops
 from faceanon.pipeline.process import keep_memory
-from faceanon.studies.bench.cases import Work
-from faceanon.studies.bench.probe import count_flops
 from faceanon.weights.bundle import Bundle
 
 SHAPES = ((64, 128), (128, 64), (256, 32))  # channels, and side of the map

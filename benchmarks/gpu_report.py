@@ -25,14 +25,14 @@ from typing import Any
 
 import torch
 
+from bench import gpu
+from bench.measure import measure
+from bench.record import BF16_PEAK, Run
+from bench.settings import Settings
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.report.board import pipe
 from faceanon.results import run_meta, to_json
-from faceanon.studies.bench import gpu
-from faceanon.studies.bench.measure import measure
-from faceanon.studies.bench.record import BF16_PEAK, Run
-from faceanon.studies.bench.settings import Settings
 
 PARTS = ("speed", "profile", "train")
 COMPILED = ("-fast", "-graphs")  # ends of names of cases that compile first

@@ -20,6 +20,7 @@ import torch
 import yaml
 from PIL import Image
 
+from bench.public import random_bundle
 from faceanon.data.files import read_photos
 from faceanon.data.folder import FolderFaces
 from faceanon.data.prepared import shipped_photos
@@ -29,7 +30,6 @@ from faceanon.paths import configs
 from faceanon.report.methods import markdown, named, summary
 from faceanon.report.sheets import png_bytes, sheet
 from faceanon.results import FILE_NAME, load_results
-from faceanon.studies.bench.public import random_bundle
 from faceanon.studies.zoo.recipes import Method, find_methods
 from faceanon.studies.zoo.train import measure
 from faceanon.training.cli import run

@@ -27,12 +27,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from bench.public import network_table, write_bundle
+from bench.reference_pair import PARTS, Pair
 from faceanon.backbones.dbaf import DBAF
 from faceanon.losses.early import total
 from faceanon.optim import Ranger
 from faceanon.stages import AnonymizeStage, DisentangleStage
-from faceanon.studies.bench.public import network_table, write_bundle
-from faceanon.studies.bench.reference_pair import PARTS, Pair
 from faceanon.types import FaceBatch
 
 STAGES: dict[str, Any] = {"s1": DisentangleStage, "s2": AnonymizeStage}

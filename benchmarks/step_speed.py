@@ -5,7 +5,7 @@
   python benchmarks/step_speed.py --size 64 --narrow 2 --rounds 3   # the same layout on a small or busy machine
 
 DBAF's paper preset on random networks in the public layout. Both sides make the same step (a test holds losses and
-gradients together): ours as `faceanon fit` does, the reference with the calls of studies.bench.reference_step. Rounds
+gradients together): ours as `faceanon fit` does, the reference with the calls of bench.reference_step. Rounds
 go ours, reference, ours, ...; each is a process of its own on one thread, which makes `--warmup` steps that are not
 counted, then `--steps` counted ones. CPU time is the process's own, so that other processes hardly count. Ours is the
 mean over 16 batches: 15 without R1, one with it. Peak memory is what the process held at most in its steps, and that
@@ -28,13 +28,13 @@ from typing import Any
 
 import torch
 
+from bench.probe import Memory
+from bench.public import network_table, write_bundle
+from bench.reference_pair import PARTS, Pair
+from bench.settings import Settings
 from faceanon.backbones.dbaf import DBAF
 from faceanon.optim import Ranger
 from faceanon.stages import AnonymizeStage, DisentangleStage
-from faceanon.studies.bench.probe import Memory
-from faceanon.studies.bench.public import network_table, write_bundle
-from faceanon.studies.bench.reference_pair import PARTS, Pair
-from faceanon.studies.bench.settings import Settings
 from faceanon.types import FaceBatch
 
 STAGES: dict[str, Any] = {"s1": DisentangleStage, "s2": AnonymizeStage}

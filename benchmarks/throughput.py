@@ -26,6 +26,7 @@ import numpy as np
 import torch
 import yaml
 
+from bench.use import photo
 from faceanon.backbones.dbaf import DBAF
 from faceanon.errors import UserError
 from faceanon.files import save_tensors
@@ -43,7 +44,6 @@ from faceanon.pipeline.many.engine import run_tasks, usual_workers
 from faceanon.pipeline.photo import CPU_BATCH, Pipeline
 from faceanon.pipeline.process import keep_memory
 from faceanon.pipeline.tasks import AnonymizeTask, Output
-from faceanon.studies.bench.use import photo
 from faceanon.weights.checksums import write_checksums
 
 SMALL_GENERATOR = {4: 128, 8: 128, 16: 128, 32: 128, 64: 64, 128: 32, 256: 16}
@@ -58,7 +58,7 @@ PARTS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
 
 
 def draw_photos(folder: Path, count: int, detector: Detector) -> None:
-    """JPEGs of what `faceanon bench` measures photos with, of those whose face the detector finds."""
+    """JPEGs of what `python benchmarks/measure.py` measures photos with, of those whose face the detector finds."""
     drawn = (photo(index) for index in itertools.count())
     found = (picture for picture in drawn if detector.detect(np.asarray(picture)))
     for index, picture in enumerate(itertools.islice(found, count)):

@@ -50,7 +50,6 @@ FLOORS = {
     "studies.leaderboard": "all results on one page",
     "studies.occlusion": "covered faces",
     "studies.security": "attacks",
-    "studies.bench": "speed and memory",
     "studies.photographs": "photographs of real persons",
     "studies.evaluate": "pictures of any tool",
     "web": "the web page",
@@ -165,7 +164,6 @@ def test_nothing_is_imported_in_a_circle():
 MAY_USE_LIGHTNING = {
     "faceanon.compat",  # names the type of the trainer whose private state it reads
     "faceanon.pipeline.many.processes",  # starts the other processes of a folder run
-    "faceanon.studies.bench.steps",  # measures Lightning's own loop
 }
 
 

@@ -23,7 +23,6 @@ COMMANDS = {
     "weights": "list, import, verify and show pretrained networks from public checkpoints",
     "backbones": "list the methods that ship with faceanon or that other packages announce",
     "zoo": "train and test many methods alike, and put them into one table and a sheet (what `make zoo` runs)",
-    "bench": "measure time, memory and FLOPs of named cases, against what this machine can do",
     "demo": "train, test and report on the shipped bundle (what `make demo` runs)",
 }
 

@@ -14,7 +14,6 @@ OPTIONS = {
     "anonymize": ["in.png"],
     "recover": ["in.png", "out.png"],
     "backbones": [],
-    "bench": [],
     "demo": [],
     "export": ["--onnx", "out"],
     "inspect": ["a.png"],

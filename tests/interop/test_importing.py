@@ -7,6 +7,7 @@ import yaml
 
 import nvidia_files
 import wild_files as files
+from bench.public import random_bundle
 from faceanon import cli
 from faceanon.errors import UserError
 from faceanon.interop.public import entries, importing
@@ -16,7 +17,6 @@ from faceanon.interop.verify import verify
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.parsing_classes import BISENET, CELEBAMASK_HQ
 from faceanon.networks.psp import GradualStyleEncoder
-from faceanon.studies.bench.public import random_bundle
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.catalog import by_sha256, catalog, published
 from faceanon.weights.pairing import generator_fingerprint

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 
+from bench.cases import Case
+from bench.peak import peaks
+from bench.record import BenchFigure, Run, describe_machine, sources_changed
+from bench.runners import Apart, CaseFailedError, Here, Runner
+from bench.settings import Settings
 from faceanon.errors import UserError
-from faceanon.studies.bench.cases import Case
-from faceanon.studies.bench.peak import peaks
-from faceanon.studies.bench.record import BenchFigure, Run, describe_machine, sources_changed
-from faceanon.studies.bench.runners import Apart, CaseFailedError, Here, Runner
-from faceanon.studies.bench.settings import Settings
 
 Progress = Callable[[str, int, int], None]
 """Told what is done now, how many steps are done, and how many there are."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from faceanon.studies.bench.record import BenchFigure, Run
+from bench.record import BenchFigure, Run
 
 
 @dataclass(frozen=True)

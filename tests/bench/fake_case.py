@@ -4,8 +4,8 @@ from contextlib import ExitStack
 
 import torch
 
-from faceanon.studies.bench.cases import CASES, Case, Work
-from faceanon.studies.bench.settings import Settings
+from bench.cases import CASES, Case, Work
+from bench.settings import Settings
 
 SIDE = 32
 HELD = 8 * 2**20  # floats, 32 MB

@@ -9,11 +9,11 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from bench.cases import Case, Work, register
+from bench.settings import Settings
 from faceanon.losses.adversarial import discriminator_loss, r1_penalty
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.stylegan2 import Discriminator, Generator
-from faceanon.studies.bench.cases import Case, Work, register
-from faceanon.studies.bench.settings import Settings
 
 SIZE = 256
 ROWS = 14

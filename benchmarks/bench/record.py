@@ -17,11 +17,11 @@ from typing import Any
 import torch
 
 import faceanon
+from bench.probe import Sample
+from bench.settings import Settings
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.results import git_commit, to_json
-from faceanon.studies.bench.probe import Sample
-from faceanon.studies.bench.settings import Settings
 
 SCHEMA = 1
 FLOAT32_PEAKS = ("peak-matmul", "peak-conv3x3")
@@ -272,7 +272,7 @@ def load(path: Path) -> Run:
     if path.is_dir():
         files = sorted(path.glob("*.json"))
         if not files:
-            raise UserError(f"{path} holds no .json of faceanon bench; run it with --out {path} first")
+            raise UserError(f"{path} holds no .json of measure.py; run it with --out {path} first")
         # Names begin with the time.
         path = files[-1]
     content = _content(path)
@@ -289,12 +289,16 @@ def _content(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"cannot read {path} ({error.strerror}); give a JSON that faceanon bench wrote") from error
+        raise UserError(
+            f"cannot read {path} ({error.strerror}); give one of measure.py"
+        ) from error
     # Very deep nesting, as in a file of brackets, makes json raise RecursionError.
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not a JSON that faceanon bench wrote ({error}); give another file") from error
+        raise UserError(
+            f"{path} is not a JSON of measure.py ({error}); give another file"
+        ) from error
     if not isinstance(content, dict):
-        raise UserError(f"{path} is not a JSON that faceanon bench wrote; give another file")
+        raise UserError(f"{path} is not a JSON of measure.py; give another file")
     return content
 
 

@@ -3,7 +3,7 @@
 One generator call a picture, and all of them again in the discriminator phase; both sides of every pair embedded
 anew; perceptual maps and parser logits of the original computed for every picture; R1 in every step; one convolution
 weight a sample (`reference_layers`); everything held until the one backward pass of the phase. Objective, keys and
-networks are those of the stage, so losses and gradients are its own (tests/studies/bench/test_reference_step.py). Where
+networks are those of the stage, so losses and gradients are its own (tests/bench/test_reference_step.py). Where
 the trainer's habit is not known the cheaper one is taken: the discriminator phase draws without a graph, and its
 parameters are frozen while the generator's loss is computed.
 """
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from bench.reference_layers import reference_synthesis
 from faceanon.backbones.dbaf import DBAF
 from faceanon.data.pairs import identity_sources
 from faceanon.losses.adversarial import discriminator_loss, generator_loss, r1_penalty
@@ -29,7 +30,6 @@ from faceanon.stages.anonymize import AnonymizeStage
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.base import weighted_sum
 from faceanon.stages.disentangle import DisentangleStage
-from faceanon.studies.bench.reference_layers import reference_synthesis
 from faceanon.types import Codes, FaceBatch
 
 Terms = dict[str, dict[str, Tensor]]

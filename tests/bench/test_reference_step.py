@@ -1,11 +1,11 @@
 import pytest
 import torch
 
+from bench.reference_layers import reference_synthesis
+from bench.reference_pair import PARTS, Pair
+from bench.reference_step import reference_of
 from faceanon.backbones.dbaf import DBAF
 from faceanon.stages import AnonymizeStage, DisentangleStage
-from faceanon.studies.bench.reference_layers import reference_synthesis
-from faceanon.studies.bench.reference_pair import PARTS, Pair
-from faceanon.studies.bench.reference_step import reference_of
 from faceanon.types import FaceBatch
 
 STAGES = {"s1": DisentangleStage, "s2": AnonymizeStage}

@@ -1,11 +1,11 @@
-"""What `faceanon bench` found, as a table for the terminal and as a page."""
+"""What `python benchmarks/measure.py` found, as a table for the terminal and as a page."""
 
 from __future__ import annotations
 
+from bench.compare import compare, differences
+from bench.record import BF16_PEAK, BenchFigure, Run
 from faceanon.report.board import NOTHING as UNKNOWN
 from faceanon.report.board import Board, Cell, Column, Line
-from faceanon.studies.bench.compare import compare, differences
-from faceanon.studies.bench.record import BF16_PEAK, BenchFigure, Run
 
 LEGEND = (
     "`per s` is of wall time, `per CPU-s` of processor time (of all threads); `spread` is the quartiles' distance by "

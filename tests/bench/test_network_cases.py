@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 
-from faceanon.studies.bench import networks
-from faceanon.studies.bench.cases import CASES
-from faceanon.studies.bench.settings import Settings
-from faceanon.studies.bench.worker import Bench
+from bench import networks
+from bench.cases import CASES
+from bench.settings import Settings
+from bench.worker import Bench
 
 CHANNELS = {4: 16, 8: 16, 16: 16, 32: 8}
 TINY = {

@@ -1,4 +1,4 @@
-"""`faceanon bench`: table, history, comparison, exit codes; one run of the real thing on a cheap case."""
+"""`python benchmarks/measure.py`: table, history, comparison, exit codes; one run of the real thing on a cheap case."""
 
 import json
 import os
@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from faceanon.cli import main
+from bench.compare import compare, differences, slower
+from bench.page import markdown, terminal
+from bench.probe import Sample
+from bench.record import BenchFigure, Run, dumps, load, write
+from bench.settings import Settings
 from faceanon.errors import UserError
-from faceanon.studies.bench.compare import compare, differences, slower
-from faceanon.studies.bench.page import markdown, terminal
-from faceanon.studies.bench.probe import Sample
-from faceanon.studies.bench.record import BenchFigure, Run, dumps, load, write
-from faceanon.studies.bench.settings import Settings
+from measure import main
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks/measure.py"
 
 
 def a_run(cpu=1.0, peak=50.0, name="one", when="2026-01-02T03:04Z", memory=100.0):
@@ -93,19 +95,19 @@ def test_the_tables_say_what_was_found():
     assert re.search(r"one +image +1 +2 +0% +5 +20% +25 +100 +10", text)
     assert "lost: not measured: RuntimeError: out of memory" in text
     assert re.search(r"one +2\.00 +1\.00", text)
-    page = markdown(run, "faceanon bench one", "x.json")
+    page = markdown(run, "python benchmarks/measure.py one", "x.json")
     assert "| one | image | 1 | 2 | 0% | 5 | 20% | 25 | 100 | 10 |" in page
     assert "The machine was shared with other work" in page
 
 
 def faked(monkeypatch, run):
-    monkeypatch.setattr("faceanon.studies.bench.measure.measure", lambda *args, **options: run)
+    monkeypatch.setattr("bench.measure.measure", lambda *args, **options: run)
 
 
 def test_exit_codes_of_a_comparison(tmp_path, monkeypatch, capsys):
     then = write(a_run(cpu=1.0), tmp_path)
     faked(monkeypatch, a_run(cpu=2.0))
-    words = ["bench", "start-import", "--baseline", str(then)]
+    words = ["start-import", "--baseline", str(then)]
     assert main(words) == 0
     assert "one" in capsys.readouterr().out
     assert main([*words, "--fail-below", "0.6"]) == 1
@@ -119,10 +121,10 @@ def test_exit_codes_of_a_comparison(tmp_path, monkeypatch, capsys):
 def test_two_former_runs_side_by_side(tmp_path, capsys):
     new, old = write(a_run(cpu=1.0), tmp_path / "new"), write(a_run(cpu=3.0), tmp_path / "old")
     page = tmp_path / "page.md"
-    assert main(["bench", "--read", str(new), "--baseline", str(old), "--page", str(page)]) == 0
+    assert main(["--read", str(new), "--baseline", str(old), "--page", str(page)]) == 0
     assert re.search(r"one +3\.00 +1\.00", capsys.readouterr().out)
     assert "## Before" in page.read_text()
-    assert main(["bench", "--read", str(new), "--json"]) == 0
+    assert main(["--read", str(new), "--json"]) == 0
     assert capsys.readouterr().out.encode() == dumps(load(new))
 
 
@@ -130,14 +132,14 @@ def test_a_failed_case_is_exit_code_1(monkeypatch, capsys):
     run = a_run()
     run.figures[0].failed = "RuntimeError: no"
     faked(monkeypatch, run)
-    assert main(["bench", "start-import"]) == 1
+    assert main(["start-import"]) == 1
     assert "one could not be measured" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["stage9"], "no case 'stage9'; see faceanon bench --list"),
+        (["stage9"], "no case 'stage9'; see python benchmarks/measure.py --list"),
         (["--rounds", "0"], "--rounds 0: give at least 1"),
         (["--threads", "0"], "--threads 0: give at least 1"),
         (["--device", "tpu"], "--device tpu: give cpu or cuda"),
@@ -148,8 +150,8 @@ def test_a_failed_case_is_exit_code_1(monkeypatch, capsys):
     ],
 )
 def test_mistakes_are_one_line_and_nothing_is_measured(words, told, monkeypatch, capsys):
-    monkeypatch.setattr("faceanon.studies.bench.measure.measure", lambda *args, **options: pytest.fail("measured"))
-    assert main(["bench", *words]) == 2
+    monkeypatch.setattr("bench.measure.measure", lambda *args, **options: pytest.fail("measured"))
+    assert main([*words]) == 2
     said = capsys.readouterr().err
     assert told in said
     assert said.count("\n") == 1
@@ -158,7 +160,7 @@ def test_mistakes_are_one_line_and_nothing_is_measured(words, told, monkeypatch,
 def test_a_page_that_cannot_be_written_is_one_line(tmp_path, capsys):
     run = write(a_run(), tmp_path / "runs")
     (tmp_path / "file").touch()
-    assert main(["bench", "--read", str(run), "--page", str(tmp_path / "file" / "page.md")]) == 2
+    assert main(["--read", str(run), "--page", str(tmp_path / "file" / "page.md")]) == 2
     said = capsys.readouterr().err
     assert "cannot write" in said
     assert said.count("\n") == 1
@@ -166,9 +168,9 @@ def test_a_page_that_cannot_be_written_is_one_line(tmp_path, capsys):
 
 def test_the_command_itself(tmp_path):
     """Peaks, a case in its own process, JSON and page; nothing is faked."""
-    words = ["bench", "start-import", "--rounds", "2", "--warmup", "0", "--out", "history", "--page", "page.md"]
+    words = ["start-import", "--rounds", "2", "--warmup", "0", "--out", "history", "--page", "page.md"]
     done = subprocess.run(
-        [sys.executable, "-m", "faceanon", *words],
+        [sys.executable, SCRIPT, *words],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -185,5 +187,5 @@ def test_the_command_itself(tmp_path):
     assert figure.cost("cpu") > 0
     assert all(one.memory is None for one in figure.samples), "a child's memory is not the worker's"
     assert "start-import" in done.stdout
-    assert "faceanon bench start-import --rounds 2" in (tmp_path / "page.md").read_text()
+    assert "python benchmarks/measure.py start-import --rounds 2" in (tmp_path / "page.md").read_text()
     assert str(Path.home()) not in json.dumps(dumps(run).decode())

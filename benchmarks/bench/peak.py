@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from faceanon.studies.bench.cases import Case, Work, register
-from faceanon.studies.bench.settings import Settings
+from bench.cases import Case, Work, register
+from bench.settings import Settings
 
 # Large enough to keep the whole machine busy; of smaller ones one would measure the calls around them.
 SIDE = 2048

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TextIO
 
+from bench.cases import CASES, Case, Work
+from bench.probe import Memory, Sample, count_flops, sample
+from bench.settings import Settings
 from faceanon.errors import UserError
-from faceanon.studies.bench.cases import CASES, Case, Work
-from faceanon.studies.bench.probe import Memory, Sample, count_flops, sample
-from faceanon.studies.bench.settings import Settings
 
 LEAST = 0.2
 """Seconds of a sample; quicker calls are repeated."""

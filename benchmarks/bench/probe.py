@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from bench.cases import Work
+from bench.settings import Settings
 from faceanon.compat import DispatchMode, operation_of
-from faceanon.studies.bench.cases import Work
-from faceanon.studies.bench.settings import Settings
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")

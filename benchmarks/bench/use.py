@@ -13,6 +13,9 @@ import numpy as np
 import torch
 from PIL import Image
 
+from bench.cases import Case, Work, register
+from bench.settings import Settings
+from bench.steps import faces
 from faceanon.data.files import read_photos
 from faceanon.data.folder import FolderFaces
 from faceanon.data.prepared import shipped_photos
@@ -24,9 +27,6 @@ from faceanon.photo.party import CROWD, photo_crowd
 from faceanon.pipeline.many.engine import run_tasks
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.tasks import AnonymizeTask, Output
-from faceanon.studies.bench.cases import Case, Work, register
-from faceanon.studies.bench.settings import Settings
-from faceanon.studies.bench.steps import faces
 
 PHOTO = 512
 FACE = 256

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Protocol
 
-from faceanon.studies.bench.cases import Case
-from faceanon.studies.bench.probe import Sample
-from faceanon.studies.bench.settings import Settings
-from faceanon.studies.bench.worker import Bench, reason
+from bench.cases import Case
+from bench.probe import Sample
+from bench.settings import Settings
+from bench.worker import Bench, reason
 
 TAIL = 300
 
@@ -77,6 +78,12 @@ class Here:
             self.bench = None
 
 
+def _path() -> str:
+    """Where the other process finds this package and what this process was told to find."""
+    here = str(Path(__file__).parents[1])
+    return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+
+
 class Apart:
     """A case in a process of its own. Arguments as `Here`."""
 
@@ -87,9 +94,9 @@ class Apart:
         # A file, not a pipe: nobody reads while the case runs, and a full pipe would stop it.
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         # OpenMP reads its threads when torch is imported, before `Settings.start`.
-        environment = {**os.environ, "OMP_NUM_THREADS": str(settings.threads)}
+        environment = {**os.environ, "OMP_NUM_THREADS": str(settings.threads), "PYTHONPATH": _path()}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "faceanon.studies.bench.worker"],
+            [sys.executable, "-m", "bench.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,

@@ -4,11 +4,11 @@ import lightning as L
 import pytest
 import torch
 
-from faceanon.studies.bench.cases import Work
-from faceanon.studies.bench.probe import count_flops
-from faceanon.studies.bench.public import network_table
-from faceanon.studies.bench.settings import Settings
-from faceanon.studies.bench.steps import Recipe, SteppedTraining, step
+from bench.cases import Work
+from bench.probe import count_flops
+from bench.public import network_table
+from bench.settings import Settings
+from bench.steps import Recipe, SteppedTraining, step
 from faceanon.types import FaceBatch
 
 ROWS, WIDTH = 4, 8

@@ -18,6 +18,9 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch.utils.data import DataLoader, Dataset
 
+from bench.cases import Case, Work, register
+from bench.public import random_bundle
+from bench.settings import LIGHTNING, Settings
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.presets import backbone_class
 from faceanon.data.prepared import shipped_faces, shipped_pictures
@@ -27,9 +30,6 @@ from faceanon.stages import AnonymizeStage, DisentangleStage
 from faceanon.stages.anonymize_terms import AnonymizeWeights
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.disentangle import DisentangleWeights
-from faceanon.studies.bench.cases import Case, Work, register
-from faceanon.studies.bench.public import random_bundle
-from faceanon.studies.bench.settings import LIGHTNING, Settings
 from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
 

@@ -1,6 +1,6 @@
 """What can be measured: cases by name.
 
-    from faceanon.studies.bench.cases import Case, Work, register
+    from bench.cases import Case, Work, register
 
     def _build(settings):
         net, image = settings.place(Mine()), settings.picture(4, 3, 256, 256)
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import partial
 
+from bench.settings import Settings
 from faceanon.errors import UserError
-from faceanon.studies.bench.settings import Settings
 
 MODULES = ("peak", "networks", "steps", "use")
 """Files of this room whose import registers the shipped cases, in the order of the listing."""
@@ -115,7 +115,7 @@ def shipped() -> list[Case]:
     """All registered cases, the shipped ones among them."""
     # A module that was imported before is not run again, so no case is registered twice.
     for module in MODULES:
-        importlib.import_module(f"faceanon.studies.bench.{module}")
+        importlib.import_module(f"bench.{module}")
     return list(CASES.values())
 
 
@@ -128,7 +128,7 @@ def choose(words: Sequence[str], cases: Iterable[Case]) -> list[Case]:
     cases = list(cases)
     for word in words:
         if not any(fnmatch(case.name, word) for case in cases):
-            raise UserError(f"no case {word!r}; see faceanon bench --list")
+            raise UserError(f"no case {word!r}; see python benchmarks/measure.py --list")
     if not words:
         usual = []
         for case in cases:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from faceanon.studies.bench.gpu import CASES, Cost, ways
-from faceanon.studies.bench.probe import Sample
-from faceanon.studies.bench.record import BenchFigure, Run
-from faceanon.studies.bench.settings import Settings
+from bench.gpu import CASES, Cost, ways
+from bench.probe import Sample
+from bench.record import BenchFigure, Run
+from bench.settings import Settings
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
@@ -55,7 +55,7 @@ def test_every_way_is_a_case_of_every_batch():
     for batch in (2, 8, 32):
         assert {f"gpu-stage2-256-b{batch}-{name}" for name in ("reference", *(way.name for way in ways()))} <= names
     # what a case's own process imports
-    assert {case.build.__module__ for case in CASES} == {"faceanon.studies.bench.gpu"}
+    assert {case.build.__module__ for case in CASES} == {"bench.gpu"}
 
 
 def test_a_run_that_is_cut_short_leaves_what_it_measured(script, monkeypatch, tmp_path):

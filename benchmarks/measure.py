@@ -1,12 +1,12 @@
 """Measure what faceanon costs here: time, memory, FLOPs, and the share of what the machine can do.
 
-  faceanon bench                                        all usual cases, on one thread
-  faceanon bench --list                                 what there is
-  faceanon bench 'generator*' stage2 --rounds 9         some of them, by name or pattern
-  faceanon bench --device cuda --precision bf16 --compile
-  faceanon bench --out notebook/bench --page notebook/bench.md
-  faceanon bench stage2 --baseline notebook/bench --fail-below 0.9
-  faceanon bench --read NEW.json --baseline OLD.json    two former runs side by side; measures nothing
+  python benchmarks/measure.py                                        all usual cases, on one thread
+  python benchmarks/measure.py --list                                 what there is
+  python benchmarks/measure.py 'generator*' stage2 --rounds 9         some of them, by name or pattern
+  python benchmarks/measure.py --device cuda --precision bf16 --compile
+  python benchmarks/measure.py --out notebook/bench --page notebook/bench.md
+  python benchmarks/measure.py stage2 --baseline notebook/bench --fail-below 0.9
+  python benchmarks/measure.py --read NEW.json --baseline OLD.json    two former runs side by side; measures nothing
 
 Every case runs in a process of its own, so that its memory is its own. A run goes in rounds through four cases at a
 time, and right before each sample it measures a large float32 matrix product and a 3 x 3 convolution on as many
@@ -15,7 +15,7 @@ two compare across days and machines, times do not. On the CPU both go by proces
 them little.
 
 --out writes one small JSON a run, after each four cases; a folder of them is a history. --baseline compares with one of
-them, or with the newest of a folder; --read takes the other side from a JSON too. More in docs/reference/bench.md.
+them, or with the newest of a folder; --read takes the other side from a JSON too. More in benchmarks/README.md.
 Exit code: 0 done, 1 a case could not be measured or is slower than --fail-below allows, 2 wrong usage or input.
 """
 
@@ -35,9 +35,9 @@ from faceanon.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from faceanon.studies.bench.cases import Case
-    from faceanon.studies.bench.record import Run
-    from faceanon.studies.bench.settings import Settings
+    from bench.cases import Case
+    from bench.record import Run
+    from bench.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,17 @@ class BenchOptions:
     fail_below: float | None
 
 
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure, and show; gives the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
+    try:
+        return run(parser.parse_args(words))
+    except UserError as error:
+        print(f"measure.py: {error}", file=sys.stderr)
+        return 2
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Cases, how they run, and what becomes of the figures."""
     parser.add_argument("cases", nargs="*", metavar="CASE", help="names or patterns (default: the usual ones)")
@@ -115,8 +126,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: No such case or device, wrong numbers, or files that cannot be read or written.
     """
-    from faceanon.studies.bench.cases import choose, shipped
-    from faceanon.studies.bench.record import load
+    from bench.cases import choose, shipped
+    from bench.record import load
 
     options = typed(BenchOptions, args)
     _check(options)
@@ -156,7 +167,7 @@ def _listing(cases: Sequence[Case]) -> list[str]:
     lines = []
     for case in cases:
         lines.append(f"{'*' if case.usual else ' '} {case.name:<{width}}  {case.about}")
-    return [*lines, "", "* what faceanon bench measures when no case is named"]
+    return [*lines, "", "* what python benchmarks/measure.py measures when no case is named"]
 
 
 def _settings(options: BenchOptions) -> Settings:
@@ -165,8 +176,8 @@ def _settings(options: BenchOptions) -> Settings:
     Raises:
         UserError: There is no such device, or a choice does not fit it.
     """
+    from bench.settings import Settings
     from faceanon.methods import device
-    from faceanon.studies.bench.settings import Settings
 
     if not options.device.startswith(("cpu", "cuda")):
         raise UserError(f"--device {options.device}: give cpu or cuda")
@@ -188,8 +199,8 @@ def _measured(cases: Sequence[Case], settings: Settings, options: BenchOptions) 
     from rich.console import Console
     from rich.progress import Progress
 
-    from faceanon.studies.bench.measure import measure, silent_keep
-    from faceanon.studies.bench.record import write
+    from bench.measure import measure, silent_keep
+    from bench.record import write
 
     keep: Callable[[Run], object] = silent_keep
     # `measure` keeps the run after each group of cases, so that an interrupt loses little.
@@ -209,24 +220,24 @@ def _measured(cases: Sequence[Case], settings: Settings, options: BenchOptions) 
 
 
 def _write_page(page: Path, found: Run, source: str | None, former: Run | None) -> None:
+    from bench.page import markdown
     from faceanon.files import write_atomic
-    from faceanon.studies.bench.page import markdown
 
-    # A page names the command that made it; whoever calls from Python typed none.
-    command = shlex.join(["faceanon", *sys.argv[1:]]) if sys.argv[1:2] == ["bench"] else "faceanon bench"
+    # A page names the command that made it.
+    command = shlex.join(["python", "benchmarks/measure.py", *sys.argv[1:]])
     write_atomic(page, markdown(found, command, source, former).encode())
 
 
 def _show(found: Run, former: Run | None, as_json: bool) -> None:
-    from faceanon.studies.bench.page import terminal
-    from faceanon.studies.bench.record import dumps
+    from bench.page import terminal
+    from bench.record import dumps
 
     print(dumps(found).decode(), end="") if as_json else print(terminal(found, former))
 
 
 def _verdict(found: Run, former: Run | None, below: float | None) -> int:
     """1 where a case failed or became slower than allowed; says so on standard error."""
-    from faceanon.studies.bench.compare import compare, slower
+    from bench.compare import compare, slower
 
     failed = []
     for one in found.figures:
@@ -239,5 +250,9 @@ def _verdict(found: Run, former: Run | None, below: float | None) -> int:
         for ratio in slower(ratios, below):
             failed.append(f"{ratio.name} is {ratio.speed:.2f} times as fast as then")
     for line in failed:
-        print(f"faceanon bench: {line}", file=sys.stderr)
+        print(f"measure.py: {line}", file=sys.stderr)
     return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

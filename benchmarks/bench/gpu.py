@@ -1,6 +1,6 @@
 """Stage 2 as one GPU trains it: the released pattern in float32, then ours step by step to all of gpu_fast.yaml.
 
-`benchmarks/gpu_report.py` measures these cases; they are no part of `faceanon bench`. Every case sets its own
+`benchmarks/gpu_report.py` measures these cases; they are no part of `measure.py`. Every case sets its own
 precision, so that all stand beside each other in one run. One call of ours is a whole period of the lazy R1; the
 reference has R1 in every step.
 """
@@ -17,12 +17,12 @@ from typing import Any
 import torch
 import yaml
 
+from bench.cases import Case, Work, register
+from bench.reference_step import reference_of, run_reference
+from bench.settings import Precision, Settings
+from bench.steps import Recipe, SteppedTraining, build_stage, faces
 from faceanon.paths import configs
 from faceanon.stages.backbone_stage import BackboneStage
-from faceanon.studies.bench.cases import Case, Work, register
-from faceanon.studies.bench.reference_step import reference_of, run_reference
-from faceanon.studies.bench.settings import Precision, Settings
-from faceanon.studies.bench.steps import Recipe, SteppedTraining, build_stage, faces
 from faceanon.training.acceleration import Acceleration
 
 SIZES: dict[int, tuple[int, ...]] = {256: (2, 8, 32), 64: (4,)}

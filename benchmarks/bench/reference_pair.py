@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from bench.reference_step import Terms, reference_of, run_reference, update
 from faceanon.backbones.base import Backbone
 from faceanon.compat import swap_trainer
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.base import trainable_parameters, weighted_sum
-from faceanon.studies.bench.reference_step import Terms, reference_of, run_reference, update
 from faceanon.types import FaceBatch
 
 Made = Callable[[list[nn.Parameter]], Optimizer]
